@@ -1,0 +1,71 @@
+"""The label table: one row a label, of which a step reads and writes only those it touches.
+
+Takes: initial rows, gradients of touched rows.  Gives: LabelTable.
+May import: errors, shapes.                      Never: a gradient or optimiser state of the table's full width.
+
+Memory: 4 (D + 1) bytes a label. A step costs O(U D) for U touched rows, whatever L is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from xc_core.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableConfig:
+    """How rows are updated."""
+
+    lr: float = 0.01
+    """Step size at full schedule, as a root mean square change per coordinate."""
+    decay: float = 0.99
+    """Forgetting factor of a row's running mean square gradient."""
+
+    def __post_init__(self) -> None:
+        if self.lr <= 0 or not 0 <= self.decay < 1:
+            raise ConfigError(f"lr {self.lr}, decay {self.decay}", expected="lr > 0, 0 <= decay < 1", do="mend the value")
+
+
+class LabelTable:
+    """L rows of width D (float32) with a row-wise RMSProp: one running mean square and one step count a row.
+
+    The direction of a row's gradient is kept, its length normalised by the row's own history; a rare label therefore moves
+    as far in its few steps as a frequent one does in as many, which a mean square per coordinate would also give at D times
+    the memory.
+    """
+
+    def __init__(self, rows_LD: Tensor, config: TableConfig) -> None:
+        self.config = config
+        self.rows_LD = rows_LD.detach().clone().float()
+        self.square_L = torch.zeros(len(rows_LD))
+        self.steps_L = torch.zeros(len(rows_LD), dtype=torch.int32)
+
+    def take(self, labels_U: Tensor) -> Tensor:
+        """Return a copy of the rows ``labels_U`` that collects a gradient."""
+        return self.rows_LD[labels_U].requires_grad_(True)
+
+    def update(self, labels_U: Tensor, gradient_UD: Tensor, scale: float) -> None:
+        """Move the rows ``labels_U`` (distinct) against their gradient; ``scale`` in [0, 1] is the schedule.
+
+        g = mean square over the row; v <- decay v + (1 - decay) g; w <- w - lr scale grad / sqrt(v / (1 - decay^t)).
+        A row whose gradient is 0 stays, and its history too.
+        """
+        square_U = gradient_UD.square().mean(1)
+        moved = square_U > 0
+        labels, gradient, square = labels_U[moved], gradient_UD[moved], square_U[moved]
+        self.steps_L[labels] += 1
+        self.square_L[labels] = self.config.decay * self.square_L[labels] + (1 - self.config.decay) * square
+        unbiased = self.square_L[labels] / (1 - self.config.decay ** self.steps_L[labels].float())
+        self.rows_LD[labels] -= (self.config.lr * scale) * gradient / unbiased.sqrt().unsqueeze(1)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return all state, to be saved."""
+        return {"rows": self.rows_LD, "square": self.square_L, "steps": self.steps_L}
+
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        """Take over saved state."""
+        self.rows_LD, self.square_L, self.steps_L = (tensors[name].clone() for name in ("rows", "square", "steps"))

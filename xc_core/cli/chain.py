@@ -1,0 +1,129 @@
+"""``xc run``, ``xc train``, ``xc evaluate``, ``xc leaderboard``: stages from the command line.
+
+Takes: names of stages, datasets, recipes; changes.   Gives: artefacts, tables.
+May import: stages.                                   Never: knows Dagster, DVC or MLflow.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+from ruamel.yaml import YAML, YAMLError
+
+from xc_core.errors import UsageError
+from xc_core.progress import report
+from xc_core.stages import STAGES, Workspace, run_stage
+
+_dataset = click.option("--dataset", required=True, help="Name of the dataset.")
+_recipe = click.option("--recipe", default="ngame", show_default=True, help="Name of the recipe.")
+_force = click.option("--force", is_flag=True, help="Make it anew even where nothing changed.")
+
+
+@click.command(short_help="Run one stage of the chain.")
+@click.argument("stage", type=click.Choice(list(STAGES)))
+@_dataset
+@click.option("--recipe", default=None, help="Name of the recipe, for stages after tokens.")
+@_force
+def run(stage: str, dataset: str, recipe: str | None, force: bool) -> None:
+    """Run STAGE on what is in params.yaml. This is the one writer of artefacts: Dagster and DVC call it too.
+
+    A stage whose inputs and parameters are those of its artefact does nothing. A stage that was killed goes on where its
+    last checkpoint is. A second run of the same stage and partition is refused with exit code 75.
+    """
+    ran = run_stage(Workspace.find(), stage, dataset, recipe, force=force)
+    click.echo(f"{stage}: {'up to date' if ran.skipped else f'done in {ran.seconds:.1f} s'}, {ran.folder}")
+
+
+@click.command(short_help="Run the whole chain for one recipe.")
+@_dataset
+@_recipe
+@click.option("--base", default=None, help="Recipe that a variant changes; by default the recipe of that name.")
+@click.option("--set", "settings", multiple=True, metavar="STAGE.FIELD=VALUE",
+              help="Change a parameter, for instance --set encoder.epochs=3. May be given often.")  # fmt: skip
+@click.option("--until", type=click.Choice([s for s in STAGES if s != "leaderboard"]), default="model", show_default=True)
+@_force
+def train(dataset: str, recipe: str, base: str | None, settings: tuple[str, ...], until: str, force: bool) -> None:
+    """Declare an experiment in params.yaml and run all its stages, from corpus to the packed model.
+
+    The experiment becomes exactly the recipe with the changes given here; changes of an earlier call are dropped.
+    Stages that are up to date are skipped.
+    """
+    workspace = Workspace.find()
+    changes: dict[str, Any] = {}
+    for setting in settings:
+        _put(changes, setting)
+    workspace.declare_experiment(dataset, recipe, base or recipe, changes)
+    for name in STAGES:
+        if name != "leaderboard":
+            ran = run_stage(workspace, name, dataset, recipe, force=force)
+            report(f"{name}: {'up to date' if ran.skipped else f'{ran.seconds:.1f} s'}")
+        if name == until:
+            break
+    if until in ("evaluation", "model"):
+        show_metrics(workspace, dataset, recipe)
+        click.echo(f'ask it:      xc predict --dataset {dataset} --recipe {recipe} "some text"')
+        click.echo(f"release it:  xc promote --dataset {dataset} --recipe {recipe}")
+
+
+def _put(changes: dict[str, Any], setting: str) -> None:
+    """Put "a.b.c=value" into nested dictionaries, the value read as YAML."""
+    name, equals, text = setting.partition("=")
+    parts = name.split(".")
+    if not equals or len(parts) < 2 or not all(parts):
+        raise UsageError(f"--set {setting}", expected="STAGE.FIELD=VALUE", do="for instance --set encoder.epochs=3")
+    try:
+        value = YAML(typ="safe").load(text)
+    except YAMLError as error:
+        raise UsageError(f"--set {setting}", expected="a value that YAML can read", do="quote it") from error
+    place = changes
+    for part in parts[:-1]:
+        place = place.setdefault(part, {})
+        if not isinstance(place, dict):
+            raise UsageError(f"--set {setting}", expected="one value a parameter", do="drop one of the two")
+    place[parts[-1]] = value
+
+
+@click.command(short_help="Judge a trained recipe on test documents.")
+@_dataset
+@_recipe
+@_force
+def evaluate(dataset: str, recipe: str, force: bool) -> None:
+    """Run the stage evaluation and print its table: each score alone, their sum, the fusion."""
+    workspace = Workspace.find()
+    run_stage(workspace, "evaluation", dataset, recipe, force=force)
+    show_metrics(workspace, dataset, recipe)
+
+
+def show_metrics(workspace: Workspace, dataset: str, recipe: str) -> None:
+    """Print the table of an evaluation."""
+    folder = workspace.folder("evaluation", dataset, recipe)
+    content = json.loads((folder / "report.json").read_text("utf-8"))
+    click.echo(metrics_table(content, f"{dataset} / {recipe}: {content['documents']:,} test documents"))
+
+
+def metrics_table(content: dict[str, Any], title: str) -> str:
+    """Return the metrics of an evaluation report as an aligned table, in percent."""
+    names = ["P_at_1", "P_at_3", "P_at_5", "nDCG_at_5", "PSP_at_1", "PSP_at_3", "PSP_at_5", "R_at_10"]
+    lines = [title, f"{'':<12}" + "".join(f"{name.replace('_at_', '@'):>9}" for name in names)]
+    for row, values in content["ablation"].items():
+        lines.append(f"{row:<12}" + "".join(f"{_cell(values[name]):>9}" for name in names))
+    low, high = zip(*(content["intervals"][name] for name in names), strict=True)
+    lines.append(f"{'95 % from':<12}" + "".join(f"{_cell(value):>9}" for value in low))
+    lines.append(f"{'to':<12}" + "".join(f"{_cell(value):>9}" for value in high))
+    return "\n".join(lines)
+
+
+def _cell(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+@click.command(short_help="Compare all evaluated recipes of a dataset.")
+@_dataset
+@_force
+def leaderboard(dataset: str, force: bool) -> None:
+    """Run the stage leaderboard and print its table (percent; p: paired randomisation test of P@1 against the best)."""
+    workspace = Workspace.find()
+    ran = run_stage(workspace, "leaderboard", dataset, force=force)
+    click.echo((ran.folder / "leaderboard.md").read_text("utf-8"))

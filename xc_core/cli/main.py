@@ -1,0 +1,134 @@
+"""The command ``xc``: finds a subcommand, runs it, turns errors into a message and an exit code.
+
+Takes: arguments.                         Gives: output, an exit code.
+May import: everything of lower rank.     Never: does a stage's work itself.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from importlib import metadata
+from typing import Any, Final
+
+import click
+
+from xc_core import __version__
+from xc_core.errors import XCError, nearest
+from xc_core.progress import listen
+
+_OWN: Final = {
+    "ingest": "xc_core.cli.ingest:ingest",
+    "run": "xc_core.cli.chain:run",
+    "train": "xc_core.cli.chain:train",
+    "evaluate": "xc_core.cli.chain:evaluate",
+    "leaderboard": "xc_core.cli.chain:leaderboard",
+    "predict": "xc_core.cli.predict:predict",
+    "doctor": "xc_core.cli.doctor:doctor",
+}
+_ORDER: Final = (
+    ("Data", ("ingest",)),
+    ("Training", ("train", "run", "evaluate", "leaderboard")),
+    ("Serving", ("predict", "promote", "rollback")),
+    ("House", ("demo", "ui", "doctor")),
+)
+_EXIT_CODES: Final = """Exit codes: 0 done; 2, 64 wrong command; 65 wrong data; 66 something is missing; 69 a service does not answer;
+70 a fault of this software; 73 disk full or not writable; 74 a corrupt artefact; 75 busy; 76 inputs moved; 77 a gate
+refused; 78 wrong parameter; 130 interrupted."""
+
+
+class Commands(click.Group):
+    """Subcommands by table, imported only when called; other packages add theirs by the entry points ``xc.commands``."""
+
+    def _places(self) -> dict[str, Callable[[], Any]]:
+        own: dict[str, Callable[[], Any]] = {name: lambda place=place: _load(place) for name, place in _OWN.items()}  # type: ignore[misc]
+        return own | {entry.name: entry.load for entry in metadata.entry_points(group="xc.commands")}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return all names, in the order of the help."""
+        ordered = [name for _, names in _ORDER for name in names]
+        return sorted(self._places(), key=lambda name: ordered.index(name) if name in ordered else len(ordered))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command; say what is nearest where there is none."""
+        places = self._places()
+        if cmd_name not in places:
+            raise click.UsageError(f"no command {cmd_name!r}{nearest(cmd_name, places)}")
+        command: click.Command = places[cmd_name]()
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands under headings."""
+        present = self._places()
+        for heading, names in _ORDER:
+            rows = []
+            for name in names:
+                command = self.get_command(ctx, name) if name in present else None
+                if command is not None:
+                    rows.append((name, command.get_short_help_str(90)))
+            if rows:
+                with formatter.section(heading):
+                    formatter.write_dl(rows)
+
+
+def _load(place: str) -> Any:
+    module, name = place.split(":")
+    return getattr(importlib.import_module(module), name)
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="\b\n" + _EXIT_CODES,
+)
+@click.version_option(__version__, prog_name="xc")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+def cli(debug: bool) -> None:
+    """Extreme classification: from a folder of text to a model that answers with the right labels.
+
+    \b
+    xc ingest FOLDER --dataset NAME             check a folder of text and make it a dataset
+    xc train --dataset NAME --recipe ngame      run the whole chain
+    xc predict --dataset NAME "some text"       ask the model
+    """
+    if debug:
+        os.environ["XC_DEBUG"] = "1"
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run ``xc`` and exit with its code."""
+    listen(lambda line: click.echo(line, err=True))
+    try:
+        cli.main(args=arguments, prog_name="xc", standalone_mode=False)
+        code = 0
+    except click.exceptions.Exit as request:
+        code = request.exit_code
+    except click.Abort:
+        code = _say("interrupted", 130)
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except XCError as error:
+        code = _say(str(error), error.exit_code)
+    except KeyboardInterrupt:
+        code = _say("interrupted", 130)
+    except Exception as error:
+        code = _say(
+            f"{type(error).__name__}: {error}\n  this is a fault of xc; run with --debug to see where, and please report it", 70
+        )
+    sys.exit(code)
+
+
+def _say(message: str, code: int) -> int:
+    if os.environ.get("XC_DEBUG"):
+        import traceback
+
+        traceback.print_exc()
+    click.echo(f"xc: {message}", err=True)
+    return code
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""From a folder of text to documents, labels, tokens and batches."""

@@ -1,0 +1,129 @@
+"""What a row must be to enter a corpus; imperfect data enters only where the user allows that kind by name.
+
+Takes: a Block.                    Gives: nothing, or a DataError that names the row.
+May import: errors, data.formats.  Never: mends silently.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields, replace
+from typing import Final
+
+import numpy as np
+
+from xc_core.data.formats import Block
+from xc_core.errors import ConfigError, DataError, nearest, preview
+
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\x85\u2028\u2029]")
+"""Control characters other than tab, and all line breaks that Unicode has."""
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """Kinds of imperfect data that are let in."""
+
+    empty_text: bool = False
+    """A document or label without any text."""
+    empty_labels: bool = False
+    """A document without labels."""
+    unseen_labels: bool = False
+    """A label that no train document has."""
+    repeated_labels: bool = False
+    """A label named twice by one document (counted once)."""
+    clean_text: bool = False
+    """Line breaks and control characters inside a text (each becomes a space)."""
+
+    @classmethod
+    def parse(cls, names: tuple[str, ...]) -> Allowed:
+        """Build from the names a user gives, for instance ("empty-text",)."""
+        known = [f.name.replace("_", "-") for f in fields(cls)]
+        for name in names:
+            if name not in known:
+                raise ConfigError(
+                    f"allow {name!r}{nearest(name, known)}", expected=f"one of {', '.join(known)}", do="mend the name"
+                )
+        return cls(**{name.replace("-", "_"): True for name in names})
+
+
+def clean_block(block: Block, allowed: Allowed) -> Block:
+    """Return the block as the user allowed it to be mended: text cleaned, repeated labels dropped."""
+    if allowed.clean_text:
+        titles = [_CONTROL.sub(" ", text) for text in block.titles]
+        block = replace(block, titles=titles, contents=[_CONTROL.sub(" ", text) for text in block.contents])
+    if allowed.repeated_labels and len(block.label_ids):
+        rows = np.repeat(np.arange(len(block)), block.label_counts)
+        first = np.sort(np.unique(np.stack([rows, block.label_ids]), axis=1, return_index=True)[1])
+        relevance = block.relevance[first] if block.relevance is not None else None
+        counts = np.bincount(rows[first], minlength=len(block)).astype(np.int64)
+        block = replace(block, label_ids=block.label_ids[first], label_counts=counts, relevance=relevance)
+    return block
+
+
+def check_block(block: Block, allowed: Allowed, *, num_labels: int | None) -> None:
+    """Raise DataError for the first row of ``block`` that may not enter; ``num_labels`` None for a block of labels."""
+    for row, (uid, title, content) in enumerate(zip(block.uids, block.titles, block.contents, strict=True)):
+        _check_text(block, row, uid, f"{title} {content}", allowed)
+    if num_labels is not None:
+        _check_labels(block, allowed, num_labels)
+
+
+def _check_text(block: Block, row: int, uid: str, text: str, allowed: Allowed) -> None:
+    if not uid.strip() or _CONTROL.search(uid):
+        raise DataError(
+            f"the uid {preview(uid)}",
+            expected="a uid with a visible character and no line break",
+            do="give the row a uid",
+            where=block.where(row),
+        )
+    if match := _CONTROL.search(text):
+        raise DataError(
+            f"the character {match[0]!r} inside a text",
+            expected="texts of one line, without control characters",
+            do="clean the text, or pass --allow clean-text to turn each into a space",
+            where=block.where(row),
+        )
+    if not allowed.empty_text and not text.strip():
+        raise DataError(
+            "an empty text",
+            expected="a title or a content",
+            do="drop the row, or pass --allow empty-text",
+            where=block.where(row),
+        )
+
+
+def _check_labels(block: Block, allowed: Allowed, num_labels: int) -> None:
+    rows = np.repeat(np.arange(len(block)), block.label_counts)
+    outside = np.flatnonzero((block.label_ids < 0) | (block.label_ids >= num_labels))
+    if len(outside):
+        raise DataError(
+            f"the label index {block.label_ids[outside[0]]}",
+            expected=f"indices from 0 to {num_labels - 1} (there are {num_labels} labels)",
+            do="mend the index; indices count from 0",
+            where=block.where(int(rows[outside[0]])),
+        )
+    empty = np.flatnonzero(block.label_counts == 0)
+    if len(empty) and not allowed.empty_labels:
+        raise DataError(
+            "a document without labels",
+            expected="at least one label",
+            do="drop the row, or pass --allow empty-labels",
+            where=block.where(int(empty[0])),
+        )
+    keys = rows * np.int64(num_labels) + block.label_ids
+    order = np.argsort(keys, kind="stable")
+    twice = order[1:][keys[order][1:] == keys[order][:-1]]
+    if len(twice):
+        raise DataError(
+            f"the label {block.label_ids[twice.min()]} twice",
+            expected="each label once a document",
+            do="drop the repetition, or pass --allow repeated-labels to count it once",
+            where=block.where(int(rows[twice.min()])),
+        )
+    if block.relevance is not None and len(wrong := np.flatnonzero(~(block.relevance > 0))):
+        raise DataError(
+            f"the relevance {block.relevance[wrong[0]]:g}",
+            expected="a relevance above 0; the matrix is used as binary",
+            do="drop pairs that are not relevant",
+            where=block.where(int(rows[wrong[0]])),
+        )

@@ -1,0 +1,79 @@
+"""Pairs that evaluation leaves out of predictions: read from a file, or made from the uids.
+
+Takes: a filter file, or a corpus being built.   Gives: (document row, label) pairs.
+May import: errors, data.formats.                Never: touches the truth; a filter is for predictions only.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from xc_core.data.formats import ReadOptions
+from xc_core.data.formats.lines import lines
+from xc_core.errors import DataError, preview
+from xc_core.shapes import I64
+
+_PAIR: Final = re.compile(r"(\d{1,18})[ \t]+(\d{1,18})\s*")
+
+
+def given_pairs(path: Path, *, first_row: int, rows: int, labels: int, options: ReadOptions) -> I64:
+    """Return the pairs of a filter file ("document label" a line, no header), documents shifted by ``first_row``.
+
+    Raises DataError where a line is no pair or points outside ``rows`` x ``labels``.
+    """
+    parts = [np.zeros((0, 2), np.int64)]
+    for number, texts in lines(path, options):
+        pairs = np.empty((len(texts), 2), np.int64)
+        for offset, text in enumerate(texts):
+            match = _PAIR.fullmatch(text)
+            if match is None:
+                _refuse(f"the line {preview(text)}", "'document label', two numbers from 0", path, number + offset)
+                continue
+            pairs[offset] = int(match[1]), int(match[2])
+        for column, limit, what in ((0, rows, "document"), (1, labels, "label")):
+            outside = np.flatnonzero(pairs[:, column] >= limit)
+            if len(outside):
+                found = f"the {what} {pairs[outside[0], column]}"
+                _refuse(found, f"{what}s from 0 to {limit - 1}", path, number + int(outside[0]))
+        parts.append(pairs)
+    pairs = np.unique(np.concatenate(parts), axis=0)
+    pairs[:, 0] += first_row
+    return pairs
+
+
+def _refuse(found: str, expected: str, path: Path, line: int) -> None:
+    raise DataError(
+        found,
+        expected=expected,
+        do="fetch or make the file again; an empty file means no filter",
+        where=f"{path.name}, line {line}",
+    )
+
+
+def generated_pairs(folder: Path) -> I64:
+    """Return the pairs that item-to-item datasets leave out, made from the uids of a corpus being built.
+
+    Every document with the label of its own uid; and for test documents the label A where a train document of
+    uid A has the label B and the test document's uid is B (the mirror image of what was seen in training).
+    """
+    documents = pl.scan_parquet(folder / "documents.parquet").select("uid", "split").with_row_index("doc")
+    labels = pl.scan_parquet(folder / "labels.parquet").select(pl.col("uid").alias("label_uid")).with_row_index("label")
+    own = documents.join(labels, left_on="uid", right_on="label_uid").select("doc", "label")
+    test = documents.filter(pl.col("split") == "test").select("doc", "uid")
+    mirrored = (
+        pl.scan_parquet(folder / "pairs.parquet")
+        .rename({"doc": "seen_doc", "label": "seen_label"})
+        .with_columns(pl.col("seen_doc").cast(pl.UInt32), pl.col("seen_label").cast(pl.UInt32))
+        .join(documents.filter(pl.col("split") != "test"), left_on="seen_doc", right_on="doc")
+        .join(labels.rename({"label_uid": "seen_uid"}), left_on="seen_label", right_on="label")
+        .join(test, left_on="seen_uid", right_on="uid")
+        .join(labels, left_on="uid", right_on="label_uid")
+        .select("doc", "label")
+    )
+    pairs = pl.concat([own, mirrored]).unique().sort("doc", "label").collect()
+    return pairs.cast(pl.Int64).to_numpy().reshape(-1, 2)

@@ -1,0 +1,96 @@
+"""Text files as blocks of whole lines, plain or gzipped, checked as they stream by.
+
+Takes: a path.                 Gives: (number of the first line, bytes of whole lines).
+May import: errors, formats.base.  Never: holds a whole file.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from xc_core.data.formats.base import ReadOptions
+from xc_core.errors import DataError
+
+
+def blocks(path: Path, options: ReadOptions) -> Iterator[tuple[int, bytes]]:
+    """Yield (1-based number of the first line, whole lines each ending in a newline).
+
+    Raises DataError on a truncated or broken gzip stream, a line over the limit, bytes that are no UTF-8 or a NUL.
+    """
+    number, rest = 1, b""
+    with _open(path) as stream:
+        while chunk := _read(stream, options.block_bytes, path, number):
+            cut = chunk.rfind(b"\n") + 1
+            block, rest = (rest + chunk[:cut], chunk[cut:]) if cut else (b"", rest + chunk)
+            if len(rest) >= options.max_line_bytes:
+                _too_long(path, number + block.count(b"\n"), options)
+            if block:
+                _check(block, path, number, options)
+                yield number, block
+                number += block.count(b"\n")
+    if rest:
+        _check(rest + b"\n", path, number, options)
+        yield number, rest + b"\n"
+
+
+def lines(path: Path, options: ReadOptions) -> Iterator[tuple[int, list[str]]]:
+    """Yield (1-based number of the first line, lines without their newline, a carriage return taken off)."""
+    for number, block in blocks(path, options):
+        yield number, [line.removesuffix("\r") for line in block.decode().split("\n")[:-1]]
+
+
+def _open(path: Path) -> IO[bytes]:
+    return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
+
+
+def _read(stream: IO[bytes], amount: int, path: Path, number: int) -> bytes:
+    try:
+        return stream.read(amount)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(
+            f"a gzip stream that ends or breaks ({error})",
+            expected="a whole gzip file",
+            do=f"fetch the file again; `gzip -t {path.name}` must say nothing",
+            where=f"{path.name}, after line {max(number - 1, 0)}",
+        ) from error
+
+
+def _check(block: bytes, path: Path, number: int, options: ReadOptions) -> None:
+    try:
+        block.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"the byte 0x{block[error.start]:02x}, which is no UTF-8",
+            expected="UTF-8 text",
+            do=f"convert the file, for instance: iconv -f latin1 -t utf-8 {path.name}",
+            where=_place(path, number, block, error.start),
+        ) from error
+    if (at := block.find(b"\0")) >= 0:
+        raise DataError(
+            "a NUL byte",
+            expected="text without NUL",
+            do="take the NUL bytes out, for instance with: tr -d '\\000'",
+            where=_place(path, number, block, at),
+        )
+    if len(block) >= options.max_line_bytes:
+        for offset, line in enumerate(block.split(b"\n")):
+            if len(line) >= options.max_line_bytes:
+                _too_long(path, number + offset, options)
+
+
+def _place(path: Path, number: int, block: bytes, at: int) -> str:
+    line = number + block.count(b"\n", 0, at)
+    return f"{path.name}, line {line}"
+
+
+def _too_long(path: Path, number: int, options: ReadOptions) -> None:
+    raise DataError(
+        f"a line of {options.max_line_bytes:,} bytes or more",
+        expected=f"lines under {options.max_line_bytes:,} bytes",
+        do="look for a lost line break; where the text really is that long, raise --max-line-bytes",
+        where=f"{path.name}, line {number}",
+    )

@@ -1,0 +1,240 @@
+"""A folder in a public layout becomes a corpus artefact: strict, streaming, all or nothing.
+
+Takes: a folder and an IngestConfig.          Gives: the files and facts of a corpus.
+May import: errors, artifacts, progress, data.*, metrics.propensity.  Never: repairs data without being told to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from xc_core.artifacts import Build, sha256_file
+from xc_core.data import corpus as corpus_room
+from xc_core.data.checks import Allowed, check_block, clean_block
+from xc_core.data.filters import generated_pairs, given_pairs
+from xc_core.data.formats import LAYOUTS, Block, ReadOptions, Source, detect
+from xc_core.data.splits import TEST, TRAIN, VALIDATION, Distinct, digests, is_validation
+from xc_core.errors import ConfigError, DataError
+from xc_core.metrics.propensity import PROPENSITY
+from xc_core.progress import Meter
+from xc_core.shapes import I64
+
+FILTERS: Final = ("given", "generate", "none")
+
+
+@dataclass(frozen=True, kw_only=True)
+class IngestConfig:
+    """How a folder becomes a corpus."""
+
+    layout: str = "auto"
+    """Name of the layout, or "auto"."""
+    validation_fraction: float = 0.1
+    """Share of the train rows held out for validation, by hash of the uid."""
+    filters: str = "given"
+    """"given": the filter files, empty where there are none; "generate": self and reverse pairs from the uids; "none"."""
+    propensity: str = "default"
+    """Constants (A, B) of the propensity model: default, wikipedia or amazon."""
+    allow: tuple[str, ...] = ()
+    """Kinds of imperfect data that are let in: empty-text, empty-labels, unseen-labels, repeated-labels, clean-text."""
+    max_line_bytes: int = ReadOptions.max_line_bytes
+    """A longer line is an error (bytes)."""
+    label_separator: str = ReadOptions.label_separator
+    """Between the labels of a CSV cell."""
+    test_fraction: float = ReadOptions.test_fraction
+    """Share of rows cut off as test where a tabular folder has no test file."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.validation_fraction < 1:
+            raise ConfigError(
+                f"validation_fraction {self.validation_fraction}", expected="0 <= share < 1", do="mend the value"
+            )
+        if self.filters not in FILTERS:
+            raise ConfigError(f"filters {self.filters!r}", expected=f"one of {FILTERS}", do="mend the value")
+        if self.layout != "auto":
+            LAYOUTS[self.layout]
+        PROPENSITY[self.propensity]
+        Allowed.parse(self.allow)
+
+    def read_options(self) -> ReadOptions:
+        """Return the part of it that readers need."""
+        return ReadOptions(
+            max_line_bytes=self.max_line_bytes,
+            label_separator=self.label_separator,
+            test_fraction=self.test_fraction,
+        )
+
+
+def ingest(folder: Path, build: Build, config: IngestConfig) -> None:
+    """Read ``folder`` into the files of a corpus under ``build.path`` and describe it in ``build.facts``.
+
+    Raises DataError (file, line, found, expected, what to do) on the first thing that is wrong.
+    """
+    layout = detect(folder) if config.layout == "auto" else LAYOUTS[config.layout]
+    source = layout.open(folder, config.read_options())
+    writer = _CorpusWriter(build.path, config, folder_bytes=sum(path.stat().st_size for path in source.files))
+    with writer:
+        for block in source.labels():
+            writer.add_labels(block)
+        for split in (TRAIN, TEST):
+            for block in source.documents(split):
+                writer.add_documents(block, split)
+    writer.check_whole()
+    pairs = _filter_pairs(source, writer, config, build.path)
+    _write_pairs(build.path / "filters.parquet", pairs)
+    constants = PROPENSITY[config.propensity]
+    build.facts |= {
+        "layout": layout.name,
+        "source": {
+            path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
+            for path in source.files
+        },
+        **writer.facts(),
+        "filters": {"source": config.filters, "pairs": len(pairs), "files": [p.name for p in _filter_files(source)]},
+        "propensity": {"A": constants[0], "B": constants[1]},
+        "validation_fraction": config.validation_fraction,
+    }
+
+
+@dataclass
+class _CorpusWriter:
+    """Streams blocks into Parquet; keeps counts per label and a constant amount per block, never the rows."""
+
+    folder: Path
+    config: IngestConfig
+    folder_bytes: int
+    sizes: dict[str, int] = field(default_factory=lambda: dict.fromkeys((TRAIN, VALIDATION, TEST), 0))
+    pairs: dict[str, int] = field(default_factory=lambda: dict.fromkeys((TRAIN, VALIDATION, TEST), 0))
+
+    def __enter__(self) -> _CorpusWriter:
+        self.allowed = Allowed.parse(self.config.allow)
+        self.labels = self.documents = 0
+        self._frequency: I64 = np.zeros(0, np.int64)
+        self._label_uids, self._doc_uids = Distinct(), Distinct()
+        self._label_places: list[tuple[int, str, int, str]] = []
+        self._doc_places: list[tuple[int, str, int, str]] = []
+        options: dict[str, Any] = {"compression": "zstd"}
+        self._label_file = pq.ParquetWriter(self.folder / "labels.parquet", corpus_room.LABELS, **options)
+        self._doc_file = pq.ParquetWriter(self.folder / "documents.parquet", corpus_room.DOCUMENTS, **options)
+        self._pair_file = pq.ParquetWriter(self.folder / "pairs.parquet", corpus_room.PAIRS, **options)
+        self._meter = Meter("reading documents", 0, "documents")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for file in (self._label_file, self._doc_file, self._pair_file):
+            file.close()
+
+    def add_labels(self, block: Block) -> None:
+        """Write a block of labels."""
+        block = clean_block(block, self.allowed)
+        check_block(block, self.allowed, num_labels=None)
+        self._label_uids.add(digests(block.uids))
+        self._label_places.append((self.labels, block.file, block.first_line, block.unit))
+        self.labels += len(block)
+        columns = [pa.array(column, pa.string()) for column in (block.uids, block.titles, block.contents)]
+        self._label_file.write_batch(pa.record_batch(columns, schema=corpus_room.LABELS))
+
+    def add_documents(self, block: Block, split: str) -> None:
+        """Write a block of documents of ``split`` ("train" or "test") and their pairs."""
+        block = clean_block(block, self.allowed)
+        check_block(block, self.allowed, num_labels=self.labels)
+        digest_N = digests(block.uids)
+        held_out = is_validation(digest_N, self.config.validation_fraction)
+        names = np.where(held_out, VALIDATION, TRAIN) if split == TRAIN else np.full(len(block), TEST)
+        self._doc_uids.add(digest_N)
+        self._doc_places.append((self.documents, block.file, block.first_line, block.unit))
+        columns = [pa.array(c, pa.string()) for c in (block.uids, block.titles, block.contents, names.tolist())]
+        self._doc_file.write_batch(pa.record_batch(columns, schema=corpus_room.DOCUMENTS))
+        doc_ids = self.documents + np.repeat(np.arange(len(block)), block.label_counts)
+        label_ids = block.label_ids.astype(np.int32)
+        order = np.lexsort((label_ids, doc_ids))
+        self._pair_file.write_batch(
+            pa.record_batch([pa.array(doc_ids[order]), pa.array(label_ids[order])], schema=corpus_room.PAIRS)
+        )
+        if split == TRAIN:
+            self._frequency = _grown(self._frequency, self.labels)
+            self._frequency += np.bincount(label_ids, minlength=self.labels)
+        for name in self.sizes:
+            inside = names == name
+            self.sizes[name] += int(inside.sum())
+            self.pairs[name] += int(block.label_counts[inside].sum())
+        self.documents += len(block)
+        self._meter.total = max(self._meter.total, self.documents)
+        self._meter.update(len(block))
+
+    def check_whole(self) -> None:
+        """Check what no single block shows: repeated uids, labels no train document has, empty splits."""
+        for what, distinct, places in (
+            ("label", self._label_uids, self._label_places),
+            ("document", self._doc_uids, self._doc_places),
+        ):
+            repeat = distinct.first_repeat()
+            if repeat is not None:
+                raise DataError(
+                    f"the uid of {_place(places, repeat[0])} once more",
+                    expected=f"every {what} uid once, train and test together",
+                    do="rename or drop one of the two; a document in train and test would leak its answer",
+                    where=_place(places, repeat[1]),
+                )
+        if not self.labels or not self.sizes[TRAIN] or not self.sizes[TEST]:
+            counts = f"{self.labels} labels, {self.sizes[TRAIN]} train and {self.sizes[TEST]} test documents"
+            raise DataError(counts, expected="at least one of each", do="check that the files are whole")
+        unseen = np.flatnonzero(_grown(self._frequency, self.labels) == 0)
+        if len(unseen) and not self.allowed.unseen_labels:
+            raise DataError(
+                f"{len(unseen)} labels without a train document, the first is label {unseen[0]}",
+                expected="a train document for every label",
+                do="drop these labels, or pass --allow unseen-labels: they are then found by their text alone",
+                where=_place(self._label_places, int(unseen[0])),
+            )
+
+    def facts(self) -> dict[str, Any]:
+        """Return the counts."""
+        return {
+            "documents": self.documents,
+            "labels": self.labels,
+            "rows": dict(self.sizes),
+            "pairs": dict(self.pairs),
+            "unseen_labels": int((_grown(self._frequency, self.labels) == 0).sum()),
+        }
+
+
+def _grown(counts: I64, size: int) -> I64:
+    return counts if len(counts) == size else np.concatenate([counts, np.zeros(size - len(counts), np.int64)])
+
+
+def _place(places: list[tuple[int, str, int, str]], row: int) -> str:
+    first, file, line, unit = max(place for place in places if place[0] <= row)
+    return f"{file}, {unit} {line + row - first}"
+
+
+def _filter_files(source: Source) -> list[Path]:
+    return [path for split in (TRAIN, TEST) if (path := source.filters(split)) is not None]
+
+
+def _filter_pairs(source: Source, writer: _CorpusWriter, config: IngestConfig, folder: Path) -> I64:
+    """Return all (document row, label) filter pairs; documents of the test file are counted after those of train."""
+    if config.filters == "none":
+        return np.zeros((0, 2), np.int64)
+    if config.filters == "generate":
+        return generated_pairs(folder)
+    train_rows = writer.sizes[TRAIN] + writer.sizes[VALIDATION]
+    spans = {TRAIN: (0, train_rows), TEST: (train_rows, writer.sizes[TEST])}
+    parts = [
+        given_pairs(path, first_row=spans[split][0], rows=spans[split][1], labels=writer.labels, options=config.read_options())
+        for split in (TRAIN, TEST)
+        if (path := source.filters(split)) is not None
+    ]
+    return np.concatenate(parts) if parts else np.zeros((0, 2), np.int64)
+
+
+def _write_pairs(path: Path, pairs: I64) -> None:
+    table = pa.table([pa.array(pairs[:, 0]), pa.array(pairs[:, 1].astype(np.int32))], schema=corpus_room.PAIRS)
+    pq.write_table(table, path, compression="zstd")
+

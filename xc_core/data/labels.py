@@ -1,0 +1,87 @@
+"""Which labels are positive for which documents, as a sparse binary matrix.
+
+Takes: (document, label) pairs.   Gives: LabelMatrix.
+May import: shapes.               Never: torch; relevance weights (the matrix is binary).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from xc_core.shapes import PAD_ID, Array, Bool, I32, I64
+
+
+@dataclass(frozen=True, slots=True)
+class LabelMatrix:
+    """N documents x L labels in CSR: ``indices`` (int32, rising within a row) and ``indptr`` (int64, N + 1)."""
+
+    indptr: I64
+    indices: I32
+    num_labels: int
+
+    @classmethod
+    def from_pairs(cls, doc_ids: Array, label_ids: Array, shape: tuple[int, int]) -> LabelMatrix:
+        """Build from pairs in any order; a pair given twice counts once."""
+        keys = np.unique(doc_ids.astype(np.int64) * shape[1] + label_ids)
+        rows, columns = np.divmod(keys, max(shape[1], 1))
+        indptr = np.zeros(shape[0] + 1, np.int64)
+        np.cumsum(np.bincount(rows, minlength=shape[0]), out=indptr[1:])
+        return cls(indptr, columns.astype(np.int32), shape[1])
+
+    def __len__(self) -> int:
+        return len(self.indptr) - 1
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(N, L)."""
+        return len(self), self.num_labels
+
+    @property
+    def counts_N(self) -> I64:
+        """Number of positives of each document."""
+        return np.diff(self.indptr)
+
+    def frequency_L(self) -> I64:
+        """Number of documents of each label."""
+        return np.bincount(self.indices, minlength=self.num_labels).astype(np.int64)
+
+    def row(self, doc: int) -> I32:
+        """Return the positives of one document."""
+        return self.indices[self.indptr[doc] : self.indptr[doc + 1]]
+
+    def rows(self, docs: I64) -> LabelMatrix:
+        """Return the matrix of the documents ``docs``, in that order."""
+        counts = self.counts_N[docs]
+        indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        return LabelMatrix(indptr, self.indices[ragged_positions(self.indptr[docs], counts)], self.num_labels)
+
+    def pairs(self) -> tuple[I64, I32]:
+        """Return (document, label) of every positive, by document, then label."""
+        return np.repeat(np.arange(len(self)), self.counts_N), self.indices
+
+    def contains(self, docs: Array, labels: Array) -> Bool:
+        """True where ``labels`` is positive for ``docs`` (arrays of equal or broadcastable shape; PAD_ID is never)."""
+        docs, labels = np.broadcast_arrays(docs, labels)
+        keys = np.repeat(np.arange(len(self)), self.counts_N) * np.int64(self.num_labels) + self.indices
+        wanted = docs.astype(np.int64) * self.num_labels + labels
+        at = np.searchsorted(keys, wanted)
+        hit = np.zeros(wanted.shape, bool)
+        inside = at < len(keys)
+        hit[inside] = keys[at[inside]] == wanted[inside]
+        return hit & (labels != PAD_ID)
+
+    def transpose(self) -> LabelMatrix:
+        """Return labels x documents."""
+        docs, labels = self.pairs()
+        order = np.argsort(labels, kind="stable")
+        indptr = np.concatenate([[0], np.cumsum(self.frequency_L())]).astype(np.int64)
+        return LabelMatrix(indptr, docs[order].astype(np.int32), len(self))
+
+
+def ragged_positions(starts: I64, counts: I64) -> I64:
+    """Return the flat positions of ragged rows: starts[0], starts[0]+1, ..., for counts[0] of them, and so on."""
+    total = int(counts.sum())
+    ends = np.cumsum(counts)
+    return np.arange(total) + np.repeat(starts - (ends - counts), counts)

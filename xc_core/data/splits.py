@@ -1,0 +1,64 @@
+"""Which rows of train are held out for validation: decided by a hash of the uid, for ever.
+
+Takes: uids.           Gives: a mask; a duplicate check that works on any number of uids.
+May import: errors.    Never: draws random numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from xc_core.shapes import Array, Bool
+
+TRAIN, VALIDATION, TEST = "train", "validation", "test"
+SPLITS: Final = (TRAIN, VALIDATION, TEST)
+_BUCKETS: Final = 64
+_RECORD: Final = np.dtype([("high", "<u8"), ("low", "<u8"), ("row", "<i8")])
+
+
+def digests(uids: list[str]) -> Array:
+    """Return 128-bit BLAKE2 digests of ``uids`` as records (high, low, row), row left 0."""
+    raw = b"".join(hashlib.blake2b(uid.encode(), digest_size=16).digest() + bytes(8) for uid in uids)
+    return np.frombuffer(bytearray(raw), _RECORD)
+
+
+def is_validation(digest_N: Array, fraction: float) -> Bool:
+    """True for the ``fraction`` of uids whose digest is lowest: the same uid falls the same way in every ingest."""
+    return np.asarray(digest_N["high"] < np.uint64(min(fraction, 1.0) * (2**64 - 1)))
+
+
+class Distinct:
+    """Finds a repeated uid among any number of rows in bounded memory: digests wait in files, a 64th each."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="xc-distinct-")
+        self._files = [(Path(self._folder.name) / str(i)).open("wb") for i in range(_BUCKETS)]
+        self._rows = 0
+
+    def add(self, digest_N: Array) -> None:
+        """Add the digests of the next rows."""
+        records = digest_N.copy()
+        records["row"] = self._rows + np.arange(len(records))
+        self._rows += len(records)
+        bucket_N = (records["low"] % _BUCKETS).astype(np.int64)
+        order = np.argsort(bucket_N, kind="stable")
+        for part in np.split(records[order], np.flatnonzero(np.diff(bucket_N[order])) + 1):
+            if len(part):
+                self._files[int(part["low"][0] % _BUCKETS)].write(part.tobytes())
+
+    def first_repeat(self) -> tuple[int, int] | None:
+        """Return (earlier row, later row) of the first repeated uid, None where all differ; ends the collection."""
+        found: list[tuple[int, int]] = []
+        for file in self._files:
+            file.close()
+            records = np.fromfile(file.name, _RECORD)
+            records = records[np.lexsort((records["row"], records["low"], records["high"]))]
+            same = (records["high"][1:] == records["high"][:-1]) & (records["low"][1:] == records["low"][:-1])
+            found += [(int(records["row"][i]), int(records["row"][i + 1])) for i in np.flatnonzero(same)[:1]]
+        self._folder.cleanup()
+        return min(found, key=lambda pair: pair[1], default=None)

@@ -1,0 +1,114 @@
+"""Text to token ids: the tokenizer of a pretrained encoder, or a WordPiece vocabulary made from the corpus itself.
+
+Takes: texts.                    Gives: ragged ids without special tokens.
+May import: errors, pretrained.  Never: pads or truncates; the token store does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+
+from xc_core.errors import MissingError, UnavailableError
+from xc_core.pretrained import locate
+from xc_core.shapes import I64
+
+FROM_CORPUS: Final = "wordpiece"
+"""Name of the tokenizer that is made from the corpus."""
+_SPECIAL: Final = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+
+@dataclass(frozen=True)
+class TextTokenizer:
+    """A fast tokenizer and the special tokens its encoder wants around a text."""
+
+    name: str
+    backend: Tokenizer
+    prefix: tuple[int, ...]
+    suffix: tuple[int, ...]
+    pad_id: int
+
+    @classmethod
+    def wrap(cls, name: str, backend: Tokenizer) -> TextTokenizer:
+        """Find out which ids ``backend`` puts before and after a text, by asking it."""
+        backend.no_truncation()
+        backend.no_padding()
+        plain = backend.encode("a", add_special_tokens=False).ids
+        dressed = backend.encode("a", add_special_tokens=True).ids
+        at = next(i for i in range(len(dressed) + 1) if dressed[i : i + len(plain)] == plain)
+        pads = [backend.token_to_id(token) for token in ("[PAD]", "<pad>", "<|endoftext|>")]
+        pad = next((pad for pad in pads if pad is not None), 0)
+        return cls(name, backend, tuple(dressed[:at]), tuple(dressed[at + len(plain) :]), pad)
+
+    @classmethod
+    def from_file(cls, name: str, path: Path) -> TextTokenizer:
+        """Load a ``tokenizer.json``."""
+        if not path.is_file():
+            raise MissingError(f"no {path}", expected="the tokenizer of the encoder", do="run the stage tokens again")
+        return cls.wrap(name, Tokenizer.from_file(str(path)))
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Number of token ids, special and added tokens included."""
+        return int(self.backend.get_vocab_size(with_added_tokens=True))
+
+    def encode(self, texts: list[str]) -> tuple[I64, I64]:
+        """Return (flat ids, number of ids of each text), special tokens left out."""
+        encoded = self.backend.encode_batch_fast(texts, add_special_tokens=False)
+        counts = np.array([len(e.ids) for e in encoded], np.int64)
+        flat = np.fromiter((i for e in encoded for i in e.ids), np.int64, int(counts.sum()))
+        return flat, counts
+
+
+def load(name: str, texts: Iterable[list[str]] | None = None, vocabulary_size: int = 30_000) -> TextTokenizer:
+    """Return the tokenizer of encoder ``name``; for "wordpiece", one made from ``texts`` (blocks of texts).
+
+    Raises MissingError for a folder without a tokenizer, UnavailableError where a hub cannot be reached.
+    """
+    if name == FROM_CORPUS:
+        return TextTokenizer.wrap(name, _train(texts or [], vocabulary_size))
+    place = locate(name)
+    if isinstance(place, Path) and (place / "tokenizer.json").is_file():
+        return TextTokenizer.from_file(name, place / "tokenizer.json")
+    return TextTokenizer.wrap(name, _from_transformers(name, place))
+
+
+def _from_transformers(name: str, place: Path | str) -> Tokenizer:
+    """Load whatever transformers knows as the tokenizer of ``place`` (a folder without tokenizer.json, or a hub name)."""
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(place, use_fast=True).backend_tokenizer
+    except (OSError, ValueError, AttributeError) as error:
+        first = str(error).strip().splitlines()[0]
+        if isinstance(place, Path):
+            raise MissingError(
+                f"no usable tokenizer in {place} ({first})", expected="tokenizer.json", do="save the tokenizer there"
+            ) from error
+        raise UnavailableError(
+            f"no tokenizer {name!r} on this machine or on the model hub ({first})",
+            expected="a name the hub knows and a network, or a local folder",
+            do="download the model where there is a network and give its folder instead of its name",
+        ) from error
+
+
+def _train(texts: Iterable[list[str]], vocabulary_size: int) -> Tokenizer:
+    """Make a lower-case WordPiece vocabulary from ``texts``."""
+    backend = Tokenizer(models.WordPiece(unk_token="[UNK]"))  # type: ignore[call-arg]
+    backend.normalizer = normalizers.BertNormalizer(lowercase=True)
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocabulary_size, special_tokens=list(_SPECIAL), min_frequency=2, show_progress=False
+    )
+    backend.train_from_iterator(_flat(texts), trainer)
+    return backend
+
+
+def _flat(blocks: Iterable[list[str]]) -> Iterator[str]:
+    for block in blocks:
+        yield from block

@@ -1,0 +1,51 @@
+"""Many texts through an encoder: like lengths together, so that little of the work is padding.
+
+Takes: Encoder, TokenStore, row numbers.  Gives: a tensor with gradient, or a matrix filled block by block.
+May import: shapes, progress, data.tokens, data.batches, encoders.base.  Never: shuffles.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from xc_core.data.batches import by_length
+from xc_core.data.tokens import TokenStore
+from xc_core.encoders.base import Encoder
+from xc_core.progress import Meter
+from xc_core.shapes import F32, I64, TokenBatch
+
+
+def encode_batch(encoder: Encoder, batch: TokenBatch) -> Tensor:
+    """Return unit vectors (B x D) of one padded batch, on the encoder's device."""
+    ids = torch.from_numpy(batch.ids_BT).to(encoder.device, non_blocking=True)
+    mask = torch.from_numpy(batch.mask_BT).to(encoder.device, non_blocking=True)
+    out: Tensor = encoder(ids, mask)
+    return out
+
+
+def encode_rows(encoder: Encoder, store: TokenStore, rows: I64) -> Tensor:
+    """Return unit vectors (len(rows) x D), with gradient, in the order of ``rows``; encoded in chunks of like length.
+
+    Call inside ``encoder.autocast()``: one context for all rows of a step casts the weights once.
+    """
+    config = encoder.config
+    chunks = by_length(store.lengths(rows, config.max_length), config.tokens_per_pass)
+    vectors = [encode_batch(encoder, store.batch(rows[chunk], config.max_length)) for chunk in chunks]
+    back = np.argsort(np.concatenate(chunks), kind="stable")
+    return torch.cat(vectors)[torch.from_numpy(back).to(encoder.device)]
+
+
+@torch.no_grad()
+def embed_rows(encoder: Encoder, store: TokenStore, rows: I64, out_ND: F32, what: str) -> None:
+    """Fill ``out_ND`` (len(rows) x D, float32, may be a memory map) with the unit vectors of ``rows``."""
+    was_training = encoder.training
+    encoder.eval()
+    lengths = store.lengths(rows, encoder.config.max_length)
+    with Meter(what, int(lengths.sum()), "tokens") as meter, encoder.autocast():
+        for chunk in by_length(lengths, encoder.config.tokens_per_pass):
+            vectors = encode_batch(encoder, store.batch(rows[chunk], encoder.config.max_length))
+            out_ND[chunk] = vectors.float().cpu().numpy()
+            meter.update(int(lengths[chunk].sum()))
+    encoder.train(was_training)

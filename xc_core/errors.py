@@ -1,0 +1,121 @@
+"""Every error a user can meet: what was found, what was expected, what to do; and the exit code of each kind.
+
+Takes: plain strings.  Gives: exceptions of the XCError tree.
+May import: nothing.   Never: prints, exits, logs.
+
+    XCError                     70  a fault of this software, or a kind without its own code
+    ├── UsageError              64  a command or an argument that cannot mean anything
+    ├── DataError               65  the user's files are wrong (names file and line)
+    ├── MissingError            66  a file, dataset, recipe or artefact that should be there is not
+    ├── UnavailableError        69  an outside service (tracking server, model hub) does not answer
+    ├── StorageError            73  the disk is full or a folder cannot be written
+    ├── CorruptError            74  an artefact's content differs from its manifest
+    ├── BusyError               75  the same stage of the same partition is running already
+    ├── MovedError              76  parameters or inputs changed while a stage was running
+    ├── RefusedError            77  a gate refused: a check or a metric floor failed
+    └── ConfigError             78  a parameter has a wrong name, type or value
+
+Codes 64 to 78 follow sysexits.h where it has the meaning.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import ClassVar
+
+
+class XCError(Exception):
+    """Base of all errors meant for a user's eyes.
+
+    ``found`` says what is there, ``expected`` what should be, ``do`` what mends it.
+    """
+
+    exit_code: ClassVar[int] = 70
+
+    def __init__(self, found: str, *, expected: str, do: str, where: str = "") -> None:
+        self.found, self.expected, self.do, self.where = found, expected, do, where
+        super().__init__(self.__str__())
+
+    def __str__(self) -> str:
+        head = f"{self.where}: " if self.where else ""
+        return f"{head}found {self.found}\n  expected: {self.expected}\n  do this:  {self.do}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.found, self.expected, self.do, self.where))
+
+
+def _rebuild(kind: type[XCError], found: str, expected: str, do: str, where: str) -> XCError:
+    return kind(found, expected=expected, do=do, where=where)
+
+
+class UsageError(XCError):
+    """A command or an argument that cannot mean anything."""
+
+    exit_code = 64
+
+
+class DataError(XCError):
+    """The user's files are wrong; ``where`` names the file and, where there is one, the line."""
+
+    exit_code = 65
+
+
+class MissingError(XCError):
+    """Something that should be there is not."""
+
+    exit_code = 66
+
+
+class UnavailableError(XCError):
+    """An outside service does not answer."""
+
+    exit_code = 69
+
+
+class StorageError(XCError):
+    """The disk is full or a folder cannot be written."""
+
+    exit_code = 73
+
+
+class CorruptError(XCError):
+    """An artefact's content differs from its manifest."""
+
+    exit_code = 74
+
+
+class BusyError(XCError):
+    """The same stage of the same partition is running already."""
+
+    exit_code = 75
+
+
+class MovedError(XCError):
+    """Parameters or inputs changed while a stage was running; nothing was recorded."""
+
+    exit_code = 76
+
+
+class RefusedError(XCError):
+    """A gate refused: a blocking check or a metric floor failed."""
+
+    exit_code = 77
+
+
+class ConfigError(XCError):
+    """A parameter has a wrong name, type or value."""
+
+    exit_code = 78
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return " (nearest: x)" for the known name closest to ``name``, or an empty string."""
+    match = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f" (nearest: {match[0]!r})" if match else ""
+
+
+def preview(text: str | bytes, limit: int = 60) -> str:
+    """Return ``text`` quoted and cut to ``limit`` characters, control characters escaped."""
+    shown = repr(text if isinstance(text, str) else text.decode("utf-8", "backslashreplace"))
+    return shown if len(shown) <= limit else shown[: limit - 4] + "...'"

@@ -1,0 +1,19 @@
+"""Several scores of a label become one; importing this fills the tables of features and rules."""
+
+from xc_core.fusion import features, rules
+from xc_core.fusion.features import FEATURES, Sources, feature_table
+from xc_core.fusion.rules import FUSIONS, Fusion, FusionConfig, load_fusion
+from xc_core.fusion.tree import RegressionTree
+
+__all__ = [
+    "FEATURES",
+    "FUSIONS",
+    "Fusion",
+    "FusionConfig",
+    "RegressionTree",
+    "Sources",
+    "feature_table",
+    "features",
+    "load_fusion",
+    "rules",
+]

@@ -1,0 +1,64 @@
+"""What is known of a (document, label) pair: a plug-in table of features, each an N x K matrix.
+
+Takes: candidate ids, Sources.     Gives: features_NKF.
+May import: plugins, shapes.       Never: reads the truth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from xc_core.plugins import Table
+from xc_core.shapes import F32, I32, I64
+
+_DOCS_AT_ONCE: Final = 1024
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where features come from: label texts' vectors, classifier rows (both L x D, unit), train frequencies (L)."""
+
+    label_LD: F32
+    rows_LD: F32
+    frequency_L: I64
+
+
+Feature = Callable[[F32, I32, Sources], F32]
+FEATURES: Table[Feature] = Table("fusion feature")
+
+
+@FEATURES.register("label_text")
+def label_text(doc_ND: F32, ids_NK: I32, sources: Sources) -> F32:
+    """Return the cosine of the document and the label's text, E(x) . E(z)."""
+    return own_products(doc_ND, ids_NK, sources.label_LD)
+
+
+@FEATURES.register("classifier")
+def classifier(doc_ND: F32, ids_NK: I32, sources: Sources) -> F32:
+    """Return the cosine of the document and the label's classifier row, E(x) . w."""
+    return own_products(doc_ND, ids_NK, sources.rows_LD)
+
+
+@FEATURES.register("frequency")
+def frequency(doc_ND: F32, ids_NK: I32, sources: Sources) -> F32:
+    """Return the number of train documents of the label."""
+    return sources.frequency_L[ids_NK].astype(np.float32)
+
+
+def own_products(doc_ND: F32, ids_NK: I32, vectors_LD: F32) -> F32:
+    """Return the inner product of each document with each of its own candidates (N x K); any number for a hole."""
+    out = np.empty(ids_NK.shape, np.float32)
+    for start in range(0, len(doc_ND), _DOCS_AT_ONCE):
+        part = slice(start, start + _DOCS_AT_ONCE)
+        own_NKD = vectors_LD[np.maximum(ids_NK[part], 0)]
+        out[part] = np.matmul(own_NKD, doc_ND[part][:, :, None])[:, :, 0]
+    return out
+
+
+def feature_table(names: tuple[str, ...], doc_ND: F32, ids_NK: I32, sources: Sources) -> F32:
+    """Return the named features of all candidates, N x K x F."""
+    return np.stack([FEATURES[name](doc_ND, ids_NK, sources) for name in names], axis=2)

@@ -1,0 +1,115 @@
+"""Ways to make one score of several: the tree of NGAME, the plain sum, one score alone.
+
+Takes: features of candidates, whether they are positive.   Gives: Fusion.
+May import: errors, plugins, shapes, fusion.features, .tree.  Never: is fitted on rows it is judged on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from xc_core.errors import ConfigError, MissingError
+from xc_core.fusion.features import FEATURES
+from xc_core.fusion.tree import RegressionTree
+from xc_core.plugins import Table
+from xc_core.shapes import F32, Bool, I32, Shortlist
+
+
+@dataclass(frozen=True, kw_only=True)
+class FusionConfig:
+    """How scores become one."""
+
+    kind: str = "tree"
+    """"tree": a regression tree plus the scores in ``add``; "sum": the scores in ``add`` alone."""
+    features: tuple[str, ...] = ("label_text", "classifier", "frequency")
+    """Features of the tree, by name."""
+    add: tuple[str, ...] = ("label_text", "classifier")
+    """Features whose plain sum is added (NGAME adds both scores to the tree's)."""
+    depth: int = 7
+    """tree: levels of splits."""
+    min_leaf: int = 20
+    """tree: pairs of a leaf at least."""
+    rows: int = 10_000
+    """Validation documents used, at most."""
+    candidates: int = 100
+    """Labels taken from each search (by classifier row, by label text) as candidates of a document."""
+
+    def __post_init__(self) -> None:
+        FUSIONS[self.kind]
+        for name in (*self.features, *self.add):
+            FEATURES[name]
+        for name in ("depth", "min_leaf", "rows", "candidates"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} {getattr(self, name)}", expected="at least 1", do="mend the value")
+        if self.kind == "sum" and not self.add:
+            raise ConfigError("nothing to add", expected="at least one score in add", do="name one")
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Return the names of all features to compute, each once, in a fixed order."""
+        own = self.features if self.kind == "tree" else ()
+        return tuple(dict.fromkeys((*own, *self.add)))
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """A fitted rule: features in, one score out."""
+
+    config: FusionConfig
+    tree: RegressionTree | None = None
+
+    def scores(self, features_NKF: F32) -> F32:
+        """Return the fused score of every candidate; the last axis is in the order of ``config.needed``."""
+        at = {name: i for i, name in enumerate(self.config.needed)}
+        added = sum((features_NKF[..., at[name]] for name in self.config.add), np.float32(0.0))
+        total = np.broadcast_to(np.asarray(added, np.float32), features_NKF.shape[:2]).copy()
+        if self.tree is not None:
+            columns = [at[name] for name in self.config.features]
+            flat = features_NKF[..., columns].reshape(-1, len(columns))
+            total += self.tree.predict(flat).reshape(total.shape).astype(np.float32)
+        return total
+
+    def rank(self, ids_NK: I32, features_NKF: F32) -> Shortlist:
+        """Return the candidates by falling fused score."""
+        return Shortlist.ranked(ids_NK, self.scores(features_NKF))
+
+    def save(self, path: Path) -> None:
+        """Write as JSON."""
+        content = {"config": asdict(self.config), "tree": self.tree.to_dict() if self.tree else None}
+        path.write_text(json.dumps(content, sort_keys=True) + "\n", "utf-8")
+
+
+def fit_tree(config: FusionConfig, features_NKF: F32, positive_NK: Bool, filled_NK: Bool) -> Fusion:
+    """Fit NGAME's tree on all candidates that are labels (``filled_NK``), 1 for a positive and 0 for the rest.
+
+    Source: NGAME, appendix C, "Inference (Score Fusion)".
+    """
+    columns = [config.needed.index(name) for name in config.features]
+    features_MF = features_NKF[filled_NK][:, columns]
+    targets_M = positive_NK[filled_NK].astype(np.float64)
+    return Fusion(config, RegressionTree.fit(features_MF, targets_M, depth=config.depth, min_leaf=config.min_leaf))
+
+
+def no_fit(config: FusionConfig, features_NKF: F32, positive_NK: Bool, filled_NK: Bool) -> Fusion:
+    """A rule without parameters needs no data."""
+    return Fusion(config)
+
+
+def load_fusion(path: Path) -> Fusion:
+    """Load what ``Fusion.save`` wrote."""
+    if not path.is_file():
+        raise MissingError(f"no {path}", expected="a saved fusion", do="run the stage fusion")
+    content = json.loads(path.read_text("utf-8"))
+    config = {key: tuple(v) if isinstance(v, list) else v for key, v in content["config"].items()}
+    tree = RegressionTree.from_dict(content["tree"]) if content["tree"] else None
+    return Fusion(FusionConfig(**config), tree)
+
+
+FUSIONS: Table[Callable[[FusionConfig, F32, Bool, Bool], Fusion]] = Table("fusion")
+FUSIONS.add("tree", fit_tree)
+FUSIONS.add("sum", no_fit)

@@ -1,0 +1,1 @@
+"""From vectors or texts to ranked labels."""

@@ -1,0 +1,67 @@
+"""Document vectors to fused shortlists: search, gather features, fuse. Evaluation and serving run this same code.
+
+Takes: document vectors, indexes, Sources, Fusion.   Gives: Shortlist.
+May import: ann, fusion, shapes, progress.           Never: applies a filter (that is evaluation's).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from xc_core.ann import Index
+from xc_core.fusion import Fusion, Sources, feature_table
+from xc_core.progress import Meter
+from xc_core.shapes import PAD_ID, F32, I32, I64, Shortlist
+
+_DOCS_AT_ONCE = 2048
+
+
+@dataclass(frozen=True)
+class Searchers:
+    """The indexes a document is searched in: over classifier rows and, where there is one, over label texts."""
+
+    by_row: Index
+    by_text: Index | None
+
+    def candidates(self, doc_ND: F32, k: int) -> I32:
+        """Return the union of both searches' ``k`` best labels, each once, holes last (N x 2k or N x k)."""
+        ids = self.by_row.search(doc_ND, k).ids_NK
+        if self.by_text is None:
+            return ids
+        return distinct(np.concatenate([ids, self.by_text.search(doc_ND, k).ids_NK], axis=1))
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """Everything between a document's vector and its labels."""
+
+    searchers: Searchers
+    sources: Sources
+    fusion: Fusion
+
+    def shortlist(self, doc_ND: F32, k: int | None = None) -> Shortlist:
+        """Return the ``k`` best labels of each document (all candidates where None) by fused score."""
+        ids_NK = self.searchers.candidates(doc_ND, self.fusion.config.candidates)
+        ranked = self.fusion.rank(ids_NK, feature_table(self.fusion.config.needed, doc_ND, ids_NK, self.sources))
+        return ranked if k is None else ranked.top(k)
+
+    def shortlist_rows(self, vectors_ND: F32, rows: I64, what: str) -> Shortlist:
+        """Return all candidates of the documents ``rows``, block by block."""
+        parts = []
+        with Meter(what, len(rows), "documents") as meter:
+            for start in range(0, len(rows), _DOCS_AT_ONCE):
+                block = rows[start : start + _DOCS_AT_ONCE]
+                parts.append(self.shortlist(np.ascontiguousarray(vectors_ND[block])))
+                meter.update(len(block))
+        return Shortlist.stack(parts)
+
+
+def distinct(ids_NK: I32) -> I32:
+    """Return every row's distinct ids in rising order, holes last."""
+    ordered = np.sort(np.where(ids_NK == PAD_ID, np.iinfo(np.int32).max, ids_NK), axis=1)
+    repeated = np.zeros(ordered.shape, bool)
+    repeated[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
+    ordered = np.sort(np.where(repeated, np.iinfo(np.int32).max, ordered), axis=1)
+    return np.where(ordered == np.iinfo(np.int32).max, PAD_ID, ordered).astype(np.int32)

@@ -1,0 +1,57 @@
+"""Triplet margin loss on the hardest positives and negatives of a mini-batch (NGAME, equation 1 and appendix C).
+
+Takes: scores_BU, chosen_BU, known_BU.  Gives: (sum, count).
+May import: losses.base.                Never: masks by multiplying (a masked score is -inf, not 0).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from xc_core.losses.base import LOSSES, LossConfig
+
+
+@dataclass(frozen=True)
+class TripletLoss:
+    """sum_i sum_{l in P_i} sum_{k in N_i} w_ilk [ s_ik - s_il + margin ]_+ , counted per (i, l).
+
+    ``P_i``: the ``positives`` lowest-scored chosen positives of document i; ``N_i``: the ``negatives`` highest-scored
+    labels of the batch that are no known positive of i; s: scores_BU. Weights over the active negatives of (i, l), those
+    inside the margin: softmax(s_ik / temperature), held constant for the gradient, or 1 / |N_i| where temperature is 0.
+
+    Source: NGAME (WSDM 2023) equation (1), appendix C. The paper sums plainly; the softmax weights are of its public
+    code, where they leak to inactive negatives because the mask multiplies logits. Here inactive means weight 0.
+    With temperature 0, positives 1, negatives U it is the paper's sum divided by U.
+    """
+
+    margin: float
+    positives: int
+    negatives: int
+    temperature: float
+
+    def __call__(self, scores_BU: Tensor, chosen_BU: Tensor, known_BU: Tensor) -> tuple[Tensor, Tensor]:
+        """Return (sum over documents and positives, number of (document, positive) pairs that have a negative)."""
+        scores = scores_BU.float()
+        width = scores.shape[1]
+        negative_BN = scores.masked_fill(known_BU | chosen_BU, -torch.inf).topk(min(self.negatives, width)).values
+        positive_BP = scores.masked_fill(~chosen_BU, torch.inf).topk(min(self.positives, width), largest=False).values
+        is_pair_BP = torch.isfinite(positive_BP) & torch.isfinite(negative_BN[:, :1])
+        gap_BPN = negative_BN[:, None, :] - positive_BP[:, :, None] + self.margin
+        active_BPN = (gap_BPN > 0) & torch.isfinite(negative_BN)[:, None, :] & is_pair_BP[:, :, None]
+        hinge_BPN = torch.where(active_BPN, gap_BPN, 0.0)
+        return (hinge_BPN * self._weights(negative_BN, active_BPN)).sum(), is_pair_BP.sum()
+
+    def _weights(self, negative_BN: Tensor, active_BPN: Tensor) -> Tensor:
+        if self.temperature == 0:
+            return torch.isfinite(negative_BN).sum(1).clamp(min=1).reciprocal()[:, None, None]
+        logits_BPN = (negative_BN.detach() / self.temperature)[:, None, :].masked_fill(~active_BPN, -torch.inf)
+        return torch.nan_to_num(logits_BPN.softmax(2), nan=0.0)
+
+
+@LOSSES.register("triplet")
+def build(config: LossConfig) -> TripletLoss:
+    """Return the loss of ``config``."""
+    return TripletLoss(config.margin, config.positives, config.negatives, config.temperature)

@@ -1,0 +1,1 @@
+"""Judging shortlists: numpy only."""

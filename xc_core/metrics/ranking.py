@@ -1,0 +1,109 @@
+"""P@k, nDCG@k, PSP@k, PSnDCG@k, R@k of a shortlist against the truth.
+
+Takes: Shortlist, LabelMatrix, inverse propensities.  Gives: per-document figures and their aggregate.
+May import: shapes, data.labels, metrics.propensity.  Never: torch; a loop over documents.
+
+Definitions are those of the Extreme Classification Repository. P@k divides by k, also where a document has fewer than
+k positives. nDCG@k is normalised by the ideal of min(k, positives). PSP@k and PSnDCG@k are ratios of sums over the
+corpus, not means of ratios. Documents without positives count as 0 in P@k and are left out of nDCG@k and R@k.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from xc_core.data.labels import LabelMatrix
+from xc_core.shapes import F64, Bool, I64, Shortlist
+
+KS: Final = (1, 3, 5)
+RECALL_KS: Final = (10, 100)
+
+
+@dataclass(frozen=True)
+class PerDocument:
+    """Numerators and denominators of every metric for each of N documents; ``total`` aggregates any set of them.
+
+    ``num[name]`` and ``den[name]`` are float64 of length N; a metric is 100 * sum(num) / sum(den).
+    """
+
+    num: dict[str, F64]
+    den: dict[str, F64]
+
+    def total(self, rows: I64 | slice = slice(None)) -> dict[str, float]:
+        """Return every metric, in percent, over ``rows``; nan where nothing can be said."""
+        out = {}
+        for name, num in self.num.items():
+            den = float(self.den[name][rows].sum())
+            out[name] = 100 * float(num[rows].sum()) / den if den else float("nan")
+        return out
+
+
+def per_document(shortlist: Shortlist, truth: LabelMatrix, inverse_propensity_L: F64) -> PerDocument:
+    """Return the figures of all metrics for each document of ``shortlist`` (N x K, best first).
+
+    A shortlist shorter than k counts the missing places as misses.
+    Raises ValueError where shortlist and truth have different N.
+    """
+    if len(shortlist) != len(truth):
+        raise ValueError(f"{len(shortlist)} shortlists for {len(truth)} documents")
+    hits_NK = hits(shortlist, truth)
+    gains_NK = np.where(hits_NK, inverse_propensity_L[shortlist.ids_NK], 0.0)
+    ideal_NK = _ideal_gains(truth, inverse_propensity_L, max(KS))
+    positives_N = truth.counts_N.astype(np.float64)
+    some_N = (positives_N > 0).astype(np.float64)
+    num: dict[str, F64] = {}
+    den: dict[str, F64] = {}
+    for k in KS:
+        discount = 1 / np.log2(np.arange(2, k + 2))
+        reach = np.minimum(positives_N, k).astype(np.int64)
+        best = np.concatenate([[0.0], np.cumsum(discount)])[reach]
+        num[f"P_at_{k}"] = _first(hits_NK, k).sum(1) / k
+        den[f"P_at_{k}"] = np.ones(len(truth))
+        num[f"nDCG_at_{k}"] = np.divide(_first(hits_NK, k) @ discount, best, out=np.zeros(len(truth)), where=best > 0)
+        den[f"nDCG_at_{k}"] = some_N
+        num[f"PSP_at_{k}"] = _first(gains_NK, k).sum(1)
+        den[f"PSP_at_{k}"] = _first(ideal_NK, k).sum(1)
+        num[f"PSnDCG_at_{k}"] = _first(gains_NK, k) @ discount
+        den[f"PSnDCG_at_{k}"] = _first(ideal_NK, k) @ discount
+    for k in RECALL_KS:
+        found = hits_NK[:, :k].sum(1)
+        num[f"R_at_{k}"] = np.divide(found, positives_N, out=np.zeros(len(truth)), where=positives_N > 0)
+        den[f"R_at_{k}"] = some_N
+    return PerDocument(num, den)
+
+
+def hits(shortlist: Shortlist, truth: LabelMatrix) -> Bool:
+    """True where a shortlisted label is positive (N x K)."""
+    return truth.contains(np.arange(len(truth))[:, None], shortlist.ids_NK)
+
+
+def _first(values_NK: F64 | Bool, k: int) -> F64:
+    """Return the first k columns as float64, padded with zeros where there are fewer."""
+    part = values_NK[:, :k].astype(np.float64)
+    return np.pad(part, ((0, 0), (0, k - part.shape[1])))
+
+
+def _ideal_gains(truth: LabelMatrix, inverse_propensity_L: F64, k: int) -> F64:
+    """Return the k largest inverse propensities of each document's positives, falling (N x k)."""
+    docs, labels = truth.pairs()
+    gains = inverse_propensity_L[labels]
+    order = np.lexsort((-gains, docs))
+    rank = np.arange(len(docs)) - truth.indptr[docs]
+    keep = rank < k
+    out = np.zeros((len(truth), k))
+    out[docs[keep], rank[keep]] = gains[order][keep]
+    return out
+
+
+def without(shortlist: Shortlist, filters: LabelMatrix) -> Shortlist:
+    """Take filtered pairs out of a shortlist and close the gaps; the truth is left as it is (as in NGAME)."""
+    drop_NK = filters.contains(np.arange(len(filters))[:, None], shortlist.ids_NK)
+    if not drop_NK.any():
+        return shortlist
+    order = np.argsort(drop_NK, axis=1, kind="stable")
+    ids = np.where(drop_NK, -1, shortlist.ids_NK)
+    scores = np.where(drop_NK, -np.inf, shortlist.scores_NK).astype(np.float32)
+    return Shortlist(np.take_along_axis(ids, order, 1), np.take_along_axis(scores, order, 1))

@@ -1,0 +1,100 @@
+"""What a long step tells its caller: how far it is, how long it will take, and the figures it measured.
+
+Takes: names and numbers.   Gives: a bar with an ETA on a terminal, one plain line every few seconds elsewhere.
+May import: nothing.        Never: writes files; decides anything.
+
+A step says ``for x in track(xs, "encode")`` or ``report(...)``; who listens is set once by the process's owner
+(the CLI prints; a Dagster worker also forwards lines to the event log).
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from tqdm import tqdm
+
+T = TypeVar("T")
+Listener = Callable[[str], None]
+
+QUIET_SECONDS = 3.0
+"""A step shorter than this says nothing on its own."""
+LINE_SECONDS = 5.0
+"""Off a terminal: at most one line of progress in this many seconds."""
+
+_listeners: list[Listener] = []
+
+
+def listen(listener: Listener) -> None:
+    """Send every reported line to ``listener`` from now on."""
+    _listeners.append(listener)
+
+
+def silence() -> None:
+    """Forget all listeners."""
+    _listeners.clear()
+
+
+def report(line: str) -> None:
+    """Say one line to whoever listens."""
+    for listener in _listeners:
+        listener(line)
+
+
+class Meter:
+    """Progress of one step: call ``update`` as work is done; shows itself once the step lasts over 3 seconds."""
+
+    def __init__(self, what: str, total: int, unit: str = "") -> None:
+        self.what, self.total, self.unit = what, max(total, 1), unit
+        self.done, self.note = 0, ""
+        self._start = self._last = time.monotonic()
+        self._bar_shown = False
+
+    def __enter__(self) -> Meter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar_shown:
+            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.flush()
+        seconds = time.monotonic() - self._start
+        if seconds > QUIET_SECONDS:
+            rate = f", {self.done / seconds:,.0f} {self.unit}/s" if self.unit else ""
+            note = f", {self.note}" if self.note else ""
+            report(f"{self.what}: done in {seconds:.0f} s{rate}{note}")
+
+    def update(self, amount: int = 1, note: str = "") -> None:
+        """Add ``amount`` of done work; ``note`` is shown beside the bar."""
+        self.done += amount
+        self.note = note or self.note
+        now = time.monotonic()
+        terminal = bool(_listeners) and sys.stderr.isatty()
+        if now - self._start < QUIET_SECONDS or now - self._last < (0.2 if terminal else LINE_SECONDS):
+            return
+        self._last = now
+        if terminal:
+            self._bar_shown = True
+            sys.stderr.write(f"\r\x1b[2K{self.line(now)}")
+            sys.stderr.flush()
+        else:
+            report(self.line(now))
+
+    def line(self, now: float) -> str:
+        """Return share, bar, elapsed and remaining time, rate and note as one line."""
+        return str(
+            tqdm.format_meter(
+                self.done, self.total, now - self._start, ncols=100, prefix=self.what, unit=f" {self.unit}".rstrip(),
+                postfix=self.note, ascii=False,
+            )
+        )
+
+
+def track(items: Iterable[T], what: str, total: int, unit: str = "") -> Iterator[T]:
+    """Yield ``items`` and show progress towards ``total`` of them."""
+    with Meter(what, total, unit) as meter:
+        for item in items:
+            yield item
+            meter.update()
+

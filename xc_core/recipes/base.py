@@ -1,0 +1,170 @@
+"""A recipe: for each stage of the chain, the config of the part it runs.
+
+Takes: configs of the owners.                        Gives: Recipe and the table of recipes.
+May import: errors, plugins, the rooms of rank 1 to 4.  Never: code of a stage; a branch on a recipe's name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+from xc_core.ann import IndexConfig
+from xc_core.classifiers import TableConfig
+from xc_core.encoders import EncoderConfig
+from xc_core.errors import ConfigError
+from xc_core.fusion import FusionConfig
+from xc_core.losses import LossConfig
+from xc_core.plugins import Table
+from xc_core.params import changed
+from xc_core.sampling import NegativesConfig, OrderConfig
+from xc_core.train.optim import OptimConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderStage:
+    """M1: how the encoder is trained."""
+
+    encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    order: OrderConfig = field(default_factory=OrderConfig)
+    negatives: NegativesConfig = field(default_factory=NegativesConfig)
+    loss: LossConfig = field(default_factory=LossConfig)
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    epochs: float = 5.0
+    """Passes over the train documents; 0 leaves the encoder as it came."""
+    radius: float = 0.8
+    """Hardness radius r of the Theorem 1 figures, a distance between unit vectors (0.8 is a cosine of 0.68)."""
+    seed: int = 0
+    """Root seed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingsStage:
+    """Vectors of all documents and labels; everything it needs is in the encoder."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClustersStage:
+    """Clusters of the train documents' vectors, the order of M4."""
+
+    size: int = 8
+    """Documents of a cluster."""
+    radius: float = 0.8
+    """Hardness radius r of the Theorem 1 figures."""
+    seed: int = 0
+    """Root seed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NegativesStage:
+    """M2: hard negatives from an index on the label texts' vectors."""
+
+    use: str = "audit"
+    """"audit": measure on a sample how many of them the batches hold anyway (NGAME needs no more); "train": mine all."""
+    k: int = 20
+    """Hard negatives of a document."""
+    sample: int = 2000
+    """audit: documents measured."""
+    index: IndexConfig = field(default_factory=IndexConfig)
+    seed: int = 0
+    """Root seed."""
+
+    def __post_init__(self) -> None:
+        if self.use not in ("audit", "train"):
+            raise ConfigError(f"use {self.use!r}", expected="audit or train", do="mend the value")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifierStage:
+    """M3 and M4: how the label table is trained."""
+
+    order: OrderConfig = field(default_factory=lambda: OrderConfig(batch_size=512, cluster_size=8))
+    negatives: NegativesConfig = field(default_factory=lambda: NegativesConfig(positives=0))
+    loss: LossConfig = field(default_factory=lambda: LossConfig(margin=0.2, negatives=5, positives=3))
+    table: TableConfig = field(default_factory=TableConfig)
+    epochs: float = 15.0
+    """Passes over the train documents; 0 leaves the rows at the label texts' vectors."""
+    warmup: float = 0.03
+    """Share of the training that warms up."""
+    dropout: float = 0.0
+    """Share of a document vector's coordinates zeroed in a step."""
+    seed: int = 0
+    """Root seed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndexStage:
+    """Indexes over the classifier rows and over the label texts' vectors."""
+
+    rows: IndexConfig = field(default_factory=IndexConfig)
+    """Over the classifier rows."""
+    texts: bool = True
+    """Search the label texts too, so that a label no row finds can still be a candidate."""
+    queries: int = 1000
+    """Validation documents on which recall against exact search is measured."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationStage:
+    """How the model is judged on test rows."""
+
+    latency_queries: int = 200
+    """Single texts timed from string to labels."""
+    examples: int = 5
+    """Test texts shown with predicted and true labels."""
+    seed: int = 0
+    """Root seed of intervals and examples."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelStage:
+    """What a model must reach to be released."""
+
+    min_P_at_1: float = 0.0
+    """Percent on test rows; below it the chain stops before the registry."""
+    min_index_recall: float = 0.9
+    """Share of exact search's labels the index must find."""
+    max_drop: float = 1.0
+    """Points of P@5 a challenger may be below the champion and still replace it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """A method: one config a stage. Frozen; a variant is a recipe with changes."""
+
+    name: str
+    paper: str
+    """Where the method is from, in one line."""
+    encoder: EncoderStage = field(default_factory=EncoderStage)
+    embeddings: EmbeddingsStage = field(default_factory=EmbeddingsStage)
+    clusters: ClustersStage = field(default_factory=ClustersStage)
+    negatives: NegativesStage = field(default_factory=NegativesStage)
+    classifier: ClassifierStage = field(default_factory=ClassifierStage)
+    index: IndexStage = field(default_factory=IndexStage)
+    fusion: FusionConfig = field(default_factory=FusionConfig)
+    evaluation: EvaluationStage = field(default_factory=EvaluationStage)
+    model: ModelStage = field(default_factory=ModelStage)
+
+    def changed(self, changes: dict[str, Any]) -> Recipe:
+        """Return the recipe with ``changes``, a mapping stage -> field -> value.
+
+        Raises ConfigError for an unknown stage, field or value.
+        """
+        for name in ("name", "paper"):
+            if name in changes:
+                raise ConfigError(f"a change of {name!r}", expected="changes of stages", do="give the variant a name")
+        return changed(self, changes, self.name)
+
+    @classmethod
+    def stages(cls) -> tuple[str, ...]:
+        """Return the names of the stages a recipe configures."""
+        return tuple(f.name for f in dataclasses.fields(cls) if f.name not in ("name", "paper"))
+
+
+RECIPES: Table[Recipe] = Table("recipe")
+
+
+def find_recipe(name: str) -> Recipe:
+    """Return the recipe ``name``; raise ConfigError naming the nearest where there is none."""
+    return RECIPES[name]

@@ -1,0 +1,68 @@
+"""Stage classifier (M3 and M4): a row for every label, started at its text's vector, trained on frozen vectors.
+
+Takes: corpus, embeddings, clusters, negatives.                    Gives: rows.npy (L x D, unit), history.json.
+May import: classifiers, data, losses, sampling, train, stages.runner.  Never: reads validation or test rows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from xc_core.artifacts import verify
+from xc_core.classifiers import LabelTable
+from xc_core.data.corpus import Corpus
+from xc_core.data.splits import TRAIN
+from xc_core.distributed import alone
+from xc_core.sampling import NEGATIVES, ORDERS, BatchOrder
+from xc_core.sampling.order import ClusteredOrder
+from xc_core.shapes import Embeddings
+from xc_core.stages.encoder import summary
+from xc_core.stages.runner import Context
+from xc_core.train.checkpoint import Checkpoints
+from xc_core.train.classifier import ClassifierTask
+from xc_core.train.loop import Plan, fit
+
+
+def run(context: Context) -> None:
+    """Train and write unit rows."""
+    alone("the stage classifier")
+    config = context.config
+    corpus = Corpus.open(context.input("corpus"))
+    for name in ("embeddings", "clusters"):
+        verify(context.input(name), kind=name)
+    rows = corpus.rows(TRAIN)
+    truth = corpus.labels.rows(rows)
+    doc_ND = Embeddings.open(context.input("embeddings") / "documents.npy").vectors_ND[rows]
+    label_LD = torch.from_numpy(np.array(Embeddings.open(context.input("embeddings") / "labels.npy").vectors_ND))
+    task = ClassifierTask(
+        doc_ND,
+        truth,
+        LabelTable(label_LD, config.table),
+        _order(context, len(rows)),
+        NEGATIVES[config.negatives.kind](config.negatives, truth, config.seed),
+        config.loss.build(),
+        config.dropout,
+        config.seed,
+    )
+    plan = Plan(epochs=config.epochs, warmup=config.warmup)
+    history = fit(task, plan, Checkpoints(context.resume_folder, context.fingerprint))
+    unit = torch.nn.functional.normalize(task.table.rows_LD, dim=1).numpy()
+    np.save(context.build.path / "rows.npy", unit)
+    context.build.json("history.json", summary(history))
+    context.build.facts |= {
+        "steps": len(history.losses),
+        "rows": len(unit),
+        "rows_trained": int((task.table.steps_L > 0).sum()),
+        "finite": bool(np.isfinite(unit).all()),
+    }
+    context.costs |= {"train_seconds": history.seconds, "mining_seconds": history.refresh_seconds}
+
+
+def _order(context: Context, size: int) -> BatchOrder:
+    config = context.config
+    if config.order.kind != "clustered":
+        return ORDERS[config.order.kind](config.order, size, config.seed)
+    folder = context.input("clusters")
+    clusters = np.load(folder / "order.npy"), np.load(folder / "sizes.npy")
+    return ClusteredOrder.fixed(config.order, clusters, config.seed)

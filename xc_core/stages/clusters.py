@@ -1,0 +1,45 @@
+"""Stage clusters: balanced clusters of the train documents, the batch order of M4, with the figures of Theorem 1.
+
+Takes: corpus, embeddings.                      Gives: order.npy, sizes.npy, quality.json.
+May import: cluster, data, stages.runner.       Never: reads validation or test rows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from xc_core.artifacts import verify
+from xc_core.cluster import balanced_clusters, cohesion, theorem1
+from xc_core.data.corpus import Corpus
+from xc_core.data.splits import TRAIN
+from xc_core.progress import report
+from xc_core.shapes import Embeddings
+from xc_core.stages.runner import Context
+
+
+def run(context: Context) -> None:
+    """Cluster and measure; positions count within the train rows."""
+    config = context.config
+    corpus = Corpus.open(context.input("corpus"))
+    verify(context.input("embeddings"), kind="embeddings")
+    rows = corpus.rows(TRAIN)
+    doc_ND = Embeddings.open(context.input("embeddings") / "documents.npy").vectors_ND[rows]
+    label_LD = np.asarray(Embeddings.open(context.input("embeddings") / "labels.npy").vectors_ND)
+    order, sizes = balanced_clusters(doc_ND, config.size, config.seed)
+    np.save(context.build.path / "order.npy", order)
+    np.save(context.build.path / "sizes.npy", sizes)
+    truth = corpus.labels.rows(rows)
+    figures = theorem1(doc_ND, label_LD, truth, order, sizes, radius=config.radius, seed=config.seed).as_dict()
+    quality = {
+        "clusters": len(sizes),
+        "smallest": int(sizes.min()),
+        "largest": int(sizes.max()),
+        "cohesion": cohesion(doc_ND, order, sizes),
+        "theorem1": {name: None if np.isnan(value) else value for name, value in figures.items()},
+    }
+    context.build.json("quality.json", quality)
+    context.build.facts |= quality
+    report(
+        f"clusters: {len(sizes):,} of {sizes.min()} to {sizes.max()}, cohesion {quality['cohesion']:.3f}; "
+        f"hard negatives missed {figures['missed']:.2e} <= bound {figures['bound']:.2e}"
+    )

@@ -1,0 +1,59 @@
+"""Stage encoder (M1): trains the encoder, or hands it on as it came where epochs is 0.
+
+Takes: corpus, tokens.                                             Gives: a saved encoder and its history.
+May import: data, encoders, sampling, losses, train, stages.runner.  Never: reads validation or test rows.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from xc_core.data.corpus import Corpus
+from xc_core.data.splits import TRAIN
+from xc_core.data.tokenizer import TextTokenizer
+from xc_core.data.tokens import TokenStore
+from xc_core.distributed import alone
+from xc_core.encoders import build_encoder, save_encoder
+from xc_core.sampling import NEGATIVES, ORDERS
+from xc_core.stages.runner import Context, store_name
+from xc_core.train.checkpoint import Checkpoints
+from xc_core.train.encoder import EncoderData, EncoderTask
+from xc_core.train.loop import Plan, fit
+from xc_core.train.state import History
+
+
+def run(context: Context) -> None:
+    """Train and save."""
+    alone("the stage encoder")
+    config = context.config
+    corpus = Corpus.open(context.input("corpus"))
+    store = context.input("tokens") / store_name(config.encoder.tokenizer)
+    tokenizer = TextTokenizer.from_file(config.encoder.tokenizer, store / "tokenizer.json")
+    encoder = build_encoder(config.encoder, tokenizer.vocabulary_size, config.seed)
+    encoder.to("cuda" if torch.cuda.is_available() else "cpu")
+    history = History()
+    if config.epochs > 0:
+        rows = corpus.rows(TRAIN)
+        truth = corpus.labels.rows(rows)
+        data = EncoderData(TokenStore.open(store, "documents"), TokenStore.open(store, "labels"), rows, truth)
+        task = EncoderTask(
+            encoder,
+            data,
+            ORDERS[config.order.kind](config.order, len(rows), config.seed),
+            NEGATIVES[config.negatives.kind](config.negatives, truth, config.seed),
+            config.loss.build(),
+            config.optim,
+            config.seed,
+            config.radius,
+        )
+        plan = Plan(epochs=config.epochs, warmup=config.optim.warmup)
+        history = fit(task, plan, Checkpoints(context.resume_folder, context.fingerprint))
+    save_encoder(encoder, context.build.path)
+    context.build.json("history.json", summary(history))
+    context.build.facts |= {"steps": len(history.losses), "width": encoder.width}
+    context.costs |= {"train_seconds": history.seconds, "mining_seconds": history.refresh_seconds}
+
+
+def summary(history: History) -> dict[str, object]:
+    """Return the part of a history that is the same in every run: losses and refresh figures, no times."""
+    return {"losses": history.losses, "epochs": history.epochs, "refreshes": history.refreshes}

@@ -1,0 +1,168 @@
+"""Stage evaluation: the model judged on test documents, once, with everything decided before.
+
+Takes: the whole chain.   Gives: metrics.json, report.json, per_document.npz, examples.json, three plots.
+May import: data, encoders, fusion, infer, metrics, stages.  Never: fits, tunes or chooses anything.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from typing import Any
+
+import numpy as np
+
+from xc_core.artifacts import verify
+from xc_core.data.corpus import Corpus
+from xc_core.data.labels import LabelMatrix
+from xc_core.data.splits import TEST, TRAIN
+from xc_core.data.tokenizer import TextTokenizer
+from xc_core.encoders import load_encoder
+from xc_core.fusion import Fusion, FusionConfig
+from xc_core.infer.predictor import Predictor
+from xc_core.infer.score import Scorer
+from xc_core.metrics.propensity import inverse_propensity
+from xc_core.metrics.ranking import KS, per_document, without
+from xc_core.metrics.report import report as full_report
+from xc_core.progress import report as say
+from xc_core.seeds import generator
+from xc_core.shapes import F64, Embeddings, I64, Shortlist
+from xc_core.stages import plots
+from xc_core.stages.released import scorer
+from xc_core.stages.runner import Context, store_name
+
+
+def run(context: Context) -> None:
+    """Score the test documents, drop filtered pairs, measure, draw."""
+    corpus = Corpus.open(context.input("corpus"))
+    judged = scorer(context, corpus)
+    rows = corpus.rows(TEST)
+    vectors = Embeddings.open(context.input("embeddings") / "documents.npy").vectors_ND
+    truth, filters = corpus.labels.rows(rows), corpus.filters.rows(rows)
+    train = corpus.published_train()
+    frequency_L = train.frequency_L()
+    weights_L = inverse_propensity(frequency_L, len(train), corpus.propensity)
+    short = without(judged.shortlist_rows(vectors, rows, "scoring test documents"), filters)
+    content = full_report(short, truth, weights_L, frequency_L, seed=context.config.seed)
+    content["ablation"] = _ablation(judged, vectors, rows, (truth, filters, weights_L), content["metrics"])
+    content["fallback"] = judged.fusion.config.kind
+    _write(context, content, short, truth, weights_L)
+    texts = _examples(context, corpus, rows, short, truth)
+    _draw(context, corpus, content)
+    _latency(context, corpus, judged, texts)
+    metrics = content["metrics"]
+    say(f"evaluation: P@1 {metrics['P_at_1']:.2f}, P@5 {metrics['P_at_5']:.2f}, PSP@5 {metrics['PSP_at_5']:.2f} on test")
+
+
+def _ablation(
+    judged: Scorer, vectors: Any, rows: I64, truth: tuple[LabelMatrix, LabelMatrix, F64], fused: dict[str, float]
+) -> dict[str, dict[str, float]]:
+    """Return the metrics of each score alone and of their sum, on the same candidates (NGAME, table 8)."""
+    positives, filters, weights_L = truth
+    rules = {name: FusionConfig(kind="sum", add=(name,), candidates=judged.fusion.config.candidates) for name in judged.fusion.config.add}
+    if len(judged.fusion.config.add) > 1:
+        rules["sum"] = FusionConfig(kind="sum", add=judged.fusion.config.add, candidates=judged.fusion.config.candidates)
+    out = {}
+    for name, rule in rules.items():
+        alone = Scorer(judged.searchers, judged.sources, Fusion(rule))
+        short = without(alone.shortlist_rows(vectors, rows, f"scoring by {name}"), filters)
+        out[name] = per_document(short, positives, weights_L).total()
+    return {**out, "fusion": fused}
+
+
+def _write(context: Context, content: dict[str, Any], short: Shortlist, truth: LabelMatrix, weights_L: F64) -> None:
+    """Write metrics, report and the figures of each document (for paired tests between recipes)."""
+    clean = json.loads(json.dumps(content), parse_constant=lambda _: None)
+    context.build.json("metrics.json", clean["metrics"])
+    context.build.json("report.json", clean)
+    figures = per_document(short, truth, weights_L)
+    names = [f"{metric}_at_{k}" for metric in ("P", "nDCG", "PSP") for k in KS]
+    arrays = {f"{side}/{name}": getattr(figures, side)[name].astype(np.float32) for side in ("num", "den") for name in names}
+    np.savez(context.build.path / "per_document.npz", **arrays)  # type: ignore[arg-type]
+    context.build.facts["metrics"] = {k: v for k, v in clean["metrics"].items() if v is not None and math.isfinite(v)}
+
+
+def _examples(context: Context, corpus: Corpus, rows: I64, short: Shortlist, truth: LabelMatrix) -> list[str]:
+    """Write a few test texts with predicted and true labels; return the texts that latency is measured on."""
+    config = context.config
+    picked = generator(config.seed, "examples").permutation(len(rows))
+    titles = corpus.table("labels")["title"]
+    shown = picked[: config.examples]
+    documents = corpus.table("documents", rows[shown])
+    examples = []
+    for at, document in zip(shown.tolist(), documents.iter_rows(named=True), strict=True):
+        true = set(truth.row(at).tolist())
+        predicted = [i for i in short.ids_NK[at, :5].tolist() if i >= 0]
+        examples.append(
+            {
+                "uid": document["uid"],
+                "text": f"{document['title']} {document['content']}".strip(),
+                "predicted": [{"label": titles[i], "true": i in true} for i in predicted],
+                "true": [titles[i] for i in sorted(true)],
+            }
+        )
+    context.build.json("examples.json", examples)
+    timed = corpus.table("documents", rows[picked[: config.latency_queries]])
+    return [f"{title} {content}".strip() for title, content in zip(timed["title"], timed["content"], strict=True)]
+
+
+def _draw(context: Context, corpus: Corpus, content: dict[str, Any]) -> None:
+    """Draw training curves, gains by frequency decile, and the map of one document's labels."""
+    histories = {}
+    for stage in ("encoder", "classifier"):
+        verify(context.input(stage), kind=stage)
+        histories[stage] = json.loads((context.input(stage) / "history.json").read_text("utf-8"))
+    title = f"{context.experiment.dataset} / {context.recipe}"
+    plots.training_curves(context.build.path / "training.png", histories, title)
+    plots.deciles(context.build.path / "deciles.png", content["deciles"], title)
+    plots.label_map(context.build.path / "label_map.png", _map_inputs(context, corpus), title)
+
+
+def _map_inputs(context: Context, corpus: Corpus) -> plots.LabelMap:
+    """Choose the audited train document whose hard negatives are split most evenly into held and missed."""
+    train_rows = corpus.rows(TRAIN)
+    truth = corpus.labels.rows(train_rows)
+    mined = np.load(context.input("negatives") / "hard_negatives.npz")
+    folder = context.input("clusters")
+    order, sizes = np.load(folder / "order.npy"), np.load(folder / "sizes.npy")
+    recipe = context.experiment.recipe
+    assert recipe is not None
+    group = -(-recipe.classifier.order.batch_size // int(sizes.max()))
+    batch_of = np.empty(len(train_rows), np.int64)
+    batch_of[order] = np.repeat(np.arange(len(sizes)) // group, sizes)
+    docs = mined["docs"][:400]
+    pools = [np.unique(truth.rows(np.flatnonzero(batch_of == batch_of[doc])).indices) for doc in docs]
+    held = [np.isin(ids, pool) for ids, pool in zip(mined["ids"][:400], pools, strict=True)]
+    best = int(np.argmin([abs(h.mean() - 0.5) for h in held]))
+    embeddings = context.input("embeddings")
+    doc = int(docs[best])
+    text = corpus.table("documents", train_rows[[doc]])["title"][0]
+    return plots.LabelMap(
+        label_LD=np.asarray(Embeddings.open(embeddings / "labels.npy").vectors_ND),
+        doc_D=np.asarray(Embeddings.open(embeddings / "documents.npy").vectors_ND[train_rows[doc]]),
+        text=str(text),
+        titles=corpus.table("labels")["title"].to_list(),
+        positives=truth.row(doc),
+        in_batch=pools[best],
+        held=mined["ids"][best][held[best]],
+        missed=mined["ids"][best][~held[best] & (mined["ids"][best] >= 0)],
+    )
+
+
+def _latency(context: Context, corpus: Corpus, judged: Scorer, texts: list[str]) -> None:
+    """Time single texts from string to labels; figures of this machine, kept outside the artefact."""
+    verify(context.input("encoder"), kind="encoder")
+    encoder = load_encoder(context.input("encoder"))
+    store = context.input("tokens") / store_name(encoder.config.tokenizer)
+    tokenizer = TextTokenizer.from_file(encoder.config.tokenizer, store / "tokenizer.json")
+    predictor = Predictor(tokenizer, encoder, judged, [], [])
+    for text in texts[:5]:
+        predictor.shortlist([text], 5)
+    times = []
+    for text in texts:
+        started = time.perf_counter()
+        predictor.shortlist([text], 5)
+        times.append(1000 * (time.perf_counter() - started))
+    if times:
+        context.costs |= {"latency_p50_ms": float(np.quantile(times, 0.5)), "latency_p99_ms": float(np.quantile(times, 0.99))}

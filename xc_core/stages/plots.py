@@ -1,0 +1,149 @@
+"""The pictures of a report, as PNG files with the same bytes for the same numbers.
+
+Takes: figures, a path.   Gives: PNG files.
+May import: shapes.       Never: computes a metric; opens a window.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+
+from xc_core.shapes import F32, Array
+
+INK: Final = "#1f2933"
+BLUE, GREEN, RED, AMBER, GREY = "#2563a8", "#2e8b57", "#c0392b", "#d98e04", "#c4ccd4"
+_STYLE: Final = {
+    "font.size": 10.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": INK,
+    "axes.titlesize": 11.0,
+    "axes.titlelocation": "left",
+    "svg.hashsalt": "xc",
+}
+
+
+def _figure(width: float, height: float) -> Figure:
+    return Figure(figsize=(width, height), dpi=110, layout="constrained")
+
+
+def _save(figure: Figure, path: Path) -> None:
+    figure.savefig(path, metadata={"Software": None})
+
+
+def training_curves(path: Path, histories: dict[str, dict[str, Any]], title: str) -> None:
+    """Draw the loss of each training against epochs, with a running mean, and the epochs of refreshes."""
+    with mpl.rc_context(_STYLE):
+        figure = _figure(9, 3.4)
+        axes = figure.subplots(1, len(histories), squeeze=False)[0]
+        for axis, (name, history) in zip(axes, histories.items(), strict=True):
+            losses, epochs = np.asarray(history["losses"]), np.asarray(history["epochs"])
+            if len(losses):
+                axis.plot(epochs, losses, color=GREY, lw=0.7, label="each step")
+                window = max(len(losses) // 40, 1)
+                mean = np.convolve(losses, np.ones(window) / window, mode="valid")
+                axis.plot(epochs[window - 1 :], mean, color=BLUE, lw=1.8, label=f"mean of {window} steps")
+                for number, refresh in enumerate(history["refreshes"]):
+                    axis.axvline(refresh["epoch"], color=AMBER, lw=0.8, ls=":", label="clusters refreshed" if number == 0 else None)
+                axis.legend(frameon=False, fontsize=8)
+            else:
+                axis.text(0.5, 0.5, "not trained", ha="center", va="center", transform=axis.transAxes)
+            axis.set(title=name, xlabel="epoch", ylabel="loss")
+            axis.set_ylim(bottom=0)
+        figure.suptitle(title, fontsize=11, color=INK)
+        _save(figure, path)
+
+
+def deciles(path: Path, parts: list[dict[str, float]], title: str) -> None:
+    """Draw what each frequency decile of labels adds to P@5, and the recall at 5 of its own positives."""
+    with mpl.rc_context(_STYLE):
+        figure = _figure(9, 3.6)
+        left, right = figure.subplots(1, 2)
+        names = [f"{part['from']}-{part['to']}" if part["to"] > part["from"] else str(part["from"]) for part in parts]
+        for axis, key, colour, label in (
+            (left, "P_at_5_points", BLUE, "points of P@5"),
+            (right, "recall_at_5", GREEN, "R@5 of own positives (%)"),
+        ):
+            values = [part[key] if part[key] is not None else 0.0 for part in parts]
+            bars = axis.bar(range(len(parts)), values, color=colour)
+            axis.bar_label(bars, fmt="%.1f", fontsize=8, padding=1)
+            axis.set_xticks(range(len(parts)), names, rotation=40, ha="right", fontsize=8)
+            axis.set(title=label, xlabel="train documents of a label (tail to head)")
+        figure.suptitle(title, fontsize=11, color=INK)
+        _save(figure, path)
+
+
+@dataclass(frozen=True)
+class LabelMap:
+    """One document, the labels around it, and which of them its batch held."""
+
+    label_LD: F32
+    doc_D: F32
+    text: str
+    titles: list[str]
+    positives: Array
+    in_batch: Array
+    held: Array
+    missed: Array
+
+
+def label_map(path: Path, what: LabelMap, title: str) -> None:
+    """Draw the labels nearest to one document in two principal directions of these labels' vectors."""
+    near = np.argsort(-(what.label_LD @ what.doc_D), kind="stable")[:150]
+    random_negatives = np.setdiff1d(what.in_batch, np.concatenate([what.positives, what.held]))[:150]
+    shown = np.unique(np.concatenate([near, what.positives, what.held, what.missed, random_negatives]))
+    vectors = np.concatenate([what.label_LD[shown], what.doc_D[None]])
+    centred = vectors - vectors.mean(0)
+    _, _, directions = np.linalg.svd(centred.astype(np.float64), full_matrices=False)
+    signs = np.sign(directions[:2][np.arange(2), np.abs(directions[:2]).argmax(1)])
+    place = centred @ (directions[:2] * signs[:, None]).T
+    at = dict(zip(shown.tolist(), place[:-1], strict=True))
+    layers = (
+        ("other near labels", near, GREY, ".", 30),
+        ("in-batch negatives", random_negatives, BLUE, "x", 22),
+        ("hard negatives in the batch", what.held, AMBER, "s", 34),
+        ("hard negatives missed", what.missed, RED, "v", 38),
+        ("positives", what.positives, GREEN, "o", 46),
+    )
+    with mpl.rc_context(_STYLE):
+        figure = _figure(8, 6)
+        axis = figure.subplots()
+        for name, ids, colour, marker, size in layers:
+            points = np.array([at[int(i)] for i in ids]).reshape(-1, 2)
+            axis.scatter(points[:, 0], points[:, 1], s=size, c=colour, marker=marker, label=name, linewidths=0.9)
+        axis.scatter(*place[-1], s=170, c=INK, marker="*", label=f"document: {_short(what.text, 28)}", zorder=5)
+        for ids, colour in ((what.positives, GREEN), (what.missed[:4], RED), (what.held[:4], AMBER)):
+            for i in ids.tolist():
+                axis.annotate(
+                    _short(what.titles[i], 22), at[i], fontsize=7, color=colour, xytext=(4, 3), textcoords="offset points"
+                )
+        axis.set(xticks=[], yticks=[], title=f"{title}: one document and its labels (PCA)")
+        axis.legend(frameon=False, fontsize=8, loc="best")
+        _save(figure, path)
+
+
+def _short(text: str, limit: int) -> str:
+    """Return ``text`` cut to ``limit`` characters, with characters that matplotlib would read as mathematics escaped."""
+    cut = text if len(text) <= limit else text[: limit - 1] + "…"
+    return cut.replace("$", r"\$")
+
+
+def leaderboard(path: Path, rows: list[dict[str, Any]], title: str) -> None:
+    """Draw P@1 and PSP@5 of each recipe against its training time."""
+    timed = [row for row in rows if row.get("train_seconds")]
+    with mpl.rc_context(_STYLE):
+        figure = _figure(9, 3.8)
+        for axis, metric, colour in zip(figure.subplots(1, 2), ("P_at_1", "PSP_at_5"), (BLUE, GREEN), strict=True):
+            for row in timed:
+                axis.scatter(row["train_seconds"] / 60, row[metric], s=40, c=colour)
+                axis.annotate(row["recipe"], (row["train_seconds"] / 60, row[metric]), fontsize=8, xytext=(4, 4), textcoords="offset points")
+            axis.set(xlabel="training time (minutes)", ylabel=metric.replace("_at_", "@"))
+            axis.margins(0.15)
+        figure.suptitle(title, fontsize=11, color=INK)
+        _save(figure, path)

@@ -1,0 +1,43 @@
+"""What the last stations share: the model as it stands, put together from the artefacts of the chain.
+
+Takes: a Context that reads classifier, embeddings, index and fusion.   Gives: Sources, Searchers, Scorer.
+May import: ann, data, fusion, infer, stages.runner.                    Never: fits.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from xc_core.ann import load_index
+from xc_core.artifacts import verify
+from xc_core.data.corpus import Corpus
+from xc_core.data.splits import TRAIN
+from xc_core.fusion import Sources, load_fusion
+from xc_core.infer.score import Scorer, Searchers
+from xc_core.shapes import Embeddings
+from xc_core.stages.runner import Context
+
+
+def sources(context: Context, corpus: Corpus) -> Sources:
+    """Return where fusion features come from; frequencies count train rows alone."""
+    for name in ("embeddings", "classifier"):
+        verify(context.input(name), kind=name)
+    label_LD = np.asarray(Embeddings.open(context.input("embeddings") / "labels.npy").vectors_ND)
+    rows_LD = np.load(context.input("classifier") / "rows.npy")
+    return Sources(label_LD, rows_LD, corpus.labels.rows(corpus.rows(TRAIN)).frequency_L())
+
+
+def searchers(context: Context) -> Searchers:
+    """Return the indexes of the stage index."""
+    folder = context.input("index")
+    verify(folder, kind="index")
+    return Searchers(
+        load_index(folder / "by_row"), load_index(folder / "by_text") if (folder / "by_text").is_dir() else None
+    )
+
+
+def scorer(context: Context, corpus: Corpus) -> Scorer:
+    """Return the whole scoring, fusion included."""
+    verify(context.input("fusion"), kind="fusion")
+    fusion = load_fusion(context.input("fusion") / "fusion.json")
+    return Scorer(searchers(context), sources(context, corpus), fusion)

@@ -1,0 +1,207 @@
+"""Running one stage: lock, compare fingerprints, build the artefact, put down what it cost.
+
+Takes: Workspace, names.                                  Gives: Ran; the artefact's folder is replaced.
+May import: artifacts, errors, progress, stages.registry, .workspace.  Never: leaves half an artefact; knows a stage's insides.
+
+A fingerprint is a hash of the stage's config, its code version and the digests of everything it reads. An artefact whose
+manifest has the present fingerprint is not made again. Where parameters or inputs change while a stage runs, nothing is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from xc_core import artifacts
+from xc_core.artifacts import Build
+from xc_core.errors import ConfigError, MissingError, MovedError, nearest
+from xc_core.params import plain
+from xc_core.progress import report
+from xc_core.stages.registry import STAGES, Stage
+from xc_core.stages.workspace import Experiment, Workspace
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a stage's code is given: its config, where its inputs lie, where to build, where to keep resume state."""
+
+    workspace: Workspace
+    stage: Stage
+    experiment: Experiment
+    recipe: str | None
+    build: Build
+    fingerprint: str
+    costs: dict[str, float]
+    """Figures that differ from run to run (seconds, latency); kept outside the artefact."""
+
+    @property
+    def config(self) -> Any:
+        """The config of this stage."""
+        return self.experiment.config(self.stage.name)
+
+    def input(self, stage: str) -> Path:
+        """Return the folder of the artefact of ``stage`` that this one reads."""
+        if stage not in self.stage.deps:
+            raise ConfigError(f"{self.stage.name} reading {stage}", expected=f"one of {self.stage.deps}", do="declare it")
+        return self.workspace.folder(stage, self.experiment.dataset, self.recipe)
+
+    @property
+    def resume_folder(self) -> Path:
+        """Where checkpoints of this stage and partition live."""
+        return self.workspace.scratch("run", self.stage, self.experiment.dataset, self.recipe)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a run of a stage came to."""
+
+    folder: Path
+    skipped: bool
+    """True where the artefact was there already, made from the same inputs and parameters."""
+    seconds: float
+    facts: dict[str, Any]
+    costs: dict[str, float]
+
+
+def find_stage(name: str) -> Stage:
+    """Return the stage ``name``; raise ConfigError naming the nearest where there is none."""
+    if name not in STAGES:
+        raise ConfigError(
+            f"stage {name!r}{nearest(name, STAGES)}", expected=f"one of {', '.join(STAGES)}", do="mend the name"
+        )
+    return STAGES[name]
+
+
+def run_stage(workspace: Workspace, name: str, dataset: str, recipe: str | None = None, *, force: bool = False) -> Ran:
+    """Run one stage of one partition and return what it made.
+
+    Raises BusyError where it runs already, MissingError for absent inputs, MovedError where they changed meanwhile.
+    """
+    stage = find_stage(name)
+    recipe = recipe if stage.scope == "experiment" else None
+    folder = workspace.folder(name, dataset, recipe)
+    lock = workspace.scratch("lock", stage, dataset, recipe)
+    with artifacts.locked(lock, f"{name} of {dataset}{'/' + recipe if recipe else ''}"):
+        before = fingerprint(workspace, stage, dataset, recipe)
+        if not force and (manifest := _present(folder, before)) is not None:
+            report(f"{name}: up to date, nothing to do")
+            return Ran(folder, True, 0.0, dict(manifest.facts), read_costs(workspace, stage, dataset, recipe))
+        return _make(workspace, stage, dataset, recipe, before)
+
+
+def _make(workspace: Workspace, stage: Stage, dataset: str, recipe: str | None, before: str) -> Ran:
+    folder = workspace.folder(stage.name, dataset, recipe)
+    started = time.monotonic()
+    costs: dict[str, float] = {}
+    with artifacts.building(folder, kind=stage.name) as build:
+        experiment = workspace.experiment(dataset, recipe)
+        context = Context(workspace, stage, experiment, recipe, build, before, costs)
+        code(stage)(context)
+        if fingerprint(workspace, stage, dataset, recipe) != before:
+            raise MovedError(
+                f"other parameters or inputs of {stage.name} than when it started",
+                expected="params.yaml and inputs left alone while a stage runs",
+                do="run the stage again; the result was not kept",
+            )
+        build.facts |= {"fingerprint": before, "config": plain(context.config)}
+        facts = dict(build.facts)
+    seconds = time.monotonic() - started
+    costs |= {"seconds": round(seconds, 3), "peak_memory_mb": peak_memory_mb()}
+    cost_file = workspace.scratch("cost", stage, dataset, recipe)
+    artifacts.write_file(cost_file, json.dumps(costs, indent=1, sort_keys=True) + "\n")
+    artifacts.remove(workspace.scratch("run", stage, dataset, recipe))
+    return Ran(folder, False, seconds, facts, costs)
+
+
+def code(stage: Stage) -> Callable[[Context], None]:
+    """Import the stage's module and return its ``run``."""
+    run: Callable[[Context], None] = importlib.import_module(f"xc_core.stages.{stage.name}").run
+    return run
+
+
+def fingerprint(workspace: Workspace, stage: Stage, dataset: str, recipe: str | None) -> str:
+    """Return the hash of everything the stage's result depends on.
+
+    Raises MissingError where an input is not there.
+    """
+    experiment = workspace.experiment(dataset, recipe)
+    parts: dict[str, Any] = {
+        "stage": stage.name,
+        "code_version": stage.code_version,
+        "config": plain(experiment.config(stage.name)),
+        "inputs": {dep: _input_digest(workspace, dep, experiment, recipe) for dep in stage.deps if stage.scope != "dataset" or STAGES[dep].scope == "dataset"},
+    }
+    if stage.needs_source:
+        parts["source"] = source_digest(workspace.raw(dataset))
+    if stage.name == "leaderboard":
+        parts["inputs"] = {pair[1]: _optional_digest(workspace, *pair) for pair in workspace.experiments(dataset)}
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _input_digest(workspace: Workspace, dep: str, experiment: Experiment, recipe: str | None) -> str:
+    folder = workspace.folder(dep, experiment.dataset, recipe)
+    if dep == "tokens" and experiment.recipe is not None:
+        folder = folder / store_name(experiment.recipe.encoder.encoder.tokenizer)
+    try:
+        return artifacts.read_manifest(folder).digest()
+    except MissingError as error:
+        flags = f"--dataset {experiment.dataset}" + (f" --recipe {recipe}" if STAGES[dep].scope == "experiment" else "")
+        raise MissingError(
+            error.found, expected=f"the artefact of {dep}", do=f"make it first: xc run {dep} {flags} (or: xc train {flags})"
+        ) from error
+
+
+def _optional_digest(workspace: Workspace, dataset: str, recipe: str) -> str:
+    try:
+        return artifacts.read_manifest(workspace.folder("evaluation", dataset, recipe)).digest()
+    except MissingError:
+        return ""
+
+
+def store_name(tokenizer: str) -> str:
+    """Return the folder name of a tokenizer's store: the name itself, or for a path or hub name a safe form of it."""
+    safe = "".join(char if char.isalnum() or char in "-." else "-" for char in tokenizer)
+    return safe if safe == tokenizer else f"{safe.strip('-.')}-{hashlib.sha256(tokenizer.encode()).hexdigest()[:8]}"
+
+
+def source_digest(folder: Path) -> str:
+    """Return a hash over names and contents of a raw folder.
+
+    Raises MissingError where it is absent.
+    """
+    if not folder.is_dir():
+        raise MissingError(
+            f"no folder {folder}", expected="the dataset's source files", do="xc ingest PATH --dataset NAME (or `dvc pull`)"
+        )
+    digest = hashlib.sha256()
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        digest.update(f"{path.relative_to(folder).as_posix()} {artifacts.sha256_file(path)}\n".encode())
+    return digest.hexdigest()
+
+
+def _present(folder: Path, wanted: str) -> artifacts.Manifest | None:
+    try:
+        manifest = artifacts.read_manifest(folder)
+    except MissingError:
+        return None
+    return manifest if manifest.facts.get("fingerprint") == wanted else None
+
+
+def read_costs(workspace: Workspace, stage: Stage, dataset: str, recipe: str | None) -> dict[str, float]:
+    """Return what the last run of a stage cost on this machine; empty where it never ran here."""
+    path = workspace.scratch("cost", stage, dataset, recipe)
+    return dict(json.loads(path.read_text("utf-8"))) if path.is_file() else {}
+
+
+def peak_memory_mb() -> float:
+    """Return the largest resident memory this process has had, in MiB."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(peak / (1 << 20 if sys.platform == "darwin" else 1 << 10), 1)

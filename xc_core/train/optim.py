@@ -1,0 +1,82 @@
+"""The optimiser of an encoder and the schedule of every training.
+
+Takes: parameters, a share of training done.  Gives: AdamW, a scale in [0, 1].
+May import: errors.                           Never: knows how many steps there are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from xc_core.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimConfig:
+    """AdamW with linear warm-up and linear decay to zero."""
+
+    lr: float = 2e-4
+    """Step size after the warm-up."""
+    warmup: float = 0.1
+    """Share of the training that warms up."""
+    weight_decay: float = 0.01
+    """Decoupled decay of matrices (vectors, that is biases and norms, have none)."""
+    clip: float = 1.0
+    """Largest norm of the whole gradient; longer ones are shortened to it."""
+
+    def __post_init__(self) -> None:
+        if self.lr <= 0 or not 0 <= self.warmup < 1 or self.weight_decay < 0 or self.clip <= 0:
+            raise ConfigError(
+                f"lr {self.lr}, warmup {self.warmup}, weight_decay {self.weight_decay}, clip {self.clip}",
+                expected="lr, clip > 0, 0 <= warmup < 1, weight_decay >= 0",
+                do="mend the value",
+            )
+
+
+def schedule(done: float, warmup: float) -> float:
+    """Return the factor on the step size when the share ``done`` of a training is over: up over ``warmup``, then down."""
+    if done < warmup:
+        return done / warmup
+    return max(1 - done, 0.0) / (1 - warmup)
+
+
+class EncoderOptimizer:
+    """Fused AdamW over the trainable parameters of a module, its state saved and loaded by parameter name."""
+
+    def __init__(self, module: nn.Module, config: OptimConfig) -> None:
+        self.config = config
+        self.named = {name: p for name, p in module.named_parameters() if p.requires_grad}
+        matrices = [p for p in self.named.values() if p.ndim > 1]
+        vectors = [p for p in self.named.values() if p.ndim <= 1]
+        groups = [
+            {"params": matrices, "weight_decay": config.weight_decay},
+            {"params": vectors, "weight_decay": 0.0},
+        ]
+        self.adam = torch.optim.AdamW([g for g in groups if g["params"]], lr=config.lr, fused=True)
+
+    def step(self, scale: float) -> float:
+        """Shorten the gradient where it is too long, move the parameters, clear the gradient; return its norm."""
+        norm = nn.utils.clip_grad_norm_(self.named.values(), self.config.clip, error_if_nonfinite=True)
+        for group in self.adam.param_groups:
+            group["lr"] = self.config.lr * scale
+        self.adam.step()
+        self.adam.zero_grad(set_to_none=True)
+        return float(norm)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the state of every parameter that has one."""
+        out = {}
+        for name, parameter in self.named.items():
+            for key, value in self.adam.state.get(parameter, {}).items():
+                out[f"{name}/{key}"] = value
+        return out
+
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        """Take over saved state."""
+        for name, parameter in self.named.items():
+            state = {k.rsplit("/", 1)[1]: v.clone() for k, v in tensors.items() if k.rsplit("/", 1)[0] == name}
+            if state:
+                self.adam.state[parameter] = state
