@@ -65,20 +65,18 @@ def read_manifest(folder: Path) -> Manifest:
     """
     path = folder / MANIFEST
     if not path.is_file():
-        raise MissingError(
-            f"no artefact at {folder}", expected=f"a folder with {MANIFEST}", do=_how_to_make(folder)
-        )
+        raise MissingError(f"no artefact at {folder}", expected=f"a folder with {MANIFEST}", do=_how_to_make(folder))
     try:
         content = json.loads(path.read_text("utf-8"))
         manifest = Manifest(content["kind"], content["facts"], content["files"], content["format"])
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptError(
-            f"an unreadable {path} ({error})", expected="JSON with kind, format, facts, files", do=_how_to_make(folder)
+            f"an unreadable {path} ({error})",
+            expected="JSON with kind, format, facts, files",
+            do=_how_to_make(folder),
         ) from error
     if manifest.format != FORMAT:
-        raise CorruptError(
-            f"format {manifest.format} in {path}", expected=f"format {FORMAT}", do=_how_to_make(folder)
-        )
+        raise CorruptError(f"format {manifest.format} in {path}", expected=f"format {FORMAT}", do=_how_to_make(folder))
     return manifest
 
 
@@ -94,14 +92,18 @@ def verify(folder: Path, *, kind: str | None = None) -> Manifest:
     manifest = read_manifest(folder)
     if kind is not None and manifest.kind != kind:
         raise CorruptError(
-            f"an artefact of kind {manifest.kind!r} at {folder}", expected=f"kind {kind!r}", do="give the right folder"
+            f"an artefact of kind {manifest.kind!r} at {folder}",
+            expected=f"kind {kind!r}",
+            do="give the right folder",
         )
     for name, facts in manifest.files.items():
         path = folder / name
         size = path.stat().st_size if path.is_file() else None
         if size != facts["bytes"]:
             raise CorruptError(
-                f"{path} of {size} bytes", expected=f"{facts['bytes']} bytes, as the manifest says", do=_how_to_make(folder)
+                f"{path} of {size} bytes",
+                expected=f"{facts['bytes']} bytes, as the manifest says",
+                do=_how_to_make(folder),
             )
         if sha256_file(path) != facts["sha256"]:
             raise CorruptError(
@@ -179,7 +181,7 @@ def _exchange(new: Path, old: Path) -> None:
 
 
 def _renameat2_exchange(new: Path, old: Path) -> bool:
-    """Exchange two folders atomically (Linux renameat2, flag RENAME_EXCHANGE = 2); False where that is not to be had."""
+    """Exchange two folders atomically (Linux renameat2, flag RENAME_EXCHANGE = 2); False where that cannot be."""
     renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if renameat2 is None:
         return False

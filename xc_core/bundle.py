@@ -4,7 +4,8 @@ Takes: encoder, tokenizer, vectors, rows, indexes, fusion, label names.   Gives:
 May import: the rooms of rank 0 to 4.                                      Never: pickle; a path outside the folder.
 
 Files: ``encoder.{json,safetensors}``, ``tokenizer.json``, ``labels.parquet`` (uid, title, frequency),
-``vectors.safetensors`` (label texts' vectors, classifier rows), ``by_row/`` and ``by_text/`` (indexes), ``fusion.json``.
+``vectors.safetensors`` (label texts' vectors, classifier rows), ``by_row/`` and ``by_text/`` (indexes),
+``fusion.json``.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from xc_core.artifacts import Build
 from xc_core.data.tokenizer import TextTokenizer
 from xc_core.encoders import Encoder, load_encoder, save_encoder
 from xc_core.errors import CorruptError
-from xc_core.fusion import Fusion, Sources, load_fusion
+from xc_core.fusion import Sources, load_fusion
 from xc_core.infer.predictor import Predictor
 from xc_core.infer.score import Scorer, Searchers
 
@@ -50,7 +51,10 @@ def write_bundle(build: Build, parts: Parts, index: IndexConfig, facts: dict[str
     sources = parts.scorer.sources
     names = parts.labels.select("uid", "title").with_columns(pl.Series("frequency", sources.frequency_L))
     names.write_parquet(folder / "labels.parquet")
-    vectors = {"labels": np.ascontiguousarray(sources.label_LD), "rows": np.ascontiguousarray(sources.rows_LD)}
+    vectors = {
+        "labels": np.ascontiguousarray(sources.label_LD),
+        "rows": np.ascontiguousarray(sources.rows_LD),
+    }
     save_file(vectors, folder / "vectors.safetensors")
     searchers = parts.scorer.searchers
     for name, built in zip(_INDEXES, (searchers.by_row, searchers.by_text), strict=True):
@@ -76,7 +80,9 @@ def open_bundle(folder: Path) -> Predictor:
     vectors = load_file(folder / "vectors.safetensors")
     if len(labels) != len(vectors["rows"]) or len(labels) != len(vectors["labels"]):
         raise CorruptError(
-            f"{len(labels)} names for {len(vectors['rows'])} rows", expected="as many", do="make the bundle again"
+            f"{len(labels)} names for {len(vectors['rows'])} rows",
+            expected="as many",
+            do="make the bundle again",
         )
     by_text = load_index(folder / "by_text") if (folder / "by_text").is_dir() else None
     sources = Sources(vectors["labels"], vectors["rows"], labels["frequency"].to_numpy())

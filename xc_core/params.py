@@ -28,13 +28,17 @@ def changed(config: C, changes: dict[str, Any], where: str) -> C:
     for name, value in changes.items():
         if name not in names:
             raise ConfigError(
-                f"{where}.{name}{nearest(name, names)}", expected=f"one of {', '.join(names)}", do="mend the name"
+                f"{where}.{name}{nearest(name, names)}",
+                expected=f"one of {', '.join(names)}",
+                do="mend the name",
             )
         present = getattr(config, name)
         if dataclasses.is_dataclass(present):
             if not isinstance(value, dict):
                 raise ConfigError(
-                    f"{where}.{name} = {value!r}", expected="a mapping of its fields", do="name the field to change"
+                    f"{where}.{name} = {value!r}",
+                    expected="a mapping of its fields",
+                    do="name the field to change",
                 )
             values[name] = changed(present, value, f"{where}.{name}")
         else:

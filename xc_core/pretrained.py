@@ -61,6 +61,8 @@ def locate(name: str) -> Path | str:
         return path.resolve()
     if name.startswith(("/", "./", "../", "~")):
         raise MissingError(
-            f"no folder {name}", expected="a folder with config.json and model.safetensors", do="give the right path"
+            f"no folder {name}",
+            expected="a folder with config.json and model.safetensors",
+            do="give the right path",
         )
     return name

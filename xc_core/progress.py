@@ -46,9 +46,9 @@ def report(line: str) -> None:
 class Meter:
     """Progress of one step: call ``update`` as work is done; shows itself once the step lasts over 3 seconds."""
 
-    def __init__(self, what: str, total: int, unit: str = "") -> None:
-        self.what, self.total, self.unit = what, max(total, 1), unit
-        self.done, self.note = 0, ""
+    def __init__(self, what: str, total: int, unit: str = "", *, already: int = 0) -> None:
+        self.what, self.total, self.unit, self.already = what, max(total, 1), unit, already
+        self.done, self.note = already, ""
         self._start = self._last = time.monotonic()
         self._bar_shown = False
 
@@ -61,7 +61,7 @@ class Meter:
             sys.stderr.flush()
         seconds = time.monotonic() - self._start
         if seconds > QUIET_SECONDS:
-            rate = f", {self.done / seconds:,.0f} {self.unit}/s" if self.unit else ""
+            rate = f", {(self.done - self.already) / seconds:,.1f} {self.unit}/s" if self.unit else ""
             note = f", {self.note}" if self.note else ""
             report(f"{self.what}: done in {seconds:.0f} s{rate}{note}")
 
@@ -85,8 +85,15 @@ class Meter:
         """Return share, bar, elapsed and remaining time, rate and note as one line."""
         return str(
             tqdm.format_meter(
-                self.done, self.total, now - self._start, ncols=100, prefix=self.what, unit=f" {self.unit}".rstrip(),
-                postfix=self.note, ascii=False,
+                self.done,
+                self.total,
+                now - self._start,
+                ncols=100,
+                prefix=self.what,
+                unit=f" {self.unit}".rstrip(),
+                postfix=self.note,
+                ascii=False,
+                initial=self.already,
             )
         )
 
@@ -97,4 +104,3 @@ def track(items: Iterable[T], what: str, total: int, unit: str = "") -> Iterator
         for item in items:
             yield item
             meter.update()
-

@@ -97,7 +97,12 @@ def build_index(vectors_LD: F32, config: IndexConfig) -> Index:
 
 def save_index(index: Index, config: IndexConfig, folder: Path) -> None:
     """Write ``index`` and what is needed to load it into ``folder``."""
-    facts = {"kind": config.resolve(index.size), "config": asdict(config), "size": index.size, "width": index.width}
+    facts = {
+        "kind": config.resolve(index.size),
+        "config": asdict(config),
+        "size": index.size,
+        "width": index.width,
+    }
     (folder / "index.json").write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n", "utf-8")
     index.save(folder)
 
@@ -114,6 +119,8 @@ def load_index(folder: Path) -> Index:
     index = INDEXES[facts["kind"]].load(folder, IndexConfig(**facts["config"]), facts["width"])
     if index.size != facts["size"]:
         raise CorruptError(
-            f"an index of {index.size} vectors in {folder}", expected=f"{facts['size']}", do="run the stage index again"
+            f"an index of {index.size} vectors in {folder}",
+            expected=f"{facts['size']}",
+            do="run the stage index again",
         )
     return index

@@ -32,7 +32,9 @@ class ExactIndex:
         """Return the k best labels of each query; equal scores by rising label id."""
         if queries_BD.ndim != 2 or queries_BD.shape[1] != self.vectors.shape[1]:
             raise ConfigError(
-                f"queries of shape {queries_BD.shape}", expected=f"B x {self.vectors.shape[1]}", do="use one encoder"
+                f"queries of shape {queries_BD.shape}",
+                expected=f"B x {self.vectors.shape[1]}",
+                do="use one encoder",
             )
         if k < 1:
             raise ConfigError(f"k {k}", expected="at least 1", do="raise it")

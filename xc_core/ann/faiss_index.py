@@ -3,9 +3,9 @@
 Takes: a faiss index.            Gives: Index.
 May import: errors, shapes, ann.base.  Never: normalises a vector whose length carries meaning.
 
-Graph and cell indexes need all vectors of one length to rank by inner product. Where lengths differ, each vector gets one
-more coordinate, sqrt(M^2 - |v|^2) with M the largest length, and queries a 0 there: inner products stay as they are and all
-lengths become M (Bachrach et al., RecSys 2014).
+Graph and cell indexes need all vectors of one length to rank by inner product. Where lengths differ, each vector gets
+one more coordinate, sqrt(M^2 - |v|^2) with M the largest length, and queries a 0 there: inner products stay as they
+are and all lengths become M (Bachrach et al., RecSys 2014).
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ class FaissIndex:
     def search(self, queries_BD: F32, k: int) -> Shortlist:
         """Return about the k best labels of each query."""
         if queries_BD.ndim != 2 or queries_BD.shape[1] != self.width:
-            raise ConfigError(f"queries of shape {queries_BD.shape}", expected=f"B x {self.width}", do="use one encoder")
+            raise ConfigError(
+                f"queries of shape {queries_BD.shape}", expected=f"B x {self.width}", do="use one encoder"
+            )
         if k < 1:
             raise ConfigError(f"k {k}", expected="at least 1", do="raise it")
         queries = np.ascontiguousarray(queries_BD, np.float32)

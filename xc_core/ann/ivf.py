@@ -39,7 +39,7 @@ class Ivf:
         inner.train(vectors)
         inner.add(vectors)
         inner.nprobe = min(config.probes, lists)
-        return FaissIndex(faiss.downcast_index(_owning(inner, cells)), vectors_LD.shape[1])
+        return FaissIndex(inner, vectors_LD.shape[1])
 
     @staticmethod
     def load(folder: Path, config: IndexConfig, width: int) -> FaissIndex:
@@ -47,12 +47,6 @@ class Ivf:
         inner = read(folder)
         inner.nprobe = min(config.probes, inner.nlist)
         return FaissIndex(inner, width)
-
-
-def _owning(inner: faiss.IndexIVFFlat, cells: faiss.IndexFlatIP) -> faiss.IndexIVFFlat:
-    """Keep ``cells`` alive as long as the index that points at it."""
-    inner.referenced_cells = cells
-    return inner
 
 
 INDEXES.add("ivf", Ivf)

@@ -27,15 +27,17 @@ class TableConfig:
 
     def __post_init__(self) -> None:
         if self.lr <= 0 or not 0 <= self.decay < 1:
-            raise ConfigError(f"lr {self.lr}, decay {self.decay}", expected="lr > 0, 0 <= decay < 1", do="mend the value")
+            raise ConfigError(
+                f"lr {self.lr}, decay {self.decay}", expected="lr > 0, 0 <= decay < 1", do="mend the value"
+            )
 
 
 class LabelTable:
     """L rows of width D (float32) with a row-wise RMSProp: one running mean square and one step count a row.
 
-    The direction of a row's gradient is kept, its length normalised by the row's own history; a rare label therefore moves
-    as far in its few steps as a frequent one does in as many, which a mean square per coordinate would also give at D times
-    the memory.
+    The direction of a row's gradient is kept, its length normalised by the row's own history; a rare label therefore
+    moves as far in its few steps as a frequent one does in as many, which a mean square per coordinate would also give,
+    at D times the memory.
     """
 
     def __init__(self, rows_LD: Tensor, config: TableConfig) -> None:

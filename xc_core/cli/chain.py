@@ -26,13 +26,18 @@ _force = click.option("--force", is_flag=True, help="Make it anew even where not
 @_dataset
 @click.option("--recipe", default=None, help="Name of the recipe, for stages after tokens.")
 @_force
-def run(stage: str, dataset: str, recipe: str | None, force: bool) -> None:
+@click.option(
+    "--refresh",
+    is_flag=True,
+    help="classifier: keep trained rows, start new labels at their texts, do not train.",
+)
+def run(stage: str, dataset: str, recipe: str | None, force: bool, refresh: bool) -> None:
     """Run STAGE on what is in params.yaml. This is the one writer of artefacts: Dagster and DVC call it too.
 
-    A stage whose inputs and parameters are those of its artefact does nothing. A stage that was killed goes on where its
-    last checkpoint is. A second run of the same stage and partition is refused with exit code 75.
+    A stage whose inputs and parameters are those of its artefact does nothing. A stage that was killed goes on where
+    its last checkpoint is. A second run of the same stage and partition is refused with exit code 75.
     """
-    ran = run_stage(Workspace.find(), stage, dataset, recipe, force=force)
+    ran = run_stage(Workspace.find(), stage, dataset, recipe, force=force, refresh=refresh)
     click.echo(f"{stage}: {'up to date' if ran.skipped else f'done in {ran.seconds:.1f} s'}, {ran.folder}")
 
 
@@ -42,7 +47,12 @@ def run(stage: str, dataset: str, recipe: str | None, force: bool) -> None:
 @click.option("--base", default=None, help="Recipe that a variant changes; by default the recipe of that name.")
 @click.option("--set", "settings", multiple=True, metavar="STAGE.FIELD=VALUE",
               help="Change a parameter, for instance --set encoder.epochs=3. May be given often.")  # fmt: skip
-@click.option("--until", type=click.Choice([s for s in STAGES if s != "leaderboard"]), default="model", show_default=True)
+@click.option(
+    "--until",
+    type=click.Choice([s for s in STAGES if s != "leaderboard"]),
+    default="model",
+    show_default=True,
+)
 @_force
 def train(dataset: str, recipe: str, base: str | None, settings: tuple[str, ...], until: str, force: bool) -> None:
     """Declare an experiment in params.yaml and run all its stages, from corpus to the packed model.

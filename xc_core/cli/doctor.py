@@ -35,7 +35,13 @@ class Finding:
 @click.command(short_help="Check machine, environment and project.")
 def doctor() -> None:
     """Look at versions, processor, disk, parameters and artefacts, and at whatever other packages want looked at."""
-    checks: list[Callable[[], Iterator[Finding]]] = [_python, _versions, _selection_parser, _machine, _project]
+    checks: list[Callable[[], Iterator[Finding]]] = [
+        _python,
+        _versions,
+        _selection_parser,
+        _machine,
+        _project,
+    ]
     checks += [entry.load() for entry in metadata.entry_points(group="xc.checks")]
     faults = 0
     for check in checks:
@@ -59,7 +65,9 @@ def _python() -> Iterator[Finding]:
 def _versions() -> Iterator[Finding]:
     """Compare what is installed with the project's pins."""
     path = Workspace.find().root / "constraints.txt"
-    pins = [line.split("==") for line in path.read_text("utf-8").splitlines() if "==" in line and not line.startswith("#")]
+    pins = [
+        line.split("==") for line in path.read_text("utf-8").splitlines() if "==" in line and not line.startswith("#")
+    ]
     off = []
     for name, version in pins:
         try:
@@ -68,7 +76,10 @@ def _versions() -> Iterator[Finding]:
             continue
         if found != version.split("+")[0].strip():
             off.append(f"{name} {found} instead of {version}")
-    yield Finding("note" if off else "ok", f"versions differ from constraints.txt: {', '.join(off)}" if off else "versions as pinned")
+    yield Finding(
+        "note" if off else "ok",
+        f"versions differ from constraints.txt: {', '.join(off)}" if off else "versions as pinned",
+    )
 
 
 def _selection_parser() -> Iterator[Finding]:
@@ -79,7 +90,10 @@ def _selection_parser() -> Iterator[Finding]:
         return
     fits = found.startswith("4.13")
     text = f"antlr4-python3-runtime {found}"
-    yield Finding("ok" if fits else "fault", text if fits else f"{text}: Dagster's asset selection needs 4.13; pip install -c constraints.txt again")
+    yield Finding(
+        "ok" if fits else "fault",
+        text if fits else f"{text}: Dagster's asset selection needs 4.13; pip install -c constraints.txt again",
+    )
 
 
 def _machine() -> Iterator[Finding]:
@@ -88,7 +102,10 @@ def _machine() -> Iterator[Finding]:
     from xc_core.encoders.base import multiplies_bf16
 
     gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "none"
-    yield Finding("ok", f"{os.cpu_count()} processors, bf16 {'native' if multiplies_bf16('cpu') else 'not native'}, GPU {gpu}")
+    yield Finding(
+        "ok",
+        f"{os.cpu_count()} processors, bf16 {'native' if multiplies_bf16('cpu') else 'not native'}, GPU {gpu}",
+    )
     free = shutil.disk_usage(Workspace.find().root).free / 1e9
     yield Finding("ok" if free > _LEAST_DISK_GB else "note", f"{free:.0f} GB free on the project's disk")
 

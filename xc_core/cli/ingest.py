@@ -33,9 +33,14 @@ _DEFAULT = IngestConfig()
 @click.option("--validation-fraction", type=float, default=_DEFAULT.validation_fraction, show_default=True,
               help="Share of the train rows held out, by a hash of the uid.")  # fmt: skip
 @click.option("--allow", multiple=True, metavar="KIND",
-              help="Let in: empty-text, empty-labels, unseen-labels, repeated-labels, clean-text. May be given often.")  # fmt: skip
+              help="Let in empty-text, empty-labels, unseen-labels, repeated-labels or clean-text.")  # fmt: skip
 @click.option("--max-line-bytes", type=int, default=_DEFAULT.max_line_bytes, show_default=True)
-@click.option("--label-separator", default=_DEFAULT.label_separator, show_default=True, help="Between the labels of a CSV cell.")
+@click.option(
+    "--label-separator",
+    default=_DEFAULT.label_separator,
+    show_default=True,
+    help="Between the labels of a CSV cell.",
+)
 @click.option("--replace", is_flag=True, help="Replace a dataset of that name.")
 def ingest(path: Path, dataset: str, replace: bool, **settings: object) -> None:
     """Check the folder PATH and make it the dataset NAME.
@@ -64,7 +69,9 @@ def place(workspace: Workspace, path: Path, dataset: str, config: IngestConfig, 
         return run_stage(workspace, "corpus", dataset)
     if target.exists() and not replace:
         raise UsageError(
-            f"a dataset {dataset!r} at {target.parent}", expected="a new name", do="choose another name, or pass --replace"
+            f"a dataset {dataset!r} at {target.parent}",
+            expected="a new name",
+            do="choose another name, or pass --replace",
         )
     layout = detect(path) if config.layout == "auto" else LAYOUTS[config.layout]
     source = layout.open(path, config.read_options())

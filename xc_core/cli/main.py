@@ -34,13 +34,13 @@ _ORDER: Final = (
     ("Serving", ("predict", "promote", "rollback")),
     ("House", ("demo", "ui", "doctor")),
 )
-_EXIT_CODES: Final = """Exit codes: 0 done; 2, 64 wrong command; 65 wrong data; 66 something is missing; 69 a service does not answer;
-70 a fault of this software; 73 disk full or not writable; 74 a corrupt artefact; 75 busy; 76 inputs moved; 77 a gate
-refused; 78 wrong parameter; 130 interrupted."""
+_EXIT_CODES: Final = """Exit codes: 0 done; 2, 64 wrong command; 65 wrong data; 66 something is missing; 69 a service
+does not answer; 70 a fault of this software; 73 disk full or not writable; 74 a corrupt artefact; 75 busy; 76 inputs
+moved; 77 a gate refused; 78 wrong parameter; 130 interrupted."""
 
 
 class Commands(click.Group):
-    """Subcommands by table, imported only when called; other packages add theirs by the entry points ``xc.commands``."""
+    """Subcommands by table, imported only when called; others add theirs by the entry points ``xc.commands``."""
 
     def _places(self) -> dict[str, Callable[[], Any]]:
         own: dict[str, Callable[[], Any]] = {name: lambda place=place: _load(place) for name, place in _OWN.items()}  # type: ignore[misc]
@@ -116,7 +116,8 @@ def main(arguments: list[str] | None = None) -> None:
         code = _say("interrupted", 130)
     except Exception as error:
         code = _say(
-            f"{type(error).__name__}: {error}\n  this is a fault of xc; run with --debug to see where, and please report it", 70
+            f"{type(error).__name__}: {error}\n  a fault of xc; `xc --debug ...` shows where; please report it",
+            70,
         )
     sys.exit(code)
 

@@ -25,7 +25,14 @@ from xc_core.stages import Workspace
 @click.option("--bundle", type=click.Path(path_type=Path), default=None, help="Ask the packed model in this folder.")
 @click.option("-k", default=5, show_default=True, help="Labels a text.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON list a text.")
-def predict(texts: tuple[str, ...], dataset: str | None, recipe: str | None, bundle: Path | None, k: int, as_json: bool) -> None:
+def predict(
+    texts: tuple[str, ...],
+    dataset: str | None,
+    recipe: str | None,
+    bundle: Path | None,
+    k: int,
+    as_json: bool,
+) -> None:
     """Print the K best labels of each text; without TEXTS, of each line of the standard input."""
     from xc_core.bundle import open_bundle
 

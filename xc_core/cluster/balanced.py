@@ -4,7 +4,7 @@ Takes: vectors_ND, a target size C, a seed.  Gives: an order of the rows in whic
 May import: seeds, shapes, data.labels.     Never: a Python call per cluster; a count rounded to a power of two.
 
 Every level of the tree is split at once. 2-means runs on inner products only (a Gram matrix per node): on all points of
-a node that has at most BLOCK of them, on a sample of a larger one, whose points are then split by the sample's direction.
+a node that has at most BLOCK of them, on a sample of a larger one, whose points are then split by its direction.
 One Gram matrix of a small node serves all levels below it. Cost O(N D log(N / BLOCK) + N BLOCK D), NGAME appendix C.
 """
 
@@ -82,7 +82,9 @@ def _split_large(nodes: list[Node], order: I64, vectors: Tensor, edges: I64, ran
     counts = np.array([_points(node, edges) for node in nodes])
     share = torch.tensor([_points(_halves(node)[0], edges) for node in nodes]) / torch.from_numpy(counts)
     stratum = (torch.arange(BLOCK) + torch.rand(len(nodes), BLOCK, generator=random)) / BLOCK
-    picks = begins[:, None] + np.minimum((stratum.double().numpy() * counts[:, None]).astype(np.int64), counts[:, None] - 1)
+    picks = begins[:, None] + np.minimum(
+        (stratum.double().numpy() * counts[:, None]).astype(np.int64), counts[:, None] - 1
+    )
     sample = vectors[torch.from_numpy(order[picks])]
     left = (share * BLOCK).round().long().clamp(1, BLOCK - 1)
     weights = _two_means(sample @ sample.transpose(1, 2), torch.full((len(nodes),), BLOCK), left, random)[1]
@@ -98,9 +100,7 @@ def _split_large(nodes: list[Node], order: I64, vectors: Tensor, edges: I64, ran
     order[places] = rows[np.lexsort((scores, node_of))]
 
 
-def _split_small(
-    nodes: list[Node], order: I64, vectors: Tensor, edges: I64, random: torch.Generator
-) -> None:
+def _split_small(nodes: list[Node], order: I64, vectors: Tensor, edges: I64, random: torch.Generator) -> None:
     """Finish nodes of at most BLOCK points (or of one cluster), many at a time, on their Gram matrices alone."""
     for start in range(0, len(nodes), _NODES_AT_ONCE):
         part = nodes[start : start + _NODES_AT_ONCE]
@@ -117,9 +117,7 @@ def _split_small(
             order[begins[j] : begins[j] + size] = rows[j][final[j][:size]]
 
 
-def _descend(
-    gram: Tensor, counts: Tensor, nodes: list[Node], edges: I64, random: torch.Generator
-) -> list[I64]:
+def _descend(gram: Tensor, counts: Tensor, nodes: list[Node], edges: I64, random: torch.Generator) -> list[I64]:
     """Return, for each node, its local point numbers in leaf order; splits level by level inside the Gram matrices."""
     width = gram.shape[1]
     members = [torch.arange(width).expand(len(nodes), width)]
@@ -189,7 +187,9 @@ def _two_means(gram: Tensor, counts: Tensor, left: Tensor, random: torch.Generat
         now_left = torch.zeros_like(is_left).scatter_(1, ranked, torch.arange(width)[None, :] < left[:, None])
         now_left &= real
         right = real & ~now_left
-        weights = right / right.sum(1, keepdim=True).clamp(min=1) - now_left / now_left.sum(1, keepdim=True).clamp(min=1)
+        weights = right / right.sum(1, keepdim=True).clamp(min=1) - now_left / now_left.sum(1, keepdim=True).clamp(
+            min=1
+        )
         if torch.equal(now_left, is_left):
             break
         is_left = now_left

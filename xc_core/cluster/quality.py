@@ -54,12 +54,21 @@ class Theorem1:
 
 
 def theorem1(
-    doc_ND: F32, label_LD: F32, truth: LabelMatrix, order_N: I64, sizes: I64, *, radius: float, seed: int, sample: int = 512
+    doc_ND: F32,
+    label_LD: F32,
+    truth: LabelMatrix,
+    clusters: tuple[I64, I64],
+    *,
+    radius: float,
+    seed: int,
+    sample: int = 512,
 ) -> Theorem1:
     """Measure Theorem 1 on ``sample`` documents against all labels and all documents (unit vectors).
 
-    Distances come from cosines: |a - b|^2 = 2 - 2 a.b. Cost sample x (N + L) x D.
+    ``clusters`` is (order_N, sizes) as balanced_clusters gives it. Distances come from cosines: |a - b|^2 = 2 - 2 a.b.
+    Cost sample x (N + L) x D.
     """
+    order_N, sizes = clusters
     size = len(doc_ND)
     cluster_N = np.empty(size, np.int64)
     cluster_N[order_N] = np.repeat(np.arange(len(sizes)), sizes)
@@ -87,7 +96,9 @@ def theorem1(
     )
 
 
-def _labels_of_mates(truth: LabelMatrix, cluster_N: I64, chosen: I64) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
+def _labels_of_mates(
+    truth: LabelMatrix, cluster_N: I64, chosen: I64
+) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
     """True where a label is positive for some document in the chosen document's cluster (sample x L)."""
     docs, labels = truth.pairs()
     wanted, row_of = np.unique(cluster_N[chosen], return_inverse=True)

@@ -14,7 +14,7 @@ from xc_core.shapes import I64
 def by_length(lengths_N: I64, max_tokens: int) -> list[I64]:
     """Return positions in chunks, rising by length, each padded chunk holding at most ``max_tokens`` tokens.
 
-    Every position appears once; a text longer than ``max_tokens`` is a chunk of its own. Equal lengths keep their order.
+    Every position appears once; a text longer than ``max_tokens`` is a chunk of its own. Equal lengths keep order.
     """
     order = np.argsort(lengths_N, kind="stable").astype(np.int64)
     sorted_lengths = np.asarray(lengths_N)[order]

@@ -41,7 +41,9 @@ class Allowed:
         for name in names:
             if name not in known:
                 raise ConfigError(
-                    f"allow {name!r}{nearest(name, known)}", expected=f"one of {', '.join(known)}", do="mend the name"
+                    f"allow {name!r}{nearest(name, known)}",
+                    expected=f"one of {', '.join(known)}",
+                    do="mend the name",
                 )
         return cls(**{name.replace("-", "_"): True for name in names})
 

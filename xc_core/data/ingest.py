@@ -38,7 +38,7 @@ class IngestConfig:
     validation_fraction: float = 0.1
     """Share of the train rows held out for validation, by hash of the uid."""
     filters: str = "given"
-    """"given": the filter files, empty where there are none; "generate": self and reverse pairs from the uids; "none"."""
+    """"given": the filter files, empty where there are none; "generate": self and reverse pairs by uid; "none"."""
     propensity: str = "default"
     """Constants (A, B) of the propensity model: default, wikipedia or amazon."""
     allow: tuple[str, ...] = ()
@@ -53,7 +53,9 @@ class IngestConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.validation_fraction < 1:
             raise ConfigError(
-                f"validation_fraction {self.validation_fraction}", expected="0 <= share < 1", do="mend the value"
+                f"validation_fraction {self.validation_fraction}",
+                expected="0 <= share < 1",
+                do="mend the value",
             )
         if self.filters not in FILTERS:
             raise ConfigError(f"filters {self.filters!r}", expected=f"one of {FILTERS}", do="mend the value")
@@ -96,7 +98,11 @@ def ingest(folder: Path, build: Build, config: IngestConfig) -> None:
             for path in source.files
         },
         **writer.facts(),
-        "filters": {"source": config.filters, "pairs": len(pairs), "files": [p.name for p in _filter_files(source)]},
+        "filters": {
+            "source": config.filters,
+            "pairs": len(pairs),
+            "files": [p.name for p in _filter_files(source)],
+        },
         "propensity": {"A": constants[0], "B": constants[1]},
         "validation_fraction": config.validation_fraction,
     }
@@ -126,7 +132,9 @@ class _CorpusWriter:
         self._meter = Meter("reading documents", 0, "documents")
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for file in (self._label_file, self._doc_file, self._pair_file):
             file.close()
 
@@ -227,7 +235,13 @@ def _filter_pairs(source: Source, writer: _CorpusWriter, config: IngestConfig, f
     train_rows = writer.sizes[TRAIN] + writer.sizes[VALIDATION]
     spans = {TRAIN: (0, train_rows), TEST: (train_rows, writer.sizes[TEST])}
     parts = [
-        given_pairs(path, first_row=spans[split][0], rows=spans[split][1], labels=writer.labels, options=config.read_options())
+        given_pairs(
+            path,
+            first_row=spans[split][0],
+            rows=spans[split][1],
+            labels=writer.labels,
+            options=config.read_options(),
+        )
         for split in (TRAIN, TEST)
         if (path := source.filters(split)) is not None
     ]
@@ -237,4 +251,3 @@ def _filter_pairs(source: Source, writer: _CorpusWriter, config: IngestConfig, f
 def _write_pairs(path: Path, pairs: I64) -> None:
     table = pa.table([pa.array(pairs[:, 0]), pa.array(pairs[:, 1].astype(np.int32))], schema=corpus_room.PAIRS)
     pq.write_table(table, path, compression="zstd")
-

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from xc_core.shapes import PAD_ID, Array, Bool, I32, I64
+from xc_core.shapes import I32, I64, PAD_ID, Array, Bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class LabelMatrix:
         hit = np.zeros(wanted.shape, bool)
         inside = at < len(keys)
         hit[inside] = keys[at[inside]] == wanted[inside]
-        return hit & (labels != PAD_ID)
+        return np.asarray(hit & (labels != PAD_ID))
 
     def transpose(self) -> LabelMatrix:
         """Return labels x documents."""
@@ -84,4 +84,4 @@ def ragged_positions(starts: I64, counts: I64) -> I64:
     """Return the flat positions of ragged rows: starts[0], starts[0]+1, ..., for counts[0] of them, and so on."""
     total = int(counts.sum())
     ends = np.cumsum(counts)
-    return np.arange(total) + np.repeat(starts - (ends - counts), counts)
+    return np.asarray(np.arange(total) + np.repeat(starts - (ends - counts), counts), np.int64)

@@ -79,16 +79,19 @@ def load(name: str, texts: Iterable[list[str]] | None = None, vocabulary_size: i
 
 
 def _from_transformers(name: str, place: Path | str) -> Tokenizer:
-    """Load whatever transformers knows as the tokenizer of ``place`` (a folder without tokenizer.json, or a hub name)."""
+    """Load what transformers knows as the tokenizer of ``place``: a folder without tokenizer.json, or a hub name."""
     from transformers import AutoTokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(place, use_fast=True).backend_tokenizer
+        backend: Tokenizer = AutoTokenizer.from_pretrained(place, use_fast=True).backend_tokenizer
+        return backend
     except (OSError, ValueError, AttributeError) as error:
         first = str(error).strip().splitlines()[0]
         if isinstance(place, Path):
             raise MissingError(
-                f"no usable tokenizer in {place} ({first})", expected="tokenizer.json", do="save the tokenizer there"
+                f"no usable tokenizer in {place} ({first})",
+                expected="tokenizer.json",
+                do="save the tokenizer there",
             ) from error
         raise UnavailableError(
             f"no tokenizer {name!r} on this machine or on the model hub ({first})",
@@ -99,7 +102,7 @@ def _from_transformers(name: str, place: Path | str) -> Tokenizer:
 
 def _train(texts: Iterable[list[str]], vocabulary_size: int) -> Tokenizer:
     """Make a lower-case WordPiece vocabulary from ``texts``."""
-    backend = Tokenizer(models.WordPiece(unk_token="[UNK]"))  # type: ignore[call-arg]
+    backend = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     backend.normalizer = normalizers.BertNormalizer(lowercase=True)
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     trainer = trainers.WordPieceTrainer(

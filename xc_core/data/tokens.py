@@ -9,7 +9,7 @@ Files of a side: ``{side}.ids.npy`` (flat uint16, or uint32 above 65,536 token i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -23,7 +23,7 @@ from xc_core.data.labels import ragged_positions
 from xc_core.data.tokenizer import TextTokenizer
 from xc_core.errors import ConfigError
 from xc_core.progress import Meter
-from xc_core.shapes import Array, I64, TokenBatch
+from xc_core.shapes import I64, Array, TokenBatch
 
 KIND: Final = "tokens"
 SIDES: Final = ("documents", "labels")
@@ -44,7 +44,9 @@ class TokenStore:
         """Map one side of the store at ``folder``, after checking the store's hashes."""
         facts = artifacts.verify(folder, kind=KIND).facts
         return cls.from_arrays(
-            np.load(folder / f"{side}.ids.npy", mmap_mode="r"), np.load(folder / f"{side}.offsets.npy", mmap_mode="r"), facts
+            np.load(folder / f"{side}.ids.npy", mmap_mode="r"),
+            np.load(folder / f"{side}.offsets.npy", mmap_mode="r"),
+            facts,
         )
 
     @classmethod
@@ -67,9 +69,12 @@ class TokenStore:
         extra = len(self.prefix) + len(self.suffix)
         if max_length <= extra:
             raise ConfigError(
-                f"max_length {max_length}", expected=f"more than the {extra} special tokens", do="raise max_length"
+                f"max_length {max_length}",
+                expected=f"more than the {extra} special tokens",
+                do="raise max_length",
             )
-        return np.minimum(self.offsets[rows + 1] - self.offsets[rows], max_length - extra) + extra
+        own = np.asarray(self.offsets[rows + 1] - self.offsets[rows], np.int64)
+        return np.minimum(own, max_length - extra) + extra
 
     def batch(self, rows: I64, max_length: int) -> TokenBatch:
         """Return ``rows`` as a TokenBatch: prefix, the first ids, suffix; padded to the longest row."""
@@ -85,7 +90,9 @@ class TokenStore:
         return TokenBatch(ids_BT, lengths_B)
 
 
-def write_store(build: Build, tokenizer: TextTokenizer, sides: dict[str, tuple[int, Iterable[list[str]]]], max_tokens: int) -> None:
+def write_store(
+    build: Build, tokenizer: TextTokenizer, sides: Mapping[str, tuple[int, Iterable[list[str]]]], max_tokens: int
+) -> None:
     """Tokenise every side, (number of texts, blocks of texts), into the files of a store under ``build.path``.
 
     A text keeps its first ``max_tokens`` ids. Memory holds one block; ids are appended to a flat file.
@@ -107,7 +114,11 @@ def write_store(build: Build, tokenizer: TextTokenizer, sides: dict[str, tuple[i
         np.cumsum(offsets, out=offsets)
         np.save(build.path / f"{side}.offsets.npy", offsets)
         _to_npy(flat, build.path / f"{side}.ids.npy", dtype, int(offsets[-1]))
-        counts[side] = {"texts": size, "tokens": int(offsets[-1]), "longest": int(np.diff(offsets).max(initial=0))}
+        counts[side] = {
+            "texts": size,
+            "tokens": int(offsets[-1]),
+            "longest": int(np.diff(offsets).max(initial=0)),
+        }
     build.facts |= {
         "tokenizer": tokenizer.name,
         "vocabulary": tokenizer.vocabulary_size,

@@ -26,25 +26,27 @@ class TransformerEncoder(Encoder):
     epochs gains nothing from it, and packed passes stay deterministic.
     """
 
-    def __init__(self, config: EncoderConfig, backbone: nn.Module) -> None:
-        super().__init__(config, int(backbone.config.hidden_size))  # type: ignore[union-attr,arg-type]
-        self.backbone = backbone.float()
+    def __init__(self, config: EncoderConfig, backbone: Any) -> None:
+        super().__init__(config, int(backbone.config.hidden_size))
+        self.backbone: Any = backbone.float()
         for module in self.modules():
             if isinstance(module, nn.Dropout):
                 module.p = 0.0
         self._freeze(config.frozen_layers)
 
     def _freeze(self, layers: int) -> None:
-        self.backbone.get_input_embeddings().weight.requires_grad_(False)  # type: ignore[operator,union-attr]
+        self.backbone.get_input_embeddings().weight.requires_grad_(False)
         if not layers:
             return
         stack = _layers(self.backbone)
         if layers > len(stack):
             raise ConfigError(
-                f"frozen_layers {layers}", expected=f"at most {len(stack)}, the layers there are", do="lower the value"
+                f"frozen_layers {layers}",
+                expected=f"at most {len(stack)}, the layers there are",
+                do="lower the value",
             )
         for module in [self.backbone.embeddings, *stack[:layers]]:
-            module.requires_grad_(False)  # type: ignore[operator]
+            module.requires_grad_(False)
 
     def pooled(self, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
         """Return the pooled last hidden states."""
@@ -53,21 +55,21 @@ class TransformerEncoder(Encoder):
 
     def shape_facts(self) -> dict[str, Any]:
         """Return the backbone's configuration."""
-        facts = self.backbone.config.to_dict()  # type: ignore[operator,union-attr]
+        facts = self.backbone.config.to_dict()
         facts.pop("_name_or_path", None)
         return dict(facts)
 
 
-def _layers(backbone: nn.Module) -> list[nn.Module]:
+def _layers(backbone: Any) -> list[nn.Module]:
     """Return the stack of layers, wherever this kind of model keeps it."""
-    stacks = [m for m in backbone.modules() if isinstance(m, nn.ModuleList) and len(m) > 1]
+    stacks = [list(m) for m in backbone.modules() if isinstance(m, nn.ModuleList) and len(m) > 1]
     if not stacks or not hasattr(backbone, "embeddings"):
         raise ConfigError(
             f"frozen_layers for a {type(backbone).__name__}",
             expected="a model with embeddings and one stack of layers",
             do="set frozen_layers to 0",
         )
-    return list(max(stacks, key=len))
+    return max(stacks, key=len)
 
 
 def build(config: EncoderConfig, vocabulary_size: int) -> TransformerEncoder:

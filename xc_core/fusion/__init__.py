@@ -2,7 +2,7 @@
 
 from xc_core.fusion import features, rules
 from xc_core.fusion.features import FEATURES, Sources, feature_table
-from xc_core.fusion.rules import FUSIONS, Fusion, FusionConfig, load_fusion
+from xc_core.fusion.rules import FUSIONS, Fusion, FusionConfig, load_fusion, parts_of
 from xc_core.fusion.tree import RegressionTree
 
 __all__ = [
@@ -15,5 +15,6 @@ __all__ = [
     "feature_table",
     "features",
     "load_fusion",
+    "parts_of",
     "rules",
 ]

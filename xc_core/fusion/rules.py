@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from xc_core.errors import ConfigError, MissingError
 from xc_core.fusion.features import FEATURES
 from xc_core.fusion.tree import RegressionTree
 from xc_core.plugins import Table
-from xc_core.shapes import F32, Bool, I32, Shortlist
+from xc_core.shapes import F32, I32, Bool, Shortlist
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +75,10 @@ class Fusion:
             total += self.tree.predict(flat).reshape(total.shape).astype(np.float32)
         return total
 
+    def own(self, features_NKF: F32, names: tuple[str, ...]) -> F32:
+        """Return the features this rule needs out of those called ``names``, in its order."""
+        return features_NKF[..., [names.index(name) for name in self.config.needed]]
+
     def rank(self, ids_NK: I32, features_NKF: F32) -> Shortlist:
         """Return the candidates by falling fused score."""
         return Shortlist.ranked(ids_NK, self.scores(features_NKF))
@@ -100,12 +105,18 @@ def no_fit(config: FusionConfig, features_NKF: F32, positive_NK: Bool, filled_NK
     return Fusion(config)
 
 
+def parts_of(config: FusionConfig) -> dict[str, Fusion]:
+    """Return each added score alone and, where there are several, their plain sum: what a fusion is compared with."""
+    alone = {name: Fusion(replace(config, kind="sum", add=(name,))) for name in config.add}
+    return alone | ({"sum": Fusion(replace(config, kind="sum"))} if len(config.add) > 1 else {})
+
+
 def load_fusion(path: Path) -> Fusion:
     """Load what ``Fusion.save`` wrote."""
     if not path.is_file():
         raise MissingError(f"no {path}", expected="a saved fusion", do="run the stage fusion")
     content = json.loads(path.read_text("utf-8"))
-    config = {key: tuple(v) if isinstance(v, list) else v for key, v in content["config"].items()}
+    config: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in content["config"].items()}
     tree = RegressionTree.from_dict(content["tree"]) if content["tree"] else None
     return Fusion(FusionConfig(**config), tree)
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from xc_core.shapes import F32, F64, Array, I64
+from xc_core.shapes import F32, F64, I64, Array
 
 BINS: Final = 256
 """Values a feature is cut into, at its quantiles; 256 cost under 0.1 % of squared error against exact splits."""
@@ -19,7 +19,7 @@ BINS: Final = 256
 
 @dataclass(frozen=True)
 class RegressionTree:
-    """A binary tree in arrays; node 0 is the root. A pair goes left where feature <= threshold; a leaf has feature -1."""
+    """A binary tree in arrays, root first. A pair goes left where feature <= threshold; leaves have feature -1."""
 
     feature: Array
     threshold: F64

@@ -16,7 +16,7 @@ from xc_core.data.tokens import TokenStore
 from xc_core.encoders import Encoder, encode_rows
 from xc_core.errors import UsageError
 from xc_core.infer.score import Scorer
-from xc_core.shapes import PAD_ID, F32, Shortlist
+from xc_core.shapes import F32, PAD_ID, Shortlist
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,9 @@ class Predictor:
         for number, text in enumerate(texts):
             if not isinstance(text, str):
                 raise UsageError(
-                    f"a {type(text).__name__} as text {number}", expected="strings", do="send a list of strings"
+                    f"a {type(text).__name__} as text {number}",
+                    expected="strings",
+                    do="send a list of strings",
                 )
         if not texts:
             return Shortlist(np.zeros((0, k), np.int32), np.zeros((0, k), np.float32))

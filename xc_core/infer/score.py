@@ -13,7 +13,7 @@ import numpy as np
 from xc_core.ann import Index
 from xc_core.fusion import Fusion, Sources, feature_table
 from xc_core.progress import Meter
-from xc_core.shapes import PAD_ID, F32, I32, I64, Shortlist
+from xc_core.shapes import F32, I32, I64, PAD_ID, Shortlist
 
 _DOCS_AT_ONCE = 2048
 
@@ -43,19 +43,28 @@ class Scorer:
 
     def shortlist(self, doc_ND: F32, k: int | None = None) -> Shortlist:
         """Return the ``k`` best labels of each document (all candidates where None) by fused score."""
-        ids_NK = self.searchers.candidates(doc_ND, self.fusion.config.candidates)
-        ranked = self.fusion.rank(ids_NK, feature_table(self.fusion.config.needed, doc_ND, ids_NK, self.sources))
+        ranked = self._ranked(doc_ND, {"fusion": self.fusion})["fusion"]
         return ranked if k is None else ranked.top(k)
 
-    def shortlist_rows(self, vectors_ND: F32, rows: I64, what: str) -> Shortlist:
-        """Return all candidates of the documents ``rows``, block by block."""
-        parts = []
+    def shortlist_rows(self, vectors_ND: F32, rows: I64, rules: dict[str, Fusion], what: str) -> dict[str, Shortlist]:
+        """Return all candidates of the documents ``rows`` ranked by each rule, block by block.
+
+        A rule may need no feature that the fusion does not need: candidates and features are computed once.
+        """
+        parts: dict[str, list[Shortlist]] = {name: [] for name in rules}
         with Meter(what, len(rows), "documents") as meter:
             for start in range(0, len(rows), _DOCS_AT_ONCE):
                 block = rows[start : start + _DOCS_AT_ONCE]
-                parts.append(self.shortlist(np.ascontiguousarray(vectors_ND[block])))
+                for name, ranked in self._ranked(np.ascontiguousarray(vectors_ND[block]), rules).items():
+                    parts[name].append(ranked)
                 meter.update(len(block))
-        return Shortlist.stack(parts)
+        return {name: Shortlist.stack(found) for name, found in parts.items()}
+
+    def _ranked(self, doc_ND: F32, rules: dict[str, Fusion]) -> dict[str, Shortlist]:
+        needed = self.fusion.config.needed
+        ids_NK = self.searchers.candidates(doc_ND, self.fusion.config.candidates)
+        features_NKF = feature_table(needed, doc_ND, ids_NK, self.sources)
+        return {name: rule.rank(ids_NK, rule.own(features_NKF, needed)) for name, rule in rules.items()}
 
 
 def distinct(ids_NK: I32) -> I32:

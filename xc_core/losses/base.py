@@ -41,12 +41,12 @@ class LossConfig:
     positives: int = 1
     """triplet: hardest chosen positives of a document that count."""
     temperature: float = 0.1
-    """triplet: softmax temperature of the weights over active negatives; 0 weighs all alike, as the paper's sum does."""
+    """triplet: softmax temperature of the weights over active negatives; 0: all alike, as the paper's sum has it."""
 
     def __post_init__(self) -> None:
         if self.margin < 0 or self.temperature < 0 or self.negatives < 1 or self.positives < 1:
             raise ConfigError(
-                f"margin {self.margin}, temperature {self.temperature}, negatives {self.negatives}, positives {self.positives}",
+                f"margin {self.margin}, temperature {self.temperature}, counts {self.negatives}, {self.positives}",
                 expected="margin, temperature >= 0 and negatives, positives >= 1",
                 do="mend the value",
             )

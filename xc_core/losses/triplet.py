@@ -19,8 +19,9 @@ class TripletLoss:
     """sum_i sum_{l in P_i} sum_{k in N_i} w_ilk [ s_ik - s_il + margin ]_+ , counted per (i, l).
 
     ``P_i``: the ``positives`` lowest-scored chosen positives of document i; ``N_i``: the ``negatives`` highest-scored
-    labels of the batch that are no known positive of i; s: scores_BU. Weights over the active negatives of (i, l), those
-    inside the margin: softmax(s_ik / temperature), held constant for the gradient, or 1 / |N_i| where temperature is 0.
+    labels of the batch that are no known positive of i; s: scores_BU. Weights over the active negatives of (i, l),
+    those inside the margin: softmax(s_ik / temperature), held constant for the gradient, or 1 / |N_i| where temperature
+    is 0.
 
     Source: NGAME (WSDM 2023) equation (1), appendix C. The paper sums plainly; the softmax weights are of its public
     code, where they leak to inactive negatives because the mask multiplies logits. Here inactive means weight 0.

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from xc_core.data.labels import LabelMatrix
-from xc_core.shapes import F64, Bool, I64, Shortlist
+from xc_core.shapes import F64, I64, Bool, Shortlist
 
 KS: Final = (1, 3, 5)
 RECALL_KS: Final = (10, 100)

@@ -31,11 +31,17 @@ def report(
         "metrics": figures.total(),
         "intervals": intervals(figures, seed=seed),
         "bins": {
-            name: by_frequency(shortlist, truth, (frequency_L >= low) & (frequency_L <= (high or np.iinfo(np.int64).max)))
+            name: by_frequency(
+                shortlist, truth, (frequency_L >= low) & (frequency_L <= (high or np.iinfo(np.int64).max))
+            )
             for name, low, high in BINS
         },
         "deciles": [
-            {"from": int(low), "to": int(high), **by_frequency(shortlist, truth, (frequency_L >= low) & (frequency_L <= high))}
+            {
+                "from": int(low),
+                "to": int(high),
+                **by_frequency(shortlist, truth, (frequency_L >= low) & (frequency_L <= high)),
+            }
             for low, high in edges
         ],
         "documents": len(truth),
@@ -64,7 +70,7 @@ def by_frequency(shortlist: Shortlist, truth: LabelMatrix, chosen_L: Any) -> dic
     of_chosen = hit_NK & chosen_L[shortlist.ids_NK]
     positives = float(chosen_L[truth.indices].sum())
     places = 5 * len(truth)
-    out = {"labels": int(np.sum(chosen_L)), "positives": int(positives)}
+    out = {"labels": float(np.sum(chosen_L)), "positives": positives}
     out["P_at_5_points"] = 100 * float(of_chosen[:, :5].sum()) / places if places else float("nan")
     for k in (1, 5, 10):
         out[f"recall_at_{k}"] = 100 * float(of_chosen[:, :k].sum()) / positives if positives else float("nan")

@@ -16,8 +16,8 @@ from xc_core.encoders import EncoderConfig
 from xc_core.errors import ConfigError
 from xc_core.fusion import FusionConfig
 from xc_core.losses import LossConfig
-from xc_core.plugins import Table
 from xc_core.params import changed
+from xc_core.plugins import Table
 from xc_core.sampling import NegativesConfig, OrderConfig
 from xc_core.train.optim import OptimConfig
 
@@ -61,7 +61,7 @@ class NegativesStage:
     """M2: hard negatives from an index on the label texts' vectors."""
 
     use: str = "audit"
-    """"audit": measure on a sample how many of them the batches hold anyway (NGAME needs no more); "train": mine all."""
+    """"audit": measure on a sample how many of them the batches hold (NGAME needs no more); "train": mine all."""
     k: int = 20
     """Hard negatives of a document."""
     sample: int = 2000
@@ -136,6 +136,8 @@ class Recipe:
     name: str
     paper: str
     """Where the method is from, in one line."""
+    module: str
+    """The module that defines it (``__name__``): a change of that file makes its experiments stale."""
     encoder: EncoderStage = field(default_factory=EncoderStage)
     embeddings: EmbeddingsStage = field(default_factory=EmbeddingsStage)
     clusters: ClustersStage = field(default_factory=ClustersStage)
@@ -151,7 +153,7 @@ class Recipe:
 
         Raises ConfigError for an unknown stage, field or value.
         """
-        for name in ("name", "paper"):
+        for name in ("name", "paper", "module"):
             if name in changes:
                 raise ConfigError(f"a change of {name!r}", expected="changes of stages", do="give the variant a name")
         return changed(self, changes, self.name)
@@ -159,7 +161,7 @@ class Recipe:
     @classmethod
     def stages(cls) -> tuple[str, ...]:
         """Return the names of the stages a recipe configures."""
-        return tuple(f.name for f in dataclasses.fields(cls) if f.name not in ("name", "paper"))
+        return tuple(f.name for f in dataclasses.fields(cls) if f.name not in ("name", "paper", "module"))
 
 
 RECIPES: Table[Recipe] = Table("recipe")

@@ -13,7 +13,7 @@ from typing import Protocol
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import ConfigError
 from xc_core.plugins import Table
-from xc_core.shapes import F32, Array, Bool, I64
+from xc_core.shapes import F32, I64, Array, Bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,12 @@ class OrderConfig:
 
     def __post_init__(self) -> None:
         ORDERS[self.kind]
-        for name, least in (("batch_size", 1), ("cluster_size", 1), ("double_every", 0), ("refresh_every", 1)):
+        for name, least in (
+            ("batch_size", 1),
+            ("cluster_size", 1),
+            ("double_every", 0),
+            ("refresh_every", 1),
+        ):
             if getattr(self, name) < least:
                 raise ConfigError(f"{name} {getattr(self, name)}", expected=f"at least {least}", do="mend the value")
         if self.cluster_size > self.batch_size:

@@ -11,7 +11,7 @@ import numpy as np
 from xc_core.data.labels import LabelMatrix
 from xc_core.sampling.base import NEGATIVES, LabelPool, NegativesConfig
 from xc_core.seeds import generator
-from xc_core.shapes import Bool, I64
+from xc_core.shapes import I64, Bool
 
 
 @NEGATIVES.register("in-batch")

@@ -11,7 +11,7 @@ import numpy as np
 from xc_core.cluster import balanced_clusters, cohesion
 from xc_core.sampling.base import ORDERS, OrderConfig
 from xc_core.seeds import derive, generator
-from xc_core.shapes import F32, Array, I64
+from xc_core.shapes import F32, I64, Array
 
 
 @ORDERS.register("random")

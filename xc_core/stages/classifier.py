@@ -6,7 +6,10 @@ May import: classifiers, data, losses, sampling, train, stages.runner.  Never: r
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
+import polars as pl
 import torch
 
 from xc_core.artifacts import verify
@@ -16,7 +19,7 @@ from xc_core.data.splits import TRAIN
 from xc_core.distributed import alone
 from xc_core.sampling import NEGATIVES, ORDERS, BatchOrder
 from xc_core.sampling.order import ClusteredOrder
-from xc_core.shapes import Embeddings
+from xc_core.shapes import F32, Embeddings
 from xc_core.stages.encoder import summary
 from xc_core.stages.runner import Context
 from xc_core.train.checkpoint import Checkpoints
@@ -48,15 +51,37 @@ def run(context: Context) -> None:
     plan = Plan(epochs=config.epochs, warmup=config.warmup)
     history = fit(task, plan, Checkpoints(context.resume_folder, context.fingerprint))
     unit = torch.nn.functional.normalize(task.table.rows_LD, dim=1).numpy()
-    np.save(context.build.path / "rows.npy", unit)
-    context.build.json("history.json", summary(history))
+    _write(context, corpus, unit, summary(history))
+    context.build.facts |= {"steps": len(history.losses), "rows_trained": int((task.table.steps_L > 0).sum())}
+    context.costs.update({"train_seconds": history.seconds, "mining_seconds": history.refresh_seconds})
+
+
+def refresh(context: Context) -> None:
+    """Keep every trained row whose label is still there, by uid; a new label's row is its text's vector."""
+    corpus = Corpus.open(context.input("corpus"))
+    verify(context.input("embeddings"), kind="embeddings")
+    folder = context.workspace.folder("classifier", context.experiment.dataset, context.recipe)
+    verify(folder, kind="classifier")
+    old = pl.read_parquet(folder / "labels.parquet").with_row_index("old")
+    new = corpus.table("labels").select("uid").join(old, on="uid", how="left", maintain_order="left")
+    known = new["old"].is_not_null().to_numpy()
+    rows = np.array(Embeddings.open(context.input("embeddings") / "labels.npy").vectors_ND)
+    rows[known] = np.load(folder / "rows.npy")[new["old"].drop_nulls().to_numpy()]
+    history = json.loads((folder / "history.json").read_text("utf-8"))
+    _write(context, corpus, rows, history)
     context.build.facts |= {
-        "steps": len(history.losses),
-        "rows": len(unit),
-        "rows_trained": int((task.table.steps_L > 0).sum()),
-        "finite": bool(np.isfinite(unit).all()),
+        "steps": len(history["losses"]),
+        "rows_kept": int(known.sum()),
+        "rows_new": int((~known).sum()),
     }
-    context.costs |= {"train_seconds": history.seconds, "mining_seconds": history.refresh_seconds}
+
+
+def _write(context: Context, corpus: Corpus, rows_LD: F32, history: dict[str, object]) -> None:
+    """Write rows, the labels they belong to, and the history."""
+    np.save(context.build.path / "rows.npy", rows_LD)
+    corpus.table("labels").select("uid").write_parquet(context.build.path / "labels.parquet")
+    context.build.json("history.json", history)
+    context.build.facts |= {"rows": len(rows_LD), "finite": bool(np.isfinite(rows_LD).all())}
 
 
 def _order(context: Context, size: int) -> BatchOrder:

@@ -29,7 +29,7 @@ def run(context: Context) -> None:
     np.save(context.build.path / "order.npy", order)
     np.save(context.build.path / "sizes.npy", sizes)
     truth = corpus.labels.rows(rows)
-    figures = theorem1(doc_ND, label_LD, truth, order, sizes, radius=config.radius, seed=config.seed).as_dict()
+    figures = theorem1(doc_ND, label_LD, truth, (order, sizes), radius=config.radius, seed=config.seed).as_dict()
     quality = {
         "clusters": len(sizes),
         "smallest": int(sizes.min()),

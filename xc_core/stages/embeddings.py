@@ -13,7 +13,8 @@ from numpy.lib.format import open_memmap
 from xc_core.artifacts import verify
 from xc_core.data.tokens import SIDES, TokenStore
 from xc_core.encoders import embed_rows, load_encoder
-from xc_core.stages.runner import Context, store_name
+from xc_core.stages.runner import Context
+from xc_core.stages.workspace import store_name
 
 
 def run(context: Context) -> None:

@@ -15,7 +15,8 @@ from xc_core.data.tokens import TokenStore
 from xc_core.distributed import alone
 from xc_core.encoders import build_encoder, save_encoder
 from xc_core.sampling import NEGATIVES, ORDERS
-from xc_core.stages.runner import Context, store_name
+from xc_core.stages.runner import Context
+from xc_core.stages.workspace import store_name
 from xc_core.train.checkpoint import Checkpoints
 from xc_core.train.encoder import EncoderData, EncoderTask
 from xc_core.train.loop import Plan, fit
@@ -51,7 +52,7 @@ def run(context: Context) -> None:
     save_encoder(encoder, context.build.path)
     context.build.json("history.json", summary(history))
     context.build.facts |= {"steps": len(history.losses), "width": encoder.width}
-    context.costs |= {"train_seconds": history.seconds, "mining_seconds": history.refresh_seconds}
+    context.costs.update({"train_seconds": history.seconds, "mining_seconds": history.refresh_seconds})
 
 
 def summary(history: History) -> dict[str, object]:

@@ -19,7 +19,7 @@ from xc_core.data.labels import LabelMatrix
 from xc_core.data.splits import TEST, TRAIN
 from xc_core.data.tokenizer import TextTokenizer
 from xc_core.encoders import load_encoder
-from xc_core.fusion import Fusion, FusionConfig
+from xc_core.fusion import parts_of
 from xc_core.infer.predictor import Predictor
 from xc_core.infer.score import Scorer
 from xc_core.metrics.propensity import inverse_propensity
@@ -27,10 +27,11 @@ from xc_core.metrics.ranking import KS, per_document, without
 from xc_core.metrics.report import report as full_report
 from xc_core.progress import report as say
 from xc_core.seeds import generator
-from xc_core.shapes import F64, Embeddings, I64, Shortlist
+from xc_core.shapes import F64, I64, Embeddings, Shortlist
 from xc_core.stages import plots
 from xc_core.stages.released import scorer
-from xc_core.stages.runner import Context, store_name
+from xc_core.stages.runner import Context
+from xc_core.stages.workspace import store_name
 
 
 def run(context: Context) -> None:
@@ -43,32 +44,21 @@ def run(context: Context) -> None:
     train = corpus.published_train()
     frequency_L = train.frequency_L()
     weights_L = inverse_propensity(frequency_L, len(train), corpus.propensity)
-    short = without(judged.shortlist_rows(vectors, rows, "scoring test documents"), filters)
+    rules = {"fusion": judged.fusion, **parts_of(judged.fusion.config)}
+    found = judged.shortlist_rows(vectors, rows, rules, "scoring test documents")
+    ranked = {name: without(short, filters) for name, short in found.items()}
+    short = ranked["fusion"]
     content = full_report(short, truth, weights_L, frequency_L, seed=context.config.seed)
-    content["ablation"] = _ablation(judged, vectors, rows, (truth, filters, weights_L), content["metrics"])
-    content["fallback"] = judged.fusion.config.kind
+    content["ablation"] = {name: per_document(ranked[name], truth, weights_L).total() for name in reversed(ranked)}
+    content["fusion_kind"] = judged.fusion.config.kind
     _write(context, content, short, truth, weights_L)
     texts = _examples(context, corpus, rows, short, truth)
     _draw(context, corpus, content)
     _latency(context, corpus, judged, texts)
     metrics = content["metrics"]
-    say(f"evaluation: P@1 {metrics['P_at_1']:.2f}, P@5 {metrics['P_at_5']:.2f}, PSP@5 {metrics['PSP_at_5']:.2f} on test")
-
-
-def _ablation(
-    judged: Scorer, vectors: Any, rows: I64, truth: tuple[LabelMatrix, LabelMatrix, F64], fused: dict[str, float]
-) -> dict[str, dict[str, float]]:
-    """Return the metrics of each score alone and of their sum, on the same candidates (NGAME, table 8)."""
-    positives, filters, weights_L = truth
-    rules = {name: FusionConfig(kind="sum", add=(name,), candidates=judged.fusion.config.candidates) for name in judged.fusion.config.add}
-    if len(judged.fusion.config.add) > 1:
-        rules["sum"] = FusionConfig(kind="sum", add=judged.fusion.config.add, candidates=judged.fusion.config.candidates)
-    out = {}
-    for name, rule in rules.items():
-        alone = Scorer(judged.searchers, judged.sources, Fusion(rule))
-        short = without(alone.shortlist_rows(vectors, rows, f"scoring by {name}"), filters)
-        out[name] = per_document(short, positives, weights_L).total()
-    return {**out, "fusion": fused}
+    say(
+        f"evaluation: P@1 {metrics['P_at_1']:.2f}, P@5 {metrics['P_at_5']:.2f}, PSP@5 {metrics['PSP_at_5']:.2f} on test"
+    )
 
 
 def _write(context: Context, content: dict[str, Any], short: Shortlist, truth: LabelMatrix, weights_L: F64) -> None:
@@ -78,8 +68,10 @@ def _write(context: Context, content: dict[str, Any], short: Shortlist, truth: L
     context.build.json("report.json", clean)
     figures = per_document(short, truth, weights_L)
     names = [f"{metric}_at_{k}" for metric in ("P", "nDCG", "PSP") for k in KS]
-    arrays = {f"{side}/{name}": getattr(figures, side)[name].astype(np.float32) for side in ("num", "den") for name in names}
-    np.savez(context.build.path / "per_document.npz", **arrays)  # type: ignore[arg-type]
+    arrays = {
+        f"{side}/{name}": getattr(figures, side)[name].astype(np.float32) for side in ("num", "den") for name in names
+    }
+    np.savez(context.build.path / "per_document.npz", **arrays)
     context.build.facts["metrics"] = {k: v for k, v in clean["metrics"].items() if v is not None and math.isfinite(v)}
 
 
@@ -165,4 +157,9 @@ def _latency(context: Context, corpus: Corpus, judged: Scorer, texts: list[str])
         predictor.shortlist([text], 5)
         times.append(1000 * (time.perf_counter() - started))
     if times:
-        context.costs |= {"latency_p50_ms": float(np.quantile(times, 0.5)), "latency_p99_ms": float(np.quantile(times, 0.99))}
+        context.costs.update(
+            {
+                "latency_p50_ms": float(np.quantile(times, 0.5)),
+                "latency_p99_ms": float(np.quantile(times, 0.99)),
+            }
+        )

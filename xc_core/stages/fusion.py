@@ -1,88 +1,107 @@
 """Stage fusion: the score-fusion tree, fitted on validation documents' candidates and positives.
 
-Takes: corpus, embeddings, classifier, index.        Gives: fusion.json, report.json.
+Takes: corpus, embeddings, classifier, index.              Gives: fusion.json, report.json.
 May import: data, fusion, infer, metrics, shapes, stages.  Never: reads test rows.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from xc_core.data.corpus import Corpus
 from xc_core.data.labels import LabelMatrix
 from xc_core.data.splits import TRAIN, VALIDATION
-from xc_core.fusion import FUSIONS, Fusion, FusionConfig, Sources, feature_table
+from xc_core.fusion import FUSIONS, Fusion, FusionConfig, Sources, feature_table, parts_of
 from xc_core.infer.score import distinct
 from xc_core.metrics.propensity import inverse_propensity
 from xc_core.metrics.ranking import per_document, without
 from xc_core.progress import report
-from xc_core.shapes import PAD_ID, F32, I32, I64, Embeddings
+from xc_core.shapes import F32, I32, I64, PAD_ID, Bool, Embeddings, Shortlist
 from xc_core.stages.released import searchers, sources
 from xc_core.stages.runner import Context
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Candidates of validation documents with their features: those a search found, and the positives it did not."""
+
+    ids_NK: I32
+    features_NKF: F32
+    positive_NK: Bool
+    found_NK: Bool
+
+    def fit(self, config: FusionConfig, rows: I64 | slice = slice(None)) -> Fusion:
+        """Fit on found candidates and positives of ``rows`` (NGAME, appendix C)."""
+        filled = self.ids_NK[rows] != PAD_ID
+        return FUSIONS[config.kind](config, self.features_NKF[rows], self.positive_NK[rows], filled)
+
+    def rank(self, fusion: Fusion, names: tuple[str, ...], rows: I64 | slice = slice(None)) -> Shortlist:
+        """Rank what serving would have: found candidates alone."""
+        ids_NK = np.where(self.found_NK[rows], self.ids_NK[rows], PAD_ID).astype(np.int32)
+        return fusion.rank(ids_NK, fusion.own(self.features_NKF[rows], names))
 
 
 def run(context: Context) -> None:
     """Gather candidates of validation documents, fit, and compare with each score alone by two-fold cross-fitting."""
     config: FusionConfig = context.config
     corpus = Corpus.open(context.input("corpus"))
-    where = sources(context, corpus)
     rows = corpus.rows(VALIDATION)[: config.rows]
     if not len(rows):
         report("fusion: there are no validation documents, so the scores are summed")
         config = dataclasses.replace(config, kind="sum")
         rows = corpus.rows(TRAIN)[:1]
-    doc_ND = np.ascontiguousarray(Embeddings.open(context.input("embeddings") / "documents.npy").vectors_ND[rows])
+    vectors = Embeddings.open(context.input("embeddings") / "documents.npy").vectors_ND
     truth = corpus.labels.rows(rows)
-    found_NK = searchers(context).candidates(doc_ND, config.candidates)
-    fusion, features_NKF, ids_NK = _fit(config, doc_ND, found_NK, truth, where)
-    fusion.save(context.build.path / "fusion.json")
-    facts = {"documents": len(rows), "pairs": int((ids_NK != PAD_ID).sum()), "kind": config.kind}
-    facts["validation"] = _compare(config, doc_ND, found_NK, truth, where, corpus, rows)
+    found_NK = searchers(context).candidates(np.ascontiguousarray(vectors[rows]), config.candidates)
+    pairs = _pairs(config, np.ascontiguousarray(vectors[rows]), found_NK, truth, sources(context, corpus))
+    pairs.fit(config).save(context.build.path / "fusion.json")
+    compared = _compare(config, pairs, truth, corpus, rows)
+    facts: dict[str, Any] = {"documents": len(rows), "pairs": int((pairs.ids_NK != PAD_ID).sum()), "kind": config.kind}
+    facts["validation"] = compared
     context.build.json("report.json", facts)
     context.build.facts |= facts
-    told = ", ".join(f"{name} {value['P_at_1']:.1f} / {value['PSP_at_5']:.1f}" for name, value in facts["validation"].items())
+    told = ", ".join(f"{name} {value['P_at_1']:.1f} / {value['PSP_at_5']:.1f}" for name, value in compared.items())
     report(f"fusion: P@1 / PSP@5 on validation, cross-fitted: {told}")
 
 
-def _fit(
-    config: FusionConfig, doc_ND: F32, found_NK: I32, truth: LabelMatrix, where: Sources
-) -> tuple[Fusion, F32, I32]:
-    """Fit on found candidates and the positives that were not found (NGAME, appendix C)."""
-    width = int(truth.counts_N.max(initial=1))
-    positives = np.full((len(truth), width), PAD_ID, np.int32)
+def _pairs(config: FusionConfig, doc_ND: F32, found_NK: I32, truth: LabelMatrix, where: Sources) -> Pairs:
+    """Return found candidates and all positives of each document with their features."""
+    positives = np.full((len(truth), int(truth.counts_N.max(initial=1))), PAD_ID, np.int32)
     docs, labels = truth.pairs()
     positives[docs, np.arange(len(docs)) - truth.indptr[docs]] = labels
     ids_NK = distinct(np.concatenate([found_NK, positives], axis=1))
-    features_NKF = feature_table(config.needed, doc_ND, ids_NK, where)
-    is_positive = truth.contains(np.arange(len(truth))[:, None], ids_NK)
-    return FUSIONS[config.kind](config, features_NKF, is_positive, ids_NK != PAD_ID), features_NKF, ids_NK
+    own_rows = np.arange(len(truth))[:, None]
+    width = np.int64(truth.num_labels + 1)
+    return Pairs(
+        ids_NK,
+        feature_table(config.needed, doc_ND, ids_NK, where),
+        truth.contains(own_rows, ids_NK),
+        np.isin(own_rows * width + ids_NK, own_rows * width + found_NK) & (ids_NK != PAD_ID),
+    )
 
 
 def _compare(
-    config: FusionConfig, doc_ND: F32, found_NK: I32, truth: LabelMatrix, where: Sources, corpus: Corpus, rows: I64
+    config: FusionConfig, pairs: Pairs, truth: LabelMatrix, corpus: Corpus, rows: I64
 ) -> dict[str, dict[str, float]]:
-    """Return P@1 and PSP@5 of each score, of their sum and of the fusion (fitted on the other half of the documents)."""
-    constants = corpus.propensity
+    """Return figures of each score, of their sum, and of the fusion fitted on the other half of the documents."""
     train = corpus.published_train()
-    weights_L = inverse_propensity(train.frequency_L(), len(train), constants)
+    weights_L = inverse_propensity(train.frequency_L(), len(train), corpus.propensity)
     filters = corpus.filters.rows(rows)
-    rules = {name: FusionConfig(kind="sum", add=(name,)) for name in config.add}
-    if len(config.add) > 1:
-        rules["sum"] = FusionConfig(kind="sum", add=config.add)
-    out = {}
-    for name, rule in rules.items():
-        ranked = Fusion(rule).rank(found_NK, feature_table(rule.needed, doc_ND, found_NK, where))
-        out[name] = per_document(without(ranked, filters), truth, weights_L).total()
+    ranked = {name: pairs.rank(fusion, config.needed) for name, fusion in parts_of(config).items()}
     if config.kind == "tree" and len(rows) > 1:
-        halves = [np.arange(0, len(rows), 2), np.arange(1, len(rows), 2)]
-        ids, scores = found_NK.copy(), np.zeros(found_NK.shape, np.float32)
-        for fitted, judged in (halves, halves[::-1]):
-            fusion = _fit(config, doc_ND[fitted], found_NK[fitted], truth.rows(fitted), where)[0]
-            ranked = fusion.rank(found_NK[judged], feature_table(config.needed, doc_ND[judged], found_NK[judged], where))
-            ids[judged], scores[judged] = ranked.ids_NK, ranked.scores_NK
-        from xc_core.shapes import Shortlist
-
-        out["tree"] = per_document(without(Shortlist(ids, scores), filters), truth, weights_L).total()
-    return {name: {key: value[key] for key in ("P_at_1", "P_at_5", "PSP_at_5")} for name, value in out.items()}
+        halves = np.arange(0, len(rows), 2), np.arange(1, len(rows), 2)
+        crossed = [pairs.rank(pairs.fit(config, halves[1 - i]), config.needed, halves[i]) for i in (0, 1)]
+        back = np.argsort(np.concatenate(halves))
+        ranked["tree"] = Shortlist.stack(crossed).rows(back)
+    return {
+        name: {
+            key: value
+            for key, value in per_document(without(short, filters), truth, weights_L).total().items()
+            if key in ("P_at_1", "P_at_5", "PSP_at_5")
+        }
+        for name, short in ranked.items()
+    }

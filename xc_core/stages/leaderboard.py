@@ -1,4 +1,4 @@
-"""Stage leaderboard: all evaluated recipes of a dataset in one table, with intervals, costs and a test against the best.
+"""Stage leaderboard: all evaluated recipes of a dataset in one table: intervals, costs, a test against the best.
 
 Takes: evaluations and what they cost.                      Gives: leaderboard.parquet, .md, .png.
 May import: artifacts, metrics, seeds, stages.              Never: evaluates anything itself.
@@ -23,7 +23,14 @@ from xc_core.stages.runner import Context, read_costs
 from xc_core.stages.workspace import Workspace
 
 METRICS: Final = ("P_at_1", "P_at_3", "P_at_5", "nDCG_at_5", "PSP_at_1", "PSP_at_3", "PSP_at_5", "R_at_10")
-COSTS: Final = ("train_seconds", "mining_share", "peak_memory_mb", "latency_p50_ms", "latency_p99_ms", "index_recall")
+COSTS: Final = (
+    "train_seconds",
+    "mining_share",
+    "peak_memory_mb",
+    "latency_p50_ms",
+    "latency_p99_ms",
+    "index_recall",
+)
 _RESAMPLES: Final = 2000
 
 
@@ -33,7 +40,9 @@ def run(context: Context) -> None:
     rows = [row for pair in context.workspace.experiments(dataset) if (row := entry(context.workspace, *pair))]
     if not rows:
         raise MissingError(
-            f"no evaluated recipe of {dataset}", expected="at least one", do=f"xc train --dataset {dataset} --recipe ngame"
+            f"no evaluated recipe of {dataset}",
+            expected="at least one",
+            do=f"xc train --dataset {dataset} --recipe ngame",
         )
     rows.sort(key=lambda row: -row["P_at_1"])
     for row in rows:
@@ -54,7 +63,11 @@ def entry(workspace: Workspace, dataset: str, recipe: str) -> dict[str, Any] | N
     except MissingError:
         return None
     content = json.loads((folder / "report.json").read_text("utf-8"))
-    costs = {name: read_costs(workspace, STAGES[name], dataset, recipe) for name in STAGES if STAGES[name].scope == "experiment"}
+    costs = {
+        name: read_costs(workspace, STAGES[name], dataset, recipe)
+        for name in STAGES
+        if STAGES[name].scope == "experiment"
+    }
     trained = [costs["encoder"].get("train_seconds"), costs["classifier"].get("train_seconds")]
     mined = sum(costs[stage].get("mining_seconds", 0.0) for stage in ("encoder", "classifier"))
     known = [seconds for seconds in trained if seconds is not None]
@@ -101,6 +114,9 @@ def markdown(rows: list[dict[str, Any]]) -> str:
         cells = [row["recipe"], *(f"{row[name]:.2f}" for name in METRICS)]
         cells += [f"{row['P_at_1_low']:.1f} to {row['P_at_1_high']:.1f}"]
         cells += ["best" if row["p_value"] is None else f"{row['p_value']:.3f}"]
-        cells += ["-" if row[name] is None else f"{row[name]:.3g}" if abs(row[name]) < 100 else f"{row[name]:.0f}" for name in COSTS]
+        cells += [
+            "-" if row[name] is None else f"{row[name]:.3g}" if abs(row[name]) < 100 else f"{row[name]:.0f}"
+            for name in COSTS
+        ]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)

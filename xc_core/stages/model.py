@@ -19,7 +19,8 @@ from xc_core.encoders import load_encoder
 from xc_core.errors import RefusedError
 from xc_core.progress import report
 from xc_core.stages.released import scorer
-from xc_core.stages.runner import Context, store_name
+from xc_core.stages.runner import Context
+from xc_core.stages.workspace import store_name
 
 
 def run(context: Context) -> None:
@@ -36,7 +37,9 @@ def run(context: Context) -> None:
         "dataset": context.experiment.dataset,
         "recipe": recipe.name,
         "metrics": metrics,
-        "inputs": {name: read_manifest(context.input(name)).digest() for name in context.stage.deps if name != "tokens"},
+        "inputs": {
+            name: read_manifest(context.input(name)).digest() for name in context.stage.deps if name != "tokens"
+        },
     }
     labels = corpus.table("labels").with_columns(pl.col("title").fill_null(""))
     write_bundle(context.build, Parts(encoder, tokenizer, scorer(context, corpus), labels), recipe.index.rows, facts)

@@ -58,7 +58,7 @@ def run(context: Context) -> None:
     context.build.json("report.json", facts)
     context.build.facts |= facts
     report(
-        f"negatives: clustered batches of M4 hold {held['clustered']:.1%} of each document's {config.k} hardest negatives, "
+        f"negatives: clustered batches of M4 hold {held['clustered']:.1%} of the {config.k} hardest negatives, "
         f"random ones {held['random']:.1%}; search recall {facts['recall']:.3f}"
     )
 

@@ -50,7 +50,13 @@ def training_curves(path: Path, histories: dict[str, dict[str, Any]], title: str
                 mean = np.convolve(losses, np.ones(window) / window, mode="valid")
                 axis.plot(epochs[window - 1 :], mean, color=BLUE, lw=1.8, label=f"mean of {window} steps")
                 for number, refresh in enumerate(history["refreshes"]):
-                    axis.axvline(refresh["epoch"], color=AMBER, lw=0.8, ls=":", label="clusters refreshed" if number == 0 else None)
+                    axis.axvline(
+                        refresh["epoch"],
+                        color=AMBER,
+                        lw=0.8,
+                        ls=":",
+                        label="clusters refreshed" if number == 0 else None,
+                    )
                 axis.legend(frameon=False, fontsize=8)
             else:
                 axis.text(0.5, 0.5, "not trained", ha="center", va="center", transform=axis.transAxes)
@@ -117,11 +123,18 @@ def label_map(path: Path, what: LabelMap, title: str) -> None:
         for name, ids, colour, marker, size in layers:
             points = np.array([at[int(i)] for i in ids]).reshape(-1, 2)
             axis.scatter(points[:, 0], points[:, 1], s=size, c=colour, marker=marker, label=name, linewidths=0.9)
-        axis.scatter(*place[-1], s=170, c=INK, marker="*", label=f"document: {_short(what.text, 28)}", zorder=5)
+        axis.scatter(
+            place[-1, 0], place[-1, 1], s=170, c=INK, marker="*", label=f"document: {_short(what.text, 28)}", zorder=5
+        )
         for ids, colour in ((what.positives, GREEN), (what.missed[:4], RED), (what.held[:4], AMBER)):
             for i in ids.tolist():
                 axis.annotate(
-                    _short(what.titles[i], 22), at[i], fontsize=7, color=colour, xytext=(4, 3), textcoords="offset points"
+                    _short(what.titles[i], 22),
+                    at[i],
+                    fontsize=7,
+                    color=colour,
+                    xytext=(4, 3),
+                    textcoords="offset points",
                 )
         axis.set(xticks=[], yticks=[], title=f"{title}: one document and its labels (PCA)")
         axis.legend(frameon=False, fontsize=8, loc="best")
@@ -129,7 +142,7 @@ def label_map(path: Path, what: LabelMap, title: str) -> None:
 
 
 def _short(text: str, limit: int) -> str:
-    """Return ``text`` cut to ``limit`` characters, with characters that matplotlib would read as mathematics escaped."""
+    """Return ``text`` cut to ``limit`` characters, with what matplotlib would read as mathematics escaped."""
     cut = text if len(text) <= limit else text[: limit - 1] + "…"
     return cut.replace("$", r"\$")
 
@@ -142,7 +155,13 @@ def leaderboard(path: Path, rows: list[dict[str, Any]], title: str) -> None:
         for axis, metric, colour in zip(figure.subplots(1, 2), ("P_at_1", "PSP_at_5"), (BLUE, GREEN), strict=True):
             for row in timed:
                 axis.scatter(row["train_seconds"] / 60, row[metric], s=40, c=colour)
-                axis.annotate(row["recipe"], (row["train_seconds"] / 60, row[metric]), fontsize=8, xytext=(4, 4), textcoords="offset points")
+                axis.annotate(
+                    row["recipe"],
+                    (row["train_seconds"] / 60, row[metric]),
+                    fontsize=8,
+                    xytext=(4, 4),
+                    textcoords="offset points",
+                )
             axis.set(xlabel="training time (minutes)", ylabel=metric.replace("_at_", "@"))
             axis.margins(0.15)
         figure.suptitle(title, fontsize=11, color=INK)

@@ -32,7 +32,8 @@ def searchers(context: Context) -> Searchers:
     folder = context.input("index")
     verify(folder, kind="index")
     return Searchers(
-        load_index(folder / "by_row"), load_index(folder / "by_text") if (folder / "by_text").is_dir() else None
+        load_index(folder / "by_row"),
+        load_index(folder / "by_text") if (folder / "by_text").is_dir() else None,
     )
 
 

@@ -1,10 +1,12 @@
 """Running one stage: lock, compare fingerprints, build the artefact, put down what it cost.
 
 Takes: Workspace, names.                                  Gives: Ran; the artefact's folder is replaced.
-May import: artifacts, errors, progress, stages.registry, .workspace.  Never: leaves half an artefact; knows a stage's insides.
+May import: artifacts, errors, params, progress, stages.registry, .workspace.
+Never: leaves half an artefact; knows a stage's insides.
 
-A fingerprint is a hash of the stage's config, its code version and the digests of everything it reads. An artefact whose
-manifest has the present fingerprint is not made again. Where parameters or inputs change while a stage runs, nothing is kept.
+A fingerprint is a hash of the stage's config, its code version and the digests of everything it reads. An artefact
+whose manifest has the present fingerprint is not made again. Where parameters or inputs change while a stage runs,
+nothing is kept.
 """
 
 from __future__ import annotations
@@ -22,11 +24,11 @@ from typing import Any
 
 from xc_core import artifacts
 from xc_core.artifacts import Build
-from xc_core.errors import ConfigError, MissingError, MovedError, nearest
+from xc_core.errors import ConfigError, MissingError, MovedError, UsageError, nearest
 from xc_core.params import plain
 from xc_core.progress import report
 from xc_core.stages.registry import STAGES, Stage
-from xc_core.stages.workspace import Experiment, Workspace
+from xc_core.stages.workspace import Experiment, Workspace, store_name
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,9 @@ class Context:
     def input(self, stage: str) -> Path:
         """Return the folder of the artefact of ``stage`` that this one reads."""
         if stage not in self.stage.deps:
-            raise ConfigError(f"{self.stage.name} reading {stage}", expected=f"one of {self.stage.deps}", do="declare it")
+            raise ConfigError(
+                f"{self.stage.name} reading {stage}", expected=f"one of {self.stage.deps}", do="declare it"
+            )
         return self.workspace.folder(stage, self.experiment.dataset, self.recipe)
 
     @property
@@ -75,37 +79,61 @@ def find_stage(name: str) -> Stage:
     """Return the stage ``name``; raise ConfigError naming the nearest where there is none."""
     if name not in STAGES:
         raise ConfigError(
-            f"stage {name!r}{nearest(name, STAGES)}", expected=f"one of {', '.join(STAGES)}", do="mend the name"
+            f"stage {name!r}{nearest(name, STAGES)}",
+            expected=f"one of {', '.join(STAGES)}",
+            do="mend the name",
         )
     return STAGES[name]
 
 
-def run_stage(workspace: Workspace, name: str, dataset: str, recipe: str | None = None, *, force: bool = False) -> Ran:
+def run_stage(
+    workspace: Workspace,
+    name: str,
+    dataset: str,
+    recipe: str | None = None,
+    *,
+    force: bool = False,
+    refresh: bool = False,
+) -> Ran:
     """Run one stage of one partition and return what it made.
 
+    ``refresh`` brings an artefact up to new documents and labels without training, where the stage knows how to.
     Raises BusyError where it runs already, MissingError for absent inputs, MovedError where they changed meanwhile.
     """
     stage = find_stage(name)
+    make = code(stage, "refresh" if refresh else "run")
     recipe = recipe if stage.scope == "experiment" else None
     folder = workspace.folder(name, dataset, recipe)
     lock = workspace.scratch("lock", stage, dataset, recipe)
     with artifacts.locked(lock, f"{name} of {dataset}{'/' + recipe if recipe else ''}"):
-        before = fingerprint(workspace, stage, dataset, recipe)
+        before = fingerprint(workspace, stage, dataset, recipe, refresh=refresh)
         if not force and (manifest := _present(folder, before)) is not None:
             report(f"{name}: up to date, nothing to do")
             return Ran(folder, True, 0.0, dict(manifest.facts), read_costs(workspace, stage, dataset, recipe))
-        return _make(workspace, stage, dataset, recipe, before)
+        return _make(workspace, make, Place(stage, dataset, recipe, before, refresh))
 
 
-def _make(workspace: Workspace, stage: Stage, dataset: str, recipe: str | None, before: str) -> Ran:
+@dataclass(frozen=True)
+class Place:
+    """A stage of a partition, the fingerprint it is made for, and whether it is only brought up to date."""
+
+    stage: Stage
+    dataset: str
+    recipe: str | None
+    fingerprint: str
+    refresh: bool
+
+
+def _make(workspace: Workspace, make: Callable[[Context], None], place: Place) -> Ran:
+    stage, dataset, recipe, before = place.stage, place.dataset, place.recipe, place.fingerprint
     folder = workspace.folder(stage.name, dataset, recipe)
     started = time.monotonic()
     costs: dict[str, float] = {}
     with artifacts.building(folder, kind=stage.name) as build:
         experiment = workspace.experiment(dataset, recipe)
         context = Context(workspace, stage, experiment, recipe, build, before, costs)
-        code(stage)(context)
-        if fingerprint(workspace, stage, dataset, recipe) != before:
+        make(context)
+        if fingerprint(workspace, stage, dataset, recipe, refresh=place.refresh) != before:
             raise MovedError(
                 f"other parameters or inputs of {stage.name} than when it started",
                 expected="params.yaml and inputs left alone while a stage runs",
@@ -121,13 +149,21 @@ def _make(workspace: Workspace, stage: Stage, dataset: str, recipe: str | None, 
     return Ran(folder, False, seconds, facts, costs)
 
 
-def code(stage: Stage) -> Callable[[Context], None]:
-    """Import the stage's module and return its ``run``."""
-    run: Callable[[Context], None] = importlib.import_module(f"xc_core.stages.{stage.name}").run
-    return run
+def code(stage: Stage, function: str) -> Callable[[Context], None]:
+    """Import the stage's module and return its ``run`` or ``refresh``."""
+    found: Callable[[Context], None] | None = getattr(
+        importlib.import_module(f"xc_core.stages.{stage.name}"), function, None
+    )
+    if found is None:
+        raise UsageError(
+            f"{function} of {stage.name}",
+            expected="a stage that can be refreshed (classifier)",
+            do="run it as it is",
+        )
+    return found
 
 
-def fingerprint(workspace: Workspace, stage: Stage, dataset: str, recipe: str | None) -> str:
+def fingerprint(workspace: Workspace, stage: Stage, dataset: str, recipe: str | None, *, refresh: bool = False) -> str:
     """Return the hash of everything the stage's result depends on.
 
     Raises MissingError where an input is not there.
@@ -137,13 +173,22 @@ def fingerprint(workspace: Workspace, stage: Stage, dataset: str, recipe: str | 
         "stage": stage.name,
         "code_version": stage.code_version,
         "config": plain(experiment.config(stage.name)),
-        "inputs": {dep: _input_digest(workspace, dep, experiment, recipe) for dep in stage.deps if stage.scope != "dataset" or STAGES[dep].scope == "dataset"},
+        "inputs": {
+            dep: _input_digest(workspace, dep, experiment, recipe) for dep in stage.deps if _same_chain(stage, dep)
+        },
     }
+    if refresh:
+        parts["refresh"] = True
     if stage.needs_source:
         parts["source"] = source_digest(workspace.raw(dataset))
     if stage.name == "leaderboard":
         parts["inputs"] = {pair[1]: _optional_digest(workspace, *pair) for pair in workspace.experiments(dataset)}
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _same_chain(stage: Stage, dep: str) -> bool:
+    """False where a stage of the dataset reads what each of its experiments made (leaderboard)."""
+    return stage.scope == "experiment" or STAGES[dep].scope == "dataset"
 
 
 def _input_digest(workspace: Workspace, dep: str, experiment: Experiment, recipe: str | None) -> str:
@@ -155,7 +200,9 @@ def _input_digest(workspace: Workspace, dep: str, experiment: Experiment, recipe
     except MissingError as error:
         flags = f"--dataset {experiment.dataset}" + (f" --recipe {recipe}" if STAGES[dep].scope == "experiment" else "")
         raise MissingError(
-            error.found, expected=f"the artefact of {dep}", do=f"make it first: xc run {dep} {flags} (or: xc train {flags})"
+            error.found,
+            expected=f"the artefact of {dep}",
+            do=f"make it first: xc run {dep} {flags} (or: xc train {flags})",
         ) from error
 
 
@@ -166,12 +213,6 @@ def _optional_digest(workspace: Workspace, dataset: str, recipe: str) -> str:
         return ""
 
 
-def store_name(tokenizer: str) -> str:
-    """Return the folder name of a tokenizer's store: the name itself, or for a path or hub name a safe form of it."""
-    safe = "".join(char if char.isalnum() or char in "-." else "-" for char in tokenizer)
-    return safe if safe == tokenizer else f"{safe.strip('-.')}-{hashlib.sha256(tokenizer.encode()).hexdigest()[:8]}"
-
-
 def source_digest(folder: Path) -> str:
     """Return a hash over names and contents of a raw folder.
 
@@ -179,7 +220,9 @@ def source_digest(folder: Path) -> str:
     """
     if not folder.is_dir():
         raise MissingError(
-            f"no folder {folder}", expected="the dataset's source files", do="xc ingest PATH --dataset NAME (or `dvc pull`)"
+            f"no folder {folder}",
+            expected="the dataset's source files",
+            do="xc ingest PATH --dataset NAME (or `dvc pull`)",
         )
     digest = hashlib.sha256()
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):

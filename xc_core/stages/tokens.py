@@ -10,7 +10,8 @@ from xc_core import artifacts
 from xc_core.data.corpus import Corpus
 from xc_core.data.tokenizer import load
 from xc_core.data.tokens import KIND, write_store
-from xc_core.stages.runner import Context, store_name
+from xc_core.stages.runner import Context
+from xc_core.stages.workspace import store_name
 
 
 def run(context: Context) -> None:

@@ -7,6 +7,8 @@ Never: lets a name become a path outside the data folder.
 
 from __future__ import annotations
 
+import hashlib
+import importlib.util
 import io
 import os
 import re
@@ -34,7 +36,9 @@ def checked_name(kind: str, name: str) -> str:
     """Return ``name`` where it may name a dataset or recipe; raise UsageError elsewhere."""
     if not _NAME.fullmatch(name) or ".." in name or name in _RESERVED:
         why = "a name the chain uses itself" if name in _RESERVED else "lower-case letters, digits, '-' and '.'"
-        expected = f"another name than {name!r}" if name in _RESERVED else f"{why}, at most 64, a letter or digit at both ends"
+        expected = (
+            f"another name than {name!r}" if name in _RESERVED else f"{why}, at most 64, a letter or digit at both ends"
+        )
         raise UsageError(f"the {kind} name {name!r}", expected=expected, do="choose another name")
     return name
 
@@ -117,10 +121,16 @@ class Workspace:
             raise MissingError(f"no {path}", expected="params.yaml", do="run inside the project") from error
         except (YAMLError, UnicodeDecodeError) as error:
             raise ConfigError(
-                f"params.yaml that is no YAML ({str(error).splitlines()[0]})", expected="YAML", do="mend the file"
+                f"params.yaml that is no YAML ({str(error).splitlines()[0]})",
+                expected="YAML",
+                do="mend the file",
             ) from error
-        if not isinstance(content, dict) or not all(isinstance(content.get(k, {}) or {}, dict) for k in ("datasets", "experiments")):
-            raise ConfigError("params.yaml of another shape", expected="mappings datasets and experiments", do="mend it")
+        if not isinstance(content, dict) or not all(
+            isinstance(content.get(k, {}) or {}, dict) for k in ("datasets", "experiments")
+        ):
+            raise ConfigError(
+                "params.yaml of another shape", expected="mappings datasets and experiments", do="mend it"
+            )
         return content
 
     def datasets(self) -> list[str]:
@@ -139,14 +149,21 @@ class Workspace:
         Raises MissingError where there is no such dataset or experiment, ConfigError for a wrong parameter.
         """
         params = self.params()
-        entry = _entry(params.get("datasets") or {}, checked_name("dataset", dataset), "dataset", "xc ingest PATH --dataset")
+        entry = _entry(
+            params.get("datasets") or {},
+            checked_name("dataset", dataset),
+            "dataset",
+            "xc ingest PATH --dataset",
+        )
         corpus = changed(IngestConfig(), entry.get("corpus") or {}, f"datasets.{dataset}.corpus")
         tokens = changed(TokensConfig(), entry.get("tokens") or {}, f"datasets.{dataset}.tokens")
         if recipe is None:
             return Experiment(dataset, None, corpus, tokens)
         key = f"{dataset}_{checked_name('recipe', recipe)}"
         chosen = _entry(params.get("experiments") or {}, key, "experiment", f"xc train --dataset {dataset} --recipe")
-        return Experiment(dataset, resolve(recipe, chosen.get("base") or recipe, chosen.get("stages") or {}), corpus, tokens)
+        return Experiment(
+            dataset, resolve(recipe, chosen.get("base") or recipe, chosen.get("stages") or {}), corpus, tokens
+        )
 
     def declare_dataset(self, dataset: str, corpus: IngestConfig) -> None:
         """Put a dataset into params.yaml, with those settings that differ from the defaults."""
@@ -172,7 +189,11 @@ class Workspace:
             if tokenizer not in have:
                 entry["tokens"] = {**(entry.get("tokens") or {}), "tokenizers": [*have, tokenizer]}
             stages = {stage: changes.get(stage) or {} for stage in Recipe.stages()}
-            fresh = {"dataset": dataset, "recipe": recipe, "base": base, "stages": stages}
+            source = source_of(resolved, self.root)
+            fresh = {
+                "dataset": dataset, "recipe": recipe, "base": base, "source": source,
+                "tokens": store_name(tokenizer), "stages": stages,
+            }  # fmt: skip
             experiments = params.setdefault("experiments", {})
             if experiments.get(f"{dataset}_{recipe}") != fresh:
                 experiments[f"{dataset}_{recipe}"] = fresh
@@ -200,6 +221,22 @@ def resolve(recipe: str, base: str, changes: dict[str, Any]) -> Recipe:
     from xc_core.recipes import find_recipe
 
     return replace(find_recipe(base).changed(changes), name=recipe)
+
+
+def store_name(tokenizer: str) -> str:
+    """Return the folder name of a tokenizer's store: the name itself, or for a path or hub name a safe form of it."""
+    safe = "".join(char if char.isalnum() or char in "-." else "-" for char in tokenizer)
+    return safe if safe == tokenizer else f"{safe.strip('-.')}-{hashlib.sha256(tokenizer.encode()).hexdigest()[:8]}"
+
+
+def source_of(recipe: Recipe, root: Path) -> str:
+    """Return the file that defines a recipe, relative to ``root``: DVC compares it.
+
+    For a recipe of an installed package, whose file is elsewhere on every machine, the file that pins the versions.
+    """
+    spec = importlib.util.find_spec(recipe.module)
+    path = Path(spec.origin).resolve() if spec and spec.origin else root
+    return path.relative_to(root).as_posix() if path != root and path.is_relative_to(root) else "constraints.txt"
 
 
 def differences(config: Any, default: Any) -> dict[str, Any]:

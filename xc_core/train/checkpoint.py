@@ -29,12 +29,15 @@ class Checkpoints:
     def save(self, task: Task, position: Position, history: History) -> None:
         """Replace the checkpoint."""
         with artifacts.building(self.folder, kind=KIND) as build:
-            save_file({name: t.contiguous().clone() for name, t in task.tensors().items()}, build.path / "state.safetensors")
+            save_file(
+                {name: t.contiguous().clone() for name, t in task.tensors().items()},
+                build.path / "state.safetensors",
+            )
             build.json("history.json", history.as_dict())
             build.facts |= {"fingerprint": self.fingerprint, "position": asdict(position), "task": task.name}
 
     def restore(self, task: Task) -> tuple[Position, History]:
-        """Load the last checkpoint into ``task``; start anew where there is none, or it is of other inputs or damaged."""
+        """Load the last checkpoint into ``task``; anew where there is none, one of other inputs, or a damaged one."""
         import json
 
         try:

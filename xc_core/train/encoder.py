@@ -62,10 +62,10 @@ class EncoderTask:
         figures = self.order.refresh(epoch, self.bank_ND)
         arrays = self.order.arrays()
         if figures and "sizes" in arrays:
+            clusters = arrays["order"], arrays["sizes"]
             measured = theorem1(
-                self.bank_ND, self.label_bank_LD, self.data.truth, arrays["order"], arrays["sizes"],
-                radius=self.radius, seed=self.seed,
-            )  # fmt: skip
+                self.bank_ND, self.label_bank_LD, self.data.truth, clusters, radius=self.radius, seed=self.seed
+            )
             seen = float(np.any(self.label_bank_LD, axis=1).mean())
             figures |= {"labels_seen": seen, **measured.as_dict()}
         return figures
@@ -83,7 +83,7 @@ class EncoderTask:
         device = doc_BD.device
         chosen, known = (torch.from_numpy(m).to(device) for m in (pool.chosen_BU, pool.known_BU))
         total, count = self.loss(doc_BD @ label_UD.T, chosen, known)
-        (total / count.clamp(min=1)).backward()
+        torch.autograd.backward(total / count.clamp(min=1))
         self.optimizer.step(scale)
         self.bank_ND[docs_B] = doc_BD.detach().cpu().numpy()
         self.label_bank_LD[pool.labels_U] = label_UD.detach().cpu().numpy()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from xc_core.errors import ConfigError, XCError
 from xc_core.progress import Meter, report
+from xc_core.shapes import I64
 from xc_core.train.checkpoint import Checkpoints
 from xc_core.train.optim import schedule
 from xc_core.train.state import History, Position, Task
@@ -33,7 +34,7 @@ class Plan:
             raise ConfigError(f"epochs {self.epochs}", expected="0 or more", do="mend the value")
 
 
-class Diverged(XCError):
+class DivergedError(XCError):
     """The loss is no longer a finite number."""
 
     exit_code = 70
@@ -43,17 +44,24 @@ def fit(task: Task, plan: Plan, checkpoints: Checkpoints) -> History:
     """Train ``task`` after ``plan``, from its checkpoint where there is one; return the whole history."""
     position, history = checkpoints.restore(task)
     saved = time.monotonic()
-    with Meter(f"training {task.name}", math.ceil(plan.epochs * 1000), "‰") as meter:
+    with Meter(f"training {task.name}", 1, "steps", already=position.step) as meter:
         while position.epoch < plan.epochs:
             batches = _open_epoch(task, position, history)
             last = math.ceil(len(batches) * min(plan.epochs - position.epoch, 1.0))
+            meter.total = position.step - position.batch + math.ceil(len(batches) * (plan.epochs - position.epoch))
             while position.batch < last:
                 started = time.monotonic()
                 share = position.epoch + position.batch / len(batches)
-                _step(task, batches[position.batch], position, history, schedule(share / plan.epochs, plan.warmup))
+                _step(
+                    task,
+                    batches[position.batch],
+                    position,
+                    history,
+                    schedule(share / plan.epochs, plan.warmup),
+                )
                 history.epochs.append(position.epoch + position.batch / len(batches))
                 history.seconds += time.monotonic() - started
-                meter.update(round(1000 * history.epochs[-1]) - meter.done, f"loss {history.losses[-1]:.4f}")
+                meter.update(1, f"loss {history.losses[-1]:.4f}")
                 if time.monotonic() - saved > plan.checkpoint_seconds:
                     checkpoints.save(task, position, history)
                     saved = time.monotonic()
@@ -63,7 +71,7 @@ def fit(task: Task, plan: Plan, checkpoints: Checkpoints) -> History:
     return history
 
 
-def _open_epoch(task: Task, position: Position, history: History) -> list[object]:
+def _open_epoch(task: Task, position: Position, history: History) -> list[I64]:
     """Refresh before the first batch of an epoch; a resume inside an epoch finds the refresh in its state."""
     if position.batch == 0:
         started = time.monotonic()
@@ -75,14 +83,14 @@ def _open_epoch(task: Task, position: Position, history: History) -> list[object
             history.refreshes.append({"epoch": float(position.epoch), **figures})
             told = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
             report(f"{task.name}: refreshed before epoch {position.epoch} in {spent:.1f} s ({told})")
-    return list(task.batches(position.epoch))
+    return task.batches(position.epoch)
 
 
-def _step(task: Task, batch: object, position: Position, history: History, scale: float) -> None:
-    loss, count = task.step(batch, position.step, scale)  # type: ignore[arg-type]
+def _step(task: Task, batch: I64, position: Position, history: History, scale: float) -> None:
+    loss, count = task.step(batch, position.step, scale)
     mean = loss / count if count else 0.0
     if not math.isfinite(mean):
-        raise Diverged(
+        raise DivergedError(
             f"loss {mean} at step {position.step}",
             expected="a finite loss",
             do="lower lr, or look at the batch: the last checkpoint is kept",

@@ -37,7 +37,7 @@ class OptimConfig:
 
 
 def schedule(done: float, warmup: float) -> float:
-    """Return the factor on the step size when the share ``done`` of a training is over: up over ``warmup``, then down."""
+    """Return the factor on the step size when the share ``done`` of a training is over: up over warmup, then down."""
     if done < warmup:
         return done / warmup
     return max(1 - done, 0.0) / (1 - warmup)

@@ -3,4 +3,15 @@
 from xc_core.data.formats import pecos, tabular, xc_json, xc_text
 from xc_core.data.formats.base import LAYOUTS, Block, Layout, ReadOptions, Source, detect
 
-__all__ = ["LAYOUTS", "Block", "Layout", "ReadOptions", "Source", "detect", "pecos", "tabular", "xc_json", "xc_text"]
+__all__ = [
+    "LAYOUTS",
+    "Block",
+    "Layout",
+    "ReadOptions",
+    "Source",
+    "detect",
+    "pecos",
+    "tabular",
+    "xc_json",
+    "xc_text",
+]

@@ -9,8 +9,8 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Iterator
+from io import BufferedIOBase
 from pathlib import Path
-from typing import IO
 
 from xc_core.data.formats.base import ReadOptions
 from xc_core.errors import DataError
@@ -43,11 +43,11 @@ def lines(path: Path, options: ReadOptions) -> Iterator[tuple[int, list[str]]]:
         yield number, [line.removesuffix("\r") for line in block.decode().split("\n")[:-1]]
 
 
-def _open(path: Path) -> IO[bytes]:
+def _open(path: Path) -> BufferedIOBase:
     return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
 
 
-def _read(stream: IO[bytes], amount: int, path: Path, number: int) -> bytes:
+def _read(stream: BufferedIOBase, amount: int, path: Path, number: int) -> bytes:
     try:
         return stream.read(amount)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:

@@ -124,7 +124,10 @@ def _explain(raw: bytes, path: Path, number: int, *, with_targets: bool) -> NoRe
         if problem is not None:
             found, expected = problem
             raise DataError(
-                found, expected=expected, do="mend or delete the line", where=f"{path.name}, line {number + offset}"
+                found,
+                expected=expected,
+                do="mend or delete the line",
+                where=f"{path.name}, line {number + offset}",
             )
     last = number + raw.count(b"\n") - 1
     raise DataError(
@@ -141,7 +144,10 @@ def _problem(line: str, *, with_targets: bool) -> tuple[str, str] | None:
     try:
         row = json.loads(line, parse_constant=lambda name: float("nan"))
     except ValueError as error:
-        return f"a line that is no JSON ({error}): {preview(line)}", "one JSON object a line, without inner line breaks"
+        return (
+            f"a line that is no JSON ({error}): {preview(line)}",
+            "one JSON object a line, without inner line breaks",
+        )
     if not isinstance(row, dict):
         return f"a JSON {type(row).__name__}: {preview(line)}", "a JSON object with uid, title, content"
     if not isinstance(row.get("uid"), str):
@@ -162,7 +168,10 @@ def _target_problem(row: dict[str, Any]) -> tuple[str, str] | None:
         return f"target_ind {preview(repr(targets))}", "target_ind as a list of label indices"
     for value in targets:
         if isinstance(value, bool) or not isinstance(value, int):
-            return f"the label index {value!r} in target_ind", "whole numbers without quotes, for instance [3, 17]"
+            return (
+                f"the label index {value!r} in target_ind",
+                "whole numbers without quotes, for instance [3, 17]",
+            )
         if abs(value) >= 2**62:
             return f"the label index {value} in target_ind", "the line number of a label in lbl.json, from 0"
     if relevance is None:

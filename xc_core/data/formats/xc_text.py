@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 
@@ -155,7 +156,8 @@ def zip_rows(
             more = next(targets, None)
             if more is None:
                 _uneven(f"over {done + len(counts)} texts", f"{done + len(counts)} rows", text_file, target_file)
-            ids, counts, values = (np.concatenate(p) for p in zip((ids, counts, values), more, strict=True))
+            ids, counts = np.concatenate([ids, more[0]]), np.concatenate([counts, more[1]])
+            values = np.concatenate([values, more[2]])
         cut = int(counts[: len(block)].sum())
         block.label_ids, block.label_counts, block.relevance = ids[:cut], counts[: len(block)], values[:cut]
         ids, counts, values = ids[cut:], counts[len(block) :], values[cut:]
@@ -166,7 +168,7 @@ def zip_rows(
         _uneven(f"{done} texts", f"{done + left} rows", text_file, target_file)
 
 
-def _uneven(texts: str, rows: str, text_file: str, target_file: str) -> None:
+def _uneven(texts: str, rows: str, text_file: str, target_file: str) -> NoReturn:
     raise DataError(
         f"{texts} in {text_file} and {rows} in {target_file}",
         expected="as many texts as rows",
@@ -184,4 +186,3 @@ LAYOUTS.add(
         XCText,
     ),
 )
-

@@ -1,0 +1,85 @@
+"""What Dagster and MLflow show of an artefact: numbers, tables, pictures.
+
+Takes: an artefact's folder and manifest.          Gives: Shown.
+May import: dagster, xc_core.artifacts, .stages.registry.  Never: computes a metric.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import dagster as dg
+
+from xc_core.artifacts import Manifest
+from xc_core.stages.registry import Stage
+
+_HIDDEN: Final = frozenset({"config", "fingerprint", "source", "inputs", "metrics", "theorem1", "validation"})
+_LARGEST_PICTURE: Final = 400_000
+"""Bytes of a picture that is put into an event; larger ones are given as a path."""
+
+
+@dataclass
+class Shown:
+    """What is shown: metadata for Dagster, metrics and files for MLflow."""
+
+    metadata: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+    files: list[Path] = field(default_factory=list)
+
+
+def summary(stage: Stage, folder: Path, manifest: Manifest, show: Callable[[Path, Manifest], Shown] | None) -> Shown:
+    """Return facts of the manifest, size, and whatever the station itself shows."""
+    shown = show(folder, manifest) if show else Shown()
+    facts = {key: value for key, value in manifest.facts.items() if key not in _HIDDEN}
+    plain = {key: _value(value) for key, value in facts.items()}
+    size = sum(int(file["bytes"]) for file in manifest.files.values())
+    shown.metadata = {**plain, "megabytes": round(size / 1e6, 2), **shown.metadata}
+    shown.metrics = {**numbers(facts), **shown.metrics}
+    for path in sorted(folder.glob("*.png")):
+        shown.metadata[path.stem] = picture(path)
+        shown.files.append(path)
+    return shown
+
+
+def _value(value: Any) -> Any:
+    return dg.MetadataValue.json(value) if isinstance(value, dict | list) else value
+
+
+def numbers(values: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
+    """Return all numbers of nested facts under dotted names."""
+    out: dict[str, float] = {}
+    for key, value in values.items():
+        name = f"{prefix}.{key}" if prefix else str(key)
+        if isinstance(value, int | float):
+            out[name] = float(value)
+        elif isinstance(value, Mapping):
+            out |= numbers(value, name)
+    return out
+
+
+def picture(path: Path) -> dg.MetadataValue[Any]:
+    """Return a picture as Markdown that the UI renders inline, or its path where it is large."""
+    content = path.read_bytes()
+    if len(content) > _LARGEST_PICTURE:
+        return dg.MetadataValue.path(str(path))
+    return dg.MetadataValue.md(f"![{path.stem}](data:image/png;base64,{base64.b64encode(content).decode()})")
+
+
+def table(rows: Mapping[str, Mapping[str, float | None]], columns: list[str]) -> dg.MetadataValue[Any]:
+    """Return named rows of figures as a Markdown table."""
+    head = "| | " + " | ".join(name.replace("_at_", "@") for name in columns) + " |"
+    lines = [head, "| --- |" + " ---: |" * len(columns)]
+    for name, values in rows.items():
+        cells = ["-" if values.get(c) is None else f"{values[c]:.2f}" for c in columns]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return dg.MetadataValue.md("\n".join(lines))
+
+
+def read_json(path: Path) -> Any:
+    """Return the content of a JSON file."""
+    return json.loads(path.read_text("utf-8"))

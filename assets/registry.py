@@ -1,0 +1,219 @@
+"""The MLflow registry: versions, the aliases challenger, champion and previous, the gate between them.
+
+Takes: a packed model's folder and metrics.         Gives: registered versions; moved aliases.
+May import: mlflow (inside functions), xc_core.artifacts, .errors, assets.tracking.  Never: pickle; deletes a version.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+from xc_core.artifacts import read_manifest
+from xc_core.errors import MissingError, RefusedError
+
+CHAMPION: Final = "champion"
+CHALLENGER: Final = "challenger"
+PREVIOUS: Final = "previous"
+_SERVING_NEEDS: Final = (
+    "faiss-cpu",
+    "numpy",
+    "polars",
+    "pyarrow",
+    "ruamel.yaml",
+    "safetensors",
+    "scipy",
+    "tokenizers",
+    "torch",
+    "tqdm",
+    "transformers",
+)
+
+
+def model_name(dataset: str) -> str:
+    """Return the registered name of a dataset's model."""
+    return f"xc-{dataset}"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A packed model that asks to be released."""
+
+    dataset: str
+    recipe: str
+    folder: Path
+    metrics: dict[str, float]
+    max_drop: float
+    """Points of P@5 it may be below the champion."""
+    tags: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Released:
+    """What became of a candidate."""
+
+    version: int
+    is_champion: bool
+    said: str
+
+
+def register(client: Any, artifact_root: str, candidate: Candidate) -> Released:
+    """Register the bundle once (by its digest), make it challenger, and champion where the gate lets it."""
+    name = model_name(candidate.dataset)
+    version = _registered(client, name, read_manifest(candidate.folder).digest())
+    if version is None:
+        version = _new_version(client, artifact_root, candidate)
+    client.set_registered_model_alias(name, CHALLENGER, str(version))
+    try:
+        said = _gate(client, name, candidate, version)
+    except RefusedError as refusal:
+        return Released(version, False, f"version {version} stays challenger: {refusal.found}")
+    set_champion(client, name, version)
+    return Released(version, True, f"version {version} is champion: {said}")
+
+
+def _registered(client: Any, name: str, digest: str) -> int | None:
+    """Return the version of the same bundle, None where there is none."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        found = client.search_model_versions(f"name = '{name}' and tags.bundle = '{digest}'")
+    except MlflowException:
+        return None
+    return max((int(version.version) for version in found), default=None)
+
+
+def _new_version(client: Any, artifact_root: str, candidate: Candidate) -> int:
+    """Log the bundle as a pyfunc model from code and register it."""
+    import mlflow
+
+    from assets.tracking import _experiment
+
+    name = model_name(candidate.dataset)
+    manifest = read_manifest(candidate.folder)
+    with mlflow.start_run(
+        experiment_id=_experiment(client, artifact_root, candidate.dataset),
+        run_name=f"model {candidate.recipe}",
+    ) as run:
+        info = mlflow.pyfunc.log_model(
+            name="model",
+            python_model=str(Path(__file__).with_name("serving.py")),
+            artifacts={"bundle": str(candidate.folder)},
+            signature=signature(),
+            input_example=None,
+            pip_requirements=[f"{package}=={metadata.version(package).split('+')[0]}" for package in _SERVING_NEEDS],
+            code_paths=[str(Path(__file__).resolve().parents[1] / "xc_core")],
+            registered_model_name=name,
+        )
+        client.log_batch(run.info.run_id, metrics=[])
+    version = int(info.registered_model_version)
+    tags = {
+        "bundle": manifest.digest(),
+        "recipe": candidate.recipe,
+        "metrics": json.dumps(candidate.metrics),
+        **candidate.tags,
+    }
+    for key, value in tags.items():
+        client.set_model_version_tag(name, str(version), key, str(value)[:5000])
+    return version
+
+
+def signature() -> Any:
+    """Return the model's signature: texts in; k as a parameter."""
+    from mlflow.models import ModelSignature
+    from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
+
+    return ModelSignature(
+        inputs=Schema([ColSpec("string", "text")]), params=ParamSchema([ParamSpec("k", "integer", 5)])
+    )
+
+
+def _gate(client: Any, name: str, candidate: Candidate, version: int) -> str:
+    """Return why ``version`` may be champion.
+
+    Raises RefusedError where it is worse than the champion by more than ``max_drop`` points of P@5.
+    """
+    champion = version_of(client, name, CHAMPION)
+    if champion is None:
+        return "the first one"
+    if int(champion.version) == version:
+        return "it is already"
+    before = float(json.loads(champion.tags.get("metrics", "{}")).get("P_at_5", 0.0))
+    after = candidate.metrics["P_at_5"]
+    if after < before - candidate.max_drop:
+        raise RefusedError(
+            f"P@5 {after:.2f} against {before:.2f} of the champion (version {champion.version})",
+            expected=f"at most {candidate.max_drop} points less",
+            do="look at both evaluations; promote by hand with xc promote where that is right",
+        )
+    return f"P@5 {after:.2f} against {before:.2f} of version {champion.version}"
+
+
+def version_of(client: Any, name: str, alias: str) -> Any | None:
+    """Return the model version an alias points at, None where there is none."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return client.get_model_version_by_alias(name, alias)
+    except MlflowException:
+        return None
+
+
+def check_version(client: Any, name: str, version: int) -> None:
+    """Raise MissingError where ``name`` has no such version."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        client.get_model_version(name, str(version))
+    except MlflowException as error:
+        have = sorted(int(v.version) for v in client.search_model_versions(f"name = '{name}'"))
+        raise MissingError(
+            f"no version {version} of {name}", expected=f"one of {have or 'none yet'}", do="name one of these"
+        ) from error
+
+
+def set_champion(client: Any, name: str, version: int) -> None:
+    """Point champion at ``version`` and previous at what was champion, in the order that never leaves no champion."""
+    old = version_of(client, name, CHAMPION)
+    if old is not None and int(old.version) != version:
+        client.set_registered_model_alias(name, PREVIOUS, old.version)
+    client.set_registered_model_alias(name, CHAMPION, str(version))
+
+
+def roll_back(client: Any, dataset: str) -> tuple[int, int]:
+    """Exchange champion and previous; return (new champion, what it replaced).
+
+    Raises MissingError where there is no previous champion.
+    """
+    name = model_name(dataset)
+    champion, previous = version_of(client, name, CHAMPION), version_of(client, name, PREVIOUS)
+    if champion is None or previous is None:
+        raise MissingError(
+            f"no {'champion' if champion is None else 'previous champion'} of {name}",
+            expected="a model that was champion before",
+            do="promote a version instead: xc promote --dataset NAME --version N",
+        )
+    client.set_registered_model_alias(name, CHAMPION, previous.version)
+    client.set_registered_model_alias(name, PREVIOUS, champion.version)
+    return int(previous.version), int(champion.version)
+
+
+def bundle_folder(client: Any, dataset: str, alias: str = CHAMPION) -> Path | None:
+    """Return a local folder with the bundle an alias points at, None where there is none."""
+    import mlflow
+
+    version = version_of(client, model_name(dataset), alias)
+    if version is None:
+        return None
+    folder = Path(mlflow.artifacts.download_artifacts(f"models:/{version.name}/{version.version}"))
+    return folder / "artifacts" / _bundle_name(folder)
+
+
+def _bundle_name(folder: Path) -> str:
+    from ruamel.yaml import YAML
+
+    content = YAML(typ="safe").load((folder / "MLmodel").read_text("utf-8"))
+    return Path(content["flavors"]["python_function"]["artifacts"]["bundle"]["path"]).name

@@ -1,0 +1,161 @@
+"""Talking to MLflow: runs, metrics in batches, pictures. Imported only when a stage reports.
+
+Takes: a tracking URI, what a stage made.   Gives: run ids.
+May import: mlflow (inside functions), xc_core.artifacts, .errors.  Never: the deprecated file store; one call a metric.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from xc_core import artifacts
+from xc_core.errors import BusyError, UnavailableError
+
+_BATCH: Final = 1000
+"""Metrics of one request; MLflow's own limit."""
+
+
+def connect(uri: str, lock: Path) -> Any:
+    """Return a client of ``uri`` after a first contact under ``lock``: processes creating one sqlite together crash."""
+    import mlflow
+    from mlflow.exceptions import MlflowException
+
+    try:
+        mlflow.set_tracking_uri(uri)
+        client = mlflow.MlflowClient(uri)
+        with waiting_lock(lock):
+            client.search_experiments(max_results=1)
+    except (MlflowException, OSError) as error:
+        raise UnavailableError(
+            f"no answer from MLflow at {uri} ({str(error).splitlines()[0][:200]})",
+            expected="a reachable tracking server, or sqlite:////absolute/path.db",
+            do="start the server or set MLFLOW_TRACKING_URI; artefacts are whole, run the same job again",
+        ) from error
+    return client
+
+
+@contextmanager
+def waiting_lock(path: Path, seconds: float = 120.0) -> Iterator[None]:
+    """Hold a file lock, waiting up to ``seconds`` for it."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            with artifacts.locked(path, "MLflow's first contact"):
+                yield
+                return
+        except BusyError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.1)
+
+
+@dataclass(frozen=True)
+class StageRun:
+    """What is told of one stage."""
+
+    stage: str
+    dataset: str
+    recipe: str | None
+    dagster_run: str
+    tags: dict[str, str]
+    params: dict[str, str]
+    metrics: dict[str, float]
+    series: list[tuple[str, int, float]]
+    """(name, step, value) of curves."""
+    files: list[Path]
+
+
+def log_stage(client: Any, artifact_root: str, told: StageRun) -> str:
+    """Log one stage as a child of the materialisation's parent run; return the child's id."""
+    experiment = _experiment(client, artifact_root, told.dataset)
+    parent = _parent(client, experiment, told)
+    run = client.create_run(
+        experiment,
+        run_name=told.stage,
+        tags={"mlflow.parentRunId": parent, "xc.stage": told.stage, **_who(told), **told.tags},
+    )
+    run_id = str(run.info.run_id)
+    _log(client, run_id, told)
+    for path in told.files:
+        client.log_artifact(run_id, str(path))
+    if told.stage == "evaluation":
+        _log(client, parent, told)
+    client.set_terminated(run_id)
+    client.set_terminated(parent)
+    return run_id
+
+
+def _who(told: StageRun) -> dict[str, str]:
+    tags = {"xc.dataset": told.dataset, "dagster.run_id": told.dagster_run}
+    return tags | ({"xc.recipe": told.recipe} if told.recipe else {})
+
+
+def _experiment(client: Any, artifact_root: str, dataset: str) -> str:
+    """Return the id of the dataset's experiment, its files under an explicit root (by default: the caller's folder)."""
+    from mlflow.exceptions import MlflowException
+
+    name = f"xc-{dataset}"
+    found = client.get_experiment_by_name(name)
+    if found is None:
+        try:
+            return str(client.create_experiment(name, artifact_location=f"{artifact_root.rstrip('/')}/{name}"))
+        except MlflowException:
+            found = client.get_experiment_by_name(name)
+    return str(found.experiment_id)
+
+
+def _parent(client: Any, experiment: str, told: StageRun) -> str:
+    name = f"{told.recipe or 'data'} {told.dagster_run[:8]}"
+    partition = f"{told.dataset}/{told.recipe or ''}"
+    wanted = {"dagster.run_id": told.dagster_run, "xc.role": "parent", "xc.partition": partition}
+    query = " and ".join(f"tags.`{tag}` = '{value}'" for tag, value in wanted.items())
+    found = client.search_runs([experiment], query, max_results=1)
+    if found:
+        return str(found[0].info.run_id)
+    tags = {"xc.role": "parent", "xc.partition": partition, **_who(told)}
+    return str(client.create_run(experiment, run_name=name, tags=tags).info.run_id)
+
+
+def _log(client: Any, run_id: str, told: StageRun) -> None:
+    from mlflow.entities import Metric, Param
+
+    now = int(time.time() * 1000)
+    metrics = [Metric(name, value, now, 0) for name, value in told.metrics.items() if math.isfinite(value)]
+    metrics += [Metric(name, value, now, step) for name, step, value in told.series if math.isfinite(value)]
+    params = [Param(name, value[:6000]) for name, value in told.params.items()]
+    for start in range(0, len(metrics), _BATCH):
+        client.log_batch(run_id, metrics=metrics[start : start + _BATCH])
+    for start in range(0, len(params), 100):
+        client.log_batch(run_id, params=params[start : start + 100])
+
+
+def curves(folder: Path) -> list[tuple[str, int, float]]:
+    """Return loss of every step and figures of every refresh of a training artefact."""
+    path = folder / "history.json"
+    if not path.is_file():
+        return []
+    history = json.loads(path.read_text("utf-8"))
+    points = [("loss", step, float(loss)) for step, loss in enumerate(history["losses"])]
+    for refresh in history["refreshes"]:
+        epoch = int(refresh["epoch"])
+        points += [
+            (f"refresh_{name}", epoch, float(v)) for name, v in refresh.items() if name != "epoch" and v is not None
+        ]
+    return points
+
+
+def flat(config: Any, prefix: str = "") -> dict[str, str]:
+    """Return a plain config as dotted names and texts."""
+    if isinstance(config, dict):
+        out: dict[str, str] = {}
+        for name, value in config.items():
+            out |= flat(value, f"{prefix}.{name}" if prefix else str(name))
+        return out
+    return {prefix: json.dumps(config) if isinstance(config, list) else str(config)} if prefix else {}

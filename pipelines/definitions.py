@@ -1,0 +1,81 @@
+"""The only entry: assets, checks, jobs, schedules, sensors and resources of the project, put together.
+
+Takes: the project's root.            Gives: Definitions.
+May import: dagster, assets, pipelines, xc_core.stages (light).  Never: torch, mlflow, faiss, transformers when loaded.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import dagster as dg
+
+from assets import (
+    checks,
+    classifier,
+    clusters,
+    corpus,
+    embeddings,
+    encoder,
+    evaluation,
+    fusion,
+    index,
+    leaderboard,
+    model,
+    negatives,
+    tokens,
+)
+from assets.resources import Dvc, Project, Tracking
+from assets.settings import mlflow_settings
+from pipelines import jobs, policies, schedules, sensors
+from xc_core.stages.workspace import Workspace
+
+ASSETS = [
+    corpus.corpus,
+    tokens.tokens,
+    encoder.encoder,
+    embeddings.embeddings,
+    clusters.clusters,
+    negatives.negatives,
+    classifier.classifier,
+    index.index,
+    fusion.fusion,
+    evaluation.evaluation,
+    model.model,
+    leaderboard.leaderboard,
+]
+
+
+def resources(root: Path) -> dict[str, object]:
+    """Return the values of all resources for a project at ``root``."""
+    settings = mlflow_settings(root)
+    return {
+        "project": Project(root=str(root)),
+        "pipes": dg.PipesSubprocessClient(),
+        "dvc": Dvc(root=str(root), enabled=(root / ".dvc").is_dir()),
+        "tracking": Tracking(uri=settings.uri, artifacts=settings.artifacts, lock=str(settings.lock)),
+    }
+
+
+def build(workspace: Workspace) -> dg.Definitions:
+    """Return the definitions of the project in ``workspace``."""
+    return dg.Definitions(
+        assets=ASSETS,
+        asset_checks=checks.ALL,
+        jobs=jobs.ALL,
+        schedules=schedules.schedules(workspace),
+        sensors=[
+            sensors.partitions_sensor(workspace),
+            sensors.inbox_sensor(workspace),
+            sensors.follow_up(workspace),
+            sensors.failures(),
+        ],
+        resources=resources(workspace.root),
+        executor=policies.EXECUTOR,
+    )
+
+
+@dg.definitions
+def defs() -> dg.Definitions:
+    """Return the definitions of the project this process was started in."""
+    return build(Workspace.find())

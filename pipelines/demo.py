@@ -1,0 +1,68 @@
+"""The demo: the whole chain through Dagster, then what came of it, on a terminal.
+
+Takes: a workspace, a dataset, a recipe.           Gives: a champion, a table, five texts with their labels.
+May import: dagster, assets, pipelines, xc_core.   Never: trains or scores by another road than the assets.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import click
+import dagster as dg
+
+from assets.partitions import experiment_key, sync
+from pipelines.definitions import build
+from pipelines.jobs import compare, prepare, retrain
+from xc_core.cli.chain import metrics_table
+from xc_core.errors import RefusedError
+from xc_core.stages.workspace import Workspace
+
+
+def run(workspace: Workspace, dataset: str, recipe: str) -> None:
+    """Materialise prepare, retrain and compare in this process; print metrics and examples."""
+    started = time.monotonic()
+    workspace.experiment(dataset, recipe)
+    definitions = build(workspace)
+    with dg.DagsterInstance.get() as instance:
+        sync(instance, workspace)
+        for job, key in ((prepare, dataset), (retrain, experiment_key(dataset, recipe)), (compare, dataset)):
+            _materialise(definitions, instance, job.name, key)
+    seconds = time.monotonic() - started
+    folder = workspace.folder("evaluation", dataset, recipe)
+    content = json.loads((folder / "report.json").read_text("utf-8"))
+    click.echo("\n" + metrics_table(content, f"{dataset} / {recipe}: {content['documents']:,} test documents, percent"))
+    click.echo("\nTest texts, predicted labels (+ is right), true labels")
+    for example in json.loads((folder / "examples.json").read_text("utf-8")):
+        predicted = ", ".join(f"{label['label']}{' +' if label['true'] else ''}" for label in example["predicted"])
+        click.echo(
+            f"\n  {_cut(example['text'], 100)}\n    predicted  {predicted}\n    true       {', '.join(example['true'])}"
+        )
+    click.echo(f"\ndone in {seconds:.0f} s; champion: models:/xc-{dataset}@champion")
+    click.echo(f'ask it          xc predict --dataset {dataset} "a small dog with long hair"')
+    click.echo("see it          xc ui    (Dagster on http://127.0.0.1:3000, MLflow on http://127.0.0.1:5000)")
+    click.echo(f"train in full   xc train --dataset {dataset} --recipe {recipe}")
+
+
+def _materialise(definitions: dg.Definitions, instance: dg.DagsterInstance, job: str, key: Any) -> None:
+    """Run one job; a failed check or step ends the demo with what failed."""
+    click.echo(f"\n== {job} {key}")
+    result = definitions.resolve_job_def(job).execute_in_process(
+        instance=instance,
+        partition_key=key,
+        raise_on_error=True,
+        run_config={"loggers": {"console": {"config": {"log_level": "ERROR"}}}},
+    )
+    failed = [e for e in result.get_asset_check_evaluations() if not e.passed]
+    if failed:
+        raise RefusedError(
+            f"failed checks: {', '.join(e.check_name for e in failed)}",
+            expected="all passed",
+            do="look at the run in xc ui",
+        )
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"

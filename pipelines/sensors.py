@@ -1,0 +1,111 @@
+"""What starts runs by itself: new experiments in params.yaml, new files in an inbox, the end of a job.
+
+Takes: params.yaml, data/<dataset>/inbox, finished runs.     Gives: sensors.
+May import: dagster, assets.partitions, pipelines.jobs, xc_core.stages.  Never: takes half-copied files.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import dagster as dg
+
+from assets.partitions import experiment_key, split_key, sync
+from pipelines.jobs import NEXT_TAG, compare, prepare, refresh, retrain
+from xc_core.stages.workspace import Workspace
+
+INBOX_TAG: Final = "xc/inbox"
+"""Run tag: the content of the inbox that prepare shall take in, as a hash."""
+QUIET_SECONDS: Final = 20.0
+"""A file counts as arrived when nothing about it changed for this long."""
+
+
+def inbox_state(folder: Path, now: float) -> str | None:
+    """Return a hash over names, sizes and times of an inbox's files; None where it is empty or still being filled."""
+    files = (
+        sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith(".")) if folder.is_dir() else []
+    )
+    facts = [(p.relative_to(folder).as_posix(), p.stat().st_size, p.stat().st_mtime_ns) for p in files]
+    if not facts or any(now - changed / 1e9 < QUIET_SECONDS for _, _, changed in facts):
+        return None
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+
+
+def inbox_sensor(workspace: Workspace) -> dg.SensorDefinition:
+    """Return the sensor of all inboxes: a whole new drop is taken in by prepare, then refreshed."""
+
+    @dg.sensor(
+        name="inbox",
+        job=prepare,
+        minimum_interval_seconds=30,
+        description="New files in data/<dataset>/inbox/ are taken in (a whole dataset, any layout), then refreshed.",
+    )
+    def _look(context: dg.SensorEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
+        sync(context.instance, workspace)
+        found = 0
+        for dataset in workspace.datasets():
+            state = inbox_state(workspace.data / dataset / "inbox", time.time())
+            if state is not None:
+                found += 1
+                tags = {NEXT_TAG: "refresh", INBOX_TAG: state}
+                yield dg.RunRequest(run_key=f"inbox/{dataset}/{state}", partition_key=dataset, tags=tags)
+        if not found:
+            yield dg.SkipReason("no inbox holds files that have come to rest")
+
+    return _look
+
+
+def partitions_sensor(workspace: Workspace) -> dg.SensorDefinition:
+    """Return the sensor that shows new datasets and recipes of params.yaml as partitions."""
+
+    @dg.sensor(
+        name="declared",
+        minimum_interval_seconds=30,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Datasets and recipes of params.yaml become partitions.",
+    )
+    def _look(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+        sync(context.instance, workspace)
+        return dg.SkipReason(f"{len(workspace.datasets())} datasets, {len(workspace.experiments())} experiments")
+
+    return _look
+
+
+def follow_up(workspace: Workspace) -> dg.SensorDefinition:
+    """Return the sensor that starts what follows a successful prepare, retrain or refresh."""
+
+    @dg.run_status_sensor(
+        name="follow_up",
+        run_status=dg.DagsterRunStatus.SUCCESS,
+        monitored_jobs=[prepare, retrain, refresh],
+        request_jobs=[retrain, refresh, compare],
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="After prepare: retrain or refresh each recipe of the dataset (tag xc/next). Then: compare.",
+    )
+    def _follow(context: dg.RunStatusSensorContext) -> Iterator[dg.RunRequest]:
+        run = context.dagster_run
+        dataset, recipe = split_key(run.tags.get("dagster/partition", ""))
+        if run.job_name == prepare.name and run.tags.get(NEXT_TAG):
+            for name, chosen in workspace.experiments(dataset):
+                key = experiment_key(name, chosen)
+                yield dg.RunRequest(run_key=f"{run.run_id}/{chosen}", job_name=run.tags[NEXT_TAG], partition_key=key)
+        elif recipe is not None:
+            yield dg.RunRequest(run_key=f"{run.run_id}/compare", job_name=compare.name, partition_key=dataset)
+
+    return _follow
+
+
+def failures() -> dg.SensorDefinition:
+    """Return the sensor that logs every failed run; a place to hang a mail or chat message on."""
+
+    @dg.run_failure_sensor(name="failures", default_status=dg.DefaultSensorStatus.RUNNING)
+    def _tell(context: dg.RunFailureSensorContext) -> None:
+        run = context.dagster_run
+        context.log.error(
+            f"{run.job_name} of {run.tags.get('dagster/partition', '-')} failed: {context.failure_event.message}"
+        )
+
+    return _tell
