@@ -52,7 +52,7 @@ class Dvc(dg.ConfigurableResource):  # type: ignore[type-arg]
             return None
         address = dvc_address(stage, dataset, recipe)
         done = subprocess.run(
-            [sys.executable, "-m", "dvc", "--wait-for-lock", "commit", "--force", "--quiet", address],
+            [sys.executable, "-m", "dvc", "--wait-for-lock", "commit", "--force", address],
             cwd=self.root, capture_output=True, text=True, check=False,
         )  # fmt: skip
         if done.returncode:

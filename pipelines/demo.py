@@ -53,7 +53,7 @@ def _materialise(definitions: dg.Definitions, instance: dg.DagsterInstance, job:
         instance=instance,
         partition_key=key,
         raise_on_error=True,
-        run_config={"loggers": {"console": {"config": {"log_level": "ERROR"}}}},
+        run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
     )
     failed = [e for e in result.get_asset_check_evaluations() if not e.passed]
     if failed:
