@@ -15,6 +15,7 @@ import errno
 import fcntl
 import hashlib
 import json
+import math
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -46,7 +47,16 @@ class Manifest:
     def to_json(self) -> str:
         """Return the manifest as text; the same content gives the same bytes."""
         content = {"kind": self.kind, "format": self.format, "facts": self.facts, "files": self.files}
-        return json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+        return json.dumps(finite(content), indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def finite(content: Any) -> Any:
+    """Return ``content`` with None for every number that is not finite: JSON has no word for them."""
+    if isinstance(content, Mapping):
+        return {key: finite(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [finite(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
 def sha256_file(path: Path) -> str:
@@ -143,8 +153,8 @@ class Build:
     facts: dict[str, Any] = field(default_factory=dict)
 
     def json(self, name: str, content: object) -> None:
-        """Write ``content`` as JSON, the same bytes for the same content."""
-        text = json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
+        """Write ``content`` as JSON, the same bytes for the same content; numbers that are not finite become null."""
+        text = json.dumps(finite(content), indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
         (self.path / name).write_text(text + "\n", "utf-8")
 
 

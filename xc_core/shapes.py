@@ -57,7 +57,7 @@ class Embeddings:
 
     @classmethod
     def open(cls, path: Path) -> Embeddings:
-        """Map the float32 matrix of ``path`` read-only.
+        """Map the float32 matrix of ``path``, copy-on-write: the file never changes, and torch takes it as it is.
 
         Raises MissingError where there is no file, CorruptError where it is no float32 matrix.
         """
@@ -67,7 +67,7 @@ class Embeddings:
                 expected="an embeddings artefact",
                 do="run the stage that writes it: xc run embeddings",
             )
-        vectors = np.load(path, mmap_mode="r", allow_pickle=False)
+        vectors = np.load(path, mmap_mode="c", allow_pickle=False)
         if vectors.ndim != 2 or vectors.dtype != np.float32:
             raise CorruptError(
                 f"{vectors.dtype} of shape {vectors.shape} in {path}",

@@ -35,7 +35,7 @@ def run(context: Context) -> None:
         "smallest": int(sizes.min()),
         "largest": int(sizes.max()),
         "cohesion": cohesion(doc_ND, order, sizes),
-        "theorem1": {name: None if np.isnan(value) else value for name, value in figures.items()},
+        "theorem1": figures,
     }
     context.build.json("quality.json", quality)
     context.build.facts |= quality

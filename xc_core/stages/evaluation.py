@@ -7,7 +7,6 @@ May import: data, encoders, fusion, infer, metrics, stages.  Never: fits, tunes 
 from __future__ import annotations
 
 import json
-import math
 import time
 from typing import Any
 
@@ -63,16 +62,15 @@ def run(context: Context) -> None:
 
 def _write(context: Context, content: dict[str, Any], short: Shortlist, truth: LabelMatrix, weights_L: F64) -> None:
     """Write metrics, report and the figures of each document (for paired tests between recipes)."""
-    clean = json.loads(json.dumps(content), parse_constant=lambda _: None)
-    context.build.json("metrics.json", clean["metrics"])
-    context.build.json("report.json", clean)
+    context.build.json("metrics.json", content["metrics"])
+    context.build.json("report.json", content)
     figures = per_document(short, truth, weights_L)
     names = [f"{metric}_at_{k}" for metric in ("P", "nDCG", "PSP") for k in KS]
     arrays = {
         f"{side}/{name}": getattr(figures, side)[name].astype(np.float32) for side in ("num", "den") for name in names
     }
     np.savez(context.build.path / "per_document.npz", **arrays)
-    context.build.facts["metrics"] = {k: v for k, v in clean["metrics"].items() if v is not None and math.isfinite(v)}
+    context.build.facts["metrics"] = content["metrics"]
 
 
 def _examples(context: Context, corpus: Corpus, rows: I64, short: Shortlist, truth: LabelMatrix) -> list[str]:

@@ -7,7 +7,6 @@ May import: ann, data, sampling, shapes, stages.runner.  Never: returns a known 
 from __future__ import annotations
 
 import dataclasses
-import math
 
 import numpy as np
 
@@ -83,5 +82,4 @@ def _held(context: Context, truth: LabelMatrix, negatives: Shortlist, docs: I64)
         "random": ORDERS["random"](config, len(truth), recipe.classifier.seed),
     }
     assert recipe.classifier.negatives.kind in NEGATIVES
-    shares = {name: audit_batches(negatives, docs, truth, order.batches(0)) for name, order in orders.items()}
-    return {name: 0.0 if math.isnan(share) else share for name, share in shares.items()}
+    return {name: audit_batches(negatives, docs, truth, order.batches(0)) for name, order in orders.items()}

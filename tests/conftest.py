@@ -1,0 +1,123 @@
+"""Fixtures: a toy world with a known answer, as files, as a workspace, and as a trained chain."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from xc_core import artifacts
+from xc_core.data.ingest import IngestConfig
+from xc_core.stages import STAGES, Workspace, run_stage
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+TOPICS = ("river", "castle", "engine", "violin", "glacier", "falcon", "orchard", "lantern", "harbour", "saddle")
+"""Each topic is a label; a document about two topics names words of both and of nothing else."""
+
+
+@dataclass
+class ToyWorld:
+    """Documents made of the words of their labels: whoever learns anything answers right.
+
+    A document has two labels, a and b, and the text "a1 b2 a3 ...": words that only these labels' documents have. A
+    label's own text is its name and its first word, so label text alone finds it too.
+    """
+
+    train: list[dict[str, Any]] = field(default_factory=list)
+    test: list[dict[str, Any]] = field(default_factory=list)
+    labels: list[dict[str, Any]] = field(default_factory=list)
+
+    @classmethod
+    def make(cls, documents: int = 240, tests: int = 40) -> ToyWorld:
+        world = cls()
+        world.labels = [{"uid": f"L{i}", "title": t, "content": f"{t}0 {t}1"} for i, t in enumerate(TOPICS)]
+        for number in range(documents + tests):
+            a, b = number % len(TOPICS), (number * 3 + 1 + number // len(TOPICS)) % len(TOPICS)
+            targets = sorted({a, b})
+            words = [f"{TOPICS[i]}{(number + j) % 4}" for j in range(3) for i in targets]
+            row = {
+                "uid": f"D{number:04}",
+                "title": words[0],
+                "content": " ".join(words[1:]),
+                "target_ind": targets,
+                "target_rel": [1.0] * len(targets),
+            }
+            (world.train if number < documents else world.test).append(row)
+        return world
+
+    def write(self, folder: Path) -> Path:
+        """Write the world in the XC JSON layout, with filter files."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for stem, rows in (("trn", self.train), ("tst", self.test), ("lbl", self.labels)):
+            with gzip.open(folder / f"{stem}.json.gz", "wt", encoding="utf-8") as stream:
+                stream.writelines(json.dumps(row) + "\n" for row in rows)
+        (folder / "filter_labels_train.txt").write_text("", "utf-8")
+        (folder / "filter_labels_test.txt").write_text("", "utf-8")
+        return folder
+
+
+@pytest.fixture
+def toy() -> ToyWorld:
+    return ToyWorld.make()
+
+
+TOY_CHANGES: dict[str, Any] = {
+    "encoder": {
+        "encoder": {"name": "bag", "width": 32, "max_length": 16},
+        "order": {"batch_size": 32, "cluster_size": 4},
+        "optim": {"lr": 0.02},
+        "epochs": 4.0,
+    },
+    "classifier": {"order": {"batch_size": 32, "cluster_size": 4}, "epochs": 6.0, "table": {"lr": 0.02}},
+    "clusters": {"size": 4},
+    "negatives": {"sample": 50, "k": 4},
+    "fusion": {"candidates": 6, "min_leaf": 2},
+    "evaluation": {"latency_queries": 3},
+    "index": {"rows": {"k": 6}},
+}
+"""The recipe ngame, small enough to train in a second on the toy world."""
+
+
+def make_workspace(root: Path, world: ToyWorld | None = None) -> Workspace:
+    """Return a workspace at ``root`` with the dataset ``toy`` (raw files only) and the experiment toy/ngame."""
+    workspace = Workspace(root)
+    artifacts.write_file(root / "params.yaml", "datasets: {}\nexperiments: {}\n")
+    (world or ToyWorld.make()).write(workspace.raw("toy"))
+    workspace.declare_dataset("toy", IngestConfig())
+    workspace.declare_experiment("toy", "ngame", "ngame", TOY_CHANGES)
+    return workspace
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return make_workspace(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """A workspace whose whole chain has run; tests only read it."""
+    workspace = make_workspace(tmp_path_factory.mktemp("trained"))
+    for name in STAGES:
+        run_stage(workspace, name, "toy", "ngame")
+    return workspace
+
+
+@pytest.fixture
+def write_json() -> Callable[[Path, list[Any]], Path]:
+    """Write rows as JSON lines, gzipped where the name ends in .gz."""
+
+    def write(path: Path, rows: list[Any]) -> Path:
+        text = "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows)
+        data = text.encode("utf-8")
+        path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+        return path
+
+    return write
