@@ -90,25 +90,21 @@ def _new_version(client: Any, artifact_root: str, candidate: Candidate) -> int:
     """Log the bundle as a pyfunc model from code and register it."""
     import mlflow
 
-    from assets.tracking import _experiment
+    from assets.tracking import experiment_id
 
     name = model_name(candidate.dataset)
     manifest = read_manifest(candidate.folder)
-    with mlflow.start_run(
-        experiment_id=_experiment(client, artifact_root, candidate.dataset),
-        run_name=f"model {candidate.recipe}",
-    ) as run:
+    experiment = experiment_id(client, artifact_root, candidate.dataset)
+    with mlflow.start_run(experiment_id=experiment, run_name=f"model {candidate.recipe}"):
         info = mlflow.pyfunc.log_model(
             name="model",
             python_model=str(Path(__file__).with_name("serving.py")),
             artifacts={"bundle": str(candidate.folder)},
-            signature=signature(),
-            input_example=None,
+            input_example=(["a small dog with long hair"], {"k": 5}),
             pip_requirements=[f"{package}=={metadata.version(package).split('+')[0]}" for package in _SERVING_NEEDS],
             code_paths=[str(Path(__file__).resolve().parents[1] / "xc_core")],
             registered_model_name=name,
         )
-        client.log_batch(run.info.run_id, metrics=[])
     version = int(info.registered_model_version)
     tags = {
         "bundle": manifest.digest(),
@@ -119,16 +115,6 @@ def _new_version(client: Any, artifact_root: str, candidate: Candidate) -> int:
     for key, value in tags.items():
         client.set_model_version_tag(name, str(version), key, str(value)[:5000])
     return version
-
-
-def signature() -> Any:
-    """Return the model's signature: texts in; k as a parameter."""
-    from mlflow.models import ModelSignature
-    from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
-
-    return ModelSignature(
-        inputs=Schema([ColSpec("string", "text")]), params=ParamSchema([ParamSpec("k", "integer", 5)])
-    )
 
 
 def _gate(client: Any, name: str, candidate: Candidate, version: int) -> str:

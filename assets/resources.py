@@ -51,17 +51,27 @@ class Dvc(dg.ConfigurableResource):  # type: ignore[type-arg]
         if not self.enabled or not STAGES[stage].versioned:
             return None
         address = dvc_address(stage, dataset, recipe)
-        done = subprocess.run(
-            [sys.executable, "-m", "dvc", "--wait-for-lock", "commit", "--force", address],
-            cwd=self.root, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        if done.returncode:
-            raise UnavailableError(
-                f"dvc commit {address} failing: {(done.stderr or done.stdout).strip()[-400:]}",
-                expected="dvc.yaml and .dvc of the project, and room in the cache",
-                do=f"run `dvc commit -f {address}` by hand and mend what it says; the artefact itself is whole",
-            )
+        self._dvc("commit", "--force", address)
         return self.recorded(address)
+
+    def track_source(self, raw: Path) -> None:
+        """Put a dataset's raw folder under DVC, unless git holds it (as it does the bundled sample)."""
+        if not self.enabled:
+            return
+        command = ["git", "ls-files", "--", str(raw)]
+        if not subprocess.run(command, cwd=self.root, capture_output=True, text=True, check=False).stdout.strip():
+            self._dvc("add", str(raw.relative_to(self.root)))
+
+    def _dvc(self, *arguments: str) -> None:
+        command = [sys.executable, "-m", "dvc", "--wait-for-lock", *arguments]
+        done = subprocess.run(command, cwd=self.root, capture_output=True, text=True, check=False)
+        if done.returncode:
+            said = (done.stderr or done.stdout).strip()[-400:]
+            raise UnavailableError(
+                f"dvc {' '.join(arguments)} failing: {said}",
+                expected="dvc.yaml and .dvc of the project, and room in the cache",
+                do=f"run `dvc {' '.join(arguments)}` by hand and mend what it says; the artefact itself is whole",
+            )
 
     def recorded(self, address: str) -> str | None:
         """Return the hash of a stage's first output in dvc.lock, None where it was never recorded."""

@@ -9,8 +9,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pydantic
 from mlflow.models import set_model
 from mlflow.pyfunc.model import PythonModel
+
+
+class Label(pydantic.BaseModel):
+    """One label of one text."""
+
+    uid: str
+    title: str
+    score: float
 
 
 class Labels(PythonModel):  # type: ignore[misc,unused-ignore]
@@ -22,15 +31,13 @@ class Labels(PythonModel):  # type: ignore[misc,unused-ignore]
 
         self.predictor = open_bundle(Path(context.artifacts["bundle"]))
 
-    def predict(
-        self, context: Any, model_input: Any, params: dict[str, Any] | None = None
-    ) -> list[list[dict[str, Any]]]:
-        """Return a list of {uid, title, score} for each text; ``params`` may hold k."""
-        column = model_input["text"] if hasattr(model_input, "columns") else model_input
-        found = self.predictor.predict([str(text) for text in column], int((params or {}).get("k", 5)))
-        return [
-            [{"uid": label.uid, "title": label.title, "score": label.score} for label in labels] for labels in found
-        ]
+    def predict(self, context: Any, model_input: list[str], params: dict[str, Any] | None = None) -> list[list[Label]]:
+        """Return the best labels of each text, as dictionaries in the shape of Label; ``params`` may hold k.
+
+        MLflow reads inputs, parameters and outputs of the served model off these type hints.
+        """
+        found = self.predictor.predict(list(model_input), int((params or {}).get("k", 5)))
+        return [[Label(uid=one.uid, title=one.title, score=one.score).model_dump() for one in row] for row in found]  # type: ignore[misc]
 
 
 set_model(Labels())

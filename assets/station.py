@@ -5,8 +5,11 @@ May import: dagster, assets.*, xc_core (light rooms).      Never: computes; hold
 """
 
 import json
+import re
 import subprocess
 import sys
+import time
+import warnings
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -14,6 +17,7 @@ from typing import Any
 
 import dagster as dg
 
+from assets import inbox
 from assets.metadata import Shown, summary
 from assets.partitions import DATASETS, EXPERIMENTS, split_key
 from assets.resources import Dvc, Project, Tracking
@@ -21,6 +25,9 @@ from assets.tracking import StageRun, curves, flat, log_stage
 from xc_core.artifacts import Manifest, read_manifest
 from xc_core.stages.registry import STAGES, Stage
 from xc_core.stages.runner import read_costs
+
+warnings.filterwarnings("ignore", category=dg.PreviewWarning, message=".*expected_writer_count")
+# Dagster 1.13 warns of a preview inside its own Pipes client; nothing here calls it.
 
 OWNERS = ["team:xc"]
 MODE_TAG = "xc/mode"
@@ -61,6 +68,8 @@ def station(
         _run(context, pipes, project, stage)
         folder = project.workspace.folder(name, dataset, recipe)
         manifest = read_manifest(folder)
+        if stage.needs_source:
+            dvc.track_source(project.workspace.raw(dataset))
         version = dvc.record(name, dataset, recipe) or manifest.digest()
         shown = summary(stage, folder, manifest, show)
         run = _stage_run(context, project, stage, manifest, shown)
@@ -77,10 +86,29 @@ def station(
 def _run(context: dg.AssetExecutionContext, pipes: dg.PipesSubprocessClient, project: Project, stage: Stage) -> None:
     """Run ``xc run STAGE`` in a subprocess; its lines reach the event log as they are said."""
     dataset, recipe = split_key(context.partition_key)
-    command = [sys.executable, "-m", "assets.worker", stage.name, "--dataset", dataset]
-    command += ["--recipe", recipe] if recipe and stage.scope == "experiment" else []
-    command += ["--refresh"] if stage.name == "classifier" and context.run.tags.get(MODE_TAG) == "refresh" else []
-    pipes.run(command=command, context=context, cwd=project.root, env={"XC_ROOT": project.root})
+    taken = context.run.tags.get(inbox.INBOX_TAG) if stage.needs_source else None
+    if taken:
+        inbox.check(project.workspace, dataset, taken, time.time())
+        _call(context, pipes, project, inbox.ingest_arguments(project.workspace, dataset))
+        inbox.put_away(project.workspace, dataset, taken)
+    arguments = ["run", stage.name, "--dataset", dataset]
+    arguments += ["--recipe", recipe] if recipe and stage.scope == "experiment" else []
+    arguments += ["--refresh"] if stage.name == "classifier" and context.run.tags.get(MODE_TAG) == "refresh" else []
+    _call(context, pipes, project, arguments)
+
+
+def _call(
+    context: dg.AssetExecutionContext, pipes: dg.PipesSubprocessClient, project: Project, arguments: list[str]
+) -> None:
+    """Run ``xc`` with ``arguments``; an error it explains (exit code 64 to 78) is not retried, a lost process is."""
+    command = [sys.executable, "-m", "assets.worker", *arguments]
+    try:
+        pipes.run(command=command, context=context, cwd=project.root, env={"XC_ROOT": project.root})
+    except dg.DagsterError as error:
+        code = re.search(r"code (\d+)", str(error))
+        explained = code is not None and 64 <= int(code[1]) <= 78
+        told = f"`xc {' '.join(arguments)}` ended with exit code {code[1] if code else 'unknown'}; the log says why"
+        raise dg.Failure(told, allow_retries=not explained) from error
 
 
 def _stage_run(

@@ -7,7 +7,9 @@ May import: mlflow (inside functions), xc_core.artifacts, .errors.  Never: the d
 from __future__ import annotations
 
 import json
+import logging
 import math
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +29,9 @@ def connect(uri: str, lock: Path) -> Any:
     import mlflow
     from mlflow.exceptions import MlflowException
 
+    for name in ("mlflow", "alembic"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     try:
         mlflow.set_tracking_uri(uri)
         client = mlflow.MlflowClient(uri)
@@ -74,7 +79,7 @@ class StageRun:
 
 def log_stage(client: Any, artifact_root: str, told: StageRun) -> str:
     """Log one stage as a child of the materialisation's parent run; return the child's id."""
-    experiment = _experiment(client, artifact_root, told.dataset)
+    experiment = experiment_id(client, artifact_root, told.dataset)
     parent = _parent(client, experiment, told)
     run = client.create_run(
         experiment,
@@ -97,7 +102,7 @@ def _who(told: StageRun) -> dict[str, str]:
     return tags | ({"xc.recipe": told.recipe} if told.recipe else {})
 
 
-def _experiment(client: Any, artifact_root: str, dataset: str) -> str:
+def experiment_id(client: Any, artifact_root: str, dataset: str) -> str:
     """Return the id of the dataset's experiment, its files under an explicit root (by default: the caller's folder)."""
     from mlflow.exceptions import MlflowException
 

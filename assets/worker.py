@@ -1,9 +1,9 @@
-"""The process that runs one stage for Dagster: the CLI's own code with Pipes listening.
+"""The process that does a stage's work for Dagster: the CLI's own code with Pipes listening.
 
-Takes: the arguments of ``xc run``.            Gives: log lines in Dagster's event log, an exit code.
-May import: dagster_pipes, xc_core.            Never: does what ``xc run`` does not.
+Takes: the arguments of ``xc``.            Gives: log lines in Dagster's event log, an exit code.
+May import: dagster_pipes, xc_core.        Never: does what ``xc`` does not.
 
-Outside Dagster Pipes is silent, so this runs in a shell too. Only the first process of several speaks.
+Outside Dagster Pipes is silent, so this runs in a shell too. Of several processes only the first speaks.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from xc_core.progress import listen
 
 
 def run(arguments: list[str]) -> None:
-    """Run ``xc run`` with ``arguments`` and exit with its code."""
+    """Run ``xc`` with ``arguments`` and exit with its code."""
     if os.environ.get("RANK", "0") != "0":
-        main(["run", *arguments])
+        main(arguments)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         opened = open_dagster_pipes()
     with opened as pipes:
         listen(lambda line: pipes.log.info(line))
         try:
-            main(["run", *arguments])
+            main(arguments)
         except SystemExit as request:
             if request.code not in (0, None):
                 raise

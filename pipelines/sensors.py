@@ -4,34 +4,15 @@ Takes: params.yaml, data/<dataset>/inbox, finished runs.     Gives: sensors.
 May import: dagster, assets.partitions, pipelines.jobs, xc_core.stages.  Never: takes half-copied files.
 """
 
-import hashlib
-import json
 import time
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Final
 
 import dagster as dg
 
+from assets.inbox import INBOX_TAG, inbox, state
 from assets.partitions import experiment_key, split_key, sync
 from pipelines.jobs import NEXT_TAG, compare, prepare, refresh, retrain
 from xc_core.stages.workspace import Workspace
-
-INBOX_TAG: Final = "xc/inbox"
-"""Run tag: the content of the inbox that prepare shall take in, as a hash."""
-QUIET_SECONDS: Final = 20.0
-"""A file counts as arrived when nothing about it changed for this long."""
-
-
-def inbox_state(folder: Path, now: float) -> str | None:
-    """Return a hash over names, sizes and times of an inbox's files; None where it is empty or still being filled."""
-    files = (
-        sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith(".")) if folder.is_dir() else []
-    )
-    facts = [(p.relative_to(folder).as_posix(), p.stat().st_size, p.stat().st_mtime_ns) for p in files]
-    if not facts or any(now - changed / 1e9 < QUIET_SECONDS for _, _, changed in facts):
-        return None
-    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
 
 
 def inbox_sensor(workspace: Workspace) -> dg.SensorDefinition:
@@ -47,11 +28,11 @@ def inbox_sensor(workspace: Workspace) -> dg.SensorDefinition:
         sync(context.instance, workspace)
         found = 0
         for dataset in workspace.datasets():
-            state = inbox_state(workspace.data / dataset / "inbox", time.time())
-            if state is not None:
+            arrived = state(inbox(workspace, dataset), time.time())
+            if arrived is not None:
                 found += 1
-                tags = {NEXT_TAG: "refresh", INBOX_TAG: state}
-                yield dg.RunRequest(run_key=f"inbox/{dataset}/{state}", partition_key=dataset, tags=tags)
+                tags = {NEXT_TAG: "refresh", INBOX_TAG: arrived}
+                yield dg.RunRequest(run_key=f"inbox/{dataset}/{arrived}", partition_key=dataset, tags=tags)
         if not found:
             yield dg.SkipReason("no inbox holds files that have come to rest")
 

@@ -27,8 +27,8 @@ TOPICS = ("river", "castle", "engine", "violin", "glacier", "falcon", "orchard",
 class ToyWorld:
     """Documents made of the words of their labels: whoever learns anything answers right.
 
-    A document has two labels, a and b, and the text "a1 b2 a3 ...": words that only these labels' documents have. A
-    label's own text is its name and its first word, so label text alone finds it too.
+    A document has two labels, a and b, and the text "a1 b2 a3 ... n17": words that only these labels' documents have,
+    and its number, so that no two texts are equal. A label's own text is its name and its first word, so label text alone finds it too.
     """
 
     train: list[dict[str, Any]] = field(default_factory=list)
@@ -42,7 +42,7 @@ class ToyWorld:
         for number in range(documents + tests):
             a, b = number % len(TOPICS), (number * 3 + 1 + number // len(TOPICS)) % len(TOPICS)
             targets = sorted({a, b})
-            words = [f"{TOPICS[i]}{(number + j) % 4}" for j in range(3) for i in targets]
+            words = [f"{TOPICS[i]}{(number + j) % 4}" for j in range(3) for i in targets] + [f"n{number}"]
             row = {
                 "uid": f"D{number:04}",
                 "title": words[0],

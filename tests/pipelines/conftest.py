@@ -1,0 +1,71 @@
+"""A whole project in a temporary folder: git, DVC, params.yaml, and the toy world run through Dagster."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from assets.partitions import experiment_key, sync
+from pipelines.definitions import build
+from pipelines.graph import dvc_yaml
+from tests.conftest import make_workspace
+from xc_core.stages import Workspace
+
+
+def make_project(root: Path) -> Workspace:
+    """Return a workspace with the toy world that is also a git and DVC repository, with dvc.yaml from the registry."""
+    workspace = make_workspace(root)
+    (root / "dvc.yaml").write_text(dvc_yaml(), "utf-8")
+    (root / "constraints.txt").write_text("", "utf-8")
+    for command in (["git", "init", "-q"], [sys.executable, "-m", "dvc", "init", "-q"]):
+        subprocess.run(command, cwd=root, check=True, capture_output=True)
+    return workspace
+
+
+def dvc(root: Path, *arguments: str) -> str:
+    """Run dvc in ``root`` and return what it prints; fail where it fails."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        [sys.executable, "-m", "dvc", *arguments],
+        cwd=root, capture_output=True, text=True, check=False, env={**os.environ, "PATH": path, "XC_ROOT": str(root)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@dataclass
+class Materialised:
+    """A project whose jobs prepare, retrain and compare have run through Dagster."""
+
+    workspace: Workspace
+    instance: dg.DagsterInstance
+    definitions: dg.Definitions
+    results: dict[str, dg.ExecuteInProcessResult]
+
+
+def run_job(
+    definitions: dg.Definitions, instance: dg.DagsterInstance, job: str, key: Any, **options: Any
+) -> dg.ExecuteInProcessResult:
+    """Run one job in this process with little noise."""
+    quiet = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+    return definitions.resolve_job_def(job).execute_in_process(
+        instance=instance, partition_key=key, run_config=quiet, raise_on_error=False, **options
+    )
+
+
+@pytest.fixture(scope="session")
+def materialised(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    workspace = make_project(tmp_path_factory.mktemp("project"))
+    definitions = build(workspace)
+    with dg.instance_for_test() as instance:
+        sync(instance, workspace)
+        keys = {"prepare": "toy", "retrain": experiment_key("toy", "ngame"), "compare": "toy"}
+        results = {job: run_job(definitions, instance, job, key) for job, key in keys.items()}
+        yield Materialised(workspace, instance, definitions, results)
