@@ -36,9 +36,10 @@ def summary(stage: Stage, folder: Path, manifest: Manifest, show: Callable[[Path
     """Return facts of the manifest, size, and whatever the station itself shows."""
     shown = show(folder, manifest) if show else Shown()
     facts = {key: value for key, value in manifest.facts.items() if key not in _HIDDEN}
-    plain = {key: _value(value) for key, value in facts.items()}
+    plain = {key: _value(value) for key, value in facts.items() if value is not None}
     size = sum(int(file["bytes"]) for file in manifest.files.values())
-    shown.metadata = {**plain, "megabytes": round(size / 1e6, 2), **shown.metadata}
+    own = {key: short(value) for key, value in shown.metadata.items() if value is not None}
+    shown.metadata = {**plain, "megabytes": round(size / 1e6, 2), **own}
     shown.metrics = {**numbers(facts), **shown.metrics}
     for path in sorted(folder.glob("*.png")):
         shown.metadata[path.stem] = picture(path)
@@ -47,7 +48,12 @@ def summary(stage: Stage, folder: Path, manifest: Manifest, show: Callable[[Path
 
 
 def _value(value: Any) -> Any:
-    return dg.MetadataValue.json(value) if isinstance(value, dict | list) else value
+    return dg.MetadataValue.json(value) if isinstance(value, dict | list) else short(value)
+
+
+def short(value: Any) -> Any:
+    """Return a float with five significant digits, anything else as it is: what a table of the UI is read for."""
+    return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
 def numbers(values: Mapping[str, Any], prefix: str = "") -> dict[str, float]:

@@ -6,6 +6,7 @@ May import: click, dagster (inside functions), assets, pipelines, xc_core.  Neve
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -55,17 +56,27 @@ def ui(host: str, dagster_port: int, mlflow_port: int) -> None:
          settings.artifacts, "--host", host, "--port", str(mlflow_port), "--workers", "1"],
     ]  # fmt: skip
     click.echo(f"Dagster  http://{host}:{dagster_port}\nMLflow   http://{host}:{mlflow_port}\nstop with Ctrl-C")
-    running = [subprocess.Popen(command, cwd=root, env=environment) for command in commands]
+    # a plain kill must take both servers along, as Ctrl-C does
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    running = [subprocess.Popen(command, cwd=root, env=environment, start_new_session=True) for command in commands]
     try:
         while all(process.poll() is None for process in running):
             time.sleep(0.5)
     except KeyboardInterrupt:
-        pass
+        click.echo("stopping", err=True)
     finally:
+        _stop(running)
+
+
+def _stop(running: list[subprocess.Popen[bytes]], patience: float = 15.0) -> None:
+    """End each server and everything it started: asked first, made to after ``patience`` seconds."""
+    for number in (signal.SIGINT, signal.SIGKILL):
         for process in running:
-            process.send_signal(signal.SIGINT)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
         for process in running:
-            process.wait(timeout=30)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=patience)
 
 
 def _beside_python(name: str) -> str:
