@@ -28,7 +28,8 @@ class ToyWorld:
     """Documents made of the words of their labels: whoever learns anything answers right.
 
     A document has two labels, a and b, and the text "a1 b2 a3 ... n17": words that only these labels' documents have,
-    and its number, so that no two texts are equal. A label's own text is its name and its first word, so label text alone finds it too.
+    and its number, so that no two texts are equal. A label's own text is its name and its first
+    words, so label text alone finds it too.
     """
 
     train: list[dict[str, Any]] = field(default_factory=list)
@@ -57,8 +58,8 @@ class ToyWorld:
         """Write the world in the XC JSON layout, with filter files."""
         folder.mkdir(parents=True, exist_ok=True)
         for stem, rows in (("trn", self.train), ("tst", self.test), ("lbl", self.labels)):
-            with gzip.open(folder / f"{stem}.json.gz", "wt", encoding="utf-8") as stream:
-                stream.writelines(json.dumps(row) + "\n" for row in rows)
+            text = "".join(json.dumps(row) + "\n" for row in rows)
+            (folder / f"{stem}.json.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
         (folder / "filter_labels_train.txt").write_text("", "utf-8")
         (folder / "filter_labels_test.txt").write_text("", "utf-8")
         return folder

@@ -71,10 +71,14 @@ def write_index(folder: Path, index: Index, config: IndexConfig) -> None:
 
 
 def open_bundle(folder: Path) -> Predictor:
-    """Open the released model at ``folder`` after checking every hash.
+    """Open the released model at ``folder`` after checking every hash; one that is replaced meanwhile is read anew.
 
     Raises MissingError, CorruptError.
     """
+    return artifacts.steady(folder, lambda: _opened(folder))
+
+
+def _opened(folder: Path) -> Predictor:
     facts = artifacts.verify(folder, kind=KIND).facts
     labels = pl.read_parquet(folder / "labels.parquet")
     vectors = load_file(folder / "vectors.safetensors")

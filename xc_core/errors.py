@@ -1,6 +1,6 @@
 """Every error a user can meet: what was found, what was expected, what to do; and the exit code of each kind.
 
-Takes: plain strings.  Gives: exceptions of the XCError tree.
+Takes: plain strings, errors of the system.  Gives: exceptions of the XCError tree.
 May import: nothing.   Never: prints, exits, logs.
 
     XCError                     70  a fault of this software, or a kind without its own code
@@ -21,8 +21,24 @@ Codes 64 to 78 follow sysexits.h where it has the meaning.
 from __future__ import annotations
 
 import difflib
+import errno
+import shutil
 from collections.abc import Iterable
-from typing import ClassVar
+from pathlib import Path
+from typing import ClassVar, Final
+
+_REFUSALS: Final = {
+    errno.ENOSPC: "a full disk",
+    errno.EDQUOT: "a used-up quota",
+    errno.EROFS: "a read-only disk",
+    errno.EACCES: "no permission",
+    errno.EPERM: "no permission",
+    errno.EIO: "a failing disk",
+    errno.ENOTDIR: "a file where a folder should be",
+    errno.EISDIR: "a folder where a file should be",
+}
+_FULL_BYTES: Final = 1 << 16
+"""A disk with fewer free bytes is full: some libraries' writers fail on one without saying why."""
 
 
 class XCError(Exception):
@@ -109,9 +125,9 @@ class ConfigError(XCError):
     exit_code = 78
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: object, known: Iterable[object]) -> str:
     """Return " (nearest: x)" for the known name closest to ``name``, or an empty string."""
-    match = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    match = difflib.get_close_matches(str(name), map(str, known), n=1, cutoff=0.5)
     return f" (nearest: {match[0]!r})" if match else ""
 
 
@@ -119,3 +135,30 @@ def preview(text: str | bytes, limit: int = 60) -> str:
     """Return ``text`` quoted and cut to ``limit`` characters, control characters escaped."""
     shown = repr(text if isinstance(text, str) else text.decode("utf-8", "backslashreplace"))
     return shown if len(shown) <= limit else shown[: limit - 4] + "...'"
+
+
+def storage_reason(error: Exception, path: Path) -> str:
+    """Return why the disk of ``path`` refused a write, or an empty string where ``error`` is of another kind.
+
+    Only some writers raise an OSError with its number: safetensors, polars, tokenizers, numpy and faiss each have
+    their own way to say that a disk is full.
+    """
+    number = error.errno or 0 if isinstance(error, OSError) else 0
+    if number in _REFUSALS:
+        return f"{_REFUSALS[number]} ({error})"
+    if isinstance(error, XCError):
+        return ""
+    there = next(place for place in (path, *path.absolute().parents) if place.exists())
+    full = "No space left on device" in str(error) or shutil.disk_usage(there).free < _FULL_BYTES
+    return (
+        f"{_REFUSALS[errno.ENOSPC]} ({str(error).splitlines()[0] if str(error) else 'no reason given'})" if full else ""
+    )
+
+
+def storage_error(reason: str, path: Path) -> StorageError:
+    """Return the error of a write to ``path`` that failed for ``reason``."""
+    return StorageError(
+        f"{reason} while writing {path}",
+        expected="room and permission to write; what was there before is untouched",
+        do="free space or mend the permission, then run the same command again",
+    )

@@ -1,27 +1,37 @@
 """Changing a frozen tree of configs by name, with a helpful refusal of what does not exist.
 
-Takes: a dataclass, nested dictionaries.   Gives: the changed dataclass; its plain form.
+Takes: a dataclass, nested dictionaries.   Gives: the changed dataclass; its plain form; checks of its numbers.
 May import: errors.                        Never: guesses a type.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import types
 import typing
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from xc_core.errors import ConfigError, nearest
 
 C = TypeVar("C")
 
+_WORDS: Final[dict[Any, str]] = {
+    int: "a whole number",
+    float: "a finite number",
+    str: "text (in quotes where it looks like a number)",
+    bool: "true or false",
+}
 
-def changed(config: C, changes: dict[str, Any], where: str) -> C:
+
+def changed(config: C, changes: Any, where: str) -> C:
     """Return ``config`` (a frozen dataclass) with ``changes`` applied, inner dictionaries to inner configs.
 
     Raises ConfigError for an unknown name or a value of the wrong type; ``where`` names the place in the message.
     """
+    if not isinstance(changes, dict):
+        raise ConfigError(f"{where} = {changes!r}", expected="a mapping of its fields", do="name the field to change")
     hints = typing.get_type_hints(type(config))
     names = [f.name for f in dataclasses.fields(config)]  # type: ignore[arg-type]
     values: dict[str, Any] = {}
@@ -34,39 +44,51 @@ def changed(config: C, changes: dict[str, Any], where: str) -> C:
             )
         present = getattr(config, name)
         if dataclasses.is_dataclass(present):
-            if not isinstance(value, dict):
-                raise ConfigError(
-                    f"{where}.{name} = {value!r}",
-                    expected="a mapping of its fields",
-                    do="name the field to change",
-                )
             values[name] = changed(present, value, f"{where}.{name}")
         else:
             values[name] = _fitted(value, hints[name], f"{where}.{name}")
-    return dataclasses.replace(config, **values)  # type: ignore[type-var]
+    try:
+        return dataclasses.replace(config, **values)  # type: ignore[type-var]
+    except ConfigError as error:  # of a check at birth, which does not know where the config stands
+        place = error.where or where
+        raise ConfigError(error.found, expected=error.expected, do=error.do, where=place) from error
 
 
 def _fitted(value: Any, hint: Any, where: str) -> Any:
     """Return ``value`` as the type ``hint``; whole numbers may stand for fractions, lists for tuples."""
-    origin = typing.get_origin(hint)
-    if origin in (types.UnionType, typing.Union):
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
         if value is None and type(None) in typing.get_args(hint):
             return None
         hint = next(h for h in typing.get_args(hint) if h is not type(None))
-        origin = typing.get_origin(hint)
-    if origin is tuple and isinstance(value, list | tuple):
-        return tuple(value)
-    if isinstance(hint, type) and issubclass(hint, Enum) and isinstance(value, str):
-        try:
+    if typing.get_origin(hint) is tuple:
+        if isinstance(value, list | tuple):
+            return tuple(_fitted(item, typing.get_args(hint)[0], f"{where}[{i}]") for i, item in enumerate(value))
+        wanted = "a list, [a, b]"
+    elif isinstance(hint, type) and issubclass(hint, Enum):
+        if value in [member.value for member in hint]:
             return hint(value)
-        except ValueError:
-            hint = " or ".join(member.value for member in hint)
-    elif hint is float and isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    elif hint in (int, str, bool) and type(value) is hint:
-        return value
-    wanted = getattr(hint, "__name__", str(hint))
-    raise ConfigError(f"{where} = {value!r}", expected=f"{wanted}", do="mend the value")
+        wanted = " or ".join(member.value for member in hint)
+    else:
+        if hint is float and type(value) in (int, float) and math.isfinite(value):
+            return float(value)
+        if hint in (int, str, bool) and type(value) is hint:
+            return value
+        wanted = _WORDS.get(hint, str(hint))
+    raise ConfigError(f"{where} = {value!r}", expected=wanted, do="mend the value")
+
+
+def at_least(config: object, **least: float) -> None:
+    """Raise ConfigError where a field of ``config`` is less than its named bound."""
+    for name, bound in least.items():
+        if not getattr(config, name) >= bound:
+            raise ConfigError(f"{name} {getattr(config, name)}", expected=f"at least {bound}", do="mend the value")
+
+
+def below(config: object, **bounds: float) -> None:
+    """Raise ConfigError where a field of ``config`` reaches its named bound."""
+    for name, bound in bounds.items():
+        if not getattr(config, name) < bound:
+            raise ConfigError(f"{name} {getattr(config, name)}", expected=f"less than {bound}", do="mend the value")
 
 
 def plain(config: Any) -> Any:

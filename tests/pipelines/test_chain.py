@@ -112,7 +112,7 @@ def test_the_champion_loads_by_alias_and_answers_without_pickle(
     monkeypatch.setattr(pickle, "load", refuse)
     monkeypatch.setattr(pickle, "loads", refuse)
     model = mlflow.pyfunc.load_model("models:/xc-toy@champion")
-    answers = model.predict(["river0 river1 castle2"], params={"k": 2})
+    answers = model.predict(["river0 castle0 river1 castle1 river2 castle2"], params={"k": 2})
     assert {label["title"] for label in answers[0]} == {"river", "castle"}
 
 

@@ -132,18 +132,17 @@ def test_an_inbox_counts_once_it_has_come_to_rest(tmp_path: Path) -> None:
 def test_the_inbox_sensor_requests_one_run_a_drop(tmp_path: Path) -> None:
     workspace = make_workspace(tmp_path)
     sensor = sensors.inbox_sensor(workspace)
-    repository = build(workspace).get_repository_def()
     with dg.instance_for_test() as instance:
 
-        def look() -> Any:
-            return sensor.evaluate_tick(dg.build_sensor_context(instance=instance, repository_def=repository))
+        def requested() -> list[dg.RunRequest]:
+            found: Any = sensor(dg.build_sensor_context(instance=instance))
+            return [one for one in found if isinstance(one, dg.RunRequest)]
 
-        assert not look().run_requests
+        assert requested() == []
         fill_inbox(workspace, age=60)
-        ticks = [look(), look()]
-        keys = [request.run_key for tick in ticks for request in tick.run_requests or []]
-        assert len(keys) == 2
-        assert len(set(keys)) == 1
+        (first,), (second,) = requested(), requested()
+        assert first.run_key == second.run_key
+        assert (first.partition_key, first.tags[jobs.NEXT_TAG]) == ("toy", "refresh")
 
 
 def test_the_inbox_is_taken_in_under_the_datasets_own_settings(tmp_path: Path) -> None:

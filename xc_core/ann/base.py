@@ -46,9 +46,10 @@ class IndexConfig:
     def __post_init__(self) -> None:
         if self.kind != "auto":
             INDEXES[self.kind]
-        for name in ("k", "links", "build_effort", "search_effort", "probes"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} {getattr(self, name)}", expected="at least 1", do="mend the value")
+        for name in ("k", "links", "build_effort", "search_effort", "lists", "probes"):
+            least = 0 if name == "lists" else 1
+            if getattr(self, name) < least:
+                raise ConfigError(f"{name} {getattr(self, name)}", expected=f"at least {least}", do="mend the value")
 
     def resolve(self, num_labels: int) -> str:
         """Return the kind, "auto" decided."""
@@ -95,6 +96,20 @@ def build_index(vectors_LD: F32, config: IndexConfig) -> Index:
     return INDEXES[config.resolve(len(vectors_LD))].build(np.ascontiguousarray(vectors_LD, np.float32), config)
 
 
+def checked(queries_BD: F32, width: int, k: int) -> F32:
+    """Return the queries as contiguous float32.
+
+    Raises ConfigError for a k below 1, and for queries that are not B x ``width`` or not finite.
+    """
+    if queries_BD.ndim != 2 or queries_BD.shape[1] != width:
+        raise ConfigError(f"queries of shape {queries_BD.shape}", expected=f"B x {width}", do="use one encoder")
+    if k < 1:
+        raise ConfigError(f"k {k}", expected="at least 1", do="raise it")
+    if not np.isfinite(queries_BD).all():
+        raise ConfigError("queries that are not finite", expected="finite numbers", do="check the encoder")
+    return np.ascontiguousarray(queries_BD, np.float32)
+
+
 def save_index(index: Index, config: IndexConfig, folder: Path) -> None:
     """Write ``index`` and what is needed to load it into ``folder``."""
     facts = {
@@ -115,12 +130,20 @@ def load_index(folder: Path) -> Index:
     path = folder / "index.json"
     if not path.is_file():
         raise MissingError(f"no {path}", expected="a saved index", do="run the stage index")
-    facts: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    index = INDEXES[facts["kind"]].load(folder, IndexConfig(**facts["config"]), facts["width"])
-    if index.size != facts["size"]:
+    try:
+        facts: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        index = INDEXES[facts["kind"]].load(folder, IndexConfig(**facts["config"]), facts["width"])
+        found, expected = (index.size, index.width), (facts["size"], facts["width"])
+    except (OSError, EOFError, ValueError, KeyError, TypeError, RuntimeError) as error:  # faiss: RuntimeError
         raise CorruptError(
-            f"an index of {index.size} vectors in {folder}",
-            expected=f"{facts['size']}",
+            f"no index that can be read in {folder}: {error}",
+            expected="what save_index wrote",
+            do="run the stage index again",
+        ) from error
+    if found != expected:
+        raise CorruptError(
+            f"an index of {found[0]} vectors of width {found[1]} in {folder}",
+            expected=f"{expected[0]} of width {expected[1]}",
             do="run the stage index again",
         )
     return index

@@ -1,7 +1,7 @@
 """Exact search by blocked matrix products: the truth for all other indexes, and the fastest up to some 400,000 labels.
 
 Takes: vectors_LD.                   Gives: Index.
-May import: errors, shapes, ann.base.  Never: a score matrix larger than one block.
+May import: shapes, ann.base.        Never: a score matrix larger than one block.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from typing import Final
 import numpy as np
 import torch
 
-from xc_core.ann.base import INDEXES, IndexConfig
-from xc_core.errors import ConfigError
-from xc_core.shapes import F32, I64, Shortlist
+from xc_core.ann.base import INDEXES, IndexConfig, checked
+from xc_core.shapes import F32, Shortlist
 
 _QUERIES: Final = 256
 _LABELS: Final = 16_384
@@ -30,15 +29,7 @@ class ExactIndex:
 
     def search(self, queries_BD: F32, k: int) -> Shortlist:
         """Return the k best labels of each query; equal scores by rising label id."""
-        if queries_BD.ndim != 2 or queries_BD.shape[1] != self.vectors.shape[1]:
-            raise ConfigError(
-                f"queries of shape {queries_BD.shape}",
-                expected=f"B x {self.vectors.shape[1]}",
-                do="use one encoder",
-            )
-        if k < 1:
-            raise ConfigError(f"k {k}", expected="at least 1", do="raise it")
-        queries = torch.from_numpy(np.ascontiguousarray(queries_BD, np.float32))
+        queries = torch.from_numpy(checked(queries_BD, self.width, k))
         parts = [self._block(queries[start : start + _QUERIES], k) for start in range(0, len(queries), _QUERIES)]
         empty = Shortlist(np.zeros((0, k), np.int32), np.zeros((0, k), np.float32))
         return Shortlist.stack(parts) if parts else empty
@@ -47,20 +38,31 @@ class ExactIndex:
         scores_list, ids_list = [], []
         for start in range(0, self.size, _LABELS):
             scores = queries @ self.vectors[start : start + _LABELS].T
-            best = scores.topk(min(k, scores.shape[1]), dim=1)
-            scores_list.append(best.values)
-            ids_list.append(best.indices + start)
+            ids = _best(scores, k)
+            scores_list.append(scores.gather(1, ids))
+            ids_list.append(ids + start)
         scores, ids = torch.cat(scores_list, 1), torch.cat(ids_list, 1)
         return Shortlist.ranked(ids.numpy(), scores.numpy()).top(k)
-
-    def scores_of(self, queries_BD: F32, ids_BK: I64) -> F32:
-        """Return the inner products of each query with its own labels ``ids_BK`` (any id for a hole)."""
-        own = self.vectors[torch.from_numpy(np.maximum(ids_BK, 0).astype(np.int64))]
-        return torch.einsum("bkd,bd->bk", own, torch.from_numpy(np.ascontiguousarray(queries_BD))).numpy()
 
     def save(self, folder: Path) -> None:
         """Write the vectors."""
         np.save(folder / "index.npy", self.vectors.numpy())
+
+
+def _best(scores_BU: torch.Tensor, k: int) -> torch.Tensor:
+    """Return the columns of each row's k largest scores, the first of equal ones at the edge (topk takes any)."""
+    width = scores_BU.shape[1]
+    if k >= width:
+        return torch.arange(width).expand(scores_BU.shape)
+    values, ids = scores_BU.topk(k + 1, dim=1)
+    tied = values[:, k - 1] == values[:, k]
+    ids = ids[:, :k]
+    if tied.any():
+        edge, own = values[tied, k - 1 : k], scores_BU[tied]
+        above, level = own > edge, own == edge
+        room = k - above.sum(1, keepdim=True)
+        ids[tied] = (above | (level & (level.cumsum(1) <= room))).nonzero()[:, 1].view(-1, k)
+    return ids
 
 
 class Exact:

@@ -11,7 +11,7 @@ from pathlib import Path
 import faiss
 
 from xc_core.ann.base import INDEXES, IndexConfig
-from xc_core.ann.faiss_index import FaissIndex, even_lengths, read
+from xc_core.ann.faiss_index import FaissIndex, read
 from xc_core.shapes import F32
 
 
@@ -20,12 +20,14 @@ class Hnsw:
 
     @staticmethod
     def build(vectors_LD: F32, config: IndexConfig) -> FaissIndex:
-        """Insert all vectors; the levels of the graph are drawn by faiss from its fixed seed."""
-        vectors = even_lengths(vectors_LD)
-        inner = faiss.IndexHNSWFlat(vectors.shape[1], config.links, faiss.METRIC_INNER_PRODUCT)
+        """Insert all vectors; the levels of the graph are drawn by faiss from its fixed seed.
+
+        Links follow the inner product itself, whatever the lengths (Morozov and Babenko, NeurIPS 2018).
+        """
+        inner = faiss.IndexHNSWFlat(vectors_LD.shape[1], config.links, faiss.METRIC_INNER_PRODUCT)
         inner.hnsw.efConstruction = config.build_effort
         inner.hnsw.efSearch = config.search_effort
-        inner.add(vectors)
+        inner.add(vectors_LD)
         return FaissIndex(inner, vectors_LD.shape[1])
 
     @staticmethod

@@ -11,6 +11,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from xc_core.errors import MissingError, XCError
 from xc_core.stages import STAGES, Workspace
 
 _LEAST_DISK_GB = 5
+_LINE, _INDENTED = "\n", "\n       "
 
 
 @dataclass(frozen=True)
@@ -42,19 +44,32 @@ def doctor() -> None:
         _machine,
         _project,
     ]
-    checks += [entry.load() for entry in metadata.entry_points(group="xc.checks")]
-    faults = 0
+    checks += [partial(_of_package, entry) for entry in metadata.entry_points(group="xc.checks")]
+    told: set[Finding] = set()
     for check in checks:
-        try:
-            findings = list(check())
-        except XCError as error:
-            findings = [Finding("fault", str(error))]
-        for finding in findings:
-            faults += finding.level == "fault"
-            click.echo(f"{finding.level:>5}  {finding.text}")
+        for finding in _findings(check):
+            if finding not in told:  # a project that is not there is found so by every check
+                click.echo(f"{finding.level:>5}  {finding.text.replace(_LINE, _INDENTED)}")
+            told.add(finding)
+    faults = sum(finding.level == "fault" for finding in told)
     click.echo("all well" if not faults else f"{faults} fault{'s' if faults > 1 else ''}")
     if faults:
         raise click.exceptions.Exit(78)
+
+
+def _findings(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    """Yield what ``check`` finds; an error it meets is a finding too."""
+    try:
+        yield from check()
+    except XCError as error:
+        yield Finding("fault", str(error))
+    except Exception as error:
+        yield Finding("fault", f"a check that cannot run ({type(error).__name__}: {error})")
+
+
+def _of_package(entry: metadata.EntryPoint) -> Iterator[Finding]:
+    """Yield what the check of another package finds."""
+    yield from entry.load()()
 
 
 def _python() -> Iterator[Finding]:
@@ -65,6 +80,9 @@ def _python() -> Iterator[Finding]:
 def _versions() -> Iterator[Finding]:
     """Compare what is installed with the project's pins."""
     path = Workspace.find().root / "constraints.txt"
+    if not path.is_file():
+        yield Finding("note", f"no {path}, so versions are not compared with the project's pins")
+        return
     pins = [
         line.split("==") for line in path.read_text("utf-8").splitlines() if "==" in line and not line.startswith("#")
     ]
@@ -113,15 +131,18 @@ def _machine() -> Iterator[Finding]:
 def _project() -> Iterator[Finding]:
     """Resolve every experiment and verify every artefact that is there."""
     workspace = Workspace.find()
-    pairs = workspace.experiments()
-    for dataset, recipe in pairs:
-        workspace.experiment(dataset, recipe)
-    yield Finding("ok", f"params.yaml: {len(workspace.datasets())} datasets, {len(pairs)} experiments")
-    folders = {workspace.folder(name, d, r) for d, r in pairs for name in STAGES}
+    datasets, pairs = workspace.datasets(), workspace.experiments()
+    yield Finding("ok", f"params.yaml: {len(datasets)} datasets, {len(pairs)} experiments")
+    for dataset, recipe in [*((name, None) for name in datasets), *pairs]:
+        try:
+            workspace.experiment(dataset, recipe)
+        except XCError as error:
+            yield Finding("fault", str(error))
+    folders = {workspace.folder(s.name, d) for d in datasets for s in STAGES.values() if s.scope == "dataset"}
+    folders |= {workspace.folder(s.name, d, r) for d, r in pairs for s in STAGES.values() if s.scope == "experiment"}
     present = sorted(folder for folder in folders if (folder / artifacts.MANIFEST).is_file())
     broken = list(_broken(present))
-    for error in broken:
-        yield Finding("fault", error)
+    yield from (Finding("fault", text) for text in broken)
     yield Finding("ok", f"{len(present) - len(broken)} artefacts whole")
 
 

@@ -6,16 +6,20 @@ May import: data, stages.                  Never: touches the folder it reads.
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
+import psutil
 
 from xc_core import artifacts
-from xc_core.data.formats import LAYOUTS, detect
+from xc_core.data.formats import LAYOUTS, open_source
 from xc_core.data.ingest import FILTERS, IngestConfig
-from xc_core.errors import UsageError
+from xc_core.errors import UsageError, storage_error, storage_reason
 from xc_core.metrics.propensity import PROPENSITY
 from xc_core.stages import Ran, Workspace, run_stage
 from xc_core.stages.workspace import checked_name
@@ -64,28 +68,50 @@ def ingest(path: Path, dataset: str, replace: bool, **settings: object) -> None:
 def place(workspace: Workspace, path: Path, dataset: str, config: IngestConfig, *, replace: bool) -> Ran:
     """Ingest ``path`` in a scratch workspace and move the result in; nothing of ``workspace`` changes on an error."""
     target = workspace.raw(dataset)
-    if target.exists() and path.resolve() == target.resolve():
-        workspace.declare_dataset(dataset, config)
-        return run_stage(workspace, "corpus", dataset)
-    if target.exists() and not replace:
+    again = target.exists() and path.resolve() == target.resolve()
+    if target.exists() and not replace and not again:
         raise UsageError(
             f"a dataset {dataset!r} at {target.parent}",
             expected="a new name",
             do="choose another name, or pass --replace",
         )
-    layout = detect(path) if config.layout == "auto" else LAYOUTS[config.layout]
-    source = layout.open(path, config.read_options())
-    workspace.state.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="ingest-", dir=workspace.state) as scratch:
-        inner = Workspace(Path(scratch))
-        artifacts.write_file(inner.root / "params.yaml", "datasets: {}\n")
+    _, source = open_source(path, config.layout, config.read_options())
+    with _scratch(workspace) as inner:
         inner.declare_dataset(dataset, config)
-        _copy(path, source.files, inner.raw(dataset))
+        if again:
+            inner.raw(dataset).parent.mkdir(parents=True)
+            inner.raw(dataset).symlink_to(target.resolve())
+        else:
+            _copy(path, source.files, inner.raw(dataset))
         ran = run_stage(inner, "corpus", dataset)
-        artifacts.install(inner.raw(dataset), target)
+        if not again:
+            artifacts.install(inner.raw(dataset), target)
         artifacts.install(ran.folder, workspace.folder("corpus", dataset))
     workspace.declare_dataset(dataset, config)
     return Ran(workspace.folder("corpus", dataset), False, ran.seconds, ran.facts, ran.costs)
+
+
+@contextmanager
+def _scratch(workspace: Workspace) -> Iterator[Workspace]:
+    """Yield a workspace inside the state folder, with the same params.yaml; it is gone afterwards.
+
+    What an ingest that was killed left there goes too. Raises StorageError where the disk refuses.
+    """
+    workspace.params()  # one that cannot be read is met before anything is written
+    try:
+        workspace.state.mkdir(parents=True, exist_ok=True)
+        for old in workspace.state.glob("ingest-*-*"):
+            number = old.name.split("-")[1]
+            if number.isdecimal() and not psutil.pid_exists(int(number)):
+                shutil.rmtree(old, ignore_errors=True)
+        with tempfile.TemporaryDirectory(prefix=f"ingest-{os.getpid()}-", dir=workspace.state) as folder:
+            inner = Workspace(Path(folder))
+            shutil.copyfile(workspace.root / "params.yaml", inner.root / "params.yaml")
+            yield inner
+    except OSError as error:
+        if reason := storage_reason(error, workspace.state):
+            raise storage_error(reason, workspace.state) from error
+        raise
 
 
 def _copy(folder: Path, files: list[Path], target: Path) -> None:

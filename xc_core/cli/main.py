@@ -11,12 +11,13 @@ import os
 import sys
 from collections.abc import Callable
 from importlib import metadata
+from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from xc_core import __version__
-from xc_core.errors import XCError, nearest
+from xc_core.errors import StorageError, XCError, nearest, storage_reason
 from xc_core.progress import listen
 
 _OWN: Final = {
@@ -37,6 +38,10 @@ _ORDER: Final = (
 _EXIT_CODES: Final = """Exit codes: 0 done; 2, 64 wrong command; 65 wrong data; 66 something is missing; 69 a service
 does not answer; 70 a fault of this software; 73 disk full or not writable; 74 a corrupt artefact; 75 busy; 76 inputs
 moved; 77 a gate refused; 78 wrong parameter; 130 interrupted."""
+
+_ROOM: Final = "  expected: room and permission to write\n  do this:  free space or mend the permission, then try again"
+_BROKEN_PIPE: Final = 141
+"""128 + SIGPIPE, what a shell reports for a program that wrote to a closed pipe."""
 
 
 class Commands(click.Group):
@@ -114,12 +119,20 @@ def main(arguments: list[str] | None = None) -> None:
         code = _say(str(error), error.exit_code)
     except KeyboardInterrupt:
         code = _say("interrupted", 130)
+    except BrokenPipeError:  # the reader of the output has seen enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = _BROKEN_PIPE
     except Exception as error:
-        code = _say(
-            f"{type(error).__name__}: {error}\n  a fault of xc; `xc --debug ...` shows where; please report it",
-            70,
-        )
+        code = _unforeseen(error)
     sys.exit(code)
+
+
+def _unforeseen(error: Exception) -> int:
+    """Say what no one gave words to: a refusal of the disk, or a fault of this software; return the exit code."""
+    if isinstance(error, OSError) and (reason := storage_reason(error, Path.cwd())):
+        return _say(f"found {reason}\n{_ROOM}", StorageError.exit_code)
+    fault = "a fault of xc; `xc --debug ...` shows where; please report it"
+    return _say(f"{type(error).__name__}: {error}\n  {fault}", XCError.exit_code)
 
 
 def _say(message: str, code: int) -> int:

@@ -36,8 +36,9 @@ def predict(
     """Print the K best labels of each text; without TEXTS, of each line of the standard input."""
     from xc_core.bundle import open_bundle
 
-    predictor = open_bundle(bundle or _bundle(dataset, recipe))
-    asked = list(texts) or [line.rstrip("\n") for line in sys.stdin]
+    folder = _bundle(dataset, recipe, bundle)
+    predictor = open_bundle(folder)
+    asked = list(texts) or _lines()
     if not asked:
         raise UsageError("no text", expected="texts as arguments or lines on the standard input", do="give one")
     for text, found in zip(asked, predictor.predict(asked, k), strict=True):
@@ -49,17 +50,43 @@ def predict(
             click.echo(f"  {label.score:7.3f}  {label.title}  [{label.uid}]")
 
 
-def _bundle(dataset: str | None, recipe: str | None) -> Path:
+def _lines() -> list[str]:
+    """Return the lines of the standard input, which are UTF-8 whatever the locale says."""
+    lines = sys.stdin.buffer.read().splitlines()
+    try:
+        return [line.decode("utf-8") for line in lines]
+    except UnicodeDecodeError as error:
+        number = next(i for i, line in enumerate(lines, 1) if line == error.object)
+        raise UsageError(
+            f"bytes that are no UTF-8 in line {number} of the standard input",
+            expected="one text a line, in UTF-8",
+            do="convert it, for instance: iconv -f latin1 -t utf-8",
+        ) from error
+
+
+def _bundle(dataset: str | None, recipe: str | None, bundle: Path | None) -> Path:
     """Return the folder of the packed model to ask."""
+    if bundle is not None and (dataset or recipe):
+        raise UsageError("--bundle with --dataset or --recipe", expected="one of them", do="drop the other")
+    if bundle is not None:
+        return bundle
     if dataset is None:
         raise UsageError("neither --dataset nor --bundle", expected="one of them", do="name the dataset")
     workspace = Workspace.find()
+    workspace.experiment(dataset, recipe)
     if recipe is not None:
-        return workspace.folder("model", dataset, recipe)
+        folder = workspace.folder("model", dataset, recipe)
+        if not folder.is_dir():
+            raise MissingError(
+                f"no packed model at {folder}",
+                expected="a recipe whose chain has run",
+                do=f"xc train --dataset {dataset} --recipe {recipe}",
+            )
+        return folder
     for entry in metadata.entry_points(group="xc.champions"):
-        folder: Path | None = entry.load()(workspace, dataset)
-        if folder is not None:
-            return folder
+        champion: Path | None = entry.load()(workspace, dataset)
+        if champion is not None:
+            return champion
     raise MissingError(
         f"no champion of {dataset}",
         expected=f"a registered model xc-{dataset} with the alias champion",

@@ -7,12 +7,17 @@ May import: seeds, shapes, data.labels.  Never: logs or decides.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from typing import Final
 
 import numpy as np
 
-from xc_core.data.labels import LabelMatrix
+from xc_core.data.labels import LabelMatrix, ragged_positions
 from xc_core.seeds import generator
-from xc_core.shapes import F32, I64
+from xc_core.shapes import F32, I64, Bool
+
+_ROWS_AT_ONCE: Final = 1 << 15
+_AT_ONCE: Final = 32
+"""Sampled documents whose cosines with everything are in memory together."""
 
 
 def cohesion(vectors_ND: F32, order_N: I64, sizes: I64) -> float:
@@ -20,11 +25,17 @@ def cohesion(vectors_ND: F32, order_N: I64, sizes: I64) -> float:
 
     Uses |sum of a cluster|^2 = n + sum over its ordered pairs of the cosine.
     """
-    starts = np.cumsum(sizes) - sizes
-    sums = np.add.reduceat(vectors_ND[order_N], starts, axis=0)
-    squares = np.einsum("jd,jd->j", sums, sums)
     pairs = float((sizes * (sizes - 1)).sum())
-    return float((squares - sizes).sum()) / pairs if pairs else float("nan")
+    if not pairs:
+        return float("nan")
+    starts = np.cumsum(sizes) - sizes
+    squares = 0.0
+    for part in np.array_split(np.arange(len(sizes)), min(len(order_N) // _ROWS_AT_ONCE + 1, len(sizes))):
+        own = starts[part]
+        rows = order_N[own[0] : own[-1] + sizes[part[-1]]]
+        sums = np.add.reduceat(vectors_ND[rows], own - own[0], axis=0)
+        squares += float(np.einsum("jd,jd->", sums, sums, dtype=np.float64))
+    return (squares - len(order_N)) / pairs
 
 
 @dataclass(frozen=True)
@@ -41,7 +52,8 @@ class Theorem1:
     eps2: float
     """P over pairs of documents that they are within 2r but in different clusters."""
     missed: float
-    """Share of all (document, label) pairs that are r-hard negatives whose label no cluster mate has."""
+    """Share of all (document, label) pairs that are r-hard negatives whose label no cluster mate has, though some
+    document has it."""
     missed_share: float
     """The same as a share of the r-hard negatives; nan where there is none."""
     c1: float
@@ -66,58 +78,89 @@ def theorem1(
     """Measure Theorem 1 on ``sample`` documents against all labels and all documents (unit vectors).
 
     ``clusters`` is (order_N, sizes) as balanced_clusters gives it. Distances come from cosines: |a - b|^2 = 2 - 2 a.b.
-    Cost sample x (N + L) x D.
+    The theorem speaks of labels that have documents; a label without any is no negative here, for no batch can hold it.
+    Cost sample x (N + L) x D, memory 32 (N + L).
     """
-    order_N, sizes = clusters
     size = len(doc_ND)
-    cluster_N = np.empty(size, np.int64)
-    cluster_N[order_N] = np.repeat(np.arange(len(sizes)), sizes)
     chosen = np.sort(generator(seed, "theorem1").choice(size, min(sample, size), replace=False))
-    cos_far, cos_2r = 1 - radius**2 / 2, 1 - (2 * radius) ** 2 / 2
-    docs, labels = truth.pairs()
-    step = max(len(docs) // 50_000, 1)
-    positive_cos = np.einsum("pd,pd->p", doc_ND[docs[::step]], label_LD[labels[::step]])
-    eps1 = float((positive_cos < cos_far).mean()) if len(docs) else 0.0
-    apart = cluster_N[chosen][:, None] != cluster_N[None, :]
-    eps2 = float((((doc_ND[chosen] @ doc_ND.T) >= cos_2r) & apart).mean())
-    hard = (doc_ND[chosen] @ label_LD.T) >= cos_far
-    hard &= ~truth.rows(chosen).contains(np.arange(len(chosen))[:, None], np.arange(truth.num_labels)[None, :])
-    missed = hard & ~_labels_of_mates(truth, cluster_N, chosen)
+    places = _Places.of(truth, clusters)
+    eps1 = _far_positives(doc_ND, label_LD, truth, radius)
+    parts = [chosen[start : start + _AT_ONCE] for start in range(0, len(chosen), _AT_ONCE)]
+    tallies = [_tally(doc_ND, label_LD, places, part, radius) for part in parts]
+    apart, hard, missed = (sum(column) for column in zip(*tallies, strict=True))
+    eps2 = apart / (len(chosen) * size)
     c1, c2 = constants(truth)
     return Theorem1(
         radius=radius,
         eps1=eps1,
         eps2=eps2,
-        missed=float(missed.mean()),
-        missed_share=float(missed.sum() / hard.sum()) if hard.any() else float("nan"),
+        missed=missed / (len(chosen) * max(int(places.used_L.sum()), 1)),
+        missed_share=missed / hard if hard else float("nan"),
         c1=c1,
         c2=c2,
         bound=c1 * eps1 + c2 * eps2,
     )
 
 
-def _labels_of_mates(
-    truth: LabelMatrix, cluster_N: I64, chosen: I64
-) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
-    """True where a label is positive for some document in the chosen document's cluster (sample x L)."""
+@dataclass(frozen=True)
+class _Places:
+    """Who lies where: the positives, the clusters, the cluster of each document, the labels that have documents."""
+
+    truth: LabelMatrix
+    order_N: I64
+    sizes: I64
+    cluster_N: I64
+    used_L: Bool
+
+    @classmethod
+    def of(cls, truth: LabelMatrix, clusters: tuple[I64, I64]) -> _Places:
+        order_N, sizes = clusters
+        cluster_N = np.empty(len(order_N), np.int64)
+        cluster_N[order_N] = np.repeat(np.arange(len(sizes)), sizes)
+        return cls(truth, order_N, sizes, cluster_N, truth.frequency_L() > 0)
+
+    def mates(self, docs: I64) -> tuple[I64, I64]:
+        """Return (position in ``docs``, document) of everyone in the same cluster."""
+        own = self.cluster_N[docs]
+        counts = self.sizes[own]
+        starts = (np.cumsum(self.sizes) - self.sizes)[own]
+        return np.repeat(np.arange(len(docs)), counts), self.order_N[ragged_positions(starts, counts)]
+
+
+def _far_positives(doc_ND: F32, label_LD: F32, truth: LabelMatrix, radius: float) -> float:
+    """Return eps1, on 50,000 to 100,000 positive pairs spread evenly over the documents where there are more."""
     docs, labels = truth.pairs()
-    wanted, row_of = np.unique(cluster_N[chosen], return_inverse=True)
-    at = np.searchsorted(wanted, cluster_N[docs])
-    inside = (at < len(wanted)) & (wanted[np.minimum(at, len(wanted) - 1)] == cluster_N[docs])
-    has = np.zeros((len(wanted), truth.num_labels), bool)
-    has[at[inside], labels[inside]] = True
-    return np.asarray(has[row_of])
+    step = max(len(docs) // 50_000, 1)
+    cosines = np.einsum("pd,pd->p", doc_ND[docs[::step]], label_LD[labels[::step]])
+    return float((cosines < 1 - radius**2 / 2).mean()) if len(docs) else 0.0
+
+
+def _tally(doc_ND: F32, label_LD: F32, places: _Places, docs: I64, radius: float) -> tuple[int, int, int]:
+    """Count near documents of other clusters, r-hard negatives, and those of them that no cluster mate has."""
+    near = (doc_ND[docs] @ doc_ND.T) >= 1 - (2 * radius) ** 2 / 2
+    apart = near & (places.cluster_N[docs][:, None] != places.cluster_N)
+    hard = ((doc_ND[docs] @ label_LD.T) >= 1 - radius**2 / 2) & places.used_L
+    own, labels = places.truth.rows(docs).pairs()
+    hard[own, labels] = False
+    missed = hard.copy()
+    owner, mates = places.mates(docs)
+    at, labels = places.truth.rows(mates).pairs()
+    missed[owner[at], labels] = False
+    return int(apart.sum()), int(hard.sum()), int(missed.sum())
 
 
 def constants(truth: LabelMatrix) -> tuple[float, float]:
     """Return c1 = q_mean (mu1 + sigma1 sqrt(L)) / N and c2 = (p_mean + sigma2 sqrt(N)) N / (q_min L).
 
     p_i: positives of document i; q_l: documents of label l, labels without any left out (the theorem divides by q_l).
+    Both nan where no label has a document.
     """
     size = len(truth)
     p = truth.counts_N.astype(np.float64)
     q = truth.frequency_L().astype(np.float64)
     q = q[q > 0]
+    if not len(q):
+        return float("nan"), float("nan")
     ratio = (size - q) / q
     c1 = q.mean() * (ratio.mean() + ratio.std() * np.sqrt(len(q))) / size
     c2 = (p.mean() + p.std() * np.sqrt(size)) * size / (q.min() * len(q))

@@ -41,7 +41,7 @@ class Allowed:
         for name in names:
             if name not in known:
                 raise ConfigError(
-                    f"allow {name!r}{nearest(name, known)}",
+                    f"allow {name!r}{nearest(str(name), known)}",
                     expected=f"one of {', '.join(known)}",
                     do="mend the name",
                 )
@@ -74,8 +74,8 @@ def _check_text(block: Block, row: int, uid: str, text: str, allowed: Allowed) -
     if not uid.strip() or _CONTROL.search(uid):
         raise DataError(
             f"the uid {preview(uid)}",
-            expected="a uid with a visible character and no line break",
-            do="give the row a uid",
+            expected="a uid with a visible character, without line breaks or control characters",
+            do="give the row a proper uid",
             where=block.where(row),
         )
     if match := _CONTROL.search(text):
@@ -102,7 +102,7 @@ def _check_labels(block: Block, allowed: Allowed, num_labels: int) -> None:
             f"the label index {block.label_ids[outside[0]]}",
             expected=f"indices from 0 to {num_labels - 1} (there are {num_labels} labels)",
             do="mend the index; indices count from 0",
-            where=block.where(int(rows[outside[0]])),
+            where=block.where_labels(int(rows[outside[0]])),
         )
     empty = np.flatnonzero(block.label_counts == 0)
     if len(empty) and not allowed.empty_labels:
@@ -110,7 +110,7 @@ def _check_labels(block: Block, allowed: Allowed, num_labels: int) -> None:
             "a document without labels",
             expected="at least one label",
             do="drop the row, or pass --allow empty-labels",
-            where=block.where(int(empty[0])),
+            where=block.where_labels(int(empty[0])),
         )
     keys = rows * np.int64(num_labels) + block.label_ids
     order = np.argsort(keys, kind="stable")
@@ -120,12 +120,15 @@ def _check_labels(block: Block, allowed: Allowed, num_labels: int) -> None:
             f"the label {block.label_ids[twice.min()]} twice",
             expected="each label once a document",
             do="drop the repetition, or pass --allow repeated-labels to count it once",
-            where=block.where(int(rows[twice.min()])),
+            where=block.where_labels(int(rows[twice.min()])),
         )
-    if block.relevance is not None and len(wrong := np.flatnonzero(~(block.relevance > 0))):
+    if block.relevance is None:
+        return
+    wrong = np.flatnonzero(~((block.relevance > 0) & np.isfinite(block.relevance)))
+    if len(wrong):
         raise DataError(
-            f"the relevance {block.relevance[wrong[0]]:g}",
-            expected="a relevance above 0; the matrix is used as binary",
+            f"the relevance {block.relevance[wrong[0]]:g} of the label {block.label_ids[wrong[0]]}",
+            expected="a finite relevance above 0 (a pair is relevant or it is not there; degrees are not used)",
             do="drop pairs that are not relevant",
-            where=block.where(int(rows[wrong[0]])),
+            where=block.where_labels(int(rows[wrong[0]])),
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import numpy as np
 import polars as pl
@@ -18,7 +18,7 @@ from xc_core.data.formats.lines import lines
 from xc_core.errors import DataError, preview
 from xc_core.shapes import I64
 
-_PAIR: Final = re.compile(r"(\d{1,18})[ \t]+(\d{1,18})\s*")
+_PAIR: Final = re.compile(r"(\d{1,18})[ \t]+(\d{1,18})\s*", re.ASCII)
 
 
 def given_pairs(path: Path, *, first_row: int, rows: int, labels: int, options: ReadOptions) -> I64:
@@ -32,25 +32,26 @@ def given_pairs(path: Path, *, first_row: int, rows: int, labels: int, options: 
         for offset, text in enumerate(texts):
             match = _PAIR.fullmatch(text)
             if match is None:
-                _refuse(f"the line {preview(text)}", "'document label', two numbers from 0", path, number + offset)
-                continue
+                found = f"the line {preview(text)}" if text else "an empty line"
+                _refuse(found, "'document label', two numbers from 0", path, number + offset)
             pairs[offset] = int(match[1]), int(match[2])
         for column, limit, what in ((0, rows, "document"), (1, labels, "label")):
             outside = np.flatnonzero(pairs[:, column] >= limit)
             if len(outside):
                 found = f"the {what} {pairs[outside[0], column]}"
-                _refuse(found, f"{what}s from 0 to {limit - 1}", path, number + int(outside[0]))
+                expected = f"{what}s from 0 to {limit - 1}, as many as the dataset has"
+                _refuse(found, expected, path, number + int(outside[0]))
         parts.append(pairs)
     pairs = np.unique(np.concatenate(parts), axis=0)
     pairs[:, 0] += first_row
     return pairs
 
 
-def _refuse(found: str, expected: str, path: Path, line: int) -> None:
+def _refuse(found: str, expected: str, path: Path, line: int) -> NoReturn:
     raise DataError(
         found,
         expected=expected,
-        do="fetch or make the file again; an empty file means no filter",
+        do="fetch or make the file again; an empty file, or none, means no filter",
         where=f"{path.name}, line {line}",
     )
 

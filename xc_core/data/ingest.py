@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Final
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -19,9 +20,9 @@ from xc_core.artifacts import Build, sha256_file
 from xc_core.data import corpus as corpus_room
 from xc_core.data.checks import Allowed, check_block, clean_block
 from xc_core.data.filters import generated_pairs, given_pairs
-from xc_core.data.formats import LAYOUTS, Block, ReadOptions, Source, detect
+from xc_core.data.formats import LAYOUTS, Block, ReadOptions, Source, open_source
 from xc_core.data.splits import TEST, TRAIN, VALIDATION, Distinct, digests, is_validation
-from xc_core.errors import ConfigError, DataError
+from xc_core.errors import ConfigError, DataError, preview
 from xc_core.metrics.propensity import PROPENSITY
 from xc_core.progress import Meter
 from xc_core.shapes import I64
@@ -57,8 +58,14 @@ class IngestConfig:
                 expected="0 <= share < 1",
                 do="mend the value",
             )
+        if not 0 < self.test_fraction < 1:
+            raise ConfigError(f"test_fraction {self.test_fraction}", expected="0 < share < 1", do="mend the value")
+        if self.max_line_bytes < 1:
+            raise ConfigError(f"max_line_bytes {self.max_line_bytes}", expected="1 or more", do="mend the value")
+        if not self.label_separator:
+            raise ConfigError("an empty label_separator", expected="a character or more", do="mend the value")
         if self.filters not in FILTERS:
-            raise ConfigError(f"filters {self.filters!r}", expected=f"one of {FILTERS}", do="mend the value")
+            raise ConfigError(f"filters {self.filters!r}", expected=f"one of {', '.join(FILTERS)}", do="mend the value")
         if self.layout != "auto":
             LAYOUTS[self.layout]
         PROPENSITY[self.propensity]
@@ -78,9 +85,8 @@ def ingest(folder: Path, build: Build, config: IngestConfig) -> None:
 
     Raises DataError (file, line, found, expected, what to do) on the first thing that is wrong.
     """
-    layout = detect(folder) if config.layout == "auto" else LAYOUTS[config.layout]
-    source = layout.open(folder, config.read_options())
-    writer = _CorpusWriter(build.path, config, folder_bytes=sum(path.stat().st_size for path in source.files))
+    layout, source = open_source(folder, config.layout, config.read_options())
+    writer = _CorpusWriter(build.path, config)
     with writer:
         for block in source.labels():
             writer.add_labels(block)
@@ -101,11 +107,27 @@ def ingest(folder: Path, build: Build, config: IngestConfig) -> None:
         "filters": {
             "source": config.filters,
             "pairs": len(pairs),
-            "files": [p.name for p in _filter_files(source)],
+            "files": [p.name for p in _filter_files(source, config)],
         },
         "propensity": {"A": constants[0], "B": constants[1]},
         "validation_fraction": config.validation_fraction,
     }
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a block came from: all that is remembered of it."""
+
+    first_row: int
+    file: str
+    first_line: int
+    unit: str
+
+    @classmethod
+    def of(cls, block: Block, first_row: int) -> _Place:
+        """Return the place of a block; where rows were left out it is only near."""
+        unit = block.unit if block.offsets is None else f"{block.unit} after"
+        return cls(first_row, block.file, block.first_line, unit)
 
 
 @dataclass
@@ -114,7 +136,6 @@ class _CorpusWriter:
 
     folder: Path
     config: IngestConfig
-    folder_bytes: int
     sizes: dict[str, int] = field(default_factory=lambda: dict.fromkeys((TRAIN, VALIDATION, TEST), 0))
     pairs: dict[str, int] = field(default_factory=lambda: dict.fromkeys((TRAIN, VALIDATION, TEST), 0))
 
@@ -122,9 +143,9 @@ class _CorpusWriter:
         self.allowed = Allowed.parse(self.config.allow)
         self.labels = self.documents = 0
         self._frequency: I64 = np.zeros(0, np.int64)
-        self._label_uids, self._doc_uids = Distinct(), Distinct()
-        self._label_places: list[tuple[int, str, int, str]] = []
-        self._doc_places: list[tuple[int, str, int, str]] = []
+        self._label_uids, self._doc_uids = Distinct(self.folder / "label-uids"), Distinct(self.folder / "document-uids")
+        self._label_places: list[_Place] = []
+        self._doc_places: list[_Place] = []
         options: dict[str, Any] = {"compression": "zstd"}
         self._label_file = pq.ParquetWriter(self.folder / "labels.parquet", corpus_room.LABELS, **options)
         self._doc_file = pq.ParquetWriter(self.folder / "documents.parquet", corpus_room.DOCUMENTS, **options)
@@ -137,13 +158,14 @@ class _CorpusWriter:
     ) -> None:
         for file in (self._label_file, self._doc_file, self._pair_file):
             file.close()
+        self._meter.__exit__(kind, error, trace)
 
     def add_labels(self, block: Block) -> None:
         """Write a block of labels."""
         block = clean_block(block, self.allowed)
         check_block(block, self.allowed, num_labels=None)
         self._label_uids.add(digests(block.uids))
-        self._label_places.append((self.labels, block.file, block.first_line, block.unit))
+        self._label_places.append(_Place.of(block, self.labels))
         self.labels += len(block)
         columns = [pa.array(column, pa.string()) for column in (block.uids, block.titles, block.contents)]
         self._label_file.write_batch(pa.record_batch(columns, schema=corpus_room.LABELS))
@@ -156,7 +178,7 @@ class _CorpusWriter:
         held_out = is_validation(digest_N, self.config.validation_fraction)
         names = np.where(held_out, VALIDATION, TRAIN) if split == TRAIN else np.full(len(block), TEST)
         self._doc_uids.add(digest_N)
-        self._doc_places.append((self.documents, block.file, block.first_line, block.unit))
+        self._doc_places.append(_Place.of(block, self.documents))
         columns = [pa.array(c, pa.string()) for c in (block.uids, block.titles, block.contents, names.tolist())]
         self._doc_file.write_batch(pa.record_batch(columns, schema=corpus_room.DOCUMENTS))
         doc_ids = self.documents + np.repeat(np.arange(len(block)), block.label_counts)
@@ -167,40 +189,46 @@ class _CorpusWriter:
         )
         if split == TRAIN:
             self._frequency = _grown(self._frequency, self.labels)
-            self._frequency += np.bincount(label_ids, minlength=self.labels)
+            np.add.at(self._frequency, label_ids, 1)
         for name in self.sizes:
             inside = names == name
             self.sizes[name] += int(inside.sum())
             self.pairs[name] += int(block.label_counts[inside].sum())
         self.documents += len(block)
-        self._meter.total = max(self._meter.total, self.documents)
         self._meter.update(len(block))
 
     def check_whole(self) -> None:
         """Check what no single block shows: repeated uids, labels no train document has, empty splits."""
-        for what, distinct, places in (
-            ("label", self._label_uids, self._label_places),
-            ("document", self._doc_uids, self._doc_places),
-        ):
-            repeat = distinct.first_repeat()
-            if repeat is not None:
-                raise DataError(
-                    f"the uid of {_place(places, repeat[0])} once more",
-                    expected=f"every {what} uid once, train and test together",
-                    do="rename or drop one of the two; a document in train and test would leak its answer",
-                    where=_place(places, repeat[1]),
-                )
         if not self.labels or not self.sizes[TRAIN] or not self.sizes[TEST]:
             counts = f"{self.labels} labels, {self.sizes[TRAIN]} train and {self.sizes[TEST]} test documents"
-            raise DataError(counts, expected="at least one of each", do="check that the files are whole")
+            held = f" ({self.sizes[VALIDATION]} more for validation)" if self.sizes[VALIDATION] else ""
+            do = "check that the files are whole" + (", or lower --validation-fraction" if held else "")
+            raise DataError(counts + held, expected="at least one of each", do=do)
+        self._check_uids("label", self._label_uids, self._label_places)
+        self._check_uids("document", self._doc_uids, self._doc_places)
         unseen = np.flatnonzero(_grown(self._frequency, self.labels) == 0)
         if len(unseen) and not self.allowed.unseen_labels:
             raise DataError(
-                f"{len(unseen)} labels without a train document, the first is label {unseen[0]}",
+                f"{len(unseen)} of {self.labels} labels without a train document, the first is label {unseen[0]}",
                 expected="a train document for every label",
                 do="drop these labels, or pass --allow unseen-labels: they are then found by their text alone",
                 where=_place(self._label_places, int(unseen[0])),
             )
+
+    def _check_uids(self, what: str, uids: Distinct, places: list[_Place]) -> None:
+        repeat = uids.first_repeat()
+        if repeat is None:
+            return
+        earlier, later = (_place(places, row) for row in repeat)
+        column = pl.scan_parquet(self.folder / f"{what}s.parquet").select("uid")
+        uid = column.slice(repeat[1], 1).collect().item()
+        leak = "; a document in train and test would leak its answer" if what == "document" else ""
+        raise DataError(
+            f"the uid {preview(uid)} again, which is that of {earlier}",
+            expected=f"every {what} uid once" + (", train and test together" if leak else ""),
+            do=f"rename or drop one of the two{leak}",
+            where=later,
+        )
 
     def facts(self) -> dict[str, Any]:
         """Return the counts."""
@@ -217,12 +245,15 @@ def _grown(counts: I64, size: int) -> I64:
     return counts if len(counts) == size else np.concatenate([counts, np.zeros(size - len(counts), np.int64)])
 
 
-def _place(places: list[tuple[int, str, int, str]], row: int) -> str:
-    first, file, line, unit = max(place for place in places if place[0] <= row)
-    return f"{file}, {unit} {line + row - first}"
+def _place(places: list[_Place], row: int) -> str:
+    """Return "file, line n" of a row of the corpus."""
+    place = max((place for place in places if place.first_row <= row), key=lambda place: place.first_row)
+    return f"{place.file}, {place.unit} {place.first_line + row - place.first_row}"
 
 
-def _filter_files(source: Source) -> list[Path]:
+def _filter_files(source: Source, config: IngestConfig) -> list[Path]:
+    if config.filters != "given":
+        return []
     return [path for split in (TRAIN, TEST) if (path := source.filters(split)) is not None]
 
 

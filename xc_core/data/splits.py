@@ -7,7 +7,7 @@ May import: errors.    Never: draws random numbers.
 from __future__ import annotations
 
 import hashlib
-import tempfile
+import shutil
 from pathlib import Path
 from typing import Final
 
@@ -29,16 +29,19 @@ def digests(uids: list[str]) -> Array:
 
 def is_validation(digest_N: Array, fraction: float) -> Bool:
     """True for the ``fraction`` of uids whose digest is lowest: the same uid falls the same way in every ingest."""
-    return np.asarray(digest_N["high"] < np.uint64(min(fraction, 1.0) * (2**64 - 1)))
+    return np.asarray(digest_N["high"] < np.uint64(min(int(fraction * 2.0**64), 2**64 - 1)))
 
 
 class Distinct:
-    """Finds a repeated uid among any number of rows in bounded memory: digests wait in files, a 64th each."""
+    """Finds a repeated uid among any number of rows in bounded memory: digests wait in files, a 64th each.
 
-    def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="xc-distinct-")
-        self._files = [(Path(self._folder.name) / str(i)).open("wb") for i in range(_BUCKETS)]
+    The files lie in ``folder``, which is made here and gone after ``first_repeat``.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._rows = 0
+        folder.mkdir()
 
     def add(self, digest_N: Array) -> None:
         """Add the digests of the next rows."""
@@ -49,16 +52,18 @@ class Distinct:
         order = np.argsort(bucket_N, kind="stable")
         for part in np.split(records[order], np.flatnonzero(np.diff(bucket_N[order])) + 1):
             if len(part):
-                self._files[int(part["low"][0] % _BUCKETS)].write(part.tobytes())
+                with (self._folder / str(part["low"][0] % _BUCKETS)).open("ab") as stream:
+                    stream.write(part.tobytes())
 
     def first_repeat(self) -> tuple[int, int] | None:
         """Return (earlier row, later row) of the first repeated uid, None where all differ; ends the collection."""
         found: list[tuple[int, int]] = []
-        for file in self._files:
-            file.close()
-            records = np.fromfile(file.name, _RECORD)
+        for file in self._folder.iterdir():
+            records = np.fromfile(file, _RECORD)
             records = records[np.lexsort((records["row"], records["low"], records["high"]))]
             same = (records["high"][1:] == records["high"][:-1]) & (records["low"][1:] == records["low"][:-1])
-            found += [(int(records["row"][i]), int(records["row"][i + 1])) for i in np.flatnonzero(same)[:1]]
-        self._folder.cleanup()
+            later = np.flatnonzero(same) + 1
+            for i in later[np.argsort(records["row"][later])][:1]:
+                found.append((int(records["row"][i - 1]), int(records["row"][i])))
+        shutil.rmtree(self._folder)
         return min(found, key=lambda pair: pair[1], default=None)

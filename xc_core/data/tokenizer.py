@@ -54,8 +54,8 @@ class TextTokenizer:
 
     @property
     def vocabulary_size(self) -> int:
-        """Number of token ids, special and added tokens included."""
-        return int(self.backend.get_vocab_size(with_added_tokens=True))
+        """One more than the largest token id, special and added tokens included; a vocabulary may have gaps."""
+        return 1 + max(self.backend.get_vocab(with_added_tokens=True).values(), default=-1)
 
     def encode(self, texts: list[str]) -> tuple[I64, I64]:
         """Return (flat ids, number of ids of each text), special tokens left out."""
@@ -101,12 +101,21 @@ def _from_transformers(name: str, place: Path | str) -> Tokenizer:
 
 
 def _train(texts: Iterable[list[str]], vocabulary_size: int) -> Tokenizer:
-    """Make a lower-case WordPiece vocabulary from ``texts``."""
-    backend = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    """Make a lower-case WordPiece vocabulary from ``texts``; the same texts give the same vocabulary.
+
+    A word starts with a mark, and a piece inside of one has none. With a mark on inner pieces instead ("##s"), as BERT
+    has it, the trainer numbers them in the order of a hash map, and breaks ties by number: another result each time.
+    """
+    backend = Tokenizer(models.WordPiece(unk_token="[UNK]", continuing_subword_prefix=""))
     backend.normalizer = normalizers.BertNormalizer(lowercase=True)
-    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    words = [pre_tokenizers.BertPreTokenizer(), pre_tokenizers.Metaspace(prepend_scheme="always")]
+    backend.pre_tokenizer = pre_tokenizers.Sequence(words)
     trainer = trainers.WordPieceTrainer(
-        vocab_size=vocabulary_size, special_tokens=list(_SPECIAL), min_frequency=2, show_progress=False
+        vocab_size=vocabulary_size,
+        special_tokens=list(_SPECIAL),
+        min_frequency=2,
+        continuing_subword_prefix="",
+        show_progress=False,
     )
     backend.train_from_iterator(_flat(texts), trainer)
     return backend

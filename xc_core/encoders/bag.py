@@ -25,9 +25,9 @@ class BagEncoder(Encoder):
         nn.init.zeros_(self.importance.weight)
 
     def pooled(self, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
-        """Return the weighted mean of the token vectors."""
-        logits_BT = self.importance(ids_BT).squeeze(-1).masked_fill(~mask_BT, -torch.inf)
-        return torch.einsum("bt,btd->bd", logits_BT.softmax(1), self.tokens(ids_BT))
+        """Return the weighted mean of the token vectors; zero for a text without any."""
+        logits_BT = self.importance(ids_BT).squeeze(-1).masked_fill(~mask_BT, torch.finfo(torch.float32).min)
+        return torch.einsum("bt,btd->bd", logits_BT.softmax(1) * mask_BT, self.tokens(ids_BT))
 
     def shape_facts(self) -> dict[str, Any]:
         """Return the vocabulary's size."""

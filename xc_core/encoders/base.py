@@ -1,7 +1,7 @@
 """What every encoder is: token ids in, unit vectors out; and how one is built, saved and loaded.
 
 Takes: EncoderConfig, a tokenizer's facts.      Gives: Encoder.
-May import: errors, plugins, pretrained, seeds, shapes, encoders.pooling, .heads.  Never: knows documents from labels.
+May import: errors, params, plugins, seeds, encoders.pooling, .heads.  Never: knows documents from labels.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from xc_core.encoders.heads import projection_head
 from xc_core.encoders.pooling import Pooling
-from xc_core.errors import ConfigError, CorruptError, MissingError
+from xc_core.errors import CorruptError, MissingError
+from xc_core.params import at_least
 from xc_core.plugins import Table
 from xc_core.seeds import seed_torch
 
@@ -57,9 +59,7 @@ class EncoderConfig:
     def __post_init__(self) -> None:
         object.__setattr__(self, "pooling", Pooling(self.pooling))
         object.__setattr__(self, "precision", Precision(self.precision))
-        for name in ("max_length", "width", "tokens_per_pass"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} {getattr(self, name)}", expected="at least 1", do="mend the value")
+        at_least(self, max_length=1, width=1, tokens_per_pass=1, projection=0, frozen_layers=0)
 
     @property
     def tokenizer(self) -> str:
@@ -85,8 +85,8 @@ class Encoder(nn.Module, ABC):
         """Return what ``rebuild`` needs to make an encoder of this shape without pretrained weights."""
 
     def forward(self, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
-        """Return unit vectors (B x D)."""
-        return nn.functional.normalize(self.head(self.pooled(ids_BT, mask_BT).float()), dim=1)
+        """Return unit vectors (B x D, float32 inside an autocast too); a text without any token may be zero."""
+        return nn.functional.normalize(self.head(self.pooled(ids_BT, mask_BT).float()).float(), dim=1)
 
     @property
     def device(self) -> torch.device:
@@ -147,14 +147,14 @@ def load_encoder(folder: Path) -> Encoder:
     path = folder / "encoder.json"
     if not path.is_file():
         raise MissingError(f"no {path}", expected="a saved encoder", do="run the stage encoder")
-    facts = json.loads(path.read_text("utf-8"))
-    encoder = ENCODERS[facts["family"]].rebuild(EncoderConfig(**facts["config"]), facts["shape"])
     try:
+        facts = json.loads(path.read_text("utf-8"))
+        encoder = ENCODERS[facts["family"]].rebuild(EncoderConfig(**facts["config"]), facts["shape"])
         encoder.load_state_dict(load_file(folder / "encoder.safetensors"))
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise CorruptError(
-            f"weights that do not fit {path.name} ({str(error).splitlines()[0]})",
-            expected="the weights saved with it",
+            f"an encoder in {folder} that cannot be loaded ({type(error).__name__}: {str(error).splitlines()[0]})",
+            expected="encoder.json and the encoder.safetensors saved with it",
             do="run the stage encoder again",
         ) from error
     return encoder.eval()

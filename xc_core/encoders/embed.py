@@ -30,6 +30,8 @@ def encode_rows(encoder: Encoder, store: TokenStore, rows: I64) -> Tensor:
 
     Call inside ``encoder.autocast()``: one context for all rows of a step casts the weights once.
     """
+    if not len(rows):
+        return torch.zeros((0, encoder.width), device=encoder.device)
     config = encoder.config
     chunks = by_length(store.lengths(rows, config.max_length), config.tokens_per_pass)
     vectors = [encode_batch(encoder, store.batch(rows[chunk], config.max_length)) for chunk in chunks]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from xc_core.encoders.base import ENCODERS, Encoder, EncoderConfig, Family
@@ -75,6 +76,7 @@ def _layers(backbone: Any) -> list[nn.Module]:
 def build(config: EncoderConfig, vocabulary_size: int) -> TransformerEncoder:
     """Load pretrained weights as fp32; attention by plain matrix products, which trains faster on short texts.
 
+    Only safetensors are read: a pickled checkpoint could run code.
     Raises MissingError for a folder without a model, UnavailableError where a hub cannot be reached.
     """
     from transformers import AutoModel
@@ -83,8 +85,10 @@ def build(config: EncoderConfig, vocabulary_size: int) -> TransformerEncoder:
     logging.disable_progress_bar()
     place = locate(config.name)
     try:
-        backbone = AutoModel.from_pretrained(place, dtype=torch.float32, attn_implementation="eager")
-    except (OSError, ValueError) as error:
+        backbone = AutoModel.from_pretrained(
+            place, dtype=torch.float32, attn_implementation="eager", use_safetensors=True
+        )
+    except (OSError, ValueError, SafetensorError) as error:
         first = str(error).strip().splitlines()[0]
         if isinstance(place, Path):
             raise MissingError(

@@ -15,7 +15,8 @@ import numpy as np
 from xc_core.plugins import Table
 from xc_core.shapes import F32, I32, I64
 
-_DOCS_AT_ONCE: Final = 1024
+_DOCS_AT_ONCE: Final = 16
+"""Documents whose candidates' vectors are gathered together: 16 x 200 x 384 x 4 bytes = 5 MB stay in the cache."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def own_products(doc_ND: F32, ids_NK: I32, vectors_LD: F32) -> F32:
     out = np.empty(ids_NK.shape, np.float32)
     for start in range(0, len(doc_ND), _DOCS_AT_ONCE):
         part = slice(start, start + _DOCS_AT_ONCE)
-        own_NKD = vectors_LD[np.maximum(ids_NK[part], 0)]
+        own_NKD = np.take(vectors_LD, np.maximum(ids_NK[part], 0), axis=0)
         out[part] = np.matmul(own_NKD, doc_ND[part][:, :, None])[:, :, 0]
     return out
 

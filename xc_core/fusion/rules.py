@@ -47,6 +47,8 @@ class FusionConfig:
         for name in ("depth", "min_leaf", "rows", "candidates"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} {getattr(self, name)}", expected="at least 1", do="mend the value")
+        if self.kind == "tree" and not self.features:
+            raise ConfigError("a tree without features", expected="at least one in features", do="name one")
         if self.kind == "sum" and not self.add:
             raise ConfigError("nothing to add", expected="at least one score in add", do="name one")
 

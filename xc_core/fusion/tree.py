@@ -1,4 +1,4 @@
-"""A regression tree over a few features of millions of pairs, fitted level by level on histograms.
+"""A regression tree over a few features of millions of pairs, fitted level by level.
 
 Takes: features_MF, targets_M.  Gives: RegressionTree.
 May import: shapes.             Never: recursion; a sort per node.
@@ -13,8 +13,9 @@ import numpy as np
 
 from xc_core.shapes import F32, F64, I64, Array
 
-BINS: Final = 256
-"""Values a feature is cut into, at its quantiles; 256 cost under 0.1 % of squared error against exact splits."""
+ROUNDING: Final = 1e-10
+"""Share of the targets' squared deviation below which two gains are equal and one gain is none: float64 sums of
+millions of pairs err by less, and a tree must not depend on the order of its pairs."""
 
 
 @dataclass(frozen=True)
@@ -31,16 +32,13 @@ class RegressionTree:
     def fit(cls, features_MF: F32, targets_M: F64, *, depth: int = 7, min_leaf: int = 1) -> RegressionTree:
         """Fit by greedy reduction of squared error, level by level (CART for regression).
 
-        Candidate thresholds lie between neighbouring quantile bins of a feature; where a feature has at most 256
-        distinct values, they are all the thresholds there are, and the tree is the exact greedy tree. Ties go to the
-        first feature and the lowest threshold. Raises ValueError for no pairs or unequal lengths.
+        Thresholds lie midway between neighbouring values of a feature. Ties go to the first feature and the lowest
+        threshold, gains that differ by rounding alone being ties. Raises ValueError for no pairs or unequal lengths.
         """
-        size, width = features_MF.shape
+        size = len(features_MF)
         if size == 0 or len(targets_M) != size:
             raise ValueError(f"{size} pairs with {len(targets_M)} targets")
-        cuts = [_cuts(features_MF[:, f]) for f in range(width)]
-        codes = np.stack([np.searchsorted(cuts[f], features_MF[:, f], side="left") for f in range(width)], axis=1)
-        grown = _Growth(codes.astype(np.int64), targets_M.astype(np.float64), cuts, min_leaf)
+        grown = _Growth(features_MF.astype(np.float64), targets_M.astype(np.float64), min_leaf)
         for _ in range(depth):
             if not grown.split_level():
                 break
@@ -71,86 +69,116 @@ class RegressionTree:
         return cls(whole["feature"], real["threshold"], whole["left"], whole["right"], real["value"])
 
 
-def _cuts(column_M: F32) -> F64:
-    """Return rising thresholds: midway between neighbouring values, at most BINS - 1 of them, at quantiles."""
-    values, counts = np.unique(column_M.astype(np.float64), return_counts=True)
-    if len(values) > BINS:
-        cumulative = np.cumsum(counts) / counts.sum()
-        picks = np.unique(np.searchsorted(cumulative, np.arange(1, BINS) / BINS))
-        picks = picks[picks < len(values) - 1]
-    else:
-        picks = np.arange(len(values) - 1)
-    return np.asarray((values[picks] + values[picks + 1]) / 2)
+@dataclass(frozen=True)
+class _Column:
+    """A feature made ready: its distinct values, each pair's value; and in rising order pairs, their ranks and targets.
+
+    What is read in rising order is stored in it: gathering it anew at each level takes most of the time.
+    """
+
+    values: F64
+    value_M: F64
+    pair_S: I64
+    rank_S: I64
+    target_S: F64
+
+    @classmethod
+    def of(cls, value_M: F64, target_M: F64) -> _Column:
+        values, rank = np.unique(value_M, return_inverse=True)
+        pairs = np.argsort(rank, kind="stable")
+        return cls(values, value_M, pairs, rank[pairs], target_M[pairs])
+
+    def threshold(self, rank: int) -> float:
+        """Return the cut between the values of ``rank`` and of the next."""
+        return float((self.values[rank] + self.values[rank + 1]) / 2)
+
+
+@dataclass(frozen=True)
+class _Splits:
+    """The best split of each of J nodes by one feature: its gain, the rank it cuts after, the two means (J x 2)."""
+
+    gain_J: F64
+    rank_J: I64
+    means_J2: F64
 
 
 class _Growth:
-    """A tree in the making: every split of a level is found by one histogram over all pairs."""
+    """A tree in the making: the splits of a level are found by one pass over all pairs in (node, value) order."""
 
-    def __init__(self, codes_MF: I64, targets_M: F64, cuts: list[F64], min_leaf: int) -> None:
-        self.codes_MF, self.targets_M, self.cuts, self.min_leaf = codes_MF, targets_M, cuts, min_leaf
+    def __init__(self, features_MF: F64, targets_M: F64, min_leaf: int) -> None:
+        self.mean, self.min_leaf = float(targets_M.mean()), max(min_leaf, 1)
+        centred_M = targets_M - self.mean
+        self.rounding = ROUNDING * float(centred_M @ centred_M)
+        self.columns = [_Column.of(np.ascontiguousarray(column), centred_M) for column in features_MF.T]
         self.node_M = np.zeros(len(targets_M), np.int64)
         self.feature, self.threshold, self.left, self.right = [-1], [0.0], [-1], [-1]
-        self.value = [float(targets_M.mean())]
+        self.value = [self.mean]
         self.level = [0]
 
     def split_level(self) -> bool:
         """Split every node of the deepest level that gains from it; False where none does."""
         slot = np.full(len(self.feature), -1, np.int64)
         slot[self.level] = np.arange(len(self.level))
-        live = np.flatnonzero(slot[self.node_M] >= 0)
-        at = slot[self.node_M[live]]
-        gains, codes, leaves = zip(*(self._best(f, live, at) for f in range(len(self.cuts))), strict=True)
-        best = np.argmax(np.stack(gains), axis=0)
+        slot_M = slot[self.node_M]
+        splits = [self._best(column, slot_M) for column in self.columns]
+        gains_FJ = np.stack([split.gain_J for split in splits])
+        best = np.argmax(gains_FJ >= gains_FJ.max(axis=0) - self.rounding, axis=0)
         below: list[int] = []
-        moved = np.full((len(self.feature), 3), -1, np.int64)
         for j, node in enumerate(self.level):
             f = int(best[j])
-            if gains[f][j] <= 1e-12:
-                continue
-            self.feature[node], self.threshold[node] = f, float(self.cuts[f][codes[f][j]])
-            self.left[node], self.right[node] = len(self.feature), len(self.feature) + 1
-            moved[node] = f, codes[f][j], len(self.feature)
-            for value in leaves[f][j]:
-                below.append(len(self.feature))
-                for column, fill in ((self.feature, -1), (self.left, -1), (self.right, -1)):
-                    column.append(fill)
-                self.threshold.append(0.0)
-                self.value.append(float(value))
-        rows = live[moved[self.node_M[live], 0] >= 0]
-        f, code, first = moved[self.node_M[rows]].T
-        self.node_M[rows] = first + (self.codes_MF[rows, f] > code)
+            if gains_FJ[f, j] > self.rounding:
+                below += self._branch(node, f, int(splits[f].rank_J[j]), splits[f].means_J2[j])
+        self._descend(np.flatnonzero(slot_M >= 0))
         self.level = below
         return bool(below)
 
-    def _best(self, f: int, live: I64, at: I64) -> tuple[F64, I64, F64]:
-        """Return, for each node of the level, the best gain of feature ``f``, its code and the two means below it."""
-        nodes, bins = len(self.level), len(self.cuts[f]) + 1
-        key = at * bins + self.codes_MF[live, f]
-        count = np.bincount(key, minlength=nodes * bins).reshape(nodes, bins).astype(np.float64)
-        total = np.bincount(key, self.targets_M[live], nodes * bins).reshape(nodes, bins)
-        count_left, total_left = count.cumsum(1)[:, :-1], total.cumsum(1)[:, :-1]
-        count_all, total_all = count.sum(1, keepdims=True), total.sum(1, keepdims=True)
-        count_right, total_right = count_all - count_left, total_all - total_left
-        allowed = (count_left >= max(self.min_leaf, 1)) & (count_right >= max(self.min_leaf, 1))
-        if not allowed.shape[1]:
-            return np.full(nodes, -np.inf), np.zeros(nodes, np.int64), np.zeros((nodes, 2))
+    def _branch(self, node: int, feature: int, rank: int, means_2: F64) -> list[int]:
+        """Turn a leaf into an inner node; return its two new leaves."""
+        first = len(self.feature)
+        self.feature[node], self.threshold[node] = feature, self.columns[feature].threshold(rank)
+        self.left[node], self.right[node] = first, first + 1
+        self.feature += [-1, -1]
+        self.threshold += [0.0, 0.0]
+        self.left += [-1, -1]
+        self.right += [-1, -1]
+        self.value += [float(mean) + self.mean for mean in means_2]
+        return [first, first + 1]
+
+    def _descend(self, rows: I64) -> None:
+        """Move the pairs ``rows`` from nodes that have been split into their leaves."""
+        feature, node = np.array(self.feature), self.node_M[rows]
+        for f, column in enumerate(self.columns):
+            own = rows[feature[node] == f]
+            at = self.node_M[own]
+            goes_left = column.value_M[own] <= np.array(self.threshold)[at]
+            self.node_M[own] = np.where(goes_left, np.array(self.left)[at], np.array(self.right)[at])
+
+    def _best(self, column: _Column, slot_M: I64) -> _Splits:
+        """Return the best splits by one feature; ``slot_M`` is each pair's place in the level, -1 outside it."""
+        slot_S = slot_M[column.pair_S]
+        live = np.flatnonzero(slot_S >= 0)
+        small = np.uint16 if len(self.level) <= 1 << 16 else np.int64  # numpy sorts 16 bits in linear time
+        at = live[np.argsort(slot_S[live].astype(small), kind="stable")]
+        slot, rank = slot_S[at], column.rank_S[at]
+        last = np.flatnonzero(np.append((slot[1:] != slot[:-1]) | (rank[1:] != rank[:-1]), True))
+        slot, rank, count = slot[last], rank[last], last + 1.0
+        total = np.cumsum(column.target_S[at])[last]
+        end = np.flatnonzero(np.append(slot[1:] != slot[:-1], True))
+        before = np.concatenate([[0], end[:-1] + 1])
+        count_all, total_all = (np.diff(running[end], prepend=0.0) for running in (count, total))
+        count_left = count - (count[end] - count_all)[slot]
+        total_left = total - (total[end] - total_all)[slot]
+        count_right, total_right = count_all[slot] - count_left, total_all[slot] - total_left
         with np.errstate(divide="ignore", invalid="ignore"):
-            gain = total_left**2 / count_left + total_right**2 / count_right - total_all**2 / count_all
-        gain = np.where(allowed, gain, -np.inf)
-        code = gain.argmax(1)
-        own = np.arange(nodes)
-        below = np.stack([total_left[own, code], total_right[own, code]], 1)
-        sizes = np.stack([count_left[own, code], count_right[own, code]], 1)
-        return gain[own, code], code, below / np.maximum(sizes, 1)
+            gain = total_left**2 / count_left + total_right**2 / count_right - (total_all**2 / count_all)[slot]
+        gain[(count_left < self.min_leaf) | (count_right < self.min_leaf)] = -np.inf
+        near = np.flatnonzero(gain >= np.maximum.reduceat(gain, before)[slot] - self.rounding)
+        best = near[np.unique(slot[near], return_index=True)[1]]
+        totals = np.stack([total_left[best], total_right[best]], axis=1)
+        counts = np.stack([count_left[best], count_right[best]], axis=1)
+        return _Splits(gain[best], rank[best], totals / np.maximum(counts, 1))
 
     def tree(self) -> RegressionTree:
         """Return what has grown."""
-        return RegressionTree.from_dict(
-            {
-                "feature": self.feature,
-                "threshold": self.threshold,
-                "left": self.left,
-                "right": self.right,
-                "value": self.value,
-            }
-        )
+        names = ("feature", "threshold", "left", "right", "value")
+        return RegressionTree.from_dict({name: getattr(self, name) for name in names})

@@ -47,25 +47,23 @@ class Predictor:
         return vectors.float().cpu().numpy()
 
     def shortlist(self, texts: list[str], k: int) -> Shortlist:
-        """Return the ``k`` best labels of each text.
+        """Return the ``k`` best labels of each text (at most L columns); rows end in holes where fewer were found.
 
-        Raises UsageError for k below 1 or a text that is no string.
+        Raises UsageError for k that is no whole number above 0, or a text that is no string.
         """
-        if k < 1:
-            raise UsageError(f"k {k}", expected="at least 1", do="raise it")
-        for number, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise UsageError(
-                    f"a {type(text).__name__} as text {number}",
-                    expected="strings",
-                    do="send a list of strings",
-                )
+        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+            raise UsageError(f"k {k!r}", expected="a whole number, at least 1", do="mend k")
+        _check(texts)
+        k = min(k, self.scorer.searchers.by_row.size)
         if not texts:
             return Shortlist(np.zeros((0, k), np.int32), np.zeros((0, k), np.float32))
         return self.scorer.shortlist(self.embed(texts), k)
 
     def predict(self, texts: list[str], k: int = 5) -> list[list[Prediction]]:
-        """Return the ``k`` best labels of each text by name, best first."""
+        """Return the ``k`` best labels of each text by name, best first; fewer where there are not as many.
+
+        At most those are ranked that the searches find, ``fusion.candidates`` of each.
+        """
         short = self.shortlist(texts, k)
         return [
             [
@@ -75,3 +73,22 @@ class Predictor:
             ]
             for ids, scores in zip(short.ids_NK, short.scores_NK, strict=True)
         ]
+
+
+def _check(texts: object) -> None:
+    """Raise UsageError where ``texts`` is no list of strings that UTF-8 can hold."""
+    if not isinstance(texts, list):
+        raise UsageError(f"a {type(texts).__name__} of texts", expected="a list of strings", do="put them into a list")
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise UsageError(
+                f"a {type(text).__name__} as text {number}", expected="strings", do="send a list of strings"
+            )
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise UsageError(
+                f"half a character (U+{ord(text[error.start]):X}) at place {error.start} of text {number}",
+                expected="whole characters, as UTF-8 can hold them",
+                do="decode the text anew where it comes from",
+            ) from error

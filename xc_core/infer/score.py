@@ -47,13 +47,13 @@ class Scorer:
         return ranked if k is None else ranked.top(k)
 
     def shortlist_rows(self, vectors_ND: F32, rows: I64, rules: dict[str, Fusion], what: str) -> dict[str, Shortlist]:
-        """Return all candidates of the documents ``rows`` ranked by each rule, block by block.
+        """Return all candidates of the documents ``rows`` (perhaps none) ranked by each rule, block by block.
 
         A rule may need no feature that the fusion does not need: candidates and features are computed once.
         """
         parts: dict[str, list[Shortlist]] = {name: [] for name in rules}
         with Meter(what, len(rows), "documents") as meter:
-            for start in range(0, len(rows), _DOCS_AT_ONCE):
+            for start in range(0, max(len(rows), 1), _DOCS_AT_ONCE):
                 block = rows[start : start + _DOCS_AT_ONCE]
                 for name, ranked in self._ranked(np.ascontiguousarray(vectors_ND[block]), rules).items():
                     parts[name].append(ranked)

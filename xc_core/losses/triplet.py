@@ -25,7 +25,7 @@ class TripletLoss:
 
     Source: NGAME (WSDM 2023) equation (1), appendix C. The paper sums plainly; the softmax weights are of its public
     code, where they leak to inactive negatives because the mask multiplies logits. Here inactive means weight 0.
-    With temperature 0, positives 1, negatives U it is the paper's sum divided by U.
+    With temperature 0, positives U and negatives U it is the paper's sum, each document's share divided by |N_i|.
     """
 
     margin: float
@@ -38,16 +38,18 @@ class TripletLoss:
         scores = scores_BU.float()
         width = scores.shape[1]
         negative_BN = scores.masked_fill(known_BU | chosen_BU, -torch.inf).topk(min(self.negatives, width)).values
-        positive_BP = scores.masked_fill(~chosen_BU, torch.inf).topk(min(self.positives, width), largest=False).values
-        is_pair_BP = torch.isfinite(positive_BP) & torch.isfinite(negative_BN[:, :1])
+        # Negated, so that topk sees a score that is no number first.
+        positive_BP = -(-scores).masked_fill(~chosen_BU, -torch.inf).topk(min(self.positives, width)).values
+        is_pair_BP = (positive_BP != torch.inf) & (negative_BN[:, :1] != -torch.inf)
         gap_BPN = negative_BN[:, None, :] - positive_BP[:, :, None] + self.margin
-        active_BPN = (gap_BPN > 0) & torch.isfinite(negative_BN)[:, None, :] & is_pair_BP[:, :, None]
+        # A masked score makes the gap -inf, so it is idle; nan <= 0 is false, so a broken score shows in the sum.
+        active_BPN = ~(gap_BPN <= 0) & is_pair_BP[:, :, None]
         hinge_BPN = torch.where(active_BPN, gap_BPN, 0.0)
         return (hinge_BPN * self._weights(negative_BN, active_BPN)).sum(), is_pair_BP.sum()
 
     def _weights(self, negative_BN: Tensor, active_BPN: Tensor) -> Tensor:
         if self.temperature == 0:
-            return torch.isfinite(negative_BN).sum(1).clamp(min=1).reciprocal()[:, None, None]
+            return (negative_BN != -torch.inf).sum(1).clamp(min=1).reciprocal()[:, None, None]
         logits_BPN = (negative_BN.detach() / self.temperature)[:, None, :].masked_fill(~active_BPN, -torch.inf)
         return torch.nan_to_num(logits_BPN.softmax(2), nan=0.0)
 

@@ -47,10 +47,8 @@ def per_document(shortlist: Shortlist, truth: LabelMatrix, inverse_propensity_L:
     A shortlist shorter than k counts the missing places as misses.
     Raises ValueError where shortlist and truth have different N.
     """
-    if len(shortlist) != len(truth):
-        raise ValueError(f"{len(shortlist)} shortlists for {len(truth)} documents")
-    hits_NK = hits(shortlist, truth)
-    gains_NK = np.where(hits_NK, inverse_propensity_L[shortlist.ids_NK], 0.0)
+    hits_NK = hits(shortlist.top(min(shortlist.k, max(RECALL_KS))), truth)
+    gains_NK = np.where(hits_NK[:, : max(KS)], inverse_propensity_L[shortlist.ids_NK[:, : max(KS)]], 0.0)
     ideal_NK = _ideal_gains(truth, inverse_propensity_L, max(KS))
     positives_N = truth.counts_N.astype(np.float64)
     some_N = (positives_N > 0).astype(np.float64)
@@ -76,7 +74,9 @@ def per_document(shortlist: Shortlist, truth: LabelMatrix, inverse_propensity_L:
 
 
 def hits(shortlist: Shortlist, truth: LabelMatrix) -> Bool:
-    """True where a shortlisted label is positive (N x K)."""
+    """True where a shortlisted label is positive (N x K). Raises ValueError where shortlist and truth differ in N."""
+    if len(shortlist) != len(truth):
+        raise ValueError(f"{len(shortlist)} shortlists for {len(truth)} documents")
     return truth.contains(np.arange(len(truth))[:, None], shortlist.ids_NK)
 
 
@@ -100,7 +100,7 @@ def _ideal_gains(truth: LabelMatrix, inverse_propensity_L: F64, k: int) -> F64:
 
 def without(shortlist: Shortlist, filters: LabelMatrix) -> Shortlist:
     """Take filtered pairs out of a shortlist and close the gaps; the truth is left as it is (as in NGAME)."""
-    drop_NK = filters.contains(np.arange(len(filters))[:, None], shortlist.ids_NK)
+    drop_NK = hits(shortlist, filters)
     if not drop_NK.any():
         return shortlist
     order = np.argsort(drop_NK, axis=1, kind="stable")

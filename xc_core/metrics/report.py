@@ -13,7 +13,7 @@ import numpy as np
 from xc_core.data.labels import LabelMatrix
 from xc_core.metrics.ranking import PerDocument, hits, per_document
 from xc_core.seeds import generator
-from xc_core.shapes import F64, I64, Shortlist
+from xc_core.shapes import F64, I32, I64, Bool, Shortlist
 
 BINS: Final = (("tail", 0, 3), ("torso", 4, 20), ("head", 21, None))
 """Labels by train frequency: tail has at most 3 documents, torso 4 to 20, head more."""
@@ -26,21 +26,20 @@ def report(
 ) -> dict[str, Any]:
     """Return metrics in percent, 95 % bootstrap intervals, and contributions by frequency bin and decile."""
     figures = per_document(shortlist, truth, inverse_propensity_L)
+    found = places(shortlist, truth)
     edges = decile_edges(frequency_L, truth)
     return {
         "metrics": figures.total(),
         "intervals": intervals(figures, seed=seed),
         "bins": {
-            name: by_frequency(
-                shortlist, truth, (frequency_L >= low) & (frequency_L <= (high or np.iinfo(np.int64).max))
-            )
+            name: by_frequency(found, truth, (frequency_L >= low) & (frequency_L <= (high or np.iinfo(np.int64).max)))
             for name, low, high in BINS
         },
         "deciles": [
             {
                 "from": int(low),
                 "to": int(high),
-                **by_frequency(shortlist, truth, (frequency_L >= low) & (frequency_L <= high)),
+                **by_frequency(found, truth, (frequency_L >= low) & (frequency_L <= high)),
             }
             for low, high in edges
         ],
@@ -50,30 +49,45 @@ def report(
 
 
 def intervals(figures: PerDocument, *, seed: int, level: float = 0.95) -> dict[str, tuple[float, float]]:
-    """Return a percentile bootstrap interval of each metric over documents; ratios of sums are resampled as such."""
+    """Return a percentile bootstrap interval of each metric over documents; ratios of sums are resampled as such.
+
+    Resamples of which nothing can be said are left out; (nan, nan) where that is all of them.
+    """
     rng = generator(seed, "bootstrap")
     size = len(next(iter(figures.num.values())))
     names = list(figures.num)
     table = np.stack([figures.num[n] for n in names] + [figures.den[n] for n in names], axis=1)
     means = np.empty((BOOTSTRAPS, len(names)))
     for i in range(BOOTSTRAPS):
-        weights = np.bincount(rng.integers(0, size, size), minlength=size).astype(np.float64)
+        weights = np.bincount(rng.integers(0, max(size, 1), size), minlength=size).astype(np.float64)
         num, den = np.split(weights @ table, 2)
         means[i] = 100 * np.divide(num, den, out=np.full(len(names), np.nan), where=den > 0)
-    low, high = np.nanquantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
-    return {name: (float(low[i]), float(high[i])) for i, name in enumerate(names)}
+    ends = np.full((2, len(names)), np.nan)
+    known = np.isfinite(means).any(axis=0)
+    ends[:, known] = np.nanquantile(means[:, known], [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return {name: (float(ends[0, i]), float(ends[1, i])) for i, name in enumerate(names)}
 
 
-def by_frequency(shortlist: Shortlist, truth: LabelMatrix, chosen_L: Any) -> dict[str, float]:
-    """Return what the labels ``chosen_L`` give: share of P@5 points, and recall of their own positives at 1, 5, 10."""
-    hit_NK = hits(shortlist, truth)
-    of_chosen = hit_NK & chosen_L[shortlist.ids_NK]
+def places(shortlist: Shortlist, truth: LabelMatrix) -> tuple[I64, I32]:
+    """Return (rank, label) of every hit among the first ten, ranks from 0: few next to the shortlist they are of."""
+    top = shortlist.top(10)
+    docs, ranks = np.nonzero(hits(top, truth))
+    return ranks, top.ids_NK[docs, ranks]
+
+
+def by_frequency(found: tuple[I64, I32], truth: LabelMatrix, chosen_L: Bool) -> dict[str, float]:
+    """Return what the labels ``chosen_L`` give: share of P@5 points, and recall of their own positives at 1, 5, 10.
+
+    ``found`` is what ``places`` returns.
+    """
+    ranks, labels = found
+    own = ranks[chosen_L[labels]]
     positives = float(chosen_L[truth.indices].sum())
-    places = 5 * len(truth)
+    points = 5 * len(truth)
     out = {"labels": float(np.sum(chosen_L)), "positives": positives}
-    out["P_at_5_points"] = 100 * float(of_chosen[:, :5].sum()) / places if places else float("nan")
+    out["P_at_5_points"] = 100 * float((own < 5).sum()) / points if points else float("nan")
     for k in (1, 5, 10):
-        out[f"recall_at_{k}"] = 100 * float(of_chosen[:, :k].sum()) / positives if positives else float("nan")
+        out[f"recall_at_{k}"] = 100 * float((own < k).sum()) / positives if positives else float("nan")
     return out
 
 

@@ -13,10 +13,10 @@ from typing import Any
 from xc_core.ann import IndexConfig
 from xc_core.classifiers import TableConfig
 from xc_core.encoders import EncoderConfig
-from xc_core.errors import ConfigError
+from xc_core.errors import ConfigError, nearest
 from xc_core.fusion import FusionConfig
 from xc_core.losses import LossConfig
-from xc_core.params import changed
+from xc_core.params import at_least, below, changed
 from xc_core.plugins import Table
 from xc_core.sampling import NegativesConfig, OrderConfig
 from xc_core.train.optim import OptimConfig
@@ -38,6 +38,9 @@ class EncoderStage:
     seed: int = 0
     """Root seed."""
 
+    def __post_init__(self) -> None:
+        at_least(self, epochs=0, radius=0)
+
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingsStage:
@@ -54,6 +57,9 @@ class ClustersStage:
     """Hardness radius r of the Theorem 1 figures."""
     seed: int = 0
     """Root seed."""
+
+    def __post_init__(self) -> None:
+        at_least(self, size=1, radius=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +79,7 @@ class NegativesStage:
     def __post_init__(self) -> None:
         if self.use not in ("audit", "train"):
             raise ConfigError(f"use {self.use!r}", expected="audit or train", do="mend the value")
+        at_least(self, k=1, sample=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +99,10 @@ class ClassifierStage:
     seed: int = 0
     """Root seed."""
 
+    def __post_init__(self) -> None:
+        at_least(self, epochs=0, warmup=0, dropout=0)
+        below(self, warmup=1, dropout=1)
+
 
 @dataclass(frozen=True, kw_only=True)
 class IndexStage:
@@ -103,6 +114,9 @@ class IndexStage:
     """Search the label texts too, so that a label no row finds can still be a candidate."""
     queries: int = 1000
     """Validation documents on which recall against exact search is measured."""
+
+    def __post_init__(self) -> None:
+        at_least(self, queries=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +130,9 @@ class EvaluationStage:
     seed: int = 0
     """Root seed of intervals and examples."""
 
+    def __post_init__(self) -> None:
+        at_least(self, latency_queries=0, examples=0)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelStage:
@@ -127,6 +144,9 @@ class ModelStage:
     """Share of exact search's labels the index must find."""
     max_drop: float = 1.0
     """Points of P@5 a challenger may be below the champion and still replace it."""
+
+    def __post_init__(self) -> None:
+        at_least(self, max_drop=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,9 +173,13 @@ class Recipe:
 
         Raises ConfigError for an unknown stage, field or value.
         """
-        for name in ("name", "paper", "module"):
-            if name in changes:
-                raise ConfigError(f"a change of {name!r}", expected="changes of stages", do="give the variant a name")
+        for name in changes if isinstance(changes, dict) else ():
+            if name not in self.stages():
+                raise ConfigError(
+                    f"{self.name}.{name}{nearest(name, self.stages())}",
+                    expected=f"a stage with settings: {', '.join(self.stages())}",
+                    do="mend the name",
+                )
         return changed(self, changes, self.name)
 
     @classmethod

@@ -40,6 +40,7 @@ class OrderConfig:
             ("cluster_size", 1),
             ("double_every", 0),
             ("refresh_every", 1),
+            ("warmup_epochs", 0),
         ):
             if getattr(self, name) < least:
                 raise ConfigError(f"{name} {getattr(self, name)}", expected=f"at least {least}", do="mend the value")

@@ -17,6 +17,7 @@ from xc_core.classifiers import LabelTable
 from xc_core.data.corpus import Corpus
 from xc_core.data.splits import TRAIN
 from xc_core.distributed import alone
+from xc_core.errors import MovedError
 from xc_core.sampling import NEGATIVES, ORDERS, BatchOrder
 from xc_core.sampling.order import ClusteredOrder
 from xc_core.shapes import F32, Embeddings
@@ -48,7 +49,7 @@ def run(context: Context) -> None:
         config.dropout,
         config.seed,
     )
-    plan = Plan(epochs=config.epochs, warmup=config.warmup)
+    plan = Plan(epochs=config.epochs, warmup=config.warmup, checkpoint_seconds=context.checkpoint_seconds)
     history = fit(task, plan, Checkpoints(context.resume_folder, context.fingerprint))
     unit = torch.nn.functional.normalize(task.table.rows_LD, dim=1).numpy()
     _write(context, corpus, unit, summary(history))
@@ -66,7 +67,14 @@ def refresh(context: Context) -> None:
     new = corpus.table("labels").select("uid").join(old, on="uid", how="left", maintain_order="left")
     known = new["old"].is_not_null().to_numpy()
     rows = np.array(Embeddings.open(context.input("embeddings") / "labels.npy").vectors_ND)
-    rows[known] = np.load(folder / "rows.npy")[new["old"].drop_nulls().to_numpy()]
+    kept = np.load(folder / "rows.npy")
+    if kept.shape[1] != rows.shape[1]:
+        raise MovedError(
+            f"trained rows of width {kept.shape[1]} and label vectors of width {rows.shape[1]}",
+            expected="an encoder that has not changed since the classifier was trained",
+            do="train the classifier: xc run classifier, without --refresh",
+        )
+    rows[known] = kept[new["old"].drop_nulls().to_numpy()]
     history = json.loads((folder / "history.json").read_text("utf-8"))
     _write(context, corpus, rows, history)
     context.build.facts |= {

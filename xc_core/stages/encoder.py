@@ -1,10 +1,13 @@
 """Stage encoder (M1): trains the encoder, or hands it on as it came where epochs is 0.
 
-Takes: corpus, tokens.                                             Gives: a saved encoder and its history.
+Takes: corpus, tokens.                                             Gives: an encoder, its tokenizer, its history.
 May import: data, encoders, sampling, losses, train, stages.runner.  Never: reads validation or test rows.
 """
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
 
 import torch
 
@@ -13,7 +16,8 @@ from xc_core.data.splits import TRAIN
 from xc_core.data.tokenizer import TextTokenizer
 from xc_core.data.tokens import TokenStore
 from xc_core.distributed import alone
-from xc_core.encoders import build_encoder, save_encoder
+from xc_core.encoders import Encoder, build_encoder, save_encoder
+from xc_core.errors import MissingError
 from xc_core.sampling import NEGATIVES, ORDERS
 from xc_core.stages.runner import Context
 from xc_core.stages.workspace import store_name
@@ -22,6 +26,8 @@ from xc_core.train.encoder import EncoderData, EncoderTask
 from xc_core.train.loop import Plan, fit
 from xc_core.train.state import History
 
+TOKENIZER: Final = "tokenizer.json"
+
 
 def run(context: Context) -> None:
     """Train and save."""
@@ -29,7 +35,7 @@ def run(context: Context) -> None:
     config = context.config
     corpus = Corpus.open(context.input("corpus"))
     store = context.input("tokens") / store_name(config.encoder.tokenizer)
-    tokenizer = TextTokenizer.from_file(config.encoder.tokenizer, store / "tokenizer.json")
+    tokenizer = TextTokenizer.from_file(config.encoder.tokenizer, store / TOKENIZER)
     encoder = build_encoder(config.encoder, tokenizer.vocabulary_size, config.seed)
     encoder.to("cuda" if torch.cuda.is_available() else "cpu")
     history = History()
@@ -47,12 +53,24 @@ def run(context: Context) -> None:
             config.seed,
             config.radius,
         )
-        plan = Plan(epochs=config.epochs, warmup=config.optim.warmup)
+        plan = Plan(epochs=config.epochs, warmup=config.optim.warmup, checkpoint_seconds=context.checkpoint_seconds)
         history = fit(task, plan, Checkpoints(context.resume_folder, context.fingerprint))
     save_encoder(encoder, context.build.path)
+    tokenizer.backend.save(str(context.build.path / TOKENIZER))
     context.build.json("history.json", summary(history))
     context.build.facts |= {"steps": len(history.losses), "width": encoder.width}
     context.costs.update({"train_seconds": history.seconds, "mining_seconds": history.refresh_seconds})
+
+
+def tokenizer_of(folder: Path, encoder: Encoder) -> TextTokenizer:
+    """Return the tokenizer of the ``encoder`` in ``folder``: its ids are those the weights were trained on."""
+    if not (folder / TOKENIZER).is_file():
+        raise MissingError(
+            f"no {TOKENIZER} in {folder}",
+            expected="an encoder with its tokenizer",
+            do="make it anew: xc run encoder --force, with its --dataset and --recipe",
+        )
+    return TextTokenizer.from_file(encoder.config.tokenizer, folder / TOKENIZER)
 
 
 def summary(history: History) -> dict[str, object]:

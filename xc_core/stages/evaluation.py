@@ -16,7 +16,6 @@ from xc_core.artifacts import verify
 from xc_core.data.corpus import Corpus
 from xc_core.data.labels import LabelMatrix
 from xc_core.data.splits import TEST, TRAIN
-from xc_core.data.tokenizer import TextTokenizer
 from xc_core.encoders import load_encoder
 from xc_core.fusion import parts_of
 from xc_core.infer.predictor import Predictor
@@ -28,9 +27,9 @@ from xc_core.progress import report as say
 from xc_core.seeds import generator
 from xc_core.shapes import F64, I64, Embeddings, Shortlist
 from xc_core.stages import plots
+from xc_core.stages.encoder import tokenizer_of
 from xc_core.stages.released import scorer
 from xc_core.stages.runner import Context
-from xc_core.stages.workspace import store_name
 
 
 def run(context: Context) -> None:
@@ -50,6 +49,7 @@ def run(context: Context) -> None:
     content = full_report(short, truth, weights_L, frequency_L, seed=context.config.seed)
     content["ablation"] = {name: per_document(ranked[name], truth, weights_L).total() for name in reversed(ranked)}
     content["fusion_kind"] = judged.fusion.config.kind
+    context.build.facts["corpus"] = corpus.digest
     _write(context, content, short, truth, weights_L)
     texts = _examples(context, corpus, rows, short, truth)
     _draw(context, corpus, content)
@@ -144,8 +144,7 @@ def _latency(context: Context, corpus: Corpus, judged: Scorer, texts: list[str])
     """Time single texts from string to labels; figures of this machine, kept outside the artefact."""
     verify(context.input("encoder"), kind="encoder")
     encoder = load_encoder(context.input("encoder"))
-    store = context.input("tokens") / store_name(encoder.config.tokenizer)
-    tokenizer = TextTokenizer.from_file(encoder.config.tokenizer, store / "tokenizer.json")
+    tokenizer = tokenizer_of(context.input("encoder"), encoder)
     predictor = Predictor(tokenizer, encoder, judged, [], [])
     for text in texts[:5]:
         predictor.shortlist([text], 5)

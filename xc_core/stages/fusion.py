@@ -14,7 +14,7 @@ import numpy as np
 
 from xc_core.data.corpus import Corpus
 from xc_core.data.labels import LabelMatrix
-from xc_core.data.splits import TRAIN, VALIDATION
+from xc_core.data.splits import VALIDATION
 from xc_core.fusion import FUSIONS, Fusion, FusionConfig, Sources, feature_table, parts_of
 from xc_core.infer.score import distinct
 from xc_core.metrics.propensity import inverse_propensity
@@ -51,9 +51,8 @@ def run(context: Context) -> None:
     corpus = Corpus.open(context.input("corpus"))
     rows = corpus.rows(VALIDATION)[: config.rows]
     if not len(rows):
-        report("fusion: there are no validation documents, so the scores are summed")
-        config = dataclasses.replace(config, kind="sum")
-        rows = corpus.rows(TRAIN)[:1]
+        _without_validation(context, config)
+        return
     vectors = Embeddings.open(context.input("embeddings") / "documents.npy").vectors_ND
     truth = corpus.labels.rows(rows)
     found_NK = searchers(context).candidates(np.ascontiguousarray(vectors[rows]), config.candidates)
@@ -66,6 +65,16 @@ def run(context: Context) -> None:
     context.build.facts |= facts
     told = ", ".join(f"{name} {value['P_at_1']:.1f} / {value['PSP_at_5']:.1f}" for name, value in compared.items())
     report(f"fusion: P@1 / PSP@5 on validation, cross-fitted: {told}")
+
+
+def _without_validation(context: Context, config: FusionConfig) -> None:
+    """Write the plain sum of the scores: a tree is fitted on validation documents or not at all."""
+    report("fusion: there are no validation documents, so no tree is fitted and the scores are summed")
+    summed = dataclasses.replace(config, kind="sum")
+    Fusion(summed).save(context.build.path / "fusion.json")
+    facts: dict[str, Any] = {"documents": 0, "pairs": 0, "kind": summed.kind, "validation": {}}
+    context.build.json("report.json", facts)
+    context.build.facts |= facts
 
 
 def _pairs(config: FusionConfig, doc_ND: F32, found_NK: I32, truth: LabelMatrix, where: Sources) -> Pairs:

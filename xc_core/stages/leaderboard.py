@@ -40,11 +40,11 @@ def run(context: Context) -> None:
     rows = [row for pair in context.workspace.experiments(dataset) if (row := entry(context.workspace, *pair))]
     if not rows:
         raise MissingError(
-            f"no evaluated recipe of {dataset}",
+            f"no recipe of {dataset} evaluated on its present corpus",
             expected="at least one",
-            do=f"xc train --dataset {dataset} --recipe ngame",
+            do=f"xc evaluate --dataset {dataset} --recipe NAME, after xc train",
         )
-    rows.sort(key=lambda row: -row["P_at_1"])
+    rows.sort(key=lambda row: -(row["P_at_1"] or 0.0))
     for row in rows:
         row["p_value"] = _p_value(context.workspace, dataset, row["recipe"], rows[0]["recipe"])
     pl.DataFrame(rows, infer_schema_length=None).write_parquet(context.build.path / "leaderboard.parquet")
@@ -56,11 +56,14 @@ def run(context: Context) -> None:
 
 
 def entry(workspace: Workspace, dataset: str, recipe: str) -> dict[str, Any] | None:
-    """Return the row of one recipe; None where it is not evaluated."""
+    """Return the row of one recipe; None where it is not evaluated, or on other documents than there are now."""
     folder = workspace.folder("evaluation", dataset, recipe)
     try:
-        artifacts.verify(folder, kind="evaluation")
+        judged_on = artifacts.verify(folder, kind="evaluation").facts.get("corpus")
     except MissingError:
+        return None
+    if judged_on != artifacts.read_manifest(workspace.folder("corpus", dataset), "corpus").digest():
+        report(f"leaderboard: {recipe} is left out, it was evaluated on another corpus (xc train, then again)")
         return None
     content = json.loads((folder / "report.json").read_text("utf-8"))
     costs = {
@@ -111,7 +114,7 @@ def markdown(rows: list[dict[str, Any]]) -> str:
     lines = ["| " + " | ".join(name.replace("_at_", "@").replace("_", " ") for name in names) + " |"]
     lines.append("| --- |" + " ---: |" * (len(names) - 1))
     for row in rows:
-        cells = [row["recipe"], *(f"{row[name]:.2f}" for name in METRICS)]
+        cells = [row["recipe"], *("-" if row[name] is None else f"{row[name]:.2f}" for name in METRICS)]
         cells += [f"{row['P_at_1_low']:.1f} to {row['P_at_1_high']:.1f}"]
         cells += ["best" if row["p_value"] is None else f"{row['p_value']:.3f}"]
         cells += [

@@ -14,13 +14,12 @@ import polars as pl
 from xc_core.artifacts import read_manifest, verify
 from xc_core.bundle import Parts, write_bundle
 from xc_core.data.corpus import Corpus
-from xc_core.data.tokenizer import TextTokenizer
 from xc_core.encoders import load_encoder
 from xc_core.errors import RefusedError
 from xc_core.progress import report
+from xc_core.stages.encoder import tokenizer_of
 from xc_core.stages.released import scorer
 from xc_core.stages.runner import Context
-from xc_core.stages.workspace import store_name
 
 
 def run(context: Context) -> None:
@@ -29,8 +28,7 @@ def run(context: Context) -> None:
     corpus = Corpus.open(context.input("corpus"))
     verify(context.input("encoder"), kind="encoder")
     encoder = load_encoder(context.input("encoder"))
-    store = context.input("tokens") / store_name(encoder.config.tokenizer)
-    tokenizer = TextTokenizer.from_file(encoder.config.tokenizer, store / "tokenizer.json")
+    tokenizer = tokenizer_of(context.input("encoder"), encoder)
     recipe = context.experiment.recipe
     assert recipe is not None
     facts = {
@@ -53,16 +51,17 @@ def _checked_metrics(context: Context) -> dict[str, float]:
     """
     verify(context.input("evaluation"), kind="evaluation")
     metrics: dict[str, float] = json.loads((context.input("evaluation") / "metrics.json").read_text("utf-8"))
-    recall = float(read_manifest(context.input("index")).facts["recall_by_row"])
+    recall: float | None = read_manifest(context.input("index")).facts["recall_by_row"]
     floors = (
-        ("P@1", metrics["P_at_1"], context.config.min_P_at_1),
-        ("index recall", recall, context.config.min_index_recall),
+        ("P@1 on test documents", metrics["P_at_1"], "min_P_at_1"),
+        ("index recall", recall, "min_index_recall"),
     )
-    for name, value, floor in floors:
+    for name, value, setting in floors:
+        floor = getattr(context.config, setting)
         if value is None or not np.isfinite(value) or value < floor:
             raise RefusedError(
-                f"{name} {value}",
-                expected=f"at least {floor}",
-                do="look at the evaluation; lower the floor in params.yaml only where that is right",
+                f"a model with {name} of {'no number' if value is None else f'{value:.4g}'}",
+                expected=f"at least {floor:g}, the floor model.{setting} of the recipe",
+                do=f"look at {context.input('evaluation')}; lower the floor in params.yaml only where that is right",
             )
     return metrics

@@ -37,6 +37,8 @@ class Stage:
     """Raised when the code changes what the stage gives for the same inputs and parameters."""
     needs_source: bool = False
     """True where it reads the dataset's raw folder."""
+    settings_of: tuple[str, ...] = ()
+    """Settings of other stages that it reads, as stage.field: a change of one makes it stale too."""
 
 
 _ALL: Final = (
@@ -62,6 +64,7 @@ _ALL: Final = (
         group="training",
         does="M1: trains the encoder so that a document lies near the texts of its labels.",
         trains=True,
+        code_version="2",
     ),
     Stage(
         name="embeddings",
@@ -82,6 +85,7 @@ _ALL: Final = (
         name="negatives",
         scope="experiment",
         deps=("corpus", "embeddings", "clusters"),
+        settings_of=("classifier.order", "classifier.seed"),
         group="training",
         does="M2: finds hard negatives by search, and how many of them a clustered batch holds anyway.",
     ),

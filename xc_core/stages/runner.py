@@ -14,17 +14,19 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
+import os
 import resource
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from xc_core import artifacts
 from xc_core.artifacts import Build
-from xc_core.errors import ConfigError, MissingError, MovedError, UsageError, nearest
+from xc_core.errors import ConfigError, CorruptError, MissingError, MovedError, UsageError, XCError, nearest
 from xc_core.params import plain
 from xc_core.progress import report
 from xc_core.stages.registry import STAGES, Stage
@@ -61,6 +63,18 @@ class Context:
     def resume_folder(self) -> Path:
         """Where checkpoints of this stage and partition live."""
         return self.workspace.scratch("run", self.stage, self.experiment.dataset, self.recipe)
+
+    @property
+    def checkpoint_seconds(self) -> float:
+        """Seconds between two checkpoints: XC_CHECKPOINT_SECONDS, 60 by default.
+
+        Of the machine, not of the recipe: no result depends on it. Fewer on a machine that may be taken away.
+        """
+        text = os.environ.get("XC_CHECKPOINT_SECONDS", "60")
+        try:
+            return float(text)
+        except ValueError as error:
+            raise ConfigError(f"XC_CHECKPOINT_SECONDS={text}", expected="a number", do="mend or unset it") from error
 
 
 @dataclass(frozen=True)
@@ -133,12 +147,7 @@ def _make(workspace: Workspace, make: Callable[[Context], None], place: Place) -
         experiment = workspace.experiment(dataset, recipe)
         context = Context(workspace, stage, experiment, recipe, build, before, costs)
         make(context)
-        if fingerprint(workspace, stage, dataset, recipe, refresh=place.refresh) != before:
-            raise MovedError(
-                f"other parameters or inputs of {stage.name} than when it started",
-                expected="params.yaml and inputs left alone while a stage runs",
-                do="run the stage again; the result was not kept",
-            )
+        _check_unmoved(workspace, place)
         build.facts |= {"fingerprint": before, "config": plain(context.config)}
         facts = dict(build.facts)
     seconds = time.monotonic() - started
@@ -149,6 +158,20 @@ def _make(workspace: Workspace, make: Callable[[Context], None], place: Place) -
     return Ran(folder, False, seconds, facts, costs)
 
 
+def _check_unmoved(workspace: Workspace, place: Place) -> None:
+    """Raise MovedError where a stage that ends would now be made of other things than when it started."""
+    try:
+        now = fingerprint(workspace, place.stage, place.dataset, place.recipe, refresh=place.refresh)
+    except XCError:
+        now = ""  # gone or no longer readable is moved too
+    if now != place.fingerprint:
+        raise MovedError(
+            f"other parameters or inputs of {place.stage.name} than when it started",
+            expected="params.yaml and inputs left alone while a stage runs",
+            do="run the stage again; the result was not kept",
+        )
+
+
 def code(stage: Stage, function: str) -> Callable[[Context], None]:
     """Import the stage's module and return its ``run`` or ``refresh``."""
     found: Callable[[Context], None] | None = getattr(
@@ -156,9 +179,9 @@ def code(stage: Stage, function: str) -> Callable[[Context], None]:
     )
     if found is None:
         raise UsageError(
-            f"{function} of {stage.name}",
-            expected="a stage that can be refreshed (classifier)",
-            do="run it as it is",
+            f"--{function} for {stage.name}",
+            expected="--refresh for classifier alone: the other stages have nothing trained to keep",
+            do=f"leave it out: xc run {stage.name}",
         )
     return found
 
@@ -177,10 +200,12 @@ def fingerprint(workspace: Workspace, stage: Stage, dataset: str, recipe: str | 
             dep: _input_digest(workspace, dep, experiment, recipe) for dep in stage.deps if _same_chain(stage, dep)
         },
     }
+    if stage.settings_of:
+        parts["settings"] = {name: plain(attrgetter(name)(experiment.recipe)) for name in stage.settings_of}
     if refresh:
         parts["refresh"] = True
     if stage.needs_source:
-        parts["source"] = source_digest(workspace.raw(dataset))
+        parts["source"] = source_digest(workspace.raw(dataset), dataset)
     if stage.name == "leaderboard":
         parts["inputs"] = {pair[1]: _optional_digest(workspace, *pair) for pair in workspace.experiments(dataset)}
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
@@ -194,16 +219,30 @@ def _same_chain(stage: Stage, dep: str) -> bool:
 def _input_digest(workspace: Workspace, dep: str, experiment: Experiment, recipe: str | None) -> str:
     folder = workspace.folder(dep, experiment.dataset, recipe)
     if dep == "tokens" and experiment.recipe is not None:
-        folder = folder / store_name(experiment.recipe.encoder.encoder.tokenizer)
+        folder = folder / store_name(_tokenizer(experiment))
     try:
-        return artifacts.read_manifest(folder).digest()
+        return artifacts.read_manifest(folder, dep).digest()
     except MissingError as error:
         flags = f"--dataset {experiment.dataset}" + (f" --recipe {recipe}" if STAGES[dep].scope == "experiment" else "")
         raise MissingError(
             error.found,
             expected=f"the artefact of {dep}",
-            do=f"make it first: xc run {dep} {flags} (or: xc train {flags})",
+            do=f"make it first: xc run {dep} {flags}",
         ) from error
+
+
+def _tokenizer(experiment: Experiment) -> str:
+    """Return the tokenizer of the recipe's encoder, which has to be among those of the dataset."""
+    assert experiment.recipe is not None
+    name, listed = experiment.recipe.encoder.encoder.tokenizer, experiment.tokens.tokenizers
+    if name not in listed:
+        raise ConfigError(
+            f"the encoder {experiment.recipe.encoder.encoder.name!r}, whose tokenizer is {name!r}",
+            expected=f"one whose tokenizer is among datasets.{experiment.dataset}.tokens.tokenizers: "
+            f"{', '.join(listed)}",
+            do=f"add {name!r} there in params.yaml, then: xc run tokens --dataset {experiment.dataset}",
+        )
+    return name
 
 
 def _optional_digest(workspace: Workspace, dataset: str, recipe: str) -> str:
@@ -213,7 +252,7 @@ def _optional_digest(workspace: Workspace, dataset: str, recipe: str) -> str:
         return ""
 
 
-def source_digest(folder: Path) -> str:
+def source_digest(folder: Path, dataset: str) -> str:
     """Return a hash over names and contents of a raw folder.
 
     Raises MissingError where it is absent.
@@ -222,7 +261,7 @@ def source_digest(folder: Path) -> str:
         raise MissingError(
             f"no folder {folder}",
             expected="the dataset's source files",
-            do="xc ingest PATH --dataset NAME (or `dvc pull`)",
+            do=f"xc ingest PATH --dataset {dataset} (or `dvc pull`, where a remote holds it)",
         )
     digest = hashlib.sha256()
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
@@ -231,11 +270,18 @@ def source_digest(folder: Path) -> str:
 
 
 def _present(folder: Path, wanted: str) -> artifacts.Manifest | None:
+    """Return the manifest of an artefact that has the fingerprint ``wanted`` and all its files, at full size."""
     try:
         manifest = artifacts.read_manifest(folder)
+        if manifest.facts.get("fingerprint") != wanted:
+            return None
+        artifacts.check_sizes(folder, manifest)
     except MissingError:
         return None
-    return manifest if manifest.facts.get("fingerprint") == wanted else None
+    except CorruptError as error:
+        report(f"{folder.name}: making it anew, for what is there is damaged ({error.found})")
+        return None
+    return manifest
 
 
 def read_costs(workspace: Workspace, stage: Stage, dataset: str, recipe: str | None) -> dict[str, float]:

@@ -30,11 +30,18 @@ if TYPE_CHECKING:
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]{0,62}[a-z0-9]|[a-z0-9]")
 _RESERVED: Final = frozenset({*STAGES, "raw", "inbox"})
+_KNOWN: Final = {
+    "datasets": ("corpus", "tokens"),
+    "experiments": ("dataset", "recipe", "base", "source", "tokens", "stages"),
+}
+"""The two mappings of params.yaml and the fields of their entries."""
+_EDIT_SECONDS: Final = 30.0
+"""How long an edit of params.yaml waits for another one to end."""
 
 
 def checked_name(kind: str, name: str) -> str:
     """Return ``name`` where it may name a dataset or recipe; raise UsageError elsewhere."""
-    if not _NAME.fullmatch(name) or ".." in name or name in _RESERVED:
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or ".." in name or name in _RESERVED:
         why = "a name the chain uses itself" if name in _RESERVED else "lower-case letters, digits, '-' and '.'"
         expected = (
             f"another name than {name!r}" if name in _RESERVED else f"{why}, at most 64, a letter or digit at both ends"
@@ -118,19 +125,14 @@ class Workspace:
         try:
             content = YAML(typ="safe").load(path.read_text("utf-8")) or {}
         except FileNotFoundError as error:
-            raise MissingError(f"no {path}", expected="params.yaml", do="run inside the project") from error
+            raise MissingError(
+                f"no {path}", expected="the project's params.yaml", do="change into the project, or set XC_ROOT to it"
+            ) from error
         except (YAMLError, UnicodeDecodeError) as error:
             raise ConfigError(
-                f"params.yaml that is no YAML ({str(error).splitlines()[0]})",
-                expected="YAML",
-                do="mend the file",
+                f"no YAML ({' '.join(str(error).split())})", expected="YAML", do="mend the file", where="params.yaml"
             ) from error
-        if not isinstance(content, dict) or not all(
-            isinstance(content.get(k, {}) or {}, dict) for k in ("datasets", "experiments")
-        ):
-            raise ConfigError(
-                "params.yaml of another shape", expected="mappings datasets and experiments", do="mend it"
-            )
+        _check_shape(content)
         return content
 
     def datasets(self) -> list[str]:
@@ -153,14 +155,15 @@ class Workspace:
             params.get("datasets") or {},
             checked_name("dataset", dataset),
             "dataset",
-            "xc ingest PATH --dataset",
+            f"xc ingest PATH --dataset {dataset}",
         )
         corpus = changed(IngestConfig(), entry.get("corpus") or {}, f"datasets.{dataset}.corpus")
         tokens = changed(TokensConfig(), entry.get("tokens") or {}, f"datasets.{dataset}.tokens")
         if recipe is None:
             return Experiment(dataset, None, corpus, tokens)
         key = f"{dataset}_{checked_name('recipe', recipe)}"
-        chosen = _entry(params.get("experiments") or {}, key, "experiment", f"xc train --dataset {dataset} --recipe")
+        make = f"xc train --dataset {dataset} --recipe {recipe}"
+        chosen = _entry(params.get("experiments") or {}, key, "experiment", make)
         return Experiment(
             dataset, resolve(recipe, chosen.get("base") or recipe, chosen.get("stages") or {}), corpus, tokens
         )
@@ -170,7 +173,7 @@ class Workspace:
         checked_name("dataset", dataset)
 
         def edit(params: Any) -> None:
-            entry = params.setdefault("datasets", {}).setdefault(dataset, {})
+            entry = _filled(_filled(params, "datasets"), dataset)
             entry["corpus"] = differences(corpus, IngestConfig())
             entry.setdefault("tokens", {})
 
@@ -184,17 +187,18 @@ class Workspace:
         tokenizer = resolved.encoder.encoder.tokenizer
 
         def edit(params: Any) -> None:
-            entry = _entry(params.get("datasets") or {}, dataset, "dataset", "xc ingest PATH --dataset")
-            have = list((entry.get("tokens") or {}).get("tokenizers") or TokensConfig().tokenizers)
+            _entry(params.get("datasets") or {}, dataset, "dataset", f"xc ingest PATH --dataset {dataset}")
+            tokens = _filled(_filled(params["datasets"], dataset), "tokens")
+            have = list(tokens.get("tokenizers") or TokensConfig().tokenizers)
             if tokenizer not in have:
-                entry["tokens"] = {**(entry.get("tokens") or {}), "tokenizers": [*have, tokenizer]}
+                tokens["tokenizers"] = [*have, tokenizer]
             stages = {stage: changes.get(stage) or {} for stage in Recipe.stages()}
             source = source_of(resolved, self.root)
             fresh = {
                 "dataset": dataset, "recipe": recipe, "base": base, "source": source,
                 "tokens": store_name(tokenizer), "stages": stages,
             }  # fmt: skip
-            experiments = params.setdefault("experiments", {})
+            experiments = _filled(params, "experiments")
             if experiments.get(f"{dataset}_{recipe}") != fresh:
                 experiments[f"{dataset}_{recipe}"] = fresh
 
@@ -203,7 +207,8 @@ class Workspace:
 
     def _edit_params(self, edit: Any) -> None:
         """Change params.yaml under a lock, comments kept; the file is left alone where nothing changes."""
-        with artifacts.locked(self.state / "lock" / "params", "an edit of params.yaml"):
+        self.params()  # says what is wrong with a file that cannot be edited
+        with artifacts.locked(self.state / "lock" / "params", "an edit of params.yaml", patience=_EDIT_SECONDS):
             yaml = YAML()
             yaml.width = 120
             path = self.root / "params.yaml"
@@ -225,8 +230,9 @@ def resolve(recipe: str, base: str, changes: dict[str, Any]) -> Recipe:
 
 def store_name(tokenizer: str) -> str:
     """Return the folder name of a tokenizer's store: the name itself, or for a path or hub name a safe form of it."""
-    safe = "".join(char if char.isalnum() or char in "-." else "-" for char in tokenizer)
-    return safe if safe == tokenizer else f"{safe.strip('-.')}-{hashlib.sha256(tokenizer.encode()).hexdigest()[:8]}"
+    safe = "".join(char if char.isascii() and (char.isalnum() or char in "-.") else "-" for char in tokenizer)
+    safe = safe.strip("-.")
+    return safe if safe == tokenizer else f"{safe}-{hashlib.sha256(tokenizer.encode()).hexdigest()[:8]}".lstrip("-")
 
 
 def source_of(recipe: Recipe, root: Path) -> str:
@@ -234,9 +240,13 @@ def source_of(recipe: Recipe, root: Path) -> str:
 
     For a recipe of an installed package, whose file is elsewhere on every machine, the file that pins the versions.
     """
-    spec = importlib.util.find_spec(recipe.module)
-    path = Path(spec.origin).resolve() if spec and spec.origin else root
-    return path.relative_to(root).as_posix() if path != root and path.is_relative_to(root) else "constraints.txt"
+    try:
+        spec = importlib.util.find_spec(recipe.module)
+    except (ImportError, ValueError):  # a module that was run, not imported
+        spec = None
+    path = Path(spec.origin).resolve() if spec and spec.origin else None
+    inside = path is not None and path.is_relative_to(root.resolve())
+    return path.relative_to(root.resolve()).as_posix() if path is not None and inside else "constraints.txt"
 
 
 def differences(config: Any, default: Any) -> dict[str, Any]:
@@ -250,6 +260,41 @@ def _entry(entries: dict[str, Any], name: str, kind: str, make: str) -> Any:
         raise MissingError(
             f"no {kind} {name!r} in params.yaml{nearest(name, entries)}",
             expected=f"one of {', '.join(sorted(entries)) or 'none yet'}",
-            do=f"make it: {make} ...",
+            do=f"make it: {make}",
         )
     return entries[name] or {}
+
+
+def _filled(mapping: Any, name: str) -> Any:
+    """Return the inner mapping ``name`` of ``mapping``; an empty one is made anew, to be written over several lines."""
+    if not mapping.get(name):
+        mapping[name] = {}
+    return mapping[name]
+
+
+def _check_shape(content: Any) -> None:
+    """Raise ConfigError where params.yaml does not hold mappings of named entries with the fields they should have."""
+    if not isinstance(content, dict):
+        raise _shape_error(f"a {type(content).__name__}", "the mappings datasets and experiments")
+    for part in _KNOWN:
+        entries = content.get(part) or {}
+        if not isinstance(entries, dict):
+            raise _shape_error(f"{part} = {entries!r}", "a mapping from names to settings")
+        for name, entry in entries.items():
+            _check_entry(part, name, entry or {})
+
+
+def _check_entry(part: str, name: object, entry: Any) -> None:
+    place, fields = f"{part}.{name}", _KNOWN[part]
+    if not isinstance(name, str) or not isinstance(entry, dict):
+        raise _shape_error(f"{place} = {entry!r}", "a name (in quotes where it looks like a number): settings")
+    for key in entry:
+        if key not in fields:
+            raise _shape_error(f"{place}.{key}{nearest(key, fields)}", f"one of {', '.join(fields)}")
+    if part == "experiments" and name != f"{entry.get('dataset')}_{entry.get('recipe')}":
+        found = f"{place} with dataset {entry.get('dataset')!r} and recipe {entry.get('recipe')!r}"
+        raise _shape_error(found, "both, and a name made of them: DATASET_RECIPE")
+
+
+def _shape_error(found: str, expected: str) -> ConfigError:
+    return ConfigError(found, expected=expected, do="mend the file", where="params.yaml")

@@ -6,6 +6,7 @@ May import: classifiers, data.labels, losses, sampling, train.encoder.part.  Nev
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,11 +51,11 @@ class ClassifierTask:
         rows_UD = self.table.take(labels_U)
         scores_BU = doc_BD @ torch.nn.functional.normalize(rows_UD, dim=1).T
         total, count = self.loss(scores_BU, torch.from_numpy(pool.chosen_BU), torch.from_numpy(pool.known_BU))
-        if not total.requires_grad or not int(count):
-            return float(total), float(count)
-        (gradient_UD,) = torch.autograd.grad(total / count, [rows_UD])
-        self.table.update(labels_U, gradient_UD, scale)
-        return float(total.detach()), float(count)
+        loss = float(total.detach())
+        if total.requires_grad and int(count) and math.isfinite(loss):
+            (gradient_UD,) = torch.autograd.grad(total / count, [rows_UD])
+            self.table.update(labels_U, gradient_UD, scale)
+        return loss, float(count)
 
     def _dropped(self, doc_BD: Tensor, step: int) -> Tensor:
         """Zero a share of the coordinates and stretch the rest; the draw depends on the seed and ``step`` alone."""

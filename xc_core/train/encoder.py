@@ -8,6 +8,7 @@ Each step's vectors go into a memory bank, so a refresh encodes nothing twice (s
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,6 +23,7 @@ from xc_core.losses import Loss
 from xc_core.sampling import BatchOrder, NegativeSource
 from xc_core.shapes import F32, I64
 from xc_core.train.optim import EncoderOptimizer, OptimConfig
+from xc_core.train.state import diverged
 
 
 @dataclass(frozen=True)
@@ -83,11 +85,15 @@ class EncoderTask:
         device = doc_BD.device
         chosen, known = (torch.from_numpy(m).to(device) for m in (pool.chosen_BU, pool.known_BU))
         total, count = self.loss(doc_BD @ label_UD.T, chosen, known)
+        loss = float(total.detach())
+        if not math.isfinite(loss):
+            return loss, float(count)
         torch.autograd.backward(total / count.clamp(min=1))
-        self.optimizer.step(scale)
+        if not math.isfinite(self.optimizer.step(scale)):
+            raise diverged("a gradient that is not finite", step)
         self.bank_ND[docs_B] = doc_BD.detach().cpu().numpy()
         self.label_bank_LD[pool.labels_U] = label_UD.detach().cpu().numpy()
-        return float(total.detach()), float(count)
+        return loss, float(count)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return weights, optimiser state, banks and order."""

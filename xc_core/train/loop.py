@@ -10,12 +10,12 @@ import math
 import time
 from dataclasses import dataclass
 
-from xc_core.errors import ConfigError, XCError
+from xc_core.errors import ConfigError
 from xc_core.progress import Meter, report
 from xc_core.shapes import I64
 from xc_core.train.checkpoint import Checkpoints
 from xc_core.train.optim import schedule
-from xc_core.train.state import History, Position, Task
+from xc_core.train.state import History, Position, Task, diverged
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,21 +34,18 @@ class Plan:
             raise ConfigError(f"epochs {self.epochs}", expected="0 or more", do="mend the value")
 
 
-class DivergedError(XCError):
-    """The loss is no longer a finite number."""
-
-    exit_code = 70
-
-
 def fit(task: Task, plan: Plan, checkpoints: Checkpoints) -> History:
-    """Train ``task`` after ``plan``, from its checkpoint where there is one; return the whole history."""
+    """Train ``task`` after ``plan``, from its checkpoint where there is one; return the whole history.
+
+    Raises DivergedError where the loss is no longer finite; the last checkpoint stays.
+    """
     position, history = checkpoints.restore(task)
     saved = time.monotonic()
     with Meter(f"training {task.name}", 1, "steps", already=position.step) as meter:
         while position.epoch < plan.epochs:
             batches = _open_epoch(task, position, history)
-            last = math.ceil(len(batches) * min(plan.epochs - position.epoch, 1.0))
-            meter.total = position.step - position.batch + math.ceil(len(batches) * (plan.epochs - position.epoch))
+            last = _whole(len(batches) * min(plan.epochs - position.epoch, 1.0))
+            meter.total = position.step - position.batch + _whole(len(batches) * (plan.epochs - position.epoch))
             while position.batch < last:
                 started = time.monotonic()
                 share = position.epoch + position.batch / len(batches)
@@ -86,15 +83,16 @@ def _open_epoch(task: Task, position: Position, history: History) -> list[I64]:
     return task.batches(position.epoch)
 
 
+def _whole(batches: float) -> int:
+    """Return ``batches`` rounded up, rounding noise (1.1 epochs less 1 are not 0.1) aside."""
+    return math.ceil(round(batches, 6))
+
+
 def _step(task: Task, batch: I64, position: Position, history: History, scale: float) -> None:
     loss, count = task.step(batch, position.step, scale)
     mean = loss / count if count else 0.0
     if not math.isfinite(mean):
-        raise DivergedError(
-            f"loss {mean} at step {position.step}",
-            expected="a finite loss",
-            do="lower lr, or look at the batch: the last checkpoint is kept",
-        )
+        raise diverged(f"a loss of {mean}", position.step)
     history.losses.append(mean)
     position.batch += 1
     position.step += 1

@@ -6,6 +6,7 @@ May import: errors.                           Never: knows how many steps there 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -58,13 +59,17 @@ class EncoderOptimizer:
         self.adam = torch.optim.AdamW([g for g in groups if g["params"]], lr=config.lr, fused=True)
 
     def step(self, scale: float) -> float:
-        """Shorten the gradient where it is too long, move the parameters, clear the gradient; return its norm."""
-        norm = nn.utils.clip_grad_norm_(self.named.values(), self.config.clip, error_if_nonfinite=True)
-        for group in self.adam.param_groups:
-            group["lr"] = self.config.lr * scale
-        self.adam.step()
+        """Shorten the gradient where it is too long, move the parameters, clear the gradient; return its norm.
+
+        Where the norm is not finite, nothing moves.
+        """
+        norm = float(nn.utils.clip_grad_norm_(self.named.values(), self.config.clip))
+        if math.isfinite(norm):
+            for group in self.adam.param_groups:
+                group["lr"] = self.config.lr * scale
+            self.adam.step()
         self.adam.zero_grad(set_to_none=True)
-        return float(norm)
+        return norm
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the state of every parameter that has one."""

@@ -1,7 +1,7 @@
 """Where a training stands and what it has measured.
 
-Takes: losses, figures.   Gives: History, Position, the contract of a Task.
-May import: shapes.       Never: holds weights (the task does).
+Takes: losses, figures.       Gives: History, Position, DivergedError, the contract of a Task.
+May import: errors, shapes.   Never: holds weights (the task does).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from xc_core.errors import XCError
 from xc_core.shapes import I64
 
 
@@ -40,6 +41,21 @@ class History:
         return asdict(self)
 
 
+class DivergedError(XCError):
+    """The loss or its gradient is no longer a finite number."""
+
+    exit_code = 70
+
+
+def diverged(what: str, step: int) -> DivergedError:
+    """Return the error of a training whose ``what`` is not finite in ``step``."""
+    return DivergedError(
+        f"{what} in step {step}",
+        expected="finite numbers",
+        do="lower lr, or look at the data; the last checkpoint and the last finished model are kept",
+    )
+
+
 class Task(Protocol):
     """One thing to train. All its randomness comes from seeds and step numbers, none from what was drawn before."""
 
@@ -52,7 +68,10 @@ class Task(Protocol):
         """Return the batches of ``epoch``."""
 
     def step(self, docs_B: I64, step: int, scale: float) -> tuple[float, float]:
-        """Train on one batch with the schedule's ``scale``; return (loss sum, what it counts)."""
+        """Train on one batch with the schedule's ``scale``; return (loss sum, what it counts).
+
+        A loss that is not finite is returned, and nothing is trained on it.
+        """
 
     def tensors(self) -> dict[str, Tensor]:
         """Return all state, to be saved."""

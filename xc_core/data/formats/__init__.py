@@ -1,7 +1,7 @@
 """Readers of the public dataset layouts, one file a layout; importing this fills the table."""
 
 from xc_core.data.formats import pecos, tabular, xc_json, xc_text
-from xc_core.data.formats.base import LAYOUTS, Block, Layout, ReadOptions, Source, detect
+from xc_core.data.formats.base import LAYOUTS, Block, Layout, ReadOptions, Source, open_source
 
 __all__ = [
     "LAYOUTS",
@@ -9,7 +9,7 @@ __all__ = [
     "Layout",
     "ReadOptions",
     "Source",
-    "detect",
+    "open_source",
     "pecos",
     "tabular",
     "xc_json",

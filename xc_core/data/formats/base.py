@@ -6,10 +6,12 @@ May import: errors, plugins, shapes.  Never: holds more than a block of rows.
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -45,13 +47,25 @@ class Block:
     label_counts: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
     relevance: F64 | None = None
     unit: str = "line"
+    offsets: I64 | None = None
+    """Distance of each row from ``first_line``, where rows between were left out; None where there are all."""
+    label_place: tuple[str, str, int] | None = None
+    """File, unit and first line of the labels, where another file than that of the texts holds them."""
 
     def __len__(self) -> int:
         return len(self.uids)
 
     def where(self, row: int) -> str:
         """Return "file, line n" of the block's row ``row``."""
-        return f"{self.file}, {self.unit} {self.first_line + row}"
+        offset = row if self.offsets is None else int(self.offsets[row])
+        return f"{self.file}, {self.unit} {self.first_line + offset}"
+
+    def where_labels(self, row: int) -> str:
+        """Return "file, line n" of the labels of the block's row ``row``."""
+        if self.label_place is None:
+            return self.where(row)
+        file, unit, first = self.label_place
+        return f"{file}, {unit} {first + row}"
 
 
 class Source(Protocol):
@@ -87,7 +101,7 @@ def find(folder: Path, *names: str) -> Path | None:
     """Return the first of ``names`` (plain or with ``.gz``) that is in ``folder``."""
     for name in names:
         for candidate in (folder / name, folder / f"{name}.gz"):
-            if candidate.exists():
+            if candidate.is_file():
                 return candidate
     return None
 
@@ -104,21 +118,46 @@ def need(folder: Path, *names: str) -> Path:
     return path
 
 
+def open_source(folder: Path, layout: str, options: ReadOptions) -> tuple[Layout, Source]:
+    """Open ``folder`` as ``layout``, by name or "auto", and return both.
+
+    Raises MissingError where the folder or a file is absent, DataError where it is ambiguous, unsafe or unreadable.
+    """
+    if not folder.is_dir():
+        found = f"a file {folder}" if folder.exists() else f"no folder {folder}"
+        raise MissingError(found, expected="a folder with a dataset", do="give the folder that holds the files")
+    _refuse_unreadable(folder)
+    refuse_outside_links(folder)
+    chosen = detect(folder) if layout == "auto" else LAYOUTS[layout]
+    source = chosen.open(folder, options)
+    for path in source.files:
+        _refuse_unreadable(path)
+    return chosen, source
+
+
+def _refuse_unreadable(path: Path) -> None:
+    if not os.access(path, os.R_OK):
+        raise DataError(
+            "no permission to read it",
+            expected="files and a folder that this user may read",
+            do="give the permission (chmod), or copy the folder",
+            where=str(path),
+        )
+
+
 def detect(folder: Path) -> Layout:
     """Return the layout whose signature files are in ``folder``.
 
-    Raises MissingError where the folder is absent or of no known layout, DataError where it is ambiguous or unsafe.
+    Raises MissingError where it is of no known layout, DataError where it is of several.
     """
-    if not folder.is_dir():
-        raise MissingError(f"no folder {folder}", expected="a folder with a dataset", do="check the path")
-    refuse_outside_links(folder)
     found = [LAYOUTS[name] for name in LAYOUTS if _matches(folder, LAYOUTS[name])]
     if not found:
-        names = sorted(p.name for p in folder.iterdir())[:8]
+        names = sorted(f"{p.name!r}{'' if p.is_file() else ' (no file)'}" for p in folder.iterdir())
+        more = f" and {len(names) - 8} more" if len(names) > 8 else ""
         raise MissingError(
-            f"no known layout in {folder} (files: {', '.join(names) or 'none'})",
-            expected="; ".join(f"{LAYOUTS[n].name}: {LAYOUTS[n].describe}" for n in LAYOUTS),
-            do="rename the files as one of these layouts has them (docs/data-formats.md)",
+            f"no known layout in {folder} (it holds {', '.join(names[:8]) or 'nothing'}{more})",
+            expected=_expected(folder),
+            do="add or rename the files as a layout has them (docs/data-formats.md)",
         )
     if len(found) > 1:
         raise DataError(
@@ -130,17 +169,37 @@ def detect(folder: Path) -> Layout:
 
 
 def _matches(folder: Path, layout: Layout) -> bool:
-    return all(find(folder, *alternatives.split("|")) is not None for alternatives in layout.signature)
+    return not _absent(folder, layout)
+
+
+def _absent(folder: Path, layout: Layout) -> list[str]:
+    return [names for names in layout.signature if find(folder, *names.split("|")) is None]
+
+
+def _expected(folder: Path) -> str:
+    """Return what is missing to the layout that the folder nearly has, or all layouts."""
+    absent = {name: _absent(folder, LAYOUTS[name]) for name in LAYOUTS}
+    near = max(absent, key=lambda name: len(LAYOUTS[name].signature) - len(absent[name]))
+    if len(absent[near]) < len(LAYOUTS[near].signature):
+        return f"{' and '.join(absent[near])} as well, for the layout {near}: {LAYOUTS[near].describe}"
+    return "\n            ".join(f"{LAYOUTS[name].name}: {LAYOUTS[name].describe}" for name in LAYOUTS)
 
 
 def refuse_outside_links(folder: Path) -> None:
     """Raise DataError where a symbolic link in ``folder`` leads out of it."""
     root = folder.resolve()
     for path in sorted(folder.rglob("*")):
-        if path.is_symlink() and not path.resolve().is_relative_to(root):
+        goal = Path(os.path.realpath(path))  # Path.resolve would raise on a link to itself
+        if path.is_symlink() and not goal.is_relative_to(root):
             raise DataError(
-                f"a symbolic link {path.name} to {path.resolve()}",
+                f"a symbolic link {path.name!r} to {str(goal)!r}",
                 expected="links that stay inside the folder",
                 do="copy the file into the folder",
                 where=str(folder),
             )
+
+
+def shown(value: Any, limit: int = 60) -> str:
+    """Return a value as JSON writes it, on one line, cut to ``limit`` characters."""
+    text = json.dumps(value, default=str)
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."

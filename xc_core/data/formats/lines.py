@@ -6,11 +6,13 @@ May import: errors, formats.base.  Never: holds a whole file.
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import zlib
 from collections.abc import Iterator
 from io import BufferedIOBase
 from pathlib import Path
+from typing import NoReturn
 
 from xc_core.data.formats.base import ReadOptions
 from xc_core.errors import DataError
@@ -19,11 +21,13 @@ from xc_core.errors import DataError
 def blocks(path: Path, options: ReadOptions) -> Iterator[tuple[int, bytes]]:
     """Yield (1-based number of the first line, whole lines each ending in a newline).
 
+    A byte order mark at the start of the file is no part of its first line.
     Raises DataError on a truncated or broken gzip stream, a line over the limit, bytes that are no UTF-8 or a NUL.
     """
-    number, rest = 1, b""
-    with _open(path) as stream:
+    number, rest, start = 1, b"", True
+    with open_bytes(path) as stream:
         while chunk := _read(stream, options.block_bytes, path, number):
+            chunk, start = chunk.removeprefix(codecs.BOM_UTF8) if start else chunk, False
             cut = chunk.rfind(b"\n") + 1
             block, rest = (rest + chunk[:cut], chunk[cut:]) if cut else (b"", rest + chunk)
             if len(rest) >= options.max_line_bytes:
@@ -43,7 +47,8 @@ def lines(path: Path, options: ReadOptions) -> Iterator[tuple[int, list[str]]]:
         yield number, [line.removesuffix("\r") for line in block.decode().split("\n")[:-1]]
 
 
-def _open(path: Path) -> BufferedIOBase:
+def open_bytes(path: Path) -> BufferedIOBase:
+    """Open a file, gzipped where its name ends in .gz."""
     return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
 
 
@@ -52,10 +57,10 @@ def _read(stream: BufferedIOBase, amount: int, path: Path, number: int) -> bytes
         return stream.read(amount)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(
-            f"a gzip stream that ends or breaks ({error})",
-            expected="a whole gzip file",
-            do=f"fetch the file again; `gzip -t {path.name}` must say nothing",
-            where=f"{path.name}, after line {max(number - 1, 0)}",
+            f"a gzip stream that ends too early or is broken ({error})",
+            expected="a whole gzip file, as its name says",
+            do=f"fetch the file again (`gzip -t {path.name}` checks it), or take off .gz where it is plain text",
+            where=f"{path.name}, line {number} or later",
         ) from error
 
 
@@ -63,10 +68,11 @@ def _check(block: bytes, path: Path, number: int, options: ReadOptions) -> None:
     try:
         block.decode("utf-8")
     except UnicodeDecodeError as error:
+        other = "utf-16" if number == 1 and block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "latin1"
         raise DataError(
             f"the byte 0x{block[error.start]:02x}, which is no UTF-8",
             expected="UTF-8 text",
-            do=f"convert the file, for instance: iconv -f latin1 -t utf-8 {path.name}",
+            do=f"convert the file, for instance: iconv -f {other} -t utf-8 OLD > NEW",
             where=_place(path, number, block, error.start),
         ) from error
     if (at := block.find(b"\0")) >= 0:
@@ -87,7 +93,7 @@ def _place(path: Path, number: int, block: bytes, at: int) -> str:
     return f"{path.name}, line {line}"
 
 
-def _too_long(path: Path, number: int, options: ReadOptions) -> None:
+def _too_long(path: Path, number: int, options: ReadOptions) -> NoReturn:
     raise DataError(
         f"a line of {options.max_line_bytes:,} bytes or more",
         expected=f"lines under {options.max_line_bytes:,} bytes",

@@ -6,9 +6,12 @@ May import: errors, data.formats.base, .lines and .xc_text.  Never: unpickles.
 
 from __future__ import annotations
 
+import contextlib
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import scipy.sparse
@@ -19,12 +22,14 @@ from xc_core.errors import DataError
 from xc_core.shapes import F64, I64
 
 _STEM = {"train": "trn", "test": "tst"}
+_ROWS = 65_536
+"""Rows of a matrix handed on at a time."""
 
 
 class Pecos:
     """Source over ``X.{trn,tst}.txt``, ``Y.{trn,tst}.npz`` and ``output-items.txt``.
 
-    The two label matrices are held in memory (12 bytes a pair); texts are streamed.
+    A label matrix is held in memory, one at a time (12 bytes a pair); texts are streamed.
     """
 
     def __init__(self, folder: Path, options: ReadOptions) -> None:
@@ -36,35 +41,60 @@ class Pecos:
         self.files = [*self._texts.values(), *self._targets.values(), self._labels, *filters]
 
     def labels(self) -> Iterator[Block]:
-        """Yield the lines of output-items.txt."""
-        yield from text_rows(self._labels, "", self.options)
+        """Yield the lines of output-items.txt; check their count against the matrices."""
+        total = 0
+        for block in text_rows(self._labels, "", self.options):
+            total += len(block)
+            yield block
+        for path in self._targets.values():
+            columns = _columns(path)
+            if columns != total:
+                raise DataError(
+                    f"{columns} columns",
+                    expected=f"{total}, the number of lines of {self._labels.name}",
+                    do="write both files again; a text with an inner line break shifts all lines after it",
+                    where=path.name,
+                )
 
     def documents(self, split: str) -> Iterator[Block]:
         """Yield the texts with the rows of the matrix."""
         texts, targets = self._texts[split], self._targets[split]
-        rows = iter([_load(targets)])
-        yield from zip_rows(text_rows(texts, f"{split}-", self.options), rows, texts.name, targets.name)
+        rows = text_rows(texts, f"{split}-", self.options)
+        yield from zip_rows(rows, _matrix_rows(targets), texts.name, (targets.name, "row", 1))
 
     def filters(self, split: str) -> Path | None:
         """Return filter_labels_{split}.txt, None where there is none."""
         return find(self.folder, f"filter_labels_{split}.txt")
 
 
-def _load(path: Path) -> tuple[I64, I64, F64]:
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """Open a file and turn what numpy and scipy say of one they cannot read into a DataError."""
     try:
-        matrix = scipy.sparse.load_npz(path).tocsr()
-    except (ValueError, OSError, KeyError, zipfile.BadZipFile, EOFError) as error:
+        with path.open("rb") as stream:
+            yield stream
+    except (ValueError, TypeError, OSError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(
             f"a file that scipy cannot read ({error})",
-            expected="a sparse matrix written by scipy.sparse.save_npz",
+            expected="a sparse matrix written by scipy.sparse.save_npz; pickles are not opened",
             do="fetch or write the file again",
             where=path.name,
         ) from error
-    return (
-        matrix.indices.astype(np.int64),
-        np.diff(matrix.indptr).astype(np.int64),
-        matrix.data.astype(np.float64),
-    )
+
+
+def _columns(path: Path) -> int:
+    with _opened(path) as stream, np.load(stream, allow_pickle=False) as arrays:
+        return int(arrays["shape"][1])
+
+
+def _matrix_rows(path: Path) -> Iterator[tuple[I64, I64, F64]]:
+    """Yield (flat label ids, number of ids of each row, relevance), some rows at a time."""
+    with _opened(path) as stream:
+        matrix = scipy.sparse.load_npz(stream).tocsr()
+        matrix.check_format(full_check=True)
+    for start in range(0, matrix.shape[0], _ROWS):
+        part = matrix[start : start + _ROWS]
+        yield part.indices.astype(np.int64), np.diff(part.indptr).astype(np.int64), part.data.astype(np.float64)
 
 
 LAYOUTS.add(

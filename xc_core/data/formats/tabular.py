@@ -1,7 +1,7 @@
-"""Parquet or CSV: train.{parquet,csv} with columns text (or title, content) and labels; test.* and labels.* optional.
+"""Parquet or CSV[.gz]: train.* with columns text (or title, content) and labels; test.* and labels.* optional.
 
 Takes: a folder.                     Gives: Source.
-May import: errors, data.formats.base.  Never: infers a column's type from its first rows.
+May import: errors, progress, data.formats.base and .lines.  Never: infers a column's type from its first rows.
 
 ``labels`` is a list of strings or indices (Parquet), or a cell with the labels between separators (CSV).
 Without a labels file the labels are the distinct names in train and test, sorted, each its own text. Without a test
@@ -10,7 +10,12 @@ file the last ``test_fraction`` of the rows, in the order of a hash of the uid, 
 
 from __future__ import annotations
 
+import codecs
+import contextlib
+import csv
 import hashlib
+import re
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,11 +25,16 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from xc_core.data.formats.base import LAYOUTS, Block, Layout, ReadOptions, find
+from xc_core.data.formats.base import LAYOUTS, Block, Layout, ReadOptions, find, shown
+from xc_core.data.formats.lines import blocks, open_bytes
 from xc_core.errors import DataError, MissingError, nearest, preview
+from xc_core.progress import report
 
 _ROWS = 8192
 """Rows read at a time."""
+_BUFFER = 1 << 20
+"""Bytes of a Parquet column that are read at a time; without it a whole row group would be."""
+_KNOWN: tuple[str, ...] = ("uid", "title", "text", "content", "labels")
 
 
 class Tabular:
@@ -35,13 +45,18 @@ class Tabular:
         self._train, self._test = _table(folder, "train"), _table(folder, "test")
         self._names = _table(folder, "labels")
         if self._train is None:
-            raise MissingError(f"no train.parquet or train.csv in {folder}", expected="one of them", do="add it")
+            raise MissingError(
+                f"no train table in {folder}", expected="train.parquet, train.csv or .csv.gz", do="add it"
+            )
         filters = [path for split in ("train", "test") if (path := self.filters(split))]
-        self.files = [path for path in (self._train, self._test, self._names) if path is not None] + filters
+        self._tables = [path for path in (self._train, self._test, self._names) if path is not None]
+        self.files = [*self._tables, *filters]
         self._ids: dict[str, int] | None = None
 
     def labels(self) -> Iterator[Block]:
-        """Yield the rows of the labels table, or the distinct label names."""
+        """Yield the rows of the labels table, or the distinct label names; say which columns go unused."""
+        for path in self._tables:
+            _say_unused(path)
         if self._names is not None:
             for block, _ in _read(self._names, self.options, with_labels=False):
                 yield block
@@ -57,7 +72,7 @@ class Tabular:
         assert path is not None
         ids = self._vocabulary()
         for block, cells in _read(path, self.options, with_labels=True):
-            _number(block, cells, ids, named=self._names is not None)
+            _number(block, cells, ids, self._names)
             if self._test is None:
                 block = _part(block, split, self.options.test_fraction)
             if len(block):
@@ -82,12 +97,13 @@ class Tabular:
 
 
 def _table(folder: Path, stem: str) -> Path | None:
-    found = [folder / f"{stem}{end}" for end in (".parquet", ".csv") if (folder / f"{stem}{end}").exists()]
+    paths = [folder / f"{stem}{end}" for end in (".parquet", ".csv", ".csv.gz")]
+    found = [path for path in paths if path.is_file()]
     if len(found) > 1:
         raise DataError(
-            f"both {found[0].name} and {found[1].name}",
-            expected="one of the two",
-            do="delete or move one",
+            f"{' and '.join(path.name for path in found)}",
+            expected=f"one table named {stem}",
+            do="delete or move the others",
             where=str(folder),
         )
     return found[0] if found else None
@@ -95,79 +111,146 @@ def _table(folder: Path, stem: str) -> Path | None:
 
 def _read(path: Path, options: ReadOptions, *, with_labels: bool) -> Iterator[tuple[Block, list[list[Any]]]]:
     """Yield blocks of a table with the label cells of their rows."""
-    first = 2 if path.suffix == ".csv" else 1
-    stem = path.stem
-    try:
-        for batch in _batches(path, options):
-            columns = _columns(batch.schema.names, path, with_labels=with_labels)
-            size = batch.num_rows
-            title = _texts(batch, columns["title"], path, first) if columns["title"] else [""] * size
-            content = _texts(batch, columns["content"], path, first) if columns["content"] else [""] * size
-            uids = (
-                [str(uid) for uid in batch[columns["uid"]].to_pylist()]
-                if columns["uid"]
-                else [f"{stem}-{first + i}" for i in range(size)]
-            )
-            block = Block(path.name, first, uids, title, content, unit="row")
-            yield block, _cells(batch, block, options) if with_labels else []
-            first += size
-    except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(
-            f"a table that cannot be read ({str(error).splitlines()[0]})",
-            expected="a whole Parquet file, or CSV in UTF-8 with a header line",
-            do="write the file again",
-            where=f"{path.name}, {'near row' if first > 2 else 'row'} {first}",
-        ) from error
+    first = _first_row(path)
+    for batch in _batches(path, options):
+        block = _block(batch, path, first, with_labels=with_labels)
+        yield block, _cells(batch, block, options) if with_labels else []
+        first += len(block)
+
+
+def _block(batch: pa.RecordBatch, path: Path, first: int, *, with_labels: bool) -> Block:
+    columns = _columns(batch.schema.names, path, with_labels=with_labels)
+    size = batch.num_rows
+    block = Block(path.name, first, [], [], [], unit="row")
+    block.titles = _texts(batch, columns["title"], block) if columns["title"] else [""] * size
+    block.contents = _texts(batch, columns["content"], block) if columns["content"] else [""] * size
+    if columns["uid"]:
+        block.uids = _uids(batch, columns["uid"], block)
+    else:
+        block.uids = [f"{_stem(path)}-{first + i}" for i in range(size)]
+    return block
+
+
+def _stem(path: Path) -> str:
+    return path.name.split(".")[0]
+
+
+def _first_row(path: Path) -> int:
+    """Rows are counted as a spreadsheet shows them: the header of a CSV is row 1."""
+    return 1 if path.suffix == ".parquet" else 2
 
 
 def _batches(path: Path, options: ReadOptions) -> Iterator[pa.RecordBatch]:
-    if path.suffix == ".parquet":
-        yield from pq.ParquetFile(path).iter_batches(_ROWS)
-        return
-    with path.open(encoding="utf-8", errors="strict") as stream:
-        try:
-            header = stream.readline()
-        except UnicodeDecodeError as error:
-            raise pa.ArrowInvalid(f"the header line is no UTF-8: {error}") from error
-    names = [name.strip().strip('"') for name in header.rstrip("\r\n").split(",")]
-    convert = pa_csv.ConvertOptions(column_types={name: pa.string() for name in names}, strings_can_be_null=False)
-    parse = pa_csv.ParseOptions(newlines_in_values=True)
-    read = pa_csv.ReadOptions(block_size=options.block_bytes, use_threads=False)
-    with pa_csv.open_csv(path, read_options=read, parse_options=parse, convert_options=convert) as reader:
+    """Yield a table in parts.
+
+    Raises DataError where it cannot be read.
+    """
+    row = _first_row(path)
+    rows = _parquet_batches(path) if path.suffix == ".parquet" else _csv_batches(path, options)
+    while True:
+        with _refusing(path, row, options):
+            batch = next(rows, None)
+            if batch is not None:
+                batch.validate(full=True)
+        if batch is None:
+            return
+        yield batch
+        row += batch.num_rows
+
+
+def _parquet_batches(path: Path) -> Iterator[pa.RecordBatch]:
+    """Yield a Parquet file in parts."""
+    with pq.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False) as file:
+        yield from file.iter_batches(_ROWS)
+
+
+def _csv_batches(path: Path, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    """Yield a CSV in parts, every cell a string."""
+    columns = {name: pa.string() for name in _names(path)}
+    with pa_csv.open_csv(
+        path,
+        read_options=pa_csv.ReadOptions(block_size=options.block_bytes, use_threads=False),
+        parse_options=pa_csv.ParseOptions(newlines_in_values=True),
+        convert_options=pa_csv.ConvertOptions(column_types=columns, strings_can_be_null=False),
+    ) as reader:
         yield from reader
 
 
+@contextlib.contextmanager
+def _refusing(path: Path, row: int, options: ReadOptions) -> Iterator[None]:
+    """Turn what pyarrow says of a table that it cannot read into a DataError."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, EOFError, UnicodeError, zlib.error, csv.Error) as error:
+        if path.suffix != ".parquet":
+            for _ in blocks(path, options):  # reading it as text names the line of a byte that is no UTF-8
+                pass
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        exact = re.search(r"Row #(\d+)", reason)
+        raise DataError(
+            f"a table that cannot be read ({reason})",
+            expected="a whole Parquet file" if path.suffix == ".parquet" else "CSV with a header line, in UTF-8",
+            do="mend the row, or write the file again",
+            where=f"{path.name}, row {exact[1] if exact else f'{row} or later'}",
+        ) from error
+
+
+def _names(path: Path) -> list[str]:
+    """Return the names of a table's columns."""
+    if path.suffix == ".parquet":
+        return list(pq.ParquetFile(path).schema_arrow.names)
+    with open_bytes(path) as stream:
+        header = stream.readline().removeprefix(codecs.BOM_UTF8).decode()
+    return next(csv.reader([header]), [])
+
+
+def _say_unused(path: Path) -> None:
+    with _refusing(path, 1, ReadOptions()):
+        unused = [name for name in _names(path) if name not in _KNOWN]
+    if unused:
+        report(f"{path.name}: not used: the columns {', '.join(map(repr, unused))}")
+
+
 def _columns(names: list[str], path: Path, *, with_labels: bool) -> dict[str, str | None]:
+    """Return which columns hold title, content and uid."""
     have = {name: name for name in names}
-    title = have.get("title") or have.get("text") or (have.get("uid") if not with_labels else None)
-    if title is None and "content" not in have:
-        raise DataError(
-            f"the columns {', '.join(names)}{nearest('text', names)}",
-            expected="a column text, or title and content",
-            do="rename the column",
-            where=path.name,
-        )
-    if with_labels and "labels" not in have:
-        raise DataError(
-            f"the columns {', '.join(names)}{nearest('labels', names)}",
-            expected="a column labels",
-            do="rename the column",
-            where=path.name,
-        )
-    return {"title": title, "content": have.get("content"), "uid": have.get("uid")}
+    body = [name for name in _KNOWN[1:4] if name in have] or ([] if with_labels else ["uid"])
+    found = f"the columns {', '.join(map(repr, names))}"
+    if not have.keys() & set(body):
+        found, expected = f"{found}{nearest('text', names)}", "a column text, or title and content"
+    elif len(body) > 2 or len(have) < len(names):
+        expected = "title and content, or one of them with text, each column once"
+    elif with_labels and "labels" not in have:
+        found, expected = f"{found}{nearest('labels', names)}", "a column labels"
+    else:
+        return {"title": body[0], "content": body[1] if len(body) > 1 else None, "uid": have.get("uid")}
+    raise DataError(found, expected=expected, do="rename the columns", where=path.name)
 
 
-def _texts(batch: pa.RecordBatch, column: str, path: Path, first: int) -> list[str]:
+def _texts(batch: pa.RecordBatch, column: str, block: Block) -> list[str]:
     values = batch[column].to_pylist()
-    for offset, value in enumerate(values):
+    for row, value in enumerate(values):
         if value is not None and not isinstance(value, str):
             raise DataError(
-                f"{column} {preview(repr(value))}",
+                f"{column} {shown(value)}",
                 expected="text",
                 do="write the column as strings",
-                where=f"{path.name}, row {first + offset}",
+                where=block.where(row),
             )
     return [value or "" for value in values]
+
+
+def _uids(batch: pa.RecordBatch, column: str, block: Block) -> list[str]:
+    values = batch[column].to_pylist()
+    for row, value in enumerate(values):
+        if isinstance(value, bool) or not isinstance(value, str | int):
+            raise DataError(
+                f"the uid {shown(value)}",
+                expected="a string or a whole number in every row",
+                do="give the row a uid, or leave out the column",
+                where=block.where(row),
+            )
+    return [str(value) for value in values]
 
 
 def _cells(batch: pa.RecordBatch, block: Block, options: ReadOptions) -> list[list[Any]]:
@@ -181,27 +264,27 @@ def _cells(batch: pa.RecordBatch, block: Block, options: ReadOptions) -> list[li
             cells.append([])
         else:
             raise DataError(
-                f"the labels {preview(repr(cell))}",
-                expected=f"a list of names or indices, or text with {options.label_separator!r} between names",
+                f"the labels {shown(cell)}",
+                expected=f"a list of names or whole numbers, or text with {options.label_separator!r} between names",
                 do="write the column so",
                 where=block.where(row),
             )
     return cells
 
 
-def _number(block: Block, cells: list[list[Any]], ids: dict[str, int], *, named: bool) -> None:
+def _number(block: Block, cells: list[list[Any]], ids: dict[str, int], table: Path | None) -> None:
     """Turn label names into ids; whole numbers are ids already where a labels table gives the order."""
     flat: list[int] = []
     for row, cell in enumerate(cells):
         for name in cell:
-            if named and isinstance(name, int):
+            if table is not None and isinstance(name, int):
                 flat.append(name)
             elif str(name) in ids:
                 flat.append(ids[str(name)])
             else:
                 raise DataError(
                     f"the label {preview(str(name))}{nearest(str(name), list(ids)[:10000])}",
-                    expected="a uid of the labels table",
+                    expected=f"a label whose uid stands in the column uid of {table.name if table else 'the table'}",
                     do="add the label there, or mend the name",
                     where=block.where(row),
                 )
@@ -224,7 +307,8 @@ def _part(block: Block, split: str, fraction: float) -> Block:
         [block.contents[i] for i in keep],
         np.concatenate(flat) if flat else np.zeros(0, np.int64),
         block.label_counts[keep],
-        unit="row, about",
+        unit=block.unit,
+        offsets=keep,
     )
 
 
@@ -233,7 +317,7 @@ LAYOUTS.add(
     Layout(
         "tabular",
         ("train.parquet|train.csv",),
-        "train.parquet or train.csv (columns text, labels), optionally test.* and labels.*",
+        "train.parquet or train.csv[.gz] (columns text, labels), optionally test.* and labels.*",
         Tabular,
     ),
 )

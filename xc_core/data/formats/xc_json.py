@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import io
 import json
+import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.json as pa_json
 
-from xc_core.data.formats.base import LAYOUTS, Block, Layout, ReadOptions, find, need
+from xc_core.data.formats.base import LAYOUTS, Block, Layout, ReadOptions, find, need, shown
 from xc_core.data.formats.lines import blocks
 from xc_core.data.formats.xc_text import read_header
 from xc_core.errors import DataError, preview
@@ -26,6 +28,9 @@ from xc_core.errors import DataError, preview
 _TEXT = [("uid", pa.string()), ("title", pa.string()), ("content", pa.string())]
 _TARGET = [("target_ind", pa.list_(pa.int64())), ("target_rel", pa.list_(pa.float64()))]
 _STEM = {"train": "trn", "test": "tst"}
+_SEAM = re.compile(rb"\}[ \t\r]*\n[ \t]*(?=\{)")
+"""Between two objects: inside of one, JSON never has a "{" right after a "}"."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class XCJson:
@@ -39,8 +44,13 @@ class XCJson:
         self.files = [*self._path.values(), *filters, *matrices]
 
     def labels(self) -> Iterator[Block]:
-        """Yield the lines of lbl.json."""
-        yield from self._read("lbl", with_targets=False)
+        """Yield the lines of lbl.json; check their count as that of the documents."""
+        rows = 0
+        for block in self._read("lbl", with_targets=False):
+            rows += len(block)
+            yield block
+        for stem in _STEM.values():
+            self._compare(self._path["lbl"].name, f"{stem}_X_Y.txt", "labels", rows)
 
     def documents(self, split: str) -> Iterator[Block]:
         """Yield the lines of trn.json or tst.json; check their count against ``*_X_Y.txt`` where that is present."""
@@ -48,52 +58,63 @@ class XCJson:
         for block in self._read(stem, with_targets=True):
             rows += len(block)
             yield block
-        matrix = find(self.folder, f"{stem}_X_Y.txt")
-        if matrix is not None and read_header(matrix, self.options)[0] != rows:
-            raise DataError(
-                f"{rows} documents in {self._path[stem].name}",
-                expected=f"{read_header(matrix, self.options)[0]}, as the header of {matrix.name} says",
-                do="fetch both files again, or delete the one that is wrong",
-                where=self._path[stem].name,
-            )
+        self._compare(self._path[stem].name, f"{stem}_X_Y.txt", "documents", rows)
 
     def filters(self, split: str) -> Path | None:
         """Return filter_labels_{split}.txt, None where there is none."""
         return find(self.folder, f"filter_labels_{split}.txt")
+
+    def _compare(self, file: str, matrix: str, what: str, count: int) -> None:
+        """Raise DataError where the header of a matrix that lies beside the JSON says another count."""
+        path = find(self.folder, matrix)
+        if path is None:
+            return
+        documents, labels = read_header(path, self.options)
+        claimed = documents if what == "documents" else labels
+        if claimed != count:
+            raise DataError(
+                f"{claimed} {what} in the header",
+                expected=f"{count}, as many as {file} has lines",
+                do=f"fetch both files again; {path.name} is not needed beside JSON, so it may also be deleted",
+                where=f"{path.name}, line 1",
+            )
 
     def _read(self, stem: str, *, with_targets: bool) -> Iterator[Block]:
         path = self._path[stem]
         schema = pa.schema(_TEXT + (_TARGET if with_targets else []))
         for number, raw in blocks(path, self.options):
             table = _parse(raw, schema)
-            if table is None or table.num_rows != raw.count(b"\n") or _nulls(table):
-                _explain(raw, path, number, with_targets=with_targets)
+            if table is None:
+                _explain(raw, path, number, schema)
             yield _block(table, path.name, number)
 
 
 def _parse(raw: bytes, schema: pa.Schema) -> pa.Table | None:
+    """Return lines as a table, one object a row; None where any of them is not as it should be."""
+    if len(_SEAM.findall(raw)) != raw.count(b"\n") - 1:
+        return None
     try:
-        return pa_json.read_json(
+        table = pa_json.read_json(
             io.BytesIO(raw),
             read_options=pa_json.ReadOptions(use_threads=False, block_size=len(raw) + 1),
             parse_options=pa_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
         )
     except pa.ArrowInvalid:
         return None
+    return table if table.num_rows == raw.count(b"\n") and _complete(table) else None
 
 
-def _nulls(table: pa.Table) -> bool:
-    """True where a required field, or an element of a list, is missing; title or content may be absent, not both."""
+def _complete(table: pa.Table) -> bool:
+    """False where a uid, both texts, the targets, an element of a list or one of several relevances is missing."""
     if table["uid"].null_count or (table["title"].is_null().to_numpy() & table["content"].is_null().to_numpy()).any():
-        return True
-    if "target_ind" not in table.column_names:
         return False
-    targets = table["target_ind"].combine_chunks()
-    relevance = table["target_rel"].combine_chunks()
-    lengths_differ = relevance.null_count < len(relevance) and (
-        relevance.null_count > 0 or not np.array_equal(_counts(targets), _counts(relevance))
-    )
-    return bool(targets.null_count or targets.flatten().null_count or relevance.flatten().null_count or lengths_differ)
+    if "target_ind" not in table.column_names:
+        return True
+    targets, relevance = table["target_ind"].combine_chunks(), table["target_rel"].combine_chunks()
+    if targets.null_count or targets.flatten().null_count or relevance.flatten().null_count:
+        return False
+    given = relevance.is_valid().to_numpy(zero_copy_only=False)
+    return bool((_counts(targets) == _counts(relevance))[given].all())
 
 
 def _counts(column: pa.ListArray) -> Any:
@@ -112,76 +133,87 @@ def _block(table: pa.Table, file: str, number: int) -> Block:
         targets, relevance = table["target_ind"].combine_chunks(), table["target_rel"].combine_chunks()
         block.label_ids = targets.flatten().to_numpy().astype(np.int64)
         block.label_counts = _counts(targets)
-        if relevance.null_count < len(relevance):
-            block.relevance = relevance.flatten().to_numpy().astype(np.float64)
+        given = np.repeat(relevance.is_valid().to_numpy(zero_copy_only=False), block.label_counts)
+        block.relevance = np.ones(len(block.label_ids))
+        block.relevance[given] = relevance.flatten().to_numpy()
     return block
 
 
-def _explain(raw: bytes, path: Path, number: int, *, with_targets: bool) -> NoReturn:
-    """Find the line that is wrong and say what is wrong with it."""
-    for offset, line in enumerate(raw.decode().split("\n")[:-1]):
-        problem = _problem(line, with_targets=with_targets)
-        if problem is not None:
-            found, expected = problem
-            raise DataError(
-                found,
-                expected=expected,
-                do="mend or delete the line",
-                where=f"{path.name}, line {number + offset}",
-            )
-    last = number + raw.count(b"\n") - 1
-    raise DataError(
-        "a block of lines that does not parse as JSON objects",
-        expected="one JSON object a line",
-        do="check the file with a JSON tool",
-        where=f"{path.name}, lines {number} to {last}",
-    )
+def _explain(raw: bytes, path: Path, number: int, schema: pa.Schema) -> NoReturn:
+    """Find the first line that is wrong, by halving, and say what is wrong with it."""
+    lines = raw.split(b"\n")[:-1]
+    first, end = 0, len(lines)
+    while end - first > 1:
+        middle = (first + end) // 2
+        if _parse(b"\n".join(lines[first:middle]) + b"\n", schema) is None:
+            end = middle
+        else:
+            first = middle
+    found, expected = _problem(lines[first].decode(), with_targets="target_ind" in schema.names)
+    raise DataError(found, expected=expected, do="mend or delete the line", where=f"{path.name}, line {number + first}")
 
 
-def _problem(line: str, *, with_targets: bool) -> tuple[str, str] | None:
+def _problem(line: str, *, with_targets: bool) -> tuple[str, str]:
+    """Return what was found in a line that is wrong, and what was expected."""
     if not line.strip():
         return "an empty line", "one JSON object a line"
     try:
-        row = json.loads(line, parse_constant=lambda name: float("nan"))
-    except ValueError as error:
+        row = json.loads(line, object_pairs_hook=_each_once)
+    except (ValueError, RecursionError) as error:
         return (
             f"a line that is no JSON ({error}): {preview(line)}",
             "one JSON object a line, without inner line breaks",
         )
     if not isinstance(row, dict):
-        return f"a JSON {type(row).__name__}: {preview(line)}", "a JSON object with uid, title, content"
+        return f"{shown(row)} instead of an object", "a JSON object with uid, title, content"
     if not isinstance(row.get("uid"), str):
-        return f"uid {row.get('uid')!r}", 'uid as a string, for instance "uid": "B0042"'
+        return (
+            f"uid {shown(row['uid'])}" if "uid" in row else "no uid"
+        ), 'uid as a string, for instance "uid": "B0042"'
     for key in ("title", "content"):
-        if not isinstance(row.get(key, ""), str):
-            return f"{key} {preview(repr(row[key]))}", f"{key} as a string"
-    if "title" not in row and "content" not in row:
-        return f"neither title nor content in the keys {sorted(row)}", "title, content, or both"
-    if any("\ud800" <= char <= "\udfff" for key in ("uid", "title", "content") for char in row.get(key, "")):
-        return "half of a surrogate pair (a \\ud8.. escape alone)", "text that can be written as UTF-8"
-    return _target_problem(row) if with_targets else None
+        if not isinstance(row.get(key), str | None):
+            return f"{key} {shown(row[key])}", f"{key} as a string"
+    if row.get("title") is None and row.get("content") is None:
+        return f"neither title nor content, but {', '.join(sorted(row))}", "title, content, or both"
+    if _SURROGATE.search(json.dumps(row, ensure_ascii=False)):
+        return "half of a surrogate pair (an escape like \\ud83d alone)", "text that can be written as UTF-8"
+    return (_target_problem(row) if with_targets else None) or (
+        f"a line that reads in more than one way: {preview(line)}",
+        "a plain JSON object",
+    )
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Build an object; raise ValueError where it has a key twice."""
+    keys = [key for key, _ in pairs]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise ValueError(f"the key {key!r} twice")
+    return dict(pairs)
 
 
 def _target_problem(row: dict[str, Any]) -> tuple[str, str] | None:
     targets, relevance = row.get("target_ind"), row.get("target_rel")
     if not isinstance(targets, list):
-        return f"target_ind {preview(repr(targets))}", "target_ind as a list of label indices"
+        found = f"target_ind {shown(targets)}" if "target_ind" in row else "no target_ind"
+        return found, "target_ind as a list of label indices, for instance [3, 17]"
     for value in targets:
         if isinstance(value, bool) or not isinstance(value, int):
-            return (
-                f"the label index {value!r} in target_ind",
-                "whole numbers without quotes, for instance [3, 17]",
-            )
+            return f"the label index {shown(value)} in target_ind", "whole numbers without quotes, for instance [3, 17]"
         if abs(value) >= 2**62:
-            return f"the label index {value} in target_ind", "the line number of a label in lbl.json, from 0"
+            return f"the label index {shown(value)} in target_ind", "the line number of a label in lbl.json, from 0"
     if relevance is None:
-        return None if "target_rel" not in row else ("target_rel null", "a list of numbers, or no target_rel")
-    if not isinstance(relevance, list) or len(relevance) != len(targets):
-        size = len(relevance) if isinstance(relevance, list) else "no"
-        return f"{size} target_rel for {len(targets)} target_ind", "one relevance a label"
+        return None
+    if not isinstance(relevance, list):
+        return f"target_rel {shown(relevance)}", "a list of numbers, or no target_rel"
+    if len(relevance) != len(targets):
+        return f"{len(relevance)} target_rel for {len(targets)} target_ind", "one relevance a label"
     for value in relevance:
-        if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
-            return f"the relevance {value!r} in target_rel", "numbers without quotes, for instance [1.0, 1.0]"
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            return (
+                f"the relevance {shown(value)} in target_rel",
+                "finite numbers without quotes, for instance [1.0, 1.0]",
+            )
     return None
 
 

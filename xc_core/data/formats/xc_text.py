@@ -19,9 +19,10 @@ from xc_core.errors import DataError, preview
 from xc_core.shapes import F64, I64
 
 _STEM = {"train": "trn", "test": "tst"}
-_ROW = re.compile(r"(?:\d+:[-+0-9.eE]+)?(?: \d+:[-+0-9.eE]+)*\s*")
-_ROWS = re.compile(rb"(?:(?:\d+:[-+0-9.eE]+)?(?: \d+:[-+0-9.eE]+)* *\r?\n)*")
-_HEADER = re.compile(r"(\d+) (\d+)\s*")
+_PAIR = rb"\d+:[-+0-9.eE]+"
+_LINE = rb"[ \t]*(?:" + _PAIR + rb"(?:[ \t]+" + _PAIR + rb")*[ \t]*)?\r?\n"
+_ROW, _ROWS = re.compile(_LINE), re.compile(rb"(?:" + _LINE + rb")*+")
+_HEADER = re.compile(r"(\d{1,18})[ \t]+(\d{1,18})\s*", re.ASCII)
 
 
 class XCText:
@@ -53,15 +54,13 @@ class XCText:
 
     def documents(self, split: str) -> Iterator[Block]:
         """Yield the lines of the texts with the rows of the matrix."""
+        matrix = self._targets[split]
         texts = text_rows(self._texts[split], f"{split}-", self.options)
-        yield from zip_rows(texts, self._matrix(split), self._texts[split].name, self._targets[split].name)
+        yield from zip_rows(texts, matrix_rows(matrix, self.options), self._texts[split].name, (matrix.name, "line", 2))
 
     def filters(self, split: str) -> Path | None:
         """Return the filter file under either of its two names, None where there is none."""
         return find(self.folder, f"filter_labels_{split}.txt", f"{_STEM[split]}_filter_labels.txt")
-
-    def _matrix(self, split: str) -> Iterator[tuple[I64, I64, F64]]:
-        yield from matrix_rows(self._targets[split], self.options)
 
 
 def text_rows(path: Path, prefix: str, options: ReadOptions) -> Iterator[Block]:
@@ -97,22 +96,22 @@ def matrix_rows(path: Path, options: ReadOptions) -> Iterator[tuple[I64, I64, F6
         seen += body.count(b"\n")
         counts = np.array([line.count(b":") for line in body.split(b"\n")[:-1]], np.int64)
         numbers = _numbers(body, path, first)
-        ids = numbers[0::2].astype(np.int64)
-        if len(ids) and ids.max() >= labels:
-            at = int(np.searchsorted(np.cumsum(counts), int(np.argmax(ids >= labels)), side="right"))
+        outside = np.flatnonzero(numbers[0::2] >= labels)
+        if len(outside):
+            row = int(np.searchsorted(np.cumsum(counts), outside[0], side="right"))
             raise DataError(
-                f"the label index {int(ids.max())}",
+                f"the label index {numbers[2 * outside[0]]:.0f}",
                 expected=f"indices from 0 to {labels - 1}, as the header says",
-                do="mend the line or the header",
-                where=f"{path.name}, line {first + at}",
+                do="mend the line or the header; indices count from 0",
+                where=f"{path.name}, line {first + row}",
             )
-        yield ids, counts, numbers[1::2]
+        yield numbers[0::2].astype(np.int64), counts, numbers[1::2]
     if seen != rows:
         raise DataError(
-            f"{seen} rows",
-            expected=f"{rows}, as the header says",
+            f"a header of {rows} rows over {seen} rows",
+            expected="the number of rows in the header",
             do="fetch the file again; a document without labels is an empty line, not a missing one",
-            where=path.name,
+            where=f"{path.name}, line 1",
         )
 
 
@@ -126,54 +125,66 @@ def _numbers(body: bytes, path: Path, first: int) -> F64:
 
 def _explain(body: bytes, path: Path, first: int) -> None:
     """Raise DataError for the first row that is not "label:value label:value ..."."""
-    for offset, line in enumerate(body.decode().split("\n")[:-1]):
-        try:
-            fits = _ROW.fullmatch(line) is not None and all(
-                np.isfinite(float(pair.split(":")[1])) for pair in line.split()
-            )
-        except ValueError:
-            fits = False
-        if not fits:
+    for offset, line in enumerate(body.split(b"\n")[:-1]):
+        if not _is_row(line + b"\n"):
             raise DataError(
-                f"the row {preview(line)}",
-                expected="'label:value label:value ...', indices from 0, single spaces, or an empty line",
+                f"the row {preview(line.rstrip())}",
+                expected="'label:value label:value ...', labels by their index from 0, or an empty line",
                 do="mend the line",
                 where=f"{path.name}, line {first + offset}",
             )
 
 
+def _is_row(line: bytes) -> bool:
+    if _ROW.fullmatch(line) is None:
+        return False
+    try:
+        for pair in line.split():
+            float(pair.partition(b":")[2])
+    except ValueError:
+        return False
+    return True
+
+
 def zip_rows(
-    texts: Iterator[Block], targets: Iterator[tuple[I64, I64, F64]], text_file: str, target_file: str
+    texts: Iterator[Block],
+    targets: Iterator[tuple[I64, I64, F64]],
+    text_file: str,
+    target_place: tuple[str, str, int],
 ) -> Iterator[Block]:
     """Join blocks of texts with blocks of targets of other sizes, row by row.
 
+    ``target_place`` is the file of the targets, the unit that its rows are counted in, and the first row's number.
     Raises DataError where one side ends before the other.
     """
     ids, counts, values = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float64)
     done = 0
+    target_file, unit, first = target_place
     for block in texts:
         while len(counts) < len(block):
             more = next(targets, None)
             if more is None:
-                _uneven(f"over {done + len(counts)} texts", f"{done + len(counts)} rows", text_file, target_file)
+                rows = done + len(counts)
+                _uneven(f"more than {rows} texts", f"{rows} rows in {target_file}", f"{text_file}, line {rows + 1}")
             ids, counts = np.concatenate([ids, more[0]]), np.concatenate([counts, more[1]])
             values = np.concatenate([values, more[2]])
         cut = int(counts[: len(block)].sum())
         block.label_ids, block.label_counts, block.relevance = ids[:cut], counts[: len(block)], values[:cut]
+        block.label_place = target_file, unit, first + done
         ids, counts, values = ids[cut:], counts[len(block) :], values[cut:]
         done += len(block)
         yield block
     left = len(counts) + sum(len(more[1]) for more in targets)
     if left:
-        _uneven(f"{done} texts", f"{done + left} rows", text_file, target_file)
+        _uneven(f"{done} texts", f"{done + left} rows in {target_file}", f"{text_file}, after line {done}")
 
 
-def _uneven(texts: str, rows: str, text_file: str, target_file: str) -> NoReturn:
+def _uneven(texts: str, rows: str, where: str) -> NoReturn:
     raise DataError(
-        f"{texts} in {text_file} and {rows} in {target_file}",
+        f"{texts} and {rows}",
         expected="as many texts as rows",
         do="look for a text with an inner line break, or fetch both files again",
-        where=text_file,
+        where=where,
     )
 
 

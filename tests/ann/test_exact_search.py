@@ -1,0 +1,46 @@
+"""Exact search equals a full sort, ties by id included, across the edges of its blocks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.naive import search as naive
+from xc_core.ann import IndexConfig, build_index, exact
+from xc_core.ann.base import EXACT_UP_TO
+from xc_core.shapes import PAD_ID
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.data())
+def test_exact_search_equals_a_full_sort_with_ties_by_id(data: st.DataObject) -> None:
+    """Small whole numbers make inner products exact and ties frequent, also at the k-th place."""
+    random = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    labels, k = data.draw(st.integers(1, 60)), data.draw(st.integers(1, 70))
+    most = data.draw(st.sampled_from([1, 2, 9]))
+    vectors = random.integers(0, most + 1, (labels, 3)).astype(np.float32)
+    queries = random.integers(-1, 2, (data.draw(st.integers(0, 9)), 3)).astype(np.float32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exact, "_LABELS", data.draw(st.sampled_from([5, 16, 1000])))
+        patch.setattr(exact, "_QUERIES", data.draw(st.sampled_from([1, 4, 256])))
+        found = build_index(vectors, IndexConfig(kind="exact")).search(queries, k)
+    assert found.ids_NK.shape == (len(queries), k)
+    expected = naive.nearest(vectors, queries, k)
+    assert [row[row != PAD_ID].tolist() for row in found.ids_NK] == expected
+    for query, ids, scores in zip(queries, expected, found.scores_NK, strict=True):
+        assert scores[: len(ids)].tolist() == [float(query @ vectors[i]) for i in ids]
+        assert np.isneginf(scores[len(ids) :]).all()
+
+
+def test_copies_of_a_label_are_listed_by_id() -> None:
+    vectors = np.tile(np.array([[1.0, 0.0], [0.0, 1.0]], np.float32), (30_000, 1))
+    found = build_index(vectors, IndexConfig(kind="exact")).search(np.array([[1.0, 0.0]], np.float32), 5)
+    assert found.ids_NK.tolist() == [[0, 2, 4, 6, 8]]
+
+
+@pytest.mark.parametrize(("labels", "kind"), [(1, "exact"), (EXACT_UP_TO, "exact"), (EXACT_UP_TO + 1, "hnsw")])
+def test_auto_is_exact_up_to_the_measured_crossover(labels: int, kind: str) -> None:
+    assert IndexConfig().resolve(labels) == kind
+    assert IndexConfig(kind="ivf").resolve(labels) == "ivf"

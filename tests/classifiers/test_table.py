@@ -1,0 +1,122 @@
+"""The label table: a step is that of a plain loop and of dense autograd, and rows it does not name stay bit for bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from tests.naive.table import Table
+from xc_core.classifiers import LabelTable, TableConfig
+from xc_core.errors import ConfigError
+
+LABELS, WIDTH = 30, 6
+
+
+def start(seed: int = 0) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).standard_normal((LABELS, WIDTH)).astype(np.float32))
+
+
+def steps(count: int, seed: int = 1) -> list[tuple[torch.Tensor, torch.Tensor, float]]:
+    """Return (labels, gradient, schedule) of some steps; gradients of very different sizes, some rows 0."""
+    random = np.random.default_rng(seed)
+    out = []
+    for number in range(count):
+        labels = np.sort(random.permutation(20)[: random.integers(1, 9)])
+        gradient = random.standard_normal((len(labels), WIDTH)) * random.lognormal(0, 3, (len(labels), 1))
+        gradient[random.random(len(labels)) < 0.2] = 0
+        out.append((torch.from_numpy(labels), torch.from_numpy(gradient.astype(np.float32)), 1 - number / count))
+    return out
+
+
+@pytest.mark.parametrize(("lr", "decay"), [(0.01, 0.99), (0.5, 0.9), (0.1, 0.0)])
+def test_updates_equal_a_loop_over_rows(lr: float, decay: float) -> None:
+    fast, slow = LabelTable(start(), TableConfig(lr=lr, decay=decay)), Table(start().tolist(), lr, decay)
+    for labels, gradient, scale in steps(60):
+        fast.update(labels, gradient, scale)
+        slow.update(labels.tolist(), gradient.tolist(), scale)
+    np.testing.assert_allclose(fast.rows_LD.numpy(), slow.rows, atol=1e-4 * lr * 60, rtol=1e-5)
+    np.testing.assert_allclose(fast.square_L.numpy(), slow.square, rtol=1e-5)
+    assert fast.steps_L.tolist() == slow.steps
+
+
+def test_rows_that_are_not_named_or_have_no_gradient_stay_bit_for_bit() -> None:
+    table = LabelTable(start(), TableConfig())
+    for labels, gradient, scale in steps(20):
+        before = {name: tensor.clone() for name, tensor in table.tensors().items()}
+        table.update(labels, gradient, scale)
+        still = torch.ones(LABELS, dtype=torch.bool)
+        still[labels[gradient.abs().sum(1) > 0]] = False
+        for name, tensor in table.tensors().items():
+            assert torch.equal(tensor[still], before[name][still])
+            assert not torch.equal(tensor[~still], before[name][~still]) or bool(still.all())
+
+
+def test_a_step_moves_a_row_by_the_rate_whatever_the_size_of_its_gradient() -> None:
+    table = LabelTable(torch.zeros(2, 4), TableConfig(lr=0.25))
+    table.update(torch.tensor([0, 1]), torch.tensor([[3.0, 0, 0, 4], [3e-6, 0, 0, 4e-6]]), 0.5)
+    # one step: the row's own mean square makes its root mean square change lr x schedule = 0.125
+    assert table.rows_LD.square().mean(1).sqrt().tolist() == pytest.approx([0.125, 0.125], rel=1e-4)
+    assert table.rows_LD[0].tolist() == pytest.approx([-0.15, 0, 0, -0.2], rel=1e-4)
+
+
+def test_a_sparse_step_equals_dense_autograd_with_the_same_rule() -> None:
+    random = np.random.default_rng(2)
+    docs = torch.from_numpy(random.standard_normal((5, WIDTH)).astype(np.float32))
+    labels = torch.tensor([3, 4, 11, 29])
+    sparse, dense = LabelTable(start(), TableConfig(lr=0.1)), LabelTable(start(), TableConfig(lr=0.1))
+    for _ in range(10):
+        taken = sparse.take(labels)
+        torch.nn.functional.softplus(docs @ taken.T).sum().backward()
+        assert taken.grad is not None
+        sparse.update(labels, taken.grad, 1.0)
+        whole = dense.rows_LD.clone().requires_grad_(True)
+        torch.nn.functional.softplus(docs @ whole[labels].T).sum().backward()
+        assert whole.grad is not None
+        dense.update(torch.arange(LABELS), whole.grad, 1.0)
+    for name, tensor in sparse.tensors().items():
+        torch.testing.assert_close(tensor, dense.tensors()[name], rtol=1e-5, atol=1e-6)
+    assert not torch.equal(sparse.rows_LD, start())
+
+
+def test_taken_rows_are_a_copy_that_collects_a_gradient() -> None:
+    table = LabelTable(start(), TableConfig())
+    taken = table.take(torch.tensor([2, 5]))
+    assert taken.requires_grad
+    assert not table.rows_LD.requires_grad
+    with torch.no_grad():
+        taken += 1
+    assert torch.equal(table.rows_LD, start())
+
+
+def test_the_table_does_not_change_the_rows_it_was_made_from() -> None:
+    given = start()
+    LabelTable(given, TableConfig()).update(torch.tensor([0]), torch.ones(1, WIDTH), 1.0)
+    assert torch.equal(given, start())
+
+
+def test_saved_state_goes_on_the_same() -> None:
+    parts = steps(12)
+    old, new = LabelTable(start(), TableConfig()), LabelTable(start(9), TableConfig())
+    for part in parts[:6]:
+        old.update(*part)
+    new.load(old.tensors())
+    for part in parts[6:]:
+        old.update(*part)
+        new.update(*part)
+    for name, tensor in old.tensors().items():
+        assert torch.equal(tensor, new.tensors()[name])
+
+
+def test_loaded_state_is_a_copy() -> None:
+    old, new = LabelTable(start(), TableConfig()), LabelTable(start(9), TableConfig())
+    new.load(old.tensors())
+    new.update(torch.tensor([1]), torch.ones(1, WIDTH), 1.0)
+    assert torch.equal(old.rows_LD, start())
+    assert int(old.steps_L.sum()) == 0
+
+
+@pytest.mark.parametrize("changes", [{"lr": 0.0}, {"lr": -1.0}, {"decay": 1.0}, {"decay": -0.1}])
+def test_settings_that_mean_nothing_are_refused(changes: dict[str, float]) -> None:
+    with pytest.raises(ConfigError):
+        TableConfig(**changes)

@@ -1,0 +1,114 @@
+"""The contract of a loss, kept by every loss in the table: (sum, count) of independent documents."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from xc_core.losses import LOSSES, Loss, LossConfig
+
+pytestmark = pytest.mark.parametrize("loss", [LossConfig(name=name).build() for name in LOSSES], ids=LOSSES.names())
+
+Batch = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+def batch(docs: int = 8, labels: int = 15, seed: int = 0) -> Batch:
+    """Two positives a document, one of them chosen; random scores without ties."""
+    random = np.random.default_rng(seed)
+    places = random.random((docs, labels)).argsort(1)[:, :2]
+    chosen, known = np.zeros((2, docs, labels), bool)
+    np.put_along_axis(chosen, places[:, :1], True, 1)
+    np.put_along_axis(known, places, True, 1)
+    scores = torch.from_numpy(random.uniform(-1, 1, (docs, labels)).astype(np.float32))
+    return scores, torch.from_numpy(chosen), torch.from_numpy(known)
+
+
+def gradient(loss: Loss, parts: Batch) -> torch.Tensor:
+    own = parts[0].clone().requires_grad_(True)
+    (found,) = torch.autograd.grad(loss(own, *parts[1:])[0], own)
+    return found
+
+
+def test_a_loss_is_a_finite_sum_and_a_count_and_leaves_its_arguments_alone(loss: Loss) -> None:
+    parts = batch()
+    before = [part.clone() for part in parts]
+    total, count = loss(*parts)
+    assert total.shape == count.shape == ()
+    assert torch.isfinite(total)
+    assert float(total) > 0
+    assert int(count) > 0
+    assert all(torch.equal(part, old) for part, old in zip(parts, before, strict=True))
+
+
+def test_documents_are_independent_so_batches_add_up(loss: Loss) -> None:
+    parts = batch()
+    whole = loss(*parts)
+    singles = [loss(*(part[i : i + 1] for part in parts)) for i in range(8)]
+    assert float(whole[0]) == pytest.approx(sum(float(total) for total, _ in singles), rel=1e-5)
+    assert int(whole[1]) == sum(int(count) for _, count in singles)
+
+
+def test_the_order_of_documents_and_labels_does_not_matter(loss: Loss) -> None:
+    parts = batch()
+    rows, columns = torch.randperm(8), torch.randperm(15)
+    total, count = loss(*(part[rows][:, columns] for part in parts))
+    assert float(total) == pytest.approx(float(loss(*parts)[0]), rel=1e-5)
+    assert int(count) == int(loss(*parts)[1])
+
+
+def test_the_gradient_pulls_the_chosen_pushes_negatives_and_leaves_other_positives_alone(loss: Loss) -> None:
+    parts = batch()
+    _, chosen, known = parts
+    found = gradient(loss, parts)
+    assert (found[chosen] <= 0).all()
+    assert (found[chosen] < 0).any()
+    assert (found[~known] >= 0).all()
+    assert (found[~known] > 0).any()
+    assert (found[known & ~chosen] == 0).all()
+
+
+def test_the_gradient_is_that_of_the_value_downhill(loss: Loss) -> None:
+    parts = batch()
+    better = (parts[0] - 0.05 * gradient(loss, parts), *parts[1:])
+    assert float(loss(*better)[0]) < float(loss(*parts)[0])
+
+
+def test_right_scores_cost_less_than_random_ones_and_those_less_than_wrong_ones(loss: Loss) -> None:
+    scores, chosen, known = batch()
+    right = torch.where(known, 1.0, -1.0)
+    costs = [float(loss(values, chosen, known)[0]) for values in (right, scores, -right)]
+    assert costs[0] < 0.5 * costs[1]
+    assert costs[1] < costs[2]
+
+
+def test_documents_without_a_chosen_positive_or_a_negative_add_nothing(loss: Loss) -> None:
+    scores, chosen, known = batch()
+    chosen[0], known[0], known[1] = False, False, True
+    parts = (scores, chosen, known)
+    total, count = loss(*parts)
+    rest = loss(*(part[2:] for part in parts))
+    assert (float(total), int(count)) == (pytest.approx(float(rest[0])), int(rest[1]))
+    assert (gradient(loss, parts)[:2] == 0).all()
+
+
+@pytest.mark.parametrize("docs", [0, 3])
+def test_a_batch_in_which_nothing_counts_costs_nothing(loss: Loss, docs: int) -> None:
+    scores = torch.zeros(docs, 4, requires_grad=True)
+    none = torch.zeros(docs, 4, dtype=torch.bool)
+    total, count = loss(scores, none, none)
+    (found,) = torch.autograd.grad(total, scores)
+    assert (float(total.detach()), int(count), float(found.abs().sum())) == (0.0, 0, 0.0)
+
+
+def test_half_precision_scores_are_summed_in_full_precision(loss: Loss) -> None:
+    scores, chosen, known = batch()
+    total, _ = loss(scores.bfloat16(), chosen, known)
+    assert total.dtype == torch.float32
+    assert float(total) == pytest.approx(float(loss(scores.bfloat16().float(), chosen, known)[0]))
+
+
+def test_scores_that_are_no_numbers_are_not_hidden(loss: Loss) -> None:
+    scores, chosen, known = batch()
+    scores[3] = torch.nan
+    assert torch.isnan(loss(scores, chosen, known)[0])

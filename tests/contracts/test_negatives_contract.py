@@ -1,0 +1,75 @@
+"""The contract of a negative source, kept by every one in the table: a pool of labels and two honest masks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.naive import sampling as naive
+from xc_core.data.labels import LabelMatrix
+from xc_core.sampling import NEGATIVES, LabelPool, NegativesConfig
+from xc_core.shapes import I64
+
+pytestmark = [
+    pytest.mark.parametrize("kind", NEGATIVES.names()),
+    pytest.mark.parametrize("positives", [0, 1, 3]),
+]
+
+SIZE, LABELS = 60, 25
+
+
+def truth() -> LabelMatrix:
+    """0 to 6 positives a document; documents 0 and 1 have none."""
+    random = np.random.default_rng(0)
+    rows = random.random((SIZE, LABELS)) < 0.12
+    rows[:2] = False
+    docs, labels = np.nonzero(rows)
+    return LabelMatrix.from_pairs(docs, labels, (SIZE, LABELS))
+
+
+def pool(kind: str, positives: int, docs: I64, step: int = 3, seed: int = 0) -> LabelPool:
+    config = NegativesConfig(kind=kind, positives=positives)
+    return NEGATIVES[kind](config, truth(), seed).pool(docs, step)
+
+
+def plain(found: LabelPool) -> list[object]:
+    return [found.labels_U.tolist(), found.chosen_BU.tolist(), found.known_BU.tolist()]
+
+
+DOCS = np.array([7, 0, 33, 12, 59, 1, 20, 21])
+
+
+def test_pooled_labels_are_distinct_and_rising(kind: str, positives: int) -> None:
+    found = pool(kind, positives, DOCS)
+    assert found.labels_U.dtype == np.int64
+    assert (np.diff(found.labels_U) > 0).all()
+    assert found.chosen_BU.shape == found.known_BU.shape == (len(DOCS), len(found.labels_U))
+
+
+def test_every_positive_in_the_pool_is_known_whoever_brought_it_in(kind: str, positives: int) -> None:
+    found = pool(kind, positives, DOCS)
+    own = [set(truth().row(doc).tolist()) for doc in DOCS.tolist()]
+    assert found.known_BU.tolist() == naive.masks(found.labels_U.tolist(), own)
+
+
+def test_as_many_positives_are_chosen_as_asked_for_and_there_are(kind: str, positives: int) -> None:
+    found = pool(kind, positives, DOCS)
+    assert not (found.chosen_BU & ~found.known_BU).any()
+    have = truth().counts_N[DOCS]
+    assert found.chosen_BU.sum(1).tolist() == (np.minimum(have, positives) if positives else have).tolist()
+
+
+def test_seed_and_step_decide_the_pool_and_nothing_else(kind: str, positives: int) -> None:
+    everyone = np.arange(SIZE)
+    first = plain(pool(kind, positives, everyone))
+    assert plain(pool(kind, positives, everyone)) == first
+    others = [plain(pool(kind, positives, everyone, step=4)), plain(pool(kind, positives, everyone, seed=1))]
+    assert all((other != first) == bool(positives) for other in others)
+
+
+@pytest.mark.parametrize("docs", [[], [0], [0, 1]])
+def test_documents_without_positives_make_empty_rows(kind: str, positives: int, docs: list[int]) -> None:
+    found = pool(kind, positives, np.array(docs, np.int64))
+    assert found.chosen_BU.shape[0] == len(docs)
+    assert not found.chosen_BU.any()
+    assert not found.known_BU.any()

@@ -1,0 +1,73 @@
+"""Chunks of like length: every position once, the budget kept, and work that grows with the rows only."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from xc_core.data import batches
+from xc_core.data.batches import by_length
+
+LENGTHS = st.lists(st.integers(0, 40), max_size=60)
+
+
+def naive_chunks(lengths: list[int], max_tokens: int) -> list[list[int]]:
+    """Put rows, shortest first, into a chunk until the next would burst it."""
+    chunks: list[list[int]] = []
+    for position in sorted(range(len(lengths)), key=lambda i: lengths[i]):
+        if chunks and (len(chunks[-1]) + 1) * lengths[position] <= max_tokens:
+            chunks[-1].append(position)
+        else:
+            chunks.append([position])
+    return chunks
+
+
+@settings(deadline=None, max_examples=150)
+@given(LENGTHS.map(lambda lengths: [max(length, 1) for length in lengths]), st.integers(1, 100))
+def test_chunks_equal_the_naive_twin(lengths: list[int], max_tokens: int) -> None:
+    assert [chunk.tolist() for chunk in by_length(np.array(lengths, np.int64), max_tokens)] == naive_chunks(
+        lengths, max_tokens
+    )
+
+
+@settings(deadline=None, max_examples=100)
+@given(LENGTHS, st.integers(1, 100))
+def test_every_position_once_and_the_budget_kept(lengths: list[int], max_tokens: int) -> None:
+    chunks = by_length(np.array(lengths, np.int64), max_tokens)
+    assert sorted(position for chunk in chunks for position in chunk.tolist()) == list(range(len(lengths)))
+    for chunk in chunks:
+        longest = max(lengths[position] for position in chunk)
+        assert len(chunk) == 1 or len(chunk) * longest <= max_tokens
+    flat = [lengths[position] for chunk in chunks for position in chunk]
+    assert flat == sorted(flat)
+
+
+def test_equal_lengths_keep_their_order() -> None:
+    assert [chunk.tolist() for chunk in by_length(np.full(5, 3), 6)] == [[0, 1], [2, 3], [4]]
+
+
+def test_a_text_over_the_budget_is_a_chunk_of_its_own() -> None:
+    assert [chunk.tolist() for chunk in by_length(np.array([9, 1, 30]), 8)] == [[1], [0], [2]]
+
+
+def test_lengths_are_not_changed() -> None:
+    lengths = np.array([3, 1, 2])
+    by_length(lengths, 4)
+    assert lengths.tolist() == [3, 1, 2]
+
+
+@pytest.mark.parametrize("shape", ["equal", "spread", "heavy tail"])
+def test_work_grows_with_the_number_of_rows_only(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Count the elements of every window that is looked at: a clock would lie on a busy machine."""
+    size, seen = 20_000, []
+    lengths = {
+        "equal": np.full(size, 12),
+        "spread": np.arange(size) % 500 + 1,
+        "heavy tail": (500 / (np.arange(size) % 499 + 1)).astype(np.int64),
+    }[shape]
+    real = np.searchsorted
+    monkeypatch.setattr(batches.np, "searchsorted", lambda a, v, side: (seen.append(len(a)), real(a, v, side))[1])
+    chunks = by_length(lengths, 4096)
+    assert len(seen) == len(chunks) and sum(seen) < 4 * size, f"{sum(seen)} looked at in {len(seen)} windows"

@@ -1,0 +1,76 @@
+"""The reader of a corpus: splits, matrices, texts and tables are those of the rows that went in; damage is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.conftest import ToyWorld
+from tests.data.worlds import FILTERS, contents, read_world, small_world, write_world
+from xc_core.data.corpus import Corpus
+from xc_core.errors import ConfigError, CorruptError, MissingError
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    return read_world(write_world(tmp_path_factory.mktemp("corpus") / "world"), validation_fraction=0.3)
+
+
+def test_splits_share_the_rows_without_overlap(corpus: Corpus) -> None:
+    rows = {split: corpus.rows(split).tolist() for split in ("train", "validation", "test")}
+    assert sorted(rows["train"] + rows["validation"]) == list(range(60)) and rows["test"] == list(range(60, 72))
+    names = [row[3] for row in contents(corpus)["documents"]]
+    assert all(names[row] == split for split, found in rows.items() for row in found)
+
+
+def test_an_unknown_split_is_refused(corpus: Corpus) -> None:
+    with pytest.raises(ConfigError, match="split 'dev'"):
+        corpus.rows("dev")
+
+
+def test_labels_and_filters_are_matrices_over_all_documents(corpus: Corpus) -> None:
+    world = small_world()
+    assert [corpus.labels.row(doc).tolist() for doc in range(72)] == [r["target_ind"] for r in world.train + world.test]
+    expected = {*FILTERS["train"], *((60 + doc, label) for doc, label in FILTERS["test"])}
+    docs, labels = corpus.filters.pairs()
+    assert set(zip(docs.tolist(), labels.tolist(), strict=True)) == expected
+    assert corpus.filters.shape == corpus.labels.shape == (72, 10)
+
+
+@pytest.mark.parametrize("fields", [("title", "content"), ("title",), ("content", "title")])
+@pytest.mark.parametrize("side", ["documents", "labels"])
+def test_texts_join_the_fields_that_are_not_empty(
+    tmp_path: Path, toy: ToyWorld, side: str, fields: tuple[str, ...]
+) -> None:
+    toy.labels[3]["content"] = ""
+    toy.labels[4]["title"] = ""
+    corpus = read_world(toy.write(tmp_path / "toy"))
+    rows = toy.labels if side == "labels" else toy.train + toy.test
+    texts = [text for block in corpus.texts(side, fields) for text in block]
+    assert texts == [" ".join(row[name] for name in fields if row[name]) for row in rows]
+
+
+def test_table_gives_the_rows_asked_for_in_their_order(corpus: Corpus) -> None:
+    assert corpus.table("documents", np.array([61, 3, 3]))["uid"].to_list() == ["test-1", "train-3", "train-3"]
+    assert corpus.table("documents", np.zeros(0, np.int64)).height == 0
+    assert corpus.table("labels").height == 10
+
+
+def test_the_digest_is_that_of_the_content(corpus: Corpus) -> None:
+    assert Corpus.open(corpus.folder).digest == corpus.digest and len(corpus.digest) == 64
+
+
+def test_a_folder_that_is_no_corpus_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(MissingError, match="no artefact"):
+        Corpus.open(tmp_path)
+
+
+def test_a_changed_file_is_refused(tmp_path: Path) -> None:
+    corpus = read_world(write_world(tmp_path / "world"))
+    data = bytearray((corpus.folder / "pairs.parquet").read_bytes())
+    data[len(data) // 2] ^= 1
+    (corpus.folder / "pairs.parquet").write_bytes(bytes(data))
+    with pytest.raises(CorruptError, match=r"pairs\.parquet"):
+        Corpus.open(corpus.folder)

@@ -1,0 +1,212 @@
+"""``xc ingest``: a dataset comes whole or not at all; what was there stays on a failure; what is missing is said."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.data.spoil import put_json
+from tests.data.worlds import contents, empty_workspace, files_of, read_world, small_world, write_world
+from xc_core import artifacts, progress
+from xc_core.cli import ingest as ingest_room
+from xc_core.cli.ingest import place
+from xc_core.cli.main import main
+from xc_core.data.corpus import Corpus
+from xc_core.data.ingest import IngestConfig
+from xc_core.errors import ConfigError, DataError, MissingError, StorageError, UsageError
+from xc_core.stages import Workspace, run_stage
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return empty_workspace(tmp_path / "house")
+
+
+@pytest.fixture
+def said() -> Iterator[list[str]]:
+    """Every line that is reported."""
+    lines: list[str] = []
+    progress.listen(lines.append)
+    yield lines
+    progress.silence()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Path:
+    return write_world(tmp_path / "world")
+
+
+def test_ingest_makes_the_raw_folder_the_corpus_and_the_entry(workspace: Workspace, world: Path) -> None:
+    (world / "README.md").write_text("where it comes from")
+    (world / "LICENSE-DATA.txt").write_text("who may use it")
+    (world / "notes.txt").write_text("not a part of the dataset")
+    before = files_of(world)
+    ran = place(workspace, world, "toy", IngestConfig(validation_fraction=0.2), replace=False)
+    assert files_of(workspace.raw("toy")) == {k: v for k, v in before.items() if k != "notes.txt"}
+    assert contents(Corpus.open(ran.folder)) == contents(read_world(world, validation_fraction=0.2))
+    assert workspace.experiment("toy", None).corpus == IngestConfig(validation_fraction=0.2)
+    assert (workspace.root / "params.yaml").read_text().startswith("# kept\n")
+    assert files_of(world) == before
+
+
+def test_the_stage_corpus_has_nothing_to_do_after_an_ingest(workspace: Workspace, world: Path) -> None:
+    place(workspace, world, "toy", IngestConfig(), replace=False)
+    assert run_stage(workspace, "corpus", "toy").skipped
+
+
+def test_the_dataset_does_not_need_its_source_any_more(workspace: Workspace, world: Path) -> None:
+    (world / "lbl2").mkdir()
+    (world / "lbl.json").rename(world / "lbl2" / "labels")
+    (world / "lbl.json").symlink_to(Path("lbl2") / "labels")  # a link inside the folder is as good as a file
+    place(workspace, world, "toy", IngestConfig(), replace=False)
+    shutil.rmtree(world)
+    assert not (workspace.raw("toy") / "lbl.json").is_symlink()
+    assert run_stage(workspace, "corpus", "toy", force=True).facts["labels"] == 10
+
+
+def test_replace_puts_the_new_dataset_in_the_place_of_the_old(
+    workspace: Workspace, world: Path, tmp_path: Path
+) -> None:
+    place(workspace, world, "toy", IngestConfig(), replace=False)
+    other = write_world(tmp_path / "other", "xc-text", small_world(30, 5))
+    place(workspace, other, "toy", IngestConfig(filters="none"), replace=True)
+    assert Corpus.open(workspace.folder("corpus", "toy")).num_documents == 35
+    assert sorted(path.name for path in workspace.raw("toy").iterdir()) == sorted(path.name for path in other.iterdir())
+    assert workspace.experiment("toy", None).corpus == IngestConfig(filters="none")
+
+
+def spoil(folder: Path) -> None:
+    put_json(folder / "tst.json", 12, target_ind=[99], target_rel=[1.0])
+
+
+def test_a_failing_replacement_leaves_the_dataset_untouched(workspace: Workspace, world: Path) -> None:
+    place(workspace, world, "toy", IngestConfig(), replace=False)
+    before = files_of(workspace.root)
+    spoil(world)
+    with pytest.raises(DataError):
+        place(workspace, world, "toy", IngestConfig(filters="none"), replace=True)
+    assert files_of(workspace.root) == before
+
+
+def test_an_existing_dataset_is_not_replaced_unasked(workspace: Workspace, world: Path) -> None:
+    place(workspace, world, "toy", IngestConfig(), replace=False)
+    before = files_of(workspace.root)
+    with pytest.raises(UsageError, match=r"(?s)a dataset 'toy'.*--replace"):
+        place(workspace, world, "toy", IngestConfig(), replace=False)
+    assert files_of(workspace.root) == before
+
+
+def test_its_own_raw_folder_can_be_ingested_anew_with_other_settings(workspace: Workspace, world: Path) -> None:
+    place(workspace, world, "toy", IngestConfig(), replace=False)
+    raw = files_of(workspace.raw("toy"))
+    place(workspace, workspace.raw("toy"), "toy", IngestConfig(validation_fraction=0.5), replace=False)
+    assert Corpus.open(workspace.folder("corpus", "toy")).facts["validation_fraction"] == 0.5
+    assert files_of(workspace.raw("toy")) == raw
+    assert run_stage(workspace, "corpus", "toy").skipped
+
+
+def test_a_failing_ingest_of_its_own_raw_folder_changes_nothing(workspace: Workspace, world: Path) -> None:
+    place(workspace, world, "toy", IngestConfig(), replace=False)
+    spoil(workspace.raw("toy"))
+    before = files_of(workspace.root)
+    with pytest.raises(DataError):
+        place(workspace, workspace.raw("toy"), "toy", IngestConfig(validation_fraction=0.5), replace=False)
+    assert files_of(workspace.root) == before
+
+
+@pytest.mark.parametrize("text", ["datasets: [\n", "datasets: 3\n", "- a\n"])
+def test_a_broken_params_file_is_met_before_anything_is_written(workspace: Workspace, world: Path, text: str) -> None:
+    (workspace.root / "params.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=r"params\.yaml"):
+        place(workspace, world, "toy", IngestConfig(), replace=False)
+    assert files_of(workspace.root) == {"params.yaml": text.encode()}
+
+
+def test_a_workspace_without_params_file_is_left_empty(tmp_path: Path, world: Path) -> None:
+    with pytest.raises(MissingError, match=r"params\.yaml"):
+        place(Workspace(tmp_path / "nowhere"), world, "toy", IngestConfig(), replace=False)
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_what_a_killed_ingest_left_goes_and_a_running_one_stays(workspace: Workspace, world: Path) -> None:
+    done = subprocess.Popen([sys.executable, "-c", ""])
+    done.wait()
+    killed, running = (workspace.state / f"ingest-{pid}-abc" for pid in (done.pid, 1))
+    for folder in (killed, running):
+        folder.mkdir(parents=True)
+        (folder / "half").write_text("a half-copied file")
+    place(workspace, world, "toy", IngestConfig(), replace=False)
+    assert not killed.exists() and running.exists()
+
+
+def test_a_full_disk_is_a_storage_error_and_leaves_nothing(
+    workspace: Workspace, world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(ingest_room, "_copy", full)
+    with pytest.raises(StorageError, match="a full disk"):
+        place(workspace, world, "toy", IngestConfig(), replace=False)
+    assert list(files_of(workspace.root)) == ["params.yaml"]
+
+
+def test_an_error_that_is_no_refusal_of_the_disk_keeps_its_own_name(
+    workspace: Workspace, world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fault(*_: object) -> None:
+        raise FileNotFoundError("a fault of the code")
+
+    monkeypatch.setattr(ingest_room, "_copy", fault)
+    with pytest.raises(FileNotFoundError):
+        place(workspace, world, "toy", IngestConfig(), replace=False)
+
+
+def test_missing_filter_files_are_said_aloud(workspace: Workspace, world: Path, said: list[str]) -> None:
+    for path in world.glob("filter_labels_*"):
+        path.unlink()
+    place(workspace, world, "toy", IngestConfig(), replace=False)
+    assert any("no filter files" in line and "nothing is filtered" in line for line in said), said
+
+
+def test_columns_that_are_not_used_are_said_aloud_once(workspace: Workspace, tmp_path: Path, said: list[str]) -> None:
+    folder = write_world(tmp_path / "tables", "csv")
+    lines = (folder / "train.csv").read_text().splitlines()
+    (folder / "train.csv").write_text("\n".join(f"{line},{'2020' if i else 'year'}" for i, line in enumerate(lines)))
+    place(workspace, folder, "toy", IngestConfig(), replace=False)
+    assert [line for line in said if "not used" in line] == ["train.csv: not used: the columns 'year'"]
+
+
+@pytest.mark.parametrize(("spoilt", "code"), [(False, 0), (True, 65)])
+def test_the_command_ends_with_the_code_of_its_error(
+    workspace: Workspace,
+    world: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    spoilt: bool,
+    code: int,
+) -> None:
+    monkeypatch.setenv("XC_ROOT", str(workspace.root))
+    if spoilt:
+        spoil(world)
+    with pytest.raises(SystemExit) as ended:
+        main(["ingest", str(world), "--dataset", "toy", "--validation-fraction", "0.25"])
+    progress.silence()
+    out, err = capsys.readouterr()
+    assert ended.value.code == code
+    if spoilt:
+        assert err.startswith("xc: tst.json, line 12: found the label index 99\n  expected: ") and not out
+    else:
+        assert "12 test documents, 10 labels" in out and "xc train --dataset toy" in out
+
+
+def test_the_artefact_can_be_verified(workspace: Workspace, world: Path) -> None:
+    ran = place(workspace, world, "toy", IngestConfig(), replace=False)
+    manifest = artifacts.verify(ran.folder, kind="corpus")
+    assert sorted(manifest.files) == ["documents.parquet", "filters.parquet", "labels.parquet", "pairs.parquet"]

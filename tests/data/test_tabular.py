@@ -1,0 +1,168 @@
+"""Parquet and CSV: every honest way to write texts and labels is read; a missing test table is cut off by uid."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.data.worlds import FILTERS, contents, read_world, small_world, write_table, write_world
+from xc_core.data.corpus import Corpus
+from xc_core.data.formats import ReadOptions, tabular
+from xc_core.errors import DataError, MissingError
+
+WORLD = small_world()
+NAMES = [f"{row['title'].split()[0]}" for row in WORLD.labels]
+
+
+def names_of(row: dict[str, Any]) -> list[str]:
+    return [NAMES[label] for label in row["target_ind"]]
+
+
+def write_named(folder: Path, split: str, cells: Any, **more: Any) -> None:
+    """Write one split with label names and no uids."""
+    rows = WORLD.train if split == "train" else WORLD.test
+    folder.mkdir(exist_ok=True)
+    columns = {"text": [row["title"] for row in rows], "labels": cells(rows)} | more
+    pq.write_table(pa.table(columns), folder / f"{split}.parquet")
+
+
+def pairs_by_name(corpus: Corpus) -> list[tuple[str, str]]:
+    """Return (text, label name) of every pair."""
+    found = contents(corpus)
+    return [(found["documents"][doc][1], found["labels"][label][1]) for doc, label in found["pairs"]]
+
+
+EXPECTED = sorted((row["title"], name) for row in WORLD.train + WORLD.test for name in names_of(row))
+
+
+@pytest.mark.parametrize("cells", [
+    lambda rows: [names_of(row) for row in rows],
+    lambda rows: pa.array([names_of(row) for row in rows], pa.large_list(pa.string())),
+    lambda rows: pa.array([names_of(row) for row in rows], pa.list_(pa.dictionary(pa.int32(), pa.string()))),
+    lambda rows: [" ; ".join(names_of(row)) + ";" for row in rows],
+], ids=["list", "large list", "categories", "separated text"])  # fmt: skip
+def test_label_names_become_labels_where_there_is_no_table_of_them(tmp_path: Path, cells: Any) -> None:
+    for split in ("train", "test"):
+        write_named(tmp_path / "world", split, cells)
+    corpus = read_world(tmp_path / "world")
+    assert sorted(pairs_by_name(corpus)) == EXPECTED
+    assert [row[:2] for row in contents(corpus)["labels"]] == [(name, name) for name in sorted(NAMES)]
+    assert contents(corpus)["documents"][1][0] == "train-2", "rows are counted from 1 where there are no uids"
+
+
+def test_whole_numbers_are_names_where_there_is_no_table_of_labels(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        write_named(tmp_path / "world", split, lambda rows: [[label + 1000 for label in r["target_ind"]] for r in rows])
+    assert [row[0] for row in contents(read_world(tmp_path / "world"))["labels"]] == [str(i) for i in range(1000, 1010)]
+
+
+def test_names_are_uids_where_there_is_a_table_of_labels(tmp_path: Path) -> None:
+    folder = tmp_path / "world"
+    for split in ("train", "test"):
+        write_named(folder, split, lambda rows: [names_of(row) for row in rows])
+    texts = [f"the text of {name}" for name in reversed(NAMES)]
+    pq.write_table(pa.table({"uid": NAMES[::-1], "content": texts}), folder / "labels.parquet")
+    found = contents(read_world(folder))
+    assert found["labels"] == [(name, text, "") for name, text in zip(NAMES[::-1], texts, strict=True)]
+    assert found["pairs"][:2] == sorted((0, 9 - label) for label in WORLD.train[0]["target_ind"])
+
+
+@pytest.mark.parametrize(("columns", "title", "content"), [
+    ({"text": "a"}, "a", ""),
+    ({"title": "a"}, "a", ""),
+    ({"content": "b"}, "b", ""),
+    ({"title": "a", "content": "b"}, "a", "b"),
+    ({"title": "a", "text": "b"}, "a", "b"),
+    ({"text": "a", "content": "b"}, "a", "b"),
+])  # fmt: skip
+def test_no_column_of_text_is_lost(tmp_path: Path, columns: dict[str, str], title: str, content: str) -> None:
+    table = [[*columns, "labels"], *([*columns.values(), "x"] for _ in range(30))]
+    (tmp_path / "world").mkdir()
+    write_table(tmp_path / "world" / "train.csv", table)
+    write_table(tmp_path / "world" / "test.csv", table[:2])
+    assert {row[1:3] for row in contents(read_world(tmp_path / "world"))["documents"]} == {(title, content)}
+
+
+@pytest.mark.parametrize("separator", [";", "|", ", ", "::"])
+def test_the_separator_of_labels_can_be_chosen(tmp_path: Path, separator: str) -> None:
+    (tmp_path / "world").mkdir()
+    for split, rows in (("train", WORLD.train), ("test", WORLD.test)):
+        table = [['"the" text', "labels", "text"]]
+        table += [["not, used", separator.join(names_of(row)), row["title"]] for row in rows]
+        write_table(tmp_path / "world" / f"{split}.csv", table)
+    corpus = read_world(tmp_path / "world", label_separator=separator)
+    assert sorted(pairs_by_name(corpus)) == EXPECTED
+
+
+@pytest.mark.parametrize("cells", [[["a"]] * 59 + [None], [["a"]] * 59 + [[]], ["a"] * 59 + [""], ["a"] * 59 + [" ; "]])
+def test_a_row_without_labels_is_one_in_every_spelling(tmp_path: Path, cells: list[Any]) -> None:
+    folder = tmp_path / "world"
+    write_named(folder, "train", lambda rows: cells)
+    write_named(folder, "test", lambda rows: [["a"]] * 12)
+    with pytest.raises(DataError, match=r"train\.parquet, row 60: found a document without labels"):
+        read_world(folder)
+    assert read_world(folder, allow=("empty-labels",)).labels.counts_N.tolist() == [1] * 59 + [0] + [1] * 12
+
+
+def cut_world(folder: Path, order: list[int]) -> Corpus:
+    """Ingest a single table, its rows in ``order``, of which a fifth is to be cut off as test."""
+    uids = [f"d{i}" for i in order]
+    write_named(folder, "train", lambda rows: [["a", "b"]] * len(order), text=[f"text {i}" for i in order], uid=uids)
+    return read_world(folder, test_fraction=0.2, validation_fraction=0.2)
+
+
+def test_a_test_set_is_cut_off_by_uid_where_there_is_none(tmp_path: Path) -> None:
+    size = 1_000
+    corpus, again = (cut_world(tmp_path / name, o) for name, o in (("a", [*range(size)]), ("b", [*range(size)][::-1])))
+    splits = [{row[0]: row[3] for row in contents(c)["documents"]} for c in (corpus, again)]
+    assert splits[0] == splits[1] and len(splits[0]) == size
+    rows = corpus.facts["rows"]
+    assert 150 < rows["test"] < 250 and 120 < rows["validation"] < 200, rows
+    assert [row[3] == "test" for row in contents(corpus)["documents"]] == [False] * (size - rows["test"]) + [
+        True
+    ] * rows["test"]
+    assert all(row[0].replace("d", "text ") == row[1] for row in contents(corpus)["documents"])
+
+
+def test_a_row_of_a_cut_table_is_named_by_its_place_in_the_file(tmp_path: Path) -> None:
+    folder = tmp_path / "world"
+    uids = [f"d{i}" for i in range(200)]
+    write_named(folder, "train", lambda rows: [["a"]] * 150 + [[]] + [["a"]] * 49, text=["t"] * 200, uid=uids)
+    with pytest.raises(DataError, match=r"train\.parquet, row 151: found a document without labels"):
+        read_world(folder)
+
+
+def test_a_repeated_uid_of_a_cut_table_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"train\.parquet, row after \d+: found the uid 'd7' again"):
+        cut_world(tmp_path / "world", [*range(100), 7])
+
+
+def test_filters_count_rows_within_their_split(tmp_path: Path) -> None:
+    corpus = read_world(write_world(tmp_path / "world", "csv.gz"))
+    assert contents(corpus)["filters"][-1] == (60 + FILTERS["test"][1][0], FILTERS["test"][1][1])
+
+
+def test_a_gzipped_parquet_is_not_taken_for_a_table(tmp_path: Path) -> None:
+    folder = write_world(tmp_path / "world", "parquet")
+    (folder / "train.parquet").rename(folder / "train.parquet.gz")
+    with pytest.raises(MissingError, match=r"train\.parquet, train\.csv or \.csv\.gz"):
+        read_world(folder)
+
+
+def test_a_row_group_is_not_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parquet is often written as one group of a million rows: only pages of it may be in memory."""
+    monkeypatch.setattr(tabular, "_BUFFER", 1 << 16)
+    monkeypatch.setattr(tabular, "_ROWS", 16)
+    table = pa.table({"text": [f"{i} " * 2_000 for i in range(1_000)], "labels": [["a"]] * 1_000})
+    pages = {"data_page_size": 1 << 14, "write_batch_size": 16, "use_dictionary": False}
+    pq.write_table(table, tmp_path / "train.parquet", compression="none", **pages)
+    size = table.nbytes
+    del table
+    before = pa.total_allocated_bytes()
+    rows = tabular.Tabular(tmp_path, ReadOptions()).documents("train")
+    held = [pa.total_allocated_bytes() - before for _ in rows]
+    assert len(held) == 63 and max(held) < size / 4, f"{max(held)} of {size} bytes at once"

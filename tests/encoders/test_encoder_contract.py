@@ -1,0 +1,213 @@
+"""What every encoder keeps, whatever its kind: unit vectors that depend on their own text and on nothing beside it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from xc_core.data.tokenizer import TextTokenizer
+from xc_core.data.tokens import TokenStore
+from xc_core.encoders import Encoder, EncoderConfig, build_encoder, embed_rows, encode_rows, load_encoder, save_encoder
+from xc_core.encoders.base import multiplies_bf16
+from xc_core.errors import ConfigError, CorruptError, MissingError
+from xc_core.shapes import I64
+
+VOCABULARY = 17
+KINDS: dict[str, dict[str, Any]] = {
+    "bag": {"name": "bag", "width": 12},
+    "bag, projected": {"name": "bag", "width": 12, "projection": 5},
+    "bert, mean": {"name": "bert"},
+    "bert, cls, projected": {"name": "bert", "pooling": "cls", "projection": 5},
+    "bert, last": {"name": "bert", "pooling": "last", "frozen_layers": 1},
+    "distilbert, mean": {"name": "distilbert"},
+}
+
+
+def config_of(kind: str, request: pytest.FixtureRequest, **changes: Any) -> EncoderConfig:
+    settings = {"precision": "fp32", "max_length": 8, **KINDS[kind], **changes}
+    if settings["name"] != "bag":
+        settings["name"] = str(request.getfixturevalue(settings["name"]))
+    return EncoderConfig(**settings)
+
+
+@pytest.fixture(params=KINDS)
+def encoder(request: pytest.FixtureRequest) -> Encoder:
+    return build_encoder(config_of(request.param, request), VOCABULARY, seed=3).eval()
+
+
+def encoded(encoder: Encoder, store: TokenStore, rows: I64) -> torch.Tensor:
+    with torch.no_grad(), encoder.autocast():
+        return encode_rows(encoder, store, rows)
+
+
+def test_vectors_are_unit_float32_of_the_promised_width(encoder: Encoder, store: TokenStore, rows: I64) -> None:
+    vectors = encoded(encoder, store, rows)
+    assert vectors.dtype == torch.float32
+    assert vectors.shape == (len(rows), encoder.width)
+    assert torch.allclose(vectors.norm(dim=1), torch.ones(len(rows)), atol=1e-6)
+    others = vectors @ vectors.T - 2 * torch.eye(len(rows))
+    assert others.max() < 0.9999, "different texts have different vectors"
+
+
+def test_padding_changes_no_vector(encoder: Encoder, store: TokenStore, rows: I64) -> None:
+    batch = store.batch(rows, 8)
+    ids, mask = torch.from_numpy(batch.ids_BT), torch.from_numpy(batch.mask_BT)
+    garbage = torch.randint(0, VOCABULARY, (len(rows), 5))
+    wide = torch.cat([torch.where(mask, ids, garbage[:, :1].expand_as(ids)), garbage], 1)
+    with torch.no_grad():
+        expected = encoder(ids, mask)
+        padded = encoder(wide, torch.cat([mask, torch.zeros_like(garbage, dtype=torch.bool)], 1))
+    assert torch.allclose(expected, padded, atol=1e-6)
+
+
+def test_rows_come_back_in_the_order_they_were_asked_for(encoder: Encoder, store: TokenStore, rows: I64) -> None:
+    expected = encoded(encoder, store, rows)
+    asked = np.array([4, 0, 3, 3, 6, 1], np.int64)
+    assert torch.allclose(encoded(encoder, store, asked), expected[asked], atol=1e-6)
+
+
+@pytest.mark.parametrize("tokens", [1, 9, 20])
+def test_chunking_changes_no_vector(encoder: Encoder, store: TokenStore, rows: I64, tokens: int) -> None:
+    expected = encoded(encoder, store, rows)
+    chunked = EncoderConfig(**{**vars(encoder.config), "tokens_per_pass": tokens})
+    encoder.config = chunked
+    assert torch.allclose(encoded(encoder, store, rows), expected, atol=2e-6)
+
+
+def test_no_rows_give_no_vectors(encoder: Encoder, store: TokenStore) -> None:
+    assert encoded(encoder, store, np.zeros(0, np.int64)).shape == (0, encoder.width)
+
+
+def test_embedding_into_a_file_gives_the_same_vectors_and_leaves_the_mode(
+    encoder: Encoder, store: TokenStore, rows: I64, tmp_path: Path
+) -> None:
+    expected = encoded(encoder, store, rows).numpy()
+    out = np.memmap(tmp_path / "x", np.float32, "w+", shape=expected.shape)
+    encoder.train()
+    embed_rows(encoder, store, rows, out, "texts")
+    assert encoder.training
+    assert np.allclose(out, expected, atol=1e-6)
+
+
+def test_a_text_is_read_up_to_max_length_and_no_further(encoder: Encoder, tokenizer: TextTokenizer) -> None:
+    """Two special tokens and six words fit into the eight that these encoders read."""
+    beginnings = ["violin " * 5 + "old", "violin " * 6]
+    texts = [begin + end for begin in beginnings for end in ("", " castle", " engine engine")]
+    vectors = encoded(encoder, TokenStore.of_texts(texts, tokenizer), np.arange(6, dtype=np.int64))
+    assert torch.allclose(vectors[:3], vectors[:1].expand(3, -1), atol=1e-6)
+    assert torch.allclose(vectors[3:], vectors[3:4].expand(3, -1), atol=1e-6)
+    assert not torch.allclose(vectors[0], vectors[3], atol=1e-3)
+
+
+def test_saving_and_loading_gives_the_same_encoder_to_the_byte(
+    encoder: Encoder, store: TokenStore, rows: I64, tmp_path: Path
+) -> None:
+    save_encoder(encoder, tmp_path)
+    again = load_encoder(tmp_path)
+    assert not again.training
+    assert again.config == encoder.config
+    assert torch.equal(encoded(again, store, rows), encoded(encoder, store, rows))
+    (tmp_path / "second").mkdir()
+    save_encoder(again, tmp_path / "second")
+    for name in ("encoder.json", "encoder.safetensors"):
+        assert (tmp_path / name).read_bytes() == (tmp_path / "second" / name).read_bytes()
+
+
+def test_every_trainable_weight_receives_a_gradient(encoder: Encoder, store: TokenStore, rows: I64) -> None:
+    encoder.train()
+    target = torch.nn.functional.normalize(torch.randn(len(rows), encoder.width), dim=1)
+    (encode_rows(encoder, store, rows) * target).sum().backward()
+    trained = {name for name, p in encoder.named_parameters() if p.grad is not None and bool(p.grad.any())}
+    wanted = {name for name, p in encoder.named_parameters() if p.requires_grad}
+    # Adding a constant to all keys changes no softmax, and nothing reads BERT's own pooler.
+    wanted = {name for name in wanted if not name.endswith(("key.bias", "k_lin.bias")) and "pooler" not in name}
+    assert wanted <= trained
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bf16_stays_near_fp32_and_gives_float32(
+    request: pytest.FixtureRequest, kind: str, store: TokenStore, rows: I64
+) -> None:
+    exact = build_encoder(config_of(kind, request), VOCABULARY, seed=3).eval()
+    rough = build_encoder(config_of(kind, request, precision="bf16"), VOCABULARY, seed=3).eval()
+    vectors = encoded(rough, store, rows)
+    assert vectors.dtype == torch.float32
+    assert torch.allclose(vectors.norm(dim=1), torch.ones(len(rows)), atol=1e-5)
+    assert ((encoded(exact, store, rows) * vectors).sum(1) > 0.995).all()
+
+
+@pytest.mark.parametrize("kind", ["bag", "bert, cls, projected"])
+def test_new_weights_come_from_the_seed_alone(request: pytest.FixtureRequest, kind: str) -> None:
+    def weights(seed: int) -> dict[str, torch.Tensor]:
+        torch.rand(3)
+        return build_encoder(config_of(kind, request), VOCABULARY, seed).state_dict()
+
+    new = "tokens.weight" if kind == "bag" else "head.weight"
+    assert torch.equal(weights(1)[new], weights(1)[new])
+    assert not torch.equal(weights(1)[new], weights(2)[new])
+
+
+def test_a_text_without_any_token_is_the_zero_vector_for_a_bag_and_harms_no_gradient() -> None:
+    encoder = build_encoder(EncoderConfig(name="bag", width=6, projection=3), VOCABULARY, seed=0)
+    ids, mask = torch.ones(2, 3, dtype=torch.long), torch.tensor([[True, True, False], [False, False, False]])
+    vectors = encoder(ids, mask)
+    assert torch.equal(vectors[1], torch.zeros(3))
+    vectors.sum().backward()
+    assert all(p.grad is not None and bool(torch.isfinite(p.grad).all()) for p in encoder.parameters())
+
+
+def test_auto_precision_is_bf16_only_where_the_processor_multiplies_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = build_encoder(EncoderConfig(name="bag", width=4), VOCABULARY, seed=0)
+    for native in (True, False):
+        monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda native=native: native)
+        assert multiplies_bf16("cpu") is native
+        with encoder.autocast():
+            assert torch.is_autocast_enabled("cpu") is native
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"max_length": 0}, {"width": 0}, {"projection": -1}, {"frozen_layers": -1}, {"tokens_per_pass": 0}]
+)
+def test_a_config_that_cannot_be_is_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(ConfigError, match=f"found {next(iter(wrong))} "):
+        EncoderConfig(**wrong)  # type: ignore[arg-type]
+
+
+def change_config(folder: Path) -> None:
+    facts = json.loads((folder / "encoder.json").read_text())
+    facts["config"]["unheard"] = 1
+    (folder / "encoder.json").write_text(json.dumps(facts))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda f: (f / "encoder.safetensors").unlink(),
+        lambda f: (f / "encoder.safetensors").write_bytes(b"xx"),
+        lambda f: (f / "encoder.json").write_text("{"),
+        lambda f: (f / "encoder.json").write_text("{}"),
+        change_config,
+        lambda f: (
+            save_encoder(build_encoder(EncoderConfig(name="bag", width=5), 3, 0), f.parent / "other")
+            or (f / "encoder.safetensors").write_bytes((f.parent / "other" / "encoder.safetensors").read_bytes())
+        ),
+    ],
+)
+def test_a_damaged_encoder_is_said_to_be_so(damage: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "saved"
+    folder.mkdir()
+    (tmp_path / "other").mkdir()
+    save_encoder(build_encoder(EncoderConfig(name="bag", width=4), VOCABULARY, seed=0), folder)
+    damage(folder)
+    with pytest.raises(CorruptError, match="cannot be loaded"):
+        load_encoder(folder)
+
+
+def test_a_missing_encoder_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(MissingError, match="run the stage encoder"):
+        load_encoder(tmp_path)

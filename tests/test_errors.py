@@ -1,0 +1,88 @@
+"""Errors say found, expected, do this; each kind has its own documented exit code; they survive a trip by pickle."""
+
+from __future__ import annotations
+
+import errno
+import pickle
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from xc_core import errors
+from xc_core.errors import ConfigError, StorageError, XCError, nearest, preview, storage_reason
+
+KINDS = [XCError, *XCError.__subclasses__()]
+DOCUMENTED = {name: int(code) for name, code in re.findall(r"(\w+Error)\s+(\d\d)  ", errors.__doc__ or "")}
+
+
+@pytest.mark.parametrize("kind", [k for k in KINDS if k.__module__ == "xc_core.errors"])
+def test_every_kind_has_the_exit_code_its_room_card_says(kind: type[XCError]) -> None:
+    assert DOCUMENTED[kind.__name__] == kind.exit_code
+
+
+def test_no_two_kinds_share_an_exit_code_and_none_is_a_shells() -> None:
+    assert len(set(DOCUMENTED.values())) == len(DOCUMENTED) == 11
+    assert not set(DOCUMENTED.values()) & {0, 1, 2, *range(126, 256)}
+
+
+def test_a_message_has_three_lines_and_names_the_place() -> None:
+    error = ConfigError("x = 3", expected="text", do="mend the value", where="params.yaml")
+    assert str(error) == "params.yaml: found x = 3\n  expected: text\n  do this:  mend the value"
+    assert str(ConfigError("y", expected="z", do="w")).startswith("found y\n")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_error_survives_pickle(kind: type[XCError]) -> None:
+    """A worker process hands its error to its parent so."""
+    error = kind("a", expected="b", do="c", where="d")
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is kind
+    assert str(again) == str(error)
+
+
+def test_nearest_names_the_closest_and_nothing_where_none_is_close() -> None:
+    assert nearest("encodr", ["encoder", "index"]) == " (nearest: 'encoder')"
+    assert nearest("zzz", ["encoder", "index"]) == ""
+    assert nearest(5, ["encoder", 55]) == " (nearest: '55')"
+
+
+@given(st.text() | st.binary(), st.integers(8, 80))
+@settings(deadline=None, max_examples=60)
+def test_a_preview_is_short_one_line_and_printable(text: str | bytes, limit: int) -> None:
+    shown = preview(text, limit)
+    assert len(shown) <= limit
+    assert shown.isprintable()
+    assert shown[0] in "'\"" and shown[-1] in "'\""
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "a full disk"),
+        (OSError(errno.EROFS, "Read-only file system"), "a read-only disk"),
+        (PermissionError(errno.EACCES, "Permission denied"), "no permission"),
+        (RuntimeError("I/O error: No space left on device (os error 28)"), "a full disk"),
+        (FileNotFoundError(errno.ENOENT, "No such file"), ""),
+        (ConnectionError("refused"), ""),
+        (ValueError(""), ""),
+        (ConfigError("No space left on device", expected="", do=""), ""),
+    ],
+)
+def test_the_reason_of_a_failed_write_is_told_from_other_errors(
+    error: Exception, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 1 << 40}))
+    found = storage_reason(error, tmp_path / "absent" / "too")
+    assert found.startswith(reason) if reason else not found
+
+
+def test_any_failure_on_a_full_disk_but_one_with_words_of_its_own_is_the_disks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 100}))
+    assert storage_reason(RuntimeError("write error"), tmp_path) == "a full disk (write error)"
+    assert storage_reason(ConfigError("x", expected="y", do="z"), tmp_path) == ""
+    assert errors.storage_error("a full disk", tmp_path).exit_code == StorageError.exit_code == 73

@@ -1,0 +1,109 @@
+"""A step tells whoever listens: nothing while it is short, a line every few seconds, a bar on a terminal."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from xc_core import progress
+from xc_core.progress import Meter, listen, report, silence, track
+
+
+class Clock:
+    """A clock that only moves when told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(progress.time, "monotonic", clock)
+    return clock
+
+
+@pytest.fixture
+def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    monkeypatch.setattr(progress, "_listeners", [])
+    heard: list[str] = []
+    listen(heard.append)
+    yield heard
+    silence()
+
+
+def test_every_listener_hears_every_line_until_silence(lines: list[str]) -> None:
+    second: list[str] = []
+    listen(second.append)
+    report("one")
+    silence()
+    report("two")
+    assert lines == second == ["one"]
+
+
+def test_a_short_step_says_nothing(lines: list[str], clock: Clock) -> None:
+    for _ in track(range(100), "encode", 100):
+        clock.now += progress.QUIET_SECONDS / 101
+    assert lines == []
+
+
+def test_a_long_step_says_a_line_every_few_seconds_and_one_at_the_end(lines: list[str], clock: Clock) -> None:
+    with Meter("encode", 100, "texts") as meter:
+        for _ in range(100):
+            clock.now += 0.2
+            meter.update(note="loss 0.5")
+    assert 3 <= len(lines) - 1 <= 20 / progress.LINE_SECONDS
+    assert all(line.startswith("encode") and "loss 0.5" in line for line in lines)
+    assert "%" in lines[0]
+    assert lines[-1] == "encode: done in 20 s, 5.0 texts/s, loss 0.5"
+
+
+def test_work_done_before_a_resume_does_not_count_as_speed(lines: list[str], clock: Clock) -> None:
+    with Meter("train", 100, "steps", already=90) as meter:
+        clock.now += 10
+        meter.update(10)
+    assert lines[-1] == "train: done in 10 s, 1.0 steps/s"
+    assert "100/100" in lines[0]
+
+
+def test_on_a_terminal_a_bar_is_drawn_and_wiped(
+    lines: list[str], clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    for _ in track(range(10), "encode", 10):
+        clock.now += 1
+    shown = screen.getvalue().split("\r\x1b[2K")
+    assert "encode: 100%" in shown[-2]
+    assert shown[-1] == "", "the bar must be gone at the end"
+    assert lines == ["encode: done in 10 s"]
+
+
+def test_nobody_listening_means_no_output_at_all(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "_listeners", [])
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    for _ in track(range(10), "encode", 10):
+        clock.now += 1
+    assert screen.getvalue() == ""
+    assert capsys.readouterr().out == ""
+
+
+def test_a_step_of_unknown_size_does_not_divide_by_zero(lines: list[str], clock: Clock) -> None:
+    with Meter("read", 0) as meter:
+        clock.now += 10
+        meter.update(3)
+    assert len(lines) == 2

@@ -1,0 +1,228 @@
+"""The loop visits every batch once, saves its state, and goes on after a crash to the same end as without one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from xc_core import progress
+from xc_core.errors import ConfigError
+from xc_core.seeds import generator
+from xc_core.shapes import I64
+from xc_core.train import loop
+from xc_core.train.checkpoint import Checkpoints
+from xc_core.train.loop import Plan, fit
+from xc_core.train.state import DivergedError, History
+
+BATCHES = 4
+
+
+class CrashError(Exception):
+    """The process is gone."""
+
+
+@dataclass
+class Walk:
+    """A task whose state depends on every step, its order and its schedule, and on what a refresh saw."""
+
+    crash_at: int = -1
+    nan_at: int = -1
+    name: str = "walk"
+    seen: list[tuple[int, list[int], float]] = field(default_factory=list)
+    refreshed: list[int] = field(default_factory=list)
+    state: Tensor = field(default_factory=lambda: torch.zeros(3, dtype=torch.float64))
+
+    def start_epoch(self, epoch: int) -> dict[str, float]:
+        self.refreshed.append(epoch)
+        self.state = self.state * 1.5 + epoch
+        return {"cohesion": float(self.state.sum())} if epoch else {}
+
+    def batches(self, epoch: int) -> list[I64]:
+        return np.array_split(generator(1, "order", epoch).permutation(3 * BATCHES), BATCHES)
+
+    def step(self, docs_B: I64, step: int, scale: float) -> tuple[float, float]:
+        if step == self.crash_at:
+            raise CrashError
+        if step == self.nan_at:
+            return float("nan"), 3.0
+        self.seen.append((step, docs_B.tolist(), scale))
+        self.state = self.state + scale * torch.from_numpy(docs_B).double() * (step + 1)
+        return float(self.state.sum()), 3.0
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"state": self.state}
+
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        self.state = tensors["state"]
+
+
+def plan(epochs: float, checkpoint_seconds: float = -1.0) -> Plan:
+    """Return a plan that saves after every step."""
+    return Plan(epochs=epochs, warmup=0.2, checkpoint_seconds=checkpoint_seconds)
+
+
+def same(history: History) -> dict[str, Any]:
+    """Return what no clock goes into."""
+    return {name: value for name, value in history.as_dict().items() if "seconds" not in name}
+
+
+@pytest.fixture
+def lines() -> Iterator[list[str]]:
+    heard: list[str] = []
+    progress.listen(heard.append)
+    yield heard
+    progress.silence()
+
+
+def test_every_epoch_visits_every_document_once(tmp_path: Path) -> None:
+    task = Walk()
+    history = fit(task, plan(2), Checkpoints(tmp_path / "run", "x"))
+    assert [step for step, _, _ in task.seen] == list(range(2 * BATCHES))
+    for epoch in (0, 1):
+        docs = [doc for _, batch, _ in task.seen[epoch * BATCHES :][:BATCHES] for doc in batch]
+        assert sorted(docs) == list(range(3 * BATCHES))
+    assert task.refreshed == [0, 1]
+    assert [refresh["epoch"] for refresh in history.refreshes] == [1.0]
+    assert history.epochs == [(i + 1) / BATCHES for i in range(2 * BATCHES)]
+    assert len(history.losses) == 2 * BATCHES
+
+
+def test_the_schedule_runs_over_the_whole_training(tmp_path: Path) -> None:
+    task = Walk()
+    fit(task, plan(2.5), Checkpoints(tmp_path / "run", "x"))
+    total = 2.5 * BATCHES
+    assert [scale for _, _, scale in task.seen] == pytest.approx(
+        [loop.schedule(step / total, 0.2) for step in range(int(total))]
+    )
+
+
+@pytest.mark.parametrize(
+    ("epochs", "steps"),
+    [(0, 0), (0.25, 1), (0.3, 2), (0.5, 2), (1, 4), (1.25, 5), (1.75, 7), (2.01, 9), (3, 12)],
+)
+def test_a_fraction_of_an_epoch_is_its_share_of_batches_rounded_up(epochs: float, steps: int, tmp_path: Path) -> None:
+    task = Walk()
+    history = fit(task, plan(epochs), Checkpoints(tmp_path / "run", "x"))
+    assert len(history.losses) == len(task.seen) == steps
+
+
+def test_rounding_noise_adds_no_batch() -> None:
+    """1.1 epochs of 10 batches are 11 batches, though 1.1 - 1 is a little more than 0.1."""
+    assert loop._whole(10 * (1.1 - 1)) == 1
+    assert loop._whole(10 * 0.31) == 4
+
+
+@given(crashes=st.sets(st.integers(0, 11), min_size=1, max_size=4), epochs=st.sampled_from([2.5, 3]))
+@settings(deadline=None, max_examples=15)
+def test_crashes_anywhere_change_nothing_of_the_result(crashes: set[int], epochs: float, tmp_path_factory: Any) -> None:
+    folder = tmp_path_factory.mktemp("runs")
+    unbroken = Walk()
+    expected = fit(unbroken, plan(epochs), Checkpoints(folder / "a", "x"))
+    reached = 0
+    for crash in sorted(crash for crash in crashes if crash < epochs * BATCHES):
+        task = Walk(crash_at=crash)
+        with pytest.raises(CrashError):
+            fit(task, plan(epochs), Checkpoints(folder / "b", "x"))
+        assert [step for step, _, _ in task.seen] == list(range(reached, crash)), "it must go on, not start again"
+        reached = crash
+    last = Walk()
+    history = fit(last, plan(epochs), Checkpoints(folder / "b", "x"))
+    assert same(history) == same(expected)
+    assert torch.equal(last.state, unbroken.state)
+
+
+def test_a_resume_right_after_an_epochs_last_step_refreshes_once(tmp_path: Path) -> None:
+    with pytest.raises(CrashError):
+        fit(Walk(crash_at=BATCHES), plan(2), Checkpoints(tmp_path / "run", "x"))
+    task = Walk()
+    fit(task, plan(2), Checkpoints(tmp_path / "run", "x"))
+    assert task.refreshed == [1]
+
+
+def test_how_often_it_saves_changes_nothing(tmp_path: Path) -> None:
+    often, never = Walk(), Walk()
+    one = fit(often, plan(2), Checkpoints(tmp_path / "a", "x"))
+    two = fit(never, plan(2, checkpoint_seconds=1e9), Checkpoints(tmp_path / "b", "x"))
+    assert same(one) == same(two)
+    assert torch.equal(often.state, never.state)
+    assert (tmp_path / "a").is_dir()
+    assert not (tmp_path / "b").exists()
+
+
+@pytest.mark.parametrize("other", [Checkpoints(Path(), "other inputs"), Walk(name="other task")])
+def test_a_checkpoint_of_something_else_is_not_used_and_said_so(
+    other: Checkpoints | Walk, tmp_path: Path, lines: list[str]
+) -> None:
+    with pytest.raises(CrashError):
+        fit(Walk(crash_at=5), plan(2), Checkpoints(tmp_path / "run", "x"))
+    task = other if isinstance(other, Walk) else Walk()
+    fit(task, plan(2), Checkpoints(tmp_path / "run", other.fingerprint if isinstance(other, Checkpoints) else "x"))
+    assert task.seen[0][0] == 0
+    assert f"{task.name}: the checkpoint is of other parameters or inputs, starting anew" in lines
+
+
+@pytest.mark.parametrize("name", ["state.safetensors", "history.json", "manifest.json"])
+def test_a_damaged_checkpoint_is_not_used_and_said_so(name: str, tmp_path: Path, lines: list[str]) -> None:
+    with pytest.raises(CrashError):
+        fit(Walk(crash_at=5), plan(2), Checkpoints(tmp_path / "run", "x"))
+    path = tmp_path / "run" / name
+    path.write_bytes(path.read_bytes()[:-2] + b"xx")
+    task, unbroken = Walk(), Walk()
+    history = fit(task, plan(2), Checkpoints(tmp_path / "run", "x"))
+    assert task.seen[0][0] == 0
+    assert any("the checkpoint cannot be used, starting anew (" in line and name in line for line in lines)
+    assert same(history) == same(fit(unbroken, plan(2), Checkpoints(tmp_path / "other", "x")))
+
+
+def test_a_first_start_says_nothing_of_checkpoints(tmp_path: Path, lines: list[str]) -> None:
+    fit(Walk(), plan(0.5), Checkpoints(tmp_path / "run", "x"))
+    assert not any("checkpoint" in line for line in lines)
+
+
+def test_a_resume_says_where_it_goes_on(tmp_path: Path, lines: list[str]) -> None:
+    with pytest.raises(CrashError):
+        fit(Walk(crash_at=5), plan(2), Checkpoints(tmp_path / "run", "x"))
+    fit(Walk(), plan(2), Checkpoints(tmp_path / "run", "x"))
+    assert "walk: going on at epoch 1, batch 1 (step 5)" in lines
+
+
+def test_a_loss_that_is_no_number_ends_the_training_and_keeps_the_last_checkpoint(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path / "run", "x")
+    with pytest.raises(DivergedError, match="a loss of nan in step 6") as caught:
+        fit(Walk(nan_at=6), plan(2), checkpoints)
+    assert "lower lr" in caught.value.do
+    position, history = checkpoints.restore(Walk())
+    assert position.step == 6
+    assert len(history.losses) == 6
+    assert np.isfinite(history.losses).all()
+
+
+def test_a_checkpoint_holds_no_pickle(tmp_path: Path) -> None:
+    with pytest.raises(CrashError):
+        fit(Walk(crash_at=2), plan(1), Checkpoints(tmp_path / "run", "x"))
+    names = {path.name for path in (tmp_path / "run").iterdir()}
+    assert names == {"state.safetensors", "history.json", "manifest.json"}
+    assert json.loads((tmp_path / "run" / "manifest.json").read_text())["facts"]["position"]["step"] == 2
+
+
+def test_clear_deletes_the_checkpoint(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path / "run", "x")
+    with pytest.raises(CrashError):
+        fit(Walk(crash_at=2), plan(1), checkpoints)
+    checkpoints.clear()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plan_of_less_than_nothing_is_refused() -> None:
+    with pytest.raises(ConfigError):
+        Plan(epochs=-1, warmup=0)

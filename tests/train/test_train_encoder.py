@@ -1,0 +1,176 @@
+"""M1 learns, reads train rows alone, fills its memory bank for free, and depends on nothing but its seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from xc_core.artifacts import canonical
+from xc_core.data.tokens import TokenStore
+from xc_core.encoders import embed_rows, encode_rows
+from xc_core.shapes import F32, I64, TokenBatch
+from xc_core.train.checkpoint import Checkpoints
+from xc_core.train.encoder import EncoderTask
+from xc_core.train.loop import Plan, fit
+from xc_core.train.state import DivergedError, History
+
+Make = Callable[..., EncoderTask]
+
+
+def train(task: EncoderTask, folder: Path, epochs: float = 3) -> History:
+    return fit(task, Plan(epochs=epochs, warmup=0.1, checkpoint_seconds=1e9), Checkpoints(folder, "x"))
+
+
+def test_ten_documents_are_learnt_by_heart(encoder_task: Make, ten: Any, tmp_path: Path) -> None:
+    data = ten.data()
+    assert len(data.rows_N) == 10
+    task = encoder_task(data=data)
+    history = train(task, tmp_path / "run", epochs=40)
+    assert max(history.losses[:6]) > 0.05
+    assert max(history.losses[-20:]) < 0.01
+    vectors = np.zeros((15, 16), np.float32), np.zeros((5, 16), np.float32)
+    for store, out in zip((data.documents, data.labels), vectors, strict=True):
+        embed_rows(task.encoder, store, np.arange(len(out)), out, "x")
+    scores = vectors[0][data.rows_N] @ vectors[1].T
+    best = np.argsort(-scores, axis=1)[:, :1]
+    assert data.truth.contains(np.arange(10)[:, None], best).all()
+
+
+class Spy:
+    """A token store that notes which rows are asked for."""
+
+    def __init__(self, store: TokenStore) -> None:
+        self.store, self.asked = store, set[int]()
+
+    def lengths(self, rows: I64, max_length: int) -> I64:
+        self.asked |= set(rows.tolist())
+        return self.store.lengths(rows, max_length)
+
+    def batch(self, rows: I64, max_length: int) -> TokenBatch:
+        self.asked |= set(rows.tolist())
+        return self.store.batch(rows, max_length)
+
+    def __len__(self) -> int:
+        return len(self.store)
+
+
+def test_only_train_rows_are_read(encoder_task: Make, small: Any, tmp_path: Path) -> None:
+    spy = Spy(small.documents)
+    train(encoder_task(data=replace(small.data(), documents=spy)), tmp_path / "run")
+    assert spy.asked == set(small.rows_N.tolist())
+    assert len(spy.asked) < len(small.documents)
+
+
+def test_the_bank_holds_the_vectors_of_the_last_steps(
+    encoder_task: Make, small: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    task = encoder_task()
+    docs, labels = np.zeros_like(task.bank_ND), np.zeros_like(task.label_bank_LD)
+    at = {int(row): i for i, row in enumerate(small.rows_N)}
+
+    def noting(encoder: object, store: TokenStore, rows: I64) -> Tensor:
+        vectors = encode_rows(task.encoder, store, rows)
+        if store is small.documents:
+            docs[[at[int(row)] for row in rows]] = vectors.detach().numpy()
+        else:
+            labels[rows] = vectors.detach().numpy()
+        return vectors
+
+    monkeypatch.setattr("xc_core.train.encoder.encode_rows", noting)
+    train(task, tmp_path / "run", epochs=1.5)
+    assert np.array_equal(task.bank_ND, docs)
+    assert np.array_equal(task.label_bank_LD, labels)
+    assert np.any(docs, axis=1).all(), "an epoch visits all documents"
+
+
+def test_a_refresh_sees_the_bank_and_encodes_nothing(
+    encoder_task: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    task = encoder_task()
+    train(task, tmp_path / "run", epochs=1)
+    monkeypatch.setattr("xc_core.train.encoder.encode_rows", None)
+    seen: list[F32] = []
+    refresh = task.order.refresh
+    monkeypatch.setattr(task.order, "refresh", lambda epoch, bank: seen.append(bank.copy()) or refresh(epoch, bank))
+    figures = task.start_epoch(1)
+    assert np.array_equal(seen[0], task.bank_ND)
+    assert figures["clusters"] >= 2
+    assert figures["labels_seen"] == 1.0
+    assert 0 <= figures["missed"] <= 1
+
+
+def weights(task: EncoderTask) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in task.encoder.state_dict().items()}
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(encoder_task: Make, tmp_path: Path) -> None:
+    found = {}
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        torch.rand(3)
+        task = encoder_task(seed)
+        found[name] = train(task, tmp_path / name).losses, weights(task)
+    assert found["a"][0] == found["b"][0] != found["c"][0]
+    assert all(torch.equal(found["a"][1][name], value) for name, value in found["b"][1].items())
+    assert not all(torch.equal(found["a"][1][name], value) for name, value in found["c"][1].items())
+
+
+@pytest.mark.parametrize("stop", [1.0, 1.5, 2.0])
+def test_saved_state_goes_on_to_the_same_bytes(encoder_task: Make, tmp_path: Path, stop: float) -> None:
+    """1 and 2 are epoch boundaries, before a refresh; 1.5 is within an epoch, after one."""
+    whole, first = encoder_task(), encoder_task()
+    expected = train(whole, tmp_path / "whole")
+    checkpoints = Checkpoints(tmp_path / "run", "x")
+    stop_at = round(stop * len(whole.batches(0)))
+    plain_step = first.step
+
+    def dying(docs: I64, step: int, scale: float) -> tuple[float, float]:
+        if step == stop_at:
+            raise KeyboardInterrupt
+        return plain_step(docs, step, scale)
+
+    first.step = dying  # type: ignore[method-assign]
+    plan = Plan(epochs=3, warmup=0.1, checkpoint_seconds=-1)
+    with pytest.raises(KeyboardInterrupt):
+        fit(first, plan, checkpoints)
+    second = encoder_task()
+    history = fit(second, plan, checkpoints)
+    assert history.losses == expected.losses
+    assert len(expected.refreshes) == 2
+    assert canonical(history.refreshes) == canonical(expected.refreshes)
+    for name, value in whole.tensors().items():
+        assert torch.equal(second.tensors()[name], value), name
+
+
+def bad_loss(value: float) -> Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]:
+    return lambda scores, chosen, known: (scores.sum() * value, chosen.sum())
+
+
+def infinite_gradient(scores: Tensor, chosen: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
+    """Return a finite loss with a gradient that is not: the root of 0."""
+    return (scores - scores.detach()).square().sum().sqrt(), chosen.sum()
+
+
+@pytest.mark.parametrize("loss", [bad_loss(float("nan")), bad_loss(float("inf")), infinite_gradient])
+def test_a_loss_or_gradient_that_is_no_number_ends_it_with_the_weights_unharmed(
+    encoder_task: Make, tmp_path: Path, loss: object
+) -> None:
+    task = encoder_task(loss=loss)
+    before = weights(task)
+    with pytest.raises(DivergedError, match="in step 0"):
+        train(task, tmp_path / "run")
+    assert all(torch.equal(before[name], value) for name, value in weights(task).items())
+
+
+def test_documents_without_labels_do_not_stop_it(encoder_task: Make, small: Any, tmp_path: Path) -> None:
+    indptr = np.concatenate([np.zeros(9, np.int64), small.truth.indptr[9:] - small.truth.indptr[8]])
+    truth = replace(small.truth, indptr=indptr, indices=small.truth.indices[small.truth.indptr[8] :])
+    task = encoder_task(data=replace(small.data(), truth=truth))
+    assert task.step(np.arange(8), 0, 1.0) == (0.0, 0.0)
+    assert np.isfinite(train(task, tmp_path / "run").losses).all()
