@@ -18,6 +18,8 @@ from xc_core.stages.workspace import Workspace
 warnings.filterwarnings("ignore", category=dg.PreviewWarning, message=".*partitions_def on an AssetCheckSpec")
 # Partitioned checks are a preview in Dagster 1.13; without partitions a check could not say which experiment failed.
 
+_SHARED_TEXTS: Final = 0.01
+"""Share of the test texts that may stand in train word for word; more needs ``--allow shared-texts``."""
 _CLUSTER_SPREAD: Final = 1
 """Sizes of balanced clusters differ by at most one."""
 
@@ -80,7 +82,7 @@ def empty_labels(context: dg.AssetCheckExecutionContext, project: Project) -> dg
     description="No uid, and hardly a text, is in train and in test or validation.",
 )
 def leakage(context: dg.AssetCheckExecutionContext, project: Project) -> dg.AssetCheckResult:
-    """Compare uids (must differ) and texts (at most 1 % of test texts may stand in train word for word)."""
+    """Compare uids (must differ) and texts (few test texts may stand in train word for word)."""
     import polars as pl
 
     workspace, dataset, _ = _where(context, project)
@@ -93,8 +95,9 @@ def leakage(context: dg.AssetCheckExecutionContext, project: Project) -> dg.Asse
     texts = test.join(train, on="text", how="semi").select(pl.len()).collect().item()
     size = test.select(pl.len()).collect().item()
     share = texts / max(size, 1)
+    allowed = "shared-texts" in read_manifest(workspace.folder("corpus", dataset)).facts["config"]["allow"]
     return dg.AssetCheckResult(
-        passed=uids == 0 and share <= 0.01,
+        passed=uids == 0 and (share <= _SHARED_TEXTS or allowed),
         metadata={"shared_uids": uids, "shared_texts": texts, "share_of_test": share},
     )
 

@@ -18,7 +18,7 @@ import click
 
 from xc_core import __version__
 from xc_core.errors import StorageError, XCError, nearest, storage_reason
-from xc_core.progress import listen
+from xc_core.progress import listen, report
 
 _OWN: Final = {
     "ingest": "xc_core.cli.ingest:ingest",
@@ -140,7 +140,7 @@ def _say(message: str, code: int) -> int:
         import traceback
 
         traceback.print_exc()
-    click.echo(f"xc: {message}", err=True)
+    report(f"xc: {message}")  # not only on a terminal: a Dagster worker forwards it to the event log
     return code
 
 

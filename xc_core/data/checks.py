@@ -33,6 +33,8 @@ class Allowed:
     """A label named twice by one document (counted once)."""
     clean_text: bool = False
     """Line breaks and control characters inside a text (each becomes a space)."""
+    shared_texts: bool = False
+    """More than 1 % of the test texts that stand in train word for word (checked after ingest, as `leakage`)."""
 
     @classmethod
     def parse(cls, names: tuple[str, ...]) -> Allowed:

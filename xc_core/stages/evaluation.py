@@ -1,7 +1,7 @@
 """Stage evaluation: the model judged on test documents, once, with everything decided before.
 
 Takes: the whole chain.   Gives: metrics.json, report.json, per_document.npz, examples.json, three plots.
-May import: data, encoders, fusion, infer, metrics, stages.  Never: fits, tunes or chooses anything.
+May import: data, encoders, fusion, infer, metrics, sampling, stages.  Never: fits, tunes or chooses anything.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from xc_core.metrics.propensity import inverse_propensity
 from xc_core.metrics.ranking import KS, per_document, without
 from xc_core.metrics.report import report as full_report
 from xc_core.progress import report as say
+from xc_core.sampling.order import ClusteredOrder
 from xc_core.seeds import generator
 from xc_core.shapes import F64, I64, Embeddings, Shortlist
 from xc_core.stages import plots
@@ -110,21 +111,25 @@ def _draw(context: Context, corpus: Corpus, content: dict[str, Any]) -> None:
 
 
 def _map_inputs(context: Context, corpus: Corpus) -> plots.LabelMap:
-    """Choose the audited train document whose hard negatives are split most evenly into held and missed."""
+    """Choose, where there is one, an audited train document of 3 labels or more whose hard negatives are split evenly.
+
+    Held is what the batch of M4's first epoch holds, missed what it does not.
+    """
     train_rows = corpus.rows(TRAIN)
     truth = corpus.labels.rows(train_rows)
     mined = np.load(context.input("negatives") / "hard_negatives.npz")
     folder = context.input("clusters")
-    order, sizes = np.load(folder / "order.npy"), np.load(folder / "sizes.npy")
     recipe = context.experiment.recipe
     assert recipe is not None
-    group = -(-recipe.classifier.order.batch_size // int(sizes.max()))
+    clusters = np.load(folder / "order.npy"), np.load(folder / "sizes.npy")
+    batches = ClusteredOrder.fixed(recipe.classifier.order, clusters, recipe.classifier.seed).batches(0)
     batch_of = np.empty(len(train_rows), np.int64)
-    batch_of[order] = np.repeat(np.arange(len(sizes)) // group, sizes)
+    batch_of[np.concatenate(batches)] = np.repeat(np.arange(len(batches)), [len(batch) for batch in batches])
     docs = mined["docs"][:400]
-    pools = [np.unique(truth.rows(np.flatnonzero(batch_of == batch_of[doc])).indices) for doc in docs]
+    pools = [np.unique(truth.rows(batches[batch_of[doc]]).indices) for doc in docs]
     held = [np.isin(ids, pool) for ids, pool in zip(mined["ids"][:400], pools, strict=True)]
-    best = int(np.argmin([abs(h.mean() - 0.5) for h in held]))
+    few = np.minimum(truth.counts_N[docs], 3)
+    best = int(np.argmin([abs(h.mean() - 0.5) - n for h, n in zip(held, few, strict=True)]))
     embeddings = context.input("embeddings")
     doc = int(docs[best])
     text = corpus.table("documents", train_rows[[doc]])["title"][0]

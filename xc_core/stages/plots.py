@@ -46,7 +46,7 @@ def training_curves(path: Path, histories: dict[str, dict[str, Any]], title: str
             losses, epochs = np.asarray(history["losses"]), np.asarray(history["epochs"])
             if len(losses):
                 axis.plot(epochs, losses, color=GREY, lw=0.7, label="each step")
-                window = max(len(losses) // 40, 1)
+                window = min(max(len(losses) // 40, 5), len(losses))
                 mean = np.convolve(losses, np.ones(window) / window, mode="valid")
                 axis.plot(epochs[window - 1 :], mean, color=BLUE, lw=1.8, label=f"mean of {window} steps")
                 for number, refresh in enumerate(history["refreshes"]):
