@@ -7,6 +7,7 @@ May import: click, assets.registry, .tracking, xc_core.  Never: mlflow at module
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,18 @@ import click
 from assets.settings import mlflow_settings
 from xc_core.artifacts import read_manifest, verify
 from xc_core.cli.doctor import Finding
-from xc_core.errors import MissingError, UsageError, XCError
+from xc_core.errors import MissingError, UsageError
 from xc_core.stages.workspace import Workspace
 
 
-def _client(workspace: Workspace) -> Any:
-    from assets.tracking import connect
+@contextmanager
+def _client(workspace: Workspace) -> Iterator[Any]:
+    """Yield a client of the project's MLflow; what it refuses in the block is an UnavailableError."""
+    from assets.tracking import answering, connect
 
     settings = mlflow_settings(workspace.root)
-    return connect(settings.uri, settings.lock)
+    with answering(settings.uri):
+        yield connect(settings.uri, settings.lock)
 
 
 @click.command(short_help="Make a model the champion.")
@@ -40,20 +44,25 @@ def promote(dataset: str, recipe: str | None, version: int | None) -> None:
     if recipe is not None and version is not None:
         raise UsageError("both --recipe and --version", expected="one of them, or neither", do="drop one")
     workspace = Workspace.find()
-    client = _client(workspace)
+    workspace.experiment(dataset, recipe)  # says what is wrong with a name
     name = registry.model_name(dataset)
-    if recipe is not None:
-        version = _registered(workspace, client, dataset, recipe)
-    elif version is None:
-        challenger = registry.version_of(client, name, registry.CHALLENGER)
-        if challenger is None:
-            raise MissingError(
-                f"no challenger of {name}", expected="a registered model", do="name a recipe with --recipe"
-            )
-        version = int(challenger.version)
-    registry.check_version(client, name, version)
-    registry.set_champion(client, name, version)
+    with _client(workspace) as client:
+        if recipe is not None:
+            version = _registered(workspace, client, dataset, recipe)
+        elif version is None:
+            version = _challenger(client, name)
+        registry.check_version(client, name, version)
+        registry.set_champion(client, name, version)
     click.echo(f"models:/{name}@champion is version {version}")
+
+
+def _challenger(client: Any, name: str) -> int:
+    from assets import registry
+
+    challenger = registry.version_of(client, name, registry.CHALLENGER)
+    if challenger is None:
+        raise MissingError(f"no challenger of {name}", expected="a registered model", do="name a recipe with --recipe")
+    return int(challenger.version)
 
 
 def _registered(workspace: Workspace, client: Any, dataset: str, recipe: str) -> int:
@@ -71,7 +80,10 @@ def rollback(dataset: str) -> None:
     """Exchange the aliases champion and previous; a second call undoes the first."""
     from assets import registry
 
-    now, before = registry.roll_back(_client(Workspace.find()), dataset)
+    workspace = Workspace.find()
+    workspace.experiment(dataset, None)  # says what is wrong with a name
+    with _client(workspace) as client:
+        now, before = registry.roll_back(client, dataset)
     click.echo(f"models:/{registry.model_name(dataset)}@champion is version {now} again (instead of {before})")
 
 
@@ -79,7 +91,8 @@ def champion(workspace: Workspace, dataset: str) -> Path | None:
     """Return a folder with the champion's bundle, None where there is no champion (entry point ``xc.champions``)."""
     from assets import registry
 
-    return registry.bundle_folder(_client(workspace), dataset)
+    with _client(workspace) as client:
+        return registry.bundle_folder(client, dataset)
 
 
 def check() -> Iterator[Finding]:
@@ -88,16 +101,12 @@ def check() -> Iterator[Finding]:
 
     workspace = Workspace.find()
     settings = mlflow_settings(workspace.root)
-    try:
-        client = _client(workspace)
-    except XCError as error:
-        yield Finding("fault", str(error))
-        return
-    yield Finding("ok", f"MLflow answers at {settings.uri}")
-    for dataset in workspace.datasets():
-        version = registry.version_of(client, registry.model_name(dataset), registry.CHAMPION)
-        said = f"version {version.version}, recipe {version.tags.get('recipe')}" if version else "none yet"
-        yield Finding("ok" if version else "note", f"champion of {dataset}: {said}")
+    with _client(workspace) as client:
+        yield Finding("ok", f"MLflow answers at {settings.uri}")
+        for dataset in workspace.datasets():
+            version = registry.version_of(client, registry.model_name(dataset), registry.CHAMPION)
+            said = f"version {version.version}, recipe {version.tags.get('recipe')}" if version else "none yet"
+            yield Finding("ok" if version else "note", f"champion of {dataset}: {said}")
     for dataset, recipe in workspace.experiments():
         folder = workspace.folder("model", dataset, recipe)
         if (folder / "manifest.json").is_file():

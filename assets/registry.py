@@ -18,6 +18,8 @@ from xc_core.errors import MissingError, RefusedError
 CHAMPION: Final = "champion"
 CHALLENGER: Final = "challenger"
 PREVIOUS: Final = "previous"
+_ABSENT: Final = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
+"""How MLflow says that a model or version is not there, and that an alias is not."""
 _SERVING_NEEDS: Final = (
     "faiss-cpu",
     "numpy",
@@ -77,12 +79,7 @@ def register(client: Any, artifact_root: str, candidate: Candidate) -> Released:
 
 def _registered(client: Any, name: str, digest: str) -> int | None:
     """Return the version of the same bundle, None where there is none."""
-    from mlflow.exceptions import MlflowException
-
-    try:
-        found = client.search_model_versions(f"name = '{name}' and tags.bundle = '{digest}'")
-    except MlflowException:
-        return None
+    found = client.search_model_versions(f"name = '{name}' and tags.bundle = '{digest}'")
     return max((int(version.version) for version in found), default=None)
 
 
@@ -129,7 +126,7 @@ def _gate(client: Any, name: str, candidate: Candidate, version: int) -> str:
         return "it is already"
     before = float(json.loads(champion.tags.get("metrics", "{}")).get("P_at_5", 0.0))
     after = candidate.metrics["P_at_5"]
-    if after < before - candidate.max_drop:
+    if not after >= before - candidate.max_drop:  # also where it is no number
         raise RefusedError(
             f"P@5 {after:.2f} against {before:.2f} of the champion (version {champion.version})",
             expected=f"at most {candidate.max_drop} points less",
@@ -139,12 +136,17 @@ def _gate(client: Any, name: str, candidate: Candidate, version: int) -> str:
 
 
 def version_of(client: Any, name: str, alias: str) -> Any | None:
-    """Return the model version an alias points at, None where there is none."""
+    """Return the model version an alias points at, None where there is none.
+
+    A server that does not answer is not the same: the gate would take any model for the first one.
+    """
     from mlflow.exceptions import MlflowException
 
     try:
         return client.get_model_version_by_alias(name, alias)
-    except MlflowException:
+    except MlflowException as error:
+        if error.error_code not in _ABSENT:
+            raise
         return None
 
 
@@ -155,9 +157,13 @@ def check_version(client: Any, name: str, version: int) -> None:
     try:
         client.get_model_version(name, str(version))
     except MlflowException as error:
+        if error.error_code not in _ABSENT:
+            raise
         have = sorted(int(v.version) for v in client.search_model_versions(f"name = '{name}'"))
         raise MissingError(
-            f"no version {version} of {name}", expected=f"one of {have or 'none yet'}", do="name one of these"
+            f"no version {version} of {name}",
+            expected=f"one of {', '.join(map(str, have))}" if have else "a registered version; there is none yet",
+            do="name one of these" if have else "register a recipe's model: xc promote with --recipe",
         ) from error
 
 
@@ -180,7 +186,7 @@ def roll_back(client: Any, dataset: str) -> tuple[int, int]:
         raise MissingError(
             f"no {'champion' if champion is None else 'previous champion'} of {name}",
             expected="a model that was champion before",
-            do="promote a version instead: xc promote --dataset NAME --version N",
+            do=f"promote a version instead: xc promote --dataset {dataset} --version N",
         )
     client.set_registered_model_alias(name, CHAMPION, previous.version)
     client.set_registered_model_alias(name, PREVIOUS, champion.version)
@@ -194,8 +200,15 @@ def bundle_folder(client: Any, dataset: str, alias: str = CHAMPION) -> Path | No
     version = version_of(client, model_name(dataset), alias)
     if version is None:
         return None
-    folder = Path(mlflow.artifacts.download_artifacts(f"models:/{version.name}/{version.version}"))
-    return folder / "artifacts" / _bundle_name(folder)
+    try:
+        folder = Path(mlflow.artifacts.download_artifacts(f"models:/{version.name}/{version.version}"))
+        return folder / "artifacts" / _bundle_name(folder)
+    except OSError as error:
+        raise MissingError(
+            f"no files of {version.name} version {version.version} ({error})",
+            expected=f"the folder that {version.source} names",
+            do="put it back, or ask a recipe's own packed model with --recipe",
+        ) from error
 
 
 def _bundle_name(folder: Path) -> str:

@@ -101,6 +101,7 @@ class Tracking(dg.ConfigurableResource):  # type: ignore[type-arg]
 
         Raises UnavailableError where the server or database does not answer.
         """
-        from assets.tracking import connect
+        from assets.tracking import answering, connect
 
-        yield connect(self.uri, Path(self.lock))
+        with answering(self.uri):
+            yield connect(self.uri, Path(self.lock))

@@ -22,28 +22,42 @@ from xc_core.errors import BusyError, UnavailableError
 
 _BATCH: Final = 1000
 """Metrics of one request; MLflow's own limit."""
+_RETRIES: Final = "3"
+"""Tries of a request, 14 seconds in all. MLflow's own 7 keep a user waiting for minutes where there is no server."""
 
 
 def connect(uri: str, lock: Path) -> Any:
     """Return a client of ``uri`` after a first contact under ``lock``: processes creating one sqlite together crash."""
     import mlflow
-    from mlflow.exceptions import MlflowException
 
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-    try:
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", _RETRIES)
+    with answering(uri):
         mlflow.set_tracking_uri(uri)
         client = mlflow.MlflowClient(uri)
         with waiting_lock(lock):
             client.search_experiments(max_results=1)
-    except (MlflowException, OSError) as error:
+    return client
+
+
+@contextmanager
+def answering(uri: str) -> Iterator[None]:
+    """Turn what MLflow, its database or the network refuse in the block into an UnavailableError."""
+    from mlflow.exceptions import MlflowException
+    from requests import RequestException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except (MlflowException, RequestException, SQLAlchemyError) as error:
+        said = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise UnavailableError(
-            f"no answer from MLflow at {uri} ({str(error).splitlines()[0][:200]})",
+            f"no answer from MLflow at {uri} ({said})",
             expected="a reachable tracking server, or sqlite:////absolute/path.db",
             do="start the server or set MLFLOW_TRACKING_URI; artefacts are whole, run the same job again",
         ) from error
-    return client
 
 
 @contextmanager

@@ -8,19 +8,19 @@ Outside Dagster Pipes is silent, so this runs in a shell too. Of several process
 
 from __future__ import annotations
 
-import os
 import sys
 import warnings
 
 from dagster_pipes import open_dagster_pipes
 
 from xc_core.cli.main import main
+from xc_core.distributed import World
 from xc_core.progress import listen
 
 
 def run(arguments: list[str]) -> None:
     """Run ``xc`` with ``arguments`` and exit with its code."""
-    if os.environ.get("RANK", "0") != "0":
+    if World.from_environment().rank != 0:
         main(arguments)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

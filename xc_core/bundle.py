@@ -5,7 +5,7 @@ May import: the rooms of rank 0 to 4.                                      Never
 
 Files: ``encoder.{json,safetensors}``, ``tokenizer.json``, ``labels.parquet`` (uid, title, frequency),
 ``vectors.safetensors`` (label texts' vectors, classifier rows), ``by_row/`` and ``by_text/`` (indexes),
-``fusion.json``.
+``fusion.json``; and where train documents vote ``neighbours/``, their index and their labels.
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ from safetensors.numpy import load_file, save_file
 from xc_core import artifacts
 from xc_core.ann import Index, IndexConfig, load_index, save_index
 from xc_core.artifacts import Build
+from xc_core.data.labels import LabelMatrix
 from xc_core.data.tokenizer import TextTokenizer
 from xc_core.encoders import Encoder, load_encoder, save_encoder
 from xc_core.errors import CorruptError
-from xc_core.fusion import Sources, load_fusion
+from xc_core.fusion import Neighbours, Sources, load_fusion
 from xc_core.infer.predictor import Predictor
 from xc_core.infer.score import Scorer, Searchers
 
 KIND: Final = "model"
 _INDEXES: Final = ("by_row", "by_text")
+_NEIGHBOURS: Final = "neighbours"
 
 
 @dataclass(frozen=True)
@@ -60,8 +62,30 @@ def write_bundle(build: Build, parts: Parts, index: IndexConfig, facts: dict[str
     for name, built in zip(_INDEXES, (searchers.by_row, searchers.by_text), strict=True):
         if built is not None:
             write_index(folder / name, built, index)
+    if sources.neighbours is not None:
+        _write_neighbours(folder / _NEIGHBOURS, sources.neighbours)
     parts.scorer.fusion.save(folder / "fusion.json")
     build.facts |= {**facts, "tokenizer": parts.tokenizer.name, "labels": len(names)}
+
+
+def _write_neighbours(folder: Path, neighbours: Neighbours) -> None:
+    """Write the train documents that vote: their index and their labels."""
+    write_index(folder, neighbours.index, IndexConfig())
+    truth = neighbours.truth
+    save_file({"indptr": truth.indptr, "indices": truth.indices}, folder / "labels.safetensors")
+
+
+def _neighbours(folder: Path, num_labels: int) -> Neighbours:
+    """Load what ``_write_neighbours`` wrote."""
+    rows = load_file(folder / "labels.safetensors")
+    index, truth = load_index(folder), LabelMatrix(rows["indptr"], rows["indices"], num_labels)
+    if index.size != len(truth):
+        raise CorruptError(
+            f"{index.size} vectors and labels of {len(truth)} documents in {folder}",
+            expected="as many of both",
+            do="make the bundle again: xc run model --force, with its --dataset and --recipe",
+        )
+    return Neighbours(index, truth)
 
 
 def write_index(folder: Path, index: Index, config: IndexConfig) -> None:
@@ -79,22 +103,29 @@ def open_bundle(folder: Path) -> Predictor:
 
 
 def _opened(folder: Path) -> Predictor:
-    facts = artifacts.verify(folder, kind=KIND).facts
+    manifest = artifacts.verify(folder, kind=KIND)
+    facts = manifest.facts
     labels = pl.read_parquet(folder / "labels.parquet")
     vectors = load_file(folder / "vectors.safetensors")
-    if len(labels) != len(vectors["rows"]) or len(labels) != len(vectors["labels"]):
+    # what the manifest does not list was not checked, so it is not opened
+    indexes = {name: load_index(folder / name) for name in _INDEXES if f"{name}/index.json" in manifest.files}
+    sizes = {"labels.parquet": len(labels), **{f"vectors.safetensors, {name}": len(v) for name, v in vectors.items()}}
+    sizes |= {name: index.size for name, index in indexes.items()}
+    if len(set(sizes.values())) > 1 or "by_row" not in indexes:
         raise CorruptError(
-            f"{len(labels)} names for {len(vectors['rows'])} rows",
-            expected="as many",
-            do="make the bundle again",
+            f"{', '.join(f'{size} in {name}' for name, size in sizes.items())} at {folder}",
+            expected="as many labels everywhere, by_row among them",
+            do="make the bundle again: xc run model --force, with its --dataset and --recipe",
         )
-    by_text = load_index(folder / "by_text") if (folder / "by_text").is_dir() else None
-    sources = Sources(vectors["labels"], vectors["rows"], labels["frequency"].to_numpy())
-    searchers = Searchers(load_index(folder / "by_row"), by_text)
+    votes = _neighbours(folder / _NEIGHBOURS, len(labels)) if f"{_NEIGHBOURS}/index.json" in manifest.files else None
     return Predictor(
         TextTokenizer.from_file(str(facts["tokenizer"]), folder / "tokenizer.json"),
         load_encoder(folder),
-        Scorer(searchers, sources, load_fusion(folder / "fusion.json")),
+        Scorer(
+            Searchers(indexes["by_row"], indexes.get("by_text")),
+            Sources(vectors["labels"], vectors["rows"], labels["frequency"].to_numpy(), votes),
+            load_fusion(folder / "fusion.json"),
+        ),
         labels["uid"].to_list(),
         labels["title"].to_list(),
     )

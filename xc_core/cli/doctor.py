@@ -18,7 +18,7 @@ from pathlib import Path
 import click
 
 from xc_core import artifacts
-from xc_core.errors import MissingError, XCError
+from xc_core.errors import ConfigError, MissingError, XCError
 from xc_core.stages import STAGES, Workspace
 
 _LEAST_DISK_GB = 5
@@ -54,7 +54,7 @@ def doctor() -> None:
     faults = sum(finding.level == "fault" for finding in told)
     click.echo("all well" if not faults else f"{faults} fault{'s' if faults > 1 else ''}")
     if faults:
-        raise click.exceptions.Exit(78)
+        sys.exit(ConfigError.exit_code)
 
 
 def _findings(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
@@ -149,7 +149,7 @@ def _project() -> Iterator[Finding]:
 def _broken(folders: list[Path]) -> Iterator[str]:
     for folder in folders:
         try:
-            artifacts.verify(folder)
+            artifacts.verify(folder, kind=folder.name)
         except MissingError:
             continue
         except XCError as error:

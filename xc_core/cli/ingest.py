@@ -17,6 +17,7 @@ import click
 import psutil
 
 from xc_core import artifacts
+from xc_core.data.checks import Allowed
 from xc_core.data.formats import LAYOUTS, open_source
 from xc_core.data.ingest import FILTERS, IngestConfig
 from xc_core.errors import UsageError, storage_error, storage_reason
@@ -36,8 +37,10 @@ _DEFAULT = IngestConfig()
 @click.option("--propensity", type=click.Choice(PROPENSITY.names()), default=_DEFAULT.propensity, show_default=True)
 @click.option("--validation-fraction", type=float, default=_DEFAULT.validation_fraction, show_default=True,
               help="Share of the train rows held out, by a hash of the uid.")  # fmt: skip
+@click.option("--test-fraction", type=float, default=_DEFAULT.test_fraction, show_default=True,
+              help="Share of the rows cut off as test where a Parquet or CSV folder has no test file.")  # fmt: skip
 @click.option("--allow", multiple=True, metavar="KIND",
-              help="Let in empty-text, empty-labels, unseen-labels, repeated-labels or clean-text.")  # fmt: skip
+              help=f"Let in {', '.join(Allowed.kinds())}.")  # fmt: skip
 @click.option("--max-line-bytes", type=int, default=_DEFAULT.max_line_bytes, show_default=True)
 @click.option(
     "--label-separator",

@@ -37,7 +37,7 @@ _ORDER: Final = (
 )
 _EXIT_CODES: Final = """Exit codes: 0 done; 2, 64 wrong command; 65 wrong data; 66 something is missing; 69 a service
 does not answer; 70 a fault of this software; 73 disk full or not writable; 74 a corrupt artefact; 75 busy; 76 inputs
-moved; 77 a gate refused; 78 wrong parameter; 130 interrupted."""
+moved; 77 a gate refused; 78 wrong parameter; 130 interrupted; 141 the reader of the output has gone."""
 
 _ROOM: Final = "  expected: room and permission to write\n  do this:  free space or mend the permission, then try again"
 _BROKEN_PIPE: Final = 141
@@ -106,10 +106,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Run ``xc`` and exit with its code."""
     listen(lambda line: click.echo(line, err=True))
     try:
-        cli.main(args=arguments, prog_name="xc", standalone_mode=False)
-        code = 0
-    except click.exceptions.Exit as request:
-        code = request.exit_code
+        code = cli.main(args=arguments, prog_name="xc", standalone_mode=False) or 0  # Exit is returned, not raised
     except click.Abort:
         code = _say("interrupted", 130)
     except click.ClickException as error:

@@ -47,7 +47,7 @@ def predict(
             continue
         click.echo(text)
         for label in found:
-            click.echo(f"  {label.score:7.3f}  {label.title}  [{label.uid}]")
+            click.echo(f"  {label.score:z7.3f}  {label.title}  [{label.uid}]")
 
 
 def _lines() -> list[str]:

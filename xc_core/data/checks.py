@@ -37,9 +37,14 @@ class Allowed:
     """More than 1 % of the test texts that stand in train word for word (checked after ingest, as `leakage`)."""
 
     @classmethod
+    def kinds(cls) -> list[str]:
+        """Return the names a user gives."""
+        return [f.name.replace("_", "-") for f in fields(cls)]
+
+    @classmethod
     def parse(cls, names: tuple[str, ...]) -> Allowed:
         """Build from the names a user gives, for instance ("empty-text",)."""
-        known = [f.name.replace("_", "-") for f in fields(cls)]
+        known = cls.kinds()
         for name in names:
             if name not in known:
                 raise ConfigError(

@@ -1,20 +1,25 @@
 """What is known of a (document, label) pair: a plug-in table of features, each an N x K matrix.
 
-Takes: candidate ids, Sources.     Gives: features_NKF.
-May import: plugins, shapes.       Never: reads the truth.
+Takes: Query, candidate ids.                          Gives: features_NKF.
+May import: errors, plugins, shapes, fusion.neighbours.  Never: reads the truth of a document it describes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
 
+from xc_core.errors import ConfigError
+from xc_core.fusion.neighbours import Neighbours
 from xc_core.plugins import Table
-from xc_core.shapes import F32, I32, I64
+from xc_core.shapes import F32, I32, I64, Shortlist
 
+VOTES: Final = "neighbours"
+"""The feature that needs train documents to be searched."""
 _DOCS_AT_ONCE: Final = 16
 """Documents whose candidates' vectors are gathered together: 16 x 200 x 384 x 4 bytes = 5 MB stay in the cache."""
 
@@ -26,28 +31,57 @@ class Sources:
     label_LD: F32
     rows_LD: F32
     frequency_L: I64
+    neighbours: Neighbours | None = None
+    """Train documents that vote; only where a feature asks for them."""
 
 
-Feature = Callable[[F32, I32, Sources], F32]
+@dataclass(frozen=True)
+class Query:
+    """Documents' vectors and where features come from; what several readers need of a document is found once."""
+
+    doc_ND: F32
+    sources: Sources
+
+    @cached_property
+    def nearest(self) -> Shortlist:
+        """The nearest train documents; raise ConfigError where the sources have none."""
+        if self.sources.neighbours is None:
+            raise ConfigError(
+                "a vote of neighbours in sources without train documents",
+                expected="sources built for these features",
+                do="run the stage fusion again",
+            )
+        return self.sources.neighbours.nearest(self.doc_ND)
+
+
+Feature = Callable[[Query, I32], F32]
 FEATURES: Table[Feature] = Table("fusion feature")
 
 
 @FEATURES.register("label_text")
-def label_text(doc_ND: F32, ids_NK: I32, sources: Sources) -> F32:
+def label_text(query: Query, ids_NK: I32) -> F32:
     """Return the cosine of the document and the label's text, E(x) . E(z)."""
-    return own_products(doc_ND, ids_NK, sources.label_LD)
+    return own_products(query.doc_ND, ids_NK, query.sources.label_LD)
 
 
 @FEATURES.register("classifier")
-def classifier(doc_ND: F32, ids_NK: I32, sources: Sources) -> F32:
+def classifier(query: Query, ids_NK: I32) -> F32:
     """Return the cosine of the document and the label's classifier row, E(x) . w."""
-    return own_products(doc_ND, ids_NK, sources.rows_LD)
+    return own_products(query.doc_ND, ids_NK, query.sources.rows_LD)
 
 
 @FEATURES.register("frequency")
-def frequency(doc_ND: F32, ids_NK: I32, sources: Sources) -> F32:
+def frequency(query: Query, ids_NK: I32) -> F32:
     """Return the number of train documents of the label."""
-    return sources.frequency_L[ids_NK].astype(np.float32)
+    return query.sources.frequency_L[ids_NK].astype(np.float32)
+
+
+@FEATURES.register(VOTES)
+def neighbours(query: Query, ids_NK: I32) -> F32:
+    """Return the label's share of the votes of the document's nearest train documents."""
+    nearest = query.nearest
+    assert query.sources.neighbours is not None
+    return query.sources.neighbours.votes(nearest, ids_NK)
 
 
 def own_products(doc_ND: F32, ids_NK: I32, vectors_LD: F32) -> F32:
@@ -60,6 +94,6 @@ def own_products(doc_ND: F32, ids_NK: I32, vectors_LD: F32) -> F32:
     return out
 
 
-def feature_table(names: tuple[str, ...], doc_ND: F32, ids_NK: I32, sources: Sources) -> F32:
+def feature_table(names: tuple[str, ...], query: Query, ids_NK: I32) -> F32:
     """Return the named features of all candidates, N x K x F."""
-    return np.stack([FEATURES[name](doc_ND, ids_NK, sources) for name in names], axis=2)
+    return np.stack([FEATURES[name](query, ids_NK) for name in names], axis=2)

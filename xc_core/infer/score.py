@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from xc_core.ann import Index
-from xc_core.fusion import Fusion, Sources, feature_table
+from xc_core.fusion import Fusion, Query, Sources, feature_table
 from xc_core.progress import Meter
 from xc_core.shapes import F32, I32, I64, PAD_ID, Shortlist
 
@@ -25,12 +25,14 @@ class Searchers:
     by_row: Index
     by_text: Index | None
 
-    def candidates(self, doc_ND: F32, k: int) -> I32:
-        """Return the union of both searches' ``k`` best labels, each once, holes last (N x 2k or N x k)."""
-        ids = self.by_row.search(doc_ND, k).ids_NK
-        if self.by_text is None:
-            return ids
-        return distinct(np.concatenate([ids, self.by_text.search(doc_ND, k).ids_NK], axis=1))
+    def candidates(self, query: Query, k: int) -> I32:
+        """Return the union of the searches' ``k`` best labels and of the neighbours' labels, each once, holes last."""
+        found = [self.by_row.search(query.doc_ND, k).ids_NK]
+        if self.by_text is not None:
+            found.append(self.by_text.search(query.doc_ND, k).ids_NK)
+        if query.sources.neighbours is not None:
+            found.append(query.sources.neighbours.labels(query.nearest))
+        return found[0] if len(found) == 1 else distinct(np.concatenate(found, axis=1))
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,9 @@ class Scorer:
 
     def _ranked(self, doc_ND: F32, rules: dict[str, Fusion]) -> dict[str, Shortlist]:
         needed = self.fusion.config.needed
-        ids_NK = self.searchers.candidates(doc_ND, self.fusion.config.candidates)
-        features_NKF = feature_table(needed, doc_ND, ids_NK, self.sources)
+        query = Query(doc_ND, self.sources)
+        ids_NK = self.searchers.candidates(query, self.fusion.config.candidates)
+        features_NKF = feature_table(needed, query, ids_NK)
         return {name: rule.rank(ids_NK, rule.own(features_NKF, needed)) for name, rule in rules.items()}
 
 

@@ -52,6 +52,7 @@ def run(context: Context) -> None:
             config.optim,
             config.seed,
             config.radius,
+            fill_banks=config.order.due(0) or config.negatives.due(0),
         )
         plan = Plan(epochs=config.epochs, warmup=config.optim.warmup, checkpoint_seconds=context.checkpoint_seconds)
         history = fit(task, plan, Checkpoints(context.resume_folder, context.fingerprint))

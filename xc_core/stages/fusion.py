@@ -15,7 +15,7 @@ import numpy as np
 from xc_core.data.corpus import Corpus
 from xc_core.data.labels import LabelMatrix
 from xc_core.data.splits import VALIDATION
-from xc_core.fusion import FUSIONS, Fusion, FusionConfig, Sources, feature_table, parts_of
+from xc_core.fusion import FUSIONS, Fusion, FusionConfig, Query, feature_table, parts_of
 from xc_core.infer.score import distinct
 from xc_core.metrics.propensity import inverse_propensity
 from xc_core.metrics.ranking import per_document, without
@@ -55,8 +55,8 @@ def run(context: Context) -> None:
         return
     vectors = Embeddings.open(context.input("embeddings") / "documents.npy").vectors_ND
     truth = corpus.labels.rows(rows)
-    found_NK = searchers(context).candidates(np.ascontiguousarray(vectors[rows]), config.candidates)
-    pairs = _pairs(config, np.ascontiguousarray(vectors[rows]), found_NK, truth, sources(context, corpus))
+    query = Query(np.ascontiguousarray(vectors[rows]), sources(context, corpus, config))
+    pairs = _pairs(config, query, searchers(context).candidates(query, config.candidates), truth)
     pairs.fit(config).save(context.build.path / "fusion.json")
     compared = _compare(config, pairs, truth, corpus, rows)
     facts: dict[str, Any] = {"documents": len(rows), "pairs": int((pairs.ids_NK != PAD_ID).sum()), "kind": config.kind}
@@ -77,7 +77,7 @@ def _without_validation(context: Context, config: FusionConfig) -> None:
     context.build.facts |= facts
 
 
-def _pairs(config: FusionConfig, doc_ND: F32, found_NK: I32, truth: LabelMatrix, where: Sources) -> Pairs:
+def _pairs(config: FusionConfig, query: Query, found_NK: I32, truth: LabelMatrix) -> Pairs:
     """Return found candidates and all positives of each document with their features."""
     positives = np.full((len(truth), int(truth.counts_N.max(initial=1))), PAD_ID, np.int32)
     docs, labels = truth.pairs()
@@ -87,7 +87,7 @@ def _pairs(config: FusionConfig, doc_ND: F32, found_NK: I32, truth: LabelMatrix,
     width = np.int64(truth.num_labels + 1)
     return Pairs(
         ids_NK,
-        feature_table(config.needed, doc_ND, ids_NK, where),
+        feature_table(config.needed, query, ids_NK),
         truth.contains(own_rows, ids_NK),
         np.isin(own_rows * width + ids_NK, own_rows * width + found_NK) & (ids_NK != PAD_ID),
     )

@@ -12,19 +12,25 @@ from xc_core.ann import load_index
 from xc_core.artifacts import verify
 from xc_core.data.corpus import Corpus
 from xc_core.data.splits import TRAIN
-from xc_core.fusion import Sources, load_fusion
+from xc_core.fusion import VOTES, FusionConfig, Neighbours, Sources, load_fusion
 from xc_core.infer.score import Scorer, Searchers
 from xc_core.shapes import Embeddings
 from xc_core.stages.runner import Context
 
 
-def sources(context: Context, corpus: Corpus) -> Sources:
-    """Return where fusion features come from; frequencies count train rows alone."""
+def sources(context: Context, corpus: Corpus, config: FusionConfig) -> Sources:
+    """Return where the features of ``config`` come from; frequencies and votes are of train rows alone."""
     for name in ("embeddings", "classifier"):
         verify(context.input(name), kind=name)
     label_LD = np.asarray(Embeddings.open(context.input("embeddings") / "labels.npy").vectors_ND)
     rows_LD = np.load(context.input("classifier") / "rows.npy")
-    return Sources(label_LD, rows_LD, corpus.labels.rows(corpus.rows(TRAIN)).frequency_L())
+    rows = corpus.rows(TRAIN)
+    truth = corpus.labels.rows(rows)
+    voters = None
+    if VOTES in config.needed:
+        vectors = Embeddings.open(context.input("embeddings") / "documents.npy").vectors_ND
+        voters = Neighbours.of(np.ascontiguousarray(vectors[rows]), truth)
+    return Sources(label_LD, rows_LD, truth.frequency_L(), voters)
 
 
 def searchers(context: Context) -> Searchers:
@@ -41,4 +47,4 @@ def scorer(context: Context, corpus: Corpus) -> Scorer:
     """Return the whole scoring, fusion included."""
     verify(context.input("fusion"), kind="fusion")
     fusion = load_fusion(context.input("fusion") / "fusion.json")
-    return Scorer(searchers(context), sources(context, corpus), fusion)
+    return Scorer(searchers(context), sources(context, corpus, fusion.config), fusion)

@@ -1,0 +1,120 @@
+"""One MLflow on sqlite for the session; each test has a registered model of its own in it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pytest
+
+from assets import registry
+from assets.registry import Candidate, Released
+from assets.tracking import connect
+from tests.cli.conftest import xc as xc
+from xc_core.stages import Workspace
+
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True)
+class Store:
+    """A tracking store: where it is, and a client of it."""
+
+    uri: str
+    artifacts: str
+    lock: Path
+    client: Any
+
+
+@pytest.fixture(scope="session")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """The database; making it takes seconds."""
+    root = tmp_path_factory.mktemp("mlflow")
+    uri = f"sqlite:///{root / 'mlflow.db'}"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # MLflow's migrations warn of their own future
+        return Store(uri, (root / "artifacts").as_uri(), root / "lock", connect(uri, root / "lock"))
+
+
+@pytest.fixture
+def store(opened: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """The session's store, as the environment names it."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", opened.uri)
+    monkeypatch.setenv("XC_MLFLOW_ARTIFACTS", opened.artifacts)
+    mlflow.set_tracking_uri(opened.uri)
+    return opened
+
+
+@dataclass(frozen=True)
+class Registry:
+    """A registered model without files: versions are cheap, aliases and the gate are real."""
+
+    client: Any
+    dataset: str
+    folder: Path
+    digests: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return registry.model_name(self.dataset)
+
+    def version(self, precision: float | None) -> int:
+        """Register one more version whose P@5 is ``precision``."""
+        if not self.digests:
+            self.client.create_registered_model(self.name)
+        number = int(self.client.create_model_version(self.name, str(self.folder)).version)
+        (self.folder / str(number)).mkdir(parents=True)
+        manifest = {"kind": "model", "format": 1, "facts": {"number": number}, "files": {}}
+        (self.folder / str(number) / "manifest.json").write_text(json.dumps(manifest))
+        self.digests[number] = registry.read_manifest(self.folder / str(number)).digest()
+        metrics = {} if precision is None else {"P_at_5": precision}
+        for key, value in {"bundle": self.digests[number], "metrics": json.dumps(metrics)}.items():
+            self.client.set_model_version_tag(self.name, str(number), key, value)
+        return number
+
+    def ask(self, number: int, precision: float, max_drop: float = 1.0) -> Released:
+        """Let version ``number`` ask to be released, as the asset model does."""
+        candidate = Candidate(
+            self.dataset, "ngame", self.folder / str(number), {"P_at_5": precision}, max_drop, tags={}
+        )
+        return registry.register(self.client, "", candidate)
+
+    def aliases(self) -> dict[str, int]:
+        names = (registry.CHAMPION, registry.CHALLENGER, registry.PREVIOUS)
+        found = {name: registry.version_of(self.client, self.name, name) for name in names}
+        return {name: int(version.version) for name, version in found.items() if version is not None}
+
+
+@pytest.fixture
+def versions(store: Store, tmp_path: Path) -> Registry:
+    return Registry(store.client, f"d{next(_numbers)}", tmp_path / "versions")
+
+
+@pytest.fixture(scope="session")
+def released(opened: Store, trained: Workspace) -> Released:
+    """The toy model, registered with its files as xc-toy: the first one, therefore champion."""
+    folder = trained.folder("model", "toy", "ngame")
+    metrics = json.loads((trained.folder("evaluation", "toy", "ngame") / "metrics.json").read_text())
+    mlflow.set_tracking_uri(opened.uri)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        candidate = Candidate("toy", "ngame", folder, metrics, 1.0, {"dagster_run": "r1", "git": "abc"})
+        return registry.register(opened.client, opened.artifacts, candidate)
+
+
+Fail = Callable[..., Any]
+
+
+def failing(error: Exception) -> Fail:
+    """Return a function that raises ``error`` whatever it is given."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    return fail

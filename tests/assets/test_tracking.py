@@ -1,0 +1,180 @@
+"""What MLflow is told: one parent a materialisation, one child a stage, legal names; and how its refusals are said."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import uuid
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow.exceptions import MlflowException
+from requests import ConnectionError as NoConnection
+from sqlalchemy.exc import OperationalError
+
+from assets.metadata import summary
+from assets.tracking import StageRun, answering, connect, curves, experiment_id, flat, log_stage, waiting_lock
+from tests.assets.conftest import Store
+from xc_core import artifacts
+from xc_core.artifacts import read_manifest
+from xc_core.errors import BusyError, UnavailableError
+from xc_core.stages import STAGES, Workspace
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+LEGAL = re.compile(r"[\w\-. :/]+")
+"""Names that MLflow takes for metrics and parameters."""
+
+
+def told(**changes: Any) -> StageRun:
+    """Return what is told of a stage, of a dataset that no other test has."""
+    plain = StageRun(
+        stage="encoder", dataset=f"d-{uuid.uuid4().hex[:8]}", recipe="ngame", dagster_run="0123456789", tags={},
+        params={}, metrics={}, series=[], files=[],
+    )  # fmt: skip
+    return replace(plain, **changes)
+
+
+def runs(store: Store, dataset: str) -> list[Any]:
+    experiment = store.client.get_experiment_by_name(f"xc-{dataset}")
+    return list(store.client.search_runs([experiment.experiment_id]))
+
+
+def test_a_stage_is_a_child_of_its_materialisations_one_parent(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "report.json").write_text("{}")
+    first = told(
+        metrics={"loss": 0.5}, params={"epochs": "3"}, tags={"xc.git": "abc"}, files=[tmp_path / "report.json"]
+    )
+    second = replace(first, stage="evaluation", metrics={"P_at_1": 90.0}, files=[])
+    children = {stage.stage: log_stage(store.client, store.artifacts, stage) for stage in (first, second)}
+    found = {run.info.run_id: run for run in runs(store, first.dataset)}
+    (parent,) = [run for run in found.values() if run.data.tags.get("xc.role") == "parent"]
+    assert len(found) == 3
+    for stage, child in children.items():
+        tags = found[child].data.tags
+        assert (tags["xc.stage"], tags["mlflow.parentRunId"]) == (stage, parent.info.run_id)
+        assert (tags["xc.recipe"], tags["dagster.run_id"]) == ("ngame", "0123456789")
+        assert found[child].info.status == "FINISHED"
+    assert found[children["encoder"]].data.params == {"epochs": "3"}
+    assert found[children["encoder"]].data.tags["xc.git"] == "abc"
+    assert [f.path for f in store.client.list_artifacts(children["encoder"])] == ["report.json"]
+    assert parent.data.metrics == {"P_at_1": 90.0}, "what the evaluation found is the materialisation's result"
+
+
+@pytest.mark.parametrize("change", [{"dagster_run": "9876543210"}, {"recipe": "other"}, {"recipe": None}])
+def test_another_materialisation_or_partition_has_a_parent_of_its_own(store: Store, change: dict[str, Any]) -> None:
+    first = told()
+    for stage in (first, replace(first, **change)):
+        log_stage(store.client, store.artifacts, stage)
+    parents = [run for run in runs(store, first.dataset) if run.data.tags.get("xc.role") == "parent"]
+    assert len(parents) == 2
+
+
+def test_numbers_that_are_none_are_left_out_and_long_series_arrive_whole(store: Store) -> None:
+    series = [("loss", step, 1.0 / (step + 1)) for step in range(2500)] + [("loss", 2500, math.nan)]
+    stage = told(metrics={"good": 1.0, "nan": math.nan, "inf": -math.inf}, series=series)
+    run = log_stage(store.client, store.artifacts, stage)
+    assert set(store.client.get_run(run).data.metrics) == {"good", "loss"}
+    history = store.client.get_metric_history(run, "loss")
+    assert sorted((point.step, point.value) for point in history) == [(step, value) for _, step, value in series[:-1]]
+
+
+def test_many_and_long_parameters_arrive(store: Store) -> None:
+    params = {f"p{i}": str(i) for i in range(250)} | {"long": "x" * 10_000}
+    run = log_stage(store.client, store.artifacts, told(params=params))
+    found = store.client.get_run(run).data.params
+    assert len(found) == 251
+    assert found["p249"] == "249"
+    assert found["long"] == "x" * 6000
+
+
+def test_an_experiment_is_made_once_and_keeps_its_files_where_it_was_told(store: Store) -> None:
+    first = experiment_id(store.client, store.artifacts + "/", "a.b-c")
+    assert experiment_id(store.client, "elsewhere", "a.b-c") == first
+    assert store.client.get_experiment(first).artifact_location == f"{store.artifacts}/xc-a.b-c"
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_all_that_is_told_of_a_stage_has_legal_names(store: Store, trained: Workspace, name: str) -> None:
+    """Of the real chain, as the station tells it; MLflow refuses @ in a name."""
+    stage = STAGES[name]
+    recipe = "ngame" if stage.scope == "experiment" else None
+    folder = trained.folder(name, "toy", recipe)
+    manifest = read_manifest(folder)
+    shown = summary(stage, folder, manifest, getattr(import_module(f"assets.{name}"), "show", None))
+    own = told(stage=name, recipe=recipe, metrics=shown.metrics, series=curves(folder),
+               params=flat(json.loads(json.dumps(manifest.facts.get("config")))))  # fmt: skip
+    run = store.client.get_run(log_stage(store.client, store.artifacts, own))
+    finite = {key for key, value in own.metrics.items() if math.isfinite(value)} | {key for key, _, _ in own.series}
+    assert set(run.data.metrics) == finite
+    assert set(run.data.params) == set(own.params)
+    assert not [key for key in (*run.data.metrics, *run.data.params) if not LEGAL.fullmatch(key)]
+    if name == "evaluation":
+        assert {"P_at_1", "P_at_5", "nDCG_at_5", "PSP_at_5", "R_at_10"} <= finite
+    if name in ("encoder", "classifier"):
+        assert {"loss"} <= finite
+        assert run.data.params["epochs"] == ("4.0" if name == "encoder" else "6.0")
+
+
+def test_nested_settings_become_dotted_names() -> None:
+    config = {"a": {"b": 1, "c": [1, "x"]}, "d": None, "e": True, "f": {}}
+    assert flat(config) == {"a.b": "1", "a.c": '[1, "x"]', "d": "None", "e": "True"}
+    assert flat(None) == flat({}) == {}
+
+
+def test_curves_hold_every_loss_and_every_figure_of_a_refresh(tmp_path: Path) -> None:
+    refreshes = [{"epoch": 1, "radius": 0.8, "share": None}, {"epoch": 2, "radius": 0.7, "share": 0.1}]
+    (tmp_path / "history.json").write_text(json.dumps({"losses": [0.5, 0.25], "refreshes": refreshes}))
+    assert curves(tmp_path) == [
+        ("loss", 0, 0.5), ("loss", 1, 0.25), ("refresh_radius", 1, 0.8), ("refresh_radius", 2, 0.7),
+        ("refresh_share", 2, 0.1),
+    ]  # fmt: skip
+    assert curves(tmp_path / "absent") == []
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MlflowException("no connection\nand more"),
+        NoConnection("no connection"),
+        OperationalError("SELECT 1", None, Exception("no connection")),
+    ],
+)
+def test_what_mlflow_its_database_or_the_network_refuse_is_said_in_three_lines(error: Exception) -> None:
+    with pytest.raises(UnavailableError, match="no connection") as caught, answering("http://tracking:5000"):
+        raise error
+    assert caught.value.found.startswith("no answer from MLflow at http://tracking:5000 (")
+    assert "\n" not in caught.value.found
+    assert "MLFLOW_TRACKING_URI" in caught.value.do
+
+
+def test_other_errors_stay_what_they_are() -> None:
+    with pytest.raises(ZeroDivisionError), answering("http://tracking:5000"):
+        _ = 1 / 0
+
+
+@pytest.mark.parametrize("uri", ["http://127.0.0.1:9", "nonsense://x", "sqlite:///{folder}/text.db"])
+def test_a_store_that_cannot_be_opened_is_an_error_that_names_it(
+    uri: str, tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    (tmp_path / "text.db").write_text("text, no database\n" * 100)
+    wanted = uri.format(folder=tmp_path)
+    with pytest.raises(UnavailableError, match=re.escape(f"no answer from MLflow at {wanted} (")):
+        connect(wanted, tmp_path / "lock")
+    connect(store.uri, store.lock)
+
+
+def test_the_first_contact_waits_for_another_ones_end(tmp_path: Path) -> None:
+    with (
+        artifacts.locked(tmp_path / "lock", "first contact"),
+        pytest.raises(BusyError),
+        waiting_lock(tmp_path / "lock", seconds=0.2),
+    ):
+        raise AssertionError("the lock was taken twice")
+    with waiting_lock(tmp_path / "lock", seconds=0.2):
+        pass

@@ -1,0 +1,97 @@
+"""A slice of the bundled dataset as a folder of its own, and the chain that is run on it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from xc_core import artifacts
+from xc_core.data.ingest import IngestConfig
+from xc_core.stages import STAGES, Workspace, run_stage
+
+RAW: Final = Path(__file__).resolve().parents[2] / "data" / "wordnet-mini" / "raw"
+TRAIN, TEST = 300, 60
+CHANGES: Final[dict[str, Any]] = {
+    "encoder": {
+        "encoder": {"name": "bag", "width": 64, "max_length": 32, "precision": "fp32"},
+        "order": {"batch_size": 32, "cluster_size": 4},
+        "optim": {"lr": 0.01},
+        "epochs": 4.0,
+    },
+    "classifier": {"order": {"batch_size": 64, "cluster_size": 4}, "epochs": 10.0, "table": {"lr": 0.02}},
+    "clusters": {"size": 4},
+    "negatives": {"sample": 100, "k": 5},
+    "fusion": {"candidates": 20, "min_leaf": 5},
+    "index": {"rows": {"kind": "exact"}},
+    "evaluation": {"latency_queries": 2},
+}
+"""The recipe ngame, small; fp32, because only some processors multiply bf16 natively."""
+
+
+def rows(name: str) -> list[dict[str, Any]]:
+    with gzip.open(RAW / f"{name}.json.gz", "rt", encoding="utf-8") as stream:
+        return [json.loads(line) for line in stream]
+
+
+def write(folder: Path) -> Path:
+    """Write the first train documents, the first test documents that share a label with them, and those labels."""
+    train = rows("trn")[:TRAIN]
+    known = sorted({label for row in train for label in row["target_ind"]})
+    new = {label: number for number, label in enumerate(known)}
+    test = [row for row in rows("tst") if set(row["target_ind"]) & set(new)][:TEST]
+    labels = rows("lbl")
+    folder.mkdir(parents=True)
+    content = {
+        "trn": [moved(row, new) for row in train],
+        "tst": [moved(row, new) for row in test],
+        "lbl": [labels[label] for label in known],
+    }
+    for name, kept in content.items():
+        text = "".join(json.dumps(row) + "\n" for row in kept)
+        (folder / f"{name}.json.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
+    return folder
+
+
+def moved(row: dict[str, Any], new: dict[int, int]) -> dict[str, Any]:
+    """Return a document with the numbers its labels have in the slice; labels outside it are dropped."""
+    own = [new[label] for label in row["target_ind"] if label in new]
+    return {**row, "target_ind": own, "target_rel": [1.0] * len(own)}
+
+
+def run_chain(root: Path) -> Workspace:
+    """Make the slice and run every stage on it."""
+    workspace = Workspace(root)
+    artifacts.write_file(root / "params.yaml", "datasets: {}\nexperiments: {}\n")
+    write(workspace.raw("slice"))
+    workspace.declare_dataset("slice", IngestConfig(validation_fraction=0.2, filters="none"))
+    workspace.declare_experiment("slice", "ngame", "ngame", CHANGES)
+    for name in STAGES:
+        run_stage(workspace, name, "slice", "ngame")
+    return workspace
+
+
+def figures(workspace: Workspace) -> dict[str, Any]:
+    """Return what the golden file holds: counts, losses and metrics of the chain."""
+    facts = {name: artifacts.read_manifest(workspace.folder(name, "slice", "ngame")).facts for name in STAGES}
+    store = artifacts.read_manifest(workspace.folder("tokens", "slice") / "wordpiece").facts
+    history = {
+        name: json.loads((workspace.folder(name, "slice", "ngame") / "history.json").read_text())["losses"]
+        for name in ("encoder", "classifier")
+    }
+    return {
+        "counts": {
+            "rows": facts["corpus"]["rows"],
+            "labels": facts["corpus"]["labels"],
+            "vocabulary": store["vocabulary"],
+            "tokens": {side: store["sides"][side]["tokens"] for side in store["sides"]},
+            "steps": {name: len(losses) for name, losses in history.items()},
+        },
+        "losses": {
+            f"{name} {what}": value
+            for name, losses in history.items()
+            for what, value in (("first", losses[0]), ("mean", sum(losses) / len(losses)))
+        },
+        "metrics": facts["evaluation"]["metrics"],
+    }

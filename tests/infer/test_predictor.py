@@ -1,0 +1,158 @@
+"""A released model answers texts: rightly, the same alone or in company, whatever the text; nonsense is refused."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.conftest import TOPICS, ToyWorld
+from xc_core.errors import UsageError
+from xc_core.infer.predictor import Prediction, Predictor
+from xc_core.shapes import PAD_ID
+from xc_core.stages import Workspace
+
+TESTS = ToyWorld.make().test
+TEXTS = [f"{row['title']} {row['content']}" for row in TESTS]
+ODD = {
+    "empty": "",
+    "blank": " \t\r\n",
+    "zero byte": "\x00",
+    "no known word": "quixotic zeppelins",
+    "other scripts": "река 河 نهر नदी",
+    "emoji": "🦅" * 50,
+    "combining": "e\u0301" * 50,
+    "right to left mark": "\u202efalcon0",
+    "private use and unassigned": "\ue000\U0010ffff",
+    "format string": "{0.__class__} %s %(a)s $HOME `ls`",
+    "very long": "falcon0 " * 20_000,
+    "one long word": "x" * 200_000,
+}
+
+
+@pytest.mark.parametrize("text", [*TOPICS, *(f"{topic}0 {topic}1" for topic in TOPICS), *map(str.upper, TOPICS)])
+def test_a_label_is_found_by_its_name_and_by_its_words(predictor: Predictor, text: str) -> None:
+    (found,) = predictor.predict([text], 1)
+    assert [label.title for label in found] == [text.split()[0].lower().rstrip("0")]
+
+
+def test_what_is_served_is_what_was_judged(predictor: Predictor, trained: Workspace) -> None:
+    """P@1 and P@5 of the test texts, asked one service call, are those of the evaluation to the last digit."""
+    judged = json.loads((trained.folder("evaluation", "toy", "ngame") / "metrics.json").read_text())
+    answers = predictor.predict(TEXTS, 5)
+    for k in (1, 5):
+        hits = [
+            len({label.label for label in found[:k]} & set(row["target_ind"]))
+            for found, row in zip(answers, TESTS, strict=True)
+        ]
+        assert 100 * sum(hits) / (k * len(hits)) == pytest.approx(judged[f"P_at_{k}"], abs=1e-9)
+
+
+def test_a_prediction_names_its_label(predictor: Predictor) -> None:
+    for found in predictor.predict(TEXTS[:5], 5):
+        assert len({label.label for label in found}) == len(found) == 5
+        assert [label.score for label in found] == sorted((label.score for label in found), reverse=True)
+        for label in found:
+            assert (label.uid, label.title) == (f"L{label.label}", TOPICS[label.label])
+            assert isinstance(label, Prediction)
+            assert (type(label.label), type(label.score)) == (int, float)
+
+
+def test_a_text_gets_the_same_answer_alone_and_in_company(predictor: Predictor) -> None:
+    """Also beside a long text, with which it is padded, and in another order."""
+    crowd = [*TEXTS, ODD["very long"], ""]
+    together, turned = predictor.shortlist(crowd, 5), predictor.shortlist(crowd[::-1], 5)
+    np.testing.assert_array_equal(turned.ids_NK[::-1], together.ids_NK)
+    for at, text in enumerate(crowd):
+        alone = predictor.shortlist([text], 5)
+        np.testing.assert_array_equal(alone.ids_NK[0], together.ids_NK[at])
+        np.testing.assert_allclose(alone.scores_NK[0], together.scores_NK[at], atol=1e-6)
+
+
+def test_threads_share_a_predictor(predictor: Predictor) -> None:
+    expected = predictor.predict(TEXTS, 3)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda text: predictor.predict([text], 3)[0], TEXTS * 3))
+    assert [[label.label for label in row] for row in found] == [[label.label for label in row] for row in expected] * 3
+
+
+def test_asking_changes_nothing(predictor: Predictor) -> None:
+    before = {name: value.clone() for name, value in predictor.encoder.state_dict().items()}
+    assert predictor.predict(TEXTS, 3) == predictor.predict(TEXTS, 3)
+    assert not predictor.encoder.training
+    assert all(bool((value == before[name]).all()) for name, value in predictor.encoder.state_dict().items())
+
+
+@pytest.mark.parametrize("k", [1, 2, 9, 10, 11, 1000, 10**12])
+def test_k_is_kept_and_never_more_than_there_are_labels(predictor: Predictor, k: int) -> None:
+    short = predictor.shortlist(TEXTS[:3], k)
+    assert short.ids_NK.shape == (3, min(k, len(TOPICS)))
+    for row, ids in zip(predictor.predict(TEXTS[:3], k), short.ids_NK, strict=True):
+        assert [label.label for label in row] == ids[ids != PAD_ID].tolist()
+        assert 1 <= len(row) <= min(k, len(TOPICS))
+
+
+def test_a_larger_k_only_adds_at_the_end(predictor: Predictor) -> None:
+    many = predictor.predict(TEXTS, 10)
+    for k in (1, 3):
+        assert predictor.predict(TEXTS, k) == [row[:k] for row in many]
+
+
+def test_no_texts_give_no_answers(predictor: Predictor) -> None:
+    assert predictor.predict([], 5) == []
+    assert predictor.shortlist([], 5).ids_NK.shape == (0, 5)
+    assert predictor.embed([]).shape[0] == 0
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_an_odd_text_gets_an_answer_like_any_other(predictor: Predictor, name: str) -> None:
+    (found,) = predictor.predict([ODD[name]], 3)
+    assert len(found) == 3
+    assert all(np.isfinite(label.score) for label in found)
+
+
+def test_what_no_eye_sees_changes_no_answer(predictor: Predictor) -> None:
+    plain = predictor.predict(["falcon0 castle1"], 2)
+    for text in ("\u202efalcon0 castle1", "falcon0\tcastle1\n", "  FALCON0   Castle1  ", "falcon0\u00a0castle1"):
+        assert predictor.predict([text], 2) == plain
+
+
+@settings(deadline=None, max_examples=50)
+@given(texts=st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=40), max_size=5))
+def test_any_text_at_all_is_answered(predictor: Predictor, texts: list[str]) -> None:
+    found = predictor.predict(texts, 2)
+    assert [len(row) for row in found] == [2] * len(texts)
+
+
+@pytest.mark.parametrize("k", [0, -1, True, False, 2.0, 2.5, "5", None, float("nan")])
+def test_a_k_that_cannot_be_is_refused(predictor: Predictor, k: Any) -> None:
+    with pytest.raises(UsageError) as caught:
+        predictor.predict(["a"], k)
+    assert str(caught.value) == f"found k {k!r}\n  expected: a whole number, at least 1\n  do this:  mend k"
+
+
+@pytest.mark.parametrize(
+    ("texts", "found"),
+    [
+        ("falcon", "a str of texts"),
+        (b"falcon", "a bytes of texts"),
+        (("falcon",), "a tuple of texts"),
+        (None, "a NoneType of texts"),
+        ({"falcon": 1}, "a dict of texts"),
+        (["falcon", None], "a NoneType as text 1"),
+        ([3], "a int as text 0"),
+        ([b"falcon"], "a bytes as text 0"),
+        ([["falcon"]], "a list as text 0"),
+        (["falcon", "ab\ud800"], r"half a character (U+D800) at place 2 of text 1"),
+    ],
+)
+def test_what_is_no_list_of_texts_is_refused(predictor: Predictor, texts: Any, found: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        predictor.predict(texts, 3)
+    assert caught.value.found == found
+    assert caught.value.expected and caught.value.do

@@ -1,0 +1,78 @@
+"""Softmax losses: values and gradients of a float64 loop, the forms they equal, and the wrong forms they do not."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from tests.losses.test_triplet import batch
+from tests.naive import softmax as naive
+from xc_core.errors import ConfigError
+from xc_core.losses import LossConfig
+
+NAMES = ("decoupled-softmax", "supcon")
+Batch = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+def run(parts: Batch, **settings: float | str) -> tuple[float, int, list[list[float]]]:
+    own = parts[0].clone().requires_grad_(True)
+    total, count = LossConfig(**settings).build()(own, *parts[1:])  # type: ignore[arg-type]
+    (gradient,) = torch.autograd.grad(total, own)
+    return float(total.detach()), int(count), gradient.tolist()
+
+
+@pytest.mark.parametrize(("name", "temperature"), itertools.product(NAMES, (0.03, 0.1, 1.0)))
+def test_value_count_and_gradient_equal_the_slow_twin(name: str, temperature: float) -> None:
+    for seed in range(4):
+        parts = batch(seed)
+        fast = run(parts, name=name, temperature=temperature)
+        plain = (part.tolist() for part in parts)
+        slow = naive.softmax(*plain, temperature=temperature, decoupled=name != "supcon")
+        assert slow[1] == fast[1] > 0
+        assert fast[0] == pytest.approx(slow[0], rel=1e-5)
+        np.testing.assert_allclose(fast[2], slow[2], rtol=2e-5, atol=2e-5)
+
+
+def test_the_other_form_gives_another_number() -> None:
+    found = [run(batch(0), name=name, temperature=0.1)[0] for name in NAMES]
+    assert found[0] < 0.95 * found[1]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_with_one_positive_a_document_it_is_the_cross_entropy(name: str) -> None:
+    scores = torch.randn(6, 9, generator=torch.Generator().manual_seed(0))
+    targets = torch.tensor([0, 3, 8, 8, 1, 4])
+    chosen = torch.nn.functional.one_hot(targets, 9).bool()
+    expected = torch.nn.functional.cross_entropy(scores / 0.5, targets, reduction="sum")
+    assert run((scores, chosen, chosen), name=name, temperature=0.5)[0] == pytest.approx(float(expected), rel=1e-6)
+
+
+@pytest.mark.parametrize(("name", "forward"), itertools.product(NAMES, (0.0, 0.3, 0.5)))
+def test_the_way_back_is_the_loss_of_the_transposed_batch(name: str, forward: float) -> None:
+    parts = batch(3)
+    there = run(parts, name=name, temperature=0.2)
+    turned: Batch = tuple(part.T.contiguous() for part in parts)  # type: ignore[assignment]
+    back = run(turned, name=name, temperature=0.2)
+    total, count, gradient = run(parts, name=name, temperature=0.2, forward=forward)
+    assert total == pytest.approx(forward * there[0] + (1 - forward) * back[0], rel=1e-5)
+    assert count == there[1]
+    mixed = forward * np.array(there[2]) + (1 - forward) * np.array(back[2]).T
+    np.testing.assert_allclose(gradient, mixed, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_large_scores_neither_overflow_nor_lose_their_gradient(name: str) -> None:
+    scores = torch.tensor([[300.0, -300.0, 299.0]])
+    chosen = torch.tensor([[False, True, False]])
+    total, _, gradient = run((scores, chosen, chosen), name=name, temperature=0.01)
+    assert total == pytest.approx(60_000, rel=1e-6)
+    assert gradient[0] == pytest.approx([100.0, -100.0, 0.0], abs=1e-3)
+
+
+@pytest.mark.parametrize("changes", [{"temperature": 0.0}, {"forward": 1.1}, {"forward": -0.1}])
+def test_settings_that_mean_nothing_are_refused(changes: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match="forward"):
+        LossConfig(name="supcon", **changes)  # type: ignore[arg-type]

@@ -1,0 +1,131 @@
+"""Uniform and mined labels in a pool: drawn as often as they say, found where a search by sets finds them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.naive import sampling as naive
+from tests.naive import search
+from xc_core.data.labels import LabelMatrix
+from xc_core.errors import ConfigError
+from xc_core.sampling import NEGATIVES, NegativesConfig, NegativeSource
+from xc_core.shapes import F32, PAD_ID
+
+SIZE, LABELS, WIDTH = 40, 25, 8
+DOCS = np.array([3, 17, 22, 39])
+
+
+def truth() -> LabelMatrix:
+    docs, labels = np.nonzero(np.random.default_rng(0).random((SIZE, LABELS)) < 0.12)
+    return LabelMatrix.from_pairs(docs, labels, (SIZE, LABELS))
+
+
+def positives() -> list[set[int]]:
+    return [set(truth().row(doc).tolist()) for doc in range(SIZE)]
+
+
+def source(kind: str, **settings: Any) -> NegativeSource:
+    return NEGATIVES[kind](NegativesConfig(kind=kind, **settings), truth(), 0)
+
+
+def banks() -> tuple[F32, F32]:
+    random = np.random.default_rng(1)
+    return tuple(random.standard_normal((n, WIDTH)).astype(np.float32) for n in (SIZE, LABELS))  # type: ignore[return-value]
+
+
+def test_a_mixture_holds_the_sampled_positives_and_so_many_more_labels_as_were_drawn() -> None:
+    for step in range(20):
+        in_batch = set(source("in-batch").pool(DOCS, step).labels_U.tolist())
+        mixed = source("mixture", uniform=5).pool(DOCS, step).labels_U.tolist()
+        assert in_batch <= set(mixed)
+        assert len(in_batch) < len(mixed) <= len(in_batch) + 5
+
+
+def test_every_label_is_drawn_alike() -> None:
+    """Chi-square of 4,000 draws of 5 of 25 labels: 24 degrees of freedom, beyond 51.2 once in a thousand."""
+    drawer = source("mixture", uniform=5)
+    nobody = np.zeros(0, np.int64)
+    counts = np.bincount(np.concatenate([drawer.pool(nobody, step).labels_U for step in range(4000)]), minlength=LABELS)
+    expected = 4000 * 5 / LABELS
+    statistic = ((counts - expected) ** 2 / expected).sum() / (1 - 5 / LABELS)
+    assert counts.sum() == 20_000
+    assert statistic < 51.2
+
+
+@pytest.mark.parametrize("uniform", [LABELS, LABELS + 1, 10_000])
+def test_a_mixture_of_as_many_labels_as_there_are_is_all_labels(uniform: int) -> None:
+    found = source("mixture", uniform=uniform).pool(DOCS, 0)
+    assert found.labels_U.tolist() == list(range(LABELS))
+    assert found.known_BU.tolist() == [[label in positives()[doc] for label in range(LABELS)] for doc in DOCS]
+
+
+def test_mined_labels_are_the_nearest_that_are_no_positives() -> None:
+    docs, labels = banks()
+    mined = source("mined", hard=4, search=4)
+    figures = mined.refresh(1, docs, labels)
+    nearest = naive.hard_negatives(search.nearest(labels, docs, LABELS), positives(), 4)
+    assert [sorted(row) for row in mined.arrays()["hard"].tolist()] == [sorted(row) for row in nearest]
+    assert figures == {"hard_negatives": 4.0}
+    wanted = set().union(*(nearest[doc] for doc in DOCS))
+    pooled = set(mined.pool(DOCS, 0).labels_U.tolist())
+    assert pooled == wanted | set(source("in-batch").pool(DOCS, 0).labels_U.tolist())
+
+
+def test_of_many_found_so_many_are_drawn_as_asked_and_each_alike() -> None:
+    docs, labels = banks()
+    mined = source("mined", hard=2, search=6, positives=1)
+    mined.refresh(1, docs, labels)
+    own = set(mined.arrays()["hard"][3].tolist())
+    counts = dict.fromkeys(own, 0)
+    for step in range(3000):
+        sampled = set(source("in-batch").pool(DOCS[:1], step).labels_U.tolist())
+        drawn = set(mined.pool(DOCS[:1], step).labels_U.tolist()) - sampled
+        assert len(drawn) == 2
+        assert drawn <= own
+        for label in drawn:
+            counts[label] += 1
+    deviation = math.sqrt(3000 * (1 / 3) * (2 / 3))
+    assert all(abs(count - 1000) < 4 * deviation for count in counts.values())
+
+
+def test_a_neighbours_hard_negative_that_is_a_positive_is_learnt_from_where_positives_are_shared() -> None:
+    docs, labels = banks()
+    chosen = {}
+    for share in (True, False):
+        mined = source("mined", hard=6, search=6, share=share)
+        mined.refresh(1, docs, labels)
+        found = mined.pool(np.arange(SIZE), 0)
+        assert found.known_BU.tolist() == naive.masks(found.labels_U.tolist(), positives())
+        chosen[share] = found.chosen_BU
+        assert (found.chosen_BU == found.known_BU).all() == share
+    assert chosen[True].sum() > 2 * chosen[False].sum()
+
+
+def test_labels_are_searched_only_when_due_and_the_find_is_state() -> None:
+    docs, labels = banks()
+    mined = source("mined", refresh_every=2, warmup_epochs=1)
+    due = [bool(mined.refresh(epoch, docs, labels)) for epoch in range(6)]
+    assert due == [False, True, False, True, False, True]
+    other = source("mined")
+    other.load(mined.arrays())
+    first, second = mined.pool(DOCS, 7), other.pool(DOCS, 7)
+    assert first.labels_U.tolist() == second.labels_U.tolist()
+
+
+def test_a_document_with_fewer_negatives_than_asked_for_brings_no_hole_into_the_pool() -> None:
+    full = LabelMatrix.from_pairs(np.array([0, 0, 0, 1]), np.array([0, 1, 2, 0]), (2, 4))
+    mined = NEGATIVES["mined"](NegativesConfig(kind="mined", hard=3, search=3), full, 0)
+    random = np.random.default_rng(0)
+    mined.refresh(1, *(random.standard_normal((n, WIDTH)).astype(np.float32) for n in (2, 4)))
+    assert (mined.arrays()["hard"] == PAD_ID).any()
+    assert set(mined.pool(np.array([0]), 0).labels_U.tolist()) <= {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("wrong", [{"uniform": 0}, {"hard": 0}, {"search": 0}, {"refresh_every": 0}, {"kind": "mind"}])
+def test_settings_that_mean_nothing_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="expected"):
+        NegativesConfig(**wrong)

@@ -1,0 +1,277 @@
+"""The house as built: one name in five places, room cards, small rooms, and the one room that may do each risky thing.
+
+Rules are read off the syntax tree. A place that breaks one with good reason stands in ALLOWED with that reason, and an
+entry that is no longer needed is an error too.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from importlinter.cli import lint_imports
+from ruamel.yaml import YAML
+
+from xc_core.stages import STAGES, Workspace
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("xc_core", "assets", "pipelines")
+CARD = ("Takes:", "Gives:", "May import:", "Never:")
+FUNCTION_LINES, FILE_LINES, PARAMETERS = 50, 350, 7
+
+MODULES = sorted(path.relative_to(ROOT).as_posix() for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
+
+
+@cache
+def tree(module: str) -> ast.Module:
+    return ast.parse((ROOT / module).read_text("utf-8"))
+
+
+@cache
+def names(module: str) -> dict[str, str]:
+    """Return what each imported name of a module stands for: {"np": "numpy", "alone": "xc_core.distributed.alone"}."""
+    found: dict[str, str] = {}
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.Import):
+            found |= {
+                a.asname or a.name.split(".")[0]: a.name if a.asname else a.name.split(".")[0] for a in node.names
+            }
+        elif isinstance(node, ast.ImportFrom):
+            found |= {a.asname or a.name: f"{node.module}.{a.name}" for a in node.names}
+    return found
+
+
+def full_name(module: str, node: ast.expr) -> str:
+    """Return the dotted name of an expression with imports resolved: np.random.rand is numpy.random.rand."""
+    if isinstance(node, ast.Attribute):
+        return f"{full_name(module, node.value)}.{node.attr}"
+    return names(module).get(node.id, node.id) if isinstance(node, ast.Name) else ""
+
+
+def calls(module: str) -> Iterator[tuple[str, ast.Call]]:
+    """Yield (full name of what is called, the call)."""
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.Call):
+            yield full_name(module, node.func), node
+
+
+def imports(module: str) -> set[str]:
+    """Return every module that is imported, anywhere in the file, with what is taken from it."""
+    nodes = [node for node in ast.walk(tree(module)) if isinstance(node, ast.Import | ast.ImportFrom)]
+    whole = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    parts = {f"{n.module}.{alias.name}" for n in nodes if isinstance(n, ast.ImportFrom) for alias in n.names}
+    return whole | parts
+
+
+def is_under(name: str, *roots: str) -> bool:
+    return any(name == root or name.startswith(f"{root}.") for root in roots)
+
+
+def makes_randomness(module: str) -> set[str]:
+    """A generator made, a global one seeded, or a draw from a global one; not a draw from one that was handed in."""
+    makers = ("numpy.random", "torch.manual_seed", "torch.seed", "torch.Generator", "torch.random", "os.urandom")
+    draws = {f"torch.{name}" for name in ("rand", "randn", "randint", "randperm", "multinomial", "bernoulli", "normal")}
+    made = {name for name, _ in calls(module) if is_under(name, *makers)}
+    free = {name for name, call in calls(module) if name in draws and "generator" not in {k.arg for k in call.keywords}}
+    return made | free | {name for name in imports(module) if is_under(name, "random", "secrets")}
+
+
+def writes_folders(module: str) -> set[str]:
+    """A folder made, or something renamed, moved, linked or deleted."""
+    methods = ("mkdir", "rmdir", "unlink", "symlink_to", "hardlink_to", "touch")
+    in_os = ("mkdir", "makedirs", "rename", "replace", "renames", "remove", "unlink", "rmdir", "link", "symlink")
+    in_shutil = ("rmtree", "move", "copytree", "copy", "copy2", "copyfile")
+    return {
+        kind
+        for name, call in calls(module)
+        for kind in [name.split(".")[-1]]
+        if (is_under(name, *(f"os.{one}" for one in in_os), *(f"shutil.{one}" for one in in_shutil), "tempfile"))
+        or (isinstance(call.func, ast.Attribute) and (call.func.attr in methods or renames_path(name, call)))
+    }
+
+
+def renames_path(name: str, call: ast.Call) -> bool:
+    """True for ``path.rename(x)`` and ``path.replace(x)``; text.replace takes two, a table's rename a mapping."""
+    last = name.split(".")[-1] or (call.func.attr if isinstance(call.func, ast.Attribute) else "")
+    one = len(call.args) == 1 and not call.keywords and not isinstance(call.args[0], ast.Dict)
+    return last in ("rename", "replace") and one and not is_under(name, "dataclasses", "datetime")
+
+
+def unpickles(module: str) -> set[str]:
+    """Anything that runs code when it reads a file."""
+    rooms = ("pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve", "yaml")
+    found = {name for name in imports(module) if is_under(name, *rooms)}
+    found |= {name for name, _ in calls(module) if name in ("torch.load", "torch.save", "eval", "exec")}
+    for _, call in calls(module):
+        allowed = [k for k in call.keywords if k.arg == "allow_pickle"]
+        found |= {"allow_pickle" for k in allowed if not (isinstance(k.value, ast.Constant) and k.value.value is False)}
+    return found
+
+
+def touches_process_groups(module: str) -> set[str]:
+    """An import or use of torch.distributed, or a look at the environment of torchrun."""
+    used = {full_name(module, node) for node in ast.walk(tree(module)) if isinstance(node, ast.Attribute)}
+    found = {name for name in used | imports(module) if is_under(name, "torch.distributed")}
+    texts = {node.value for node in ast.walk(tree(module)) if isinstance(node, ast.Constant)}
+    return found | (texts & {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR"})
+
+
+def reaches_a_shell(module: str) -> set[str]:
+    """A command given as text to a shell."""
+    found = {name for name, _ in calls(module) if name in ("os.system", "os.popen", "subprocess.getoutput")}
+    return found | {"shell" for _, call in calls(module) if "shell" in {k.arg for k in call.keywords}}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Something that one room alone may do."""
+
+    find: Callable[[str], set[str]]
+    owner: str | None = None
+
+
+RULES = {
+    "randomness": Rule(makes_randomness, "xc_core/seeds.py"),
+    "folders": Rule(writes_folders, "xc_core/artifacts.py"),
+    "pickle": Rule(unpickles),
+    "process groups": Rule(touches_process_groups, "xc_core/distributed.py"),
+    "shell": Rule(reaches_a_shell),
+}
+ALLOWED = {
+    ("folders", "xc_core/bundle.py"): ({"mkdir"}, "a subfolder inside an artefact that artifacts is building"),
+    ("folders", "xc_core/data/splits.py"): ({"mkdir", "rmtree"}, "digests spilled inside an artefact being built"),
+    ("folders", "xc_core/data/tokens.py"): ({"unlink"}, "its own flat file inside an artefact being built"),
+    ("folders", "xc_core/stages/embeddings.py"): ({"TemporaryDirectory"}, "scratch inside an artefact being built"),
+    ("folders", "xc_core/cli/ingest.py"): (
+        {"mkdir", "rmtree", "copyfile", "symlink_to", "TemporaryDirectory"},
+        "a scratch workspace under .xc; what comes of it is put in place by artifacts.install",
+    ),
+    ("folders", "assets/inbox.py"): ({"mkdir", "rename"}, "what a user dropped is moved aside, it is no artefact"),
+    ("folders", "assets/settings.py"): ({"mkdir"}, "the folder of MLflow's own database, which MLflow does not make"),
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_one_room_alone_does_it_and_exceptions_are_named(rule: str) -> None:
+    found = {module: RULES[rule].find(module) for module in MODULES if module != RULES[rule].owner}
+    allowed = {module: kinds for (name, module), (kinds, _) in ALLOWED.items() if name == rule}
+    assert {module: kinds for module, kinds in found.items() if kinds} == allowed
+
+
+@pytest.mark.parametrize("rule", [name for name, rule in RULES.items() if rule.owner])
+def test_the_owner_itself_does_what_it_owns(rule: str) -> None:
+    """Otherwise the search above would find nothing anywhere."""
+    owner = RULES[rule].owner
+    assert owner is not None
+    assert RULES[rule].find(owner)
+
+
+SINS = {
+    "randomness": ["import numpy as np\nnp.random.default_rng(0)", "import random", "from random import shuffle",
+                   "from numpy.random import default_rng\ndefault_rng(1)", "import torch\ntorch.manual_seed(1)",
+                   "import torch\ntorch.rand(3)"],
+    "folders": ["from pathlib import Path\nPath('a').mkdir()", "p.with_name('b').rename(q)", "p.replace(q)",
+                "import os\nos.makedirs('a')", "from shutil import rmtree\nrmtree(a)"],
+    "pickle": ["import pickle", "from joblib import load", "import torch\ntorch.load(p)", "eval('1')",
+               "import numpy as np\nnp.load(p, allow_pickle=True)"],
+    "process groups": ["import torch.distributed as dist", "from torch import distributed", "os.environ['RANK']",
+                       "import torch\ntorch.distributed.barrier()"],
+    "shell": ["import os\nos.system('ls')", "import subprocess\nsubprocess.run(text, shell=True)"],
+}  # fmt: skip
+INNOCENT = {
+    "randomness": "def f(random, g):\n    random.choice(3)\n    torch.rand(3, generator=g)\nx: np.random.Generator",
+    "folders": "text.replace('a', 'b')\ntable.rename({'a': 'b'})\nimport dataclasses\ndataclasses.replace(c, size=3)",
+    "pickle": "import numpy as np\nnp.load(p, allow_pickle=False)\nencoder.eval()",
+    "process groups": "from xc_core.distributed import alone",
+    "shell": "import subprocess\nsubprocess.run(['ls'], check=True)",
+}
+
+
+@pytest.mark.parametrize(("rule", "code"), [(rule, code) for rule, codes in SINS.items() for code in codes])
+def test_a_sin_is_found(rule: str, code: str, tmp_path: Path) -> None:
+    (tmp_path / "sin.py").write_text(code)
+    assert RULES[rule].find(str(tmp_path / "sin.py"))
+
+
+@pytest.mark.parametrize("rule", INNOCENT)
+def test_what_looks_alike_is_not_taken_for_a_sin(rule: str, tmp_path: Path) -> None:
+    (tmp_path / "fine.py").write_text(INNOCENT[rule])
+    assert not RULES[rule].find(str(tmp_path / "fine.py"))
+
+
+@cache
+def dvc_stages() -> dict[str, Any]:
+    return dict(YAML(typ="safe").load((ROOT / "dvc.yaml").read_text("utf-8"))["stages"])
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_a_stage_has_one_name_in_five_places(name: str) -> None:
+    """Its module, its asset and the asset's module, its data folder, its DVC stage."""
+    stage = STAGES[name]
+    assert callable(import_module(f"xc_core.stages.{name}").run)
+    asset = getattr(import_module(f"assets.{name}"), name)
+    assert isinstance(asset, dg.AssetsDefinition)
+    assert [key.to_user_string() for key in asset.keys] == [name]
+    assert Workspace(ROOT).folder(name, "a", "b").name == name
+    if not stage.versioned:
+        assert name not in dvc_stages()
+        return
+    entry = dvc_stages()[name]["do"]
+    assert entry["cmd"].split()[:3] == ["xc", "run", name]
+    assert [Path(folder).name for out in entry["outs"] for folder in out] == [name]
+
+
+def test_dvc_knows_no_stage_that_the_registry_does_not() -> None:
+    assert set(dvc_stages()) <= set(STAGES)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_opens_with_a_sentence_and_its_room_card(module: str) -> None:
+    """``__init__`` only says what the room is for: it holds nothing of its own that takes, gives or imports."""
+    text = ast.get_docstring(tree(module)) or ""
+    first = text.split("\n")[0]
+    assert re.search(r"[.?]$", first), f"{module} opens with {first!r}"
+    if module.endswith("__init__.py"):
+        return
+    at = [text.find(word) for word in CARD]
+    assert -1 not in at, f"{module} does not say {[word for word in CARD if word not in text]}"
+    assert at == sorted(at), f"{module}: the card's order is {', '.join(CARD)}"
+    card = text[at[0] :].split("\n\n")[0].replace("\n", " ")
+    says = re.split("|".join(map(re.escape, CARD)), card)[1:]
+    assert all(part.strip(" .") for part in says), f"{module}: a line of the card says nothing: {says}"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_rooms_are_small(module: str) -> None:
+    lines = len((ROOT / module).read_text("utf-8").splitlines())
+    assert lines <= FILE_LINES, f"{module} has {lines} lines"
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or 0) - node.lineno + 1
+            assert length <= FUNCTION_LINES, f"{module}: {node.name} has {length} lines"
+            taken = [a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+            taken = taken[1:] if taken[:1] in (["self"], ["cls"]) else taken
+            assert len(taken) <= PARAMETERS, f"{module}: {node.name} takes {taken}"
+
+
+def test_a_package_file_holds_no_code_of_its_own() -> None:
+    """Else it would owe a room card."""
+    for module in MODULES:
+        if module.endswith("__init__.py"):
+            made = [n.name for n in ast.walk(tree(module)) if isinstance(n, ast.FunctionDef | ast.ClassDef)]
+            assert not made, f"{module} defines {made}"
+
+
+def test_the_import_contracts_hold(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """pipelines -> assets -> xc_core, ranks inside xc_core, no Dagster, MLflow or DVC in the library."""
+    monkeypatch.chdir(ROOT)
+    code = lint_imports(no_cache=True)
+    assert code == 0, capsys.readouterr().out
