@@ -41,13 +41,22 @@ class LossConfig:
     positives: int = 1
     """triplet: hardest chosen positives of a document that count."""
     temperature: float = 0.1
-    """triplet: softmax temperature of the weights over active negatives; 0: all alike, as the paper's sum has it."""
+    """triplet: softmax temperature of the weights over active negatives; 0: all alike, as the paper's sum has it.
+    supcon, decoupled-softmax: what scores are divided by, above 0."""
+    forward: float = 1.0
+    """supcon, decoupled-softmax: share of the loss from documents to labels; the rest is from labels to documents."""
 
     def __post_init__(self) -> None:
         if self.margin < 0 or self.temperature < 0 or self.negatives < 1 or self.positives < 1:
             raise ConfigError(
                 f"margin {self.margin}, temperature {self.temperature}, counts {self.negatives}, {self.positives}",
                 expected="margin, temperature >= 0 and negatives, positives >= 1",
+                do="mend the value",
+            )
+        if not 0 <= self.forward <= 1 or (self.temperature == 0 and self.name != "triplet"):
+            raise ConfigError(
+                f"forward {self.forward}, temperature {self.temperature}",
+                expected="forward between 0 and 1, and for a softmax a temperature above 0",
                 do="mend the value",
             )
 

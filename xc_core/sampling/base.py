@@ -12,6 +12,7 @@ from typing import Protocol
 
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import ConfigError
+from xc_core.params import at_least
 from xc_core.plugins import Table
 from xc_core.shapes import F32, I64, Array, Bool
 
@@ -95,14 +96,31 @@ class NegativesConfig:
     """Which labels are scored against a mini-batch."""
 
     kind: str = "in-batch"
-    """Name in the table of negatives; "in-batch": the positives of the other documents."""
+    """Name in the table of negatives. "in-batch": the positives of the other documents. "mixture": these and labels
+    drawn uniformly. "mined": these and hard negatives from a search over the label bank (ANCE, UniDEC)."""
     positives: int = 1
-    """Positives sampled a document; 0 for all of them."""
+    """Positives sampled a document; 0 for all of them (beta in UniDEC)."""
+    share: bool = False
+    """Learn from every positive in the pool, whoever brought it in (UniDEC: pick some labels), not the sampled ones."""
+    uniform: int = 1024
+    """mixture: labels drawn for a batch; as many as there are, or more, makes it all labels."""
+    hard: int = 1
+    """mined: hard negatives sampled a document and step (eta in UniDEC)."""
+    search: int = 20
+    """mined: hard negatives found for a document at a refresh, of which ``hard`` are drawn."""
+    refresh_every: int = 1
+    """mined: epochs between two searches (tau)."""
+    warmup_epochs: int = 1
+    """mined: epochs before the first search; they fill the banks."""
 
     def __post_init__(self) -> None:
         NEGATIVES[self.kind]
-        if self.positives < 0:
-            raise ConfigError(f"positives {self.positives}", expected="0 or more", do="mend the value")
+        at_least(self, positives=0, uniform=1, hard=1, search=1, refresh_every=1, warmup_epochs=0)
+
+    def due(self, epoch: int) -> bool:
+        """True where hard negatives are searched before ``epoch``."""
+        since = epoch - self.warmup_epochs
+        return self.kind == "mined" and since >= 0 and since % self.refresh_every == 0
 
 
 class NegativeSource(Protocol):
@@ -110,6 +128,15 @@ class NegativeSource(Protocol):
 
     def pool(self, docs_B: I64, step: int) -> LabelPool:
         """Return the pool of the documents ``docs_B`` in training step ``step``."""
+
+    def refresh(self, epoch: int, doc_ND: F32, label_LD: F32) -> dict[str, float]:
+        """Search anew where due, on stale vectors; return figures worth logging (empty where nothing was done)."""
+
+    def arrays(self) -> dict[str, Array]:
+        """Return all state, to be saved."""
+
+    def load(self, arrays: dict[str, Array]) -> None:
+        """Take over saved state."""
 
 
 ORDERS: Table[Callable[[OrderConfig, int, int], BatchOrder]] = Table("order")

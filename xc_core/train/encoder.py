@@ -18,7 +18,7 @@ from torch import Tensor
 from xc_core.cluster import theorem1
 from xc_core.data.labels import LabelMatrix
 from xc_core.data.tokens import TokenStore
-from xc_core.encoders import Encoder, encode_rows
+from xc_core.encoders import Encoder, embed_rows, encode_rows
 from xc_core.losses import Loss
 from xc_core.sampling import BatchOrder, NegativeSource
 from xc_core.shapes import F32, I64
@@ -49,6 +49,8 @@ class EncoderTask:
     seed: int
     radius: float
     """Hardness radius r of the figures of Theorem 1."""
+    fill_banks: bool = False
+    """Encode everything before the first step: for parts that refresh before epoch 0, on the encoder as it came."""
     name: str = "encoder"
     bank_ND: F32 = field(init=False)
     label_bank_LD: F32 = field(init=False)
@@ -60,7 +62,12 @@ class EncoderTask:
         self.label_bank_LD = np.zeros((self.data.truth.num_labels, self.encoder.width), np.float32)
 
     def start_epoch(self, epoch: int) -> dict[str, float]:
-        """Cluster the bank where the order is due, and measure Theorem 1 on the new clusters."""
+        """Cluster the bank and search it where due, and measure Theorem 1 on new clusters."""
+        if self.fill_banks and epoch == 0:
+            embed_rows(self.encoder, self.data.documents, self.data.rows_N, self.bank_ND, "encoding documents")
+            labels = np.arange(len(self.label_bank_LD), dtype=np.int64)
+            embed_rows(self.encoder, self.data.labels, labels, self.label_bank_LD, "encoding labels")
+        mined = self.negatives.refresh(epoch, self.bank_ND, self.label_bank_LD)
         figures = self.order.refresh(epoch, self.bank_ND)
         arrays = self.order.arrays()
         if figures and "sizes" in arrays:
@@ -70,7 +77,7 @@ class EncoderTask:
             )
             seen = float(np.any(self.label_bank_LD, axis=1).mean())
             figures |= {"labels_seen": seen, **measured.as_dict()}
-        return figures
+        return figures | mined
 
     def batches(self, epoch: int) -> list[I64]:
         """Return the order's batches of positions in ``data.rows_N``."""
@@ -102,6 +109,7 @@ class EncoderTask:
             **{f"encoder/{name}": value for name, value in self.encoder.state_dict().items()},
             **{f"adam/{name}": value for name, value in self.optimizer.tensors().items()},
             **{f"order/{name}": torch.from_numpy(value) for name, value in self.order.arrays().items()},
+            **{f"negatives/{name}": torch.from_numpy(value) for name, value in self.negatives.arrays().items()},
             **{name: torch.from_numpy(value) for name, value in arrays.items()},
         }
 
@@ -110,6 +118,7 @@ class EncoderTask:
         self.encoder.load_state_dict(part(tensors, "encoder/"))
         self.optimizer.load(part(tensors, "adam/"))
         self.order.load({name: value.numpy() for name, value in part(tensors, "order/").items()})
+        self.negatives.load({name: value.numpy() for name, value in part(tensors, "negatives/").items()})
         self.bank_ND = tensors["bank"].numpy().copy()
         self.label_bank_LD = tensors["label_bank"].numpy().copy()
 

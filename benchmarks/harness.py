@@ -1,0 +1,73 @@
+"""Two ways of doing one thing, timed in turn in one process, so that their ratio means something on a shared machine.
+
+Takes: callables.   Gives: Row, a Markdown table.
+May import: nothing of xc_core.   Never: reports the best of many; the median, and how many rounds.
+"""
+
+from __future__ import annotations
+
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Work = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One comparison: median seconds of ours and of the other, and what they agree on."""
+
+    what: str
+    ours: float
+    other: str
+    seconds: float
+    note: str
+
+    @property
+    def ratio(self) -> float:
+        """How many times faster ours is."""
+        return self.seconds / self.ours
+
+
+def compare(what: str, ours: Work, other_name: str, other: Work, *, rounds: int = 5, note: str = "") -> Row:
+    """Run both in turn ``rounds`` times after one warm-up each."""
+    times: dict[str, list[float]] = {"ours": [], "other": []}
+    for number in range(rounds + 1):
+        for name, work in (("ours", ours), ("other", other)):
+            started = time.perf_counter()
+            work()
+            if number:
+                times[name].append(time.perf_counter() - started)
+    own, theirs = (statistics.median(times[name]) for name in ("ours", "other"))
+    return Row(what, own, other_name, theirs, note)
+
+
+def table(rows: list[Row]) -> str:
+    """Return the rows as Markdown."""
+    lines = [
+        "| what | ours | beside | its time | ours is faster by | agreement |",
+        "| --- | ---: | --- | ---: | ---: | --- |",
+    ]
+    for row in rows:
+        times = f"| {_seconds(row.ours)} | {row.other} | {_seconds(row.seconds)} | {row.ratio:.2f} x |"
+        lines.append(f"| {row.what} {times} {row.note} |")
+    return "\n".join(lines)
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.2f} s" if value >= 1 else f"{1000 * value:.2f} ms"
+
+
+def machine() -> str:
+    """Return processor and number of threads, as the kernel names them."""
+    import torch
+
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text("utf-8").splitlines() if info.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    name = names[0] if names else platform.processor()
+    return f"{name}, {torch.get_num_threads()} torch threads, torch {torch.__version__}"
