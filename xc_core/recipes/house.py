@@ -3,9 +3,9 @@
 Takes: nothing.            Gives: the recipe ``house``.
 May import: recipes.base and the configs it is made of.  Never: code; a method is data.
 
-Order: random in M1, whose loss looks at all labels of a batch and so needs no near documents; clustered in M4.
+Order: random, for a softmax looks at all labels of its batch and a large batch of M4 holds hard ones anyway.
 Negatives: M1 two sampled positives a document, and every positive in the pool learnt from (pick some labels, UniDEC);
-M4 the batch's positives and labels drawn uniformly, all labels where there are few (what ASTRA mixes).
+M4 the positives of a large batch.
 Scorer: label text, a table row, and the vote of the nearest train documents, which costs no training.
 Loss: decoupled softmax (DEXML, UniDEC) in M1, NGAME's triplet in M4.
 Fusion: NGAME's tree over four features, added to the classifier's score and the votes.
@@ -13,6 +13,7 @@ Fusion: NGAME's tree over four features, added to the classifier's score and the
 Chosen on validation rows of WordNetMini (docs/benchmarks.md), the encoder being all-MiniLM-L6-v2.
 """
 
+from xc_core.classifiers import TableConfig
 from xc_core.fusion import FusionConfig
 from xc_core.losses import LossConfig
 from xc_core.recipes.base import RECIPES, ClassifierStage, EncoderStage, Recipe
@@ -33,9 +34,10 @@ HOUSE = RECIPES.add(
             epochs=5.0,
         ),
         classifier=ClassifierStage(
-            order=OrderConfig(kind="clustered", batch_size=512, cluster_size=8),
-            negatives=NegativesConfig(kind="mixture", positives=0, uniform=4096),
+            order=OrderConfig(kind="random", batch_size=1024),
+            negatives=NegativesConfig(kind="in-batch", positives=0),
             loss=LossConfig(name="triplet", margin=0.2, negatives=5, positives=5),
+            table=TableConfig(lr=0.02),
             epochs=30.0,
             dropout=0.3,
         ),

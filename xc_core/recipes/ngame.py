@@ -13,6 +13,7 @@ is 5 epochs with C doubling every epoch. Batch sizes, step sizes, epochs and dro
 WordNetMini (docs/benchmarks.md), the encoder being all-MiniLM-L6-v2.
 """
 
+from xc_core.classifiers import TableConfig
 from xc_core.losses import LossConfig
 from xc_core.recipes.base import RECIPES, ClassifierStage, EncoderStage, Recipe
 from xc_core.sampling import NegativesConfig, OrderConfig
@@ -32,9 +33,10 @@ NGAME = RECIPES.add(
             epochs=5.0,
         ),
         classifier=ClassifierStage(
-            order=OrderConfig(kind="clustered", batch_size=512, cluster_size=8),
+            order=OrderConfig(kind="clustered", batch_size=1024, cluster_size=8),
             negatives=NegativesConfig(kind="in-batch", positives=0),
             loss=LossConfig(name="triplet", margin=0.2, negatives=5, positives=5),
+            table=TableConfig(lr=0.02),
             epochs=30.0,
             dropout=0.3,
         ),
