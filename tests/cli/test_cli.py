@@ -18,6 +18,7 @@ from xc_core.cli.doctor import Finding
 from xc_core.cli.ingest import ingest as ingest_command
 from xc_core.data.ingest import IngestConfig
 from xc_core.errors import XCError
+from xc_core.recipes import RECIPES
 from xc_core.stages import STAGES, Workspace
 
 COMMANDS = (
@@ -178,6 +179,36 @@ def test_a_setting_that_cannot_be_is_refused_before_anything_runs(
 def test_two_settings_that_exclude_each_other_are_refused(xc: Xc, fresh: Workspace) -> None:
     ended = xc("train", *NGAME, "--set", "encoder.epochs=1", "--set", "encoder.epochs.x=2")
     ended.refused(64, "--set encoder.epochs.x=2", "drop one of the two")
+
+
+ANY = ("--set", "encoder.encoder.name=bag", "--set", "encoder.epochs=0", "--until", "encoder")
+"""What makes the first stages of any recipe quick."""
+
+
+def test_all_recipes_are_trained_one_after_the_other(xc: Xc, fresh: Workspace) -> None:
+    assert xc("train", "--dataset", "toy", "--recipe", "all", *ANY).code == 0
+    assert [recipe for _, recipe in fresh.experiments("toy")] == RECIPES.names()
+    for name in RECIPES.names():
+        assert artifacts.verify(fresh.folder("encoder", "toy", name), kind="encoder").facts["steps"] == 0
+
+
+def test_all_recipes_are_no_variant_of_one(xc: Xc, fresh: Workspace) -> None:
+    xc("train", "--dataset", "toy", "--recipe", "all", "--base", "ngame").refused(64, "--recipe all", "drop --base")
+
+
+def test_a_budget_that_is_no_duration_is_refused_before_anything_runs(xc: Xc, fresh: Workspace) -> None:
+    before = (fresh.root / "params.yaml").read_bytes()
+    xc("train", *NGAME, "--budget", "ten minutes").refused(64, "--budget ten minutes")
+    assert (fresh.root / "params.yaml").read_bytes() == before
+
+
+def test_a_budget_shortens_the_training_and_stands_in_the_parameters(xc: Xc, fresh: Workspace) -> None:
+    quick = ("--set", "encoder.encoder.name=bag", "--until", "encoder")
+    assert xc("train", *NGAME, *quick, "--budget", "0.05s").code == 0
+    recipe = fresh.experiment("toy", "ngame").recipe
+    assert recipe is not None
+    assert 0 < recipe.encoder.epochs < RECIPES["ngame"].encoder.epochs
+    assert recipe.encoder.encoder.name == "bag"
 
 
 # ingest

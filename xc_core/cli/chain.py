@@ -7,6 +7,7 @@ May import: stages.                                   Never: knows Dagster, DVC 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -41,9 +42,9 @@ def run(stage: str, dataset: str, recipe: str | None, force: bool, refresh: bool
     click.echo(f"{stage}: {'up to date' if ran.skipped else f'done in {ran.seconds:.1f} s'}, {ran.folder}")
 
 
-@click.command(short_help="Run the whole chain for one recipe.")
+@click.command(short_help="Run the whole chain for one recipe, or all.")
 @_dataset
-@_recipe
+@click.option("--recipe", default="ngame", show_default=True, help="Name of the recipe, or all for every one there is.")
 @click.option("--base", default=None, help="Recipe that a variant changes; by default the recipe of that name.")
 @click.option("--set", "settings", multiple=True, metavar="STAGE.FIELD=VALUE",
               help="Change a parameter, for instance --set encoder.epochs=3. May be given often.")  # fmt: skip
@@ -53,18 +54,54 @@ def run(stage: str, dataset: str, recipe: str | None, force: bool, refresh: bool
     default="model",
     show_default=True,
 )
+@click.option("--budget", default=None, metavar="TIME",
+              help="Scale epochs so that training takes this long at most, as 90s, 10m or 1.5h.")  # fmt: skip
 @_force
-def train(dataset: str, recipe: str, base: str | None, settings: tuple[str, ...], until: str, force: bool) -> None:
+def train(
+    dataset: str, recipe: str, base: str | None, settings: tuple[str, ...], until: str, budget: str | None, force: bool
+) -> None:
     """Declare an experiment in params.yaml and run all its stages, from corpus to the packed model.
 
     The experiment becomes exactly the recipe with the changes given here; changes of an earlier call are dropped.
-    Stages that are up to date are skipped.
+    Stages that are up to date are skipped. With --recipe all each recipe is trained in turn, and the leaderboard shown.
     """
     workspace = Workspace.find()
+    seconds = _seconds(budget) if budget else None
     changes: dict[str, Any] = {}
     for setting in settings:
         _put(changes, setting)
-    workspace.declare_experiment(dataset, recipe, base or recipe, changes)
+    if recipe == "all" and base:
+        raise UsageError("--recipe all with --base", expected="one of them", do="name one recipe, or drop --base")
+    for name in _all_recipes() if recipe == "all" else [recipe]:
+        _train_one(workspace, _Wanted(dataset, name, base or name, changes, seconds), until, force=force)
+    if recipe == "all" and until in ("evaluation", "model"):
+        run_stage(workspace, "leaderboard", dataset, force=force)
+        show_leaderboard(workspace, dataset)
+
+
+def _all_recipes() -> list[str]:
+    from xc_core.recipes import RECIPES
+
+    return RECIPES.names()
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """An experiment as the command line asks for it."""
+
+    dataset: str
+    recipe: str
+    base: str
+    changes: dict[str, Any]
+    seconds: float | None
+
+
+def _train_one(workspace: Workspace, wanted: _Wanted, until: str, *, force: bool) -> None:
+    """Declare one experiment and run its stages."""
+    dataset, recipe = wanted.dataset, wanted.recipe
+    declared = workspace.declare_experiment(dataset, recipe, wanted.base, wanted.changes)
+    if wanted.seconds:
+        _fit_budget(workspace, wanted, declared.recipe, wanted.seconds)
     for name in STAGES:
         if name != "leaderboard":
             ran = run_stage(workspace, name, dataset, recipe, force=force)
@@ -75,6 +112,23 @@ def train(dataset: str, recipe: str, base: str | None, settings: tuple[str, ...]
         show_metrics(workspace, dataset, recipe)
         click.echo(f'ask it:      xc predict --dataset {dataset} --recipe {recipe} "some text"')
         click.echo(f"release it:  xc promote --dataset {dataset} --recipe {recipe}")
+
+
+def _seconds(text: str) -> float:
+    from xc_core.stages.budget import seconds_of
+
+    return seconds_of(text)
+
+
+def _fit_budget(workspace: Workspace, wanted: _Wanted, recipe: Any, seconds: float) -> None:
+    """Time a few steps and declare the experiment again, with epochs that fit."""
+    from xc_core.stages.budget import scaled_epochs
+
+    for stage in ("corpus", "tokens"):
+        run_stage(workspace, stage, wanted.dataset)
+    epochs = scaled_epochs(workspace, wanted.dataset, recipe, seconds)
+    changes = {**wanted.changes, **{name: {**wanted.changes.get(name, {}), **own} for name, own in epochs.items()}}
+    workspace.declare_experiment(wanted.dataset, wanted.recipe, wanted.base, changes)
 
 
 def _put(changes: dict[str, Any], setting: str) -> None:
@@ -135,5 +189,10 @@ def _cell(value: float | None) -> str:
 def leaderboard(dataset: str, force: bool) -> None:
     """Run the stage leaderboard and print its table (percent; p: paired randomisation test of P@1 against the best)."""
     workspace = Workspace.find()
-    ran = run_stage(workspace, "leaderboard", dataset, force=force)
-    click.echo((ran.folder / "leaderboard.md").read_text("utf-8"))
+    run_stage(workspace, "leaderboard", dataset, force=force)
+    show_leaderboard(workspace, dataset)
+
+
+def show_leaderboard(workspace: Workspace, dataset: str) -> None:
+    """Print the table of a leaderboard."""
+    click.echo((workspace.folder("leaderboard", dataset) / "leaderboard.md").read_text("utf-8"))

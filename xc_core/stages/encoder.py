@@ -18,6 +18,7 @@ from xc_core.data.tokens import TokenStore
 from xc_core.distributed import alone
 from xc_core.encoders import Encoder, build_encoder, save_encoder
 from xc_core.errors import MissingError
+from xc_core.recipes.base import EncoderStage
 from xc_core.sampling import NEGATIVES, ORDERS
 from xc_core.stages.runner import Context
 from xc_core.stages.workspace import store_name
@@ -33,27 +34,13 @@ def run(context: Context) -> None:
     """Train and save."""
     alone("the stage encoder")
     config = context.config
-    corpus = Corpus.open(context.input("corpus"))
     store = context.input("tokens") / store_name(config.encoder.tokenizer)
     tokenizer = TextTokenizer.from_file(config.encoder.tokenizer, store / TOKENIZER)
     encoder = build_encoder(config.encoder, tokenizer.vocabulary_size, config.seed)
     encoder.to("cuda" if torch.cuda.is_available() else "cpu")
     history = History()
     if config.epochs > 0:
-        rows = corpus.rows(TRAIN)
-        truth = corpus.labels.rows(rows)
-        data = EncoderData(TokenStore.open(store, "documents"), TokenStore.open(store, "labels"), rows, truth)
-        task = EncoderTask(
-            encoder,
-            data,
-            ORDERS[config.order.kind](config.order, len(rows), config.seed),
-            NEGATIVES[config.negatives.kind](config.negatives, truth, config.seed),
-            config.loss.build(),
-            config.optim,
-            config.seed,
-            config.radius,
-            fill_banks=config.order.due(0) or config.negatives.due(0),
-        )
+        task = task_of(config, encoder, Corpus.open(context.input("corpus")), store)
         plan = Plan(epochs=config.epochs, warmup=config.optim.warmup, checkpoint_seconds=context.checkpoint_seconds)
         history = fit(task, plan, Checkpoints(context.resume_folder, context.fingerprint))
     save_encoder(encoder, context.build.path)
@@ -61,6 +48,23 @@ def run(context: Context) -> None:
     context.build.json("history.json", summary(history))
     context.build.facts |= {"steps": len(history.losses), "width": encoder.width}
     context.costs.update({"train_seconds": history.seconds, "mining_seconds": history.refresh_seconds})
+
+
+def task_of(config: EncoderStage, encoder: Encoder, corpus: Corpus, store: Path) -> EncoderTask:
+    """Return the training of ``encoder`` on the train rows of ``corpus``, whose tokens are in ``store``."""
+    rows = corpus.rows(TRAIN)
+    truth = corpus.labels.rows(rows)
+    return EncoderTask(
+        encoder,
+        EncoderData(TokenStore.open(store, "documents"), TokenStore.open(store, "labels"), rows, truth),
+        ORDERS[config.order.kind](config.order, len(rows), config.seed),
+        NEGATIVES[config.negatives.kind](config.negatives, truth, config.seed),
+        config.loss.build(),
+        config.optim,
+        config.seed,
+        config.radius,
+        fill_banks=config.order.due(0) or config.negatives.due(0),
+    )
 
 
 def tokenizer_of(folder: Path, encoder: Encoder) -> TextTokenizer:

@@ -1,0 +1,75 @@
+"""A budget scales epochs by a measured time, once, and never lengthens a training."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from xc_core.errors import UsageError
+from xc_core.stages import Workspace, budget, run_stage
+from xc_core.train.classifier import ClassifierTask
+from xc_core.train.encoder import EncoderTask
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("10m", 600), ("1.5h", 5400), (" 2m ", 120)])
+def test_a_duration_is_seconds_minutes_or_hours(text: str, seconds: float) -> None:
+    assert budget.seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "10", "m", "-1m", "0s", "1d", "1m30s", "1e3s"])
+def test_anything_else_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(UsageError, match=r"expected: a duration above 0: 90s, 10m, 1\.5h"):
+        budget.seconds_of(text)
+
+
+@pytest.fixture
+def ready(workspace: Workspace) -> Workspace:
+    for stage in ("corpus", "tokens"):
+        run_stage(workspace, stage, "toy")
+    return workspace
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Make a step of M1 take 20 ms and one of M4 5 ms; return the names of the steps taken."""
+    taken: list[str] = []
+
+    def slow(name: str, seconds: float) -> Callable[..., tuple[float, float]]:
+        def step(self: Any, docs: Any, number: int, scale: float) -> tuple[float, float]:
+            taken.append(name)
+            time.sleep(seconds)
+            return 0.0, 1.0
+
+        return step
+
+    monkeypatch.setattr(EncoderTask, "step", slow("encoder", 0.02))
+    monkeypatch.setattr(ClassifierTask, "step", slow("classifier", 0.005))
+    return taken
+
+
+def test_epochs_of_both_trainings_are_scaled_alike_to_fit(ready: Workspace, steps: list[str]) -> None:
+    """216 train documents in batches of 32 are 7 batches: 4 epochs of 0.14 s and 6 of 0.035 s are 0.77 s."""
+    recipe = ready.experiment("toy", "ngame").recipe
+    assert recipe is not None
+    found = budget.scaled_epochs(ready, "toy", recipe, 0.385)
+    assert found["encoder"]["epochs"] == pytest.approx(2.0, rel=0.15)
+    assert found["classifier"]["epochs"] == pytest.approx(3.0, rel=0.15)
+    assert set(steps) == {"encoder", "classifier"}
+
+
+def test_a_recipe_that_fits_is_left_as_it_is(ready: Workspace, steps: list[str]) -> None:
+    recipe = ready.experiment("toy", "ngame").recipe
+    assert recipe is not None
+    assert budget.scaled_epochs(ready, "toy", recipe, 3600) == {}
+
+
+def test_the_same_budget_gives_the_same_epochs_and_times_nothing_again(ready: Workspace, steps: list[str]) -> None:
+    recipe = ready.experiment("toy", "ngame").recipe
+    assert recipe is not None
+    first = budget.scaled_epochs(ready, "toy", recipe, 0.2)
+    timed = len(steps)
+    assert budget.scaled_epochs(ready, "toy", recipe, 0.2) == first
+    assert len(steps) == timed

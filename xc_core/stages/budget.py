@@ -1,0 +1,119 @@
+"""How long a recipe would train here, found by timing a few of its steps; and epochs scaled to a budget.
+
+Takes: a workspace whose corpus and tokens are made, an experiment, seconds.  Gives: changes of epochs.
+May import: data, encoders, classifiers, sampling, train, stages.            Never: changes a step; only their number.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+from xc_core.artifacts import read_manifest, write_file
+from xc_core.classifiers import LabelTable
+from xc_core.data.corpus import Corpus
+from xc_core.data.splits import TRAIN
+from xc_core.data.tokenizer import TextTokenizer
+from xc_core.encoders import build_encoder
+from xc_core.errors import UsageError
+from xc_core.progress import report
+from xc_core.recipes.base import Recipe
+from xc_core.sampling import NEGATIVES, ORDERS, OrderConfig
+from xc_core.seeds import generator
+from xc_core.stages.encoder import TOKENIZER, task_of
+from xc_core.stages.workspace import Workspace, store_name
+from xc_core.train.classifier import ClassifierTask
+from xc_core.train.state import Task
+
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600}
+_WARM, _TIMED = 2, 6
+"""Steps before the clock starts, and those it times."""
+
+
+def seconds_of(text: str) -> float:
+    """Return the seconds of a duration such as 90s, 10m or 1.5h; raise UsageError for anything else."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text.strip())
+    if not found or float(found[1]) == 0:
+        raise UsageError(f"--budget {text}", expected="a duration above 0: 90s, 10m, 1.5h", do="mend the value")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def scaled_epochs(workspace: Workspace, dataset: str, recipe: Recipe, seconds: float) -> dict[str, Any]:
+    """Return changes that scale the epochs of M1 and M4 alike, so that both train ``seconds`` at most, roughly.
+
+    A recipe that needs less is left as it is. Encoding, search and evaluation are not counted. Epochs keep three
+    figures. An estimate is made once for a dataset and the recipe's settings, so that the same budget gives the same
+    epochs, and a training that was killed goes on.
+    """
+    whole = sum(_remembered(workspace, dataset, recipe).values())
+    share = min(seconds / whole, 1.0) if whole else 1.0
+    told = "fits" if share == 1.0 else f"is scaled by {share:.3g}"
+    report(f"budget: {recipe.name} would train about {whole:.0f} s here and {told} ({seconds:.0f} s allowed)")
+    if share == 1.0:
+        return {}
+    stages = {"encoder": recipe.encoder.epochs, "classifier": recipe.classifier.epochs}
+    return {name: {"epochs": float(f"{epochs * share:.3g}")} for name, epochs in stages.items() if epochs}
+
+
+def _remembered(workspace: Workspace, dataset: str, recipe: Recipe) -> dict[str, float]:
+    """Return the estimate of an earlier call on this machine, or make and keep one."""
+    corpus = read_manifest(workspace.folder("corpus", dataset)).digest()
+    key = hashlib.sha256(f"{corpus} {recipe.encoder} {recipe.classifier}".encode()).hexdigest()[:16]
+    path = workspace.state / "budget" / f"{dataset}-{key}.json"
+    if not path.is_file():
+        write_file(path, json.dumps(_estimate(workspace, dataset, recipe)) + "\n")
+    kept: dict[str, float] = json.loads(path.read_text("utf-8"))
+    return kept
+
+
+def _estimate(workspace: Workspace, dataset: str, recipe: Recipe) -> dict[str, float]:
+    """Return the estimated seconds of M1 and M4."""
+    corpus = Corpus.open(workspace.folder("corpus", dataset))
+    estimate = {}
+    if recipe.encoder.epochs:
+        store = workspace.folder("tokens", dataset) / store_name(recipe.encoder.encoder.tokenizer)
+        tokenizer = TextTokenizer.from_file(recipe.encoder.encoder.tokenizer, store / TOKENIZER)
+        encoder = build_encoder(recipe.encoder.encoder, tokenizer.vocabulary_size, recipe.encoder.seed)
+        encoder.to("cuda" if torch.cuda.is_available() else "cpu")
+        task = task_of(recipe.encoder, encoder, corpus, store)
+        estimate["encoder"] = recipe.encoder.epochs * _epoch_seconds(task)
+    if recipe.classifier.epochs:
+        width = recipe.encoder.encoder.projection or 384
+        estimate["classifier"] = recipe.classifier.epochs * _epoch_seconds(_table_task(corpus, recipe, width))
+    return estimate
+
+
+def _table_task(corpus: Corpus, recipe: Recipe, width: int) -> ClassifierTask:
+    """Return M4 on random vectors and random batches: what a step costs depends on neither."""
+    config = recipe.classifier
+    rows = corpus.rows(TRAIN)
+    truth = corpus.labels.rows(rows)
+    random = generator(config.seed, "budget")
+    order = OrderConfig(kind="random", batch_size=config.order.batch_size, cluster_size=1)
+    return ClassifierTask(
+        random.standard_normal((len(rows), width), dtype=np.float32),
+        truth,
+        LabelTable(torch.from_numpy(random.standard_normal((truth.num_labels, width), dtype=np.float32)), config.table),
+        ORDERS["random"](order, len(rows), config.seed),
+        NEGATIVES[config.negatives.kind](config.negatives, truth, config.seed),
+        config.loss.build(),
+        config.dropout,
+        config.seed,
+    )
+
+
+def _epoch_seconds(task: Task) -> float:
+    """Return the seconds of an epoch by the median of a few steps on batches of the first epoch."""
+    batches = task.batches(0)
+    times = []
+    for step in range(_WARM + _TIMED):
+        started = time.perf_counter()
+        task.step(batches[step % len(batches)], step, 0.0)
+        times.append(time.perf_counter() - started)
+    return len(batches) * float(np.median(times[_WARM:]))
