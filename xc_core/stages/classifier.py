@@ -18,9 +18,9 @@ from xc_core.data.corpus import Corpus
 from xc_core.data.splits import TRAIN
 from xc_core.distributed import alone
 from xc_core.errors import MovedError
-from xc_core.sampling import NEGATIVES, ORDERS, BatchOrder
-from xc_core.sampling.order import ClusteredOrder
+from xc_core.sampling import NEGATIVES
 from xc_core.shapes import F32, Embeddings
+from xc_core.stages.clusters import batch_order
 from xc_core.stages.encoder import summary
 from xc_core.stages.runner import Context
 from xc_core.train.checkpoint import Checkpoints
@@ -43,7 +43,7 @@ def run(context: Context) -> None:
         doc_ND,
         truth,
         LabelTable(label_LD, config.table),
-        _order(context, len(rows)),
+        batch_order(context, config, len(rows)),
         NEGATIVES[config.negatives.kind](config.negatives, truth, config.seed),
         config.loss.build(),
         config.dropout,
@@ -90,12 +90,3 @@ def _write(context: Context, corpus: Corpus, rows_LD: F32, history: dict[str, ob
     corpus.table("labels").select("uid").write_parquet(context.build.path / "labels.parquet")
     context.build.json("history.json", history)
     context.build.facts |= {"rows": len(rows_LD), "finite": bool(np.isfinite(rows_LD).all())}
-
-
-def _order(context: Context, size: int) -> BatchOrder:
-    config = context.config
-    if config.order.kind != "clustered":
-        return ORDERS[config.order.kind](config.order, size, config.seed)
-    folder = context.input("clusters")
-    clusters = np.load(folder / "order.npy"), np.load(folder / "sizes.npy")
-    return ClusteredOrder.fixed(config.order, clusters, config.seed)

@@ -1,7 +1,7 @@
 """Stage clusters: balanced clusters of the train documents, the batch order of M4, with the figures of Theorem 1.
 
-Takes: corpus, embeddings.                      Gives: order.npy, sizes.npy, quality.json.
-May import: cluster, data, stages.runner.       Never: reads validation or test rows.
+Takes: corpus, embeddings.                           Gives: order.npy, sizes.npy, quality.json.
+May import: cluster, data, sampling, stages.runner.  Never: reads validation or test rows.
 """
 
 from __future__ import annotations
@@ -13,8 +13,20 @@ from xc_core.cluster import balanced_clusters, cohesion, theorem1
 from xc_core.data.corpus import Corpus
 from xc_core.data.splits import TRAIN
 from xc_core.progress import report
+from xc_core.recipes.base import ClassifierStage
+from xc_core.sampling import ORDERS, BatchOrder
+from xc_core.sampling.order import ClusteredOrder
 from xc_core.shapes import Embeddings
 from xc_core.stages.runner import Context
+
+
+def batch_order(context: Context, config: ClassifierStage, size: int) -> BatchOrder:
+    """Return the order in which M4 meets ``size`` train documents; where it is clustered, on this stage's clusters."""
+    if config.order.kind != "clustered":
+        return ORDERS[config.order.kind](config.order, size, config.seed)
+    folder = context.input("clusters")
+    clusters = np.load(folder / "order.npy"), np.load(folder / "sizes.npy")
+    return ClusteredOrder.fixed(config.order, clusters, config.seed)
 
 
 def run(context: Context) -> None:

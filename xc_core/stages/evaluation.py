@@ -1,7 +1,7 @@
 """Stage evaluation: the model judged on test documents, once, with everything decided before.
 
 Takes: the whole chain.   Gives: metrics.json, report.json, per_document.npz, examples.json, three plots.
-May import: data, encoders, fusion, infer, metrics, sampling, stages.  Never: fits, tunes or chooses anything.
+May import: data, encoders, fusion, infer, metrics, stages.  Never: fits, tunes or chooses anything.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from xc_core.metrics.propensity import inverse_propensity
 from xc_core.metrics.ranking import KS, per_document, without
 from xc_core.metrics.report import report as full_report
 from xc_core.progress import report as say
-from xc_core.sampling.order import ClusteredOrder
 from xc_core.seeds import generator
 from xc_core.shapes import F64, I64, Embeddings, Shortlist
 from xc_core.stages import plots
+from xc_core.stages.clusters import batch_order
 from xc_core.stages.encoder import tokenizer_of
 from xc_core.stages.released import scorer
 from xc_core.stages.runner import Context
@@ -118,11 +118,9 @@ def _map_inputs(context: Context, corpus: Corpus) -> plots.LabelMap:
     train_rows = corpus.rows(TRAIN)
     truth = corpus.labels.rows(train_rows)
     mined = np.load(context.input("negatives") / "hard_negatives.npz")
-    folder = context.input("clusters")
     recipe = context.experiment.recipe
     assert recipe is not None
-    clusters = np.load(folder / "order.npy"), np.load(folder / "sizes.npy")
-    batches = ClusteredOrder.fixed(recipe.classifier.order, clusters, recipe.classifier.seed).batches(0)
+    batches = batch_order(context, recipe.classifier, len(train_rows)).batches(0)
     batch_of = np.empty(len(train_rows), np.int64)
     batch_of[np.concatenate(batches)] = np.repeat(np.arange(len(batches)), [len(batch) for batch in batches])
     docs = mined["docs"][:400]

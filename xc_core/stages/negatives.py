@@ -16,7 +16,7 @@ from xc_core.data.corpus import Corpus
 from xc_core.data.labels import LabelMatrix
 from xc_core.data.splits import TRAIN
 from xc_core.progress import report
-from xc_core.sampling import NEGATIVES, ORDERS, audit_batches, hard_negatives
+from xc_core.sampling import ORDERS, audit_batches, hard_negatives
 from xc_core.sampling.order import ClusteredOrder
 from xc_core.seeds import generator
 from xc_core.shapes import F32, I64, Embeddings, Shortlist
@@ -81,5 +81,4 @@ def _held(context: Context, truth: LabelMatrix, negatives: Shortlist, docs: I64)
         "clustered": ClusteredOrder.fixed(config, clusters, recipe.classifier.seed),
         "random": ORDERS["random"](config, len(truth), recipe.classifier.seed),
     }
-    assert recipe.classifier.negatives.kind in NEGATIVES
     return {name: audit_batches(negatives, docs, truth, order.batches(0)) for name, order in orders.items()}
