@@ -10,6 +10,7 @@ from xc_core.sampling.base import (
     NegativeSource,
     OrderConfig,
 )
+from xc_core.sampling.label_tree import LabelTree
 from xc_core.sampling.mining import audit_batches, hard_negatives
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "ORDERS",
     "BatchOrder",
     "LabelPool",
+    "LabelTree",
     "NegativeSource",
     "NegativesConfig",
     "OrderConfig",

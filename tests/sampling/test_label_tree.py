@@ -1,0 +1,312 @@
+"""The adversarial label tree: that of the slow twin, a distribution for any L, drawn from as it says, never falling."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chi2
+
+from tests.naive import label_tree as naive
+from xc_core.data.labels import LabelMatrix
+from xc_core.errors import ConfigError
+from xc_core.sampling import label_tree
+from xc_core.sampling.label_tree import LabelTree
+from xc_core.shapes import F32, PAD_ID
+
+SIZES = [1, 2, 3, 5, 16, 37]
+
+
+def world(
+    labels: int, *, docs: int = 60, width: int = 6, noise: float = 0.6, most: int = 3, seed: int = 0
+) -> tuple[F32, LabelMatrix]:
+    """Return documents around the mean of their one to ``most`` labels; label L - 1 has none where L > 4."""
+    random = np.random.default_rng(seed)
+    middles = random.standard_normal((labels, width))
+    used = labels - (labels > 4)
+    rows = [random.choice(used, random.integers(1, min(most, used) + 1), replace=False) for _ in range(docs)]
+    vectors = np.array([middles[row].mean(0) for row in rows]) + noise * random.standard_normal((docs, width))
+    truth = LabelMatrix.from_pairs(
+        np.repeat(np.arange(docs), list(map(len, rows))), np.concatenate(rows), (docs, labels)
+    )
+    return vectors.astype(np.float32), truth
+
+
+def positives(truth: LabelMatrix) -> list[set[int]]:
+    return [set(truth.row(i).tolist()) for i in range(len(truth))]
+
+
+def slow(vectors: F32, truth: LabelMatrix, width: int, regulariser: float, *, resplit: bool = True) -> naive.Tree:
+    mean, directions = naive.pca(vectors, width)
+    return naive.fit((vectors - mean) @ directions, positives(truth), truth.num_labels, regulariser, resplit=resplit)
+
+
+def every(labels: int, docs: int) -> np.ndarray:
+    return np.broadcast_to(np.arange(labels), (docs, labels))
+
+
+def train_likelihood(tree: LabelTree, vectors: F32, truth: LabelMatrix) -> float:
+    docs, labels = truth.pairs()
+    return float(tree.log_prob(vectors[docs], labels[:, None].astype(np.int64)).mean())
+
+
+@pytest.mark.parametrize("labels", SIZES)
+@pytest.mark.parametrize(("width", "regulariser", "seed"), [(3, 0.1, 0), (6, 1.0, 1)])
+def test_splits_and_probabilities_are_those_of_the_slow_twin(
+    labels: int, width: int, regulariser: float, seed: int
+) -> None:
+    vectors, truth = world(labels, seed=seed)
+    tree = LabelTree.fit(vectors, truth, width=width, regulariser=regulariser, seed=0)
+    twin = slow(vectors, truth, width, regulariser)
+    assert [x for x in tree.label_M.tolist() if x != PAD_ID] == naive.leaves(twin)
+    mean, directions = naive.pca(vectors, width)
+    points = (vectors[:9] - mean) @ directions
+    expected = [[naive.log_prob(twin, x, y) for y in range(labels)] for x in points]
+    np.testing.assert_allclose(tree.log_probs(vectors[:9]), expected, rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(tree.log_prob(vectors[:9], every(labels, 9)), expected, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("labels", [2, 5, 16, 37])
+def test_the_history_is_the_twins_objective_turn_by_turn(labels: int) -> None:
+    vectors, truth = world(labels)
+    tree = LabelTree.fit(vectors, truth, width=4, seed=0)
+    rows = naive.levels(slow(vectors, truth, 4, 0.1))
+    assert len(tree.history_HT) == tree.depth == len(rows)
+    for row, nodes in zip(tree.history_HT, rows, strict=True):
+        expected = [sum(n.values[min(t, len(n.values) - 1)] for n in nodes) for t in range(len(row))]
+        np.testing.assert_allclose(row, expected, rtol=1e-8)
+
+
+def test_splitting_with_the_first_weights_only_is_another_and_worse_tree() -> None:
+    vectors, truth = world(16, seed=3)
+    tree = LabelTree.fit(vectors, truth, width=4, seed=0)
+    wrong = slow(vectors, truth, 4, 0.1, resplit=False)
+    assert isinstance(wrong, naive.Node)
+    assert tree.label_M.tolist() != naive.leaves(wrong)
+    assert tree.history_HT[0, -1] > wrong.values[-1] + 0.1
+    mean, directions = naive.pca(vectors, 4)
+    docs, labels = truth.pairs()
+    points = (vectors - mean) @ directions
+    theirs = np.mean([naive.log_prob(wrong, points[i], int(y)) for i, y in zip(docs, labels, strict=True)])
+    assert train_likelihood(tree, vectors, truth) > theirs + 0.01
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(1, 40), st.integers(1, 30), st.integers(1, 5), st.integers(0, 2**32 - 1))
+def test_probabilities_sum_to_one_and_the_objective_never_falls(labels: int, docs: int, width: int, seed: int) -> None:
+    vectors, truth = world(labels, docs=docs, width=width, seed=seed)
+    tree = LabelTree.fit(vectors, truth, width=3, seed=seed)
+    found = tree.log_probs(vectors)
+    assert found.shape == (docs, labels)
+    assert np.isfinite(found).all()
+    np.testing.assert_allclose(np.exp(found).sum(1), 1.0, rtol=1e-12)
+    np.testing.assert_allclose(tree.log_prob(vectors, every(labels, docs)), found, rtol=1e-12, atol=1e-12)
+    falls = np.diff(tree.history_HT, axis=1)
+    assert (falls >= -1e-9 * (1 + np.abs(tree.history_HT[:, 1:]))).all()
+    assert sorted(tree.label_M[tree.label_M != PAD_ID].tolist()) == list(range(labels))
+    assert tree.label_M[tree.leaf_L].tolist() == list(range(labels))
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_the_gradient_is_zero_at_every_node_and_no_label_would_rather_move(scale: float) -> None:
+    vectors, truth = world(16, docs=200)
+    tree = LabelTree.fit(scale * vectors, truth, width=4, seed=0)
+    mean, directions = naive.pca(scale * vectors, 4)
+    points = np.column_stack([(scale * vectors - mean) @ directions, np.ones(200)])
+    docs = [[i for i, own in enumerate(positives(truth)) if y in own] for y in range(16)]
+    fitted = naive.World(points, docs, 0.1, True)
+    for node in range(15):
+        level = (node + 1).bit_length() - 1
+        below = tree.label_M.reshape(1 << level, -1)[node + 1 - (1 << level)].tolist()
+        weight = np.array([*tree.weight_VQ[node], tree.bias_V[node]])
+        right = set(below[len(below) // 2 :])
+        slope = naive.gradient(fitted, below, right, weight)
+        assert np.abs(slope).max() < 1e-7 * max(scale, 1)
+        deltas = {y: sum(float(weight @ points[i]) for i in docs[y]) for y in below}
+        assert min(deltas[y] for y in right) >= max(deltas[y] for y in below if y not in right)
+
+
+def statistic(drawn: np.ndarray, expected: np.ndarray) -> tuple[float, int]:
+    """Return Pearson's chi-square of the labels drawn, cells below 5 put together, and the number of cells."""
+    wanted = expected * drawn.size
+    counts = np.bincount(drawn.ravel(), minlength=len(expected)).astype(float)
+    small = wanted < 5
+    wanted, counts = (np.append(x[~small], x[small].sum()) for x in (wanted, counts))
+    kept = wanted > 1e-6 * drawn.size
+    return float(((counts - wanted)[kept] ** 2 / wanted[kept]).sum()), int(kept.sum())
+
+
+@pytest.mark.parametrize("labels", [2, 3, 5, 16, 37])
+def test_draws_follow_the_twins_probabilities(labels: int) -> None:
+    vectors, truth = world(labels)
+    tree = LabelTree.fit(vectors, truth, width=4, seed=0)
+    twin = slow(vectors, truth, 4, 0.1)
+    mean, directions = naive.pca(vectors, 4)
+    random = np.random.default_rng(7)
+    alone = tree.sample(np.repeat(vectors[1:2], 20_000, axis=0), random)
+    beside = tree.sample(vectors[:3], random, 20_000)
+    assert (alone.shape, beside.shape) == ((20_000, 1), (3, 20_000))
+    for row, drawn in ((1, alone), (0, beside[0]), (2, beside[2])):
+        expected = np.array(naive.distribution(twin, (vectors[row] - mean) @ directions, labels))
+        found, cells = statistic(drawn, expected)
+        assert found < chi2.ppf(0.999, max(cells - 1, 1))
+    uniform, cells = statistic(alone, np.full(labels, 1 / labels))
+    assert uniform > chi2.ppf(0.999, cells - 1), "a sampler that ignores the document would be found out"
+
+
+@pytest.mark.parametrize("labels", SIZES)
+def test_padding_is_never_drawn_and_has_no_probability(labels: int) -> None:
+    vectors, truth = world(labels)
+    tree = LabelTree.fit(vectors, truth, seed=0)
+    drawn = tree.sample(100 * vectors, np.random.default_rng(0), 500)
+    assert drawn.min() >= 0
+    assert drawn.max() < labels
+    assert len(tree.label_M) - labels == (tree.label_M == PAD_ID).sum() < max(labels, 1)
+
+
+def test_one_label_is_certain_and_needs_no_decision() -> None:
+    vectors, truth = world(1)
+    tree = LabelTree.fit(vectors, truth, seed=0)
+    assert (tree.depth, tree.bias_V.shape, tree.history_HT.shape) == (0, (0,), (0, 0))
+    assert tree.log_prob(vectors, np.zeros((60, 2), np.int64)).tolist() == [[0.0, 0.0]] * 60
+    assert tree.log_probs(vectors).tolist() == [[0.0]] * 60
+    assert not tree.sample(vectors, np.random.default_rng(0), 3).any()
+
+
+def test_separable_labels_are_nearly_certain_far_above_the_uniform() -> None:
+    vectors, truth = world(16, docs=640, width=8, noise=0.02, most=1)
+    tree = LabelTree.fit(vectors, truth, width=8, seed=0)
+    own = train_likelihood(tree, vectors, truth)
+    assert own > -0.5 > math.log(1 / 16) + 2
+    fewer = LabelTree.fit(vectors, truth, width=1, seed=0)
+    assert math.log(1 / 16) < train_likelihood(fewer, vectors, truth) < own
+
+
+def test_labels_without_documents_get_some_probability() -> None:
+    vectors, _ = world(3)
+    some = LabelMatrix.from_pairs(np.arange(60), np.arange(60) % 2, (60, 8))
+    tree = LabelTree.fit(vectors, some, seed=0)
+    found = np.exp(tree.log_probs(vectors))
+    assert found.min() > 0
+    assert found[:, :2].sum(1).min() > 0.9
+    none = LabelMatrix(np.zeros(61, np.int64), np.zeros(0, np.int32), 8)
+    np.testing.assert_allclose(LabelTree.fit(vectors, none, seed=0).log_probs(vectors), -math.log(8))
+
+
+def test_documents_that_are_all_equal_leave_the_frequencies() -> None:
+    truth = LabelMatrix.from_pairs(np.arange(4000), np.repeat([0, 1, 2, 3], [400, 800, 1600, 1200]), (4000, 4))
+    tree = LabelTree.fit(np.ones((4000, 3), np.float32), truth, seed=0)
+    np.testing.assert_allclose(np.exp(tree.log_probs(np.ones((1, 3), np.float32)))[0], [0.1, 0.2, 0.4, 0.3], atol=1e-3)
+
+
+def test_far_documents_have_finite_log_probabilities() -> None:
+    vectors, truth = world(37)
+    tree = LabelTree.fit(vectors, truth, seed=0)
+    far = np.float32(1e6) * vectors
+    assert np.isfinite(tree.log_prob(far, every(37, 60))).all()
+    assert np.isfinite(tree.log_probs(far)).all()
+
+
+def test_a_hole_of_a_shortlist_has_log_probability_minus_infinity() -> None:
+    vectors, truth = world(5)
+    found = LabelTree.fit(vectors, truth, seed=0).log_prob(vectors[:1], np.array([[2, PAD_ID]]))
+    assert np.isfinite(found).tolist() == [[True, False]]
+
+
+def test_a_saved_tree_is_the_same_without_pickle() -> None:
+    vectors, truth = world(37)
+    tree = LabelTree.fit(vectors, truth, seed=0)
+    file = io.BytesIO()
+    np.savez(file, **tree.arrays())
+    file.seek(0)
+    with np.load(file, allow_pickle=False) as saved:
+        again = LabelTree.from_arrays(dict(saved))
+    assert np.array_equal(again.log_probs(vectors), tree.log_probs(vectors))
+    assert np.array_equal(
+        again.sample(vectors, np.random.default_rng(1)), tree.sample(vectors, np.random.default_rng(1))
+    )
+    assert [f.name for f in dataclasses.fields(LabelTree)] == list(tree.arrays())
+
+
+def test_the_same_seed_gives_the_same_tree_and_the_arguments_are_left_alone() -> None:
+    vectors, truth = world(37)
+    before = vectors.copy()
+    first, again = (LabelTree.fit(vectors, truth, seed=5).arrays() for _ in range(2))
+    assert all(np.array_equal(first[name], again[name]) for name in first)
+    assert np.array_equal(vectors, before)
+
+
+def test_pca_on_a_sample_depends_on_the_seed_and_is_nearly_as_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors, truth = world(16, docs=800, width=12)
+    whole = LabelTree.fit(vectors, truth, width=6, seed=0)
+    monkeypatch.setattr(label_tree, "SEEN", 300)
+    trees = [LabelTree.fit(vectors, truth, width=6, seed=seed) for seed in (0, 0, 1)]
+    assert np.array_equal(trees[0].mean_D, trees[1].mean_D)
+    assert not np.array_equal(trees[0].mean_D, trees[2].mean_D)
+    assert train_likelihood(trees[0], vectors, truth) > train_likelihood(whole, vectors, truth) - 0.2
+
+
+@pytest.mark.parametrize("together", [1, 50, 10**6])
+def test_how_many_nodes_are_fitted_together_does_not_matter(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors, truth = world(37, docs=120)
+    expected = LabelTree.fit(vectors, truth, seed=0)
+    monkeypatch.setattr(label_tree, "_TOGETHER", together)
+    found = LabelTree.fit(vectors, truth, seed=0)
+    assert np.array_equal(found.label_M, expected.label_M)
+    np.testing.assert_allclose(found.log_probs(vectors), expected.log_probs(vectors), rtol=1e-8, atol=1e-8)
+
+
+def broken(value: float) -> F32:
+    vectors = world(5)[0].copy()
+    vectors[3, 2] = value
+    return vectors
+
+
+@pytest.mark.parametrize(
+    ("vectors", "rows", "labels", "changes"),
+    [
+        (np.zeros((0, 6), np.float32), 0, 5, {}),
+        (np.zeros((60, 0), np.float32), 60, 5, {}),
+        (np.zeros(60, np.float32), 60, 5, {}),
+        (broken(0.0), 59, 5, {}),
+        (broken(0.0), 60, 0, {}),
+        (broken(math.nan), 60, 5, {}),
+        (broken(math.inf), 60, 5, {}),
+        (broken(0.0), 60, 5, {"width": 0}),
+        (broken(0.0), 60, 5, {"regulariser": 0.0}),
+        (broken(0.0), 60, 5, {"regulariser": math.nan}),
+    ],
+)
+def test_a_fit_that_means_nothing_is_refused(vectors: F32, rows: int, labels: int, changes: dict[str, float]) -> None:
+    truth = LabelMatrix(np.zeros(rows + 1, np.int64), np.zeros(0, np.int32), labels)
+    with pytest.raises(ConfigError, match="expected: "):
+        LabelTree.fit(vectors, truth, seed=0, **changes)  # type: ignore[arg-type]
+
+
+def test_questions_that_mean_nothing_are_refused() -> None:
+    vectors, truth = world(5)
+    tree = LabelTree.fit(vectors, truth, seed=0)
+    one = np.zeros((60, 1), np.int64)
+    for docs, labels in ((vectors, one + 5), (vectors, one - 2), (vectors, one[1:]), (vectors[:, 1:], one)):
+        with pytest.raises(ConfigError):
+            tree.log_prob(docs, labels)
+    for docs in (broken(math.nan), broken(-math.inf), vectors[0]):
+        with pytest.raises(ConfigError):
+            tree.log_probs(docs)
+        with pytest.raises(ConfigError):
+            tree.sample(docs, np.random.default_rng(0))
+    with pytest.raises(ConfigError):
+        tree.sample(vectors, np.random.default_rng(0), -1)
+
+
+def test_no_documents_and_no_draws_give_nothing() -> None:
+    vectors, truth = world(5)
+    tree = LabelTree.fit(vectors, truth, seed=0)
+    assert tree.log_probs(vectors[:0]).shape == (0, 5)
+    assert tree.log_prob(vectors[:0], np.zeros((0, 3), np.int64)).shape == (0, 3)
+    assert tree.sample(vectors, np.random.default_rng(0), 0).shape == (60, 0)
