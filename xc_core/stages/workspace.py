@@ -12,6 +12,7 @@ import importlib.util
 import io
 import os
 import re
+import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -238,14 +239,16 @@ def store_name(tokenizer: str) -> str:
 def source_of(recipe: Recipe, root: Path) -> str:
     """Return the file that defines a recipe, relative to ``root``: DVC compares it.
 
-    For a recipe of an installed package, whose file is elsewhere on every machine, the file that pins the versions.
+    For a recipe of an installed package, whose file is elsewhere on every machine (or in an environment inside the
+    project), the file that pins the versions.
     """
     try:
         spec = importlib.util.find_spec(recipe.module)
     except (ImportError, ValueError):  # a module that was run, not imported
         spec = None
     path = Path(spec.origin).resolve() if spec and spec.origin else None
-    inside = path is not None and path.is_relative_to(root.resolve())
+    environment = Path(sys.prefix).resolve()
+    inside = path is not None and path.is_relative_to(root.resolve()) and not path.is_relative_to(environment)
     return path.relative_to(root.resolve()).as_posix() if path is not None and inside else "constraints.txt"
 
 
