@@ -55,8 +55,8 @@ def test_epochs_of_both_trainings_are_scaled_alike_to_fit(ready: Workspace, step
     recipe = ready.experiment("toy", "ngame").recipe
     assert recipe is not None
     found = budget.scaled_epochs(ready, "toy", recipe, 0.385)
-    assert found["encoder"]["epochs"] == pytest.approx(2.0, rel=0.15)
-    assert found["classifier"]["epochs"] == pytest.approx(3.0, rel=0.15)
+    assert found["encoder"]["epochs"] == pytest.approx(2.0, rel=0.3)
+    assert found["classifier"]["epochs"] == pytest.approx(3.0, rel=0.3)
     assert set(steps) == {"encoder", "classifier"}
 
 
