@@ -9,7 +9,7 @@ Scorer: M1 the label's text; M4 a table row that starts at its text's vector, th
 Loss: triplet, margin 0.3 in M1 and 0.2 in M4.   Fusion: a tree of depth 7 on validation rows, plus both scores.
 
 Margins, sampling and fusion are the paper's. It trains 300 epochs and doubles C every 25; for a CPU the same curriculum
-is 6 epochs with C doubling every epoch. Batch sizes, step sizes, epochs and dropout were chosen on validation rows of
+is 5 epochs with C doubling every epoch. Batch sizes, step sizes, epochs and dropout were chosen on validation rows of
 WordNetMini (docs/benchmarks.md), the encoder being all-MiniLM-L6-v2.
 """
 
@@ -30,7 +30,7 @@ NGAME = RECIPES.add(
             negatives=NegativesConfig(kind="in-batch", positives=1),
             loss=LossConfig(name="triplet", margin=0.3, negatives=10, positives=1),
             optim=OptimConfig(lr=2e-4),
-            epochs=6.0,
+            epochs=5.0,
         ),
         classifier=ClassifierStage(
             order=OrderConfig(kind="clustered", batch_size=1024, cluster_size=8),
