@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
 
-from xc_core.losses import LOSSES, Loss, LossConfig
+from xc_core.losses import LOSSES, Loss, LossConfig, Sampled
 
 pytestmark = pytest.mark.parametrize("loss", [LossConfig(name=name).build() for name in LOSSES], ids=LOSSES.names())
 
@@ -83,6 +85,8 @@ def test_right_scores_cost_less_than_random_ones_and_those_less_than_wrong_ones(
 
 
 def test_documents_without_a_chosen_positive_or_a_negative_add_nothing(loss: Loss) -> None:
+    if loss.separable:
+        pytest.skip("a loss on blocks of labels cannot know; its own contract is below")
     scores, chosen, known = batch()
     chosen[0], known[0], known[1] = False, False, True
     parts = (scores, chosen, known)
@@ -94,6 +98,8 @@ def test_documents_without_a_chosen_positive_or_a_negative_add_nothing(loss: Los
 
 @pytest.mark.parametrize("docs", [0, 3])
 def test_a_batch_in_which_nothing_counts_costs_nothing(loss: Loss, docs: int) -> None:
+    if loss.separable and docs:
+        pytest.skip("a loss on blocks of labels cannot know; its own contract is below")
     scores = torch.zeros(docs, 4, requires_grad=True)
     none = torch.zeros(docs, 4, dtype=torch.bool)
     total, count = loss(scores, none, none)
@@ -112,3 +118,28 @@ def test_scores_that_are_no_numbers_are_not_hidden(loss: Loss) -> None:
     scores, chosen, known = batch()
     scores[3] = torch.nan
     assert torch.isnan(loss(scores, chosen, known)[0])
+
+
+def test_a_separable_loss_on_blocks_of_labels_adds_up_to_the_whole_and_counts_all_documents(loss: Loss) -> None:
+    parts = batch()
+    cut = [loss(*(part[:, block] for part in parts)) for block in (slice(0, 4), slice(4, 5), slice(5, 15))]
+    whole = float(loss(*parts)[0])
+    if loss.separable:
+        assert sum(float(total) for total, _ in cut) == pytest.approx(whole, rel=1e-5)
+        assert [int(count) for _, count in cut] == [8, 8, 8]
+    else:
+        assert abs(sum(float(total) for total, _ in cut) - whole) > 0.01 * whole
+
+
+def test_weights_of_one_for_every_negative_are_no_weights(loss: Loss) -> None:
+    scores, chosen, known = batch()
+    sampled = Sampled(weight_BU=(~(known | chosen)).float())
+    assert float(loss(scores, chosen, known, sampled)[0]) == pytest.approx(float(loss(scores, chosen, known)[0]))
+
+
+def test_state_that_is_saved_and_loaded_changes_nothing(loss: Loss) -> None:
+    parts, sampled = batch(), Sampled(docs_B=torch.arange(8))
+    ours, other = (copy.deepcopy(loss) for _ in range(2))
+    ours(*batch(seed=1), sampled)
+    other.load(ours.tensors())
+    assert float(ours(*parts, sampled)[0]) == float(other(*parts, sampled)[0])

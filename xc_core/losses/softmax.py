@@ -1,7 +1,7 @@
 """Softmax over the labels of a mini-batch with several positives: SupCon, and the decoupled form of UniDEC and DEXML.
 
 Takes: scores_BU, chosen_BU, known_BU.  Gives: (sum, count).
-May import: losses.base.                Never: puts a known positive among the negatives.
+May import: losses.base, losses.bce.    Never: puts a known positive among the negatives.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from xc_core.losses.base import LOSSES, LossConfig
+from xc_core.losses.base import LOSSES, PLAIN, LossConfig, Sampled, Stateless
+from xc_core.losses.bce import BinaryLoss
 
 
 @dataclass(frozen=True)
-class SoftmaxLoss:
+class SoftmaxLoss(Stateless):
     """sum_i 1/|P_i| sum_{l in P_i} [ log(sum_{k in D_il} exp(s_ik / t)) - s_il / t ], counted per document i.
 
     ``P_i``: chosen positives of document i. ``D_il``: l and the labels that are no known positive of i (decoupled: no
@@ -34,7 +35,9 @@ class SoftmaxLoss:
     decoupled: bool
     forward: float = 1.0
 
-    def __call__(self, scores_BU: Tensor, chosen_BU: Tensor, known_BU: Tensor) -> tuple[Tensor, Tensor]:
+    def __call__(
+        self, scores_BU: Tensor, chosen_BU: Tensor, known_BU: Tensor, sampled: Sampled = PLAIN
+    ) -> tuple[Tensor, Tensor]:
         """Return (sum, number of documents with a chosen positive and a negative)."""
         logits = scores_BU.float() / self.temperature
         negative = ~(known_BU | chosen_BU)
@@ -55,10 +58,34 @@ class SoftmaxLoss:
         return (each.masked_fill(~chosen, 0.0).sum(1) / chosen.sum(1)).sum(), counts_B.sum()
 
 
+@dataclass(frozen=True)
+class WithBinary(Stateless):
+    """The decoupled softmax plus ``weight`` times the binary cross-entropy of the same scores, per document.
+
+    Source: UniDEC (001), table 3: the classifier head's loss of its best row.
+    """
+
+    softmax: SoftmaxLoss
+    binary: BinaryLoss
+    weight: float
+
+    def __call__(
+        self, scores_BU: Tensor, chosen_BU: Tensor, known_BU: Tensor, sampled: Sampled = PLAIN
+    ) -> tuple[Tensor, Tensor]:
+        """Return (sum, number of documents with a chosen positive and a negative)."""
+        total, count = self.softmax(scores_BU, chosen_BU, known_BU, sampled)
+        own_B = chosen_BU.any(1) & ~(known_BU | chosen_BU).all(1)
+        pairs, _ = self.binary(scores_BU[own_B], chosen_BU[own_B], known_BU[own_B])
+        return total + self.weight * pairs, count
+
+
 @LOSSES.register("decoupled-softmax")
-def decoupled(config: LossConfig) -> SoftmaxLoss:
+def decoupled(config: LossConfig) -> SoftmaxLoss | WithBinary:
     """Return the decoupled softmax of ``config``."""
-    return SoftmaxLoss(config.temperature, decoupled=True, forward=config.forward)
+    loss = SoftmaxLoss(config.temperature, decoupled=True, forward=config.forward)
+    if not config.binary:
+        return loss
+    return WithBinary(loss, BinaryLoss(config.temperature, config.bias), config.binary)
 
 
 @LOSSES.register("supcon")

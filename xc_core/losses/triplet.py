@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from xc_core.losses.base import LOSSES, LossConfig
+from xc_core.losses.base import LOSSES, PLAIN, LossConfig, Sampled, Stateless
 
 
 @dataclass(frozen=True)
-class TripletLoss:
+class TripletLoss(Stateless):
     """sum_i sum_{l in P_i} sum_{k in N_i} w_ilk [ s_ik - s_il + margin ]_+ , counted per (i, l).
 
     ``P_i``: the ``positives`` lowest-scored chosen positives of document i; ``N_i``: the ``negatives`` highest-scored
@@ -33,7 +33,9 @@ class TripletLoss:
     negatives: int
     temperature: float
 
-    def __call__(self, scores_BU: Tensor, chosen_BU: Tensor, known_BU: Tensor) -> tuple[Tensor, Tensor]:
+    def __call__(
+        self, scores_BU: Tensor, chosen_BU: Tensor, known_BU: Tensor, sampled: Sampled = PLAIN
+    ) -> tuple[Tensor, Tensor]:
         """Return (sum over documents and positives, number of (document, positive) pairs that have a negative)."""
         scores = scores_BU.float()
         width = scores.shape[1]

@@ -1,0 +1,191 @@
+"""Losses on samples: values and gradients of float64 loops, and what their papers prove of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.naive import sampled as naive
+from xc_core.losses import LossConfig, Sampled
+
+DOCS, LABELS = 5, 9
+
+
+def parts(seed: int) -> dict[str, torch.Tensor]:
+    """One or two chosen positives a document; each label drawn 0 to 2 times, a positive now and then."""
+    random = np.random.default_rng(seed)
+    chosen = np.zeros((DOCS, LABELS), bool)
+    for i in range(DOCS):
+        chosen[i, random.choice(LABELS, 1 + i % 2, replace=False)] = True
+    weight = random.integers(0, 3, (DOCS, LABELS)).astype(np.float32)
+    weight[:, 0] = 1.0
+    return {
+        "scores": torch.from_numpy(random.uniform(-1, 1, (DOCS, LABELS)).astype(np.float32)),
+        "chosen": torch.from_numpy(chosen),
+        "weight": torch.from_numpy(weight),
+        "noise": torch.from_numpy(np.log(random.dirichlet(np.ones(LABELS), DOCS)).astype(np.float32)),
+    }
+
+
+def slow_gradient(value: Callable[[list[list[float]]], float], scores: torch.Tensor) -> np.ndarray[Any, Any]:
+    """Central differences of a twin."""
+    base = scores.double().numpy()
+    found = np.zeros_like(base)
+    for place in np.ndindex(*base.shape):
+        up, down = base.copy(), base.copy()
+        up[place] += 1e-5
+        down[place] -= 1e-5
+        found[place] = (value(up.tolist()) - value(down.tolist())) / 2e-5
+    return found
+
+
+def twin(name: str, given: dict[str, torch.Tensor], settings: dict[str, float]) -> Callable[[list[list[float]]], float]:
+    chosen, weight, noise = (given[key].tolist() for key in ("chosen", "weight", "noise"))
+    calls: dict[str, Callable[[list[list[float]]], float]] = {
+        "bce": lambda s: naive.bce(s, chosen, weight, **settings),
+        "negative-sampling": lambda s: naive.negative_sampling(s, chosen, weight, noise, **settings),
+        "nce": lambda s: naive.nce(s, chosen, weight, noise, **settings),
+        "one-vs-each": lambda s: naive.one_vs_each(s, chosen, weight, **settings),
+    }
+    return calls[name]
+
+
+CASES = [
+    ("bce", {"temperature": 0.5, "bias": 2.0}),
+    ("negative-sampling", {"temperature": 0.5, "regulariser": 0.0}),
+    ("negative-sampling", {"temperature": 1.0, "regulariser": 0.3}),
+    ("nce", {"temperature": 0.5}),
+    ("one-vs-each", {"temperature": 0.5}),
+]
+
+
+@pytest.mark.parametrize(("name", "settings"), CASES)
+def test_value_and_gradient_equal_the_slow_twin(name: str, settings: dict[str, float]) -> None:
+    for seed in range(3):
+        given = parts(seed)
+        slow = twin(name, given, settings)
+        scores = given["scores"].clone().requires_grad_(True)
+        sampled = Sampled(weight_BU=given["weight"], noise_BU=given["noise"])
+        total, count = LossConfig(name=name, **settings).build()(scores, given["chosen"], given["chosen"], sampled)  # type: ignore[arg-type]
+        (gradient,) = torch.autograd.grad(total, scores)
+        assert float(total.detach()) == pytest.approx(slow(given["scores"].double().tolist()), rel=1e-5)
+        np.testing.assert_allclose(gradient.numpy(), slow_gradient(slow, given["scores"]), rtol=1e-4, atol=1e-5)
+        assert int(count) == (DOCS if name == "bce" else int(given["chosen"].sum()))
+
+
+@pytest.mark.parametrize(("name", "settings"), CASES)
+def test_drawing_a_label_once_more_costs_more(name: str, settings: dict[str, float]) -> None:
+    given = parts(0)
+    loss = LossConfig(name=name, **settings).build()  # type: ignore[arg-type]
+    more = given["weight"].clone()
+    more[:, given["scores"].sum(0).argmax()] += 3
+    values = [
+        float(loss(given["scores"], given["chosen"], given["chosen"], Sampled(weight, given["noise"]))[0])
+        for weight in (given["weight"], more)
+    ]
+    assert values[1] > 1.001 * values[0]
+
+
+def test_augment_and_reduce_equals_its_twin_and_remembers_as_it_says() -> None:
+    first, second = parts(1), parts(2)
+    loss = LossConfig(name="augment-reduce", temperature=0.5, memory=0.25).build()
+    docs = torch.tensor([7, 0, 3, 4, 2])
+    sums = []
+    for number, given in enumerate((first, second)):
+        weight = torch.where(given["chosen"], 1.0, given["weight"])
+        sums.append((weight * (given["scores"] / 0.5).exp()).sum(1))
+        remembered = sums[0] if number == 0 else 0.75 * sums[0] + 0.25 * sums[1]
+        scores = given["scores"].clone().requires_grad_(True)
+        total, count = loss(scores, given["chosen"], given["chosen"], Sampled(weight_BU=given["weight"], docs_B=docs))
+        (gradient,) = torch.autograd.grad(total, scores)
+
+        def slow(values: list[list[float]], given: Any = given, remembered: Any = remembered) -> float:
+            return naive.augment_reduce(
+                values, given["chosen"].tolist(), given["weight"].tolist(), remembered.tolist(), temperature=0.5
+            )
+
+        assert float(total.detach()) == pytest.approx(slow(given["scores"].double().tolist()), rel=1e-5)
+        np.testing.assert_allclose(gradient.numpy(), slow_gradient(slow, given["scores"]), rtol=1e-3, atol=1e-4)
+        assert int(count) == int(given["chosen"].sum())
+
+
+def test_augment_and_reduce_is_the_softmax_at_the_right_normaliser_and_above_it_at_any_other() -> None:
+    scores = torch.randn(6, 9, generator=torch.Generator().manual_seed(0))
+    targets = torch.tensor([0, 3, 8, 8, 1, 4])
+    chosen = torch.nn.functional.one_hot(targets, 9).bool()
+    softmax = float(torch.nn.functional.cross_entropy(scores, targets, reduction="sum"))
+    docs = Sampled(docs_B=torch.arange(6))
+    right = LossConfig(name="augment-reduce", temperature=1.0).build()
+    assert float(right(scores, chosen, chosen, docs)[0]) == pytest.approx(softmax, rel=1e-5)
+    wrong = LossConfig(name="augment-reduce", temperature=1.0, memory=1e-6).build()
+    wrong(scores + 1.0, chosen, chosen, docs)
+    assert float(wrong(scores, chosen, chosen, docs)[0]) == pytest.approx(softmax + 6 / math.e, rel=1e-4)
+
+
+def test_decoupled_softmax_with_bce_is_the_sum_of_both() -> None:
+    given = parts(3)
+    one = LossConfig(name="decoupled-softmax", temperature=0.5).build()
+    other = LossConfig(name="bce", temperature=0.5, bias=1.0).build()
+    both = LossConfig(name="decoupled-softmax", temperature=0.5, binary=0.2, bias=1.0).build()
+    masks = given["scores"], given["chosen"], given["chosen"]
+    assert float(both(*masks)[0]) == pytest.approx(float(one(*masks)[0]) + 0.2 * float(other(*masks)[0]), rel=1e-6)
+
+
+def test_weighted_uniform_draws_give_the_full_binary_loss_in_expectation() -> None:
+    """20,000 draws; the interval of the mean is so narrow that a bias of 2 % would fall outside."""
+    random = np.random.default_rng(0)
+    labels, hard, draws = 60, 6, 10
+    scores = torch.from_numpy(random.normal(0, 1, (1, labels)).astype(np.float32))
+    chosen = torch.zeros(1, labels, dtype=torch.bool)
+    chosen[0, :3] = True
+    loss = LossConfig(name="bce", temperature=1.0).build()
+    full = float(loss(scores, chosen, chosen)[0])
+    hardest = (scores.masked_fill(chosen, -torch.inf)).topk(hard).indices[0]
+    values = []
+    for _ in range(20_000):
+        drawn = torch.from_numpy(random.choice(labels, draws, replace=False))
+        weight = torch.zeros(1, labels)
+        weight[0, drawn] = labels / draws
+        weight[0, hardest] = 1.0
+        weight[chosen] = 0.0
+        values.append(float(loss(scores, chosen, chosen, Sampled(weight_BU=weight))[0]))
+    error = np.std(values) / math.sqrt(len(values))
+    assert 3.3 * error < 0.02 * full
+    assert abs(np.mean(values) - full) < 3.3 * error
+
+
+def test_bias_removal_brings_the_negative_sampling_optimum_to_the_softmax_optimum() -> None:
+    """Six labels, three documents, free scores: the logistic optimum plus log p_n is log p up to a constant.
+
+    The loss in expectation: positives weighted by p, draws by p_n, both as numbers of copies of a document.
+    """
+    p = torch.tensor([[0.5, 0.2, 0.1, 0.1, 0.05, 0.05], [0.1, 0.1, 0.2, 0.2, 0.2, 0.2], [0.6, 0.3, 0.025, 0.025, 0.025, 0.025]])
+    p_n = torch.tensor([[0.3, 0.3, 0.1, 0.1, 0.1, 0.1], [0.4, 0.2, 0.1, 0.1, 0.1, 0.1], [0.2, 0.1, 0.1, 0.1, 0.2, 0.3]])
+    loss = LossConfig(name="negative-sampling", temperature=1.0).build()
+    scores = torch.zeros(3, 6, requires_grad=True)
+    adam = torch.optim.LBFGS([scores], max_iter=500, tolerance_grad=1e-10, tolerance_change=1e-14)
+    copies = torch.eye(6, dtype=torch.bool)
+
+    def closure() -> torch.Tensor:
+        adam.zero_grad()
+        total = torch.zeros(())
+        for doc in range(3):
+            rows = scores[doc].expand(6, 6)
+            for label in range(6):
+                chosen, weight = copies[label : label + 1], p_n[doc : doc + 1]
+                one, _ = loss(rows[:1], chosen, chosen, Sampled(weight_BU=weight))
+                total = total + p[doc, label] * one
+        total.backward()
+        return total
+
+    adam.step(closure)
+    found = scores.detach()
+    unbiased = (found + p_n.log()).softmax(1)
+    np.testing.assert_allclose(unbiased.numpy(), p.numpy(), atol=2e-4)
+    biased = found.softmax(1)
+    assert float((biased - p).abs().max()) > 0.1
