@@ -141,5 +141,7 @@ class Shortlist:
 
     @classmethod
     def stack(cls, parts: list[Shortlist]) -> Shortlist:
-        """Concatenate shortlists of the same K along the documents."""
-        return cls(np.concatenate([p.ids_NK for p in parts]), np.concatenate([p.scores_NK for p in parts]))
+        """Concatenate shortlists along the documents, shorter ones padded to the longest K."""
+        k = max(part.k for part in parts)
+        own = [part.top(k) for part in parts]
+        return cls(np.concatenate([p.ids_NK for p in own]), np.concatenate([p.scores_NK for p in own]))

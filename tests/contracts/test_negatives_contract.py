@@ -7,7 +7,7 @@ import pytest
 
 from tests.naive import sampling as naive
 from xc_core.data.labels import LabelMatrix
-from xc_core.sampling import NEGATIVES, LabelPool, NegativesConfig
+from xc_core.sampling import NEGATIVES, NegativesConfig, Pool
 from xc_core.shapes import I64
 
 pytestmark = [
@@ -27,12 +27,17 @@ def truth() -> LabelMatrix:
     return LabelMatrix.from_pairs(docs, labels, (SIZE, LABELS))
 
 
-def pool(kind: str, positives: int, docs: I64, step: int = 3, seed: int = 0) -> LabelPool:
+def pool(kind: str, positives: int, docs: I64, step: int = 3, seed: int = 0) -> Pool:
     config = NegativesConfig(kind=kind, positives=positives)
-    return NEGATIVES[kind](config, truth(), seed).pool(docs, step)
+    source = NEGATIVES[kind](config, truth(), seed)
+    random = np.random.default_rng(5)
+    vectors = [random.standard_normal((size, 8)).astype(np.float32) for size in (SIZE, LABELS)]
+    for epoch in range(2):
+        source.refresh(epoch, *vectors)
+    return source.pool(docs, step)
 
 
-def plain(found: LabelPool) -> list[object]:
+def plain(found: Pool) -> list[object]:
     return [found.labels_U.tolist(), found.chosen_BU.tolist(), found.known_BU.tolist()]
 
 
@@ -65,6 +70,28 @@ def test_seed_and_step_decide_the_pool_and_nothing_else(kind: str, positives: in
     assert plain(pool(kind, positives, everyone)) == first
     others = [plain(pool(kind, positives, everyone, step=4)), plain(pool(kind, positives, everyone, seed=1))]
     assert all((other != first) == bool(positives) for other in others)
+
+
+@pytest.mark.parametrize("width", [1, 4, 100])
+def test_blocks_are_the_pool_cut_along_its_labels(kind: str, positives: int, width: int) -> None:
+    found = pool(kind, positives, DOCS)
+    blocks = list(found.blocks(width))
+    assert max(len(block.labels_U) for block in blocks) <= width
+    for name in ("labels_U", "chosen_BU", "known_BU", "weight_BU", "noise_BU"):
+        whole = getattr(found, name)
+        if whole is None:
+            assert all(getattr(block, name) is None for block in blocks)
+        else:
+            np.testing.assert_array_equal(np.concatenate([getattr(b, name) for b in blocks], axis=-1), whole)
+
+
+def test_weights_are_honest(kind: str, positives: int) -> None:
+    """No weight is negative; a source that does not draw from a noise gives none to a known positive."""
+    found = pool(kind, positives, DOCS)
+    if found.weight_BU is not None:
+        assert (found.weight_BU >= 0).all()
+        assert found.noise_BU is not None or not (found.weight_BU * found.known_BU).any()
+        assert not found.weight_BU[1].any() or found.noise_BU is None, "document 0 has no pair to draw for"
 
 
 @pytest.mark.parametrize("docs", [[], [0], [0, 1]])

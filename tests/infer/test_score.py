@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -12,7 +12,8 @@ from hypothesis.extra.numpy import array_shapes, arrays
 
 from tests.naive import search as naive
 from xc_core.ann import IndexConfig, build_index
-from xc_core.fusion import Fusion, FusionConfig, Query, RegressionTree, Sources
+from xc_core.data.labels import LabelMatrix
+from xc_core.fusion import Fusion, FusionConfig, Neighbours, Query, RegressionTree, Sources, neighbours
 from xc_core.fusion.rules import parts_of
 from xc_core.infer import score
 from xc_core.infer.score import Scorer, Searchers, distinct
@@ -107,6 +108,18 @@ def test_the_size_of_a_block_does_not_matter(block: int, monkeypatch: pytest.Mon
     (found,) = scorer.shortlist_rows(DOCS, rows, {"fusion": scorer.fusion}, "scoring").values()
     np.testing.assert_array_equal(found.ids_NK, scorer.shortlist(DOCS[rows]).ids_NK)
     np.testing.assert_allclose(found.scores_NK, scorer.shortlist(DOCS[rows]).scores_NK, atol=1e-6)
+
+
+def test_blocks_whose_neighbours_name_more_or_fewer_labels_are_stacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    truth = LabelMatrix.from_pairs(np.array([0, 1, 1, 1, 2]), np.array([4, 5, 6, 7, 8]), (3, LABELS))
+    monkeypatch.setattr(neighbours, "NEAREST", 1)
+    sources = replace(SOURCES, neighbours=Neighbours.of(DOCS[:3], truth))
+    scorer = Scorer(searchers(), sources, Fusion(FusionConfig(kind="sum", add=("neighbours",), candidates=1)))
+    whole = scorer.shortlist(DOCS[:3])
+    monkeypatch.setattr(score, "_DOCS_AT_ONCE", 1)
+    (found,) = scorer.shortlist_rows(DOCS, np.arange(3), {"fusion": scorer.fusion}, "scoring").values()
+    np.testing.assert_array_equal(found.ids_NK, whole.ids_NK)
+    np.testing.assert_array_equal(found.scores_NK, whole.scores_NK)
 
 
 def test_every_rule_ranks_the_same_candidates_by_its_own_score() -> None:

@@ -15,7 +15,7 @@ from scipy.stats import chi2
 from tests.naive import label_tree as naive
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import ConfigError
-from xc_core.sampling import label_tree
+from xc_core.sampling import label_tree, tree_growth
 from xc_core.sampling.label_tree import LabelTree
 from xc_core.shapes import F32, PAD_ID
 
@@ -256,6 +256,7 @@ def test_how_many_nodes_are_fitted_together_does_not_matter(together: int, monke
     vectors, truth = world(37, docs=120)
     expected = LabelTree.fit(vectors, truth, seed=0)
     monkeypatch.setattr(label_tree, "_TOGETHER", together)
+    monkeypatch.setattr(tree_growth, "_TOGETHER", together)
     found = LabelTree.fit(vectors, truth, seed=0)
     assert np.array_equal(found.label_M, expected.label_M)
     np.testing.assert_allclose(found.log_probs(vectors), expected.log_probs(vectors), rtol=1e-8, atol=1e-8)

@@ -1,16 +1,28 @@
 """Hard negatives from a search, and how many of them a batch would have held anyway.
 
 Takes: Shortlist, LabelMatrix.             Gives: Shortlist, a share.
-May import: shapes, data.labels, metrics.  Never: builds an index.
+May import: ann, shapes, data.labels, metrics.  Never: builds an index.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
+from xc_core.ann import Index
 from xc_core.data.labels import LabelMatrix
 from xc_core.metrics.ranking import without
-from xc_core.shapes import I64, Shortlist
+from xc_core.shapes import F32, I64, Shortlist
+
+_DOCS_AT_ONCE: Final = 4096
+
+
+def search_rows(index: Index, doc_ND: F32, rows: I64, k: int) -> Shortlist:
+    """Return the ``k`` best labels of the documents ``rows``, searched block by block (``doc_ND`` may be mapped)."""
+    starts = range(0, max(len(rows), 1), _DOCS_AT_ONCE)
+    blocks = [np.ascontiguousarray(doc_ND[rows[start : start + _DOCS_AT_ONCE]]) for start in starts]
+    return Shortlist.stack([index.search(block, k) for block in blocks])
 
 
 def hard_negatives(shortlist: Shortlist, truth: LabelMatrix, k: int) -> Shortlist:

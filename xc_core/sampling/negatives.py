@@ -1,21 +1,18 @@
-"""Sources of labels for a mini-batch: the batch's own positives, uniform draws, hard negatives of a search.
+"""Sources of labels for a mini-batch: the batch's own positives, these and uniform draws, all labels.
 
-Takes: LabelMatrix, document positions.                      Gives: NegativeSource.
-May import: seeds, shapes, ann, data.labels, sampling.base.  Never: calls a known positive a negative.
+Takes: LabelMatrix, document positions.                 Gives: NegativeSource.
+May import: seeds, shapes, data.labels, sampling.base.  Never: calls a known positive a negative.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from xc_core.ann import IndexConfig, build_index
 from xc_core.data.labels import LabelMatrix
-from xc_core.sampling.base import NEGATIVES, LabelPool, NegativesConfig
-from xc_core.sampling.mining import hard_negatives
+from xc_core.sampling.base import NEGATIVES, EveryLabel, LabelPool, NegativesConfig, Pool, mask
+from xc_core.sampling.noise import Noise
 from xc_core.seeds import generator
-from xc_core.shapes import F32, I32, I64, PAD_ID, Array, Bool
-
-_DOCS_AT_ONCE = 4096
+from xc_core.shapes import F32, I64, Array
 
 
 @NEGATIVES.register("in-batch")
@@ -28,7 +25,7 @@ class InBatch:
     def __init__(self, config: NegativesConfig, truth: LabelMatrix, seed: int) -> None:
         self.config, self.truth, self.seed = config, truth, seed
 
-    def pool(self, docs_B: I64, step: int) -> LabelPool:
+    def pool(self, docs_B: I64, step: int) -> Pool:
         """Return the pool; the sample depends on the seed and ``step`` alone."""
         known, chosen = self._positives(docs_B, step)
         return self._pool(known, chosen, np.unique(chosen.indices).astype(np.int64))
@@ -36,6 +33,10 @@ class InBatch:
     def refresh(self, epoch: int, doc_ND: F32, label_LD: F32) -> dict[str, float]:
         """Nothing to search."""
         return {}
+
+    def noise(self) -> Noise | None:
+        """Labels are not drawn from a distribution that prediction would have to know."""
+        return None
 
     def arrays(self) -> dict[str, Array]:
         """No state."""
@@ -84,58 +85,11 @@ class Mixture(InBatch):
         return self._pool(known, chosen, labels_U)
 
 
-@NEGATIVES.register("mined")
-class Mined(InBatch):
-    """The batch's sampled positives and, for each document, ``hard`` of the hard negatives that a search found for it.
+@NEGATIVES.register("all")
+class All(InBatch):
+    """Every label (Renee, DEXML)."""
 
-    With ``share`` a neighbour's hard negative that is a positive of the document is a positive to learn from, P_i being
-    intersected with the whole pool (UniDEC, section 3.2 and algorithm 1). Without it, and with one positive and one
-    hard negative, it is ANCE's source.
-    """
-
-    def __init__(self, config: NegativesConfig, truth: LabelMatrix, seed: int) -> None:
-        super().__init__(config, truth, seed)
-        self.hard_NK: I32 = np.zeros((len(truth), 0), np.int32)
-
-    def pool(self, docs_B: I64, step: int) -> LabelPool:
-        """Return the pool; samples depend on the seed, ``step`` and the last search."""
+    def pool(self, docs_B: I64, step: int) -> EveryLabel:
+        """Return all labels; the sample of positives depends on the seed and ``step`` alone."""
         known, chosen = self._positives(docs_B, step)
-        found_BK = self.hard_NK[docs_B]
-        keys = generator(self.seed, "hard", step).random(found_BK.shape)
-        keys[found_BK == PAD_ID] = np.inf
-        drawn = np.take_along_axis(found_BK, np.argsort(keys, axis=1, kind="stable")[:, : self.config.hard], 1)
-        return self._pool(known, chosen, np.union1d(chosen.indices, drawn[drawn != PAD_ID]).astype(np.int64))
-
-    def refresh(self, epoch: int, doc_ND: F32, label_LD: F32) -> dict[str, float]:
-        """Find the hard negatives of every document in the banks where due."""
-        if not self.config.due(epoch):
-            return {}
-        index = build_index(label_LD, IndexConfig(seed=self.seed))
-        width = self.config.search + int(self.truth.counts_N.max(initial=0))
-        found = []
-        for start in range(0, len(doc_ND), _DOCS_AT_ONCE):
-            block = slice(start, start + _DOCS_AT_ONCE)
-            short = index.search(np.ascontiguousarray(doc_ND[block]), width)
-            rows = np.arange(start, start + len(short))
-            found.append(hard_negatives(short, self.truth.rows(rows), self.config.search).ids_NK)
-        self.hard_NK = np.concatenate(found) if found else self.hard_NK
-        return {"hard_negatives": float((self.hard_NK != PAD_ID).sum(1).mean()) if len(self.hard_NK) else 0.0}
-
-    def arrays(self) -> dict[str, Array]:
-        """Return what the last search found."""
-        return {"hard": self.hard_NK}
-
-    def load(self, arrays: dict[str, Array]) -> None:
-        """Take over what a search found."""
-        self.hard_NK = arrays["hard"].astype(np.int32)
-
-
-def mask(positives: LabelMatrix, labels_U: I64) -> Bool:
-    """True where a pooled label is among a document's ``positives`` (B x U); ``labels_U`` is distinct and rising."""
-    docs, labels = positives.pairs()
-    out = np.zeros((len(positives), len(labels_U)), bool)
-    if len(labels_U):
-        at = np.minimum(np.searchsorted(labels_U, labels), len(labels_U) - 1)
-        found = labels_U[at] == labels
-        out[docs[found], at[found]] = True
-    return out
+        return EveryLabel(known if self.config.share else chosen, known)

@@ -16,10 +16,10 @@ from xc_core.data.corpus import Corpus
 from xc_core.data.labels import LabelMatrix
 from xc_core.data.splits import TRAIN
 from xc_core.progress import report
-from xc_core.sampling import ORDERS, audit_batches, hard_negatives
+from xc_core.sampling import ORDERS, audit_batches, hard_negatives, search_rows
 from xc_core.sampling.order import ClusteredOrder
 from xc_core.seeds import generator
-from xc_core.shapes import F32, I64, Embeddings, Shortlist
+from xc_core.shapes import I64, Embeddings, Shortlist
 from xc_core.stages.runner import Context
 
 
@@ -37,7 +37,7 @@ def run(context: Context) -> None:
     chosen = docs if config.use == "train" else sample
     width = config.k + int(truth.counts_N.max(initial=0))
     index = build_index(label_LD, config.index)
-    found = _search(index, doc_ND, rows[chosen], width)
+    found = search_rows(index, doc_ND, rows[chosen], width)
     negatives = hard_negatives(found, truth.rows(chosen), config.k)
     np.savez(
         context.build.path / "hard_negatives.npz",
@@ -50,7 +50,7 @@ def run(context: Context) -> None:
         "use": config.use,
         "documents": len(chosen),
         "k": config.k,
-        "recall": recall(found.rows(few), _search(exact, doc_ND, rows[sample], width)),
+        "recall": recall(found.rows(few), search_rows(exact, doc_ND, rows[sample], width)),
         "held_by_clustered_batches": held["clustered"],
         "held_by_random_batches": held["random"],
     }
@@ -60,14 +60,6 @@ def run(context: Context) -> None:
         f"negatives: clustered batches of M4 hold {held['clustered']:.1%} of the {config.k} hardest negatives, "
         f"random ones {held['random']:.1%}; search recall {facts['recall']:.3f}"
     )
-
-
-def _search(index: object, doc_ND: F32, rows: I64, k: int) -> Shortlist:
-    parts = [
-        index.search(np.ascontiguousarray(doc_ND[rows[start : start + 4096]]), k)  # type: ignore[attr-defined]
-        for start in range(0, len(rows), 4096)
-    ]
-    return Shortlist.stack(parts)
 
 
 def _held(context: Context, truth: LabelMatrix, negatives: Shortlist, docs: I64) -> dict[str, float]:

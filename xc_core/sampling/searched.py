@@ -1,0 +1,161 @@
+"""Sources with hard negatives of a search: ANCE's and UniDEC's pool, ASTRA's unbiased sample of all labels.
+
+Takes: LabelMatrix, document positions, stale vectors.       Gives: NegativeSource.
+May import: seeds, shapes, ann, data.labels, sampling.*.     Never: calls a known positive a negative.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+
+from xc_core.ann import IndexConfig, build_index
+from xc_core.data.labels import LabelMatrix
+from xc_core.sampling.base import NEGATIVES, LabelPool, NegativesConfig, mask
+from xc_core.sampling.mining import hard_negatives, search_rows
+from xc_core.sampling.negatives import InBatch
+from xc_core.seeds import generator
+from xc_core.shapes import F32, I32, I64, PAD_ID, Array
+
+
+@NEGATIVES.register("mined")
+class Mined(InBatch):
+    """The batch's sampled positives and, for each document, ``hard`` of the hard negatives that a search found for it.
+
+    With ``share`` a neighbour's hard negative that is a positive of the document is a positive to learn from, P_i being
+    intersected with the whole pool (UniDEC, section 3.2 and algorithm 1). Without it, and with one positive and one
+    hard negative, it is ANCE's source.
+
+    With ``ahead`` a search runs in a thread of its own from that many epochs before its use, on a copy of the vectors
+    as they were then (ASTRA, section 3.2). What it finds depends on these vectors alone, not on when it ends.
+    """
+
+    def __init__(self, config: NegativesConfig, truth: LabelMatrix, seed: int) -> None:
+        super().__init__(config, truth, seed)
+        self.hard_NK: I32 = np.zeros((len(truth), 0), np.int32)
+        self._found: Future[I32] | None = None
+
+    def pool(self, docs_B: I64, step: int) -> LabelPool:
+        """Return the pool; samples depend on the seed, ``step`` and the last search."""
+        known, chosen = self._positives(docs_B, step)
+        drawn = self._draw(self.hard_NK[docs_B], self.config.hard, step)
+        return self._pool(known, chosen, np.union1d(chosen.indices, drawn[drawn != PAD_ID]).astype(np.int64))
+
+    def refresh(self, epoch: int, doc_ND: F32, label_LD: F32) -> dict[str, float]:
+        """Begin a search where one is due ``ahead`` epochs later; take over the one that is due now."""
+        if self.config.due(epoch) and not self.config.ahead:
+            self.hard_NK = self._search(doc_ND, label_LD)
+        elif self.config.due(epoch):
+            self.hard_NK = self._waited()
+        if self.config.ahead and self.config.due(epoch + self.config.ahead):
+            self._begin(doc_ND.copy(), label_LD.copy())
+        if not self.config.due(epoch):
+            return {}
+        return {"hard_negatives": float((self.hard_NK != PAD_ID).sum(1).mean()) if len(self.hard_NK) else 0.0}
+
+    def arrays(self) -> dict[str, Array]:
+        """Return what searches found, one that is under way included (it is waited for)."""
+        return {"hard": self.hard_NK} | ({} if self._found is None else {"hard_next": self._found.result()})
+
+    def load(self, arrays: dict[str, Array]) -> None:
+        """Take over what searches found."""
+        self.hard_NK = arrays["hard"].astype(np.int32)
+        if "hard_next" in arrays:
+            self._found = Future()
+            self._found.set_result(arrays["hard_next"].astype(np.int32))
+
+    @property
+    def _kept(self) -> int:
+        """Hard negatives kept of a document."""
+        return self.config.search
+
+    def _draw(self, found_BK: I32, count: int, step: int) -> I32:
+        """Return ``count`` of the hard negatives of each document, without replacement, holes last."""
+        keys = generator(self.seed, "hard", step).random(found_BK.shape)
+        keys[found_BK == PAD_ID] = np.inf
+        return np.take_along_axis(found_BK, np.argsort(keys, axis=1, kind="stable")[:, :count], 1)
+
+    def _search(self, doc_ND: F32, label_LD: F32) -> I32:
+        """Return the hard negatives of every document, N x ``_kept``."""
+        index = build_index(label_LD, IndexConfig(seed=self.seed))
+        found = search_rows(index, doc_ND, np.arange(len(doc_ND)), self._kept + int(self.truth.counts_N.max(initial=0)))
+        return hard_negatives(found, self.truth, self._kept).ids_NK
+
+    def _begin(self, doc_ND: F32, label_LD: F32) -> None:
+        executor = ThreadPoolExecutor(1, thread_name_prefix="mining")
+        self._found = executor.submit(self._search, doc_ND, label_LD)
+        executor.shutdown(wait=False)
+
+    def _waited(self) -> I32:
+        """Return what the search under way finds."""
+        assert self._found is not None, "a search is begun before it is due"
+        found, self._found = self._found.result(), None
+        return found
+
+
+@NEGATIVES.register("importance")
+class Importance(Mined):
+    """A document's own ``hard`` negatives with weight 1, and uniform draws with the weight that makes the loss unbiased.
+
+    ``uniform`` labels are drawn for a batch without replacement from all L. A document sees those that are neither its
+    positives nor its hard negatives, each with weight L / uniform: a label is drawn with probability uniform / L, so
+    the weighted sum over them is in expectation the sum over all such labels (ASTRA, equation 2 and lemma 4.1; the paper
+    draws for each document from L - k_h, with weight (L - k_h) / k_r). Labels that others brought in weigh nothing.
+
+    Before the first search all negatives are uniform (algorithm 1, line 8). ``uniform`` 0 leaves hard negatives alone:
+    a biased loss, which collapses (table 5). ``curriculum`` lets hard ones grow from none, with the sum kept.
+    """
+
+    def __init__(self, config: NegativesConfig, truth: LabelMatrix, seed: int) -> None:
+        super().__init__(config, truth, seed)
+        self.epoch = 0
+
+    def refresh(self, epoch: int, doc_ND: F32, label_LD: F32) -> dict[str, float]:
+        """Search where due; note the epoch, for the curriculum."""
+        self.epoch = epoch
+        figures = super().refresh(epoch, doc_ND, label_LD)
+        hard = self._counts()[0]
+        return figures | ({"hard_used": float(hard)} if figures or self.config.curriculum else {})
+
+    def arrays(self) -> dict[str, Array]:
+        """Return what searches found, and the epoch."""
+        return super().arrays() | {"epoch": np.array([self.epoch])}
+
+    def load(self, arrays: dict[str, Array]) -> None:
+        """Take over what searches found, and the epoch."""
+        super().load(arrays)
+        self.epoch = int(arrays["epoch"][0])
+
+    @property
+    def _kept(self) -> int:
+        return self.config.hard
+
+    def _counts(self) -> tuple[int, int]:
+        """Return how many hard and uniform negatives there are now; their sum stays."""
+        grown = min(self.epoch / self.config.curriculum, 1.0) if self.config.curriculum else 1.0
+        hard = min(round(self.config.hard * grown), self.hard_NK.shape[1])
+        return hard, self.config.uniform + self.config.hard - hard if self._spread else self.config.uniform
+
+    @property
+    def _spread(self) -> bool:
+        """True where uniform draws stand in for hard ones that are not there yet."""
+        return bool(self.config.curriculum) or not self.hard_NK.shape[1]
+
+    def pool(self, docs_B: I64, step: int) -> LabelPool:
+        """Return positives, hard negatives and draws with their weights; they depend on seed, ``step``, last search."""
+        known, chosen = self._positives(docs_B, step)
+        hard, uniform = self._counts()
+        own_BK = self.hard_NK[docs_B, :hard]
+        size = self.truth.num_labels
+        random = generator(self.seed, "uniform", step)
+        drawn = random.choice(size, min(uniform, size), replace=False, shuffle=False).astype(np.int64)
+        own = LabelMatrix.from_pairs(np.nonzero(own_BK != PAD_ID)[0], own_BK[own_BK != PAD_ID], (len(docs_B), size))
+        labels_U = np.unique(np.concatenate([chosen.indices, own.indices, drawn])).astype(np.int64)
+        pool = self._pool(known, chosen, labels_U)
+        weight_BU = np.zeros(pool.known_BU.shape, np.float32)
+        if len(drawn):
+            weight_BU[:, np.isin(labels_U, drawn)] = size / len(drawn)
+        weight_BU[mask(own, labels_U)] = 1.0
+        weight_BU[pool.known_BU] = 0.0
+        return LabelPool(labels_U, pool.chosen_BU, pool.known_BU, weight_BU)
