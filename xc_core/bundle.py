@@ -5,7 +5,8 @@ May import: the rooms of rank 0 to 4.                                      Never
 
 Files: ``encoder.{json,safetensors}``, ``tokenizer.json``, ``labels.parquet`` (uid, title, frequency),
 ``vectors.safetensors`` (label texts' vectors, classifier rows), ``by_row/`` and ``by_text/`` (indexes),
-``fusion.json``; and where train documents vote ``neighbours/``, their index and their labels.
+``fusion.json``; where train documents vote ``neighbours/``, their index and their labels; where negatives were drawn
+from a distribution that prediction needs, ``noise.safetensors``.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from xc_core.errors import CorruptError
 from xc_core.fusion import Neighbours, Sources, load_fusion
 from xc_core.infer.predictor import Predictor
 from xc_core.infer.score import Scorer, Searchers
+from xc_core.sampling import load_noise, save_noise
+from xc_core.sampling.noise import FILE as NOISE_FILE
 
 KIND: Final = "model"
 _INDEXES: Final = ("by_row", "by_text")
@@ -64,6 +67,8 @@ def write_bundle(build: Build, parts: Parts, index: IndexConfig, facts: dict[str
             write_index(folder / name, built, index)
     if sources.neighbours is not None:
         _write_neighbours(folder / _NEIGHBOURS, sources.neighbours)
+    if sources.noise is not None:
+        save_noise(sources.noise, folder)
     parts.scorer.fusion.save(folder / "fusion.json")
     build.facts |= {**facts, "tokenizer": parts.tokenizer.name, "labels": len(names)}
 
@@ -117,13 +122,14 @@ def _opened(folder: Path) -> Predictor:
             expected="as many labels everywhere, by_row among them",
             do="make the bundle again: xc run model --force, with its --dataset and --recipe",
         )
+    drawn_from = load_noise(folder) if NOISE_FILE in manifest.files else None
     votes = _neighbours(folder / _NEIGHBOURS, len(labels)) if f"{_NEIGHBOURS}/index.json" in manifest.files else None
     return Predictor(
         TextTokenizer.from_file(str(facts["tokenizer"]), folder / "tokenizer.json"),
         load_encoder(folder),
         Scorer(
             Searchers(indexes["by_row"], indexes.get("by_text")),
-            Sources(vectors["labels"], vectors["rows"], labels["frequency"].to_numpy(), votes),
+            Sources(vectors["labels"], vectors["rows"], labels["frequency"].to_numpy(), votes, drawn_from),
             load_fusion(folder / "fusion.json"),
         ),
         labels["uid"].to_list(),

@@ -7,17 +7,31 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+import torch
 
 from xc_core.data.labels import LabelMatrix
 from xc_core.data.tokenizer import load
 from xc_core.data.tokens import TokenStore
 from xc_core.encoders import EncoderConfig, build_encoder
-from xc_core.losses import LossConfig
+from xc_core.losses import PLAIN, LossConfig, Sampled
+from xc_core.losses.base import Stateless
 from xc_core.sampling import NEGATIVES, ORDERS, NegativesConfig, OrderConfig
 from xc_core.train.encoder import EncoderData, EncoderTask
 from xc_core.train.optim import OptimConfig
 
 TOPICS = ("river", "castle", "engine", "violin", "glacier")
+
+
+@dataclass(frozen=True)
+class Broken(Stateless):
+    """A loss that is ``value`` times the scores: no number where ``value`` is none."""
+
+    value: float
+
+    def __call__(
+        self, scores: torch.Tensor, chosen: torch.Tensor, known: torch.Tensor, sampled: Sampled = PLAIN
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        return scores.sum() * self.value, chosen.sum()
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.train.conftest import Broken
 from xc_core.artifacts import canonical
 from xc_core.data.tokens import TokenStore
 from xc_core.encoders import embed_rows, encode_rows
+from xc_core.losses import PLAIN, Sampled
+from xc_core.losses.base import Stateless
 from xc_core.shapes import F32, I64, TokenBatch
 from xc_core.train.checkpoint import Checkpoints
 from xc_core.train.encoder import EncoderTask
@@ -148,16 +151,16 @@ def test_saved_state_goes_on_to_the_same_bytes(encoder_task: Make, tmp_path: Pat
         assert torch.equal(second.tensors()[name], value), name
 
 
-def bad_loss(value: float) -> Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]:
-    return lambda scores, chosen, known: (scores.sum() * value, chosen.sum())
+class InfiniteGradient(Stateless):
+    """A finite loss with a gradient that is not: the root of 0."""
+
+    def __call__(
+        self, scores: Tensor, chosen: Tensor, known: Tensor, sampled: Sampled = PLAIN
+    ) -> tuple[Tensor, Tensor]:
+        return (scores - scores.detach()).square().sum().sqrt(), chosen.sum()
 
 
-def infinite_gradient(scores: Tensor, chosen: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
-    """Return a finite loss with a gradient that is not: the root of 0."""
-    return (scores - scores.detach()).square().sum().sqrt(), chosen.sum()
-
-
-@pytest.mark.parametrize("loss", [bad_loss(float("nan")), bad_loss(float("inf")), infinite_gradient])
+@pytest.mark.parametrize("loss", [Broken(float("nan")), Broken(float("inf")), InfiniteGradient()])
 def test_a_loss_or_gradient_that_is_no_number_ends_it_with_the_weights_unharmed(
     encoder_task: Make, tmp_path: Path, loss: object
 ) -> None:

@@ -18,7 +18,12 @@ from xc_core.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True)
 class TableConfig:
-    """How rows are updated."""
+    """How rows start, are compared and are updated."""
+
+    start: str = "text"
+    """"text": at the vectors of the labels' texts (NGAME's M3); "zero": at nothing."""
+    unit: bool = True
+    """Compare rows by direction alone, as cosines; False: their length counts too (logits of logistic losses)."""
 
     lr: float = 0.01
     """Step size at full schedule, as a root mean square change per coordinate."""
@@ -26,6 +31,10 @@ class TableConfig:
     """Forgetting factor of a row's running mean square gradient."""
 
     def __post_init__(self) -> None:
+        if self.start not in ("text", "zero") or (self.unit and self.start == "zero"):
+            raise ConfigError(
+                f"start {self.start!r}, unit {self.unit}", expected="text, or zero with unit false", do="mend the value"
+            )
         if self.lr <= 0 or not 0 <= self.decay < 1:
             raise ConfigError(
                 f"lr {self.lr}, decay {self.decay}", expected="lr > 0, 0 <= decay < 1", do="mend the value"
@@ -43,12 +52,22 @@ class LabelTable:
     def __init__(self, rows_LD: Tensor, config: TableConfig) -> None:
         self.config = config
         self.rows_LD = rows_LD.detach().clone().float()
-        self.square_L = torch.zeros(len(rows_LD))
-        self.steps_L = torch.zeros(len(rows_LD), dtype=torch.int32)
+        if config.start == "zero":
+            self.rows_LD.zero_()
+        self.square_L = torch.zeros(len(rows_LD), device=rows_LD.device)
+        self.steps_L = torch.zeros(len(rows_LD), dtype=torch.int32, device=rows_LD.device)
 
     def take(self, labels_U: Tensor) -> Tensor:
         """Return a copy of the rows ``labels_U`` that collects a gradient."""
         return self.rows_LD[labels_U].requires_grad_(True)
+
+    def vectors(self, rows_UD: Tensor) -> Tensor:
+        """Return ``rows_UD`` as documents are scored against them."""
+        return torch.nn.functional.normalize(rows_UD, dim=1) if self.config.unit else rows_UD
+
+    def released(self, temperature: float) -> Tensor:
+        """Return all rows as serving scores them: unit vectors, or rows whose products are logits."""
+        return self.vectors(self.rows_LD) if self.config.unit else self.rows_LD / temperature
 
     def update(self, labels_U: Tensor, gradient_UD: Tensor, scale: float) -> None:
         """Move the rows ``labels_U`` (distinct) against their gradient; ``scale`` in [0, 1] is the schedule.

@@ -57,6 +57,17 @@ class LabelMatrix:
         indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         return LabelMatrix(indptr, self.indices[ragged_positions(self.indptr[docs], counts)], self.num_labels)
 
+    @classmethod
+    def identity(cls, num_labels: int) -> LabelMatrix:
+        """Return L documents of which each has one label, its own: label texts as documents."""
+        own = np.arange(num_labels + 1)
+        return cls(own.astype(np.int64), own[:-1].astype(np.int32), num_labels)
+
+    def above(self, other: LabelMatrix) -> LabelMatrix:
+        """Return the documents of this matrix, then those of ``other``."""
+        indptr = np.concatenate([self.indptr, self.indptr[-1] + other.indptr[1:]])
+        return LabelMatrix(indptr, np.concatenate([self.indices, other.indices]), self.num_labels)
+
     def pairs(self) -> tuple[I64, I32]:
         """Return (document, label) of every positive, by document, then label."""
         return np.repeat(np.arange(len(self)), self.counts_N), self.indices

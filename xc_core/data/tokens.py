@@ -9,10 +9,10 @@ Files of a side: ``{side}.ids.npy`` (flat uint16, or uint32 above 65,536 token i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.lib.format import open_memmap
@@ -88,6 +88,53 @@ class TokenStore:
         for i, token in enumerate(self.suffix):
             ids_BT[np.arange(len(rows)), lengths_B - len(self.suffix) + i] = token
         return TokenBatch(ids_BT, lengths_B)
+
+
+class Tokens(Protocol):
+    """Texts as rows of token ids: what an encoder reads."""
+
+    def __len__(self) -> int: ...
+
+    def lengths(self, rows: I64, max_length: int) -> I64:
+        """Return the number of tokens of ``rows`` in a batch, at most ``max_length``."""
+
+    def batch(self, rows: I64, max_length: int) -> TokenBatch:
+        """Return ``rows`` as a TokenBatch, padded to the longest row."""
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Two stores of one tokenizer as one: the rows of ``first``, then those of ``second``; nothing is copied."""
+
+    first: Tokens
+    second: Tokens
+    pad_id: int
+
+    def __len__(self) -> int:
+        return len(self.first) + len(self.second)
+
+    def lengths(self, rows: I64, max_length: int) -> I64:
+        """Return the number of tokens of ``rows`` in a batch, at most ``max_length``."""
+        out = np.empty(len(rows), np.int64)
+        for own, store, at in self._parts(rows):
+            out[own] = store.lengths(at, max_length)
+        return out
+
+    def batch(self, rows: I64, max_length: int) -> TokenBatch:
+        """Return ``rows`` as a TokenBatch, padded to the longest row."""
+        lengths_B = self.lengths(rows, max_length)
+        ids_BT = np.full((len(rows), int(lengths_B.max(initial=1))), self.pad_id, np.int64)
+        for own, store, at in self._parts(rows):
+            part = store.batch(at, max_length)
+            ids_BT[own, : part.ids_BT.shape[1]] = part.ids_BT
+        return TokenBatch(ids_BT, lengths_B)
+
+    def _parts(self, rows: I64) -> Iterator[tuple[I64, Tokens, I64]]:
+        """Yield, for each store that is asked, the places of its rows, the store, and the rows in it."""
+        is_first = rows < len(self.first)
+        for mine, store, start in ((is_first, self.first, 0), (~is_first, self.second, len(self.first))):
+            if mine.any():
+                yield np.flatnonzero(mine), store, rows[mine] - start
 
 
 def write_store(

@@ -2,10 +2,11 @@
 
 from xc_core.encoders import bag, transformer
 from xc_core.encoders.base import ENCODERS, Encoder, EncoderConfig, build_encoder, load_encoder, save_encoder
-from xc_core.encoders.embed import embed_rows, encode_rows
+from xc_core.encoders.embed import CachedRows, embed_rows, encode_rows
 
 __all__ = [
     "ENCODERS",
+    "CachedRows",
     "Encoder",
     "EncoderConfig",
     "bag",

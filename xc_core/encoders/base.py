@@ -7,6 +7,7 @@ May import: errors, params, plugins, seeds, encoders.pooling, .heads.  Never: kn
 from __future__ import annotations
 
 import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -22,7 +23,7 @@ from torch import Tensor, nn
 from xc_core.encoders.heads import projection_head
 from xc_core.encoders.pooling import Pooling
 from xc_core.errors import CorruptError, MissingError
-from xc_core.params import at_least
+from xc_core.params import at_least, below
 from xc_core.plugins import Table
 from xc_core.seeds import seed_torch
 
@@ -44,7 +45,9 @@ class EncoderConfig:
     pooling: Pooling = Pooling.MEAN
     """How token vectors become one."""
     projection: int = 0
-    """Width of a linear projection behind the pooling; 0 for none."""
+    """Width of a linear projection behind the pooling; 0 for none. (ASTRA: 64 above 3 million labels.)"""
+    heads: int = 1
+    """1, or 2: a projection of its own for the classifier rows, its vector standing behind the other (UniDEC)."""
     max_length: int = 64
     """Tokens of a text that are read, special tokens included."""
     frozen_layers: int = 0
@@ -59,7 +62,8 @@ class EncoderConfig:
     def __post_init__(self) -> None:
         object.__setattr__(self, "pooling", Pooling(self.pooling))
         object.__setattr__(self, "precision", Precision(self.precision))
-        at_least(self, max_length=1, width=1, tokens_per_pass=1, projection=0, frozen_layers=0)
+        at_least(self, max_length=1, width=1, tokens_per_pass=1, projection=0, frozen_layers=0, heads=1)
+        below(self, heads=3)
 
     @property
     def tokenizer(self) -> str:
@@ -74,7 +78,9 @@ class Encoder(nn.Module, ABC):
         super().__init__()
         self.config = config
         self.head = projection_head(width, config.projection)
-        self.width = config.projection or width
+        own = config.projection or width
+        self.second = projection_head(width, own) if config.heads == 2 else None
+        self.width = own * config.heads
 
     @abstractmethod
     def pooled(self, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
@@ -85,8 +91,34 @@ class Encoder(nn.Module, ABC):
         """Return what ``rebuild`` needs to make an encoder of this shape without pretrained weights."""
 
     def forward(self, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
-        """Return unit vectors (B x D, float32 inside an autocast too); a text without any token may be zero."""
-        return nn.functional.normalize(self.head(self.pooled(ids_BT, mask_BT).float()).float(), dim=1)
+        """Return unit vectors (B x D, float32 inside an autocast too); a text without any token may be zero.
+
+        With two heads the halves are unit vectors over sqrt(2): one for label texts, one for classifier rows.
+        """
+        pooled = self.pooled(ids_BT, mask_BT).float()
+        first = nn.functional.normalize(self.head(pooled).float(), dim=1)
+        if self.second is None:
+            return first
+        second = nn.functional.normalize(self.second(pooled).float(), dim=1)
+        return torch.cat([first, second], dim=1) / math.sqrt(2)
+
+    def views(self, vectors_BD: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the unit vectors that face label texts and those that face classifier rows (the same of one head)."""
+        if self.second is None:
+            return vectors_BD, vectors_BD
+        first, second = (vectors_BD * math.sqrt(2)).chunk(2, dim=1)
+        return first, second
+
+    def as_label(self, vectors_BD: Tensor) -> Tensor:
+        """Return what a label's text is searched by: with two heads its first half alone, as a unit vector."""
+        if self.second is None:
+            return vectors_BD
+        first, second = self.views(vectors_BD)
+        return torch.cat([first, torch.zeros_like(second)], dim=1)
+
+    def as_rows(self, rows_LD: Tensor) -> Tensor:
+        """Return what a classifier row is searched by: with two heads it stands in the second half."""
+        return rows_LD if self.second is None else torch.cat([torch.zeros_like(rows_LD), rows_LD], dim=1)
 
     @property
     def device(self) -> torch.device:

@@ -1,7 +1,7 @@
 """What is known of a (document, label) pair: a plug-in table of features, each an N x K matrix.
 
 Takes: Query, candidate ids.                          Gives: features_NKF.
-May import: errors, plugins, shapes, fusion.neighbours.  Never: reads the truth of a document it describes.
+May import: errors, plugins, shapes, sampling, fusion.neighbours.  Never: reads the truth of a document it describes.
 """
 
 from __future__ import annotations
@@ -16,10 +16,13 @@ import numpy as np
 from xc_core.errors import ConfigError
 from xc_core.fusion.neighbours import Neighbours
 from xc_core.plugins import Table
+from xc_core.sampling import Noise
 from xc_core.shapes import F32, I32, I64, Shortlist
 
 VOTES: Final = "neighbours"
 """The feature that needs train documents to be searched."""
+NOISE: Final = "noise"
+"""The feature that needs the distribution from which negatives were drawn."""
 _DOCS_AT_ONCE: Final = 16
 """Documents whose candidates' vectors are gathered together: 16 x 200 x 384 x 4 bytes = 5 MB stay in the cache."""
 
@@ -33,6 +36,8 @@ class Sources:
     frequency_L: I64
     neighbours: Neighbours | None = None
     """Train documents that vote; only where a feature asks for them."""
+    noise: Noise | None = None
+    """What negatives were drawn from; only where a feature asks for it."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,19 @@ def classifier(query: Query, ids_NK: I32) -> F32:
 def frequency(query: Query, ids_NK: I32) -> F32:
     """Return the number of train documents of the label."""
     return query.sources.frequency_L[ids_NK].astype(np.float32)
+
+
+@FEATURES.register(NOISE)
+def noise(query: Query, ids_NK: I32) -> F32:
+    """Return log p_n(label | document): added to a score learnt against p_n it removes the bias (equation 5)."""
+    if query.sources.noise is None:
+        raise ConfigError(
+            "the feature noise with a classifier whose negatives were drawn from none",
+            expected="classifier.negatives.kind frequency or tree",
+            do="change the recipe, or drop noise from its fusion",
+        )
+    log_NK = query.sources.noise.log_prob(query.doc_ND, ids_NK.astype(np.int64))
+    return np.maximum(log_NK, np.finfo(np.float32).min).astype(np.float32)
 
 
 @FEATURES.register(VOTES)

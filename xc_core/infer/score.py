@@ -26,12 +26,14 @@ class Searchers:
     by_text: Index | None
 
     def candidates(self, query: Query, k: int) -> I32:
-        """Return the union of the searches' ``k`` best labels and of the neighbours' labels, each once, holes last."""
+        """Return the union of the searches' ``k`` best labels, the neighbours' and the likeliest of the noise, each once."""
         found = [self.by_row.search(query.doc_ND, k).ids_NK]
         if self.by_text is not None:
             found.append(self.by_text.search(query.doc_ND, k).ids_NK)
         if query.sources.neighbours is not None:
             found.append(query.sources.neighbours.labels(query.nearest))
+        if query.sources.noise is not None:
+            found.append(query.sources.noise.likely(query.doc_ND, k))
         return found[0] if len(found) == 1 else distinct(np.concatenate(found, axis=1))
 
 

@@ -31,6 +31,16 @@ class EncoderStage:
     negatives: NegativesConfig = field(default_factory=NegativesConfig)
     loss: LossConfig = field(default_factory=LossConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
+    text_share: float = 1.0
+    """Share of the loss on label texts (lambda of UniDEC); the rest is on rows of a table, trained along. 0: rows alone."""
+    table: TableConfig = field(default_factory=TableConfig)
+    """The table trained along, where text_share is below 1; the stage classifier goes on from its rows."""
+    table_loss: LossConfig = field(default_factory=LossConfig)
+    """The loss on the table's rows."""
+    augment: bool = False
+    """Train on every label's text too, as a document of that label (ASTRA, Renee)."""
+    cache: bool = False
+    """Encode the labels of a pool twice instead of keeping their activations: memory of one pass (GradCache)."""
     epochs: float = 5.0
     """Passes over the train documents; 0 leaves the encoder as it came."""
     radius: float = 0.8
@@ -39,7 +49,17 @@ class EncoderStage:
     """Root seed."""
 
     def __post_init__(self) -> None:
-        at_least(self, epochs=0, radius=0)
+        at_least(self, epochs=0, radius=0, text_share=0)
+        below(self, text_share=1 + 1e-9)
+        if self.text_share == 1 and self.negatives.search_in == "rows":
+            raise ConfigError(
+                "a search in rows without a table", expected="text_share below 1", do="search_in: texts, or train rows"
+            )
+
+    @property
+    def joint(self) -> bool:
+        """True where a table is trained with the encoder."""
+        return self.epochs > 0 and self.text_share < 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,12 +116,18 @@ class ClassifierStage:
     """Share of the training that warms up."""
     dropout: float = 0.0
     """Share of a document vector's coordinates zeroed in a step."""
+    augment: bool = False
+    """Train on every label's text vector too, as a document of that label; for an order that is not clustered."""
     seed: int = 0
     """Root seed."""
 
     def __post_init__(self) -> None:
         at_least(self, epochs=0, warmup=0, dropout=0)
         below(self, warmup=1, dropout=1)
+        if self.augment and self.order.kind == "clustered":
+            raise ConfigError(
+                "augment with clustered batches", expected="an order of all documents", do="set order.kind to random"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +136,9 @@ class IndexStage:
 
     rows: IndexConfig = field(default_factory=IndexConfig)
     """Over the classifier rows."""
+    joined: bool = False
+    """Search rows and label texts as one: the product with their sum is the sum of both scores, which is what a search
+    over concatenated vectors finds (UniDEC, section 3.4)."""
     texts: bool = True
     """Search the label texts too, so that a label no row finds can still be a candidate."""
     queries: int = 1000

@@ -75,17 +75,18 @@ def _remembered(workspace: Workspace, dataset: str, recipe: Recipe) -> dict[str,
 def _estimate(workspace: Workspace, dataset: str, recipe: Recipe) -> dict[str, float]:
     """Return the estimated seconds of M1 and M4."""
     corpus = Corpus.open(workspace.folder("corpus", dataset))
+    store = workspace.folder("tokens", dataset) / store_name(recipe.encoder.encoder.tokenizer)
+    tokenizer = TextTokenizer.from_file(recipe.encoder.encoder.tokenizer, store / TOKENIZER)
+    encoder = build_encoder(recipe.encoder.encoder, tokenizer.vocabulary_size, recipe.encoder.seed)
+    encoder.to("cuda" if torch.cuda.is_available() else "cpu")
     estimate = {}
     if recipe.encoder.epochs:
-        store = workspace.folder("tokens", dataset) / store_name(recipe.encoder.encoder.tokenizer)
-        tokenizer = TextTokenizer.from_file(recipe.encoder.encoder.tokenizer, store / TOKENIZER)
-        encoder = build_encoder(recipe.encoder.encoder, tokenizer.vocabulary_size, recipe.encoder.seed)
-        encoder.to("cuda" if torch.cuda.is_available() else "cpu")
         task = task_of(recipe.encoder, encoder, corpus, store)
         estimate["encoder"] = recipe.encoder.epochs * _epoch_seconds(task)
     if recipe.classifier.epochs:
-        width = recipe.encoder.encoder.projection or 384
-        estimate["classifier"] = recipe.classifier.epochs * _epoch_seconds(_table_task(corpus, recipe, width))
+        table = _table_task(corpus, recipe, encoder.width)
+        table.start_epoch(0)  # a source that draws from a tree fits it now
+        estimate["classifier"] = recipe.classifier.epochs * _epoch_seconds(table)
     return estimate
 
 

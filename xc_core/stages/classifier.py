@@ -1,12 +1,13 @@
 """Stage classifier (M3 and M4): a row for every label, started at its text's vector, trained on frozen vectors.
 
-Takes: corpus, embeddings, clusters, negatives.                    Gives: rows.npy (L x D, unit), history.json.
+Takes: corpus, embeddings, clusters, negatives.                    Gives: rows.npy (L x D), history.json, perhaps noise.
 May import: classifiers, data, losses, sampling, train, stages.runner.  Never: reads validation or test rows.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import polars as pl
@@ -15,46 +16,65 @@ import torch
 from xc_core.artifacts import verify
 from xc_core.classifiers import LabelTable
 from xc_core.data.corpus import Corpus
+from xc_core.data.labels import LabelMatrix
 from xc_core.data.splits import TRAIN
 from xc_core.distributed import alone
 from xc_core.errors import MovedError
-from xc_core.sampling import NEGATIVES
+from xc_core.sampling import NEGATIVES, save_noise
+from xc_core.sampling.noise import FILE as NOISE
 from xc_core.shapes import F32, Embeddings
 from xc_core.stages.clusters import batch_order
-from xc_core.stages.encoder import summary
+from xc_core.stages.encoder import ROWS, summary
 from xc_core.stages.runner import Context
 from xc_core.train.checkpoint import Checkpoints
 from xc_core.train.classifier import ClassifierTask
 from xc_core.train.loop import Plan, fit
+from xc_core.train.state import History
 
 
 def run(context: Context) -> None:
-    """Train and write unit rows."""
+    """Train and write the rows as serving scores them; without epochs hand on those they would start from."""
     alone("the stage classifier")
     config = context.config
     corpus = Corpus.open(context.input("corpus"))
     for name in ("embeddings", "clusters"):
         verify(context.input(name), kind=name)
+    folder = context.input("embeddings")
+    start = folder / ROWS if (folder / ROWS).is_file() else folder / "labels.npy"
+    rows_LD = np.array(np.load(start), np.float32)
+    history, facts = History(), {"rows_trained": 0}
+    if config.epochs > 0:
+        task = _task(context, corpus, rows_LD)
+        plan = Plan(epochs=config.epochs, warmup=config.warmup, checkpoint_seconds=context.checkpoint_seconds)
+        history = fit(task, plan, Checkpoints(context.resume_folder, context.fingerprint))
+        rows_LD = task.table.released(config.loss.temperature).numpy()
+        facts["rows_trained"] = int((task.table.steps_L > 0).sum())
+        if (noise := task.negatives.noise()) is not None:
+            save_noise(noise, context.build.path)
+    _write(context, corpus, rows_LD, summary(history))
+    context.build.facts |= {"steps": len(history.losses), **facts}
+    context.costs.update({"train_seconds": history.seconds, "mining_seconds": history.refresh_seconds})
+
+
+def _task(context: Context, corpus: Corpus, rows_LD: F32) -> ClassifierTask:
+    """Return the training of a table that starts at ``rows_LD`` on the train documents' vectors."""
+    config = context.config
     rows = corpus.rows(TRAIN)
     truth = corpus.labels.rows(rows)
     doc_ND = Embeddings.open(context.input("embeddings") / "documents.npy").vectors_ND[rows]
-    label_LD = torch.from_numpy(np.array(Embeddings.open(context.input("embeddings") / "labels.npy").vectors_ND))
-    task = ClassifierTask(
+    if config.augment:
+        labels = np.asarray(Embeddings.open(context.input("embeddings") / "labels.npy").vectors_ND)
+        doc_ND, truth = np.concatenate([doc_ND, labels]), truth.above(LabelMatrix.identity(len(labels)))
+    return ClassifierTask(
         doc_ND,
         truth,
-        LabelTable(label_LD, config.table),
-        batch_order(context, config, len(rows)),
+        LabelTable(torch.from_numpy(rows_LD), config.table),
+        batch_order(context, config, len(doc_ND)),
         NEGATIVES[config.negatives.kind](config.negatives, truth, config.seed),
         config.loss.build(),
         config.dropout,
         config.seed,
     )
-    plan = Plan(epochs=config.epochs, warmup=config.warmup, checkpoint_seconds=context.checkpoint_seconds)
-    history = fit(task, plan, Checkpoints(context.resume_folder, context.fingerprint))
-    unit = torch.nn.functional.normalize(task.table.rows_LD, dim=1).numpy()
-    _write(context, corpus, unit, summary(history))
-    context.build.facts |= {"steps": len(history.losses), "rows_trained": int((task.table.steps_L > 0).sum())}
-    context.costs.update({"train_seconds": history.seconds, "mining_seconds": history.refresh_seconds})
 
 
 def refresh(context: Context) -> None:
@@ -77,6 +97,14 @@ def refresh(context: Context) -> None:
     rows[known] = kept[new["old"].drop_nulls().to_numpy()]
     history = json.loads((folder / "history.json").read_text("utf-8"))
     _write(context, corpus, rows, history)
+    if (folder / NOISE).is_file():
+        if not (known.all() and len(kept) == len(rows)):
+            raise MovedError(
+                f"{len(rows)} labels, and a noise distribution over {len(kept)} others",
+                expected="the labels that the classifier was trained on",
+                do="train the classifier: xc run classifier, without --refresh",
+            )
+        shutil.copyfile(folder / NOISE, context.build.path / NOISE)
     context.build.facts |= {
         "steps": len(history["losses"]),
         "rows_kept": int(known.sum()),

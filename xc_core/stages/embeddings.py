@@ -1,11 +1,12 @@
-"""Stage embeddings: unit vectors of all documents and labels.
+"""Stage embeddings: unit vectors of all documents and labels, and the rows that were trained with the encoder.
 
-Takes: corpus, tokens, encoder.                  Gives: documents.npy, labels.npy (float32, one row each).
+Takes: corpus, tokens, encoder.   Gives: documents.npy, labels.npy (float32, one row each), perhaps rows.npy.
 May import: data, encoders, stages.runner.       Never: trains.
 """
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from xc_core.data.corpus import Corpus
 from xc_core.data.tokens import KIND, SIDES, TokenStore, write_store
 from xc_core.encoders import Encoder, embed_rows, load_encoder
 from xc_core.progress import report
-from xc_core.stages.encoder import TOKENIZER, tokenizer_of
+from xc_core.stages.encoder import ROWS, TOKENIZER, tokenizer_of
 from xc_core.stages.runner import Context
 from xc_core.stages.workspace import store_name
 
@@ -36,8 +37,12 @@ def run(context: Context) -> None:
             out = open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
             reserve(path)
             embed_rows(encoder, store, np.arange(len(store), dtype=np.int64), out, f"encoding {side}")
+            if side == "labels" and encoder.config.heads > 1:
+                out[:] = encoder.as_label(torch.from_numpy(np.array(out))).numpy()
             out.flush()
             context.build.facts[side] = {"rows": shape[0], "width": shape[1]}
+    if (context.input("encoder") / ROWS).is_file():
+        shutil.copyfile(context.input("encoder") / ROWS, context.build.path / ROWS)
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Stage encoder (M1): trains the encoder, or hands it on as it came where epochs is 0.
 
 Takes: corpus, tokens.                                             Gives: an encoder, its tokenizer, its history.
-May import: data, encoders, sampling, losses, train, stages.runner.  Never: reads validation or test rows.
+May import: classifiers, data, encoders, sampling, losses, train, stages.runner.  Never: reads validation or test rows.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import torch
 
+from xc_core.classifiers import LabelTable, TableHead
 from xc_core.data.corpus import Corpus
 from xc_core.data.splits import TRAIN
 from xc_core.data.tokenizer import TextTokenizer
@@ -28,6 +30,8 @@ from xc_core.train.loop import Plan, fit
 from xc_core.train.state import History
 
 TOKENIZER: Final = "tokenizer.json"
+ROWS: Final = "rows.npy"
+"""Rows of a table trained with the encoder, where the recipe has one."""
 
 
 def run(context: Context) -> None:
@@ -43,6 +47,9 @@ def run(context: Context) -> None:
         task = task_of(config, encoder, Corpus.open(context.input("corpus")), store)
         plan = Plan(epochs=config.epochs, warmup=config.optim.warmup, checkpoint_seconds=context.checkpoint_seconds)
         history = fit(task, plan, Checkpoints(context.resume_folder, context.fingerprint))
+        if task.table is not None:
+            rows_LD = encoder.as_rows(task.table.table.released(config.table_loss.temperature))
+            np.save(context.build.path / ROWS, rows_LD.cpu().numpy())
     save_encoder(encoder, context.build.path)
     tokenizer.backend.save(str(context.build.path / TOKENIZER))
     context.build.json("history.json", summary(history))
@@ -53,18 +60,31 @@ def run(context: Context) -> None:
 def task_of(config: EncoderStage, encoder: Encoder, corpus: Corpus, store: Path) -> EncoderTask:
     """Return the training of ``encoder`` on the train rows of ``corpus``, whose tokens are in ``store``."""
     rows = corpus.rows(TRAIN)
-    truth = corpus.labels.rows(rows)
+    make = EncoderData.augmented if config.augment else EncoderData
+    stores = TokenStore.open(store, "documents"), TokenStore.open(store, "labels")
+    data = make(*stores, rows, corpus.labels.rows(rows))
     return EncoderTask(
         encoder,
-        EncoderData(TokenStore.open(store, "documents"), TokenStore.open(store, "labels"), rows, truth),
-        ORDERS[config.order.kind](config.order, len(rows), config.seed),
-        NEGATIVES[config.negatives.kind](config.negatives, truth, config.seed),
+        data,
+        ORDERS[config.order.kind](config.order, len(data.rows_N), config.seed),
+        NEGATIVES[config.negatives.kind](config.negatives, data.truth, config.seed),
         config.loss.build(),
         config.optim,
         config.seed,
         config.radius,
         fill_banks=config.order.due(0) or config.negatives.due(0),
+        table=_table_of(config, encoder, corpus.num_labels) if config.joint else None,
+        text_share=config.text_share,
+        cache=config.cache,
+        search_rows=config.negatives.search_in == "rows",
     )
+
+
+def _table_of(config: EncoderStage, encoder: Encoder, size: int) -> TableHead:
+    """Return a table of rows as wide as the vectors that face them, at nothing until the training begins."""
+    width = encoder.width // encoder.config.heads
+    rows_LD = torch.zeros((size, width), device=encoder.device)
+    return TableHead(LabelTable(rows_LD, config.table), config.table_loss.build())
 
 
 def tokenizer_of(folder: Path, encoder: Encoder) -> TextTokenizer:

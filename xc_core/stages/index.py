@@ -31,8 +31,9 @@ def run(context: Context) -> None:
     doc_ND = Embeddings.open(context.input("embeddings") / "documents.npy").vectors_ND
     rows = corpus.rows(VALIDATION)
     queries = np.ascontiguousarray(doc_ND[(rows if len(rows) else corpus.rows(TRAIN))[: config.queries]])
+    by_row = rows_LD + label_LD if config.joined else rows_LD
     facts: dict[str, object] = {"kind": config.rows.resolve(len(rows_LD)), "labels": len(rows_LD)}
-    for name, vectors in (("by_row", rows_LD), ("by_text", label_LD if config.texts else None)):
+    for name, vectors in (("by_row", by_row), ("by_text", label_LD if config.texts else None)):
         if vectors is not None:
             facts[f"recall_{name}"] = _build(context, name, vectors, queries, config.rows)
     context.build.json("report.json", facts)

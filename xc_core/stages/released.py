@@ -1,7 +1,7 @@
 """What the last stations share: the model as it stands, put together from the artefacts of the chain.
 
 Takes: a Context that reads classifier, embeddings, index and fusion.   Gives: Sources, Searchers, Scorer.
-May import: ann, data, fusion, infer, stages.runner.                    Never: fits.
+May import: ann, data, fusion, infer, sampling, stages.runner.                    Never: fits.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from xc_core.ann import load_index
 from xc_core.artifacts import verify
 from xc_core.data.corpus import Corpus
 from xc_core.data.splits import TRAIN
-from xc_core.fusion import VOTES, FusionConfig, Neighbours, Sources, load_fusion
+from xc_core.fusion import NOISE, VOTES, FusionConfig, Neighbours, Sources, load_fusion
 from xc_core.infer.score import Scorer, Searchers
+from xc_core.sampling import load_noise
 from xc_core.shapes import Embeddings
 from xc_core.stages.runner import Context
 
@@ -30,7 +31,8 @@ def sources(context: Context, corpus: Corpus, config: FusionConfig) -> Sources:
     if VOTES in config.needed:
         vectors = Embeddings.open(context.input("embeddings") / "documents.npy").vectors_ND
         voters = Neighbours.of(np.ascontiguousarray(vectors[rows]), truth)
-    return Sources(label_LD, rows_LD, truth.frequency_L(), voters)
+    drawn_from = load_noise(context.input("classifier")) if NOISE in config.needed else None
+    return Sources(label_LD, rows_LD, truth.frequency_L(), voters, drawn_from)
 
 
 def searchers(context: Context) -> Searchers:

@@ -1,7 +1,7 @@
-"""M1: the encoder learns that a document lies near its labels' texts.
+"""M1: the encoder learns that a document lies near its labels' texts, near rows of a table, or near both.
 
 Takes: Encoder, token stores, LabelMatrix, the four parts.   Gives: a Task.
-May import: cluster, data, encoders, losses, sampling, train.optim, train.state.  Never: reads a validation or test row.
+May import: classifiers, cluster, data, encoders, losses, sampling, train.optim, train.state.  Never: reads a validation or test row.
 
 Each step's vectors go into a memory bank, so a refresh encodes nothing twice (stale embeddings, NGAME section 3).
 """
@@ -15,30 +15,45 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from xc_core.classifiers import TableHead, marks
 from xc_core.cluster import theorem1
 from xc_core.data.labels import LabelMatrix
-from xc_core.data.tokens import TokenStore
-from xc_core.encoders import Encoder, embed_rows, encode_rows
+from xc_core.data.tokens import Joined, Tokens, TokenStore
+from xc_core.encoders import CachedRows, Encoder, embed_rows, encode_rows
 from xc_core.losses import Loss
-from xc_core.sampling import BatchOrder, NegativeSource
+from xc_core.sampling import BatchOrder, NegativeSource, Pool
 from xc_core.shapes import F32, I64
 from xc_core.train.optim import EncoderOptimizer, OptimConfig
-from xc_core.train.state import diverged
+from xc_core.train.state import diverged, part
 
 
 @dataclass(frozen=True)
 class EncoderData:
     """What an encoder is trained on: the rows of train, their labels (one row each), and both token stores."""
 
-    documents: TokenStore
-    labels: TokenStore
+    documents: Tokens
+    labels: Tokens
     rows_N: I64
     truth: LabelMatrix
+
+    @classmethod
+    def augmented(cls, documents: TokenStore, labels: TokenStore, rows_N: I64, truth: LabelMatrix) -> EncoderData:
+        """Return documents and, behind them, every label's text as a document of that label; no text is copied.
+
+        Source: ASTRA (004), section 3.2, and Renee: label texts as training points.
+        """
+        texts = len(documents) + np.arange(len(labels), dtype=np.int64)
+        both = Joined(documents, labels, documents.pad_id)
+        return cls(both, labels, np.concatenate([rows_N, texts]), truth.above(LabelMatrix.identity(len(labels))))
 
 
 @dataclass
 class EncoderTask:
-    """Document and label towers share the encoder; scores are cosines; the pool's labels are encoded once a batch."""
+    """Document and label towers share the encoder; scores are cosines; the pool's labels are encoded once a batch.
+
+    With a ``table`` its rows are scored and learnt along, on the same batch and pool, and the loss is ``text_share``
+    of that on label texts and the rest of that on rows (UniDEC, section 3.3); with share 0 no label text is read.
+    """
 
     encoder: Encoder
     data: EncoderData
@@ -51,6 +66,12 @@ class EncoderTask:
     """Hardness radius r of the figures of Theorem 1."""
     fill_banks: bool = False
     """Encode everything before the first step: for parts that refresh before epoch 0, on the encoder as it came."""
+    table: TableHead | None = None
+    text_share: float = 1.0
+    cache: bool = False
+    """Encode the pool's labels twice instead of keeping their activations (GradCache)."""
+    search_rows: bool = False
+    """Let negatives search the table's rows instead of the label texts."""
     name: str = "encoder"
     bank_ND: F32 = field(init=False)
     label_bank_LD: F32 = field(init=False)
@@ -63,14 +84,13 @@ class EncoderTask:
 
     def start_epoch(self, epoch: int) -> dict[str, float]:
         """Cluster the bank and search it where due, and measure Theorem 1 on new clusters."""
-        if self.fill_banks and epoch == 0:
-            embed_rows(self.encoder, self.data.documents, self.data.rows_N, self.bank_ND, "encoding documents")
-            labels = np.arange(len(self.label_bank_LD), dtype=np.int64)
-            embed_rows(self.encoder, self.data.labels, labels, self.label_bank_LD, "encoding labels")
-        mined = self.negatives.refresh(epoch, self.bank_ND, self.label_bank_LD)
+        if epoch == 0:
+            self._begin()
+        searched = self.rows_LD if self.search_rows else self.label_bank_LD
+        mined = self.negatives.refresh(epoch, self.bank_ND, searched)
         figures = self.order.refresh(epoch, self.bank_ND)
         arrays = self.order.arrays()
-        if figures and "sizes" in arrays:
+        if figures and "sizes" in arrays and self.text_share:
             clusters = arrays["order"], arrays["sizes"]
             measured = theorem1(
                 self.bank_ND, self.label_bank_LD, self.data.truth, clusters, radius=self.radius, seed=self.seed
@@ -78,6 +98,25 @@ class EncoderTask:
             seen = float(np.any(self.label_bank_LD, axis=1).mean())
             figures |= {"labels_seen": seen, **measured.as_dict()}
         return figures | mined
+
+    @property
+    def rows_LD(self) -> F32:
+        """The table's rows (L x D) as a document's vector is scored against them."""
+        assert self.table is not None
+        rows = self.table.table.vectors(self.table.table.rows_LD)
+        return np.asarray(self.encoder.as_rows(rows).cpu().numpy())
+
+    def _begin(self) -> None:
+        """Fill the banks where parts want vectors before the first step, and start rows at their labels' texts."""
+        if self.fill_banks:
+            embed_rows(self.encoder, self.data.documents, self.data.rows_N, self.bank_ND, "encoding documents")
+        if self.fill_banks or (self.table and self.table.table.config.start == "text"):
+            labels = np.arange(len(self.label_bank_LD), dtype=np.int64)
+            embed_rows(self.encoder, self.data.labels, labels, self.label_bank_LD, "encoding labels")
+            vectors = torch.from_numpy(self.label_bank_LD)
+            if self.table and self.table.table.config.start == "text":
+                self.table.table.rows_LD.copy_(self.encoder.views(vectors)[1])
+            self.label_bank_LD = self.encoder.as_label(vectors).numpy()
 
     def batches(self, epoch: int) -> list[I64]:
         """Return the order's batches of positions in ``data.rows_N``."""
@@ -88,28 +127,63 @@ class EncoderTask:
         pool = self.negatives.pool(docs_B, step)
         with self.encoder.autocast():
             doc_BD = encode_rows(self.encoder, self.data.documents, self.data.rows_N[docs_B])
-            label_UD = encode_rows(self.encoder, self.data.labels, pool.labels_U)
-        device = doc_BD.device
-        chosen, known = (torch.from_numpy(m).to(device) for m in (pool.chosen_BU, pool.known_BU))
-        total, count = self.loss(doc_BD @ label_UD.T, chosen, known)
-        loss = float(total.detach())
+        texts = self._texts(pool) if self.text_share else None
+        loss, count, ends = self._descend(doc_BD, texts, pool, docs_B, scale)
         if not math.isfinite(loss):
-            return loss, float(count)
-        torch.autograd.backward(total / count.clamp(min=1))
+            return loss, count
+        torch.autograd.backward(*ends)
+        if isinstance(texts, CachedRows):
+            texts.backward()
         if not math.isfinite(self.optimizer.step(scale)):
             raise diverged("a gradient that is not finite", step)
         self.bank_ND[docs_B] = doc_BD.detach().cpu().numpy()
-        self.label_bank_LD[pool.labels_U] = label_UD.detach().cpu().numpy()
-        return loss, float(count)
+        if texts is not None:
+            vectors = texts.vectors_UD if isinstance(texts, CachedRows) else texts
+            self.label_bank_LD[pool.labels_U] = self.encoder.as_label(vectors.detach()).cpu().numpy()
+        return loss, count
+
+    def _texts(self, pool: Pool) -> Tensor | CachedRows:
+        """Encode the pool's label texts, with their graph or to be encoded again."""
+        with self.encoder.autocast():
+            if self.cache:
+                return CachedRows(self.encoder, self.data.labels, pool.labels_U)
+            return encode_rows(self.encoder, self.data.labels, pool.labels_U)
+
+    def _descend(
+        self, doc_BD: Tensor, texts: Tensor | CachedRows | None, pool: Pool, docs_B: I64, scale: float
+    ) -> tuple[float, float, tuple[list[Tensor], list[Tensor | None]]]:
+        """Return the loss, its count, and (tensors, gradients) to go back from; the table's rows are updated here."""
+        for_text, for_rows = self.encoder.views(doc_BD)
+        loss, count, ends, gradients = 0.0, 0.0, list[Tensor](), list[Tensor | None]()
+        if texts is not None:
+            vectors = texts.vectors_UD if isinstance(texts, CachedRows) else texts
+            label_UD = self.encoder.views(vectors)[0]
+            total, counted = self.loss(for_text @ label_UD.T, *marks(pool, docs_B, doc_BD.device))
+            loss, count = float(total.detach()), float(counted)
+            mean = total / counted.clamp(min=1)
+            ends.append(mean if self.table is None else self.text_share * mean)
+            gradients.append(None)
+        if self.table is not None:
+            found = self.table.descend(for_rows, pool, docs_B, scale)
+            share = 1 - self.text_share
+            assert found.gradient_BD is not None
+            ends.append(for_rows)
+            gradients.append(share * found.gradient_BD)
+            of_rows = found.loss / found.count if found.count else 0.0
+            loss, count = (self.text_share * loss / max(count, 1) + share * of_rows) * found.count, found.count
+        return loss, count, (ends, gradients)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return weights, optimiser state, banks and order."""
+        """Return weights, optimiser state, banks, order, and the table where there is one."""
         arrays = {"bank": self.bank_ND, "label_bank": self.label_bank_LD}
+        rows = {} if self.table is None else {**self.table.table.tensors(), **self.table.loss.tensors()}
         return {
             **{f"encoder/{name}": value for name, value in self.encoder.state_dict().items()},
             **{f"adam/{name}": value for name, value in self.optimizer.tensors().items()},
             **{f"order/{name}": torch.from_numpy(value) for name, value in self.order.arrays().items()},
             **{f"negatives/{name}": torch.from_numpy(value) for name, value in self.negatives.arrays().items()},
+            **{f"loss/{name}": value for name, value in self.loss.tensors().items()},
+            **{f"table/{name}": value for name, value in rows.items()},
             **{name: torch.from_numpy(value) for name, value in arrays.items()},
         }
 
@@ -119,10 +193,9 @@ class EncoderTask:
         self.optimizer.load(part(tensors, "adam/"))
         self.order.load({name: value.numpy() for name, value in part(tensors, "order/").items()})
         self.negatives.load({name: value.numpy() for name, value in part(tensors, "negatives/").items()})
+        self.loss.load(part(tensors, "loss/"))
+        if self.table is not None:
+            self.table.table.load(part(tensors, "table/"))
+            self.table.loss.load(part(tensors, "table/"))
         self.bank_ND = tensors["bank"].numpy().copy()
         self.label_bank_LD = tensors["label_bank"].numpy().copy()
-
-
-def part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Return the tensors whose names begin with ``prefix``, without it."""
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

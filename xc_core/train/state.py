@@ -78,3 +78,8 @@ class Task(Protocol):
 
     def load(self, tensors: dict[str, Tensor]) -> None:
         """Take over saved state."""
+
+
+def part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Return the tensors whose names begin with ``prefix``, without it."""
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

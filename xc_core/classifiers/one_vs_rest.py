@@ -1,0 +1,73 @@
+"""One step of a label table: score a pool, take the gradients, update the rows; block by block where the loss allows.
+
+Takes: document vectors, a pool, a loss.                Gives: Descent: the loss and the documents' gradient.
+May import: classifiers.table, losses, sampling, shapes.  Never: a matrix of targets or scores wider than a block.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from xc_core.classifiers.table import LabelTable
+from xc_core.losses import Loss, Sampled
+from xc_core.sampling import LabelPool, Pool
+from xc_core.shapes import I64
+
+BLOCK: Final = 8192
+"""Labels scored together by a separable loss: 256 documents x 8,192 x 4 bytes = 8 MB of scores."""
+
+
+@dataclass(frozen=True)
+class Descent:
+    """What a step found: loss summed over the batch, what it counts, and d(loss / count) / d(document vectors)."""
+
+    loss: float
+    count: float
+    gradient_BD: Tensor | None
+
+
+@dataclass
+class TableHead:
+    """Rows of a table, scored against document vectors, learnt by their own optimiser.
+
+    With a separable loss (BCE) scores, gradients and updates are made for ``block`` labels at a time and thrown away,
+    so memory is B x block however many labels there are, and the matrix of targets never exists (Renee).
+    """
+
+    table: LabelTable
+    loss: Loss
+    block: int = BLOCK
+
+    def descend(self, doc_BD: Tensor, pool: Pool, docs_B: I64, scale: float) -> Descent:
+        """Update the pool's rows against their gradient; return the documents' where ``doc_BD`` asks for one.
+
+        A loss that is not finite moves nothing from there on.
+        """
+        leaf = doc_BD.detach().requires_grad_(doc_BD.requires_grad)
+        gradient = torch.zeros_like(leaf) if leaf.requires_grad else None
+        loss, count = 0.0, 0.0
+        for block in pool.blocks(self.block) if self.loss.separable else (pool,):
+            labels = torch.from_numpy(block.labels_U).to(leaf.device)
+            rows_UD = self.table.take(labels)
+            chosen, known, sampled = marks(block, docs_B, leaf.device)
+            total, counted = self.loss(leaf @ self.table.vectors(rows_UD).T, chosen, known, sampled)
+            loss, count = loss + float(total.detach()), float(counted)
+            if not (total.requires_grad and count and math.isfinite(loss)):
+                continue
+            found = torch.autograd.grad(total / counted, [rows_UD] if gradient is None else [rows_UD, leaf])
+            self.table.update(labels, found[0], scale)
+            if gradient is not None:
+                gradient += found[1]
+        return Descent(loss, count, gradient)
+
+
+def marks(pool: Pool | LabelPool, docs_B: I64, device: torch.device) -> tuple[Tensor, Tensor, Sampled]:
+    """Return what a loss reads of a pool, as tensors: chosen, known (both B x U), and how labels were drawn."""
+    chosen, known = (torch.from_numpy(m).to(device) for m in (pool.chosen_BU, pool.known_BU))
+    drawn = (None if m is None else torch.from_numpy(m).to(device) for m in (pool.weight_BU, pool.noise_BU))
+    return chosen, known, Sampled(*drawn, docs_B=torch.from_numpy(docs_B).to(device))

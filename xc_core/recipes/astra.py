@@ -1,0 +1,76 @@
+"""ASTRA: accurate and scalable ANNS-based training of extreme classifiers (2024), and the strategies of its table 5.
+
+Takes: nothing.            Gives: ``astra`` and ``astra-{random,label-hard,random+label-hard,classifier-hard,...}``.
+May import: recipes.base and the configs it is made of.  Never: code; a method is data.
+
+Order: random.   Scorer: table rows, trained with the encoder; label texts are train documents (section 3.2).
+Negatives: k_h stale hard ones from a search over the *classifier rows*, begun in the background an epoch before its use
+on vectors of the epoch before that, and k_r uniform ones with weights that make the loss unbiased (lemma 4.1).
+Loss: BCE, equation 2.   Inference: a search over the rows.
+
+A patent application (US-20250371338-A1) reads on this recipe; it is nobody's default.
+
+``astra-classifier-hard`` and ``astra-label-hard`` have no uniform negatives. Their loss is biased and collapses in the
+paper's table 5 (17.9 against 47.1 P@1): they are here to be compared with, not to be used.
+
+The paper trains 100 epochs and more, searches every 5 and draws k_r = 1,600 to 6,400 labels for each document; with few
+epochs the search is anew each epoch, and the draw is shared by the batch. Above 3 million labels it puts a projection
+to 64 before the rows: ``encoder.encoder.projection=64``.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from xc_core.classifiers import TableConfig
+from xc_core.encoders import EncoderConfig
+from xc_core.fusion import FusionConfig
+from xc_core.losses import LossConfig
+from xc_core.recipes.base import RECIPES, ClassifierStage, EncoderStage, IndexStage, Recipe
+from xc_core.sampling import NegativesConfig, OrderConfig
+from xc_core.train.optim import OptimConfig
+
+ASTRA = RECIPES.add(
+    "astra",
+    Recipe(
+        name="astra",
+        paper="ASTRA: Accurate and Scalable ANNS-based Training of Extreme Classifiers, 2024, table 5: random + w-hard",
+        module=__name__,
+        encoder=EncoderStage(
+            encoder=EncoderConfig(),
+            order=OrderConfig(kind="random", batch_size=256, cluster_size=1),
+            negatives=NegativesConfig(
+                kind="importance",
+                positives=0,
+                hard=40,
+                uniform=1000,
+                search_in="rows",
+                warmup_epochs=1,
+                refresh_every=1,
+                ahead=1,
+            ),
+            optim=OptimConfig(lr=3e-4),
+            text_share=0.0,
+            table=TableConfig(start="text", unit=False, lr=0.01),
+            table_loss=LossConfig(name="bce", temperature=0.05, bias=10.0),
+            augment=True,
+            epochs=5.0,
+        ),
+        classifier=ClassifierStage(epochs=0.0),
+        index=IndexStage(texts=False),
+        fusion=FusionConfig(kind="sum", add=("classifier",)),
+    ),
+)
+
+
+def _strategy(name: str, row: str, **negatives: Any) -> Recipe:
+    """Return ASTRA with other negatives, as many in all: a row of table 5."""
+    changes = {"encoder": {"negatives": negatives}}
+    return RECIPES.add(name, replace(ASTRA.changed(changes), name=name, paper=f"ASTRA, table 5: {row}"))
+
+
+RANDOM = _strategy("astra-random", "random", hard=0, uniform=1040, search_in="texts", ahead=0)
+LABEL_HARD = _strategy("astra-label-hard", "E-hard alone, biased", hard=40, uniform=0, search_in="texts")
+RANDOM_LABEL_HARD = _strategy("astra-random-label-hard", "random + E-hard", search_in="texts")
+CLASSIFIER_HARD = _strategy("astra-classifier-hard", "w-hard alone, biased", hard=40, uniform=0)
+LABEL_CURRICULUM = _strategy("astra-label-curriculum", "curriculum, E-hard", search_in="texts", curriculum=4.0)
+CLASSIFIER_CURRICULUM = _strategy("astra-classifier-curriculum", "curriculum, w-hard", curriculum=4.0)
