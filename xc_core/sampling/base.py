@@ -17,6 +17,11 @@ from xc_core.plugins import Table
 from xc_core.shapes import F32, I64, Array, Bool
 
 
+def _falls_due(epoch: int, first: int, every: int) -> bool:
+    """True in epoch ``first`` and each ``every`` epochs after it."""
+    return epoch >= first and (epoch - first) % every == 0
+
+
 @dataclass(frozen=True, kw_only=True)
 class OrderConfig:
     """Which documents meet in a mini-batch."""
@@ -36,15 +41,7 @@ class OrderConfig:
 
     def __post_init__(self) -> None:
         ORDERS[self.kind]
-        for name, least in (
-            ("batch_size", 1),
-            ("cluster_size", 1),
-            ("double_every", 0),
-            ("refresh_every", 1),
-            ("warmup_epochs", 0),
-        ):
-            if getattr(self, name) < least:
-                raise ConfigError(f"{name} {getattr(self, name)}", expected=f"at least {least}", do="mend the value")
+        at_least(self, batch_size=1, cluster_size=1, double_every=0, refresh_every=1, warmup_epochs=0)
         if self.cluster_size > self.batch_size:
             raise ConfigError(
                 f"cluster_size {self.cluster_size} with batch_size {self.batch_size}",
@@ -59,8 +56,7 @@ class OrderConfig:
 
     def due(self, epoch: int) -> bool:
         """True where clusters are made anew before ``epoch``."""
-        since = epoch - self.warmup_epochs
-        return self.kind == "clustered" and since >= 0 and since % self.refresh_every == 0
+        return self.kind == "clustered" and _falls_due(epoch, self.warmup_epochs, self.refresh_every)
 
 
 class BatchOrder(Protocol):
@@ -119,8 +115,7 @@ class NegativesConfig:
 
     def due(self, epoch: int) -> bool:
         """True where hard negatives are searched before ``epoch``."""
-        since = epoch - self.warmup_epochs
-        return self.kind == "mined" and since >= 0 and since % self.refresh_every == 0
+        return self.kind == "mined" and _falls_due(epoch, self.warmup_epochs, self.refresh_every)
 
 
 class NegativeSource(Protocol):
