@@ -31,7 +31,7 @@ class Searchers:
         if self.by_text is not None:
             found.append(self.by_text.search(query.doc_ND, k).ids_NK)
         if query.sources.neighbours is not None:
-            found.append(query.sources.neighbours.labels(query.nearest))
+            found.append(query.votes.labels())
         return found[0] if len(found) == 1 else distinct(np.concatenate(found, axis=1))
 
 
