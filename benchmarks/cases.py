@@ -6,6 +6,7 @@ May import: everything, tests.naive. Never: times what is not the same work; the
 
 from __future__ import annotations
 
+import gzip
 import json
 import tempfile
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from xc_core.artifacts import building
 from xc_core.classifiers import LabelTable, TableConfig
 from xc_core.cluster import balanced_clusters, cohesion
 from xc_core.data.ingest import IngestConfig, ingest
+from xc_core.data.splits import TEST, TRAIN, VALIDATION
 from xc_core.data.tokenizer import load as load_tokenizer
 from xc_core.data.tokens import TokenStore
 from xc_core.encoders import encode_rows, load_encoder
@@ -50,7 +52,7 @@ def case(function: Callable[[World], list[Row]]) -> Callable[[World], list[Row]]
 @case
 def clustering(world: World) -> list[Row]:
     """Balanced clusters of the train documents against recursive 2-means on all points, a Python call a cluster."""
-    points = np.ascontiguousarray(world.doc_ND[world.train[0]])
+    points = np.ascontiguousarray(world.doc_ND[world.split(TRAIN)[0]])
     rows = []
     for target in (8, 32):
         order, sizes = balanced_clusters(points, target, 0)
@@ -73,7 +75,7 @@ def clustering(world: World) -> list[Row]:
 def search(world: World) -> list[Row]:
     """Search of the classifier rows against faiss, in batches of 1,024 and one by one."""
     rows_LD, k = world.rows_LD, 100
-    queries = np.ascontiguousarray(world.doc_ND[world.validation[0]])
+    queries = np.ascontiguousarray(world.doc_ND[world.split(VALIDATION)[0]])
     exact = build_index(rows_LD, IndexConfig(kind="exact"))
     flat = faiss.IndexFlatIP(rows_LD.shape[1])
     flat.add(rows_LD)
@@ -103,7 +105,7 @@ def search(world: World) -> list[Row]:
 @case
 def metrics(world: World) -> list[Row]:
     """The evaluator against a loop over documents and ranks."""
-    rows, truth = world.test
+    rows, truth = world.split(TEST)
     short = build_index(world.rows_LD, IndexConfig(kind="exact")).search(np.ascontiguousarray(world.doc_ND[rows]), 100)
     train = world.corpus.published_train()
     frequency = train.frequency_L()
@@ -126,13 +128,13 @@ def metrics(world: World) -> list[Row]:
 @case
 def tree(world: World) -> list[Row]:
     """The fusion tree against scikit-learn's exact one, on the validation documents' candidates."""
-    rows, truth = world.validation
+    rows, truth = world.split(VALIDATION)
     docs = np.ascontiguousarray(world.doc_ND[rows])
     searched = [
         build_index(v, IndexConfig(kind="exact")).search(docs, 100).ids_NK for v in (world.rows_LD, world.label_LD)
     ]
     ids = distinct(np.concatenate(searched, axis=1))
-    query = Query(docs, Sources(world.label_LD, world.rows_LD, world.train[1].frequency_L()))
+    query = Query(docs, Sources(world.label_LD, world.rows_LD, world.split(TRAIN)[1].frequency_L()))
     filled = ids != -1
     features = feature_table(("label_text", "classifier", "frequency"), query, ids)[filled]
     targets = truth.contains(np.arange(len(rows))[:, None], ids)[filled].astype(np.float64)
@@ -156,8 +158,6 @@ def tree(world: World) -> list[Row]:
 @case
 def reading(world: World) -> list[Row]:
     """Ingest (checks, hashes and Parquet included) against reading the same JSON with a loop."""
-    import gzip
-
     raw = world.workspace.raw(world.dataset)
     if not (raw / "trn.json.gz").is_file():
         return []
@@ -181,8 +181,7 @@ def reading(world: World) -> list[Row]:
 def tokens(world: World) -> list[Row]:
     """Batches of the token store against tokenising anew in every epoch."""
     tokenizer = load_tokenizer("minilm")
-    table = world.corpus.table("documents")
-    texts = [f"{title} {content}" for title, content in zip(table["title"], table["content"], strict=True)][:8192]
+    texts = world.texts(8192)
     store = TokenStore.of_texts(texts, tokenizer)
     theirs = AutoTokenizer.from_pretrained(str(minilm()))
     batches = np.random.default_rng(0).permutation(len(texts)).reshape(-1, 128)
@@ -214,8 +213,7 @@ def tokens(world: World) -> list[Row]:
 def encoding(world: World) -> list[Row]:
     """Encoding by like lengths in the processor's best precision, against batches as they come, in float32."""
     encoder = load_encoder(world.folder("encoder")).eval()
-    table = world.corpus.table("documents")
-    texts = [f"{title} {content}" for title, content in zip(table["title"], table["content"], strict=True)][:1024]
+    texts = world.texts(1024)
     store = TokenStore.of_texts(texts, load_tokenizer("minilm"))
     rows, limit = np.arange(len(texts)), encoder.config.max_length
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
 
 from xc_core.data.corpus import Corpus
 from xc_core.data.labels import LabelMatrix
-from xc_core.data.splits import TEST, TRAIN, VALIDATION
 from xc_core.shapes import F32, I64
 from xc_core.stages import Workspace
 
@@ -51,20 +51,11 @@ class World:
         """Classifier rows."""
         return np.load(self.folder("classifier") / "rows.npy")
 
-    @cached_property
-    def train(self) -> tuple[I64, LabelMatrix]:
-        """Train rows and their labels."""
-        rows = self.corpus.rows(TRAIN)
+    def split(self, name: str) -> tuple[I64, LabelMatrix]:
+        """Return the rows of a split and their labels; test rows time the evaluator and never choose anything."""
+        rows = self.corpus.rows(name)
         return rows, self.corpus.labels.rows(rows)
 
-    @cached_property
-    def validation(self) -> tuple[I64, LabelMatrix]:
-        """Validation rows and their labels."""
-        rows = self.corpus.rows(VALIDATION)
-        return rows, self.corpus.labels.rows(rows)
-
-    @cached_property
-    def test(self) -> tuple[I64, LabelMatrix]:
-        """Test rows and their labels: used to time the evaluator, never to choose anything."""
-        rows = self.corpus.rows(TEST)
-        return rows, self.corpus.labels.rows(rows)
+    def texts(self, count: int) -> list[str]:
+        """Return the texts of the first ``count`` documents."""
+        return list(islice(chain.from_iterable(self.corpus.texts("documents")), count))

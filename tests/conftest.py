@@ -5,14 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from xc_core import artifacts
+from xc_core import artifacts, progress
 from xc_core.data.ingest import IngestConfig
 from xc_core.stages import STAGES, Workspace, run_stage
 
@@ -21,6 +21,17 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 TOPICS = ("river", "castle", "engine", "violin", "glacier", "falcon", "orchard", "lantern", "harbour", "saddle")
 """Each topic is a label; a document about two topics names words of both and of nothing else."""
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Write a text file, gzipped where its name ends in .gz; the same lines are the same bytes."""
+    data = "".join(f"{line}\n" for line in lines).encode()
+    path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+
+
+def write_json(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write one JSON object a line."""
+    write_lines(path, map(json.dumps, rows))
 
 
 @dataclass
@@ -58,8 +69,7 @@ class ToyWorld:
         """Write the world in the XC JSON layout, with filter files."""
         folder.mkdir(parents=True, exist_ok=True)
         for stem, rows in (("trn", self.train), ("tst", self.test), ("lbl", self.labels)):
-            text = "".join(json.dumps(row) + "\n" for row in rows)
-            (folder / f"{stem}.json.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
+            write_json(folder / f"{stem}.json.gz", rows)
         (folder / "filter_labels_train.txt").write_text("", "utf-8")
         (folder / "filter_labels_test.txt").write_text("", "utf-8")
         return folder
@@ -112,13 +122,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 
 
 @pytest.fixture
-def write_json() -> Callable[[Path, list[Any]], Path]:
-    """Write rows as JSON lines, gzipped where the name ends in .gz."""
-
-    def write(path: Path, rows: list[Any]) -> Path:
-        text = "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows)
-        data = text.encode("utf-8")
-        path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
-        return path
-
-    return write
+def lines() -> Iterator[list[str]]:
+    """What is said of a long step."""
+    heard: list[str] = []
+    progress.listen(heard.append)
+    yield heard
+    progress.silence()

@@ -130,6 +130,10 @@ def test_commands_of_other_packages_join_the_one_table(xc: Xc, monkeypatch: pyte
         (["run", "encoder", *TOY, "--recipe", "a/b"], 64, "the recipe name 'a/b'", "another name"),
         (["run", "encoder", *TOY, "--recipe", "encoder"], 64, "the recipe name 'encoder'", "another name"),
         (["run", "corpus", "--dataset", ".."], 64, "the dataset name '..'", "another name"),
+        (["run", "encodr", *NGAME], 64, "stage 'encodr' (nearest: 'encoder')", "mend the name"),
+        (["run", "", *TOY], 64, "stage ''", "mend the name"),
+        (["train", *TOY, "--until", "fusoin"], 64, "stage 'fusoin' (nearest: 'fusion')", "mend the name"),
+        (["train", *TOY, "--until", "leaderboard"], 64, "stage 'leaderboard'", "mend the name"),
         (["run", "encoder", *TOY], 64, "no recipe for encoder", "name the recipe"),
         (["run", "index", *NGAME, "--refresh"], 64, "--refresh for index", "leave it out"),
         (["run", "tokens", *TOY], 66, "no artefact at", "make it first: xc run corpus --dataset toy"),
@@ -204,7 +208,7 @@ def test_a_budget_that_is_no_duration_is_refused_before_anything_runs(xc: Xc, fr
 
 def test_a_budget_shortens_the_training_and_stands_in_the_parameters(xc: Xc, fresh: Workspace) -> None:
     quick = ("--set", "encoder.encoder.name=bag", "--until", "encoder")
-    assert xc("train", *NGAME, *quick, "--budget", "0.05s").code == 0
+    assert xc("train", *NGAME, *quick, "--budget", "0.001s").code == 0
     recipe = fresh.experiment("toy", "ngame").recipe
     assert recipe is not None
     assert 0 < recipe.encoder.epochs < RECIPES["ngame"].encoder.epochs

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import scipy.sparse
 
-from tests.conftest import ToyWorld
+from tests.conftest import ToyWorld, write_json, write_lines
 from xc_core import artifacts
 from xc_core.data.corpus import KIND, Corpus
 from xc_core.data.ingest import IngestConfig, ingest
@@ -33,12 +32,6 @@ def small_world(documents: int = 60, tests: int = 12) -> ToyWorld:
     return world
 
 
-def write_lines(path: Path, lines: list[str]) -> None:
-    """Write a text file, gzipped where its name ends in .gz."""
-    data = "".join(f"{line}\n" for line in lines).encode()
-    path.write_bytes(gzip.compress(data, 1) if path.suffix == ".gz" else data)
-
-
 def write_filters(folder: Path, pairs: dict[str, list[tuple[int, int]]]) -> None:
     for split, rows in pairs.items():
         write_lines(folder / f"filter_labels_{split}.txt", [f"{doc} {label}" for doc, label in rows])
@@ -46,7 +39,7 @@ def write_filters(folder: Path, pairs: dict[str, list[tuple[int, int]]]) -> None
 
 def write_xc_json(world: ToyWorld, folder: Path, end: str = "") -> None:
     for stem, rows in (("trn", world.train), ("tst", world.test), ("lbl", world.labels)):
-        write_lines(folder / f"{stem}.json{end}", [json.dumps(row) for row in rows])
+        write_json(folder / f"{stem}.json{end}", rows)
 
 
 def write_xc_text(world: ToyWorld, folder: Path, end: str = "") -> None:

@@ -27,6 +27,7 @@ from xc_core.fusion import (
 from xc_core.fusion.features import own_products
 from xc_core.fusion.neighbours import TEMPERATURE
 from xc_core.fusion.rules import parts_of
+from xc_core.sampling.noise import FrequencyNoise
 from xc_core.shapes import PAD_ID
 
 VOTERS = LabelMatrix.from_pairs(np.array([0, 0, 1]), np.array([0, 2, 2]), (2, 3))
@@ -38,6 +39,7 @@ SOURCES = Sources(
     rows_LD=np.array([[0.0, 1.0], [0.8, 0.6], [1.0, 0.0]], np.float32),
     frequency_L=np.array([5, 1, 0], np.int64),
     neighbours=Neighbours.of(np.array([[1.0, 0.0], [0.6, 0.8]], np.float32), VOTERS),
+    noise=FrequencyNoise(np.log([0.5, 0.4, 0.1])),
 )
 DOCS = np.array([[1.0, 0.0], [0.6, 0.8]], np.float32)
 IDS = np.array([[0, 1, 2], [2, 0, PAD_ID]], np.int32)
@@ -45,6 +47,7 @@ BY_HAND = {
     "label_text": [[1.0, 0.0, 0.6], [1.0, 0.6]],
     "classifier": [[0.0, 0.8, 1.0], [0.6, 0.8]],
     "frequency": [[5.0, 1.0, 0.0], [0.0, 5.0]],
+    "noise": [[math.log(0.5), math.log(0.4), math.log(0.1)], [math.log(0.1), math.log(0.5)]],
     "neighbours": [[NEAR, 0.0, 1.0], [1.0, 1 - NEAR]],
 }
 STUMP = RegressionTree.fit(np.array([[0.0], [4.0]], np.float32), np.array([0.25, 0.75]), depth=1)
@@ -75,7 +78,7 @@ def test_every_feature_is_checked_by_hand_above() -> None:
 @pytest.mark.parametrize("names", list(itertools.permutations(sorted(BY_HAND))))
 def test_a_table_holds_the_features_in_the_order_asked_for(names: tuple[str, ...]) -> None:
     table = feature_table(names, Query(DOCS, SOURCES), IDS)
-    assert table.shape == (2, 3, 4)
+    assert table.shape == (2, 3, len(BY_HAND))
     for i, name in enumerate(names):
         assert np.array_equal(table[..., i], FEATURES[name](Query(DOCS, SOURCES), IDS))
 

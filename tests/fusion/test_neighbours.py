@@ -46,7 +46,7 @@ def test_the_votes_are_those_of_a_loop(voters: int) -> None:
     vectors, truth, neighbours = world(voters)
     docs = unit(DOCUMENTS, 3)
     ids = np.random.default_rng(4).permuted(np.tile(np.arange(LABELS, dtype=np.int32), (DOCUMENTS, 1)), axis=1)
-    found = neighbours.votes(neighbours.nearest(docs), ids)
+    found = neighbours.vote(docs).of(ids)
     expected = np.array([by_loop(vectors, truth, doc) for doc in docs])
     np.testing.assert_allclose(found, np.take_along_axis(expected, ids, 1), atol=2e-6)
 
@@ -55,7 +55,7 @@ def test_the_votes_are_those_of_a_loop(voters: int) -> None:
 def test_the_labels_of_neighbours_are_those_with_a_vote_each_once_holes_last(voters: int) -> None:
     vectors, truth, neighbours = world(voters)
     docs = unit(DOCUMENTS, 3)
-    for ids, doc in zip(neighbours.labels(neighbours.nearest(docs)), docs, strict=True):
+    for ids, doc in zip(neighbours.vote(docs).labels(), docs, strict=True):
         assert ids[ids != PAD_ID].tolist() == [label for label, vote in enumerate(by_loop(vectors, truth, doc)) if vote]
         assert not (np.diff((ids == PAD_ID).astype(int)) < 0).any()
 
@@ -64,7 +64,7 @@ def test_a_hole_has_no_vote() -> None:
     _, _, neighbours = world(50)
     docs = unit(DOCUMENTS, 3)
     holes = np.full((DOCUMENTS, 3), PAD_ID, np.int32)
-    assert (neighbours.votes(neighbours.nearest(docs), holes) == 0).all()
+    assert (neighbours.vote(docs).of(holes) == 0).all()
 
 
 def test_votes_without_voters_are_an_error_that_says_what_to_do() -> None:

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
+from tests.conftest import write_json
 from xc_core import artifacts
 from xc_core.data.ingest import IngestConfig
 from xc_core.stages import STAGES, Workspace, run_stage
@@ -49,8 +50,7 @@ def write(folder: Path) -> Path:
         "lbl": [labels[label] for label in known],
     }
     for name, kept in content.items():
-        text = "".join(json.dumps(row) + "\n" for row in kept)
-        (folder / f"{name}.json.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
+        write_json(folder / f"{name}.json.gz", kept)
     return folder
 
 

@@ -164,7 +164,9 @@ def test_bias_removal_brings_the_negative_sampling_optimum_to_the_softmax_optimu
 
     The loss in expectation: positives weighted by p, draws by p_n, both as numbers of copies of a document.
     """
-    p = torch.tensor([[0.5, 0.2, 0.1, 0.1, 0.05, 0.05], [0.1, 0.1, 0.2, 0.2, 0.2, 0.2], [0.6, 0.3, 0.025, 0.025, 0.025, 0.025]])
+    p = torch.tensor(
+        [[0.5, 0.2, 0.1, 0.1, 0.05, 0.05], [0.1, 0.1, 0.2, 0.2, 0.2, 0.2], [0.6, 0.3, 0.025, 0.025, 0.025, 0.025]]
+    )
     p_n = torch.tensor([[0.3, 0.3, 0.1, 0.1, 0.1, 0.1], [0.4, 0.2, 0.1, 0.1, 0.1, 0.1], [0.2, 0.1, 0.1, 0.1, 0.2, 0.3]])
     loss = LossConfig(name="negative-sampling", temperature=1.0).build()
     scores = torch.zeros(3, 6, requires_grad=True)

@@ -62,7 +62,9 @@ def one_vs_each(scores: Matrix, chosen: Mask, weight: Matrix, *, temperature: fl
     return total
 
 
-def augment_reduce(scores: Matrix, chosen: Mask, weight: Matrix, normalisers: list[float], *, temperature: float) -> float:
+def augment_reduce(
+    scores: Matrix, chosen: Mask, weight: Matrix, normalisers: list[float], *, temperature: float
+) -> float:
     """Ruiz et al.: the softmax bound at given normalisers; a chosen label is in its own sum once."""
     total = 0.0
     for i, row in enumerate(scores):

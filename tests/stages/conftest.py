@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from xc_core import progress
 from xc_core.stages import Workspace
 
 
@@ -18,15 +17,6 @@ def copied(trained: Workspace, tmp_path: Path) -> Workspace:
     """The trained workspace, to be changed."""
     shutil.copytree(trained.root, tmp_path / "copied")
     return Workspace(tmp_path / "copied")
-
-
-@pytest.fixture
-def lines() -> Iterator[list[str]]:
-    """What stages say."""
-    heard: list[str] = []
-    progress.listen(heard.append)
-    yield heard
-    progress.silence()
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from xc_core import progress
 from xc_core.errors import ConfigError
 from xc_core.seeds import generator
 from xc_core.shapes import I64
@@ -74,14 +72,6 @@ def plan(epochs: float, checkpoint_seconds: float = -1.0) -> Plan:
 def same(history: History) -> dict[str, Any]:
     """Return what no clock goes into."""
     return {name: value for name, value in history.as_dict().items() if "seconds" not in name}
-
-
-@pytest.fixture
-def lines() -> Iterator[list[str]]:
-    heard: list[str] = []
-    progress.listen(heard.append)
-    yield heard
-    progress.silence()
 
 
 def test_every_epoch_visits_every_document_once(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The contract of an index: build over L vectors, search queries by inner product, save, load.
 
-Takes: vectors_LD, queries_BD.             Gives: Shortlist (best first, by inner product).
-May import: errors, plugins, shapes.       Never: returns distances, or clamps a parameter silently.
+Takes: vectors_LD, queries_BD.                Gives: Shortlist (best first, by inner product).
+May import: errors, params, plugins, shapes.  Never: returns distances, or clamps a parameter silently.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from xc_core.errors import ConfigError, CorruptError, MissingError
+from xc_core.params import at_least
 from xc_core.plugins import Table
 from xc_core.shapes import F32, Shortlist
 
@@ -46,10 +47,7 @@ class IndexConfig:
     def __post_init__(self) -> None:
         if self.kind != "auto":
             INDEXES[self.kind]
-        for name in ("k", "links", "build_effort", "search_effort", "lists", "probes"):
-            least = 0 if name == "lists" else 1
-            if getattr(self, name) < least:
-                raise ConfigError(f"{name} {getattr(self, name)}", expected=f"at least {least}", do="mend the value")
+        at_least(self, k=1, links=1, build_effort=1, search_effort=1, lists=0, probes=1)
 
     def resolve(self, num_labels: int) -> str:
         """Return the kind, "auto" decided."""

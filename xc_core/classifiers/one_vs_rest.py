@@ -69,5 +69,5 @@ class TableHead:
 def marks(pool: Pool | LabelPool, docs_B: I64, device: torch.device) -> tuple[Tensor, Tensor, Sampled]:
     """Return what a loss reads of a pool, as tensors: chosen, known (both B x U), and how labels were drawn."""
     chosen, known = (torch.from_numpy(m).to(device) for m in (pool.chosen_BU, pool.known_BU))
-    drawn = (None if m is None else torch.from_numpy(m).to(device) for m in (pool.weight_BU, pool.noise_BU))
-    return chosen, known, Sampled(*drawn, docs_B=torch.from_numpy(docs_B).to(device))
+    weight, noise = (None if m is None else torch.from_numpy(m).to(device) for m in (pool.weight_BU, pool.noise_BU))
+    return chosen, known, Sampled(weight, noise, torch.from_numpy(docs_B).to(device))

@@ -13,7 +13,7 @@ from typing import Any
 import click
 from ruamel.yaml import YAML, YAMLError
 
-from xc_core.errors import UsageError
+from xc_core.errors import UsageError, nearest
 from xc_core.progress import report
 from xc_core.stages import STAGES, Workspace, run_stage
 
@@ -22,8 +22,22 @@ _recipe = click.option("--recipe", default="ngame", show_default=True, help="Nam
 _force = click.option("--force", is_flag=True, help="Make it anew even where nothing changed.")
 
 
+class _Names(click.Choice[str]):
+    """Names of stages; another one is refused as every unknown name is, with the nearest."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return ``value``; raise UsageError where it is none of the names."""
+        if value not in self.choices:
+            raise UsageError(
+                f"stage {value!r}{nearest(value, self.choices)}",
+                expected=f"one of {', '.join(self.choices)}",
+                do="mend the name",
+            )
+        return value
+
+
 @click.command(short_help="Run one stage of the chain.")
-@click.argument("stage", type=click.Choice(list(STAGES)))
+@click.argument("stage", type=_Names(list(STAGES)))
 @_dataset
 @click.option("--recipe", default=None, help="Name of the recipe, for stages after tokens.")
 @_force
@@ -50,7 +64,7 @@ def run(stage: str, dataset: str, recipe: str | None, force: bool, refresh: bool
               help="Change a parameter, for instance --set encoder.epochs=3. May be given often.")  # fmt: skip
 @click.option(
     "--until",
-    type=click.Choice([s for s in STAGES if s != "leaderboard"]),
+    type=_Names([s for s in STAGES if s != "leaderboard"]),
     default="model",
     show_default=True,
 )

@@ -60,7 +60,7 @@ class CachedRows:
         for chunk in by_length(self.store.lengths(self.rows, config.max_length), config.tokens_per_pass):
             with self.encoder.autocast():
                 again = encode_batch(self.encoder, self.store.batch(self.rows[chunk], config.max_length))
-            again.backward(gradient_UD[torch.from_numpy(chunk).to(again.device)])
+            torch.autograd.backward(again, gradient_UD[torch.from_numpy(chunk).to(again.device)])
 
 
 @torch.no_grad()

@@ -14,10 +14,10 @@ from typing import Final
 import numpy as np
 
 from xc_core.errors import ConfigError
-from xc_core.fusion.neighbours import Neighbours
+from xc_core.fusion.neighbours import Neighbours, Votes
 from xc_core.plugins import Table
 from xc_core.sampling import Noise
-from xc_core.shapes import F32, I32, I64, Shortlist
+from xc_core.shapes import F32, I32, I64
 
 VOTES: Final = "neighbours"
 """The feature that needs train documents to be searched."""
@@ -48,15 +48,15 @@ class Query:
     sources: Sources
 
     @cached_property
-    def nearest(self) -> Shortlist:
-        """The nearest train documents; raise ConfigError where the sources have none."""
+    def votes(self) -> Votes:
+        """The votes of the nearest train documents; raise ConfigError where the sources have none."""
         if self.sources.neighbours is None:
             raise ConfigError(
                 "a vote of neighbours in sources without train documents",
                 expected="sources built for these features",
                 do="run the stage fusion again",
             )
-        return self.sources.neighbours.nearest(self.doc_ND)
+        return self.sources.neighbours.vote(self.doc_ND)
 
 
 Feature = Callable[[Query, I32], F32]
@@ -97,9 +97,7 @@ def noise(query: Query, ids_NK: I32) -> F32:
 @FEATURES.register(VOTES)
 def neighbours(query: Query, ids_NK: I32) -> F32:
     """Return the label's share of the votes of the document's nearest train documents."""
-    nearest = query.nearest
-    assert query.sources.neighbours is not None
-    return query.sources.neighbours.votes(nearest, ids_NK)
+    return query.votes.of(ids_NK)
 
 
 def own_products(doc_ND: F32, ids_NK: I32, vectors_LD: F32) -> F32:

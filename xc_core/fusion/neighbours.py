@@ -1,6 +1,6 @@
 """The vote of the nearest train documents: a label is as likely as the near documents that have it are near.
 
-Takes: train documents' vectors, their labels, document vectors.  Gives: Shortlist of documents, votes.
+Takes: train documents' vectors, their labels, document vectors.  Gives: Neighbours, Votes.
 May import: ann, data.labels, shapes.                             Never: reads a validation or test row.
 """
 
@@ -13,12 +13,40 @@ import numpy as np
 
 from xc_core.ann import Index, IndexConfig, build_index
 from xc_core.data.labels import LabelMatrix
-from xc_core.shapes import F32, I32, PAD_ID, Shortlist
+from xc_core.shapes import F32, I32, I64, PAD_ID, Shortlist
 
 NEAREST: Final = 30
 """Train documents that vote. On validation rows of WordNetMini 20 and 50 are within 0.2 points of P@1."""
 TEMPERATURE: Final = 0.05
 """How fast a vote fades with the cosine's distance from the nearest one's; 0.02 and 0.1 lose 0.3 points there."""
+
+
+@dataclass(frozen=True)
+class Votes:
+    """The votes for B documents, counted: M pairs of a document and a label that has a vote, and its share."""
+
+    keys_M: I64
+    """document * num_labels + label, rising, each once."""
+    share_M: F32
+    documents: int
+    num_labels: int
+
+    def labels(self) -> I32:
+        """Return the labels that have a vote of each document, each once, holes last."""
+        rows, ids = np.divmod(self.keys_M, self.num_labels)
+        counts = np.bincount(rows, minlength=self.documents)
+        out = np.full((self.documents, int(counts.max(initial=0))), PAD_ID, np.int32)
+        out[rows, np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)] = ids
+        return out
+
+    def of(self, ids_BK: I32) -> F32:
+        """Return each candidate's share of its document's votes, between 0 and 1; 0 for a hole."""
+        if not len(self.keys_M):
+            return np.zeros(ids_BK.shape, np.float32)
+        wanted = np.arange(len(ids_BK))[:, None] * np.int64(self.num_labels) + ids_BK
+        at = np.minimum(np.searchsorted(self.keys_M, wanted), len(self.keys_M) - 1)
+        found = (self.keys_M[at] == wanted) & (ids_BK != PAD_ID)
+        return np.where(found, self.share_M[at], 0).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -35,33 +63,15 @@ class Neighbours:
             raise ValueError(f"{len(train_ND)} vectors for {len(truth)} documents")
         return cls(build_index(train_ND, IndexConfig()), truth)
 
-    def nearest(self, doc_BD: F32) -> Shortlist:
-        """Return the train documents nearest to each document, B x ``NEAREST``."""
-        return self.index.search(doc_BD, NEAREST)
-
-    def labels(self, nearest: Shortlist) -> I32:
-        """Return the labels of each document's neighbours, each once, holes last."""
-        docs, labels, _ = self._ballots(nearest)
-        keys = np.unique(docs * np.int64(self.truth.num_labels) + labels)
-        rows, ids = np.divmod(keys, self.truth.num_labels)
-        counts = np.bincount(rows, minlength=len(nearest))
-        out = np.full((len(nearest), int(counts.max(initial=0))), PAD_ID, np.int32)
-        out[rows, np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)] = ids
-        return out
-
-    def votes(self, nearest: Shortlist, ids_BK: I32) -> F32:
-        """Return each candidate's share of its document's votes, between 0 and 1; 0 for a hole.
+    def vote(self, doc_BD: F32) -> Votes:
+        """Let the ``NEAREST`` train documents of each document vote.
 
         vote(x, l) = sum_j w_j [ l in P_j ] / sum_j w_j with w_j = exp(cos(x, x_j) / TEMPERATURE) over the nearest j.
         """
-        docs, labels, weights = self._ballots(nearest)
-        width = np.int64(self.truth.num_labels)
-        keys, place = np.unique(docs * width + labels, return_inverse=True)
-        won = np.bincount(place, weights, minlength=len(keys)).astype(np.float32)
-        wanted = np.arange(len(ids_BK))[:, None] * width + ids_BK
-        at = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
-        found = (keys[at] == wanted) & (ids_BK != PAD_ID) if len(keys) else np.zeros(ids_BK.shape, bool)
-        return np.where(found, won[at] if len(keys) else 0, 0).astype(np.float32)
+        docs, labels, weights = self._ballots(self.index.search(doc_BD, NEAREST))
+        keys_M, place = np.unique(docs * np.int64(self.truth.num_labels) + labels, return_inverse=True)
+        share_M = np.bincount(place, weights, minlength=len(keys_M)).astype(np.float32)
+        return Votes(keys_M, share_M, len(doc_BD), self.truth.num_labels)
 
     def _ballots(self, nearest: Shortlist) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return (document, label, weight) of every label of every neighbour."""

@@ -1,7 +1,7 @@
 """Ways to make one score of several: the tree of NGAME, the plain sum, one score alone.
 
-Takes: features of candidates, whether they are positive.   Gives: Fusion.
-May import: errors, plugins, shapes, fusion.features, .tree.  Never: is fitted on rows it is judged on.
+Takes: features of candidates, whether they are positive.           Gives: Fusion.
+May import: errors, params, plugins, shapes, fusion.features, .tree.  Never: is fitted on rows it is judged on.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from xc_core.errors import ConfigError, MissingError
 from xc_core.fusion.features import FEATURES
 from xc_core.fusion.tree import RegressionTree
+from xc_core.params import at_least
 from xc_core.plugins import Table
 from xc_core.shapes import F32, I32, Bool, Shortlist
 
@@ -44,9 +45,7 @@ class FusionConfig:
         FUSIONS[self.kind]
         for name in (*self.features, *self.add):
             FEATURES[name]
-        for name in ("depth", "min_leaf", "rows", "candidates"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} {getattr(self, name)}", expected="at least 1", do="mend the value")
+        at_least(self, depth=1, min_leaf=1, rows=1, candidates=1)
         if self.kind == "tree" and not self.features:
             raise ConfigError("a tree without features", expected="at least one in features", do="name one")
         if self.kind == "sum" and not self.add:

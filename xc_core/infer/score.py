@@ -26,12 +26,12 @@ class Searchers:
     by_text: Index | None
 
     def candidates(self, query: Query, k: int) -> I32:
-        """Return the union of the searches' ``k`` best labels, the neighbours' and the likeliest of the noise, each once."""
+        """Return the searches' ``k`` best labels, the neighbours' and the noise's likeliest, each once, holes last."""
         found = [self.by_row.search(query.doc_ND, k).ids_NK]
         if self.by_text is not None:
             found.append(self.by_text.search(query.doc_ND, k).ids_NK)
         if query.sources.neighbours is not None:
-            found.append(query.sources.neighbours.labels(query.nearest))
+            found.append(query.votes.labels())
         if query.sources.noise is not None:
             found.append(query.sources.noise.likely(query.doc_ND, k))
         return found[0] if len(found) == 1 else distinct(np.concatenate(found, axis=1))

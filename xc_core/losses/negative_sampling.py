@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from xc_core.losses.base import LOSSES, PLAIN, LossConfig, Sampled, Stateless
+from xc_core.losses.base import LOSSES, PLAIN, Sampled, Stateless
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ Order: random.   Scorer: table rows on frozen vectors of the encoder as it came.
 Negatives: one label for each positive pair, drawn from the probabilistic tree over 16 principal components (section 3);
 uniformly; by frequency.
 Loss: logistic with the regulariser (6); at prediction log p_n is added (5), but for NCE, one-vs-each and
-augment-and-reduce, whose optimum needs nothing added.   Inference: the sum of score and log p_n over candidates of both.
+augment-and-reduce, whose optimum needs nothing added.
+Inference: the sum of score and log p_n over candidates of both.
 
 The paper keeps a document's first label alone; here all are learnt from. Rows have no bias of their own: log p_n and
 the vectors' mean stand in for it.

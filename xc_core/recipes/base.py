@@ -32,7 +32,7 @@ class EncoderStage:
     loss: LossConfig = field(default_factory=LossConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     text_share: float = 1.0
-    """Share of the loss on label texts (lambda of UniDEC); the rest is on rows of a table, trained along. 0: rows alone."""
+    """Share of the loss on label texts (lambda of UniDEC); the rest is on rows of a table trained along."""
     table: TableConfig = field(default_factory=TableConfig)
     """The table trained along, where text_share is below 1; the stage classifier goes on from its rows."""
     table_loss: LossConfig = field(default_factory=LossConfig)

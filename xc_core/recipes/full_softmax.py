@@ -3,11 +3,11 @@
 Takes: nothing.            Gives: the recipes ``renee`` and ``dexml``.
 May import: recipes.base and the configs it is made of.  Never: code; a method is data.
 
-``renee`` (Jain et al., MLSys 2023): table rows trained with the encoder by BCE over all labels, block by block, so that
-neither scores nor targets of all labels exist at once; label texts are train documents. A step costs O(B L D).
-``dexml`` (Gupta et al., ICLR 2024): label texts through the encoder, decoupled softmax, GradCache. Up to 4,096 labels it
-is over all of them, as the paper is; above, over a uniform sample of as many and the batch's positives, as its
-section on approximation: encoding every label in every step is for machines with many accelerators.
+``renee`` (Jain et al., MLSys 2023): table rows trained with the encoder by BCE over all labels, block by block, so
+that neither scores nor targets of all labels exist at once; label texts are train documents. A step costs O(B L D).
+``dexml`` (Gupta et al., ICLR 2024): label texts through the encoder, decoupled softmax, GradCache. Up to 4,096 labels
+it is over all of them, as the paper is; above, over a uniform sample of as many and the batch's positives, as in its
+approximation: encoding every label in every step is for machines with many accelerators.
 """
 
 from xc_core.classifiers import TableConfig

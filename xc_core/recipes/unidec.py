@@ -4,7 +4,7 @@ Takes: nothing.            Gives: the recipes ``depsl`` and ``unidec``.
 May import: recipes.base and the configs it is made of.  Never: code; a method is data.
 
 Order: clustered, refreshed every tau epochs (algorithm 1).
-Negatives: the pool of up to beta = 2 positives and eta = 2 hard negatives of each document, hard ones from a search over
+Negatives: the pool of up to beta = 2 positives and eta = 2 hard negatives of each document, these from a search over
 label texts; every positive in the pool is learnt from, whoever brought it in (pick some labels, section 3.1).
 Scorer: label texts (``depsl``); with ``unidec`` table rows too, each behind a projection of its own, trained at once.
 Loss: decoupled softmax on label texts in both directions (lambda_D = 0.5, table 4); on rows the same plus BCE, the best

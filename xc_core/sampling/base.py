@@ -1,7 +1,7 @@
 """The two contracts of sampling: an order of batches, a pool of labels for a batch.
 
 Takes: configs.                        Gives: BatchOrder, NegativeSource, their tables.
-May import: errors, plugins, shapes, data.labels.  Never: vectors of a running encoder (they are handed in).
+May import: errors, params, plugins, shapes, data.labels.  Never: vectors of a running encoder (they are handed in).
 """
 
 from __future__ import annotations
@@ -19,6 +19,11 @@ from xc_core.params import at_least, below
 from xc_core.plugins import Table
 from xc_core.sampling.noise import Noise
 from xc_core.shapes import F32, I64, Array, Bool
+
+
+def _falls_due(epoch: int, first: int, every: int) -> bool:
+    """True in epoch ``first`` and each ``every`` epochs after it."""
+    return epoch >= first and (epoch - first) % every == 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,15 +45,7 @@ class OrderConfig:
 
     def __post_init__(self) -> None:
         ORDERS[self.kind]
-        for name, least in (
-            ("batch_size", 1),
-            ("cluster_size", 1),
-            ("double_every", 0),
-            ("refresh_every", 1),
-            ("warmup_epochs", 0),
-        ):
-            if getattr(self, name) < least:
-                raise ConfigError(f"{name} {getattr(self, name)}", expected=f"at least {least}", do="mend the value")
+        at_least(self, batch_size=1, cluster_size=1, double_every=0, refresh_every=1, warmup_epochs=0)
         if self.cluster_size > self.batch_size:
             raise ConfigError(
                 f"cluster_size {self.cluster_size} with batch_size {self.batch_size}",
@@ -63,8 +60,7 @@ class OrderConfig:
 
     def due(self, epoch: int) -> bool:
         """True where clusters are made anew before ``epoch``."""
-        since = epoch - self.warmup_epochs
-        return self.kind == "clustered" and since >= 0 and since % self.refresh_every == 0
+        return self.kind == "clustered" and _falls_due(epoch, self.warmup_epochs, self.refresh_every)
 
 
 class BatchOrder(Protocol):
@@ -206,8 +202,7 @@ class NegativesConfig:
 
     def due(self, epoch: int) -> bool:
         """True where hard negatives of a search are new in ``epoch``."""
-        since = epoch - self.warmup_epochs
-        return self.searches and since >= 0 and since % self.refresh_every == 0
+        return self.searches and _falls_due(epoch, self.warmup_epochs, self.refresh_every)
 
 
 class NegativeSource(Protocol):

@@ -65,7 +65,8 @@ class Frequency(Uniform):
 
     def _drawn(self, docs_B: I64, rows: I64, random: np.random.Generator) -> I64:
         uniform = random.random((len(rows), self.config.draws)) * self.cumulative_L[-1]
-        return np.minimum(np.searchsorted(self.cumulative_L, uniform, side="right"), self.truth.num_labels - 1)
+        at = np.searchsorted(self.cumulative_L, uniform, side="right")
+        return np.asarray(np.minimum(at, self.truth.num_labels - 1), np.int64)
 
     def _log_prob(self, docs_B: I64, rows: I64, labels: I64) -> F64:
         return self.shares.log_prob_L[labels]
@@ -123,23 +124,27 @@ class Tree(Uniform):
         return self.tree
 
     def _figures(self) -> dict[str, float]:
-        """Return the mean log likelihood of train pairs, and the signal of the tree, of frequencies, of uniform draws."""
+        """Return the mean log likelihood of train pairs, and the signal of the tree, frequencies and uniform draws."""
         random = generator(self.seed, "signal")
         docs = np.sort(random.choice(len(self.truth), min(2000, len(self.truth)), replace=False))
         rows, labels = self.truth.rows(docs).pairs()
         tree = self._log_prob(docs, rows, labels.astype(np.int64))
         share = 1 / np.maximum(self.truth.counts_N[docs][rows], 1)
-        others = {"frequency": FrequencyNoise.of(self.truth).log_prob_L[labels], "uniform": -np.log(self.truth.num_labels)}
+        others = {
+            "frequency": FrequencyNoise.of(self.truth).log_prob_L[labels],
+            "uniform": -np.log(self.truth.num_labels),
+        }
         return {"tree_log_likelihood": float(tree.mean())} | {
-            f"signal_{name}": signal(share, np.exp(noise), len(docs)) for name, noise in {"tree": tree, **others}.items()
+            f"signal_{name}": signal(share, np.exp(noise), len(docs))
+            for name, noise in {"tree": tree, **others}.items()
         }
 
 
 def signal(data_P: F64, noise_P: F64, docs: int) -> float:
     """Return 2 sum_y p_D p_n / (p_D + p_n), averaged over documents: between 0 and 1, 1 where noise equals data.
 
-    ``data_P`` and ``noise_P`` are p_D(y | x) and p_n(y | x) of the positive pairs of ``docs`` documents (elsewhere p_D is
-    0 and so is the term). It is the quantity that theorem 2 maximises, the trace of the Hessian at the optimum, times
-    2: the signal-to-noise ratio of a gradient of negative sampling rises with it (equations 13 to 16).
+    ``data_P`` and ``noise_P`` are p_D(y | x) and p_n(y | x) of the positive pairs of ``docs`` documents (elsewhere p_D
+    is 0 and so is the term). It is the quantity that theorem 2 maximises, the trace of the Hessian at the optimum,
+    times 2: the signal-to-noise ratio of a gradient of negative sampling rises with it (equations 13 to 16).
     """
     return float((2 * data_P * noise_P / (data_P + noise_P)).sum() / max(docs, 1))

@@ -131,13 +131,15 @@ class LabelTree:
         O(k Q log L) a document. A beam may miss a label whose ancestors are beaten by nodes of many unlikely labels.
         """
         x_BQ = self.features(doc_BD)
-        node_BK, log_BK = np.zeros((len(x_BQ), 1), np.int64), np.zeros((len(x_BQ), 1))
+        node_BK: I64 = np.zeros((len(x_BQ), 1), np.int64)
+        log_BK: F64 = np.zeros((len(x_BQ), 1))
         for _ in range(self.depth):
             logit_BK = self._logits(x_BQ, node_BK)
             log_BK = np.concatenate([log_BK + log_expit(-logit_BK), log_BK + log_expit(logit_BK)], axis=1)
             node_BK = np.concatenate([2 * node_BK + 1, 2 * node_BK + 2], axis=1)
             best_BK = np.argsort(-log_BK, axis=1, kind="stable")[:, :k]
-            node_BK, log_BK = (np.take_along_axis(part, best_BK, axis=1) for part in (node_BK, log_BK))
+            node_BK = np.take_along_axis(node_BK, best_BK, axis=1)
+            log_BK = np.take_along_axis(log_BK, best_BK, axis=1)
         found = self.label_M[node_BK - len(self.bias_V)]
         return np.where(np.isneginf(log_BK), PAD_ID, found).astype(np.int32)
 

@@ -96,12 +96,12 @@ class Mined(InBatch):
 
 @NEGATIVES.register("importance")
 class Importance(Mined):
-    """A document's own ``hard`` negatives with weight 1, and uniform draws with the weight that makes the loss unbiased.
+    """A document's own ``hard`` negatives with weight 1, and uniform draws with a weight that makes the loss unbiased.
 
     ``uniform`` labels are drawn for a batch without replacement from all L. A document sees those that are neither its
     positives nor its hard negatives, each with weight L / uniform: a label is drawn with probability uniform / L, so
-    the weighted sum over them is in expectation the sum over all such labels (ASTRA, equation 2 and lemma 4.1; the paper
-    draws for each document from L - k_h, with weight (L - k_h) / k_r). Labels that others brought in weigh nothing.
+    the weighted sum over them is in expectation the sum over all such labels (ASTRA, equation 2 and lemma 4.1; the
+    paper draws for each document from L - k_h, with weight (L - k_h) / k_r). Labels that others brought weigh nothing.
 
     Before the first search all negatives are uniform (algorithm 1, line 8). ``uniform`` 0 leaves hard negatives alone:
     a biased loss, which collapses (table 5). ``curriculum`` lets hard ones grow from none, with the sum kept.

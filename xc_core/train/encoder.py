@@ -1,7 +1,7 @@
 """M1: the encoder learns that a document lies near its labels' texts, near rows of a table, or near both.
 
 Takes: Encoder, token stores, LabelMatrix, the four parts.   Gives: a Task.
-May import: classifiers, cluster, data, encoders, losses, sampling, train.optim, train.state.  Never: reads a validation or test row.
+May import: classifiers, cluster, data, encoders, losses, sampling, train.*.  Never: reads validation or test rows.
 
 Each step's vectors go into a memory bank, so a refresh encodes nothing twice (stale embeddings, NGAME section 3).
 """
