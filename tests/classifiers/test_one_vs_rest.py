@@ -1,0 +1,104 @@
+"""A step of a table in blocks of labels equals the step at once, in loss, gradients and rows, and costs less memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from xc_core.classifiers import LabelTable, TableConfig, TableHead
+from xc_core.data.labels import LabelMatrix
+from xc_core.losses import LossConfig
+from xc_core.sampling import NEGATIVES, NegativesConfig, Pool
+
+DOCS, LABELS, WIDTH = 12, 50, 6
+BATCH = np.arange(DOCS)
+
+
+def truth(labels: int = LABELS) -> LabelMatrix:
+    return LabelMatrix.from_pairs(*np.nonzero(np.random.default_rng(0).random((DOCS, labels)) < 0.1), (DOCS, labels))
+
+
+def pool(kind: str) -> Pool:
+    return NEGATIVES[kind](NegativesConfig(kind=kind, positives=0, uniform=20), truth(), 0).pool(BATCH, 0)
+
+
+def head(block: int, **config: Any) -> TableHead:
+    rows = torch.randn(LABELS, WIDTH, generator=torch.Generator().manual_seed(1))
+    loss = LossConfig(name="bce", temperature=0.5, bias=1.0).build()
+    return TableHead(LabelTable(rows, TableConfig(**config)), loss, block)
+
+
+def documents() -> torch.Tensor:
+    vectors = torch.randn(DOCS, WIDTH, generator=torch.Generator().manual_seed(2))
+    return torch.nn.functional.normalize(vectors, dim=1).requires_grad_(True)
+
+
+@pytest.mark.parametrize("unit", [True, False])
+@pytest.mark.parametrize("kind", ["all", "mixture", "importance"])
+@pytest.mark.parametrize("block", [1, 7, 49])
+def test_blocks_equal_the_whole(kind: str, block: int, unit: bool) -> None:
+    steps = []
+    for size in (block, 1000):
+        own = head(size, unit=unit)
+        found = [own.descend(documents(), pool(kind), BATCH, 1.0) for _ in range(3)]
+        steps.append((own.table.rows_LD, found))
+    (rows, cut), (expected_rows, whole) = steps
+    assert torch.allclose(rows, expected_rows, atol=1e-5)
+    for one, other in zip(cut, whole, strict=True):
+        assert (one.loss, one.count) == (pytest.approx(other.loss, rel=1e-5), other.count)
+        assert one.gradient_BD is not None
+        assert other.gradient_BD is not None
+        assert torch.allclose(one.gradient_BD, other.gradient_BD, atol=1e-6)
+
+
+def test_the_gradient_of_the_documents_is_that_of_the_mean_loss() -> None:
+    own, docs, everyone = head(7), documents(), pool("all")
+    rows = own.table.vectors(own.table.rows_LD)
+    chosen, known = torch.from_numpy(everyone.chosen_BU), torch.from_numpy(everyone.known_BU)
+    total, count = own.loss(docs @ rows.T, chosen, known)
+    (expected,) = torch.autograd.grad(total / count, docs)
+    found = own.descend(docs, everyone, BATCH, 1.0)
+    assert found.loss == pytest.approx(float(total.detach()), rel=1e-5)
+    assert found.gradient_BD is not None
+    assert torch.allclose(found.gradient_BD, expected, atol=1e-6)
+
+
+def test_documents_that_are_frozen_get_no_gradient_and_the_rows_learn_the_same() -> None:
+    frozen, free = head(7), head(7)
+    found = frozen.descend(documents().detach(), pool("all"), BATCH, 1.0)
+    free.descend(documents(), pool("all"), BATCH, 1.0)
+    assert found.gradient_BD is None
+    assert torch.equal(frozen.table.rows_LD, free.table.rows_LD)
+
+
+def test_over_all_labels_no_matrix_is_wider_than_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    widths = []
+    own, everyone = head(8), pool("all")
+    loss = own.loss
+
+    class Watched:
+        separable = True
+
+        def __call__(self, scores: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:
+            widths.append(scores.shape[1])
+            return loss(scores, *rest)
+
+    own.loss = Watched()  # type: ignore[assignment]
+    own.descend(documents(), everyone, BATCH, 1.0)
+    assert widths == [8, 8, 8, 8, 8, 8, 2]
+    assert "chosen_BU" not in vars(everyone)
+    assert "known_BU" not in vars(everyone)
+
+
+def test_ten_documents_are_learnt_by_heart_over_all_labels() -> None:
+    own = head(16, unit=False, start="zero", lr=0.2)
+    docs = documents().detach()
+    for step in range(300):
+        own.descend(docs, pool("all"), BATCH, 1 - step / 300)
+    scores = docs @ own.table.released(0.5).T
+    best = scores.topk(1).indices.numpy()
+    has_label = truth().counts_N > 0
+    assert truth().contains(BATCH[:, None], best)[has_label].all()
