@@ -21,6 +21,8 @@ VOCABULARY = 17
 KINDS: dict[str, dict[str, Any]] = {
     "bag": {"name": "bag", "width": 12},
     "bag, projected": {"name": "bag", "width": 12, "projection": 5},
+    "bag, two heads": {"name": "bag", "width": 12, "projection": 5, "heads": 2},
+    "bert, two heads": {"name": "bert", "heads": 2},
     "bert, mean": {"name": "bert"},
     "bert, cls, projected": {"name": "bert", "pooling": "cls", "projection": 5},
     "bert, last": {"name": "bert", "pooling": "last", "frozen_layers": 1},
