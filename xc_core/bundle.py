@@ -120,6 +120,8 @@ def _opened(folder: Path) -> Predictor:
     indexes = {name: load_index(folder / name) for name in _INDEXES if f"{name}/index.json" in manifest.files}
     sizes = {"labels.parquet": len(labels), **{f"vectors.safetensors, {name}": len(v) for name, v in vectors.items()}}
     sizes |= {name: index.size for name, index in indexes.items()}
+    words = Lexical.load(folder / LEXICAL) if f"{LEXICAL}/{CONFIG}" in manifest.files else None
+    sizes |= {} if words is None else {LEXICAL: words.num_labels}
     if len(set(sizes.values())) > 1 or "by_row" not in indexes:
         raise CorruptError(
             f"{', '.join(f'{size} in {name}' for name, size in sizes.items())} at {folder}",
@@ -128,7 +130,6 @@ def _opened(folder: Path) -> Predictor:
         )
     drawn_from = load_noise(folder) if NOISE_FILE in manifest.files else None
     votes = _neighbours(folder / _NEIGHBOURS, len(labels)) if f"{_NEIGHBOURS}/index.json" in manifest.files else None
-    words = Lexical.load(folder / LEXICAL) if f"{LEXICAL}/{CONFIG}" in manifest.files else None
     return Predictor(
         TextTokenizer.from_file(str(facts["tokenizer"]), folder / "tokenizer.json"),
         load_encoder(folder),

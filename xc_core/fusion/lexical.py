@@ -4,8 +4,8 @@ Takes: texts of train documents and their labels; then texts.   Gives: Lexical; 
 May import: data.labels, errors, params, shapes; omikuji and scikit-learn when one is fitted or loaded.
 Never: pickle; the vectors of an encoder; a validation or test row.
 
-Files: ``lexical.json`` (the config), ``terms.parquet`` (term, idf; in the order of columns), and ``tree0/`` and so on,
-each one tree as omikuji writes it (CBOR and JSON).
+Files: ``lexical.json`` (the config, L), ``terms.parquet`` (term, idf; in the order of columns), and ``tree0/`` and so
+on, each one tree as omikuji writes it (CBOR and JSON).
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from xc_core.shapes import F32, I32, PAD_ID, Shortlist
 
 CONFIG: Final = "lexical.json"
 _TERMS: Final = "terms.parquet"
+_REACHED: Final = 10_000
+"""Labels asked of a tree: more than its beam reaches, so that a mean over trees is of all they know."""
 _MEND: Final = "make it anew: xc run classifier --force, and the stages after it"
 
 
@@ -69,6 +71,7 @@ class Lexical:
     """
 
     config: LexicalConfig
+    num_labels: int
     vectorizer: Any
     """A fitted TfidfVectorizer."""
     trees: tuple[Any, ...]
@@ -94,7 +97,8 @@ class Lexical:
             raise _nothing_to_learn(config)
         with tempfile.TemporaryDirectory(dir=scratch) as folder:
             _write_rows(Path(folder) / "rows.txt", terms_NT[kept], truth.rows(kept))
-            return cls(config, vectorizer, tuple(_tree(Path(folder) / "rows.txt", config) for _ in range(config.trees)))
+            trees = tuple(_tree(Path(folder) / "rows.txt", config) for _ in range(config.trees))
+        return cls(config, truth.num_labels, vectorizer, trees)
 
     @property
     def terms(self) -> int:
@@ -107,9 +111,11 @@ class Lexical:
         A score is the mean over the trees of the product of a path's exp(-max(0, 1 - margin)^2); a tree whose beam
         missed the label counts as 0.
         """
-        terms_NT = self.vectorizer.transform(texts)
         shape = (len(texts), self.config.labels)
         ids_NK, scores_NK = np.full(shape, PAD_ID, np.int32), np.full(shape, -np.inf, np.float32)
+        if not texts:
+            return Shortlist(ids_NK, scores_NK)
+        terms_NT = self.vectorizer.transform(texts)
         for at, (start, end) in enumerate(zip(terms_NT.indptr[:-1], terms_NT.indptr[1:], strict=True)):
             if start == end:
                 continue  # all that the trees know of an empty text is how they are balanced
@@ -119,17 +125,17 @@ class Lexical:
 
     def _best(self, columns: list[int], values: list[float]) -> tuple[I32, F32]:
         """Return the best labels of one vector, best first, and their scores."""
-        beam, labels = self.config.beam, self.config.labels
         pairs = list(zip(columns, values, strict=True))
-        found = [pair for tree in self.trees for pair in tree.predict(pairs, beam, labels)]
+        found = [pair for tree in self.trees for pair in tree.predict(pairs, self.config.beam, _REACHED)]
         ids, place = np.unique(np.array([label for label, _ in found], np.int32), return_inverse=True)
         scores = np.bincount(place, [score for _, score in found], minlength=len(ids)) / len(self.trees)
-        best = np.argsort(-scores, kind="stable")[:labels]
+        best = np.argsort(-scores, kind="stable")[: self.config.labels]
         return ids[best], scores[best].astype(np.float32)
 
     def save(self, folder: Path) -> None:
         """Write into an existing folder; the same model gives the same bytes, also when it was loaded."""
-        (folder / CONFIG).write_text(json.dumps(asdict(self.config), indent=1, sort_keys=True) + "\n", "utf-8")
+        content = {"config": asdict(self.config), "labels": self.num_labels}
+        (folder / CONFIG).write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", "utf-8")
         terms = self.vectorizer.get_feature_names_out().tolist()
         pl.DataFrame({"term": terms, "idf": self.vectorizer.idf_}).write_parquet(folder / _TERMS)
         for number, tree in enumerate(self.trees):
@@ -145,7 +151,8 @@ class Lexical:
         if not (folder / CONFIG).is_file():
             raise MissingError(f"no {folder / CONFIG}", expected="a saved lexical score", do=_MEND)
         require()
-        config = LexicalConfig(**json.loads((folder / CONFIG).read_text("utf-8")))
+        content = json.loads((folder / CONFIG).read_text("utf-8"))
+        config = LexicalConfig(**content["config"])
         saved = pl.read_parquet(folder / _TERMS)
         vectorizer = _vectorizer(config, saved["term"].to_list())
         vectorizer.idf_ = saved["idf"].to_numpy()
@@ -154,7 +161,7 @@ class Lexical:
         found = {"trees a folder": [t.n_trees for t in trees], "terms a tree": [t.n_features for t in trees]}
         if found != sizes:
             raise CorruptError(f"{found} in {folder}", expected=f"{sizes}", do=_MEND)
-        return cls(config, vectorizer, trees)
+        return cls(config, int(content["labels"]), vectorizer, trees)
 
 
 def scores_of(short: Shortlist, ids_NK: I32) -> F32:
