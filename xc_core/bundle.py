@@ -6,7 +6,7 @@ May import: the rooms of rank 0 to 4.                                      Never
 Files: ``encoder.{json,safetensors}``, ``tokenizer.json``, ``labels.parquet`` (uid, title, frequency),
 ``vectors.safetensors`` (label texts' vectors, classifier rows), ``by_row/`` and ``by_text/`` (indexes),
 ``fusion.json``; where train documents vote ``neighbours/``, their index and their labels; where negatives were drawn
-from a distribution that prediction needs, ``noise.safetensors``.
+from a distribution that prediction needs, ``noise.safetensors``; where words have a score, ``lexical/``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from xc_core.data.labels import LabelMatrix
 from xc_core.data.tokenizer import TextTokenizer
 from xc_core.encoders import Encoder, load_encoder, save_encoder
 from xc_core.errors import CorruptError
-from xc_core.fusion import Neighbours, Sources, load_fusion
+from xc_core.fusion import LEXICAL, Lexical, Neighbours, Sources, load_fusion
+from xc_core.fusion.lexical import CONFIG
 from xc_core.infer.predictor import Predictor
 from xc_core.infer.score import Scorer, Searchers
 from xc_core.sampling import load_noise, save_noise
@@ -69,6 +70,9 @@ def write_bundle(build: Build, parts: Parts, index: IndexConfig, facts: dict[str
         _write_neighbours(folder / _NEIGHBOURS, sources.neighbours)
     if sources.noise is not None:
         save_noise(sources.noise, folder)
+    if sources.lexical is not None:
+        (folder / LEXICAL).mkdir()
+        sources.lexical.save(folder / LEXICAL)
     parts.scorer.fusion.save(folder / "fusion.json")
     build.facts |= {**facts, "tokenizer": parts.tokenizer.name, "labels": len(names)}
 
@@ -116,6 +120,8 @@ def _opened(folder: Path) -> Predictor:
     indexes = {name: load_index(folder / name) for name in _INDEXES if f"{name}/index.json" in manifest.files}
     sizes = {"labels.parquet": len(labels), **{f"vectors.safetensors, {name}": len(v) for name, v in vectors.items()}}
     sizes |= {name: index.size for name, index in indexes.items()}
+    words = Lexical.load(folder / LEXICAL) if f"{LEXICAL}/{CONFIG}" in manifest.files else None
+    sizes |= {} if words is None else {LEXICAL: words.num_labels}
     if len(set(sizes.values())) > 1 or "by_row" not in indexes:
         raise CorruptError(
             f"{', '.join(f'{size} in {name}' for name, size in sizes.items())} at {folder}",
@@ -129,7 +135,7 @@ def _opened(folder: Path) -> Predictor:
         load_encoder(folder),
         Scorer(
             Searchers(indexes["by_row"], indexes.get("by_text")),
-            Sources(vectors["labels"], vectors["rows"], labels["frequency"].to_numpy(), votes, drawn_from),
+            Sources(vectors["labels"], vectors["rows"], labels["frequency"].to_numpy(), votes, drawn_from, words),
             load_fusion(folder / "fusion.json"),
         ),
         labels["uid"].to_list(),

@@ -52,6 +52,21 @@ def test_texts_join_the_fields_that_are_not_empty(
     assert texts == [" ".join(row[name] for name in fields if row[name]) for row in rows]
 
 
+def test_own_texts_are_those_of_the_rows_in_their_order(corpus: Corpus) -> None:
+    texts = [text for block in corpus.texts("documents") for text in block]
+    for rows in ([], [71], [61, 3, 3, 0, 59]):
+        assert corpus.own_texts("documents", np.array(rows, np.int64)) == [texts[row] for row in rows]
+    titles = [row["title"] for row in small_world().train + small_world().test]
+    assert corpus.own_texts("documents", np.array([60, 2]), ("title",)) == [titles[60], titles[2]]
+
+
+def test_own_texts_are_found_in_every_block(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [text for block in corpus.texts("documents") for text in block]
+    monkeypatch.setattr(Corpus, "texts", lambda *_: iter([texts[:7], [], texts[7:30], texts[30:]]))
+    rows = np.random.default_rng(0).permutation(len(texts))
+    assert corpus.own_texts("documents", rows) == [texts[row] for row in rows]
+
+
 def test_table_gives_the_rows_asked_for_in_their_order(corpus: Corpus) -> None:
     assert corpus.table("documents", np.array([61, 3, 3]))["uid"].to_list() == ["test-1", "train-3", "train-3"]
     assert corpus.table("documents", np.zeros(0, np.int64)).height == 0

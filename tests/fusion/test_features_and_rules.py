@@ -50,6 +50,8 @@ BY_HAND = {
     "noise": [[math.log(0.5), math.log(0.4), math.log(0.1)], [math.log(0.1), math.log(0.5)]],
     "neighbours": [[NEAR, 0.0, 1.0], [1.0, 1 - NEAR]],
 }
+ELSEWHERE = {"lexical"}
+"""Features that want a text, not a vector; they are checked in files of their own."""
 STUMP = RegressionTree.fit(np.array([[0.0], [4.0]], np.float32), np.array([0.25, 0.75]), depth=1)
 """0.25 up to a frequency of 2, 0.75 above it."""
 
@@ -72,7 +74,7 @@ def test_a_feature_has_the_value_computed_by_hand(name: str) -> None:
 
 
 def test_every_feature_is_checked_by_hand_above() -> None:
-    assert FEATURES.names() == sorted(BY_HAND)
+    assert FEATURES.names() == sorted(ELSEWHERE.union(BY_HAND))
 
 
 @pytest.mark.parametrize("names", list(itertools.permutations(sorted(BY_HAND))))

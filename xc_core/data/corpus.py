@@ -102,6 +102,17 @@ class Corpus:
             columns = [batch[name].to_pylist() for name in fields]
             yield [" ".join(part for part in parts if part) for parts in zip(*columns, strict=True)]
 
+    def own_texts(self, side: str, rows: I64, fields: tuple[str, ...] = ("title", "content")) -> list[str]:
+        """Return the texts of ``rows`` of ``side``, in their order, as ``texts`` joins them."""
+        found, order = [""] * len(rows), np.argsort(rows, kind="stable")
+        ordered, start = rows[order], 0
+        for block in self.texts(side, fields):
+            inside = slice(*np.searchsorted(ordered, (start, start + len(block))))
+            for place, row in zip(order[inside].tolist(), ordered[inside].tolist(), strict=True):
+                found[place] = block[row - start]
+            start += len(block)
+        return found
+
     def table(self, side: str, rows: I64 | None = None) -> pl.DataFrame:
         """Return uid, title, content (and split) of ``rows`` of ``side``, all where None."""
         frame = pl.read_parquet(self.folder / f"{side}.parquet")

@@ -1,7 +1,8 @@
 """What is known of a (document, label) pair: a plug-in table of features, each an N x K matrix.
 
 Takes: Query, candidate ids.                          Gives: features_NKF.
-May import: errors, plugins, shapes, sampling, fusion.neighbours.  Never: reads the truth of a document it describes.
+May import: errors, plugins, shapes, sampling, fusion.lexical, .neighbours.
+Never: reads the truth of a document it describes.
 """
 
 from __future__ import annotations
@@ -14,15 +15,18 @@ from typing import Final
 import numpy as np
 
 from xc_core.errors import ConfigError
+from xc_core.fusion.lexical import Lexical, scores_of
 from xc_core.fusion.neighbours import Neighbours, Votes
 from xc_core.plugins import Table
 from xc_core.sampling import Noise
-from xc_core.shapes import F32, I32, I64
+from xc_core.shapes import F32, I32, I64, Shortlist
 
 VOTES: Final = "neighbours"
 """The feature that needs train documents to be searched."""
 NOISE: Final = "noise"
 """The feature that needs the distribution from which negatives were drawn."""
+LEXICAL: Final = "lexical"
+"""The feature that needs a document's text."""
 _DOCS_AT_ONCE: Final = 16
 """Documents whose candidates' vectors are gathered together: 16 x 200 x 384 x 4 bytes = 5 MB stay in the cache."""
 
@@ -38,6 +42,8 @@ class Sources:
     """Train documents that vote; only where a feature asks for them."""
     noise: Noise | None = None
     """What negatives were drawn from; only where a feature asks for it."""
+    lexical: Lexical | None = None
+    """The lexical score; only where a feature asks for it."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,8 @@ class Query:
 
     doc_ND: F32
     sources: Sources
+    texts: list[str] | None = None
+    """One a document; only where the sources have a lexical score."""
 
     @cached_property
     def votes(self) -> Votes:
@@ -57,6 +65,22 @@ class Query:
                 do="run the stage fusion again",
             )
         return self.sources.neighbours.vote(self.doc_ND)
+
+    @cached_property
+    def lexical(self) -> Shortlist:
+        """The labels that the words of the texts speak for.
+
+        Raises ConfigError where the sources have no lexical score, ValueError without one text a document.
+        """
+        if self.sources.lexical is None:
+            raise ConfigError(
+                "a lexical score in sources without one",
+                expected="sources built for these features",
+                do="run the stage fusion again",
+            )
+        if self.texts is None or len(self.texts) != len(self.doc_ND):
+            raise ValueError(f"{len(self.texts or [])} texts for {len(self.doc_ND)} documents")
+        return self.sources.lexical.shortlist(self.texts)
 
 
 Feature = Callable[[Query, I32], F32]
@@ -98,6 +122,12 @@ def noise(query: Query, ids_NK: I32) -> F32:
 def neighbours(query: Query, ids_NK: I32) -> F32:
     """Return the label's share of the votes of the document's nearest train documents."""
     return query.votes.of(ids_NK)
+
+
+@FEATURES.register(LEXICAL)
+def lexical(query: Query, ids_NK: I32) -> F32:
+    """Return the lexical score of the label; 0 for one that is not among the document's best by words."""
+    return scores_of(query.lexical, ids_NK)
 
 
 def own_products(doc_ND: F32, ids_NK: I32, vectors_LD: F32) -> F32:

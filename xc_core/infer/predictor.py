@@ -57,7 +57,7 @@ class Predictor:
         k = min(k, self.scorer.searchers.by_row.size)
         if not texts:
             return Shortlist(np.zeros((0, k), np.int32), np.zeros((0, k), np.float32))
-        return self.scorer.shortlist(self.embed(texts), k)
+        return self.scorer.shortlist(self.embed(texts), k, texts)
 
     def predict(self, texts: list[str], k: int = 5) -> list[list[Prediction]]:
         """Return the ``k`` best labels of each text by name, best first; fewer where there are not as many.

@@ -26,7 +26,7 @@ class Searchers:
     by_text: Index | None
 
     def candidates(self, query: Query, k: int) -> I32:
-        """Return the searches' ``k`` best labels, the neighbours' and the noise's likeliest, each once, holes last."""
+        """Return the searches' ``k`` best, the neighbours', the noise's likeliest and the lexical labels, each once."""
         found = [self.by_row.search(query.doc_ND, k).ids_NK]
         if self.by_text is not None:
             found.append(self.by_text.search(query.doc_ND, k).ids_NK)
@@ -34,39 +34,45 @@ class Searchers:
             found.append(query.votes.labels())
         if query.sources.noise is not None:
             found.append(query.sources.noise.likely(query.doc_ND, k))
+        if query.sources.lexical is not None:
+            found.append(query.lexical.ids_NK)
         return found[0] if len(found) == 1 else distinct(np.concatenate(found, axis=1))
 
 
 @dataclass(frozen=True)
 class Scorer:
-    """Everything between a document's vector and its labels."""
+    """Everything between a document's vector (and its text, where the sources have a lexical score) and its labels."""
 
     searchers: Searchers
     sources: Sources
     fusion: Fusion
 
-    def shortlist(self, doc_ND: F32, k: int | None = None) -> Shortlist:
+    def shortlist(self, doc_ND: F32, k: int | None = None, texts: list[str] | None = None) -> Shortlist:
         """Return the ``k`` best labels of each document (all candidates where None) by fused score."""
-        ranked = self._ranked(doc_ND, {"fusion": self.fusion})["fusion"]
+        ranked = self._ranked(Query(doc_ND, self.sources, texts), {"fusion": self.fusion})["fusion"]
         return ranked if k is None else ranked.top(k)
 
-    def shortlist_rows(self, vectors_ND: F32, rows: I64, rules: dict[str, Fusion], what: str) -> dict[str, Shortlist]:
+    def shortlist_rows(
+        self, vectors_ND: F32, rows: I64, rules: dict[str, Fusion], what: str, texts: list[str] | None = None
+    ) -> dict[str, Shortlist]:
         """Return all candidates of the documents ``rows`` (perhaps none) ranked by each rule, block by block.
 
-        A rule may need no feature that the fusion does not need: candidates and features are computed once.
+        ``texts`` are those of ``rows``, in their order. A rule may need no feature that the fusion does not need:
+        candidates and features are computed once.
         """
         parts: dict[str, list[Shortlist]] = {name: [] for name in rules}
         with Meter(what, len(rows), "documents") as meter:
             for start in range(0, max(len(rows), 1), _DOCS_AT_ONCE):
                 block = rows[start : start + _DOCS_AT_ONCE]
-                for name, ranked in self._ranked(np.ascontiguousarray(vectors_ND[block]), rules).items():
+                own = texts and texts[start : start + _DOCS_AT_ONCE]
+                query = Query(np.ascontiguousarray(vectors_ND[block]), self.sources, own)
+                for name, ranked in self._ranked(query, rules).items():
                     parts[name].append(ranked)
                 meter.update(len(block))
         return {name: Shortlist.stack(found) for name, found in parts.items()}
 
-    def _ranked(self, doc_ND: F32, rules: dict[str, Fusion]) -> dict[str, Shortlist]:
+    def _ranked(self, query: Query, rules: dict[str, Fusion]) -> dict[str, Shortlist]:
         needed = self.fusion.config.needed
-        query = Query(doc_ND, self.sources)
         ids_NK = self.searchers.candidates(query, self.fusion.config.candidates)
         features_NKF = feature_table(needed, query, ids_NK)
         return {name: rule.rank(ids_NK, rule.own(features_NKF, needed)) for name, rule in rules.items()}

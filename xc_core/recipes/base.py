@@ -14,7 +14,7 @@ from xc_core.ann import IndexConfig
 from xc_core.classifiers import TableConfig
 from xc_core.encoders import EncoderConfig
 from xc_core.errors import ConfigError, nearest
-from xc_core.fusion import FusionConfig
+from xc_core.fusion import LEXICAL, FusionConfig, LexicalConfig
 from xc_core.losses import LossConfig
 from xc_core.params import at_least, below, changed
 from xc_core.plugins import Table
@@ -118,6 +118,8 @@ class ClassifierStage:
     """Share of a document vector's coordinates zeroed in a step."""
     augment: bool = False
     """Train on every label's text vector too, as a document of that label; for an order that is not clustered."""
+    lexical: LexicalConfig = field(default_factory=LexicalConfig)
+    """The lexical score beside the table, fitted on the same documents' texts."""
     seed: int = 0
     """Root seed."""
 
@@ -196,6 +198,14 @@ class Recipe:
     fusion: FusionConfig = field(default_factory=FusionConfig)
     evaluation: EvaluationStage = field(default_factory=EvaluationStage)
     model: ModelStage = field(default_factory=ModelStage)
+
+    def __post_init__(self) -> None:
+        if LEXICAL in self.fusion.needed and not self.classifier.lexical.use:
+            raise ConfigError(
+                f"the feature {LEXICAL} in fusion and classifier.lexical.use = False",
+                expected="a lexical score that the stage classifier trains",
+                do=f"set classifier.lexical.use = true, or leave {LEXICAL} out of fusion.features and fusion.add",
+            )
 
     def changed(self, changes: dict[str, Any]) -> Recipe:
         """Return the recipe with ``changes``, a mapping stage -> field -> value.

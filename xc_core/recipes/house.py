@@ -6,15 +6,16 @@ May import: recipes.base and the configs it is made of.  Never: code; a method i
 Order: random, for a softmax looks at all labels of its batch and a large batch of M4 holds hard ones anyway.
 Negatives: M1 two sampled positives a document, and every positive in the pool learnt from (pick some labels, UniDEC);
 M4 the positives of a large batch.
-Scorer: label text, a table row, and the vote of the nearest train documents, which costs no training.
+Scorer: label text, a table row, the vote of the nearest train documents, which costs no training, and a linear label
+tree over the words of the text, which errs on other documents than an encoder does.
 Loss: decoupled softmax (DEXML, UniDEC) in M1, NGAME's triplet in M4.
-Fusion: NGAME's tree over four features, added to the classifier's score and the votes.
+Fusion: NGAME's tree over five features, added to the classifier's score, the votes and the lexical score.
 
 Chosen on validation rows of WordNetMini (docs/benchmarks.md), the encoder being all-MiniLM-L6-v2.
 """
 
 from xc_core.classifiers import TableConfig
-from xc_core.fusion import FusionConfig
+from xc_core.fusion import FusionConfig, LexicalConfig
 from xc_core.losses import LossConfig
 from xc_core.recipes.base import RECIPES, ClassifierStage, EncoderStage, Recipe
 from xc_core.sampling import NegativesConfig, OrderConfig
@@ -40,10 +41,11 @@ HOUSE = RECIPES.add(
             table=TableConfig(lr=0.02),
             epochs=30.0,
             dropout=0.3,
+            lexical=LexicalConfig(use=True),
         ),
         fusion=FusionConfig(
-            features=("label_text", "classifier", "frequency", "neighbours"),
-            add=("classifier", "neighbours"),
+            features=("label_text", "classifier", "frequency", "neighbours", "lexical"),
+            add=("classifier", "neighbours", "lexical"),
         ),
     ),
 )

@@ -1,13 +1,14 @@
 """Stage classifier (M3 and M4): a row for every label, started at its text's vector, trained on frozen vectors.
 
-Takes: corpus, embeddings, clusters, negatives.                    Gives: rows.npy (L x D), history.json, perhaps noise.
-May import: classifiers, data, losses, sampling, train, stages.runner.  Never: reads validation or test rows.
+Takes: corpus, embeddings, clusters, negatives.  Gives: rows.npy (L x D), history.json, perhaps noise, lexical/.
+May import: classifiers, data, fusion, losses, sampling, train, stages.runner.  Never: reads validation or test rows.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+import time
 
 import numpy as np
 import polars as pl
@@ -20,6 +21,9 @@ from xc_core.data.labels import LabelMatrix
 from xc_core.data.splits import TRAIN
 from xc_core.distributed import alone
 from xc_core.errors import MovedError
+from xc_core.fusion import LEXICAL, Lexical
+from xc_core.fusion.lexical import require
+from xc_core.progress import report
 from xc_core.sampling import NEGATIVES, save_noise
 from xc_core.sampling.noise import FILE as NOISE
 from xc_core.shapes import F32, Embeddings
@@ -36,6 +40,8 @@ def run(context: Context) -> None:
     """Train and write the rows as serving scores them; without epochs hand on those they would start from."""
     alone("the stage classifier")
     config = context.config
+    if config.lexical.use:
+        require()  # said now, not after the training
     corpus = Corpus.open(context.input("corpus"))
     for name in ("embeddings", "clusters"):
         verify(context.input(name), kind=name)
@@ -78,7 +84,10 @@ def _task(context: Context, corpus: Corpus, rows_LD: F32) -> ClassifierTask:
 
 
 def refresh(context: Context) -> None:
-    """Keep every trained row whose label is still there, by uid; a new label's row is its text's vector."""
+    """Keep every trained row whose label is still there, by uid; a new label's row is its text's vector.
+
+    The lexical score is fitted anew: that takes seconds to minutes.
+    """
     corpus = Corpus.open(context.input("corpus"))
     verify(context.input("embeddings"), kind="embeddings")
     folder = context.workspace.folder("classifier", context.experiment.dataset, context.recipe)
@@ -113,8 +122,24 @@ def refresh(context: Context) -> None:
 
 
 def _write(context: Context, corpus: Corpus, rows_LD: F32, history: dict[str, object]) -> None:
-    """Write rows, the labels they belong to, and the history."""
+    """Write rows, the labels they belong to, the history and, where it is asked for, the lexical score."""
     np.save(context.build.path / "rows.npy", rows_LD)
     corpus.table("labels").select("uid").write_parquet(context.build.path / "labels.parquet")
     context.build.json("history.json", history)
     context.build.facts |= {"rows": len(rows_LD), "finite": bool(np.isfinite(rows_LD).all())}
+    if context.config.lexical.use:
+        _write_lexical(context, corpus)
+
+
+def _write_lexical(context: Context, corpus: Corpus) -> None:
+    """Fit the lexical score on train rows and write it."""
+    started = time.monotonic()
+    rows = corpus.rows(TRAIN)
+    texts = corpus.own_texts("documents", rows, context.experiment.tokens.fields)
+    fitted = Lexical.fit(texts, corpus.labels.rows(rows), context.config.lexical, context.build.path)
+    folder = context.build.path / LEXICAL
+    folder.mkdir()
+    fitted.save(folder)
+    context.build.facts["terms"] = fitted.terms
+    context.costs["lexical_seconds"] = round(time.monotonic() - started, 3)
+    report(f"classifier: the lexical score knows {fitted.terms:,} terms")

@@ -29,7 +29,7 @@ from xc_core.shapes import F64, I64, Embeddings, Shortlist
 from xc_core.stages import plots
 from xc_core.stages.clusters import batch_order
 from xc_core.stages.encoder import tokenizer_of
-from xc_core.stages.released import scorer
+from xc_core.stages.released import scorer, texts
 from xc_core.stages.runner import Context
 
 
@@ -44,7 +44,8 @@ def run(context: Context) -> None:
     frequency_L = train.frequency_L()
     weights_L = inverse_propensity(frequency_L, len(train), corpus.propensity)
     rules = {"fusion": judged.fusion, **parts_of(judged.fusion.config)}
-    found = judged.shortlist_rows(vectors, rows, rules, "scoring test documents")
+    words = texts(context, corpus, judged.sources, rows)
+    found = judged.shortlist_rows(vectors, rows, rules, "scoring test documents", words)
     ranked = {name: without(short, filters) for name, short in found.items()}
     short = ranked["fusion"]
     content = full_report(short, truth, weights_L, frequency_L, seed=context.config.seed)
@@ -52,9 +53,9 @@ def run(context: Context) -> None:
     content["fusion_kind"] = judged.fusion.config.kind
     context.build.facts["corpus"] = corpus.digest
     _write(context, content, short, truth, weights_L)
-    texts = _examples(context, corpus, rows, short, truth)
+    timed = _examples(context, corpus, rows, short, truth)
     _draw(context, corpus, content)
-    _latency(context, corpus, judged, texts)
+    _latency(context, corpus, judged, timed)
     metrics = content["metrics"]
     say(
         f"evaluation: P@1 {metrics['P_at_1']:.2f}, P@5 {metrics['P_at_5']:.2f}, PSP@5 {metrics['PSP_at_5']:.2f} on test"

@@ -21,7 +21,7 @@ from xc_core.metrics.propensity import inverse_propensity
 from xc_core.metrics.ranking import per_document, without
 from xc_core.progress import report
 from xc_core.shapes import F32, I32, I64, PAD_ID, Bool, Embeddings, Shortlist
-from xc_core.stages.released import searchers, sources
+from xc_core.stages.released import searchers, sources, texts
 from xc_core.stages.runner import Context
 
 
@@ -55,7 +55,8 @@ def run(context: Context) -> None:
         return
     vectors = Embeddings.open(context.input("embeddings") / "documents.npy").vectors_ND
     truth = corpus.labels.rows(rows)
-    query = Query(np.ascontiguousarray(vectors[rows]), sources(context, corpus, config))
+    own = sources(context, corpus, config)
+    query = Query(np.ascontiguousarray(vectors[rows]), own, texts(context, corpus, own, rows))
     pairs = _pairs(config, query, searchers(context).candidates(query, config.candidates), truth)
     pairs.fit(config).save(context.build.path / "fusion.json")
     compared = _compare(config, pairs, truth, corpus, rows)

@@ -12,15 +12,15 @@ from xc_core.ann import load_index
 from xc_core.artifacts import verify
 from xc_core.data.corpus import Corpus
 from xc_core.data.splits import TRAIN
-from xc_core.fusion import NOISE, VOTES, FusionConfig, Neighbours, Sources, load_fusion
+from xc_core.fusion import LEXICAL, NOISE, VOTES, FusionConfig, Lexical, Neighbours, Sources, load_fusion
 from xc_core.infer.score import Scorer, Searchers
 from xc_core.sampling import load_noise
-from xc_core.shapes import Embeddings
+from xc_core.shapes import I64, Embeddings
 from xc_core.stages.runner import Context
 
 
 def sources(context: Context, corpus: Corpus, config: FusionConfig) -> Sources:
-    """Return where the features of ``config`` come from; frequencies and votes are of train rows alone."""
+    """Return where the features of ``config`` come from; frequencies, votes and words are of train rows alone."""
     for name in ("embeddings", "classifier"):
         verify(context.input(name), kind=name)
     label_LD = np.asarray(Embeddings.open(context.input("embeddings") / "labels.npy").vectors_ND)
@@ -32,7 +32,13 @@ def sources(context: Context, corpus: Corpus, config: FusionConfig) -> Sources:
         vectors = Embeddings.open(context.input("embeddings") / "documents.npy").vectors_ND
         voters = Neighbours.of(np.ascontiguousarray(vectors[rows]), truth)
     drawn_from = load_noise(context.input("classifier")) if NOISE in config.needed else None
-    return Sources(label_LD, rows_LD, truth.frequency_L(), voters, drawn_from)
+    words = Lexical.load(context.input("classifier") / LEXICAL) if LEXICAL in config.needed else None
+    return Sources(label_LD, rows_LD, truth.frequency_L(), voters, drawn_from, words)
+
+
+def texts(context: Context, corpus: Corpus, own: Sources, rows: I64) -> list[str] | None:
+    """Return the texts of the documents ``rows`` where ``own`` has a score of texts; they are not read where not."""
+    return None if own.lexical is None else corpus.own_texts("documents", rows, context.experiment.tokens.fields)
 
 
 def searchers(context: Context) -> Searchers:
