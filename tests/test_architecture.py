@@ -154,7 +154,10 @@ ALLOWED = {
     ),
     ("folders", "xc_core/data/splits.py"): ({"mkdir", "rmtree"}, "digests spilled inside an artefact being built"),
     ("folders", "xc_core/data/tokens.py"): ({"unlink"}, "its own flat file inside an artefact being built"),
-    ("folders", "xc_core/stages/embeddings.py"): ({"TemporaryDirectory"}, "scratch inside an artefact being built"),
+    ("folders", "xc_core/stages/embeddings.py"): (
+        {"copyfile", "TemporaryDirectory"},
+        "scratch inside an artefact being built",
+    ),
     ("folders", "xc_core/cli/ingest.py"): (
         {"mkdir", "rmtree", "copyfile", "symlink_to", "TemporaryDirectory"},
         "a scratch workspace under .xc; what comes of it is put in place by artifacts.install",
