@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from xc_core.classifiers import LabelTable, TableConfig, TableHead
+from xc_core.classifiers import LabelTable, TableConfig, TableHead, gradient_error
 from xc_core.data.labels import LabelMatrix
 from xc_core.losses import LossConfig
 from xc_core.sampling import NEGATIVES, NegativesConfig, Pool
@@ -102,3 +102,16 @@ def test_ten_documents_are_learnt_by_heart_over_all_labels() -> None:
     best = scores.topk(1).indices.numpy()
     has_label = truth().counts_N > 0
     assert truth().contains(BATCH[:, None], best)[has_label].all()
+
+
+def test_the_error_of_a_gradient_is_zero_for_all_labels_and_falls_with_more_draws() -> None:
+    own, docs, errors = head(100), documents(), []
+    for uniform in (5, 25, LABELS):
+        config = NegativesConfig(kind="importance", positives=0, hard=0, uniform=uniform)
+        source = NEGATIVES["importance"](config, truth(), 0)
+        drawn = [source.pool(BATCH, step) for step in range(40)]
+        errors.append(gradient_error(own, docs, BATCH, drawn, pool("all")))
+    before = own.table.rows_LD.clone()
+    assert errors[0] > 2 * errors[1] > 0
+    assert errors[2] == pytest.approx(0, abs=1e-10)
+    assert torch.equal(own.table.rows_LD, before)

@@ -127,11 +127,12 @@ def test_augment_and_reduce_is_the_softmax_at_the_right_normaliser_and_above_it_
     assert float(wrong(scores, chosen, chosen, docs)[0]) == pytest.approx(softmax + 6 / math.e, rel=1e-4)
 
 
-def test_decoupled_softmax_with_bce_is_the_sum_of_both() -> None:
+@pytest.mark.parametrize("name", ["decoupled-softmax", "supcon"])
+def test_a_softmax_with_bce_is_the_sum_of_both(name: str) -> None:
     given = parts(3)
-    one = LossConfig(name="decoupled-softmax", temperature=0.5).build()
+    one = LossConfig(name=name, temperature=0.5).build()
     other = LossConfig(name="bce", temperature=0.5, bias=1.0).build()
-    both = LossConfig(name="decoupled-softmax", temperature=0.5, binary=0.2, bias=1.0).build()
+    both = LossConfig(name=name, temperature=0.5, binary=0.2, bias=1.0).build()
     masks = given["scores"], given["chosen"], given["chosen"]
     assert float(both(*masks)[0]) == pytest.approx(float(one(*masks)[0]) + 0.2 * float(other(*masks)[0]), rel=1e-6)
 

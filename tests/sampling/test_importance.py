@@ -127,24 +127,26 @@ def test_a_curriculum_lets_hard_negatives_grow_and_keeps_the_sum() -> None:
 @pytest.mark.parametrize("kind", ["mined", "importance"])
 def test_a_search_in_the_background_uses_the_vectors_of_when_it_began(kind: str) -> None:
     """Begun an epoch ahead on the vectors of then; what the vectors become meanwhile does not matter."""
-    ahead, plain = source(kind=kind, hard=4, search=4, ahead=1), source(kind=kind, hard=4, search=4)
+    plain = source(kind=kind, hard=4, search=4)
+    ahead = source(kind=kind, hard=4, search=4, ahead=1, warmup_epochs=2)
     docs, rows = banks(1)
     plain.refresh(1, docs, rows)
-    ahead.refresh(0, docs, rows)
-    docs[:], rows[:] = banks(2)
+    assert ahead.refresh(0, *banks(3)) == {}, "before its first search is begun"
     ahead.refresh(1, docs, rows)
+    docs[:], rows[:] = banks(2)
+    ahead.refresh(2, docs, rows)
     np.testing.assert_array_equal(ahead.arrays()["hard"], plain.arrays()["hard"])
     plain.refresh(2, docs, rows)
-    ahead.refresh(2, *banks(3))
+    ahead.refresh(3, *banks(3))
     np.testing.assert_array_equal(ahead.arrays()["hard"], plain.arrays()["hard"])
 
 
 def test_a_search_under_way_is_part_of_the_state() -> None:
-    begun, other = source(hard=4, ahead=1), source(hard=4, ahead=1)
-    begun.refresh(0, *banks(1))
+    begun, other = (source(hard=4, ahead=1, warmup_epochs=2) for _ in range(2))
+    begun.refresh(1, *banks(1))
     other.load(begun.arrays())
     for own in (begun, other):
-        own.refresh(1, *banks(2))
+        own.refresh(2, *banks(2))
     np.testing.assert_array_equal(other.arrays()["hard"], begun.arrays()["hard"])
     np.testing.assert_array_equal(other.arrays()["hard_next"], begun.arrays()["hard_next"])
     assert other.pool(DOCS, 4).labels_U.tolist() == begun.pool(DOCS, 4).labels_U.tolist()
@@ -152,8 +154,32 @@ def test_a_search_under_way_is_part_of_the_state() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"hard": 0, "uniform": 0}, {"ahead": 2}, {"search_in": "row"}, {"curriculum": -1.0}, {"draws": 0}],
+    [
+        {"hard": 0, "uniform": 0},
+        {"ahead": 1, "warmup_epochs": 1},
+        {"search_in": "row"},
+        {"curriculum": -1.0},
+        {"draws": 0},
+    ],
 )
 def test_settings_that_mean_nothing_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="expected"):
         NegativesConfig(**{"kind": "importance", **wrong})
+
+
+def test_staleness_is_one_where_nothing_moved_and_falls_where_rows_did() -> None:
+    own = source(hard=6, ahead=1, warmup_epochs=2)
+    own.refresh(1, *banks(1))
+    same = own.refresh(2, *banks(1))
+    moved = own.refresh(3, *banks(2))
+    assert same["hard_recall"] == 1.0
+    assert "hard_recall_left" not in same, "there were none before"
+    assert moved["hard_recall"] < 0.7, "searched on the vectors before they moved"
+    assert moved["hard_recall_left"] < 0.7
+    assert source(hard=6).refresh(1, *banks(1))["hard_recall"] == 1.0
+
+
+def test_the_comparison_has_as_many_negatives_all_uniform() -> None:
+    other = searched(hard=4, uniform=8).all_uniform()
+    pool = other.pool(np.zeros(0, np.int64), 0)
+    assert len(pool.labels_U) == 12

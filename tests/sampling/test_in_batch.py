@@ -12,7 +12,7 @@ from scipy.stats import chi2
 from tests.naive import sampling as naive
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import ConfigError
-from xc_core.sampling import NegativesConfig
+from xc_core.sampling import NEGATIVES, NegativesConfig
 from xc_core.sampling.negatives import InBatch, mask
 
 STEPS = 3000
@@ -85,3 +85,12 @@ def test_a_mask_marks_only_labels_of_the_pool() -> None:
 def test_settings_that_mean_nothing_are_refused(changes: dict[str, int]) -> None:
     with pytest.raises(ConfigError):
         NegativesConfig(**changes)  # type: ignore[arg-type]
+
+
+def test_the_first_labels_are_taken_where_asked_for_instead_of_a_sample() -> None:
+    config = NegativesConfig(positives=1, first=True)
+    truth = LabelMatrix.from_pairs(np.array([0, 0, 0, 1]), np.array([7, 2, 5, 9]), (2, 10))
+    for step in range(5):
+        pool = NEGATIVES["in-batch"](config, truth, 0).pool(np.array([1, 0]), step)
+        assert pool.labels_U.tolist() == [2, 9]
+        assert pool.chosen_BU.tolist() == [[False, True], [True, False]]

@@ -69,7 +69,7 @@ def test_mined_labels_are_the_nearest_that_are_no_positives() -> None:
     figures = mined.refresh(1, docs, labels)
     nearest = naive.hard_negatives(search.nearest(labels, docs, LABELS), positives(), 4)
     assert [sorted(row) for row in mined.arrays()["hard"].tolist()] == [sorted(row) for row in nearest]
-    assert figures == {"hard_negatives": 4.0}
+    assert figures == {"hard_negatives": 4.0, "hard_recall": 1.0}
     wanted = set().union(*(nearest[doc] for doc in DOCS))
     pooled = set(mined.pool(DOCS, 0).labels_U.tolist())
     assert pooled == wanted | set(source("in-batch").pool(DOCS, 0).labels_U.tolist())

@@ -1,4 +1,4 @@
-"""An encoder and a table trained together: gradients of both shares, two heads, GradCache, texts as documents, resume."""
+"""An encoder and a table trained together: gradients of both shares, two heads, GradCache, label texts, resume."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_gradcache_gives_the_gradient_of_one_graph(joint: Make, heads: int) -> N
         ({"share": 0.5, "heads": 1, "cache": True}, "sum"),
         ({"share": 0.0, "kind": "all", "positives": 0}, "rows"),
         ({"share": 0.0, "kind": "importance", "positives": 0, "hard": 1, "uniform": 2, "search_in": "rows",
-          "search_rows": True, "ahead": 1}, "rows"),
+          "search_rows": True, "ahead": 1, "warmup_epochs": 2}, "rows"),
     ],
 )  # fmt: skip
 def test_ten_documents_are_learnt_by_heart(joint: Make, ten: Any, tmp_path: Path, settings: Any, by: str) -> None:
@@ -196,7 +196,7 @@ def test_with_two_heads_a_product_is_one_score_and_the_product_with_the_sum_is_b
 
 
 def test_label_texts_are_documents_of_their_label_and_nothing_is_copied(small: Any) -> None:
-    data = EncoderData.augmented(small.documents, small.labels, small.rows_N, small.truth)
+    data = EncoderData.with_label_texts(small.documents, small.labels, small.rows_N, small.truth)
     size = len(small.rows_N)
     assert len(data.rows_N) == len(data.truth) == size + 5
     assert [data.truth.row(size + i).tolist() for i in range(5)] == [[i] for i in range(5)]
@@ -218,7 +218,7 @@ def test_label_texts_are_documents_of_their_label_and_nothing_is_copied(small: A
     [
         {"share": 0.5, "heads": 2},
         {"share": 0.0, "kind": "importance", "positives": 0, "hard": 1, "uniform": 2, "search_in": "rows",
-         "search_rows": True, "ahead": 1, "curriculum": 2.0},
+         "search_rows": True, "ahead": 1, "warmup_epochs": 2, "curriculum": 2.0},
         {"share": 0.0, "kind": "all", "positives": 0, "loss": LossConfig(name="augment-reduce", temperature=0.2)},
     ],
 )  # fmt: skip

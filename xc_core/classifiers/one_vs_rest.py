@@ -7,6 +7,7 @@ May import: classifiers.table, losses, sampling, shapes.  Never: a matrix of tar
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -43,10 +44,10 @@ class TableHead:
     loss: Loss
     block: int = BLOCK
 
-    def descend(self, doc_BD: Tensor, pool: Pool, docs_B: I64, scale: float) -> Descent:
+    def descend(self, doc_BD: Tensor, pool: Pool, docs_B: I64, scale: float | None) -> Descent:
         """Update the pool's rows against their gradient; return the documents' where ``doc_BD`` asks for one.
 
-        A loss that is not finite moves nothing from there on.
+        With ``scale`` None no row moves. A loss that is not finite moves nothing from there on.
         """
         leaf = doc_BD.detach().requires_grad_(doc_BD.requires_grad)
         gradient = torch.zeros_like(leaf) if leaf.requires_grad else None
@@ -60,10 +61,27 @@ class TableHead:
             if not (total.requires_grad and count and math.isfinite(loss)):
                 continue
             found = torch.autograd.grad(total / counted, [rows_UD] if gradient is None else [rows_UD, leaf])
-            self.table.update(labels, found[0], scale)
+            if scale is not None:
+                self.table.update(labels, found[0], scale)
             if gradient is not None:
                 gradient += found[1]
         return Descent(loss, count, gradient)
+
+
+def gradient_error(head: TableHead, doc_BD: Tensor, docs_B: I64, pools: Sequence[Pool], whole: Pool) -> float:
+    """Return mean_r |g_r - g|^2 / |g|^2: g the documents' gradient on the ``whole`` pool, g_r that on ``pools`` r.
+
+    The relative variance of a gradient estimate where it is unbiased (ASTRA, lemma 4.1, part 2, bounds its root).
+    """
+    leaf = doc_BD.detach().requires_grad_(True)
+    exact = head.descend(leaf, whole, docs_B, None).gradient_BD
+    assert exact is not None
+    errors = []
+    for pool in pools:
+        found = head.descend(leaf, pool, docs_B, None).gradient_BD
+        assert found is not None
+        errors.append(float((found - exact).square().sum()))
+    return sum(errors) / len(errors) / max(float(exact.square().sum()), 1e-30)
 
 
 def marks(pool: Pool | LabelPool, docs_B: I64, device: torch.device) -> tuple[Tensor, Tensor, Sampled]:

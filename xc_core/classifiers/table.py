@@ -3,7 +3,7 @@
 Takes: initial rows, gradients of touched rows.  Gives: LabelTable.
 May import: errors, shapes.                      Never: a gradient or optimiser state of the table's full width.
 
-Memory: 4 (D + 1) bytes a label. A step costs O(U D) for U touched rows, whatever L is.
+Memory: 4 (D + 2) bytes a label. A step costs O(U D) for U touched rows, whatever L is.
 """
 
 from __future__ import annotations
@@ -89,4 +89,6 @@ class LabelTable:
 
     def load(self, tensors: dict[str, Tensor]) -> None:
         """Take over saved state."""
-        self.rows_LD, self.square_L, self.steps_L = (tensors[name].clone() for name in ("rows", "square", "steps"))
+        device = self.rows_LD.device
+        own = (tensors[name].clone().to(device) for name in ("rows", "square", "steps"))
+        self.rows_LD, self.square_L, self.steps_L = own

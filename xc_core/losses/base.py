@@ -93,7 +93,7 @@ class LossConfig:
     bias: float = 0.0
     """bce: what is taken from every logit; the same for all labels, so it moves no rank and starts rare ones low."""
     binary: float = 0.0
-    """decoupled-softmax: weight of a binary cross-entropy added on the same scores (UniDEC, table 3)."""
+    """supcon, decoupled-softmax: weight of a binary cross-entropy added on the same scores (UniDEC, table 3)."""
     regulariser: float = 0.0
     """negative-sampling: lambda of the squared unbiased scores (adversarial softmax, equation 6)."""
     memory: float = 0.1

@@ -112,7 +112,7 @@ class AugmentReduceLoss:
 
     Z_i is document i's normaliser as remembered: Z_i <- (1 - memory) Z_i + memory * (the present sum). By log a <=
     log b + a / b - 1 the value is an upper bound of the softmax loss for any Z_i, and equal to it at the right one; its
-    gradient is unbiased where the weights are, since Z_i is held constant.
+    gradient is nearly unbiased where the weights are: Z_i is held constant, but a share of it is the present draw.
 
     Source: Ruiz et al., "Augment and Reduce" (2018), the softmax case: their eta of a pair is Z_i exp(-z_il).
     """
@@ -139,9 +139,10 @@ class AugmentReduceLoss:
         if docs_B is None or not len(log_now_R):
             return log_now_R
         docs_R = docs_B[own_B]
+        self.log_z_N = self.log_z_N.to(log_now_R)
         missing = int(docs_R.max()) + 1 - len(self.log_z_N)
         if missing > 0:
-            self.log_z_N = torch.cat([self.log_z_N.to(log_now_R), log_now_R.new_full((missing,), torch.nan)])
+            self.log_z_N = torch.cat([self.log_z_N, log_now_R.new_full((missing,), torch.nan)])
         old_R = self.log_z_N[docs_R]
         mixed_R = torch.logaddexp(old_R + _log(1 - self.memory), log_now_R + _log(self.memory))
         self.log_z_N[docs_R] = torch.where(old_R.isnan(), log_now_R, mixed_R)

@@ -60,7 +60,7 @@ class SoftmaxLoss(Stateless):
 
 @dataclass(frozen=True)
 class WithBinary(Stateless):
-    """The decoupled softmax plus ``weight`` times the binary cross-entropy of the same scores, per document.
+    """A softmax loss plus ``weight`` times the binary cross-entropy of the same scores, per document.
 
     Source: UniDEC (001), table 3: the classifier head's loss of its best row.
     """
@@ -82,13 +82,17 @@ class WithBinary(Stateless):
 @LOSSES.register("decoupled-softmax")
 def decoupled(config: LossConfig) -> SoftmaxLoss | WithBinary:
     """Return the decoupled softmax of ``config``."""
-    loss = SoftmaxLoss(config.temperature, decoupled=True, forward=config.forward)
-    if not config.binary:
-        return loss
-    return WithBinary(loss, BinaryLoss(config.temperature, config.bias), config.binary)
+    return _built(config, decoupled=True)
 
 
 @LOSSES.register("supcon")
-def supcon(config: LossConfig) -> SoftmaxLoss:
+def supcon(config: LossConfig) -> SoftmaxLoss | WithBinary:
     """Return the SupCon loss of ``config``."""
-    return SoftmaxLoss(config.temperature, decoupled=False, forward=config.forward)
+    return _built(config, decoupled=False)
+
+
+def _built(config: LossConfig, *, decoupled: bool) -> SoftmaxLoss | WithBinary:
+    loss = SoftmaxLoss(config.temperature, decoupled=decoupled, forward=config.forward)
+    if not config.binary:
+        return loss
+    return WithBinary(loss, BinaryLoss(config.temperature, config.bias), config.binary)

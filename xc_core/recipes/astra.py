@@ -44,7 +44,7 @@ ASTRA = RECIPES.add(
                 hard=40,
                 uniform=1000,
                 search_in="rows",
-                warmup_epochs=1,
+                warmup_epochs=2,
                 refresh_every=1,
                 ahead=1,
             ),
@@ -63,14 +63,14 @@ ASTRA = RECIPES.add(
 
 
 def _strategy(name: str, row: str, **negatives: Any) -> Recipe:
-    """Return ASTRA with other negatives, as many in all: a row of table 5."""
+    """Return ASTRA with other negatives, 1,040 in all as there: a row of table 5."""
     changes = {"encoder": {"negatives": negatives}}
     return RECIPES.add(name, replace(ASTRA.changed(changes), name=name, paper=f"ASTRA, table 5: {row}"))
 
 
 RANDOM = _strategy("astra-random", "random", hard=0, uniform=1040, search_in="texts", ahead=0)
-LABEL_HARD = _strategy("astra-label-hard", "E-hard alone, biased", hard=40, uniform=0, search_in="texts")
+LABEL_HARD = _strategy("astra-label-hard", "E-hard alone, biased", hard=1040, uniform=0, search_in="texts")
 RANDOM_LABEL_HARD = _strategy("astra-random-label-hard", "random + E-hard", search_in="texts")
-CLASSIFIER_HARD = _strategy("astra-classifier-hard", "w-hard alone, biased", hard=40, uniform=0)
+CLASSIFIER_HARD = _strategy("astra-classifier-hard", "w-hard alone, biased", hard=1040, uniform=0)
 LABEL_CURRICULUM = _strategy("astra-label-curriculum", "curriculum, E-hard", search_in="texts", curriculum=4.0)
 CLASSIFIER_CURRICULUM = _strategy("astra-classifier-curriculum", "curriculum, w-hard", curriculum=4.0)

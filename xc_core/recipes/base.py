@@ -34,7 +34,7 @@ class EncoderStage:
     text_share: float = 1.0
     """Share of the loss on label texts (lambda of UniDEC); the rest is on rows of a table trained along."""
     table: TableConfig = field(default_factory=TableConfig)
-    """The table trained along, where text_share is below 1; the stage classifier goes on from its rows."""
+    """The table trained along, where text_share is below 1; the stage classifier starts from its rows."""
     table_loss: LossConfig = field(default_factory=LossConfig)
     """The loss on the table's rows."""
     augment: bool = False
@@ -54,6 +54,12 @@ class EncoderStage:
         if self.text_share == 1 and self.negatives.search_in == "rows":
             raise ConfigError(
                 "a search in rows without a table", expected="text_share below 1", do="search_in: texts, or train rows"
+            )
+        if not self.text_share and self.negatives.searches and self.negatives.search_in == "texts" and not self.augment:
+            raise ConfigError(
+                "a search in label texts that nothing encodes",
+                expected="label texts as documents",
+                do="set augment to true, or search_in to rows",
             )
 
     @property

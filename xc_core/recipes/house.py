@@ -9,7 +9,7 @@ M4 the positives of a large batch.
 Scorer: label text, a table row, the vote of the nearest train documents, which costs no training, and a linear label
 tree over the words of the text, which errs on other documents than an encoder does.
 Loss: decoupled softmax (DEXML, UniDEC) in M1, NGAME's triplet in M4.
-Fusion: NGAME's tree over five features, added to the classifier's score, the votes and the lexical score.
+Fusion: NGAME's tree over five features, added to four of them.
 
 Chosen on validation rows of WordNetMini (docs/benchmarks.md), the encoder being all-MiniLM-L6-v2.
 """
@@ -45,7 +45,7 @@ HOUSE = RECIPES.add(
         ),
         fusion=FusionConfig(
             features=("label_text", "classifier", "frequency", "neighbours", "lexical"),
-            add=("classifier", "neighbours", "lexical"),
+            add=("label_text", "classifier", "neighbours", "lexical"),
         ),
     ),
 )

@@ -154,6 +154,8 @@ class NegativesConfig:
     "uniform", "frequency", "tree": for each chosen positive, labels drawn from a noise distribution (adversarial)."""
     positives: int = 1
     """Positives sampled a document; 0 for all of them (beta in UniDEC)."""
+    first: bool = False
+    """Take a document's first ``positives`` labels by id instead of a sample (adversarial softmax: 1 of them)."""
     share: bool = False
     """Learn from every positive in the pool, whoever brought it in (UniDEC: pick some labels), not the sampled ones."""
     uniform: int = 1024
@@ -169,8 +171,8 @@ class NegativesConfig:
     warmup_epochs: int = 1
     """mined, importance: epochs before the first search; they fill the banks."""
     ahead: int = 0
-    """mined, importance: epochs before its use at which a search is begun, in the background (ASTRA: 1, on the vectors
-    of the epoch before it)."""
+    """mined, importance: epochs before its use at which a search is begun, in the background, less than warmup_epochs
+    (ASTRA: 1, on the vectors of the epoch before that)."""
     curriculum: float = 0.0
     """importance: epochs over which the hard negatives rise from none to ``hard``, uniform ones making up the rest."""
     draws: int = 1
@@ -185,7 +187,7 @@ class NegativesConfig:
         few = 0 if self.kind == "importance" else 1
         at_least(self, positives=0, uniform=few, hard=few, search=1, refresh_every=1, warmup_epochs=0)
         at_least(self, ahead=0, curriculum=0, draws=1, tree_width=1)
-        below(self, ahead=self.warmup_epochs + 1)
+        below(self, ahead=max(self.warmup_epochs, 1))
         if self.search_in not in ("texts", "rows"):
             raise ConfigError(f"search_in {self.search_in!r}", expected="texts or rows", do="mend the value")
         if self.uniform + self.hard < 1 or self.tree_regulariser <= 0:

@@ -56,9 +56,9 @@ class InBatch:
         return LabelPool(labels_U, known_BU if self.config.share else mask(chosen, labels_U), known_BU)
 
     def _sample(self, known: LabelMatrix, step: int) -> LabelMatrix:
-        """Keep up to ``positives`` random positives of each document, without replacement."""
+        """Keep up to ``positives`` positives of each document, random ones without replacement or the first."""
         docs, labels = known.pairs()
-        keys = generator(self.seed, "positives", step).random(len(docs))
+        keys = labels if self.config.first else generator(self.seed, "positives", step).random(len(docs))
         order = np.lexsort((keys, docs))
         rank = np.arange(len(docs)) - known.indptr[docs]
         kept = np.sort(order[rank < self.config.positives])

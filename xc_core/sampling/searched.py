@@ -7,16 +7,21 @@ May import: seeds, shapes, ann, data.labels, sampling.*.     Never: calls a know
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
-from xc_core.ann import IndexConfig, build_index
+from xc_core.ann import IndexConfig, build_index, recall
 from xc_core.data.labels import LabelMatrix
 from xc_core.sampling.base import NEGATIVES, LabelPool, NegativesConfig, mask
 from xc_core.sampling.mining import hard_negatives, search_rows
 from xc_core.sampling.negatives import InBatch
 from xc_core.seeds import generator
-from xc_core.shapes import F32, I32, I64, PAD_ID, Array
+from xc_core.shapes import F32, I32, I64, PAD_ID, Array, Shortlist
+
+_SAMPLE: Final = 1000
+"""Documents on which staleness is measured."""
 
 
 @NEGATIVES.register("mined")
@@ -44,15 +49,29 @@ class Mined(InBatch):
 
     def refresh(self, epoch: int, doc_ND: F32, label_LD: F32) -> dict[str, float]:
         """Begin a search where one is due ``ahead`` epochs later; take over the one that is due now."""
-        if self.config.due(epoch) and not self.config.ahead:
-            self.hard_NK = self._search(doc_ND, label_LD)
-        elif self.config.due(epoch):
-            self.hard_NK = self._waited()
+        figures = {}
+        if self.config.due(epoch):
+            left = self.hard_NK
+            self.hard_NK = self._waited() if self.config.ahead else self._search(doc_ND, label_LD)
+            figures = self._figures(left, doc_ND, label_LD)
         if self.config.ahead and self.config.due(epoch + self.config.ahead):
             self._begin(doc_ND.copy(), label_LD.copy())
-        if not self.config.due(epoch):
-            return {}
-        return {"hard_negatives": float((self.hard_NK != PAD_ID).sum(1).mean()) if len(self.hard_NK) else 0.0}
+        return figures
+
+    def _figures(self, left_NK: I32, doc_ND: F32, label_LD: F32) -> dict[str, float]:
+        """Return how many hard negatives a document has, and how stale they are on a sample of documents.
+
+        ``hard_recall``: share of those that are taken over now that a search of this moment finds too;
+        ``hard_recall_left``: of those in use until now (ASTRA, section 3.1, compares training on either).
+        """
+        docs = _sample(len(doc_ND), self.seed)
+        fresh_SK = self._search(doc_ND, label_LD, docs)
+        figures = {"hard_negatives": float((self.hard_NK != PAD_ID).sum(1).mean()) if len(self.hard_NK) else 0.0}
+        for name, used_NK in (("hard_recall", self.hard_NK), ("hard_recall_left", left_NK)):
+            if used_NK.shape[1] and len(docs):
+                found = Shortlist(used_NK[docs], np.zeros(used_NK[docs].shape, np.float32))
+                figures[name] = recall(found, Shortlist(fresh_SK, np.zeros(fresh_SK.shape, np.float32)))
+        return figures
 
     def arrays(self) -> dict[str, Array]:
         """Return what searches found, one that is under way included (it is waited for)."""
@@ -76,11 +95,12 @@ class Mined(InBatch):
         keys[found_BK == PAD_ID] = np.inf
         return np.take_along_axis(found_BK, np.argsort(keys, axis=1, kind="stable")[:, :count], 1)
 
-    def _search(self, doc_ND: F32, label_LD: F32) -> I32:
-        """Return the hard negatives of every document, N x ``_kept``."""
+    def _search(self, doc_ND: F32, label_LD: F32, docs: I64 | None = None) -> I32:
+        """Return the hard negatives of ``docs``, or of every document, N x ``_kept``."""
+        docs = np.arange(len(doc_ND)) if docs is None else docs
         index = build_index(label_LD, IndexConfig(seed=self.seed))
-        found = search_rows(index, doc_ND, np.arange(len(doc_ND)), self._kept + int(self.truth.counts_N.max(initial=0)))
-        return hard_negatives(found, self.truth, self._kept).ids_NK
+        found = search_rows(index, doc_ND, docs, self._kept + int(self.truth.counts_N.max(initial=0)))
+        return hard_negatives(found, self.truth.rows(docs), self._kept).ids_NK
 
     def _begin(self, doc_ND: F32, label_LD: F32) -> None:
         executor = ThreadPoolExecutor(1, thread_name_prefix="mining")
@@ -127,6 +147,11 @@ class Importance(Mined):
         super().load(arrays)
         self.epoch = int(arrays["epoch"][0])
 
+    def all_uniform(self) -> Importance:
+        """Return the source with as many negatives, all of them uniform: what the hard ones are compared with."""
+        config = replace(self.config, hard=0, uniform=sum(self._counts()), search_in="texts", ahead=0, curriculum=0.0)
+        return Importance(config, self.truth, self.seed)
+
     @property
     def _kept(self) -> int:
         return self.config.hard
@@ -159,3 +184,8 @@ class Importance(Mined):
         weight_BU[mask(own, labels_U)] = 1.0
         weight_BU[pool.known_BU] = 0.0
         return LabelPool(labels_U, pool.chosen_BU, pool.known_BU, weight_BU)
+
+
+def _sample(size: int, seed: int) -> I64:
+    """Return up to ``_SAMPLE`` documents, rising."""
+    return np.sort(generator(seed, "stale").choice(size, min(_SAMPLE, size), replace=False)).astype(np.int64)

@@ -24,11 +24,12 @@ from xc_core.encoders import build_encoder
 from xc_core.errors import UsageError
 from xc_core.progress import report
 from xc_core.recipes.base import Recipe
-from xc_core.sampling import NEGATIVES, ORDERS, OrderConfig
+from xc_core.sampling import NEGATIVES, ORDERS, NegativesConfig, OrderConfig
 from xc_core.seeds import generator
 from xc_core.stages.encoder import TOKENIZER, task_of
 from xc_core.stages.workspace import Workspace, store_name
 from xc_core.train.classifier import ClassifierTask
+from xc_core.train.encoder import EncoderTask
 from xc_core.train.state import Task
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600}
@@ -82,12 +83,21 @@ def _estimate(workspace: Workspace, dataset: str, recipe: Recipe) -> dict[str, f
     estimate = {}
     if recipe.encoder.epochs:
         task = task_of(recipe.encoder, encoder, corpus, store)
+        if recipe.encoder.negatives.searches:
+            _search_anything(task, recipe.encoder.negatives)
         estimate["encoder"] = recipe.encoder.epochs * _epoch_seconds(task)
     if recipe.classifier.epochs:
         table = _table_task(corpus, recipe, encoder.width)
         table.start_epoch(0)  # a source that draws from a tree fits it now
         estimate["classifier"] = recipe.classifier.epochs * _epoch_seconds(table)
     return estimate
+
+
+def _search_anything(task: EncoderTask, config: NegativesConfig) -> None:
+    """Give every document hard negatives, random ones: a step costs as much with them."""
+    random, hard = generator(task.seed, "budget-hard"), max(config.search, config.hard)
+    found = random.integers(0, task.data.truth.num_labels, (len(task.data.rows_N), hard), dtype=np.int32)
+    task.negatives.load({**task.negatives.arrays(), "hard": found})
 
 
 def _table_task(corpus: Corpus, recipe: Recipe, width: int) -> ClassifierTask:

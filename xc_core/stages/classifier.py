@@ -22,12 +22,15 @@ from xc_core.data.splits import TRAIN
 from xc_core.distributed import alone
 from xc_core.errors import MovedError
 from xc_core.fusion import LEXICAL, Lexical
+from xc_core.fusion import NOISE as NOISE_FEATURE
 from xc_core.fusion.lexical import require
 from xc_core.progress import report
+from xc_core.recipes.base import Recipe
 from xc_core.sampling import NEGATIVES, save_noise
 from xc_core.sampling.noise import FILE as NOISE
 from xc_core.shapes import F32, Embeddings
 from xc_core.stages.clusters import batch_order
+from xc_core.stages.embeddings import STARTS
 from xc_core.stages.encoder import ROWS, summary
 from xc_core.stages.runner import Context
 from xc_core.train.checkpoint import Checkpoints
@@ -45,11 +48,12 @@ def run(context: Context) -> None:
     corpus = Corpus.open(context.input("corpus"))
     for name in ("embeddings", "clusters"):
         verify(context.input(name), kind=name)
-    folder = context.input("embeddings")
-    start = folder / ROWS if (folder / ROWS).is_file() else folder / "labels.npy"
-    rows_LD = np.array(np.load(start), np.float32)
+    joint = context.input("embeddings") / ROWS
+    rows_LD = np.load(joint) if joint.is_file() else _starts(context)
     history, facts = History(), {"rows_trained": 0}
     if config.epochs > 0:
+        if joint.is_file() and not config.table.unit:
+            rows_LD = rows_LD * np.float32(config.loss.temperature)  # what was trained along is released as logits
         task = _task(context, corpus, rows_LD)
         plan = Plan(epochs=config.epochs, warmup=config.warmup, checkpoint_seconds=context.checkpoint_seconds)
         history = fit(task, plan, Checkpoints(context.resume_folder, context.fingerprint))
@@ -83,6 +87,21 @@ def _task(context: Context, corpus: Corpus, rows_LD: F32) -> ClassifierTask:
     )
 
 
+def _starts(context: Context) -> F32:
+    """Return where the label's rows start: their texts' vectors, those that face rows where there are two heads."""
+    folder = context.input("embeddings")
+    name = STARTS if (folder / STARTS).is_file() else "labels.npy"
+    return np.array(np.load(folder / name), np.float32)
+
+
+def _temperature(recipe: Recipe) -> float:
+    """Return what rows were divided by when they were released: 1 for unit rows."""
+    trained = recipe.classifier.epochs > 0 or not recipe.encoder.joint
+    own = recipe.classifier if trained else recipe.encoder
+    loss = recipe.classifier.loss if trained else recipe.encoder.table_loss
+    return 1.0 if own.table.unit else loss.temperature
+
+
 def refresh(context: Context) -> None:
     """Keep every trained row whose label is still there, by uid; a new label's row is its text's vector.
 
@@ -95,7 +114,9 @@ def refresh(context: Context) -> None:
     old = pl.read_parquet(folder / "labels.parquet").with_row_index("old")
     new = corpus.table("labels").select("uid").join(old, on="uid", how="left", maintain_order="left")
     known = new["old"].is_not_null().to_numpy()
-    rows = np.array(Embeddings.open(context.input("embeddings") / "labels.npy").vectors_ND)
+    recipe = context.experiment.recipe
+    assert recipe is not None
+    rows = _starts(context) / np.float32(_temperature(recipe))
     kept = np.load(folder / "rows.npy")
     if kept.shape[1] != rows.shape[1]:
         raise MovedError(
@@ -106,7 +127,7 @@ def refresh(context: Context) -> None:
     rows[known] = kept[new["old"].drop_nulls().to_numpy()]
     history = json.loads((folder / "history.json").read_text("utf-8"))
     _write(context, corpus, rows, history)
-    if (folder / NOISE).is_file():
+    if NOISE_FEATURE in recipe.fusion.needed:
         if not (known.all() and len(kept) == len(rows)):
             raise MovedError(
                 f"{len(rows)} labels, and a noise distribution over {len(kept)} others",

@@ -1,6 +1,6 @@
 """Stage embeddings: unit vectors of all documents and labels, and the rows that were trained with the encoder.
 
-Takes: corpus, tokens, encoder.   Gives: documents.npy, labels.npy (float32, one row each), perhaps rows.npy.
+Takes: corpus, tokens, encoder.   Gives: documents.npy, labels.npy (float32), perhaps rows.npy, starts.npy.
 May import: data, encoders, stages.runner.       Never: trains.
 """
 
@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import torch
@@ -25,6 +26,9 @@ from xc_core.stages.encoder import ROWS, TOKENIZER, tokenizer_of
 from xc_core.stages.runner import Context
 from xc_core.stages.workspace import store_name
 
+STARTS: Final = "starts.npy"
+"""With two heads: where the row of a label starts, its text's vector in the half that faces rows."""
+
 
 def run(context: Context) -> None:
     """Encode both sides, block by block, straight into mapped files."""
@@ -38,9 +42,12 @@ def run(context: Context) -> None:
             reserve(path)
             embed_rows(encoder, store, np.arange(len(store), dtype=np.int64), out, f"encoding {side}")
             if side == "labels" and encoder.config.heads > 1:
-                out[:] = encoder.as_label(torch.from_numpy(np.array(out))).numpy()
+                vectors = torch.from_numpy(np.array(out))
+                np.save(context.build.path / STARTS, encoder.as_rows(encoder.views(vectors)[1]).numpy())
+                out[:] = encoder.as_label(vectors).numpy()
             out.flush()
             context.build.facts[side] = {"rows": shape[0], "width": shape[1]}
+    context.build.facts["heads"] = encoder.config.heads
     if (context.input("encoder") / ROWS).is_file():
         shutil.copyfile(context.input("encoder") / ROWS, context.build.path / ROWS)
 

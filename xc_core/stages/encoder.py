@@ -60,7 +60,7 @@ def run(context: Context) -> None:
 def task_of(config: EncoderStage, encoder: Encoder, corpus: Corpus, store: Path) -> EncoderTask:
     """Return the training of ``encoder`` on the train rows of ``corpus``, whose tokens are in ``store``."""
     rows = corpus.rows(TRAIN)
-    make = EncoderData.augmented if config.augment else EncoderData
+    make = EncoderData.with_label_texts if config.augment else EncoderData
     stores = TokenStore.open(store, "documents"), TokenStore.open(store, "labels")
     data = make(*stores, rows, corpus.labels.rows(rows))
     return EncoderTask(

@@ -10,21 +10,29 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from xc_core.classifiers import TableHead, marks
+from xc_core.classifiers import TableHead, gradient_error, marks
 from xc_core.cluster import theorem1
 from xc_core.data.labels import LabelMatrix
 from xc_core.data.tokens import Joined, Tokens, TokenStore
 from xc_core.encoders import CachedRows, Encoder, embed_rows, encode_rows
 from xc_core.losses import Loss
-from xc_core.sampling import BatchOrder, NegativeSource, Pool
+from xc_core.sampling import BatchOrder, EveryLabel, NegativeSource, Pool
+from xc_core.sampling.searched import Importance
+from xc_core.seeds import generator
 from xc_core.shapes import F32, I64
 from xc_core.train.optim import EncoderOptimizer, OptimConfig
 from xc_core.train.state import diverged, part
+
+_SAMPLE: Final = 256
+"""Documents on which the error of a gradient estimate is measured, a batch's worth."""
+_DRAWS: Final = 8
+"""Draws it is averaged over."""
 
 
 @dataclass(frozen=True)
@@ -35,16 +43,21 @@ class EncoderData:
     labels: Tokens
     rows_N: I64
     truth: LabelMatrix
+    augmented: bool = False
+    """True where the last L documents are the labels' texts."""
 
     @classmethod
-    def augmented(cls, documents: TokenStore, labels: TokenStore, rows_N: I64, truth: LabelMatrix) -> EncoderData:
+    def with_label_texts(
+        cls, documents: TokenStore, labels: TokenStore, rows_N: I64, truth: LabelMatrix
+    ) -> EncoderData:
         """Return documents and, behind them, every label's text as a document of that label; no text is copied.
 
         Source: ASTRA (004), section 3.2, and Renee: label texts as training points.
         """
         texts = len(documents) + np.arange(len(labels), dtype=np.int64)
         both = Joined(documents, labels, documents.pad_id)
-        return cls(both, labels, np.concatenate([rows_N, texts]), truth.above(LabelMatrix.identity(len(labels))))
+        rows = np.concatenate([rows_N, texts])
+        return cls(both, labels, rows, truth.above(LabelMatrix.identity(len(labels))), augmented=True)
 
 
 @dataclass
@@ -86,18 +99,37 @@ class EncoderTask:
         """Cluster the bank and search it where due, and measure Theorem 1 on new clusters."""
         if epoch == 0:
             self._begin()
-        searched = self.rows_LD if self.search_rows else self.label_bank_LD
+        searched = self.rows_LD if self.search_rows else self._text_vectors()
         mined = self.negatives.refresh(epoch, self.bank_ND, searched)
         figures = self.order.refresh(epoch, self.bank_ND)
         arrays = self.order.arrays()
         if figures and "sizes" in arrays and self.text_share:
             clusters = arrays["order"], arrays["sizes"]
-            measured = theorem1(
-                self.bank_ND, self.label_bank_LD, self.data.truth, clusters, radius=self.radius, seed=self.seed
-            )
+            docs = self.encoder.views(torch.from_numpy(self.bank_ND))[0].numpy()
+            labels = self.label_bank_LD[:, : docs.shape[1]]
+            measured = theorem1(docs, labels, self.data.truth, clusters, radius=self.radius, seed=self.seed)
             seen = float(np.any(self.label_bank_LD, axis=1).mean())
             figures |= {"labels_seen": seen, **measured.as_dict()}
-        return figures | mined
+        return figures | mined | (self._gradient_errors() if mined else {})
+
+    def _gradient_errors(self) -> dict[str, float]:
+        """Return how far ASTRA's gradient estimate is from the one over all labels, and a uniform one beside it."""
+        source, size = self.negatives, len(self.data.rows_N)
+        if not isinstance(source, Importance) or self.table is None or not self.table.loss.separable:
+            return {}
+        docs = np.sort(generator(self.seed, "gradient").choice(size, min(_SAMPLE, size), replace=False))
+        vectors = self.encoder.views(torch.from_numpy(self.bank_ND[docs]).to(self.encoder.device))[1]
+        known = self.data.truth.rows(docs)
+        sources = {"gradient_error": source, "gradient_error_uniform": source.all_uniform()}
+        pools = {name: [own.pool(docs, -1 - draw) for draw in range(_DRAWS)] for name, own in sources.items()}
+        whole = EveryLabel(known, known)
+        return {name: gradient_error(self.table, vectors, docs, drawn, whole) for name, drawn in pools.items()}
+
+    def _text_vectors(self) -> F32:
+        """Return the latest vectors of the label texts: as labels, or where none is read so, as documents."""
+        if self.text_share or not self.data.augmented:
+            return self.label_bank_LD
+        return self.encoder.as_label(torch.from_numpy(self.bank_ND[-len(self.label_bank_LD) :])).numpy()
 
     @property
     def rows_LD(self) -> F32:

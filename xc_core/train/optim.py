@@ -84,4 +84,4 @@ class EncoderOptimizer:
         for name, parameter in self.named.items():
             state = {k.rsplit("/", 1)[1]: v.clone() for k, v in tensors.items() if k.rsplit("/", 1)[0] == name}
             if state:
-                self.adam.state[parameter] = state
+                self.adam.state[parameter] = {key: value.to(parameter.device) for key, value in state.items()}
