@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from xc_core.ann import IndexConfig, build_index, recall
+from xc_core.ann import Index, IndexConfig, build_index, recall
 from xc_core.data.labels import LabelMatrix
 from xc_core.sampling.base import NEGATIVES, LabelPool, NegativesConfig, mask
 from xc_core.sampling.mining import hard_negatives, search_rows
@@ -20,7 +20,7 @@ from xc_core.sampling.negatives import InBatch
 from xc_core.seeds import generator
 from xc_core.shapes import F32, I32, I64, PAD_ID, Array, Shortlist
 
-_SAMPLE: Final = 1000
+_SAMPLE: Final = 256
 """Documents on which staleness is measured."""
 
 
@@ -65,7 +65,8 @@ class Mined(InBatch):
         ``hard_recall_left``: of those in use until now (ASTRA, section 3.1, compares training on either).
         """
         docs = _sample(len(doc_ND), self.seed)
-        fresh_SK = self._search(doc_ND, label_LD, docs)
+        index = build_index(label_LD, IndexConfig(kind="exact"))  # a graph would have to be built for these few
+        fresh_SK = self._found_in(index, doc_ND, docs)
         figures = {"hard_negatives": float((self.hard_NK != PAD_ID).sum(1).mean()) if len(self.hard_NK) else 0.0}
         for name, used_NK in (("hard_recall", self.hard_NK), ("hard_recall_left", left_NK)):
             if used_NK.shape[1] and len(docs):
@@ -95,10 +96,12 @@ class Mined(InBatch):
         keys[found_BK == PAD_ID] = np.inf
         return np.take_along_axis(found_BK, np.argsort(keys, axis=1, kind="stable")[:, :count], 1)
 
-    def _search(self, doc_ND: F32, label_LD: F32, docs: I64 | None = None) -> I32:
-        """Return the hard negatives of ``docs``, or of every document, N x ``_kept``."""
-        docs = np.arange(len(doc_ND)) if docs is None else docs
-        index = build_index(label_LD, IndexConfig(seed=self.seed))
+    def _search(self, doc_ND: F32, label_LD: F32) -> I32:
+        """Return the hard negatives of every document, N x ``_kept``."""
+        return self._found_in(build_index(label_LD, IndexConfig(seed=self.seed)), doc_ND, np.arange(len(doc_ND)))
+
+    def _found_in(self, index: Index, doc_ND: F32, docs: I64) -> I32:
+        """Return the hard negatives of ``docs`` that ``index`` finds."""
         found = search_rows(index, doc_ND, docs, self._kept + int(self.truth.counts_N.max(initial=0)))
         return hard_negatives(found, self.truth.rows(docs), self._kept).ids_NK
 
