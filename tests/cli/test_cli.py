@@ -22,7 +22,8 @@ from xc_core.recipes import RECIPES
 from xc_core.stages import STAGES, Workspace
 
 COMMANDS = (
-    "ingest", "run", "train", "evaluate", "predict", "leaderboard", "promote", "rollback", "ui", "doctor", "demo",
+    "ingest", "run", "train", "evaluate", "predict", "leaderboard", "compare", "promote", "rollback", "ui", "doctor",
+    "demo",
 )  # fmt: skip
 TOY = ("--dataset", "toy")
 NGAME = (*TOY, "--recipe", "ngame")
@@ -213,6 +214,19 @@ def test_a_budget_shortens_the_training_and_stands_in_the_parameters(xc: Xc, fre
     assert recipe is not None
     assert 0 < recipe.encoder.epochs < RECIPES["ngame"].encoder.epochs
     assert recipe.encoder.encoder.name == "bag"
+
+
+def test_compare_prints_paired_differences_of_recipes_and_scores(xc: Xc, ready: Workspace) -> None:
+    same = xc("compare", *TOY, "ngame", "ngame:fusion")
+    assert same.code == 0, same.err
+    assert "P@1        +0.00   [+0.00, +0.00]   not clear" in same.out
+    other = xc("compare", *TOY, "ngame", "ngame:label_text").out.splitlines()
+    assert other[0] == "toy: ngame minus ngame:label_text, points of percent"
+    assert [line.split()[0] for line in other[1:]] == [
+        "P@1", "P@3", "P@5", "nDCG@1", "nDCG@3", "nDCG@5", "PSP@1", "PSP@3", "PSP@5", "R@10",
+    ]  # fmt: skip
+    xc("compare", *TOY, "ngame", "ngame:classifer").refused(64, "nearest: 'classifier'", "mend the name")
+    xc("compare", *TOY, "ngame", "dpr").refused(66, "dpr")
 
 
 # ingest

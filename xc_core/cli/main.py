@@ -26,12 +26,13 @@ _OWN: Final = {
     "train": "xc_core.cli.chain:train",
     "evaluate": "xc_core.cli.chain:evaluate",
     "leaderboard": "xc_core.cli.chain:leaderboard",
+    "compare": "xc_core.cli.compare:compare",
     "predict": "xc_core.cli.predict:predict",
     "doctor": "xc_core.cli.doctor:doctor",
 }
 _ORDER: Final = (
     ("Data", ("ingest",)),
-    ("Training", ("train", "run", "evaluate", "leaderboard")),
+    ("Training", ("train", "run", "evaluate", "leaderboard", "compare")),
     ("Serving", ("predict", "promote", "rollback")),
     ("House", ("demo", "ui", "doctor")),
 )

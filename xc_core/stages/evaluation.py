@@ -6,6 +6,7 @@ May import: data, encoders, fusion, infer, metrics, stages.  Never: fits, tunes 
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from typing import Any
@@ -52,7 +53,7 @@ def run(context: Context) -> None:
     content["ablation"] = {name: per_document(ranked[name], truth, weights_L).total() for name in reversed(ranked)}
     content["fusion_kind"] = judged.fusion.config.kind
     context.build.facts["corpus"] = corpus.digest
-    _write(context, content, short, truth, weights_L)
+    _write(context, content, ranked, truth, weights_L)
     timed = _examples(context, corpus, rows, short, truth)
     _draw(context, corpus, content)
     _latency(context, corpus, judged, timed)
@@ -62,15 +63,18 @@ def run(context: Context) -> None:
     )
 
 
-def _write(context: Context, content: dict[str, Any], short: Shortlist, truth: LabelMatrix, weights_L: F64) -> None:
-    """Write metrics, report and the figures of each document (for paired tests between recipes)."""
+def _write(
+    context: Context, content: dict[str, Any], ranked: dict[str, Shortlist], truth: LabelMatrix, weights_L: F64
+) -> None:
+    """Write metrics, report and every score's figures of each document (for paired tests: xc compare, leaderboard)."""
     context.build.json("metrics.json", content["metrics"])
     context.build.json("report.json", content)
-    figures = per_document(short, truth, weights_L)
-    names = [f"{metric}_at_{k}" for metric in ("P", "nDCG", "PSP") for k in KS]
-    arrays = {
-        f"{side}/{name}": getattr(figures, side)[name].astype(np.float32) for side in ("num", "den") for name in names
-    }
+    names = [f"{metric}_at_{k}" for metric in ("P", "nDCG", "PSP") for k in KS] + ["R_at_10"]
+    arrays = {}
+    for of, short in ranked.items():
+        figures = per_document(short, truth, weights_L)
+        for side, name in itertools.product(("num", "den"), names):
+            arrays[f"{of}/{side}/{name}"] = getattr(figures, side)[name].astype(np.float32)
     np.savez(context.build.path / "per_document.npz", **arrays)
     context.build.facts["metrics"] = content["metrics"]
 

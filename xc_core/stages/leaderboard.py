@@ -105,7 +105,7 @@ def _p_value(workspace: Workspace, dataset: str, recipe: str, best: str) -> floa
 
 
 def _first_hits(folder: Path) -> Any:
-    return np.load(folder / "per_document.npz")["num/P_at_1"].astype(np.float64)
+    return np.load(folder / "per_document.npz")["fusion/num/P_at_1"].astype(np.float64)
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:

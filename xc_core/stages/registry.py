@@ -127,6 +127,7 @@ _ALL: Final = (
         ),
         group="release",
         does="Judges the model on test documents: metrics, intervals, frequency deciles, plots.",
+        code_version="2",
         metrics=("metrics.json",),
     ),
     Stage(

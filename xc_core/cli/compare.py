@@ -1,0 +1,84 @@
+"""``xc compare``: two models of a dataset, or two scores of one, document by document.
+
+Takes: evaluations.             Gives: a table of differences with intervals.
+May import: metrics, stages.    Never: evaluates anything itself.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+if TYPE_CHECKING:
+    from xc_core.metrics.ranking import PerDocument
+    from xc_core.stages import Workspace
+
+_FUSION: Final = "fusion"
+
+
+@click.command(short_help="Say how sure it is that one recipe beats another.")
+@click.option("--dataset", required=True, help="Name of the dataset.")
+@click.argument("ours")
+@click.argument("theirs")
+def compare(dataset: str, ours: str, theirs: str) -> None:
+    """Print the difference of each metric between OURS and THEIRS on test documents, with a paired 95 % interval.
+
+    Each is the name of an evaluated recipe, or RECIPE:SCORE for one of its scores alone, for instance ngame:classifier.
+    Both are resampled together, so this sees differences that are smaller than either one's own interval.
+    """
+    from xc_core.metrics.paired import differences
+    from xc_core.stages import Workspace
+
+    workspace = Workspace.find()
+    _of_one_corpus(workspace, dataset, ours, theirs)
+    found = differences(_figures(workspace, dataset, ours), _figures(workspace, dataset, theirs))
+    click.echo(f"{dataset}: {ours} minus {theirs}, points of percent")
+    for name, difference in found.items():
+        verdict = "" if difference.clear else "   not clear"
+        click.echo(
+            f"{name.replace('_at_', '@'):<8}{difference.points:>+8.2f}   "
+            f"[{difference.low:+.2f}, {difference.high:+.2f}]{verdict}"
+        )
+
+
+def _of_one_corpus(workspace: Workspace, dataset: str, *names: str) -> None:
+    """Raise MovedError where the evaluations are of different documents, MissingError where there is none."""
+    from xc_core import artifacts
+    from xc_core.errors import MovedError
+
+    folders = [_folder(workspace, dataset, name) for name in names]
+    corpora = {str(artifacts.verify(folder, kind="evaluation").facts.get("corpus")) for folder in folders}
+    if len(corpora) > 1:
+        raise MovedError(
+            f"{' and '.join(names)} evaluated on different corpora",
+            expected="the same test documents",
+            do=f"xc train --dataset {dataset} --recipe NAME for the older one",
+        )
+
+
+def _folder(workspace: Workspace, dataset: str, name: str) -> Path:
+    return workspace.folder("evaluation", dataset, name.partition(":")[0])
+
+
+def _figures(workspace: Workspace, dataset: str, name: str) -> PerDocument:
+    """Return the figures of each test document for RECIPE or RECIPE:SCORE; raise UsageError for an unknown score."""
+    import numpy as np
+
+    from xc_core.errors import UsageError, nearest
+    from xc_core.metrics.ranking import PerDocument
+
+    score = name.partition(":")[2] or _FUSION
+    arrays = np.load(_folder(workspace, dataset, name) / "per_document.npz")
+    sides: dict[str, dict[str, dict[str, np.ndarray]]] = {}
+    for key in arrays.files:
+        of, side, metric = key.split("/")
+        sides.setdefault(of, {}).setdefault(side, {})[metric] = arrays[key].astype(np.float64)
+    if score not in sides:
+        raise UsageError(
+            f"score {score!r}{nearest(score, sides)} of {name}",
+            expected=f"one of {', '.join(sorted(sides))}",
+            do="mend the name after the colon",
+        )
+    return PerDocument(sides[score]["num"], sides[score]["den"])
