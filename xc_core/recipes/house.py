@@ -15,6 +15,7 @@ Chosen on validation rows of WordNetMini (docs/benchmarks.md), the encoder being
 """
 
 from xc_core.classifiers import TableConfig
+from xc_core.encoders import EncoderConfig
 from xc_core.fusion import FusionConfig, LexicalConfig
 from xc_core.losses import LossConfig
 from xc_core.recipes.base import RECIPES, ClassifierStage, EncoderStage, Recipe
@@ -28,11 +29,12 @@ HOUSE = RECIPES.add(
         paper="this project",
         module=__name__,
         encoder=EncoderStage(
+            encoder=EncoderConfig(frozen_layers=3),
             order=OrderConfig(kind="random", batch_size=256),
             negatives=NegativesConfig(kind="in-batch", positives=2, share=True),
             loss=LossConfig(name="decoupled-softmax", temperature=0.05),
-            optim=OptimConfig(lr=3e-4),
-            epochs=5.0,
+            optim=OptimConfig(lr=4e-4),
+            epochs=3.0,
         ),
         classifier=ClassifierStage(
             order=OrderConfig(kind="random", batch_size=1024),

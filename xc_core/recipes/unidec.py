@@ -11,6 +11,7 @@ Loss: decoupled softmax on label texts in both directions (lambda_D = 0.5, table
 row of table 3; lambda = 0.5.   Inference: a search over both vectors concatenated, the sum of both scores.
 
 Table 3 trains rows without normalising them and searches them normalised; here they are unit vectors in training too.
+Epochs, frozen layers and step size are those found on WordNetMini's validation rows (docs/benchmarks.md).
 """
 
 from xc_core.ann import IndexConfig
@@ -25,7 +26,7 @@ from xc_core.train.optim import OptimConfig
 _ORDER = OrderConfig(kind="clustered", batch_size=256, cluster_size=8, double_every=1, refresh_every=1)
 _POOL = NegativesConfig(kind="mined", positives=2, share=True, hard=2, search=20)
 _TEXTS = LossConfig(name="decoupled-softmax", temperature=0.05, forward=0.5)
-_OPTIM = OptimConfig(lr=3e-4)
+_OPTIM = OptimConfig(lr=4e-4)
 _NO_MORE = ClassifierStage(epochs=0.0)
 
 DEPSL = RECIPES.add(
@@ -35,12 +36,12 @@ DEPSL = RECIPES.add(
         paper="DEPSL, of UniDEC, 2024",
         module=__name__,
         encoder=EncoderStage(
-            encoder=EncoderConfig(projection=384),
+            encoder=EncoderConfig(projection=384, frozen_layers=3),
             order=_ORDER,
             negatives=_POOL,
             loss=_TEXTS,
             optim=_OPTIM,
-            epochs=5.0,
+            epochs=3.0,
         ),
         classifier=_NO_MORE,
         index=IndexStage(rows=IndexConfig(), texts=False),
@@ -54,7 +55,7 @@ UNIDEC = RECIPES.add(
         paper="UniDEC: Unified Dual Encoder and Classifier Training for Extreme Multi-Label Classification, 2024",
         module=__name__,
         encoder=EncoderStage(
-            encoder=EncoderConfig(projection=384, heads=2),
+            encoder=EncoderConfig(projection=384, heads=2, frozen_layers=3),
             order=_ORDER,
             negatives=_POOL,
             loss=_TEXTS,
@@ -62,7 +63,7 @@ UNIDEC = RECIPES.add(
             text_share=0.5,
             table=TableConfig(lr=0.01),
             table_loss=LossConfig(name="decoupled-softmax", temperature=0.05, forward=0.5, binary=0.1, bias=10.0),
-            epochs=5.0,
+            epochs=3.0,
         ),
         classifier=_NO_MORE,
         index=IndexStage(rows=IndexConfig(), texts=False, joined=True),
