@@ -50,7 +50,7 @@ BY_HAND = {
     "noise": [[math.log(0.5), math.log(0.4), math.log(0.1)], [math.log(0.1), math.log(0.5)]],
     "neighbours": [[NEAR, 0.0, 1.0], [1.0, 1 - NEAR]],
 }
-ELSEWHERE = {"lexical"}
+ELSEWHERE = {"label_words", "lexical"}
 """Features that want a text, not a vector; they are checked in files of their own."""
 STUMP = RegressionTree.fit(np.array([[0.0], [4.0]], np.float32), np.array([0.25, 0.75]), depth=1)
 """0.25 up to a frequency of 2, 0.75 above it."""

@@ -96,7 +96,7 @@ def test_no_texts_give_no_rows(fitted: Lexical) -> None:
 
 
 def test_the_number_of_labels_is_kept(fitted: Lexical) -> None:
-    few = Lexical(LexicalConfig(labels=3), fitted.num_labels, fitted.vectorizer, fitted.trees)
+    few = Lexical(LexicalConfig(labels=3), fitted.num_labels, fitted.vectorizer, fitted.trees, fitted.labels_LT)
     cut, whole = few.shortlist(TESTS), fitted.shortlist(TESTS).top(3)
     np.testing.assert_array_equal(cut.ids_NK, whole.ids_NK)
     np.testing.assert_array_equal(cut.scores_NK, whole.scores_NK)
@@ -115,7 +115,7 @@ def test_what_is_saved_and_loaded_gives_the_same_scores_and_the_same_bytes(fitte
     two = saved(again, tmp_path / "two")
     names = sorted(p.relative_to(one).as_posix() for p in one.rglob("*") if p.is_file())
     assert names == sorted(
-        ["lexical.json", "terms.parquet"]
+        ["labels.safetensors", "lexical.json", "terms.parquet"]
         + [f"tree{i}/{name}" for i in range(3) for name in ("settings.json", "tree0.cbor")]
     )
     assert [name for name in names if (one / name).read_bytes() != (two / name).read_bytes()] == []
@@ -260,3 +260,56 @@ def test_a_fusion_that_wants_a_score_nobody_trains_is_refused() -> None:
     assert "lexical" in FusionConfig(features=("lexical",), add=("classifier",)).needed
     with pytest.raises(ConfigError):
         RECIPES["house"].changed({"classifier": {"lexical": {"use": False}}})
+
+
+LABEL_TEXTS = [f"{label['title']} {label['content']}" for label in WORLD.labels]
+
+
+@pytest.fixture(scope="module")
+def matching() -> Lexical:
+    return Lexical.fit(TEXTS, TRUTH, LexicalConfig(), label_texts=LABEL_TEXTS)
+
+
+def test_a_match_is_the_cosine_of_both_texts_terms_as_by_loops(matching: Lexical) -> None:
+    known = naive.idf(TEXTS + LABEL_TEXTS, 2)
+    ids = np.random.default_rng(0).integers(-1, len(TOPICS), (len(TESTS), 150)).astype(np.int32)
+    found = matching.matches(TESTS, ids)
+    assert found.dtype == np.float32
+    labels = [naive.vector(text, known) for text in LABEL_TEXTS]
+    for text, row, scores in zip(TESTS, ids.tolist(), found.tolist(), strict=True):
+        own = naive.vector(text, known)
+        for label, score in zip(row, scores, strict=True):
+            expected = 0.0 if label < 0 else sum(value * labels[label].get(term, 0.0) for term, value in own.items())
+            assert score == pytest.approx(expected, abs=1e-6)
+
+
+def test_matches_survive_the_file_and_are_zero_without_label_texts(
+    matching: Lexical, fitted: Lexical, tmp_path: Path
+) -> None:
+    ids = np.tile(np.arange(len(TOPICS), dtype=np.int32), (len(TESTS), 1))
+    again = Lexical.load(saved(matching, tmp_path / "x"))
+    np.testing.assert_array_equal(again.matches(TESTS, ids), matching.matches(TESTS, ids))
+    assert not fitted.matches(TESTS, ids).any()
+    assert matching.matches([], ids[:0]).shape == (0, len(TOPICS))
+
+
+def test_a_label_that_no_document_has_is_found_by_its_own_text() -> None:
+    rows = [row for row in WORLD.train if 4 not in row["target_ind"]]
+    texts, config = [f"{row['title']} {row['content']}" for row in rows], LexicalConfig(min_documents=1)
+    plain, taught = (Lexical.fit(texts, truth_of(rows), config, label_texts=given) for given in (None, LABEL_TEXTS))
+    asked = ["glacier glacier0 glacier1"]
+    assert plain.shortlist(asked).ids_NK[0, 0] == PAD_ID
+    assert taught.shortlist(asked).ids_NK[0, 0] == 4
+
+
+def test_label_texts_of_other_labels_are_refused_at_load(matching: Lexical, tmp_path: Path) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    folder = saved(matching, tmp_path / "x")
+    parts = load_file(folder / "labels.safetensors")
+    save_file({**parts, "indptr": parts["indptr"][:-1].copy()}, folder / "labels.safetensors")
+    with pytest.raises(CorruptError, match="9 labels"):
+        Lexical.load(folder)
+    (folder / "labels.safetensors").unlink()
+    with pytest.raises(CorruptError, match=r"no .*labels\.safetensors"):
+        Lexical.load(folder)

@@ -99,7 +99,7 @@ def test_a_bundle_read_and_written_again_answers_the_same_and_has_the_same_bytes
     ours, theirs = files(folder), files(again)
     assert set(ours) == set(theirs)
     assert {name for name in ours if name.startswith("lexical/")} == {
-        "lexical/lexical.json", "lexical/terms.parquet",
+        "lexical/labels.safetensors", "lexical/lexical.json", "lexical/terms.parquet",
         *(f"lexical/tree{i}/{name}" for i in range(3) for name in ("settings.json", "tree0.cbor")),
     }  # fmt: skip
     assert {name for name in ours if ours[name].read_bytes() != theirs[name].read_bytes()} == {"manifest.json"}
@@ -111,7 +111,9 @@ def test_a_bundle_holds_nothing_that_runs_code_when_read(folder: Path, monkeypat
     assert not {name: why for name, path in files(folder).items() if (why := pickled(path))}
 
 
-@pytest.mark.parametrize("name", ["lexical.json", "terms.parquet", "tree1/settings.json", "tree2/tree0.cbor"])
+@pytest.mark.parametrize(
+    "name", ["labels.safetensors", "lexical.json", "terms.parquet", "tree1/settings.json", "tree2/tree0.cbor"]
+)
 @pytest.mark.parametrize(("spoil", "found"), [(flip, "another content"), (Path.unlink, "no file")])
 def test_a_changed_or_missing_file_is_found_when_opened(folder: Path, name: str, spoil: Any, found: str) -> None:
     spoil(folder / "lexical" / name)
@@ -123,7 +125,8 @@ def test_a_lexical_score_of_other_labels_is_refused(folder: Path, tmp_path: Path
     predictor = open_bundle(folder)
     sources = predictor.scorer.sources
     assert sources.lexical is not None
-    other = replace(sources, lexical=replace(sources.lexical, num_labels=9))
+    fewer = sources.lexical.labels_LT[:9]
+    other = replace(sources, lexical=replace(sources.lexical, num_labels=9, labels_LT=fewer))
     mixed = pack(predictor, tmp_path / "mixed", IndexConfig(), scorer=replace(predictor.scorer, sources=other))
     with pytest.raises(CorruptError, match="9 in lexical"):
         open_bundle(mixed)

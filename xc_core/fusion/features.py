@@ -26,6 +26,8 @@ VOTES: Final = "neighbours"
 NOISE: Final = "noise"
 """The feature that needs the distribution from which negatives were drawn."""
 LEXICAL: Final = "lexical"
+WORDS: Final = "label_words"
+BY_WORDS: Final = frozenset({LEXICAL, WORDS})
 """The feature that needs a document's text."""
 _DOCS_AT_ONCE: Final = 16
 """Documents whose candidates' vectors are gathered together: 16 x 200 x 384 x 4 bytes = 5 MB stay in the cache."""
@@ -72,6 +74,11 @@ class Query:
 
         Raises ConfigError where the sources have no lexical score, ValueError without one text a document.
         """
+        model, own = self.words()
+        return model.shortlist(own)
+
+    def words(self) -> tuple[Lexical, list[str]]:
+        """Return the lexical score and the texts; raise as ``lexical`` does."""
         if self.sources.lexical is None:
             raise ConfigError(
                 "a lexical score in sources without one",
@@ -80,7 +87,7 @@ class Query:
             )
         if self.texts is None or len(self.texts) != len(self.doc_ND):
             raise ValueError(f"{len(self.texts or [])} texts for {len(self.doc_ND)} documents")
-        return self.sources.lexical.shortlist(self.texts)
+        return self.sources.lexical, self.texts
 
 
 Feature = Callable[[Query, I32], F32]
@@ -128,6 +135,13 @@ def neighbours(query: Query, ids_NK: I32) -> F32:
 def lexical(query: Query, ids_NK: I32) -> F32:
     """Return the lexical score of the label; 0 for one that is not among the document's best by words."""
     return scores_of(query.lexical, ids_NK)
+
+
+@FEATURES.register(WORDS)
+def label_words(query: Query, ids_NK: I32) -> F32:
+    """Return the cosine of the text and the label's text as TF-IDF vectors of words and pairs of words."""
+    model, own = query.words()
+    return model.matches(own, ids_NK)
 
 
 def own_products(doc_ND: F32, ids_NK: I32, vectors_LD: F32) -> F32:

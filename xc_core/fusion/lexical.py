@@ -5,7 +5,7 @@ May import: data.labels, errors, params, shapes; omikuji and scikit-learn when o
 Never: pickle; the vectors of an encoder; a validation or test row.
 
 Files: ``lexical.json`` (the config, L), ``terms.parquet`` (term, idf; in the order of columns), and ``tree0/`` and so
-on, each one tree as omikuji writes it (CBOR and JSON).
+on, each one tree as omikuji writes it (CBOR and JSON); ``labels.safetensors`` (the label texts' terms, CSR).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import numpy as np
 import polars as pl
+from safetensors.numpy import load_file, save_file
 
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import CorruptError, DataError, MissingError
@@ -30,6 +31,9 @@ from xc_core.shapes import F32, I32, PAD_ID, Shortlist
 
 CONFIG: Final = "lexical.json"
 _TERMS: Final = "terms.parquet"
+_LABELS: Final = "labels.safetensors"
+_TOGETHER: Final = 64
+"""Texts compared at a time: 64 x 300 candidates x some 20 terms stay in the cache."""
 _REACHED: Final = 10_000
 """Labels asked of a tree: more than its beam reaches, so that a mean over trees is of all they know."""
 _MEND: Final = "make it anew: xc run classifier --force, and the stages after it"
@@ -76,17 +80,30 @@ class Lexical:
     """A fitted TfidfVectorizer."""
     trees: tuple[Any, ...]
     """One omikuji.Model a tree: a model of several reads and sums them in the order of its folder's listing."""
+    labels_LT: Any
+    """The labels' texts as rows of terms (scipy CSR), unit vectors, or empty where there are none."""
 
     @classmethod
-    def fit(cls, texts: list[str], truth: LabelMatrix, config: LexicalConfig, scratch: Path | None = None) -> Lexical:
+    def fit(
+        cls,
+        texts: list[str],
+        truth: LabelMatrix,
+        config: LexicalConfig,
+        scratch: Path | None = None,
+        label_texts: list[str] | None = None,
+    ) -> Lexical:
         """Fit on N train texts and their labels (N x L); ``scratch`` is the folder of a file that is gone afterwards.
 
-        Documents without a kept term or without a label teach nothing and are left out. Raises DataError where no
-        document is left, MissingError where a package is not installed, ValueError for another number of texts.
+        With ``label_texts`` each is a train text of its label too, and texts are compared with them. Documents without
+        a kept term or without a label teach nothing and are left out. Raises DataError where no document is left,
+        MissingError where a package is not installed, ValueError for another number of texts.
         """
         if len(texts) != len(truth):
             raise ValueError(f"{len(texts)} texts for {len(truth)} documents")
         require()
+        own = [""] * truth.num_labels if label_texts is None else label_texts
+        if label_texts is not None:
+            texts, truth = texts + label_texts, truth.above(LabelMatrix.identity(truth.num_labels))
         vectorizer = _vectorizer(config)
         try:
             terms_NT = vectorizer.fit_transform(texts)
@@ -98,7 +115,7 @@ class Lexical:
         with tempfile.TemporaryDirectory(dir=scratch) as folder:
             _write_rows(Path(folder) / "rows.txt", terms_NT[kept], truth.rows(kept))
             trees = tuple(_tree(Path(folder) / "rows.txt", config) for _ in range(config.trees))
-        return cls(config, truth.num_labels, vectorizer, trees)
+        return cls(config, truth.num_labels, vectorizer, trees, vectorizer.transform(own))
 
     @property
     def terms(self) -> int:
@@ -123,6 +140,19 @@ class Lexical:
             ids_NK[at, : len(ids)], scores_NK[at, : len(ids)] = ids, scores
         return Shortlist(ids_NK, scores_NK)
 
+    def matches(self, texts: list[str], ids_NK: I32) -> F32:
+        """Return the cosine of each text and each of its candidates' label texts as vectors of terms (N x K)."""
+        out = np.zeros(ids_NK.shape, np.float32)
+        if not texts:
+            return out
+        terms_NT = self.vectorizer.transform(texts)
+        for start in range(0, len(texts), _TOGETHER):
+            ids_BK = np.maximum(ids_NK[start : start + _TOGETHER], 0)
+            rows = np.repeat(np.arange(start, start + len(ids_BK)), ids_BK.shape[1])
+            products = terms_NT[rows].multiply(self.labels_LT[ids_BK.ravel()]).sum(axis=1)
+            out[start : start + len(ids_BK)] = np.asarray(products).reshape(ids_BK.shape)
+        return np.where(ids_NK == PAD_ID, 0, out).astype(np.float32)
+
     def _best(self, columns: list[int], values: list[float]) -> tuple[I32, F32]:
         """Return the best labels of one vector, best first, and their scores."""
         pairs = list(zip(columns, values, strict=True))
@@ -138,6 +168,8 @@ class Lexical:
         (folder / CONFIG).write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", "utf-8")
         terms = self.vectorizer.get_feature_names_out().tolist()
         pl.DataFrame({"term": terms, "idf": self.vectorizer.idf_}).write_parquet(folder / _TERMS)
+        rows = {name: getattr(self.labels_LT, name) for name in ("indptr", "indices", "data")}
+        save_file({name: np.ascontiguousarray(part) for name, part in rows.items()}, folder / _LABELS)
         for number, tree in enumerate(self.trees):
             with _quiet():
                 tree.save(str(folder / f"tree{number}"))
@@ -161,7 +193,8 @@ class Lexical:
         found = {"trees a folder": [t.n_trees for t in trees], "terms a tree": [t.n_features for t in trees]}
         if found != sizes:
             raise CorruptError(f"{found} in {folder}", expected=f"{sizes}", do=_MEND)
-        return cls(config, int(content["labels"]), vectorizer, trees)
+        size = int(content["labels"])
+        return cls(config, size, vectorizer, trees, _load_labels(folder / _LABELS, (size, len(saved))))
 
 
 def scores_of(short: Shortlist, ids_NK: I32) -> F32:
@@ -229,6 +262,18 @@ def _tree(rows: Path, config: LexicalConfig) -> Any:
     how.cluster_balanced, how.cluster_k, how.max_depth = False, config.clusters, config.depth
     with _quiet():
         return _one_thread(omikuji.Model.train_on_data(str(rows), how))
+
+
+def _load_labels(path: Path, shape: tuple[int, int]) -> Any:
+    """Return the labels' texts as rows of terms; raise CorruptError where they are of other labels."""
+    from scipy.sparse import csr_matrix
+
+    if not path.is_file():
+        raise CorruptError(f"no {path}", expected="the label texts' terms", do=_MEND)
+    parts = load_file(path)
+    if len(parts["indptr"]) != shape[0] + 1:
+        raise CorruptError(f"{len(parts['indptr']) - 1} labels in {path}", expected=f"{shape[0]}", do=_MEND)
+    return csr_matrix((parts["data"], parts["indices"], parts["indptr"]), shape)
 
 
 def _load_tree(folder: Path) -> Any:

@@ -14,7 +14,7 @@ from xc_core.ann import IndexConfig
 from xc_core.classifiers import TableConfig
 from xc_core.encoders import EncoderConfig
 from xc_core.errors import ConfigError, nearest
-from xc_core.fusion import LEXICAL, FusionConfig, LexicalConfig
+from xc_core.fusion import BY_WORDS, FusionConfig, LexicalConfig
 from xc_core.losses import LossConfig
 from xc_core.params import at_least, below, changed
 from xc_core.plugins import Table
@@ -206,11 +206,12 @@ class Recipe:
     model: ModelStage = field(default_factory=ModelStage)
 
     def __post_init__(self) -> None:
-        if LEXICAL in self.fusion.needed and not self.classifier.lexical.use:
+        if (wordy := BY_WORDS & {*self.fusion.needed}) and not self.classifier.lexical.use:
+            named = " and ".join(sorted(wordy))
             raise ConfigError(
-                f"the feature {LEXICAL} in fusion and classifier.lexical.use = False",
+                f"the feature {named} in fusion and classifier.lexical.use = False",
                 expected="a lexical score that the stage classifier trains",
-                do=f"set classifier.lexical.use = true, or leave {LEXICAL} out of fusion.features and fusion.add",
+                do=f"set classifier.lexical.use = true, or leave {named} out of fusion.features and fusion.add",
             )
 
     def changed(self, changes: dict[str, Any]) -> Recipe:

@@ -6,10 +6,10 @@ May import: recipes.base and the configs it is made of.  Never: code; a method i
 Order: random, for a softmax looks at all labels of its batch and a large batch of M4 holds hard ones anyway.
 Negatives: M1 two sampled positives a document, and every positive in the pool learnt from (pick some labels, UniDEC);
 M4 the positives of a large batch.
-Scorer: label text, a table row, the vote of the nearest train documents, which costs no training, and a linear label
-tree over the words of the text, which errs on other documents than an encoder does.
+Scorer: label text, a table row, the vote of the nearest train documents, which costs no training, and two by words,
+which err on other documents than an encoder does: a linear label tree, and the words that text and label share.
 Loss: decoupled softmax (DEXML, UniDEC) in M1, NGAME's triplet in M4.
-Fusion: NGAME's tree over five features, added to four of them.
+Fusion: NGAME's tree over six features, added to five of them.
 
 Chosen on validation rows of WordNetMini (docs/benchmarks.md), the encoder being all-MiniLM-L6-v2.
 """
@@ -46,8 +46,8 @@ HOUSE = RECIPES.add(
             lexical=LexicalConfig(use=True),
         ),
         fusion=FusionConfig(
-            features=("label_text", "classifier", "frequency", "neighbours", "lexical"),
-            add=("label_text", "classifier", "neighbours", "lexical"),
+            features=("label_text", "classifier", "frequency", "neighbours", "lexical", "label_words"),
+            add=("label_text", "classifier", "neighbours", "lexical", "label_words"),
         ),
     ),
 )

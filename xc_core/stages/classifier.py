@@ -156,8 +156,10 @@ def _write_lexical(context: Context, corpus: Corpus) -> None:
     """Fit the lexical score on train rows and write it."""
     started = time.monotonic()
     rows = corpus.rows(TRAIN)
-    texts = corpus.own_texts("documents", rows, context.experiment.tokens.fields)
-    fitted = Lexical.fit(texts, corpus.labels.rows(rows), context.config.lexical, context.build.path)
+    fields = context.experiment.tokens.fields
+    texts = corpus.own_texts("documents", rows, fields)
+    labels = corpus.own_texts("labels", np.arange(corpus.num_labels), fields)
+    fitted = Lexical.fit(texts, corpus.labels.rows(rows), context.config.lexical, context.build.path, labels)
     folder = context.build.path / LEXICAL
     folder.mkdir()
     fitted.save(folder)

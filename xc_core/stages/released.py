@@ -12,7 +12,7 @@ from xc_core.ann import load_index
 from xc_core.artifacts import verify
 from xc_core.data.corpus import Corpus
 from xc_core.data.splits import TRAIN
-from xc_core.fusion import LEXICAL, NOISE, VOTES, FusionConfig, Lexical, Neighbours, Sources, load_fusion
+from xc_core.fusion import BY_WORDS, LEXICAL, NOISE, VOTES, FusionConfig, Lexical, Neighbours, Sources, load_fusion
 from xc_core.infer.score import Scorer, Searchers
 from xc_core.sampling import load_noise
 from xc_core.shapes import I64, Embeddings
@@ -32,7 +32,7 @@ def sources(context: Context, corpus: Corpus, config: FusionConfig) -> Sources:
         vectors = Embeddings.open(context.input("embeddings") / "documents.npy").vectors_ND
         voters = Neighbours.of(np.ascontiguousarray(vectors[rows]), truth)
     drawn_from = load_noise(context.input("classifier")) if NOISE in config.needed else None
-    words = Lexical.load(context.input("classifier") / LEXICAL) if LEXICAL in config.needed else None
+    words = Lexical.load(context.input("classifier") / LEXICAL) if BY_WORDS & {*config.needed} else None
     return Sources(label_LD, rows_LD, truth.frequency_L(), voters, drawn_from, words)
 
 
