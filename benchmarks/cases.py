@@ -16,6 +16,8 @@ import faiss
 import numpy as np
 import torch
 from sklearn.tree import DecisionTreeRegressor
+from torch import Tensor
+from torch.optim import Adam
 from transformers import AutoTokenizer
 
 from benchmarks.harness import Row, compare
@@ -24,9 +26,10 @@ from tests.naive import clusters as naive_clusters
 from tests.naive import metrics as naive_metrics
 from xc_core.ann import IndexConfig, build_index, recall
 from xc_core.artifacts import building
-from xc_core.classifiers import LabelTable, TableConfig
+from xc_core.classifiers import LabelTable, TableConfig, TableHead
 from xc_core.cluster import balanced_clusters, cohesion
 from xc_core.data.ingest import IngestConfig, ingest
+from xc_core.data.labels import LabelMatrix
 from xc_core.data.splits import TEST, TRAIN, VALIDATION
 from xc_core.data.tokenizer import load as load_tokenizer
 from xc_core.data.tokens import TokenStore
@@ -35,9 +38,11 @@ from xc_core.encoders.embed import encode_batch
 from xc_core.fusion import Query, Sources, feature_table
 from xc_core.fusion.tree import RegressionTree
 from xc_core.infer.score import distinct
+from xc_core.losses import LossConfig
 from xc_core.metrics.propensity import inverse_propensity
 from xc_core.metrics.ranking import per_document
 from xc_core.pretrained import minilm
+from xc_core.sampling import NEGATIVES, NegativesConfig
 from xc_core.shapes import Shortlist
 
 CASES: dict[str, Callable[[World], list[Row]]] = {}
@@ -265,3 +270,50 @@ def updates(world: World) -> list[Row]:
             )
         )
     return rows
+
+
+@case
+def all_labels(world: World) -> list[Row]:
+    """Renee's step, BCE over all labels in blocks, against autograd through the whole matrix of targets and Adam."""
+    _, truth = world.split(TRAIN)
+    batch = np.arange(256)
+    docs = torch.randn(256, world.rows_LD.shape[1], generator=torch.Generator().manual_seed(0), requires_grad=True)
+    rows = []
+    for copies in (1, 16):
+        start = torch.from_numpy(np.tile(world.rows_LD, (copies, 1)))
+        wide = LabelMatrix(truth.indptr, truth.indices, len(start))
+        source = NEGATIVES["all"](NegativesConfig(kind="all", positives=0), wide, 0)
+        loss = LossConfig(name="bce", temperature=0.05, bias=10.0).build()
+        head = TableHead(LabelTable(start, TableConfig(unit=False)), loss)
+        dense = torch.nn.Parameter(start.clone())
+        adam = Adam([dense], lr=0.01)
+
+        def theirs(dense: torch.nn.Parameter = dense, adam: Adam = adam, wide: LabelMatrix = wide) -> Tensor:
+            return _dense_step(docs, dense, adam, wide.rows(batch))
+
+        exact = theirs()
+        ours = head.descend(docs, source.pool(batch, 0), batch, 1.0).gradient_BD
+        assert ours is not None
+        alike = torch.nn.functional.cosine_similarity(ours.flatten(), exact.flatten(), dim=0)
+        rows.append(
+            compare(
+                f"256 documents against {len(start):,} labels",
+                lambda head=head, source=source: head.descend(docs, source.pool(batch, 0), batch, 1.0),
+                "all at once, Adam",
+                theirs,
+                note=f"cosine of the documents' gradients {float(alike):.6f}",
+            )
+        )
+    return rows
+
+
+def _dense_step(docs_BD: Tensor, rows: torch.nn.Parameter, adam: Adam, truth: LabelMatrix) -> Tensor:
+    """Update all rows by Adam on the BCE of a whole B x L matrix; return the documents' gradient."""
+    targets = torch.zeros(len(docs_BD), len(rows))
+    at, labels = truth.pairs()
+    targets[torch.from_numpy(at), torch.from_numpy(labels.astype(np.int64))] = 1.0
+    logits = docs_BD @ rows.T / 0.05 - 10.0
+    total = torch.nn.functional.binary_cross_entropy_with_logits(logits, targets, reduction="sum")
+    gradient, rows.grad = torch.autograd.grad(total / len(docs_BD), [docs_BD, rows])
+    adam.step()
+    return gradient

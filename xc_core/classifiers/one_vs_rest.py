@@ -19,8 +19,8 @@ from xc_core.losses import Loss, Sampled
 from xc_core.sampling import LabelPool, Pool
 from xc_core.shapes import I64
 
-BLOCK: Final = 8192
-"""Labels scored together by a separable loss: 256 documents x 8,192 x 4 bytes = 8 MB of scores."""
+BLOCK: Final = 2048
+"""Labels scored together by a separable loss: 256 documents x 2,048 x 4 bytes = 2 MB of scores stay in the cache."""
 
 
 @dataclass(frozen=True)

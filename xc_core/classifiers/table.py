@@ -58,8 +58,8 @@ class LabelTable:
         self.steps_L = torch.zeros(len(rows_LD), dtype=torch.int32, device=rows_LD.device)
 
     def take(self, labels_U: Tensor) -> Tensor:
-        """Return a copy of the rows ``labels_U`` that collects a gradient."""
-        return self.rows_LD[labels_U].requires_grad_(True)
+        """Return the rows ``labels_U`` (distinct, rising) to collect a gradient: a copy, or a view where they touch."""
+        return self.rows_LD[_place(labels_U)].detach().requires_grad_(True)
 
     def vectors(self, rows_UD: Tensor) -> Tensor:
         """Return ``rows_UD`` as documents are scored against them."""
@@ -77,11 +77,13 @@ class LabelTable:
         """
         square_U = gradient_UD.square().mean(1)
         moved = square_U > 0
-        labels, gradient, square = labels_U[moved], gradient_UD[moved], square_U[moved]
-        self.steps_L[labels] += 1
-        self.square_L[labels] = self.config.decay * self.square_L[labels] + (1 - self.config.decay) * square
-        unbiased = self.square_L[labels] / (1 - self.config.decay ** self.steps_L[labels].float())
-        self.rows_LD[labels] -= (self.config.lr * scale) * gradient / unbiased.sqrt().unsqueeze(1)
+        at, gradient, square = _place(labels_U), gradient_UD, square_U
+        if not moved.all():
+            at, gradient, square = labels_U[moved], gradient_UD[moved], square_U[moved]
+        self.steps_L[at] += 1
+        self.square_L[at] = self.config.decay * self.square_L[at] + (1 - self.config.decay) * square
+        unbiased = self.square_L[at] / (1 - self.config.decay ** self.steps_L[at].float())
+        self.rows_LD[at] -= (self.config.lr * scale) * gradient / unbiased.sqrt().unsqueeze(1)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return all state, to be saved."""
@@ -92,3 +94,11 @@ class LabelTable:
         device = self.rows_LD.device
         own = (tensors[name].clone().to(device) for name in ("rows", "square", "steps"))
         self.rows_LD, self.square_L, self.steps_L = own
+
+
+def _place(labels_U: Tensor) -> Tensor | slice:
+    """Return where the rows ``labels_U`` (distinct, rising) are: a slice where they touch, which is neither gathered
+    nor scattered."""
+    if not len(labels_U) or int(labels_U[-1] - labels_U[0]) + 1 != len(labels_U):
+        return labels_U
+    return slice(int(labels_U[0]), int(labels_U[-1]) + 1)
