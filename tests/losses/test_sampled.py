@@ -59,7 +59,8 @@ CASES = [
     ("bce", {"temperature": 0.5, "bias": 2.0}),
     ("negative-sampling", {"temperature": 0.5, "regulariser": 0.0}),
     ("negative-sampling", {"temperature": 1.0, "regulariser": 0.3}),
-    ("nce", {"temperature": 0.5}),
+    ("nce", {"temperature": 0.5, "bias": 0.0}),
+    ("nce", {"temperature": 0.5, "bias": 2.0}),
     ("one-vs-each", {"temperature": 0.5}),
 ]
 

@@ -38,13 +38,13 @@ def negative_sampling(
     return total
 
 
-def nce(scores: Matrix, chosen: Mask, weight: Matrix, noise: Matrix, *, temperature: float) -> float:
+def nce(scores: Matrix, chosen: Mask, weight: Matrix, noise: Matrix, *, temperature: float, bias: float) -> float:
     """Is a label of the data or of the noise? Posterior odds p_model / (k p_n)."""
     total = 0.0
     for i, row in enumerate(scores):
         k = sum(weight[i]) / sum(chosen[i])
         for u, score in enumerate(row):
-            odds = math.exp(score / temperature) / (k * math.exp(noise[i][u]))
+            odds = math.exp(score / temperature - bias) / (k * math.exp(noise[i][u]))
             if chosen[i][u]:
                 total -= math.log(odds / (1 + odds))
             total -= weight[i][u] * math.log(1 / (1 + odds))

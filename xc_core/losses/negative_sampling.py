@@ -66,13 +66,15 @@ class NegativeSamplingLoss(Stateless):
 
 @dataclass(frozen=True)
 class ContrastiveLoss(Stateless):
-    """Noise-contrastive estimation: the logistic loss of z_il - n_il - log k, k the draws for a chosen positive.
+    """Noise-contrastive estimation: the logistic loss of z_il - bias - n_il - log k, k the draws of a chosen positive.
 
     Source: Gutmann and Hyvaerinen (2010), as Bamler and Mandt (2020), section 5, use it with the tree as p_n. Its
-    optimum is z_il = log p(l | i), so nothing is added at prediction and the noise's knowledge is learnt anew.
+    optimum is z_il - bias = log p(l | i), so nothing is added at prediction and the noise's knowledge is learnt anew.
+    The bias, the same for all labels, lets a label that was never drawn start as unlikely as labels are (log L).
     """
 
     temperature: float
+    bias: float
 
     def __call__(
         self, scores_BU: Tensor, chosen_BU: Tensor, known_BU: Tensor, sampled: Sampled = PLAIN
@@ -80,7 +82,7 @@ class ContrastiveLoss(Stateless):
         """Return (sum, number of chosen pairs)."""
         rows = _Rows.of(scores_BU, self.temperature, (chosen_BU, known_BU), sampled)
         draws_R1 = rows.weight_RU.sum(1, keepdim=True) / rows.chosen_RU.sum(1, keepdim=True)
-        logits = rows.logits_RU - rows.noise_RU - draws_R1.log()
+        logits = rows.logits_RU - self.bias - rows.noise_RU - draws_R1.log()
         total = (softplus(-logits) * rows.chosen_RU + softplus(logits) * rows.weight_RU).sum()
         return total, rows.chosen_RU.sum()
 
@@ -162,6 +164,6 @@ def _log(share: float) -> float:
 
 
 LOSSES.add("negative-sampling", lambda config: NegativeSamplingLoss(config.temperature, config.regulariser))
-LOSSES.add("nce", lambda config: ContrastiveLoss(config.temperature))
+LOSSES.add("nce", lambda config: ContrastiveLoss(config.temperature, config.bias))
 LOSSES.add("one-vs-each", lambda config: OneVsEachLoss(config.temperature))
 LOSSES.add("augment-reduce", lambda config: AugmentReduceLoss(config.temperature, config.memory))

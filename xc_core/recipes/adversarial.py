@@ -11,7 +11,7 @@ augment-and-reduce, whose optimum needs nothing added.
 Inference: the sum of score and log p_n over candidates of both.
 
 The paper keeps a document's first label alone; here all are learnt from. Rows have no bias of their own: log p_n and
-the vectors' mean stand in for it.
+the vectors' mean stand in for it. The step size was found on WordNetMini's validation rows (docs/benchmarks.md).
 """
 
 from dataclasses import replace
@@ -37,7 +37,7 @@ ADVERSARIAL = RECIPES.add(
             order=OrderConfig(kind="random", batch_size=256, cluster_size=1),
             negatives=NegativesConfig(kind="tree", positives=0),
             loss=LossConfig(name="negative-sampling", temperature=0.05, regulariser=1e-3),
-            table=TableConfig(start="zero", unit=False, lr=0.01),
+            table=TableConfig(start="zero", unit=False, lr=0.003),
             epochs=30.0,
         ),
         index=IndexStage(texts=False),
@@ -58,7 +58,7 @@ UNIFORM_NS = _beside(
 FREQ_NS = _beside(
     "freq-ns", "negative sampling, frequency noise (word2vec)", _UNBIASED, negatives={"kind": "frequency"}
 )
-NCE = _beside("nce", "NCE, Gutmann and Hyvaerinen, 2010, the tree as base", _NO_BIAS, loss={"name": "nce"})
+NCE = _beside("nce", "NCE, Gutmann and Hyvaerinen, 2010, the tree as base", _NO_BIAS, loss={"name": "nce", "bias": 8.0})
 OVE = _beside(
     "ove", "one-vs-each, Titsias, 2016", _NO_BIAS, negatives={"kind": "uniform"}, loss={"name": "one-vs-each"}
 )

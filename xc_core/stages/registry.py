@@ -64,7 +64,7 @@ _ALL: Final = (
         group="training",
         does="M1: trains the encoder so that a document lies near the texts of its labels.",
         trains=True,
-        code_version="2",
+        code_version="3",
     ),
     Stage(
         name="embeddings",
@@ -73,6 +73,7 @@ _ALL: Final = (
         group="training",
         does="Encodes all documents and labels with the trained encoder.",
         trains=True,
+        code_version="2",
     ),
     Stage(
         name="clusters",
@@ -96,6 +97,7 @@ _ALL: Final = (
         group="training",
         does="M3 and M4: trains a table row for every label, started at its text's vector.",
         trains=True,
+        code_version="2",
     ),
     Stage(
         name="index",
