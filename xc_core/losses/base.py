@@ -91,7 +91,7 @@ class LossConfig:
     forward: float = 1.0
     """supcon, decoupled-softmax: share of the loss from documents to labels; the rest is from labels to documents."""
     bias: float = 0.0
-    """bce, nce: what is taken from every logit; the same for all labels, so it moves no rank and starts rare ones low."""
+    """bce, nce: taken from every logit; the same for all labels, so it moves no rank and starts rare ones low."""
     binary: float = 0.0
     """supcon, decoupled-softmax: weight of a binary cross-entropy added on the same scores (UniDEC, table 3)."""
     regulariser: float = 0.0
