@@ -32,6 +32,7 @@ COSTS: Final = (
     "index_recall",
 )
 _RESAMPLES: Final = 2000
+_FIRST_HITS: Final = "fusion/num/P_at_1"
 
 
 def run(context: Context) -> None:
@@ -64,6 +65,9 @@ def entry(workspace: Workspace, dataset: str, recipe: str) -> dict[str, Any] | N
         return None
     if judged_on != artifacts.read_manifest(workspace.folder("corpus", dataset), "corpus").digest():
         report(f"leaderboard: {recipe} is left out, it was evaluated on another corpus (xc train, then again)")
+        return None
+    if _FIRST_HITS not in np.load(folder / "per_document.npz").files:
+        report(f"leaderboard: {recipe} is left out, an older version of xc evaluated it (xc evaluate, then again)")
         return None
     content = json.loads((folder / "report.json").read_text("utf-8"))
     costs = {
@@ -105,7 +109,11 @@ def _p_value(workspace: Workspace, dataset: str, recipe: str, best: str) -> floa
 
 
 def _first_hits(folder: Path) -> Any:
-    return np.load(folder / "per_document.npz")["fusion/num/P_at_1"].astype(np.float64)
+    return np.load(folder / "per_document.npz")[_FIRST_HITS].astype(np.float64)
+
+
+def _p_text(value: float) -> str:
+    return "<0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:
@@ -116,7 +124,7 @@ def markdown(rows: list[dict[str, Any]]) -> str:
     for row in rows:
         cells = [row["recipe"], *("-" if row[name] is None else f"{row[name]:.2f}" for name in METRICS)]
         cells += [f"{row['P_at_1_low']:.1f} to {row['P_at_1_high']:.1f}"]
-        cells += ["best" if row["p_value"] is None else f"{row['p_value']:.3f}"]
+        cells += ["best" if row["p_value"] is None else _p_text(row["p_value"])]
         cells += [
             "-" if row[name] is None else f"{row[name]:.3g}" if abs(row[name]) < 100 else f"{row[name]:.0f}"
             for name in COSTS

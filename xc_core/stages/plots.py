@@ -147,22 +147,37 @@ def _short(text: str, limit: int) -> str:
     return cut.replace("$", r"\$")
 
 
+def _names_beside(axis: Any, points: dict[str, tuple[float, float]]) -> None:
+    """Write the names of points in a column right of the axis, spread so that none covers another, with thin leads."""
+    low, high = axis.get_ylim()
+    step = 1 / max(len(points), 14)
+    at = -step
+    for name, (x, y) in sorted(points.items(), key=lambda item: item[1][1]):
+        left = sum(other[1] > y for other in points.values())
+        at = min(max(at + step, (y - low) / (high - low)), 1 - step * left)
+        axis.annotate(
+            name,
+            (x, y),
+            xytext=(1.03, at),
+            textcoords="axes fraction",
+            fontsize=8,
+            va="center",
+            annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "linewidth": 0.4, "color": "0.6"},
+        )
+
+
 def leaderboard(path: Path, rows: list[dict[str, Any]], title: str) -> None:
     """Draw P@1 and PSP@5 of each recipe against its training time."""
     timed = [row for row in rows if row.get("train_seconds")]
     with mpl.rc_context(_STYLE):
-        figure = _figure(9, 3.8)
+        figure = _figure(11, max(3.8, 0.22 * len(timed)))
         for axis, metric, colour in zip(figure.subplots(1, 2), ("P_at_1", "PSP_at_5"), (BLUE, GREEN), strict=True):
-            for row in timed:
-                axis.scatter(row["train_seconds"] / 60, row[metric], s=40, c=colour)
-                axis.annotate(
-                    row["recipe"],
-                    (row["train_seconds"] / 60, row[metric]),
-                    fontsize=8,
-                    xytext=(4, 4),
-                    textcoords="offset points",
-                )
+            points = {row["recipe"]: (row["train_seconds"] / 60, row[metric]) for row in timed}
+            if points:
+                axis.scatter(*zip(*points.values(), strict=True), s=40, c=colour)
             axis.set(xlabel="training time (minutes)", ylabel=metric.replace("_at_", "@"))
-            axis.margins(0.15)
+            axis.margins(0.1)
+            _names_beside(axis, points)
         figure.suptitle(title, fontsize=11, color=INK)
         _save(figure, path)
