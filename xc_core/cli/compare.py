@@ -67,18 +67,16 @@ def _figures(workspace: Workspace, dataset: str, name: str) -> PerDocument:
     import numpy as np
 
     from xc_core.errors import UsageError, nearest
-    from xc_core.metrics.ranking import PerDocument
+    from xc_core.metrics.ranking import unpacked
 
     score = name.partition(":")[2] or _FUSION
     arrays = np.load(_folder(workspace, dataset, name) / "per_document.npz")
-    sides: dict[str, dict[str, dict[str, np.ndarray]]] = {}
-    for key in arrays.files:
-        of, side, metric = key.split("/")
-        sides.setdefault(of, {}).setdefault(side, {})[metric] = arrays[key].astype(np.float64)
-    if score not in sides:
+    found = unpacked(arrays, score)
+    if found is None:
+        known = sorted({key.partition("/")[0] for key in arrays})
         raise UsageError(
-            f"score {score!r}{nearest(score, sides)} of {name}",
-            expected=f"one of {', '.join(sorted(sides))}",
-            do="mend the name after the colon",
+            f"score {score!r}{nearest(score, known)} of {name}",
+            expected=f"one of {', '.join(known)}",
+            do="mend the name after the colon; after an update of xc, run xc evaluate first",
         )
-    return PerDocument(sides[score]["num"], sides[score]["den"])
+    return found

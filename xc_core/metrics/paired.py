@@ -11,9 +11,8 @@ from typing import Final
 
 import numpy as np
 
-from xc_core.metrics.ranking import PerDocument
+from xc_core.metrics.ranking import PerDocument, columns, percent, resamples
 from xc_core.seeds import generator
-from xc_core.shapes import F64
 
 RESAMPLES: Final = 2000
 
@@ -39,25 +38,13 @@ def differences(ours: PerDocument, theirs: PerDocument, *, seed: int = 0) -> dic
     ValueError for other numbers of documents.
     """
     names = [name for name in ours.num if name in theirs.num]
-    tables = [_table(figures, names) for figures in (ours, theirs)]
+    tables = [columns(figures, names) for figures in (ours, theirs)]
     size = len(tables[0])
     if len(tables[1]) != size:
         raise ValueError(f"{size} and {len(tables[1])} documents")
-    rng = generator(seed, "paired")
     drawn = np.empty((RESAMPLES, len(names)))
-    for i in range(RESAMPLES):
-        weights = np.bincount(rng.integers(0, max(size, 1), size), minlength=size).astype(np.float64)
-        drawn[i] = _percent(weights @ tables[0]) - _percent(weights @ tables[1])
-    points = _percent(tables[0].sum(0)) - _percent(tables[1].sum(0))
+    for i, weights in enumerate(resamples(generator(seed, "paired"), size, RESAMPLES)):
+        drawn[i] = percent(weights @ tables[0]) - percent(weights @ tables[1])
+    points = percent(tables[0].sum(0)) - percent(tables[1].sum(0))
     low, high = np.nanquantile(drawn, [0.025, 0.975], axis=0)
     return {name: Difference(float(points[i]), float(low[i]), float(high[i])) for i, name in enumerate(names)}
-
-
-def _table(figures: PerDocument, names: list[str]) -> F64:
-    """Return numerators, then denominators, as columns."""
-    return np.stack([figures.num[n] for n in names] + [figures.den[n] for n in names], axis=1).astype(np.float64)
-
-
-def _percent(sums: F64) -> F64:
-    num, den = np.split(sums, 2)
-    return np.asarray(100 * np.divide(num, den, out=np.full(len(num), np.nan), where=den > 0))

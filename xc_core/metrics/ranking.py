@@ -10,13 +10,14 @@ corpus, not means of ratios. Documents without positives count as 0 in P@k and a
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from xc_core.data.labels import LabelMatrix
-from xc_core.shapes import F64, I64, Bool, Shortlist
+from xc_core.shapes import F32, F64, I64, Array, Bool, Shortlist
 
 KS: Final = (1, 3, 5)
 RECALL_KS: Final = (10, 100)
@@ -39,6 +40,46 @@ class PerDocument:
             den = float(self.den[name][rows].sum())
             out[name] = 100 * float(num[rows].sum()) / den if den else float("nan")
         return out
+
+
+def columns(figures: PerDocument, names: list[str]) -> F64:
+    """Return the numerators of ``names``, then their denominators, as columns (N x 2M): a sum of rows is a corpus."""
+    return np.stack([figures.num[n] for n in names] + [figures.den[n] for n in names], axis=1).astype(np.float64)
+
+
+def percent(sums: F64) -> F64:
+    """Return 100 * numerator / denominator of summed ``columns``; nan where nothing can be said."""
+    num, den = np.split(sums, 2)
+    return np.asarray(100 * np.divide(num, den, out=np.full(len(num), np.nan), where=den > 0))
+
+
+def resamples(random: np.random.Generator, size: int, count: int) -> Iterator[F64]:
+    """Yield ``count`` bootstrap resamples of ``size`` documents: how often each document is in it."""
+    for _ in range(count):
+        yield np.bincount(random.integers(0, max(size, 1), size), minlength=size).astype(np.float64)
+
+
+def packed(figures: dict[str, PerDocument], names: list[str]) -> dict[str, F32]:
+    """Return the figures of several scores as flat arrays, ``score/side/metric``, to be saved."""
+    return {
+        f"{score}/{side}/{name}": getattr(own, side)[name].astype(np.float32)
+        for score, own in figures.items()
+        for side in ("num", "den")
+        for name in names
+    }
+
+
+def unpacked(arrays: Mapping[str, Array], score: str) -> PerDocument | None:
+    """Return the figures of ``score`` out of what ``packed`` gave; None where there are none of it."""
+    num, den = (
+        {
+            name.rpartition("/")[2]: arrays[name].astype(np.float64)
+            for name in arrays
+            if name.startswith(f"{score}/{side}/")
+        }
+        for side in ("num", "den")
+    )
+    return PerDocument(num, den) if num else None
 
 
 def per_document(shortlist: Shortlist, truth: LabelMatrix, inverse_propensity_L: F64) -> PerDocument:

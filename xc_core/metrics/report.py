@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from xc_core.data.labels import LabelMatrix
-from xc_core.metrics.ranking import PerDocument, hits, per_document
+from xc_core.metrics.ranking import PerDocument, columns, hits, per_document, percent, resamples
 from xc_core.seeds import generator
 from xc_core.shapes import F64, I32, I64, Bool, Shortlist
 
@@ -53,15 +53,11 @@ def intervals(figures: PerDocument, *, seed: int, level: float = 0.95) -> dict[s
 
     Resamples of which nothing can be said are left out; (nan, nan) where that is all of them.
     """
-    rng = generator(seed, "bootstrap")
-    size = len(next(iter(figures.num.values())))
     names = list(figures.num)
-    table = np.stack([figures.num[n] for n in names] + [figures.den[n] for n in names], axis=1)
+    table = columns(figures, names)
     means = np.empty((BOOTSTRAPS, len(names)))
-    for i in range(BOOTSTRAPS):
-        weights = np.bincount(rng.integers(0, max(size, 1), size), minlength=size).astype(np.float64)
-        num, den = np.split(weights @ table, 2)
-        means[i] = 100 * np.divide(num, den, out=np.full(len(names), np.nan), where=den > 0)
+    for i, weights in enumerate(resamples(generator(seed, "bootstrap"), len(table), BOOTSTRAPS)):
+        means[i] = percent(weights @ table)
     ends = np.full((2, len(names)), np.nan)
     known = np.isfinite(means).any(axis=0)
     ends[:, known] = np.nanquantile(means[:, known], [(1 - level) / 2, (1 + level) / 2], axis=0)

@@ -6,7 +6,6 @@ May import: data, encoders, fusion, infer, metrics, stages.  Never: fits, tunes 
 
 from __future__ import annotations
 
-import itertools
 import json
 import time
 from typing import Any
@@ -22,11 +21,11 @@ from xc_core.fusion import parts_of
 from xc_core.infer.predictor import Predictor
 from xc_core.infer.score import Scorer
 from xc_core.metrics.propensity import inverse_propensity
-from xc_core.metrics.ranking import KS, per_document, without
+from xc_core.metrics.ranking import KS, PerDocument, packed, per_document, without
 from xc_core.metrics.report import report as full_report
 from xc_core.progress import report as say
 from xc_core.seeds import generator
-from xc_core.shapes import F64, I64, Embeddings, Shortlist
+from xc_core.shapes import I64, Embeddings, Shortlist
 from xc_core.stages import plots
 from xc_core.stages.clusters import batch_order
 from xc_core.stages.encoder import tokenizer_of
@@ -50,10 +49,11 @@ def run(context: Context) -> None:
     ranked = {name: without(short, filters) for name, short in found.items()}
     short = ranked["fusion"]
     content = full_report(short, truth, weights_L, frequency_L, seed=context.config.seed)
-    content["ablation"] = {name: per_document(ranked[name], truth, weights_L).total() for name in reversed(ranked)}
+    figures = {name: per_document(short, truth, weights_L) for name, short in ranked.items()}
+    content["ablation"] = {name: figures[name].total() for name in reversed(figures)}
     content["fusion_kind"] = judged.fusion.config.kind
     context.build.facts["corpus"] = corpus.digest
-    _write(context, content, ranked, truth, weights_L)
+    _write(context, content, figures)
     timed = _examples(context, corpus, rows, short, truth)
     _draw(context, corpus, content)
     _latency(context, corpus, judged, timed)
@@ -63,18 +63,12 @@ def run(context: Context) -> None:
     )
 
 
-def _write(
-    context: Context, content: dict[str, Any], ranked: dict[str, Shortlist], truth: LabelMatrix, weights_L: F64
-) -> None:
+def _write(context: Context, content: dict[str, Any], figures: dict[str, PerDocument]) -> None:
     """Write metrics, report and every score's figures of each document (for paired tests: xc compare, leaderboard)."""
     context.build.json("metrics.json", content["metrics"])
     context.build.json("report.json", content)
     names = [f"{metric}_at_{k}" for metric in ("P", "nDCG", "PSP") for k in KS] + ["R_at_10"]
-    arrays = {}
-    for of, short in ranked.items():
-        figures = per_document(short, truth, weights_L)
-        for side, name in itertools.product(("num", "den"), names):
-            arrays[f"{of}/{side}/{name}"] = getattr(figures, side)[name].astype(np.float32)
+    arrays: dict[str, Any] = {**packed(figures, names)}
     np.savez(context.build.path / "per_document.npz", **arrays)
     context.build.facts["metrics"] = content["metrics"]
 

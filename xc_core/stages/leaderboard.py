@@ -15,6 +15,7 @@ import polars as pl
 
 from xc_core import artifacts
 from xc_core.errors import MissingError
+from xc_core.metrics.ranking import unpacked
 from xc_core.progress import report
 from xc_core.seeds import generator
 from xc_core.stages import plots
@@ -32,7 +33,6 @@ COSTS: Final = (
     "index_recall",
 )
 _RESAMPLES: Final = 2000
-_FIRST_HITS: Final = "fusion/num/P_at_1"
 
 
 def run(context: Context) -> None:
@@ -66,7 +66,7 @@ def entry(workspace: Workspace, dataset: str, recipe: str) -> dict[str, Any] | N
     if judged_on != artifacts.read_manifest(workspace.folder("corpus", dataset), "corpus").digest():
         report(f"leaderboard: {recipe} is left out, it was evaluated on another corpus (xc train, then again)")
         return None
-    if _FIRST_HITS not in np.load(folder / "per_document.npz").files:
+    if _first_hits(folder) is None:
         report(f"leaderboard: {recipe} is left out, an older version of xc evaluated it (xc evaluate, then again)")
         return None
     content = json.loads((folder / "report.json").read_text("utf-8"))
@@ -109,7 +109,9 @@ def _p_value(workspace: Workspace, dataset: str, recipe: str, best: str) -> floa
 
 
 def _first_hits(folder: Path) -> Any:
-    return np.load(folder / "per_document.npz")[_FIRST_HITS].astype(np.float64)
+    """Return whether each document's first label is right; None where an older version wrote the figures."""
+    figures = unpacked(np.load(folder / "per_document.npz"), "fusion")
+    return None if figures is None else figures.num["P_at_1"]
 
 
 def _p_text(value: float) -> str:
