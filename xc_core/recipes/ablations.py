@@ -7,7 +7,6 @@ Each differs from ``ngame`` in M1 alone, so that a difference in accuracy is one
 and M4 are ngame's, found on validation rows of WordNetMini (docs/benchmarks.md).
 """
 
-from dataclasses import replace
 from typing import Any
 
 from xc_core.recipes.base import RECIPES, Recipe
@@ -16,7 +15,7 @@ from xc_core.recipes.ngame import NGAME
 
 def _variant(name: str, paper: str, **encoder: dict[str, Any]) -> Recipe:
     """Return ngame with changes to M1, under another name."""
-    return replace(NGAME.changed({"encoder": encoder}), name=name, paper=paper, module=__name__)
+    return NGAME.variant(name, paper, __name__, {"encoder": encoder})
 
 
 DPR = RECIPES.add(

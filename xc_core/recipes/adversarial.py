@@ -48,8 +48,8 @@ ADVERSARIAL = RECIPES.add(
 
 def _beside(name: str, paper: str, fusion: FusionConfig, **classifier: dict[str, Any]) -> Recipe:
     """Return the same training with another source or loss."""
-    changed = ADVERSARIAL.changed({"classifier": classifier})
-    return RECIPES.add(name, replace(changed, name=name, paper=paper, fusion=fusion))
+    own = ADVERSARIAL.variant(name, paper, __name__, {"classifier": classifier})
+    return RECIPES.add(name, replace(own, fusion=fusion))
 
 
 UNIFORM_NS = _beside(

@@ -19,7 +19,6 @@ more, for the first search is used in the third. The paper trains 40 to 100, sea
 labels it puts a projection to 64 before the rows: ``encoder.encoder.projection=64``.
 """
 
-from dataclasses import replace
 from typing import Any
 
 from xc_core.classifiers import TableConfig
@@ -66,7 +65,7 @@ ASTRA = RECIPES.add(
 def _strategy(name: str, row: str, **negatives: Any) -> Recipe:
     """Return ASTRA with other negatives, 1,040 in all as there: a row of table 5."""
     changes = {"encoder": {"negatives": negatives}}
-    return RECIPES.add(name, replace(ASTRA.changed(changes), name=name, paper=f"ASTRA, table 5: {row}"))
+    return RECIPES.add(name, ASTRA.variant(name, f"ASTRA, table 5: {row}", __name__, changes))
 
 
 RANDOM = _strategy("astra-random", "random", hard=0, uniform=1040, search_in="texts", ahead=0)

@@ -214,6 +214,10 @@ class Recipe:
                 do=f"set classifier.lexical.use = true, or leave {named} out of fusion.features and fusion.add",
             )
 
+    def variant(self, name: str, paper: str, module: str, changes: dict[str, Any]) -> Recipe:
+        """Return the recipe with ``changes`` under another name, as a method of its own that ``module`` defines."""
+        return dataclasses.replace(self.changed(changes), name=name, paper=paper, module=module)
+
     def changed(self, changes: dict[str, Any]) -> Recipe:
         """Return the recipe with ``changes``, a mapping stage -> field -> value.
 
