@@ -16,7 +16,7 @@ from torch import Tensor
 
 from xc_core.classifiers.table import LabelTable
 from xc_core.losses import Loss, Sampled
-from xc_core.sampling import LabelPool, Pool
+from xc_core.sampling import Pool
 from xc_core.shapes import I64
 
 BLOCK: Final = 2048
@@ -84,7 +84,7 @@ def gradient_error(head: TableHead, doc_BD: Tensor, docs_B: I64, pools: Sequence
     return sum(errors) / len(errors) / max(float(exact.square().sum()), 1e-30)
 
 
-def marks(pool: Pool | LabelPool, docs_B: I64, device: torch.device) -> tuple[Tensor, Tensor, Sampled]:
+def marks(pool: Pool, docs_B: I64, device: torch.device) -> tuple[Tensor, Tensor, Sampled]:
     """Return what a loss reads of a pool, as tensors: chosen, known (both B x U), and how labels were drawn."""
     chosen, known = (torch.from_numpy(m).to(device) for m in (pool.chosen_BU, pool.known_BU))
     weight, noise = (None if m is None else torch.from_numpy(m).to(device) for m in (pool.weight_BU, pool.noise_BU))

@@ -7,7 +7,6 @@ May import: errors, params, plugins, seeds, encoders.pooling, .heads.  Never: kn
 from __future__ import annotations
 
 import json
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -20,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from xc_core.encoders.heads import projection_head
+from xc_core.encoders.heads import joined, projection_head, split
 from xc_core.encoders.pooling import Pooling
 from xc_core.errors import CorruptError, MissingError
 from xc_core.params import at_least, below
@@ -100,14 +99,11 @@ class Encoder(nn.Module, ABC):
         if self.second is None:
             return first
         second = nn.functional.normalize(self.second(pooled).float(), dim=1)
-        return torch.cat([first, second], dim=1) / math.sqrt(2)
+        return joined(first, second)
 
     def views(self, vectors_BD: Tensor) -> tuple[Tensor, Tensor]:
         """Return the unit vectors that face label texts and those that face classifier rows (the same of one head)."""
-        if self.second is None:
-            return vectors_BD, vectors_BD
-        first, second = (vectors_BD * math.sqrt(2)).chunk(2, dim=1)
-        return first, second
+        return split(vectors_BD, self.config.heads)
 
     def as_label(self, vectors_BD: Tensor) -> Tensor:
         """Return what a label's text is searched by: with two heads its first half alone, as a unit vector."""

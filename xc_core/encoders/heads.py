@@ -1,4 +1,4 @@
-"""What stands between a pooled vector and its normalisation.
+"""What stands between a pooled vector and its normalisation, and how two heads share one vector.
 
 Takes: widths.        Gives: modules.
 May import: nothing.  Never: normalises (the encoder does, once).
@@ -6,7 +6,10 @@ May import: nothing.  Never: normalises (the encoder does, once).
 
 from __future__ import annotations
 
-from torch import nn
+import math
+
+import torch
+from torch import Tensor, nn
 
 
 def projection_head(width: int, projection: int) -> nn.Module:
@@ -16,3 +19,16 @@ def projection_head(width: int, projection: int) -> nn.Module:
     head = nn.Linear(width, projection, bias=False)
     nn.init.orthogonal_(head.weight)
     return head
+
+
+def joined(first_BD: Tensor, second_BD: Tensor) -> Tensor:
+    """Return one unit vector of two (B x 2D): both over sqrt(2), the one that faces label texts in front."""
+    return torch.cat([first_BD, second_BD], dim=1) / math.sqrt(2)
+
+
+def split(vectors_BD: Tensor, heads: int) -> tuple[Tensor, Tensor]:
+    """Return the unit vectors that face label texts and those that face classifier rows; of one head the same."""
+    if heads == 1:
+        return vectors_BD, vectors_BD
+    first, second = (vectors_BD * math.sqrt(2)).chunk(2, dim=1)
+    return first, second

@@ -40,7 +40,25 @@ class _Rows:
 
 
 @dataclass(frozen=True)
-class NegativeSamplingLoss(Stateless):
+class _OnRows(Stateless):
+    """A loss that is a sum over the rows that count, and counts their chosen pairs."""
+
+    temperature: float
+
+    def __call__(
+        self, scores_BU: Tensor, chosen_BU: Tensor, known_BU: Tensor, sampled: Sampled = PLAIN
+    ) -> tuple[Tensor, Tensor]:
+        """Return (sum, number of chosen pairs)."""
+        rows = _Rows.of(scores_BU, self.temperature, (chosen_BU, known_BU), sampled)
+        return self.total(rows), rows.chosen_RU.sum()
+
+    def total(self, rows: _Rows) -> Tensor:
+        """Return the sum."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class NegativeSamplingLoss(_OnRows):
     """sum over chosen (i, l) of [ log(1 + exp(-z_il)) + lambda (z_il + n_il)^2 ]
     + sum over drawn (i, k) of w_ik [ log(1 + exp(z_ik)) + lambda (z_ik + n_ik)^2 ],  n = log p_n.
 
@@ -48,24 +66,20 @@ class NegativeSamplingLoss(Stateless):
     so z + n ranks as a softmax does (equation 5); the fusion feature ``noise`` adds n at prediction.
     """
 
-    temperature: float
     regulariser: float
 
-    def __call__(
-        self, scores_BU: Tensor, chosen_BU: Tensor, known_BU: Tensor, sampled: Sampled = PLAIN
-    ) -> tuple[Tensor, Tensor]:
-        """Return (sum, number of chosen pairs)."""
-        rows = _Rows.of(scores_BU, self.temperature, (chosen_BU, known_BU), sampled)
+    def total(self, rows: _Rows) -> Tensor:
+        """Return the sum."""
         logits, chosen, weight = rows.logits_RU, rows.chosen_RU, rows.weight_RU
         total = (softplus(-logits) * chosen + softplus(logits) * weight).sum()
         if self.regulariser:
             unbiased = (logits + rows.noise_RU).square()
             total = total + self.regulariser * (unbiased * (chosen + weight)).sum()
-        return total, chosen.sum()
+        return total
 
 
 @dataclass(frozen=True)
-class ContrastiveLoss(Stateless):
+class ContrastiveLoss(_OnRows):
     """Noise-contrastive estimation: the logistic loss of z_il - bias - n_il - log k, k the draws of a chosen positive.
 
     Source: Gutmann and Hyvaerinen (2010), as Bamler and Mandt (2020), section 5, use it with the tree as p_n. Its
@@ -73,39 +87,29 @@ class ContrastiveLoss(Stateless):
     The bias, the same for all labels, lets a label that was never drawn start as unlikely as labels are (log L).
     """
 
-    temperature: float
     bias: float
 
-    def __call__(
-        self, scores_BU: Tensor, chosen_BU: Tensor, known_BU: Tensor, sampled: Sampled = PLAIN
-    ) -> tuple[Tensor, Tensor]:
-        """Return (sum, number of chosen pairs)."""
-        rows = _Rows.of(scores_BU, self.temperature, (chosen_BU, known_BU), sampled)
+    def total(self, rows: _Rows) -> Tensor:
+        """Return the sum."""
         draws_R1 = rows.weight_RU.sum(1, keepdim=True) / rows.chosen_RU.sum(1, keepdim=True)
         logits = rows.logits_RU - self.bias - rows.noise_RU - draws_R1.log()
-        total = (softplus(-logits) * rows.chosen_RU + softplus(logits) * rows.weight_RU).sum()
-        return total, rows.chosen_RU.sum()
+        return (softplus(-logits) * rows.chosen_RU + softplus(logits) * rows.weight_RU).sum()
 
 
 @dataclass(frozen=True)
-class OneVsEachLoss(Stateless):
+class OneVsEachLoss(_OnRows):
     """sum over chosen (i, l), drawn k of w_ik log(1 + exp(z_ik - z_il)) / sum_k w_ik.
 
     Source: Titsias (2016), a product of pairwise probabilities that bounds the softmax from below; uniform draws stand
     for all k, and their mean for the sum (a constant factor).
     """
 
-    temperature: float
-
-    def __call__(
-        self, scores_BU: Tensor, chosen_BU: Tensor, known_BU: Tensor, sampled: Sampled = PLAIN
-    ) -> tuple[Tensor, Tensor]:
-        """Return (sum, number of chosen pairs)."""
-        rows = _Rows.of(scores_BU, self.temperature, (chosen_BU, known_BU), sampled)
+    def total(self, rows: _Rows) -> Tensor:
+        """Return the sum."""
         row, column = rows.chosen_RU.nonzero(as_tuple=True)
         gaps = rows.logits_RU[row] - rows.logits_RU[row, column][:, None]
         share = rows.weight_RU / rows.weight_RU.sum(1, keepdim=True)
-        return (softplus(gaps) * share[row]).sum(), rows.chosen_RU.sum()
+        return (softplus(gaps) * share[row]).sum()
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """The two contracts of sampling: an order of batches, a pool of labels for a batch.
 
-Takes: configs.                        Gives: BatchOrder, NegativeSource, their tables.
-May import: errors, params, plugins, shapes, data.labels.  Never: vectors of a running encoder (they are handed in).
+Takes: configs.   Gives: BatchOrder, NegativeSource, their tables; the pools, LabelPool and EveryLabel.
+May import: errors, params, plugins, shapes, data.labels, sampling.noise.  Never: an encoder (vectors are handed in).
 """
 
 from __future__ import annotations

@@ -1,17 +1,19 @@
 """Stage clusters: balanced clusters of the train documents, the batch order of M4, with the figures of Theorem 1.
 
 Takes: corpus, embeddings.                           Gives: order.npy, sizes.npy, quality.json.
-May import: cluster, data, sampling, stages.runner.  Never: reads validation or test rows.
+May import: cluster, data, encoders, sampling, stages.runner.  Never: reads validation or test rows.
 """
 
 from __future__ import annotations
 
 import numpy as np
+import torch
 
 from xc_core.artifacts import verify
 from xc_core.cluster import balanced_clusters, cohesion, theorem1
 from xc_core.data.corpus import Corpus
 from xc_core.data.splits import TRAIN
+from xc_core.encoders.heads import split
 from xc_core.progress import report
 from xc_core.recipes.base import ClassifierStage
 from xc_core.sampling import ORDERS, BatchOrder
@@ -42,8 +44,8 @@ def run(context: Context) -> None:
     np.save(context.build.path / "sizes.npy", sizes)
     truth = corpus.labels.rows(rows)
     if verified.facts.get("heads", 1) > 1:  # the theorem is about what faces label texts, the first half
-        half = label_LD.shape[1] // 2
-        doc_ND, label_LD = doc_ND[:, :half] * np.float32(np.sqrt(2)), label_LD[:, :half]
+        doc_ND = split(torch.from_numpy(doc_ND), 2)[0].numpy()
+        label_LD = label_LD[:, : doc_ND.shape[1]]
     figures = theorem1(doc_ND, label_LD, truth, (order, sizes), radius=config.radius, seed=config.seed).as_dict()
     quality = {
         "clusters": len(sizes),
