@@ -270,7 +270,11 @@ def matching() -> Lexical:
     return Lexical.fit(TEXTS, TRUTH, LexicalConfig(), label_texts=LABEL_TEXTS)
 
 
-def test_a_match_is_the_cosine_of_both_texts_terms_as_by_loops(matching: Lexical) -> None:
+@pytest.mark.parametrize("together", [7, 64])
+def test_a_match_is_the_cosine_of_both_texts_terms_as_by_loops(
+    matching: Lexical, together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xc_core.fusion.lexical._TOGETHER", together)
     known = naive.idf(TEXTS + LABEL_TEXTS, 2)
     ids = np.random.default_rng(0).integers(-1, len(TOPICS), (len(TESTS), 150)).astype(np.int32)
     found = matching.matches(TESTS, ids)
