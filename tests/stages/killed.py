@@ -1,7 +1,8 @@
 """Start stages on request, each in a fresh process that is killed (kill -9) at a given moment, or runs to its end.
 
-Reads lines of JSON, [workspace, stage, moment]. A moment is "step:N" (before training step N), "save:N" (in the middle
-of the Nth checkpoint that this start writes: its files are there, its exchange is not done), or "end" (not at all).
+Reads lines of JSON, [workspace, stage, moment]. A moment is "step:N" (before training step N), "again:N" (before step N
+of the stage's second training), "save:N" (in the middle of the Nth checkpoint that this start writes: its files are
+there, its exchange is not done), or "end" (not at all).
 Answers each with a line of JSON: the step it began with, how the process ended, and what it said. The processes are
 forked from this one, which has imported everything and computed nothing.
 """
@@ -21,6 +22,7 @@ import torch
 from xc_core import artifacts, progress
 from xc_core.stages import Workspace, run_stage
 from xc_core.stages.runner import code, find_stage
+from xc_core.train.checkpoint import Checkpoints
 from xc_core.train.classifier import ClassifierTask
 from xc_core.train.encoder import EncoderTask
 
@@ -29,9 +31,16 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def watch_steps(kill_at: int, began: Callable[[int], None]) -> None:
-    """Tell the first step of this process, and die before step ``kill_at``."""
-    first = [True]
+def watch_steps(kill_at: int, training: int, began: Callable[[int], None]) -> None:
+    """Tell the first step of this process, and die before step ``kill_at`` of the stage's training of that number."""
+    first, trainings = [True], [0]
+    restore = Checkpoints.restore
+
+    def restored(self: Checkpoints, task: Any) -> Any:
+        trainings[0] += 1
+        return restore(self, task)
+
+    Checkpoints.restore = restored  # type: ignore[method-assign]
 
     def watched(kind: type[Any]) -> None:
         plain = kind.step
@@ -40,7 +49,7 @@ def watch_steps(kill_at: int, began: Callable[[int], None]) -> None:
             if first[0]:
                 began(number)
                 first[0] = False
-            if number == kill_at:
+            if number == kill_at and trainings[0] == training:
                 die()
             done: tuple[float, float] = plain(self, docs, number, scale)
             return done
@@ -56,8 +65,9 @@ def watch_saves(kill_at: int) -> None:
     plain, saves = artifacts._exchange, [0]
 
     def exchange(new: Path, old: Path) -> None:
-        saves[0] += old.parent.name == "run"
-        if saves[0] == kill_at and old.parent.name == "run":
+        checkpoint = "run" in (old.parent.name, old.parent.parent.name)
+        saves[0] += checkpoint
+        if saves[0] == kill_at and checkpoint:
             die()
         plain(new, old)
 
@@ -79,7 +89,8 @@ def start(root: str, stage: str, moment: str, out: int) -> None:
         os.write(out, (json.dumps(facts) + "\n").encode())
 
     progress.listen(lambda line: tell(said=line))
-    watch_steps(int(number) if kind == "step" else -1, lambda step: tell(began=step))
+    kill_at = int(number) if kind in ("step", "again") else -1
+    watch_steps(kill_at, 2 if kind == "again" else 1, lambda step: tell(began=step))
     if kind == "save":
         watch_saves(int(number))
     run_stage(Workspace(Path(root)), stage, "toy", "ngame")

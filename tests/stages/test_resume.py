@@ -62,7 +62,7 @@ def starts() -> Iterator[Starts]:
 
 def content(workspace: Workspace, stage: str) -> dict[str, bytes]:
     folder = workspace.folder(stage, "toy", "ngame")
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize("stage", ["encoder", "classifier"])
@@ -72,7 +72,7 @@ def test_a_training_killed_again_and_again_ends_with_the_bytes_of_an_unbroken_on
     """Killed within an epoch, at its end, right after the refresh of the next, and in the middle of a checkpoint."""
     whole, broken = before("whole", stage), before("broken", stage)
     for workspace in (whole, broken):
-        edit(workspace, DROPOUT)
+        edit(workspace, {**DROPOUT, "experiments/toy_ngame/stages/classifier/refit": False})
     (unbroken,) = starts(whole, stage, "end")
     assert (unbroken["began"], unbroken["ended"]) == (0, 0)
 
@@ -87,6 +87,22 @@ def test_a_training_killed_again_and_again_ends_with_the_bytes_of_an_unbroken_on
     assert all(any("going on at epoch" in line for line in one["said"]) for one in told[1:])
     assert content(broken, stage) == content(whole, stage)
     assert not list((broken.state / "run").iterdir()), "nothing of the checkpoints is left"
+
+
+def test_a_table_that_is_trained_twice_goes_on_in_the_training_that_was_killed(
+    before: Callable[[str, str], Workspace], edit: Callable[..., None], starts: Starts
+) -> None:
+    whole, broken = before("whole", "classifier"), before("broken", "classifier")
+    for workspace in (whole, broken):
+        edit(workspace, DROPOUT)
+    (unbroken,) = starts(whole, "classifier", "end")
+    told = starts(broken, "classifier", "step:5", "again:2", "again:9", "end")
+    assert [one["ended"] for one in told] == [-signal.SIGKILL] * 3 + [0]
+    # a start goes on in the first training where that was killed, and is done with it at once where the second was
+    assert [one["began"] for one in (unbroken, *told)] == [0, 0, 5, 2, 9]
+    assert content(broken, "classifier") == content(whole, "classifier")
+    assert "held/rows.npy" in content(whole, "classifier")
+    assert not list((broken.state / "run").iterdir())
 
 
 def test_a_checkpoint_of_other_parameters_is_not_gone_on_from(

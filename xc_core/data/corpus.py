@@ -92,9 +92,13 @@ class Corpus:
             raise ConfigError(f"split {split!r}", expected=f"one of {', '.join(SPLITS)}", do="mend the name")
         return np.flatnonzero((self._split_N == split).to_numpy()).astype(np.int64)
 
+    def published_rows(self) -> I64:
+        """Return the row numbers of the train file as published: train and validation."""
+        return np.flatnonzero(self._split_N.is_in([TRAIN, VALIDATION]).to_numpy()).astype(np.int64)
+
     def published_train(self) -> LabelMatrix:
         """Return the binary train matrix as published (train and validation rows): what propensities come from."""
-        return self.labels.rows(np.flatnonzero(self._split_N.is_in([TRAIN, VALIDATION]).to_numpy()).astype(np.int64))
+        return self.labels.rows(self.published_rows())
 
     def texts(self, side: str, fields: tuple[str, ...] = ("title", "content")) -> Iterator[list[str]]:
         """Yield blocks of texts of ``side`` ("documents" or "labels"), the fields joined by a space."""

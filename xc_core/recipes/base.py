@@ -126,6 +126,9 @@ class ClassifierStage:
     """Train on every label's text vector too, as a document of that label; for an order that is not clustered."""
     lexical: LexicalConfig = field(default_factory=LexicalConfig)
     """The lexical score beside the table, fitted on the same documents' texts."""
+    refit: bool = False
+    """Train twice: on train documents, for the fusion to be fitted on validation documents that these rows have not
+    seen; then on validation documents too, for what is served and judged on test. Votes and frequencies go with it."""
     seed: int = 0
     """Root seed."""
 

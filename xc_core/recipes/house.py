@@ -44,6 +44,7 @@ HOUSE = RECIPES.add(
             epochs=30.0,
             dropout=0.3,
             lexical=LexicalConfig(use=True),
+            refit=True,
         ),
         fusion=FusionConfig(
             features=("label_text", "classifier", "frequency", "neighbours", "lexical", "label_words"),

@@ -39,6 +39,7 @@ NGAME = RECIPES.add(
             table=TableConfig(lr=0.02),
             epochs=30.0,
             dropout=0.3,
+            refit=True,
         ),
     ),
 )

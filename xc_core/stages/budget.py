@@ -89,7 +89,8 @@ def _estimate(workspace: Workspace, dataset: str, recipe: Recipe) -> dict[str, f
     if recipe.classifier.epochs:
         table = _table_task(corpus, recipe, encoder.width)
         table.start_epoch(0)  # a source that draws from a tree fits it now
-        estimate["classifier"] = recipe.classifier.epochs * _epoch_seconds(table)
+        again = len(corpus.published_rows()) / len(table.doc_ND) if recipe.classifier.refit else 0.0
+        estimate["classifier"] = (1 + again) * recipe.classifier.epochs * _epoch_seconds(table)
     return estimate
 
 

@@ -1,7 +1,11 @@
 """Stage classifier (M3 and M4): a row for every label, started at its text's vector, trained on frozen vectors.
 
-Takes: corpus, embeddings, clusters, negatives.  Gives: rows.npy (L x D), history.json, perhaps noise, lexical/.
-May import: classifiers, data, fusion, losses, sampling, train, stages.runner.  Never: reads validation or test rows.
+Takes: corpus, embeddings, clusters, negatives.  Gives: rows.npy (L x D), history.json, perhaps noise, lexical/, held/.
+May import: classifiers, data, fusion, losses, sampling, train, stages.runner.  Never: reads test rows.
+
+With ``refit`` it trains twice. ``held/`` has the same files of the first time, made from train documents alone: what
+the fusion is fitted on, whose validation documents must be as new to the rows as a test document is. The second time
+the validation documents are train documents too; that is what serves.
 """
 
 from __future__ import annotations
@@ -9,6 +13,9 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
@@ -28,8 +35,8 @@ from xc_core.progress import report
 from xc_core.recipes.base import Recipe
 from xc_core.sampling import NEGATIVES, save_noise
 from xc_core.sampling.noise import FILE as NOISE
-from xc_core.shapes import F32, Embeddings
-from xc_core.stages.clusters import batch_order
+from xc_core.shapes import F32, I64, Embeddings
+from xc_core.stages.clusters import batch_order, refits
 from xc_core.stages.embeddings import STARTS
 from xc_core.stages.encoder import ROWS, summary
 from xc_core.stages.runner import Context
@@ -37,6 +44,28 @@ from xc_core.train.checkpoint import Checkpoints
 from xc_core.train.classifier import ClassifierTask
 from xc_core.train.loop import Plan, fit
 from xc_core.train.state import History
+
+HELD: Final = "held"
+"""The folder inside the artefact of what has not seen validation documents; absent where nothing served has."""
+
+
+@dataclass(frozen=True)
+class Fold:
+    """The documents that one of the trainings learns on, and the folder for what it makes."""
+
+    rows_N: I64
+    folder: Path
+    refit: bool
+    """True where validation documents are among them."""
+
+
+def _folds(context: Context, corpus: Corpus) -> list[Fold]:
+    """Return the trainings; the last one makes what serves."""
+    whole = context.build.path
+    if not refits(corpus, context.config):
+        return [Fold(corpus.rows(TRAIN), whole, False)]
+    (whole / HELD).mkdir()
+    return [Fold(corpus.rows(TRAIN), whole / HELD, False), Fold(corpus.published_rows(), whole, True)]
 
 
 def run(context: Context) -> None:
@@ -48,30 +77,41 @@ def run(context: Context) -> None:
     corpus = Corpus.open(context.input("corpus"))
     for name in ("embeddings", "clusters"):
         verify(context.input(name), kind=name)
+    costs = {"train_seconds": 0.0, "mining_seconds": 0.0}
+    for fold in _folds(context, corpus):
+        history = _train(context, corpus, fold)
+        costs["train_seconds"] += history.seconds
+        costs["mining_seconds"] += history.refresh_seconds
+    context.costs.update(costs)
+
+
+def _train(context: Context, corpus: Corpus, fold: Fold) -> History:
+    """Train on one fold and write what came of it."""
+    config = context.config
     joint = context.input("embeddings") / ROWS
     rows_LD = np.load(joint) if joint.is_file() else _starts(context)
     history, facts = History(), {"rows_trained": 0}
     if config.epochs > 0:
         if joint.is_file() and not config.table.unit:
             rows_LD = rows_LD * np.float32(config.loss.temperature)  # what was trained along is released as logits
-        task = _task(context, corpus, rows_LD)
+        task = _task(context, corpus, rows_LD, fold)
         plan = Plan(epochs=config.epochs, warmup=config.warmup, checkpoint_seconds=context.checkpoint_seconds)
-        history = fit(task, plan, Checkpoints(context.resume_folder, context.fingerprint))
+        resume = context.resume_folder / ("refit" if fold.refit else "train")
+        history = fit(task, plan, Checkpoints(resume, context.fingerprint))
         rows_LD = task.table.released(config.loss.temperature).numpy()
         facts["rows_trained"] = int((task.table.steps_L > 0).sum())
         if (noise := task.negatives.noise()) is not None:
-            save_noise(noise, context.build.path)
-    _write(context, corpus, rows_LD, summary(history))
-    context.build.facts |= {"steps": len(history.losses), **facts}
-    context.costs.update({"train_seconds": history.seconds, "mining_seconds": history.refresh_seconds})
+            save_noise(noise, fold.folder)
+    _write(context, corpus, rows_LD, summary(history), fold)
+    context.build.facts |= {"steps": len(history.losses), "documents": len(fold.rows_N), **facts}
+    return history
 
 
-def _task(context: Context, corpus: Corpus, rows_LD: F32) -> ClassifierTask:
-    """Return the training of a table that starts at ``rows_LD`` on the train documents' vectors."""
+def _task(context: Context, corpus: Corpus, rows_LD: F32, fold: Fold) -> ClassifierTask:
+    """Return the training of a table that starts at ``rows_LD`` on the vectors of the fold's documents."""
     config = context.config
-    rows = corpus.rows(TRAIN)
-    truth = corpus.labels.rows(rows)
-    doc_ND = Embeddings.open(context.input("embeddings") / "documents.npy").vectors_ND[rows]
+    truth = corpus.labels.rows(fold.rows_N)
+    doc_ND = Embeddings.open(context.input("embeddings") / "documents.npy").vectors_ND[fold.rows_N]
     if config.augment:
         labels = np.asarray(Embeddings.open(context.input("embeddings") / "labels.npy").vectors_ND)
         doc_ND, truth = np.concatenate([doc_ND, labels]), truth.above(LabelMatrix.identity(len(labels)))
@@ -79,7 +119,7 @@ def _task(context: Context, corpus: Corpus, rows_LD: F32) -> ClassifierTask:
         doc_ND,
         truth,
         LabelTable(torch.from_numpy(rows_LD), config.table),
-        batch_order(context, config, len(doc_ND)),
+        batch_order(context, config, len(doc_ND), refit=fold.refit),
         NEGATIVES[config.negatives.kind](config.negatives, truth, config.seed),
         config.loss.build(),
         config.dropout,
@@ -114,27 +154,12 @@ def refresh(context: Context) -> None:
     old = pl.read_parquet(folder / "labels.parquet").with_row_index("old")
     new = corpus.table("labels").select("uid").join(old, on="uid", how="left", maintain_order="left")
     known = new["old"].is_not_null().to_numpy()
-    recipe = context.experiment.recipe
-    assert recipe is not None
-    rows = _starts(context) / np.float32(_temperature(recipe))
-    kept = np.load(folder / "rows.npy")
-    if kept.shape[1] != rows.shape[1]:
-        raise MovedError(
-            f"trained rows of width {kept.shape[1]} and label vectors of width {rows.shape[1]}",
-            expected="an encoder that has not changed since the classifier was trained",
-            do="train the classifier: xc run classifier, without --refresh",
-        )
-    rows[known] = kept[new["old"].drop_nulls().to_numpy()]
     history = json.loads((folder / "history.json").read_text("utf-8"))
-    _write(context, corpus, rows, history)
-    if NOISE_FEATURE in recipe.fusion.needed:
-        if not (known.all() and len(kept) == len(rows)):
-            raise MovedError(
-                f"{len(rows)} labels, and a noise distribution over {len(kept)} others",
-                expected="the labels that the classifier was trained on",
-                do="train the classifier: xc run classifier, without --refresh",
-            )
-        shutil.copyfile(folder / NOISE, context.build.path / NOISE)
+    for fold in _folds(context, corpus):
+        own = folder / fold.folder.relative_to(context.build.path)
+        rows_LD = _kept_rows(context, own, new["old"])
+        _keep_noise(context, own, new["old"], fold)
+        _write(context, corpus, rows_LD, history, fold)
     context.build.facts |= {
         "steps": len(history["losses"]),
         "rows_kept": int(known.sum()),
@@ -142,27 +167,64 @@ def refresh(context: Context) -> None:
     }
 
 
-def _write(context: Context, corpus: Corpus, rows_LD: F32, history: dict[str, object]) -> None:
-    """Write rows, the labels they belong to, the history and, where it is asked for, the lexical score."""
-    np.save(context.build.path / "rows.npy", rows_LD)
-    corpus.table("labels").select("uid").write_parquet(context.build.path / "labels.parquet")
-    context.build.json("history.json", history)
-    context.build.facts |= {"rows": len(rows_LD), "finite": bool(np.isfinite(rows_LD).all())}
+def _kept_rows(context: Context, folder: Path, old: pl.Series) -> F32:
+    """Return the rows in ``folder``, in the order of the labels now; ``old`` is where each stood, null for a new one.
+
+    Raises MovedError where they are of another width, or where there are none.
+    """
+    recipe = context.experiment.recipe
+    assert recipe is not None
+    rows = _starts(context) / np.float32(_temperature(recipe))
+    kept = np.load(folder / "rows.npy") if (folder / "rows.npy").is_file() else np.zeros((0, 0), np.float32)
+    if kept.shape[1] != rows.shape[1]:
+        raise MovedError(
+            f"trained rows of width {kept.shape[1]} in {folder} and label vectors of width {rows.shape[1]}",
+            expected="an encoder, and a setting classifier.refit, as they were when the classifier was trained",
+            do="train the classifier: xc run classifier, without --refresh",
+        )
+    rows[old.is_not_null().to_numpy()] = kept[old.drop_nulls().to_numpy()]
+    return rows
+
+
+def _keep_noise(context: Context, folder: Path, old: pl.Series, fold: Fold) -> None:
+    """Hand on the noise distribution, where prediction needs it; raise MovedError where it is over other labels."""
+    recipe = context.experiment.recipe
+    assert recipe is not None
+    if NOISE_FEATURE not in recipe.fusion.needed:
+        return
+    trained = len(np.load(folder / "rows.npy", mmap_mode="r"))
+    if old.null_count() or trained != len(old):
+        raise MovedError(
+            f"{len(old)} labels, and a noise distribution over {trained} others",
+            expected="the labels that the classifier was trained on",
+            do="train the classifier: xc run classifier, without --refresh",
+        )
+    shutil.copyfile(folder / NOISE, fold.folder / NOISE)
+
+
+def _write(context: Context, corpus: Corpus, rows_LD: F32, history: dict[str, Any], fold: Fold) -> None:
+    """Write rows and, where it is asked for, the lexical score; beside what serves also its labels and the history."""
+    np.save(fold.folder / "rows.npy", rows_LD)
     if context.config.lexical.use:
-        _write_lexical(context, corpus)
+        _write_lexical(context, corpus, fold)
+    if fold.folder == context.build.path:
+        corpus.table("labels").select("uid").write_parquet(context.build.path / "labels.parquet")
+        context.build.json("history.json", history)
+        context.build.facts |= {"rows": len(rows_LD), "finite": bool(np.isfinite(rows_LD).all())}
 
 
-def _write_lexical(context: Context, corpus: Corpus) -> None:
-    """Fit the lexical score on train rows and write it."""
+def _write_lexical(context: Context, corpus: Corpus, fold: Fold) -> None:
+    """Fit the lexical score on the fold's documents and write it."""
     started = time.monotonic()
-    rows = corpus.rows(TRAIN)
     fields = context.experiment.tokens.fields
-    texts = corpus.own_texts("documents", rows, fields)
+    texts = corpus.own_texts("documents", fold.rows_N, fields)
     labels = corpus.own_texts("labels", np.arange(corpus.num_labels), fields)
-    fitted = Lexical.fit(texts, corpus.labels.rows(rows), context.config.lexical, context.build.path, labels)
-    folder = context.build.path / LEXICAL
+    truth = corpus.labels.rows(fold.rows_N)
+    fitted = Lexical.fit(texts, truth, context.config.lexical, context.build.path, labels)
+    folder = fold.folder / LEXICAL
     folder.mkdir()
     fitted.save(folder)
     context.build.facts["terms"] = fitted.terms
-    context.costs["lexical_seconds"] = round(time.monotonic() - started, 3)
-    report(f"classifier: the lexical score knows {fitted.terms:,} terms")
+    seconds = context.costs.get("lexical_seconds", 0.0) + time.monotonic() - started
+    context.costs["lexical_seconds"] = round(seconds, 3)
+    report(f"classifier: the lexical score of {len(texts):,} documents knows {fitted.terms:,} terms")

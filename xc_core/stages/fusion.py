@@ -55,9 +55,9 @@ def run(context: Context) -> None:
         return
     vectors = Embeddings.open(context.input("embeddings") / "documents.npy").vectors_ND
     truth = corpus.labels.rows(rows)
-    own = sources(context, corpus, config)
+    own = sources(context, corpus, config, held=True)
     query = Query(np.ascontiguousarray(vectors[rows]), own, texts(context, corpus, own, rows))
-    pairs = _pairs(config, query, searchers(context).candidates(query, config.candidates), truth)
+    pairs = _pairs(config, query, searchers(context, held=True).candidates(query, config.candidates), truth)
     pairs.fit(config).save(context.build.path / "fusion.json")
     compared = _compare(config, pairs, truth, corpus, rows)
     facts: dict[str, Any] = {"documents": len(rows), "pairs": int((pairs.ids_NK != PAD_ID).sum()), "kind": config.kind}

@@ -79,6 +79,7 @@ _ALL: Final = (
         name="clusters",
         scope="experiment",
         deps=("corpus", "embeddings"),
+        settings_of=("classifier.refit", "classifier.order.kind"),
         group="training",
         does="Groups train documents into balanced clusters and measures both sides of NGAME's Theorem 1.",
     ),

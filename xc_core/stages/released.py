@@ -6,9 +6,11 @@ May import: ann, data, fusion, infer, sampling, stages.runner.                  
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
-from xc_core.ann import load_index
+from xc_core.ann import build_index, load_index
 from xc_core.artifacts import verify
 from xc_core.data.corpus import Corpus
 from xc_core.data.splits import TRAIN
@@ -16,23 +18,30 @@ from xc_core.fusion import BY_WORDS, LEXICAL, NOISE, VOTES, FusionConfig, Lexica
 from xc_core.infer.score import Scorer, Searchers
 from xc_core.sampling import load_noise
 from xc_core.shapes import I64, Embeddings
+from xc_core.stages.classifier import HELD
 from xc_core.stages.runner import Context
 
 
-def sources(context: Context, corpus: Corpus, config: FusionConfig) -> Sources:
-    """Return where the features of ``config`` come from; frequencies, votes and words are of train rows alone."""
+def sources(context: Context, corpus: Corpus, config: FusionConfig, *, held: bool = False) -> Sources:
+    """Return where the features of ``config`` come from.
+
+    Frequencies, votes and words are of the documents that the rows were trained on: of train documents alone where
+    they were trained once, or where what has been ``held`` away from validation documents is asked for.
+    """
     for name in ("embeddings", "classifier"):
         verify(context.input(name), kind=name)
     label_LD = np.asarray(Embeddings.open(context.input("embeddings") / "labels.npy").vectors_ND)
-    rows_LD = np.load(context.input("classifier") / "rows.npy")
-    rows = corpus.rows(TRAIN)
+    refit = (context.input("classifier") / HELD).is_dir()
+    folder = _learnt(context, held=held)
+    rows_LD = np.load(folder / "rows.npy")
+    rows = corpus.published_rows() if refit and not held else corpus.rows(TRAIN)
     truth = corpus.labels.rows(rows)
     voters = None
     if VOTES in config.needed:
         vectors = Embeddings.open(context.input("embeddings") / "documents.npy").vectors_ND
         voters = Neighbours.of(np.ascontiguousarray(vectors[rows]), truth)
-    drawn_from = load_noise(context.input("classifier")) if NOISE in config.needed else None
-    words = Lexical.load(context.input("classifier") / LEXICAL) if BY_WORDS & {*config.needed} else None
+    drawn_from = load_noise(folder) if NOISE in config.needed else None
+    words = Lexical.load(folder / LEXICAL) if BY_WORDS & {*config.needed} else None
     return Sources(label_LD, rows_LD, truth.frequency_L(), voters, drawn_from, words)
 
 
@@ -41,14 +50,25 @@ def texts(context: Context, corpus: Corpus, own: Sources, rows: I64) -> list[str
     return None if own.lexical is None else corpus.own_texts("documents", rows, context.experiment.tokens.fields)
 
 
-def searchers(context: Context) -> Searchers:
-    """Return the indexes of the stage index."""
+def searchers(context: Context, *, held: bool = False) -> Searchers:
+    """Return the indexes of the stage index; with ``held`` one over the rows kept away from validation documents."""
     folder = context.input("index")
     verify(folder, kind="index")
-    return Searchers(
-        load_index(folder / "by_row"),
-        load_index(folder / "by_text") if (folder / "by_text").is_dir() else None,
-    )
+    by_text = load_index(folder / "by_text") if (folder / "by_text").is_dir() else None
+    if not held or _learnt(context, held=True) == context.input("classifier"):
+        return Searchers(load_index(folder / "by_row"), by_text)
+    recipe = context.experiment.recipe
+    assert recipe is not None
+    rows_LD = np.load(_learnt(context, held=True) / "rows.npy")
+    if recipe.index.joined:
+        rows_LD += np.load(context.input("embeddings") / "labels.npy")
+    return Searchers(build_index(rows_LD, recipe.index.rows), by_text)
+
+
+def _learnt(context: Context, *, held: bool) -> Path:
+    """Return the folder of what M4 made: what is served, or what has not seen validation documents."""
+    folder = context.input("classifier")
+    return folder / HELD if held and (folder / HELD).is_dir() else folder
 
 
 def scorer(context: Context, corpus: Corpus) -> Scorer:

@@ -1,0 +1,134 @@
+"""M4 twice: the fusion is fitted on rows that never saw validation documents, what serves has seen them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tests.conftest import TOY_CHANGES, ToyWorld, make_workspace
+from xc_core.bundle import open_bundle
+from xc_core.data.corpus import Corpus
+from xc_core.data.splits import TRAIN, VALIDATION
+from xc_core.errors import MovedError
+from xc_core.stages import STAGES, Workspace, run_stage
+
+SETTING = "experiments/toy_ngame/stages/classifier/refit"
+VOTES = {
+    "fusion": {
+        **TOY_CHANGES["fusion"],
+        "features": ["label_text", "classifier", "frequency", "neighbours"],
+        "add": ["classifier", "neighbours"],
+    }
+}
+Edit = Callable[[Workspace, dict[str, Any]], None]
+
+
+def rerun(workspace: Workspace, *without: str) -> Workspace:
+    for name in STAGES:
+        if name not in ("leaderboard", *without):
+            run_stage(workspace, name, "toy", "ngame")
+    return workspace
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Workspace]:
+    """The same experiment, where neighbours vote, with and without the second training."""
+    made = {}
+    for refit in (True, False):
+        workspace = make_workspace(tmp_path_factory.mktemp(f"refit{refit}"))
+        changes = {**TOY_CHANGES, **VOTES, "classifier": {**TOY_CHANGES["classifier"], "refit": refit}}
+        workspace.declare_experiment("toy", "ngame", "ngame", changes)
+        made[refit] = rerun(workspace)
+    return made
+
+
+def file(workspace: Workspace, stage: str, name: str) -> Path:
+    return workspace.folder(stage, "toy", "ngame") / name
+
+
+def test_what_the_fusion_is_fitted_on_is_what_one_training_gives(both: dict[bool, Workspace]) -> None:
+    held, once = file(both[True], "classifier", "held/rows.npy"), file(both[False], "classifier", "rows.npy")
+    assert held.read_bytes() == once.read_bytes()
+    for name in ("fusion.json", "report.json"):
+        assert file(both[True], "fusion", name).read_bytes() == file(both[False], "fusion", name).read_bytes()
+    assert not file(both[False], "classifier", "held").exists()
+
+
+def test_what_serves_has_learnt_on_validation_documents_too(both: dict[bool, Workspace]) -> None:
+    corpus = Corpus.open(both[True].folder("corpus", "toy"))
+    train, all_rows = corpus.rows(TRAIN), corpus.published_rows()
+    assert len(all_rows) == len(train) + len(corpus.rows(VALIDATION)) > len(train)
+    for refit, rows in ((True, all_rows), (False, train)):
+        sources = open_bundle(both[refit].folder("model", "toy", "ngame")).scorer.sources
+        served = np.load(file(both[refit], "classifier", "rows.npy"))
+        np.testing.assert_array_equal(sources.rows_LD, served)
+        np.testing.assert_array_equal(sources.frequency_L, corpus.labels.rows(rows).frequency_L())
+        assert sources.neighbours is not None
+        np.testing.assert_array_equal(sources.neighbours.truth.indices, corpus.labels.rows(rows).indices)
+        manifest = json.loads(file(both[refit], "classifier", "manifest.json").read_text())
+        assert manifest["facts"]["documents"] == len(rows)
+    assert not np.array_equal(served, np.load(file(both[True], "classifier", "rows.npy")))
+
+
+def test_the_index_is_over_what_serves(both: dict[bool, Workspace]) -> None:
+    predictor = open_bundle(both[True].folder("model", "toy", "ngame"))
+    rows_LD = np.load(file(both[True], "classifier", "rows.npy"))
+    found = predictor.scorer.searchers.by_row.search(rows_LD, 1)
+    np.testing.assert_allclose(found.scores_NK[:, 0], (rows_LD**2).sum(1), rtol=1e-5)
+
+
+def test_each_training_has_clusters_of_its_documents(both: dict[bool, Workspace]) -> None:
+    corpus = Corpus.open(both[True].folder("corpus", "toy"))
+    for prefix, rows in (("", corpus.rows(TRAIN)), ("refit_", corpus.published_rows())):
+        order = np.load(file(both[True], "clusters", f"{prefix}order.npy"))
+        assert sorted(order.tolist()) == list(range(len(rows)))
+        assert np.load(file(both[True], "clusters", f"{prefix}sizes.npy")).sum() == len(rows)
+    assert not file(both[False], "clusters", "refit_order.npy").exists()
+
+
+def test_a_label_whose_only_document_is_for_validation_is_learnt(tmp_path: Path) -> None:
+    world = ToyWorld.make()
+    probe = make_workspace(tmp_path / "probe", world)
+    run_stage(probe, "corpus", "toy")
+    corpus = Corpus.open(probe.folder("corpus", "toy"))
+    uid = corpus.table("documents", corpus.rows(VALIDATION)[:1])["uid"][0]
+    world.labels.append({"uid": "L10", "title": "meadow", "content": ""})
+    for row in world.train:
+        if row["uid"] == uid:
+            row["target_ind"], row["target_rel"] = [*row["target_ind"], 10], [1.0, 1.0, 1.0]
+    workspace = rerun(make_workspace(tmp_path / "world", world), "evaluation", "model")
+    starts = np.load(file(workspace, "embeddings", "labels.npy"))
+    moved = np.linalg.norm(np.load(file(workspace, "classifier", "rows.npy")) - starts, axis=1)
+    held = np.linalg.norm(np.load(file(workspace, "classifier", "held/rows.npy")) - starts, axis=1)
+    assert moved[10] > 0.01
+    assert held[10] < moved[10]
+
+
+def test_without_validation_documents_there_is_one_training(tmp_path: Path) -> None:
+    workspace = make_workspace(tmp_path)
+    from xc_core.data.ingest import IngestConfig
+
+    workspace.declare_dataset("toy", IngestConfig(validation_fraction=0.0))
+    rerun(workspace)
+    assert not file(workspace, "classifier", "held").exists()
+    assert file(workspace, "model", "manifest.json").is_file()
+
+
+def test_a_refresh_keeps_both(copied: Workspace, edit: Edit) -> None:
+    names = ("rows.npy", "held/rows.npy")
+    before = [np.load(file(copied, "classifier", name)) for name in names]
+    run_stage(copied, "classifier", "toy", "ngame", refresh=True)
+    for name, rows in zip(names, before, strict=True):
+        np.testing.assert_array_equal(np.load(file(copied, "classifier", name)), rows)
+    assert pl.read_parquet(file(copied, "classifier", "labels.parquet"))["uid"].len() == len(before[0])
+    edit(copied, {SETTING: False})
+    run_stage(copied, "classifier", "toy", "ngame")
+    edit(copied, {SETTING: True})
+    with pytest.raises(MovedError, match=r"classifier\.refit"):
+        run_stage(copied, "classifier", "toy", "ngame", refresh=True)
