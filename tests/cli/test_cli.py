@@ -18,7 +18,7 @@ from xc_core.cli.doctor import Finding
 from xc_core.cli.ingest import ingest as ingest_command
 from xc_core.data.ingest import IngestConfig
 from xc_core.errors import XCError
-from xc_core.recipes import RECIPES
+from xc_core.recipes import RECIPES, Recipe
 from xc_core.stages import STAGES, Workspace
 
 COMMANDS = (
@@ -214,6 +214,42 @@ def test_a_budget_shortens_the_training_and_stands_in_the_parameters(xc: Xc, fre
     assert recipe is not None
     assert 0 < recipe.encoder.epochs < RECIPES["ngame"].encoder.epochs
     assert recipe.encoder.encoder.name == "bag"
+
+
+@pytest.mark.parametrize(
+    ("options", "allowed"),
+    [
+        ((), 2700.0),
+        (("--budget", "10m"), 600.0),
+        (("--budget", "none"), None),
+        (("--set", "encoder.epochs=1"), None),
+        (("--set", "encoder.epochs=1", "--budget", "2h"), 7200.0),
+        (("--set", "encoder.optim.lr=0.1"), 2700.0),
+    ],
+)
+def test_a_training_has_its_part_of_an_hour_unless_told_otherwise(
+    xc: Xc, fresh: Workspace, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], allowed: float | None
+) -> None:
+    asked: list[float] = []
+
+    def scaled(workspace: Workspace, dataset: str, recipe: Recipe, seconds: float) -> dict[str, Any]:
+        asked.append(seconds)
+        return {"encoder": {"epochs": 0.25}}
+
+    monkeypatch.setattr("xc_core.stages.budget.scaled_epochs", scaled)
+    quick = ("--set", "encoder.encoder.name=bag", "--until", "encoder")
+    assert xc("train", *NGAME, *quick, *options).code == 0
+    assert asked == ([] if allowed is None else [allowed])
+    recipe = fresh.experiment("toy", "ngame").recipe
+    assert recipe is not None
+    assert (recipe.encoder.epochs == 0.25) == bool(asked)
+
+
+def test_nothing_is_timed_for_stages_before_the_training(
+    xc: Xc, fresh: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("xc_core.stages.budget.scaled_epochs")
+    assert xc("train", *NGAME, "--until", "corpus").code == 0
 
 
 def test_compare_prints_paired_differences_of_recipes_and_scores(xc: Xc, ready: Workspace) -> None:

@@ -19,6 +19,8 @@ from xc_core.stages import STAGES, Workspace, run_stage
 
 _dataset = click.option("--dataset", required=True, help="Name of the dataset.")
 _recipe = click.option("--recipe", default="ngame", show_default=True, help="Name of the recipe.")
+_HOUR = "45m"
+"""Training's part of an hour; the rest is encoding, the lexical score, fusion and evaluation."""
 _force = click.option("--force", is_flag=True, help="Make it anew even where nothing changed.")
 
 
@@ -69,7 +71,8 @@ def run(stage: str, dataset: str, recipe: str | None, force: bool, refresh: bool
     show_default=True,
 )
 @click.option("--budget", default=None, metavar="TIME",
-              help="Scale epochs so that training takes this long at most, as 90s, 10m or 1.5h.")  # fmt: skip
+              help="Scale epochs so that training takes this long at most, as 90s, 10m or 1.5h, or none to leave them. "
+              f"[default: {_HOUR}, so that a run ends within the hour; none where --set gives epochs]")  # fmt: skip
 @_force
 def train(
     dataset: str, recipe: str, base: str | None, settings: tuple[str, ...], until: str, budget: str | None, force: bool
@@ -80,10 +83,10 @@ def train(
     Stages that are up to date are skipped. With --recipe all each recipe is trained in turn, and the leaderboard shown.
     """
     workspace = Workspace.find()
-    seconds = _seconds(budget) if budget else None
     changes: dict[str, Any] = {}
     for setting in settings:
         _put(changes, setting)
+    seconds = _seconds(budget or ("none" if any("epochs" in own for own in changes.values()) else _HOUR))
     if recipe == "all" and base:
         raise UsageError("--recipe all with --base", expected="one of them", do="name one recipe, or drop --base")
     for name in _all_recipes() if recipe == "all" else [recipe]:
@@ -114,7 +117,7 @@ def _train_one(workspace: Workspace, wanted: _Wanted, until: str, *, force: bool
     """Declare one experiment and run its stages."""
     dataset, recipe = wanted.dataset, wanted.recipe
     declared = workspace.declare_experiment(dataset, recipe, wanted.base, wanted.changes)
-    if wanted.seconds:
+    if wanted.seconds and until not in ("corpus", "tokens"):
         _fit_budget(workspace, wanted, declared.recipe, wanted.seconds)
     for name in STAGES:
         if name != "leaderboard":
@@ -128,10 +131,10 @@ def _train_one(workspace: Workspace, wanted: _Wanted, until: str, *, force: bool
         click.echo(f"release it:  xc promote --dataset {dataset} --recipe {recipe}")
 
 
-def _seconds(text: str) -> float:
+def _seconds(text: str) -> float | None:
     from xc_core.stages.budget import seconds_of
 
-    return seconds_of(text)
+    return None if text == "none" else seconds_of(text)
 
 
 def _fit_budget(workspace: Workspace, wanted: _Wanted, recipe: Any, seconds: float) -> None:

@@ -41,7 +41,9 @@ def seconds_of(text: str) -> float:
     """Return the seconds of a duration such as 90s, 10m or 1.5h; raise UsageError for anything else."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text.strip())
     if not found or float(found[1]) == 0:
-        raise UsageError(f"--budget {text}", expected="a duration above 0: 90s, 10m, 1.5h", do="mend the value")
+        raise UsageError(
+            f"--budget {text}", expected="a duration above 0: 90s, 10m, 1.5h; or none", do="mend the value"
+        )
     return float(found[1]) * _UNITS[found[2]]
 
 
@@ -58,6 +60,7 @@ def scaled_epochs(workspace: Workspace, dataset: str, recipe: Recipe, seconds: f
     report(f"budget: {recipe.name} would train about {whole:.0f} s here and {told} ({seconds:.0f} s allowed)")
     if share == 1.0:
         return {}
+    report("budget: for another, --budget 3h; for all epochs, however long they take, --budget none")
     stages = {"encoder": recipe.encoder.epochs, "classifier": recipe.classifier.epochs}
     return {name: {"epochs": float(f"{epochs * share:.3g}")} for name, epochs in stages.items() if epochs}
 
