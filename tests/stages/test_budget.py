@@ -51,10 +51,10 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_epochs_of_both_trainings_are_scaled_alike_to_fit(ready: Workspace, steps: list[str]) -> None:
-    """216 train documents in batches of 32 are 7 batches: 4 epochs of 0.14 s and 6 of 0.035 s are 0.77 s."""
+    """216 train documents in batches of 32 are 7 batches: 4 epochs of 0.14 s and 3.2 times 6 of 0.035 s are 1.23 s."""
     recipe = ready.experiment("toy", "ngame").recipe
     assert recipe is not None
-    found = budget.scaled_epochs(ready, "toy", recipe, 0.385)
+    found = budget.scaled_epochs(ready, "toy", recipe, 0.615)
     assert found["encoder"]["epochs"] == pytest.approx(2.0, rel=0.3)
     assert found["classifier"]["epochs"] == pytest.approx(3.0, rel=0.3)
     assert set(steps) == {"encoder", "classifier"}

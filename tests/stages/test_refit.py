@@ -16,7 +16,9 @@ from xc_core.bundle import open_bundle
 from xc_core.data.corpus import Corpus
 from xc_core.data.splits import TRAIN, VALIDATION
 from xc_core.errors import MovedError
-from xc_core.stages import STAGES, Workspace, run_stage
+from xc_core.fusion import Neighbours
+from xc_core.stages import STAGES, Workspace, fusion, run_stage
+from xc_core.stages.clusters import trainings
 
 SETTING = "experiments/toy_ngame/stages/classifier/refit"
 VOTES = {
@@ -52,12 +54,75 @@ def file(workspace: Workspace, stage: str, name: str) -> Path:
     return workspace.folder(stage, "toy", "ngame") / name
 
 
-def test_what_the_fusion_is_fitted_on_is_what_one_training_gives(both: dict[bool, Workspace]) -> None:
-    held, once = file(both[True], "classifier", "held/rows.npy"), file(both[False], "classifier", "rows.npy")
-    assert held.read_bytes() == once.read_bytes()
-    for name in ("fusion.json", "report.json"):
-        assert file(both[True], "fusion", name).read_bytes() == file(both[False], "fusion", name).read_bytes()
-    assert not file(both[False], "classifier", "held").exists()
+HELD = ("held/0", "held/1")
+
+
+def validation_labels(workspace: Workspace) -> tuple[Corpus, dict[str, Any]]:
+    """The corpus, and the documents of each training by its name."""
+    corpus = Corpus.open(workspace.folder("corpus", "toy"))
+    return corpus, trainings(corpus, refit=True)
+
+
+def test_each_half_of_the_validation_documents_is_left_out_once(both: dict[bool, Workspace]) -> None:
+    corpus, made = validation_labels(both[True])
+    validation, published = set(corpus.rows(VALIDATION)), set(corpus.published_rows())
+    left_out = [published - set(made[name]) for name in HELD]
+    assert set(made[""]) == published
+    assert all(left_out), "neither half is empty"
+    assert left_out[0] | left_out[1] == validation
+    assert not left_out[0] & left_out[1]
+    assert list(made) == [*HELD, ""], "what serves is trained last"
+    assert list(trainings(corpus, refit=False)) == [""]
+    np.testing.assert_array_equal(trainings(corpus, refit=False)[""], corpus.rows(TRAIN))
+
+
+def test_validation_documents_are_scored_by_what_has_not_seen_them(
+    both: dict[bool, Workspace], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus, made = validation_labels(both[True])
+    voters, asked = [], []
+    of, gathered = Neighbours.of, fusion._gathered
+
+    def counted(vectors: Any, truth: Any) -> Neighbours:
+        voters.append(truth.indices)
+        return of(vectors, truth)
+
+    def noted(context: Any, own: Corpus, rows: Any, training: str) -> Any:
+        asked.append((training, set(rows)))
+        return gathered(context, own, rows, training)
+
+    monkeypatch.setattr(Neighbours, "of", counted)
+    monkeypatch.setattr(fusion, "_gathered", noted)
+    run_stage(both[True], "fusion", "toy", "ngame", force=True)
+    assert [name for name, _ in asked] == [*HELD]
+    for (name, rows), voted in zip(asked, voters, strict=True):
+        assert not rows & set(made[name])
+        np.testing.assert_array_equal(voted, corpus.labels.rows(made[name]).indices)
+    assert set.union(*(rows for _, rows in asked)) == set(corpus.rows(VALIDATION))
+
+
+def test_parts_come_together_in_the_order_of_their_documents() -> None:
+    rows = np.array([5, 9, 2, 7, 8])
+    parts = []
+    for own, width in ((rows[:2], 2), (rows[2:], 3)):
+        ids = np.repeat(own[:, None], width, axis=1).astype(np.int32)
+        parts.append(fusion.Pairs(ids, np.stack([ids, -ids], axis=2).astype(np.float32), ids > 5, ids > 0))
+    whole = fusion.Pairs.together(parts, rows)
+    assert whole.ids_NK.tolist() == [[2] * 3, [5, 5, -1], [7] * 3, [8] * 3, [9, 9, -1]]
+    assert whole.features_NKF[1].tolist() == [[5, -5], [5, -5], [0, 0]]
+    assert whole.positive_NK.tolist() == [[False] * 3, [False] * 3, [True] * 3, [True] * 3, [True, True, False]]
+    assert whole.found_NK[4].tolist() == [True, True, False]
+
+
+def test_a_document_is_of_the_same_half_whatever_comes_beside_it(tmp_path: Path) -> None:
+    halves = []
+    for documents in (240, 160):
+        workspace = make_workspace(tmp_path / str(documents), ToyWorld.make(documents))
+        run_stage(workspace, "corpus", "toy")
+        corpus = Corpus.open(workspace.folder("corpus", "toy"))
+        halves.append([set(corpus.table("documents", own)["uid"]) for own in corpus.validation_halves()])
+    for more, fewer in zip(*halves, strict=True):
+        assert fewer < more
 
 
 def test_what_serves_has_learnt_on_validation_documents_too(both: dict[bool, Workspace]) -> None:
@@ -74,6 +139,7 @@ def test_what_serves_has_learnt_on_validation_documents_too(both: dict[bool, Wor
         manifest = json.loads(file(both[refit], "classifier", "manifest.json").read_text())
         assert manifest["facts"]["documents"] == len(rows)
     assert not np.array_equal(served, np.load(file(both[True], "classifier", "rows.npy")))
+    assert not file(both[False], "classifier", "held").exists()
 
 
 def test_the_index_is_over_what_serves(both: dict[bool, Workspace]) -> None:
@@ -104,10 +170,16 @@ def test_a_label_whose_only_document_is_for_validation_is_learnt(tmp_path: Path)
             row["target_ind"], row["target_rel"] = [*row["target_ind"], 10], [1.0, 1.0, 1.0]
     workspace = rerun(make_workspace(tmp_path / "world", world), "evaluation", "model")
     starts = np.load(file(workspace, "embeddings", "labels.npy"))
-    moved = np.linalg.norm(np.load(file(workspace, "classifier", "rows.npy")) - starts, axis=1)
-    held = np.linalg.norm(np.load(file(workspace, "classifier", "held/rows.npy")) - starts, axis=1)
-    assert moved[10] > 0.01
-    assert held[10] < moved[10]
+    moved = {
+        name: float(
+            np.linalg.norm(np.load(file(workspace, "classifier", f"{name}/rows.npy".lstrip("/")))[10] - starts[10])
+        )
+        for name in ("", *HELD)
+    }
+    corpus = Corpus.open(workspace.folder("corpus", "toy"))
+    half = [uid in set(corpus.table("documents", own)["uid"]) for own in corpus.validation_halves()].index(True)
+    assert moved[""] > 1.2 * moved[HELD[half]], "a training without the document knows the label as a negative alone"
+    assert moved[HELD[1 - half]] > 1.2 * moved[HELD[half]]
 
 
 def test_without_validation_documents_there_is_one_training(tmp_path: Path) -> None:
@@ -121,7 +193,7 @@ def test_without_validation_documents_there_is_one_training(tmp_path: Path) -> N
 
 
 def test_a_refresh_keeps_both(copied: Workspace, edit: Edit) -> None:
-    names = ("rows.npy", "held/rows.npy")
+    names = ("rows.npy", *(f"{name}/rows.npy" for name in HELD))
     before = [np.load(file(copied, "classifier", name)) for name in names]
     run_stage(copied, "classifier", "toy", "ngame", refresh=True)
     for name, rows in zip(names, before, strict=True):

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from xc_core import artifacts
 from xc_core.data.labels import LabelMatrix
-from xc_core.data.splits import SPLITS, TRAIN, VALIDATION
+from xc_core.data.splits import SPLITS, TRAIN, VALIDATION, digests, halves
 from xc_core.errors import ConfigError
 from xc_core.shapes import I64
 
@@ -95,6 +95,13 @@ class Corpus:
     def published_rows(self) -> I64:
         """Return the row numbers of the train file as published: train and validation."""
         return np.flatnonzero(self._split_N.is_in([TRAIN, VALIDATION]).to_numpy()).astype(np.int64)
+
+    def validation_halves(self) -> tuple[I64, I64]:
+        """Return the row numbers of the validation documents in two halves, by a hash of the uid."""
+        rows = self.rows(VALIDATION)
+        uids = pl.read_parquet(self.folder / "documents.parquet", columns=["uid"])["uid"][rows.tolist()].to_list()
+        half = halves(digests(uids))
+        return rows[half == 0], rows[half == 1]
 
     def published_train(self) -> LabelMatrix:
         """Return the binary train matrix as published (train and validation rows): what propensities come from."""

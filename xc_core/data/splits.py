@@ -32,6 +32,11 @@ def is_validation(digest_N: Array, fraction: float) -> Bool:
     return np.asarray(digest_N["high"] < np.uint64(min(int(fraction * 2.0**64), 2**64 - 1)))
 
 
+def halves(digest_N: Array) -> Array:
+    """Return 0 or 1 for each uid, as likely, whatever split it fell to: the same in every ingest."""
+    return (digest_N["low"] & np.uint64(1)).astype(np.int64)
+
+
 class Distinct:
     """Finds a repeated uid among any number of rows in bounded memory: digests wait in files, a 64th each.
 

@@ -127,8 +127,9 @@ class ClassifierStage:
     lexical: LexicalConfig = field(default_factory=LexicalConfig)
     """The lexical score beside the table, fitted on the same documents' texts."""
     refit: bool = False
-    """Train twice: on train documents, for the fusion to be fitted on validation documents that these rows have not
-    seen; then on validation documents too, for what is served and judged on test. Votes and frequencies go with it."""
+    """Train on validation documents too, for what is served and judged on test; and before that twice on one half of
+    them, so that the fusion is fitted on documents whose scores come from rows that have not seen them (cross-fitting).
+    Votes, words and frequencies go with it."""
     seed: int = 0
     """Root seed."""
 

@@ -11,7 +11,7 @@ import numpy as np
 from xc_core.cluster import balanced_clusters, cohesion
 from xc_core.sampling.base import ORDERS, OrderConfig
 from xc_core.seeds import derive, generator
-from xc_core.shapes import F32, I64, Array
+from xc_core.shapes import F32, I64, Array, Bool
 
 
 @ORDERS.register("random")
@@ -36,6 +36,15 @@ class RandomOrder:
 
     def load(self, arrays: dict[str, Array]) -> None:
         """No state."""
+
+
+def within(clusters: tuple[I64, I64], kept_N: Bool) -> tuple[I64, I64]:
+    """Return clusters (order, sizes) of the documents that are kept alone, counted among these; none is empty."""
+    order_N, sizes = clusters
+    left = kept_N[order_N]
+    cluster_N = np.repeat(np.arange(len(sizes)), sizes)
+    own = np.bincount(cluster_N[left], minlength=len(sizes))
+    return (np.cumsum(kept_N) - 1)[order_N[left]], own[own > 0]
 
 
 @ORDERS.register("clustered")

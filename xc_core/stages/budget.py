@@ -26,6 +26,7 @@ from xc_core.progress import report
 from xc_core.recipes.base import Recipe
 from xc_core.sampling import NEGATIVES, ORDERS, NegativesConfig, OrderConfig
 from xc_core.seeds import generator
+from xc_core.stages.clusters import refits, trainings
 from xc_core.stages.encoder import TOKENIZER, task_of
 from xc_core.stages.workspace import Workspace, store_name
 from xc_core.train.classifier import ClassifierTask
@@ -92,8 +93,8 @@ def _estimate(workspace: Workspace, dataset: str, recipe: Recipe) -> dict[str, f
     if recipe.classifier.epochs:
         table = _table_task(corpus, recipe, encoder.width)
         table.start_epoch(0)  # a source that draws from a tree fits it now
-        again = len(corpus.published_rows()) / len(table.doc_ND) if recipe.classifier.refit else 0.0
-        estimate["classifier"] = (1 + again) * recipe.classifier.epochs * _epoch_seconds(table)
+        documents = sum(len(rows) for rows in trainings(corpus, refit=refits(corpus, recipe.classifier)).values())
+        estimate["classifier"] = documents / len(table.doc_ND) * recipe.classifier.epochs * _epoch_seconds(table)
     return estimate
 
 

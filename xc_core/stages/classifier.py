@@ -3,9 +3,9 @@
 Takes: corpus, embeddings, clusters, negatives.  Gives: rows.npy (L x D), history.json, perhaps noise, lexical/, held/.
 May import: classifiers, data, fusion, losses, sampling, train, stages.runner.  Never: reads test rows.
 
-With ``refit`` it trains twice. ``held/`` has the same files of the first time, made from train documents alone: what
-the fusion is fitted on, whose validation documents must be as new to the rows as a test document is. The second time
-the validation documents are train documents too; that is what serves.
+With ``refit`` what serves has learnt on validation documents too. The fusion needs documents that are as new to the
+rows as a test document is, so there are two trainings before, each without one half of the validation documents:
+``held/0`` and ``held/1`` have the same files of these.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -25,18 +25,17 @@ from xc_core.artifacts import verify
 from xc_core.classifiers import LabelTable
 from xc_core.data.corpus import Corpus
 from xc_core.data.labels import LabelMatrix
-from xc_core.data.splits import TRAIN
 from xc_core.distributed import alone
 from xc_core.errors import MovedError
 from xc_core.fusion import LEXICAL, Lexical
 from xc_core.fusion import NOISE as NOISE_FEATURE
 from xc_core.fusion.lexical import require
 from xc_core.progress import report
-from xc_core.recipes.base import Recipe
+from xc_core.recipes.base import ClassifierStage, Recipe
 from xc_core.sampling import NEGATIVES, save_noise
 from xc_core.sampling.noise import FILE as NOISE
-from xc_core.shapes import F32, I64, Embeddings
-from xc_core.stages.clusters import batch_order, refits
+from xc_core.shapes import F32, I64, Bool, Embeddings
+from xc_core.stages.clusters import batch_order, refits, trainings
 from xc_core.stages.embeddings import STARTS
 from xc_core.stages.encoder import ROWS, summary
 from xc_core.stages.runner import Context
@@ -45,9 +44,6 @@ from xc_core.train.classifier import ClassifierTask
 from xc_core.train.loop import Plan, fit
 from xc_core.train.state import History
 
-HELD: Final = "held"
-"""The folder inside the artefact of what has not seen validation documents; absent where nothing served has."""
-
 
 @dataclass(frozen=True)
 class Fold:
@@ -55,17 +51,18 @@ class Fold:
 
     rows_N: I64
     folder: Path
-    refit: bool
-    """True where validation documents are among them."""
+    name: str
+    """The folder's name, empty for what serves."""
 
 
 def _folds(context: Context, corpus: Corpus) -> list[Fold]:
     """Return the trainings; the last one makes what serves."""
-    whole = context.build.path
-    if not refits(corpus, context.config):
-        return [Fold(corpus.rows(TRAIN), whole, False)]
-    (whole / HELD).mkdir()
-    return [Fold(corpus.rows(TRAIN), whole / HELD, False), Fold(corpus.published_rows(), whole, True)]
+    made = []
+    for name, rows_N in trainings(corpus, refit=refits(corpus, context.config)).items():
+        folder = context.build.path / name
+        folder.mkdir(parents=True, exist_ok=True)
+        made.append(Fold(rows_N, folder, name))
+    return made
 
 
 def run(context: Context) -> None:
@@ -96,7 +93,7 @@ def _train(context: Context, corpus: Corpus, fold: Fold) -> History:
             rows_LD = rows_LD * np.float32(config.loss.temperature)  # what was trained along is released as logits
         task = _task(context, corpus, rows_LD, fold)
         plan = Plan(epochs=config.epochs, warmup=config.warmup, checkpoint_seconds=context.checkpoint_seconds)
-        resume = context.resume_folder / ("refit" if fold.refit else "train")
+        resume = context.resume_folder / (fold.name.replace("/", "-") or "whole")
         history = fit(task, plan, Checkpoints(resume, context.fingerprint))
         rows_LD = task.table.released(config.loss.temperature).numpy()
         facts["rows_trained"] = int((task.table.steps_L > 0).sum())
@@ -119,12 +116,17 @@ def _task(context: Context, corpus: Corpus, rows_LD: F32, fold: Fold) -> Classif
         doc_ND,
         truth,
         LabelTable(torch.from_numpy(rows_LD), config.table),
-        batch_order(context, config, len(doc_ND), refit=fold.refit),
+        batch_order(context, config, len(doc_ND), _kept(corpus, config, fold)),
         NEGATIVES[config.negatives.kind](config.negatives, truth, config.seed),
         config.loss.build(),
         config.dropout,
         config.seed,
     )
+
+
+def _kept(corpus: Corpus, config: ClassifierStage, fold: Fold) -> Bool | None:
+    """Return which train and validation documents the fold learns on; None where it is the train documents, once."""
+    return np.isin(corpus.published_rows(), fold.rows_N) if refits(corpus, config) else None
 
 
 def _starts(context: Context) -> F32:
@@ -156,7 +158,7 @@ def refresh(context: Context) -> None:
     known = new["old"].is_not_null().to_numpy()
     history = json.loads((folder / "history.json").read_text("utf-8"))
     for fold in _folds(context, corpus):
-        own = folder / fold.folder.relative_to(context.build.path)
+        own = folder / fold.name
         rows_LD = _kept_rows(context, own, new["old"])
         _keep_noise(context, own, new["old"], fold)
         _write(context, corpus, rows_LD, history, fold)
@@ -207,7 +209,7 @@ def _write(context: Context, corpus: Corpus, rows_LD: F32, history: dict[str, An
     np.save(fold.folder / "rows.npy", rows_LD)
     if context.config.lexical.use:
         _write_lexical(context, corpus, fold)
-    if fold.folder == context.build.path:
+    if not fold.name:
         corpus.table("labels").select("uid").write_parquet(context.build.path / "labels.parquet")
         context.build.json("history.json", history)
         context.build.facts |= {"rows": len(rows_LD), "finite": bool(np.isfinite(rows_LD).all())}

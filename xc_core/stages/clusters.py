@@ -21,28 +21,45 @@ from xc_core.encoders.heads import split
 from xc_core.progress import report
 from xc_core.recipes.base import ClassifierStage
 from xc_core.sampling import ORDERS, BatchOrder
-from xc_core.sampling.order import ClusteredOrder
-from xc_core.shapes import F32, I64, Embeddings
+from xc_core.sampling.order import ClusteredOrder, within
+from xc_core.shapes import F32, I64, Bool, Embeddings
 from xc_core.stages.runner import Context
 
 REFIT: Final = "refit_"
+HELD: Final = ("held/0", "held/1")
+"""The folders, inside the artefact of M4, of what has not seen one half of the validation documents."""
 CLUSTERED: Final = "clustered"
 
 
 def refits(corpus: Corpus, config: ClassifierStage) -> bool:
-    """Return whether M4 is trained twice; without validation documents it has nothing more to learn on."""
+    """Return whether M4 learns on validation documents too: where it is to, and where there are any."""
     return config.refit and len(corpus.published_rows()) > len(corpus.rows(TRAIN))
 
 
-def batch_order(context: Context, config: ClassifierStage, size: int, *, refit: bool = False) -> BatchOrder:
+def trainings(corpus: Corpus, *, refit: bool) -> dict[str, I64]:
+    """Return the documents of each training of M4, by the folder in its artefact, that of what serves ("") last.
+
+    With ``refit``, two others, "held/0" and "held/1", leave out the half of the validation documents that they are to
+    score. A document is of the same half for ever, so that rows which are kept when documents come never saw theirs.
+    """
+    if not refit:
+        return {"": corpus.rows(TRAIN)}
+    published = corpus.published_rows()
+    held = {name: np.setdiff1d(published, half) for name, half in zip(HELD, corpus.validation_halves(), strict=True)}
+    return {**held, "": published}
+
+
+def batch_order(context: Context, config: ClassifierStage, size: int, kept_N: Bool | None = None) -> BatchOrder:
     """Return the order in which M4 meets ``size`` documents; where it is clustered, on this stage's clusters.
 
-    They are the train documents; with ``refit`` those of validation too.
+    They are the train documents; with ``kept_N`` those it marks among train and validation documents, in file order.
     """
     if config.order.kind != CLUSTERED:
         return ORDERS[config.order.kind](config.order, size, config.seed)
-    folder, prefix = context.input("clusters"), REFIT if refit else ""
+    folder, prefix = context.input("clusters"), "" if kept_N is None else REFIT
     clusters = np.load(folder / f"{prefix}order.npy"), np.load(folder / f"{prefix}sizes.npy")
+    if kept_N is not None:
+        clusters = within(clusters, kept_N)
     return ClusteredOrder.fixed(config.order, clusters, config.seed)
 
 

@@ -21,7 +21,7 @@ from xc_core.metrics.propensity import inverse_propensity
 from xc_core.metrics.ranking import per_document, without
 from xc_core.progress import report
 from xc_core.shapes import F32, I32, I64, PAD_ID, Bool, Embeddings, Shortlist
-from xc_core.stages.released import searchers, sources, texts
+from xc_core.stages.released import searchers, sources, texts, unseen
 from xc_core.stages.runner import Context
 
 
@@ -33,6 +33,21 @@ class Pairs:
     features_NKF: F32
     positive_NK: Bool
     found_NK: Bool
+
+    @classmethod
+    def together(cls, parts: list[Pairs], rows: I64) -> Pairs:
+        """Put parts together in the order of their documents, ``rows``, which are those of all parts."""
+        width, back = max(part.ids_NK.shape[1] for part in parts), np.argsort(rows)
+
+        def joined(name: str, hole: int) -> Any:
+            wide = []
+            for part in parts:
+                own = getattr(part, name)
+                more = [(0, 0), (0, width - own.shape[1]), *[(0, 0)] * (own.ndim - 2)]
+                wide.append(np.pad(own, more, constant_values=hole))
+            return np.concatenate(wide)[back]
+
+        return cls(joined("ids_NK", PAD_ID), joined("features_NKF", 0), joined("positive_NK", 0), joined("found_NK", 0))
 
     def fit(self, config: FusionConfig, rows: I64 | slice = slice(None)) -> Fusion:
         """Fit on found candidates and positives of ``rows`` (NGAME, appendix C)."""
@@ -53,11 +68,10 @@ def run(context: Context) -> None:
     if not len(rows):
         _without_validation(context, config)
         return
-    vectors = Embeddings.open(context.input("embeddings") / "documents.npy").vectors_ND
     truth = corpus.labels.rows(rows)
-    own = sources(context, corpus, config, held=True)
-    query = Query(np.ascontiguousarray(vectors[rows]), own, texts(context, corpus, own, rows))
-    pairs = _pairs(config, query, searchers(context, held=True).candidates(query, config.candidates), truth)
+    halves = unseen(context, corpus, rows)
+    parts = [_gathered(context, corpus, own, training) for training, own in halves.items()]
+    pairs = Pairs.together(parts, np.concatenate([*halves.values()]))
     pairs.fit(config).save(context.build.path / "fusion.json")
     compared = _compare(config, pairs, truth, corpus, rows)
     facts: dict[str, Any] = {"documents": len(rows), "pairs": int((pairs.ids_NK != PAD_ID).sum()), "kind": config.kind}
@@ -66,6 +80,16 @@ def run(context: Context) -> None:
     context.build.facts |= facts
     told = ", ".join(f"{name} {value['P_at_1']:.1f} / {value['PSP_at_5']:.1f}" for name, value in compared.items())
     report(f"fusion: P@1 / PSP@5 on validation, cross-fitted: {told}")
+
+
+def _gathered(context: Context, corpus: Corpus, rows: I64, training: str) -> Pairs:
+    """Return the candidates of documents as the training of that name, which has not seen them, scores them."""
+    config: FusionConfig = context.config
+    vectors = Embeddings.open(context.input("embeddings") / "documents.npy").vectors_ND
+    own = sources(context, corpus, config, training)
+    query = Query(np.ascontiguousarray(vectors[rows]), own, texts(context, corpus, own, rows))
+    found_NK = searchers(context, training).candidates(query, config.candidates)
+    return _pairs(config, query, found_NK, corpus.labels.rows(rows))
 
 
 def _without_validation(context: Context, config: FusionConfig) -> None:

@@ -98,7 +98,7 @@ _ALL: Final = (
         group="training",
         does="M3 and M4: trains a table row for every label, started at its text's vector.",
         trains=True,
-        code_version="2",
+        code_version="3",
     ),
     Stage(
         name="index",

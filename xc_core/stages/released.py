@@ -6,35 +6,43 @@ May import: ann, data, fusion, infer, sampling, stages.runner.                  
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
 from xc_core.ann import build_index, load_index
 from xc_core.artifacts import verify
 from xc_core.data.corpus import Corpus
-from xc_core.data.splits import TRAIN
 from xc_core.fusion import BY_WORDS, LEXICAL, NOISE, VOTES, FusionConfig, Lexical, Neighbours, Sources, load_fusion
 from xc_core.infer.score import Scorer, Searchers
 from xc_core.sampling import load_noise
 from xc_core.shapes import I64, Embeddings
-from xc_core.stages.classifier import HELD
+from xc_core.stages.clusters import HELD, trainings
 from xc_core.stages.runner import Context
 
 
-def sources(context: Context, corpus: Corpus, config: FusionConfig, *, held: bool = False) -> Sources:
-    """Return where the features of ``config`` come from.
+def unseen(context: Context, corpus: Corpus, rows: I64) -> dict[str, I64]:
+    """Return validation documents by the training of M4 that has not seen them: all by "" where what serves has not."""
+    if not _refitted(context):
+        return {"": rows}
+    halves = zip(HELD, corpus.validation_halves(), strict=True)
+    return {name: own for name, half in halves if len(own := np.intersect1d(rows, half))}
 
-    Frequencies, votes and words are of the documents that the rows were trained on: of train documents alone where
-    they were trained once, or where what has been ``held`` away from validation documents is asked for.
+
+def _refitted(context: Context) -> bool:
+    """Return whether what serves has seen validation documents."""
+    return all((context.input("classifier") / name).is_dir() for name in HELD)
+
+
+def sources(context: Context, corpus: Corpus, config: FusionConfig, training: str = "") -> Sources:
+    """Return where the features of ``config`` come from: of what serves, or of the ``training`` of that name.
+
+    Frequencies, votes and words are of the documents that its rows were trained on.
     """
     for name in ("embeddings", "classifier"):
         verify(context.input(name), kind=name)
     label_LD = np.asarray(Embeddings.open(context.input("embeddings") / "labels.npy").vectors_ND)
-    refit = (context.input("classifier") / HELD).is_dir()
-    folder = _learnt(context, held=held)
+    folder = context.input("classifier") / training
     rows_LD = np.load(folder / "rows.npy")
-    rows = corpus.published_rows() if refit and not held else corpus.rows(TRAIN)
+    rows = trainings(corpus, refit=_refitted(context))[training]
     truth = corpus.labels.rows(rows)
     voters = None
     if VOTES in config.needed:
@@ -50,25 +58,19 @@ def texts(context: Context, corpus: Corpus, own: Sources, rows: I64) -> list[str
     return None if own.lexical is None else corpus.own_texts("documents", rows, context.experiment.tokens.fields)
 
 
-def searchers(context: Context, *, held: bool = False) -> Searchers:
-    """Return the indexes of the stage index; with ``held`` one over the rows kept away from validation documents."""
+def searchers(context: Context, training: str = "") -> Searchers:
+    """Return the indexes of the stage index; for a ``training`` of another name, one over its rows as they are."""
     folder = context.input("index")
     verify(folder, kind="index")
     by_text = load_index(folder / "by_text") if (folder / "by_text").is_dir() else None
-    if not held or _learnt(context, held=True) == context.input("classifier"):
+    if not training:
         return Searchers(load_index(folder / "by_row"), by_text)
     recipe = context.experiment.recipe
     assert recipe is not None
-    rows_LD = np.load(_learnt(context, held=True) / "rows.npy")
+    rows_LD = np.load(context.input("classifier") / training / "rows.npy")
     if recipe.index.joined:
         rows_LD += np.load(context.input("embeddings") / "labels.npy")
     return Searchers(build_index(rows_LD, recipe.index.rows), by_text)
-
-
-def _learnt(context: Context, *, held: bool) -> Path:
-    """Return the folder of what M4 made: what is served, or what has not seen validation documents."""
-    folder = context.input("classifier")
-    return folder / HELD if held and (folder / HELD).is_dir() else folder
 
 
 def scorer(context: Context, corpus: Corpus) -> Scorer:
