@@ -16,6 +16,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -33,7 +34,7 @@ CONFIG: Final = "lexical.json"
 _TERMS: Final = "terms.parquet"
 _LABELS: Final = "labels.safetensors"
 _TOGETHER: Final = 64
-"""Texts compared at a time: 64 x 300 candidates x some 20 terms stay in the cache."""
+"""Texts compared at a time: 64 x 300 candidates x some 20 terms stay in the cache. Fewer are not worth threads."""
 _REACHED: Final = 10_000
 """Labels asked of a tree: more than its beam reaches, so that a mean over trees is of all they know."""
 _MEND: Final = "make it anew: xc run classifier --force, and the stages after it"
@@ -133,11 +134,20 @@ class Lexical:
         if not texts:
             return Shortlist(ids_NK, scores_NK)
         terms_NT = self.vectorizer.transform(texts)
-        for at, (start, end) in enumerate(zip(terms_NT.indptr[:-1], terms_NT.indptr[1:], strict=True)):
+
+        def fill(at: int) -> None:
+            start, end = terms_NT.indptr[at : at + 2]
             if start == end:
-                continue  # all that the trees know of an empty text is how they are balanced
+                return  # all that the trees know of an empty text is how they are balanced
             ids, scores = self._best(terms_NT.indices[start:end].tolist(), terms_NT.data[start:end].tolist())
             ids_NK[at, : len(ids)], scores_NK[at, : len(ids)] = ids, scores
+
+        if len(texts) < _TOGETHER:
+            for at in range(len(texts)):
+                fill(at)
+        else:  # a tree works outside the interpreter's lock
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                list(pool.map(fill, range(len(texts))))
         return Shortlist(ids_NK, scores_NK)
 
     def matches(self, texts: list[str], ids_NK: I32) -> F32:
