@@ -219,12 +219,12 @@ def test_a_budget_shortens_the_training_and_stands_in_the_parameters(xc: Xc, fre
 @pytest.mark.parametrize(
     ("options", "allowed"),
     [
-        ((), 2700.0),
+        ((), 2100.0),
         (("--budget", "10m"), 600.0),
         (("--budget", "none"), None),
         (("--set", "encoder.epochs=1"), None),
         (("--set", "encoder.epochs=1", "--budget", "2h"), 7200.0),
-        (("--set", "encoder.optim.lr=0.1"), 2700.0),
+        (("--set", "encoder.optim.lr=0.1"), 2100.0),
     ],
 )
 def test_a_training_has_its_part_of_an_hour_unless_told_otherwise(

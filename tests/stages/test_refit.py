@@ -114,6 +114,24 @@ def test_parts_come_together_in_the_order_of_their_documents() -> None:
     assert whole.found_NK[4].tolist() == [True, True, False]
 
 
+def test_one_training_is_left_out_where_a_half_is_enough_for_the_fusion(
+    copied: Workspace, edit: Edit, lines: list[str]
+) -> None:
+    corpus = Corpus.open(copied.folder("corpus", "toy"))
+    first = len(corpus.validation_halves()[0])
+    edit(copied, {"experiments/toy_ngame/stages/fusion/rows": first - 1})
+    rerun(copied)
+    assert file(copied, "classifier", "held/0/rows.npy").is_file()
+    assert not file(copied, "classifier", "held/1").exists()
+    manifest = json.loads(file(copied, "fusion", "manifest.json").read_text())
+    assert manifest["facts"]["documents"] == first - 1
+    edit(copied, {"experiments/toy_ngame/stages/fusion/rows": first + 1})
+    rerun(copied)
+    assert file(copied, "classifier", "held/1").is_dir()
+    manifest = json.loads(file(copied, "fusion", "manifest.json").read_text())
+    assert manifest["facts"]["documents"] == first + 1
+
+
 def test_a_document_is_of_the_same_half_whatever_comes_beside_it(tmp_path: Path) -> None:
     halves = []
     for documents in (240, 160):

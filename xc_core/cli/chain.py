@@ -19,7 +19,7 @@ from xc_core.stages import STAGES, Workspace, run_stage
 
 _dataset = click.option("--dataset", required=True, help="Name of the dataset.")
 _recipe = click.option("--recipe", default="ngame", show_default=True, help="Name of the recipe.")
-_HOUR = "45m"
+_HOUR = "35m"
 """Training's part of an hour; the rest is encoding, the lexical score, fusion and evaluation."""
 _force = click.option("--force", is_flag=True, help="Make it anew even where nothing changed.")
 

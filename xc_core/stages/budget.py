@@ -93,7 +93,10 @@ def _estimate(workspace: Workspace, dataset: str, recipe: Recipe) -> dict[str, f
     if recipe.classifier.epochs:
         table = _table_task(corpus, recipe, encoder.width)
         table.start_epoch(0)  # a source that draws from a tree fits it now
-        documents = sum(len(rows) for rows in trainings(corpus, refit=refits(corpus, recipe.classifier)).values())
+        documents = sum(
+            len(rows)
+            for rows in trainings(corpus, refit=refits(corpus, recipe.classifier), enough=recipe.fusion.rows).values()
+        )
         estimate["classifier"] = documents / len(table.doc_ND) * recipe.classifier.epochs * _epoch_seconds(table)
     return estimate
 

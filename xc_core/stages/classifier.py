@@ -5,7 +5,7 @@ May import: classifiers, data, fusion, losses, sampling, train, stages.runner.  
 
 With ``refit`` what serves has learnt on validation documents too. The fusion needs documents that are as new to the
 rows as a test document is, so there are two trainings before, each without one half of the validation documents:
-``held/0`` and ``held/1`` have the same files of these.
+``held/0`` and ``held/1`` have the same files of these. Where one half is as many as the fusion reads, one is enough.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ class Fold:
 def _folds(context: Context, corpus: Corpus) -> list[Fold]:
     """Return the trainings; the last one makes what serves."""
     made = []
-    for name, rows_N in trainings(corpus, refit=refits(corpus, context.config)).items():
+    recipe = context.experiment.recipe
+    assert recipe is not None
+    for name, rows_N in trainings(corpus, refit=refits(corpus, context.config), enough=recipe.fusion.rows).items():
         folder = context.build.path / name
         folder.mkdir(parents=True, exist_ok=True)
         made.append(Fold(rows_N, folder, name))

@@ -8,6 +8,7 @@ May import: cluster, data, encoders, sampling, stages.runner.  Never: reads test
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
@@ -36,17 +37,18 @@ def refits(corpus: Corpus, config: ClassifierStage) -> bool:
     return config.refit and len(corpus.published_rows()) > len(corpus.rows(TRAIN))
 
 
-def trainings(corpus: Corpus, *, refit: bool) -> dict[str, I64]:
+def trainings(corpus: Corpus, *, refit: bool, enough: float = math.inf) -> dict[str, I64]:
     """Return the documents of each training of M4, by the folder in its artefact, that of what serves ("") last.
 
     With ``refit``, two others, "held/0" and "held/1", leave out the half of the validation documents that they are to
-    score. A document is of the same half for ever, so that rows which are kept when documents come never saw theirs.
+    score; where the first half has ``enough`` documents, the second training is left out. A document is of the same
+    half for ever, so that rows which are kept when documents come never saw theirs.
     """
     if not refit:
         return {"": corpus.rows(TRAIN)}
-    published = corpus.published_rows()
-    held = {name: np.setdiff1d(published, half) for name, half in zip(HELD, corpus.validation_halves(), strict=True)}
-    return {**held, "": published}
+    published, halves = corpus.published_rows(), corpus.validation_halves()
+    needed = HELD[:1] if len(halves[0]) >= enough else HELD
+    return {**{name: np.setdiff1d(published, halves[i]) for i, name in enumerate(needed)}, "": published}
 
 
 def batch_order(context: Context, config: ClassifierStage, size: int, kept_N: Bool | None = None) -> BatchOrder:

@@ -64,14 +64,14 @@ def run(context: Context) -> None:
     """Gather candidates of validation documents, fit, and compare with each score alone by two-fold cross-fitting."""
     config: FusionConfig = context.config
     corpus = Corpus.open(context.input("corpus"))
-    rows = corpus.rows(VALIDATION)[: config.rows]
-    if not len(rows):
+    if not len(corpus.rows(VALIDATION)):
         _without_validation(context, config)
         return
-    truth = corpus.labels.rows(rows)
-    halves = unseen(context, corpus, rows)
+    halves = unseen(context, corpus, config.rows)
     parts = [_gathered(context, corpus, own, training) for training, own in halves.items()]
-    pairs = Pairs.together(parts, np.concatenate([*halves.values()]))
+    mixed = np.concatenate([*halves.values()])
+    pairs, rows = Pairs.together(parts, mixed), np.sort(mixed)
+    truth = corpus.labels.rows(rows)
     pairs.fit(config).save(context.build.path / "fusion.json")
     compared = _compare(config, pairs, truth, corpus, rows)
     facts: dict[str, Any] = {"documents": len(rows), "pairs": int((pairs.ids_NK != PAD_ID).sum()), "kind": config.kind}

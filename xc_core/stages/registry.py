@@ -95,6 +95,7 @@ _ALL: Final = (
         name="classifier",
         scope="experiment",
         deps=("corpus", "embeddings", "clusters", "negatives"),
+        settings_of=("fusion.rows",),
         group="training",
         does="M3 and M4: trains a table row for every label, started at its text's vector.",
         trains=True,

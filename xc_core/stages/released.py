@@ -11,6 +11,7 @@ import numpy as np
 from xc_core.ann import build_index, load_index
 from xc_core.artifacts import verify
 from xc_core.data.corpus import Corpus
+from xc_core.data.splits import VALIDATION
 from xc_core.fusion import BY_WORDS, LEXICAL, NOISE, VOTES, FusionConfig, Lexical, Neighbours, Sources, load_fusion
 from xc_core.infer.score import Scorer, Searchers
 from xc_core.sampling import load_noise
@@ -19,17 +20,23 @@ from xc_core.stages.clusters import HELD, trainings
 from xc_core.stages.runner import Context
 
 
-def unseen(context: Context, corpus: Corpus, rows: I64) -> dict[str, I64]:
-    """Return validation documents by the training of M4 that has not seen them: all by "" where what serves has not."""
+def unseen(context: Context, corpus: Corpus, most: int) -> dict[str, I64]:
+    """Return at most ``most`` validation documents by the training of M4 that has not seen them, each rising.
+
+    That is what serves ("") where it has not; a half that no training has left out is not there.
+    """
     if not _refitted(context):
-        return {"": rows}
+        return {"": corpus.rows(VALIDATION)[:most]}
+    folder = context.input("classifier")
     halves = zip(HELD, corpus.validation_halves(), strict=True)
-    return {name: own for name, half in halves if len(own := np.intersect1d(rows, half))}
+    left_out = {name: half for name, half in halves if (folder / name).is_dir()}
+    chosen = np.sort(np.concatenate([*left_out.values()]))[:most]
+    return {name: own for name, half in left_out.items() if len(own := np.intersect1d(half, chosen))}
 
 
 def _refitted(context: Context) -> bool:
     """Return whether what serves has seen validation documents."""
-    return all((context.input("classifier") / name).is_dir() for name in HELD)
+    return (context.input("classifier") / HELD[0]).is_dir()
 
 
 def sources(context: Context, corpus: Corpus, config: FusionConfig, training: str = "") -> Sources:
