@@ -99,7 +99,8 @@ class Corpus:
     def validation_halves(self) -> tuple[I64, I64]:
         """Return the row numbers of the validation documents in two halves, by a hash of the uid."""
         rows = self.rows(VALIDATION)
-        uids = pl.read_parquet(self.folder / "documents.parquet", columns=["uid"])["uid"][rows.tolist()].to_list()
+        documents = pl.scan_parquet(self.folder / "documents.parquet")
+        uids = documents.filter(pl.col("split") == VALIDATION).select("uid").collect()["uid"].to_list()
         half = halves(digests(uids))
         return rows[half == 0], rows[half == 1]
 
