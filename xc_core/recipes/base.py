@@ -113,7 +113,7 @@ class ClassifierStage:
     """M3 and M4: how the label table is trained."""
 
     order: OrderConfig = field(default_factory=lambda: OrderConfig(batch_size=512, cluster_size=8))
-    negatives: NegativesConfig = field(default_factory=lambda: NegativesConfig(positives=0))
+    negatives: NegativesConfig = field(default_factory=lambda: NegativesConfig(positives=0, unseen=128))
     loss: LossConfig = field(default_factory=lambda: LossConfig(margin=0.2, negatives=5, positives=3))
     table: TableConfig = field(default_factory=TableConfig)
     epochs: float = 15.0

@@ -38,7 +38,7 @@ HOUSE = RECIPES.add(
         ),
         classifier=ClassifierStage(
             order=OrderConfig(kind="random", batch_size=1024),
-            negatives=NegativesConfig(kind="in-batch", positives=0),
+            negatives=NegativesConfig(kind="in-batch", positives=0, unseen=128),
             loss=LossConfig(name="triplet", margin=0.2, negatives=5, positives=5),
             table=TableConfig(lr=0.02),
             epochs=30.0,

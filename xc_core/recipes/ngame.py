@@ -37,7 +37,7 @@ NGAME = RECIPES.add(
         ),
         classifier=ClassifierStage(
             order=OrderConfig(kind="clustered", batch_size=1024, cluster_size=8),
-            negatives=NegativesConfig(kind="in-batch", positives=0),
+            negatives=NegativesConfig(kind="in-batch", positives=0, unseen=128),
             loss=LossConfig(name="triplet", margin=0.2, negatives=5, positives=5),
             table=TableConfig(lr=0.02),
             epochs=30.0,

@@ -17,18 +17,20 @@ from xc_core.shapes import F32, I64, Array
 
 @NEGATIVES.register("in-batch")
 class InBatch:
-    """The union over the batch of sampled positives (all of them where ``positives`` is 0).
+    """The union over the batch of sampled positives (all of them where ``positives`` is 0), and ``unseen`` labels.
 
-    NGAME, algorithm 1, lines 6 to 8; M1 samples one positive a document (appendix C), M4 takes all.
+    NGAME, algorithm 1, lines 6 to 8; M1 samples one positive a document (appendix C), M4 takes all. In the paper every
+    label has a train document.
     """
 
     def __init__(self, config: NegativesConfig, truth: LabelMatrix, seed: int) -> None:
         self.config, self.truth, self.seed = config, truth, seed
+        self._unseen = np.flatnonzero(truth.frequency_L() == 0) if config.unseen else np.zeros(0, np.int64)
 
     def pool(self, docs_B: I64, step: int) -> Pool:
-        """Return the pool; the sample depends on the seed and ``step`` alone."""
+        """Return the pool; sample and draw depend on the seed and ``step`` alone."""
         known, chosen = self._positives(docs_B, step)
-        return self._pool(known, chosen, np.unique(chosen.indices).astype(np.int64))
+        return self._pool(known, chosen, np.union1d(chosen.indices, self._drawn_unseen(step)).astype(np.int64))
 
     def refresh(self, epoch: int, doc_ND: F32, label_LD: F32) -> dict[str, float]:
         """Nothing to search."""
@@ -44,6 +46,13 @@ class InBatch:
 
     def load(self, arrays: dict[str, Array]) -> None:
         """No state."""
+
+    def _drawn_unseen(self, step: int) -> I64:
+        """Return up to ``unseen`` of the labels without a train document, without replacement."""
+        if len(self._unseen) <= self.config.unseen:
+            return self._unseen
+        random = generator(self.seed, "unseen", step)
+        return random.choice(self._unseen, self.config.unseen, replace=False, shuffle=False)
 
     def _positives(self, docs_B: I64, step: int) -> tuple[LabelMatrix, LabelMatrix]:
         """Return all positives of the batch and the sampled ones."""
