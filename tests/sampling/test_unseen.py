@@ -43,7 +43,7 @@ def test_where_every_label_has_a_document_none_is_drawn() -> None:
 
 
 def world() -> tuple[F32, F32]:
-    """Documents near a common direction and a little near their label's; rows as label texts lie, near the common one."""
+    """Documents near a common direction and a little near their label's; rows start as label texts lie, there too."""
     random = np.random.default_rng(1)
     own = np.linalg.qr(random.standard_normal((WIDTH, WIDTH)))[0].astype(np.float32)
     common, labels = own[-1], own[: SEEN + UNSEEN]
