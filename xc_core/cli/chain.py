@@ -46,7 +46,7 @@ class _Names(click.Choice[str]):
 @click.option(
     "--refresh",
     is_flag=True,
-    help="classifier: keep trained rows, start new labels at their texts, do not train.",
+    help="classifier: keep trained rows, foresee those of new labels from their texts, do not train.",
 )
 def run(stage: str, dataset: str, recipe: str | None, force: bool, refresh: bool) -> None:
     """Run STAGE on what is in params.yaml. This is the one writer of artefacts: Dagster and DVC call it too.

@@ -22,7 +22,7 @@ import polars as pl
 import torch
 
 from xc_core.artifacts import verify
-from xc_core.classifiers import LabelTable
+from xc_core.classifiers import LabelTable, foreseen_rows
 from xc_core.data.corpus import Corpus
 from xc_core.data.labels import LabelMatrix
 from xc_core.distributed import alone
@@ -138,16 +138,14 @@ def _starts(context: Context) -> F32:
     return np.array(np.load(folder / name), np.float32)
 
 
-def _temperature(recipe: Recipe) -> float:
-    """Return what rows were divided by when they were released: 1 for unit rows."""
+def _unit(recipe: Recipe) -> bool:
+    """Return whether rows are released as unit vectors."""
     trained = recipe.classifier.epochs > 0 or not recipe.encoder.joint
-    own = recipe.classifier if trained else recipe.encoder
-    loss = recipe.classifier.loss if trained else recipe.encoder.table_loss
-    return 1.0 if own.table.unit else loss.temperature
+    return (recipe.classifier if trained else recipe.encoder).table.unit
 
 
 def refresh(context: Context) -> None:
-    """Keep every trained row whose label is still there, by uid; a new label's row is its text's vector.
+    """Keep every trained row whose label is still there, by uid; a new label's row is foreseen from its text's vector.
 
     The lexical score is fitted anew: that takes seconds to minutes.
     """
@@ -178,15 +176,17 @@ def _kept_rows(context: Context, folder: Path, old: pl.Series) -> F32:
     """
     recipe = context.experiment.recipe
     assert recipe is not None
-    rows = _starts(context) / np.float32(_temperature(recipe))
+    texts = _starts(context)
     kept = np.load(folder / "rows.npy") if (folder / "rows.npy").is_file() else np.zeros((0, 0), np.float32)
-    if kept.shape[1] != rows.shape[1]:
+    if kept.shape[1] != texts.shape[1]:
         raise MovedError(
-            f"trained rows of width {kept.shape[1]} in {folder} and label vectors of width {rows.shape[1]}",
+            f"trained rows of width {kept.shape[1]} in {folder} and label vectors of width {texts.shape[1]}",
             expected="an encoder, and a setting classifier.refit, as they were when the classifier was trained",
             do="train the classifier: xc run classifier, without --refresh",
         )
-    rows[old.is_not_null().to_numpy()] = kept[old.drop_nulls().to_numpy()]
+    known, rows = old.is_not_null().to_numpy(), np.empty_like(texts)
+    rows[known] = kept[old.drop_nulls().to_numpy()]
+    rows[~known] = foreseen_rows(texts[~known], texts[known], rows[known], unit=_unit(recipe))
     return rows
 
 
