@@ -77,6 +77,15 @@ def _fitted(value: Any, hint: Any, where: str) -> Any:
     raise ConfigError(f"{where} = {value!r}", expected=wanted, do="mend the value")
 
 
+def deep_merged(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
+    """Return both nested mappings as one; where both have a value, ``theirs``."""
+    merged = {**ours, **theirs}
+    for name in ours.keys() & theirs.keys():
+        if isinstance(ours[name], dict) and isinstance(theirs[name], dict):
+            merged[name] = deep_merged(ours[name], theirs[name])
+    return merged
+
+
 def at_least(config: object, **least: float) -> None:
     """Raise ConfigError where a field of ``config`` is less than its named bound."""
     for name, bound in least.items():

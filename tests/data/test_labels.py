@@ -48,6 +48,14 @@ def test_from_pairs_row_counts_frequency_and_pairs(drawn: tuple[LabelMatrix, lis
 
 
 @settings(deadline=None, max_examples=60)
+@given(matrices(), st.integers(1, 4))
+def test_first_keeps_the_smallest_ids_of_each_document(drawn: tuple[LabelMatrix, list[set[int]]], count: int) -> None:
+    matrix, twin = drawn
+    assert as_sets(matrix.first(count)) == [set(sorted(row)[:count]) for row in twin]
+    assert matrix.first(count).shape == matrix.shape
+
+
+@settings(deadline=None, max_examples=60)
 @given(matrices(), st.data())
 def test_rows_may_be_taken_in_any_order_and_more_than_once(
     drawn: tuple[LabelMatrix, list[set[int]]], data: st.DataObject

@@ -92,22 +92,35 @@ def test_drawing_a_label_once_more_costs_more(name: str, settings: dict[str, flo
     assert values[1] > 1.001 * values[0]
 
 
+def pair_sums(given: dict[str, torch.Tensor], temperature: float) -> dict[tuple[int, int], float]:
+    """S of each chosen pair, by its place in the batch."""
+    z, chosen, weight = given["scores"].double() / temperature, given["chosen"], given["weight"].double()
+    found = {}
+    for i, own in chosen.nonzero().tolist():
+        others = [k for k in range(LABELS) if k != own]
+        found[i, own] = sum(
+            (1.0 if chosen[i, k] else float(weight[i, k])) * math.exp(z[i, k] - z[i, own]) for k in others
+        )
+    return found
+
+
 def test_augment_and_reduce_equals_its_twin_and_remembers_as_it_says() -> None:
-    first, second = parts(1), parts(2)
-    loss = LossConfig(name="augment-reduce", temperature=0.5, memory=0.25).build()
-    docs = torch.tensor([7, 0, 3, 4, 2])
-    sums = []
-    for number, given in enumerate((first, second)):
-        weight = torch.where(given["chosen"], 1.0, given["weight"])
-        sums.append((weight * (given["scores"] / 0.5).exp()).sum(1))
-        remembered = sums[0] if number == 0 else 0.75 * sums[0] + 0.25 * sums[1]
+    docs, labels = torch.tensor([7, 0, 3, 4, 2])[:DOCS], torch.arange(LABELS) + 100
+    loss = LossConfig(name="augment-reduce", temperature=0.5, decay=0.7).build()
+    remembered: dict[tuple[int, int], float] = {}
+    for visit in range(3):
+        given = parts(1) | {"scores": parts(visit)["scores"], "weight": parts(visit)["weight"]}
+        share = (visit + 1) ** -0.7
+        now = pair_sums(given, 0.5)
+        remembered = {pair: (1 - share) * remembered.get(pair, 0.0) + share * now[pair] for pair in now}
         scores = given["scores"].clone().requires_grad_(True)
-        total, count = loss(scores, given["chosen"], given["chosen"], Sampled(weight_BU=given["weight"], docs_B=docs))
+        sampled = Sampled(given["weight"], docs_B=docs, labels_U=labels)
+        total, count = loss(scores, given["chosen"], given["chosen"], sampled)
         (gradient,) = torch.autograd.grad(total, scores)
 
-        def slow(values: list[list[float]], given: Any = given, remembered: Any = remembered) -> float:
+        def slow(values: list[list[float]], given: Any = given, etas: Any = remembered) -> float:
             return naive.augment_reduce(
-                values, given["chosen"].tolist(), given["weight"].tolist(), remembered.tolist(), temperature=0.5
+                values, given["chosen"].tolist(), given["weight"].tolist(), etas, temperature=0.5
             )
 
         assert float(total.detach()) == pytest.approx(slow(given["scores"].double().tolist()), rel=1e-5)
@@ -115,17 +128,50 @@ def test_augment_and_reduce_equals_its_twin_and_remembers_as_it_says() -> None:
         assert int(count) == int(given["chosen"].sum())
 
 
-def test_augment_and_reduce_is_the_softmax_at_the_right_normaliser_and_above_it_at_any_other() -> None:
+def test_what_augment_and_reduce_remembers_is_of_a_pair_wherever_it_stands_and_survives_saving() -> None:
+    def build() -> Any:
+        return LossConfig(name="augment-reduce", temperature=1.0).build()
+
+    scores = torch.randn(3, 6, generator=torch.Generator().manual_seed(2))
+    chosen = torch.nn.functional.one_hot(torch.tensor([1, 1, 4]), 6).bool()
+    straight, turned, loaded = build(), build(), build()
+    where = Sampled(docs_B=torch.arange(3), labels_U=torch.arange(6))
+    for loss in (straight, turned):
+        loss(scores, chosen, chosen, where)
+    loaded.load(straight.tensors())
+    docs, labels = torch.tensor([2, 0, 1]), torch.tensor([5, 4, 3, 2, 1, 0])
+    other = Sampled(docs_B=docs, labels_U=labels)
+    later = [float(loss(2 * scores, chosen, chosen, where)[0]) for loss in (straight, loaded)]
+    later.append(float(turned(2 * scores[docs][:, labels], *[chosen[docs][:, labels]] * 2, other)[0]))
+    assert later[1:] == pytest.approx([later[0]] * 2, rel=1e-6)
+    fresh = float(build()(2 * scores, chosen, chosen, where)[0])
+    assert later[0] > 1.0001 * fresh, "what it remembers is behind, so the bound is loose"
+
+
+def test_augment_and_reduce_never_pushes_a_positive_down_however_stale_its_memory() -> None:
+    loss = LossConfig(name="augment-reduce", temperature=1.0).build()
+    where = {"docs_B": torch.arange(1), "labels_U": torch.arange(50)}
+    chosen = torch.nn.functional.one_hot(torch.tensor([3]), 50).bool()
+    loss(torch.zeros(1, 50), chosen, chosen, Sampled(**where))
+    for high in (0.0, 4.0, 8.0):
+        scores = (high * chosen.float()).requires_grad_(True)
+        (gradient,) = torch.autograd.grad(loss(scores, chosen, chosen, Sampled(**where))[0], scores)
+        assert gradient[0, 3] < 0
+        assert float(gradient.sum()) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_augment_and_reduce_is_the_softmax_at_the_right_eta_and_above_it_at_any_other() -> None:
     scores = torch.randn(6, 9, generator=torch.Generator().manual_seed(0))
     targets = torch.tensor([0, 3, 8, 8, 1, 4])
     chosen = torch.nn.functional.one_hot(targets, 9).bool()
     softmax = float(torch.nn.functional.cross_entropy(scores, targets, reduction="sum"))
-    docs = Sampled(docs_B=torch.arange(6))
+    where = Sampled(docs_B=torch.arange(6), labels_U=torch.arange(9))
     right = LossConfig(name="augment-reduce", temperature=1.0).build()
-    assert float(right(scores, chosen, chosen, docs)[0]) == pytest.approx(softmax, rel=1e-5)
-    wrong = LossConfig(name="augment-reduce", temperature=1.0, memory=1e-6).build()
-    wrong(scores + 1.0, chosen, chosen, docs)
-    assert float(wrong(scores, chosen, chosen, docs)[0]) == pytest.approx(softmax + 6 / math.e, rel=1e-4)
+    assert float(right(scores, chosen, chosen, where)[0]) == pytest.approx(softmax, rel=1e-5)
+    for other in (0.5, 2.0):
+        stale = LossConfig(name="augment-reduce", temperature=1.0, decay=30.0).build()
+        stale(other * scores, chosen, chosen, where)
+        assert float(stale(scores, chosen, chosen, where)[0]) > softmax + 0.01
 
 
 @pytest.mark.parametrize("name", ["decoupled-softmax", "supcon"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 Matrix = list[list[float]]
 Mask = list[list[bool]]
@@ -63,14 +64,18 @@ def one_vs_each(scores: Matrix, chosen: Mask, weight: Matrix, *, temperature: fl
 
 
 def augment_reduce(
-    scores: Matrix, chosen: Mask, weight: Matrix, normalisers: list[float], *, temperature: float
+    scores: Matrix, chosen: Mask, weight: Matrix, etas: Mapping[tuple[int, int], float], *, temperature: float
 ) -> float:
-    """Ruiz et al.: the softmax bound at given normalisers; a chosen label is in its own sum once."""
+    """Ruiz et al.: for each pair the bound of log(1 + sum of exp(z_k - z_l)) at a given eta; other positives count."""
     total = 0.0
     for i, row in enumerate(scores):
-        sums = [1.0 if c else w for c, w in zip(chosen[i], weight[i], strict=True)]
-        now = sum(w * math.exp(s / temperature) for s, w in zip(row, sums, strict=True))
         for p, positive in enumerate(row):
             if chosen[i][p]:
-                total += -positive / temperature + math.log(normalisers[i]) + now / normalisers[i] - 1
+                terms = (
+                    (1.0 if chosen[i][k] else weight[i][k]) * math.exp((score - positive) / temperature)
+                    for k, score in enumerate(row)
+                    if k != p
+                )
+                eta = etas[i, p]
+                total += math.log(1 + eta) + (sum(terms) - eta) / (1 + eta)
     return total

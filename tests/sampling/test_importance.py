@@ -157,6 +157,7 @@ def test_a_search_under_way_is_part_of_the_state() -> None:
     [
         {"hard": 0, "uniform": 0},
         {"ahead": 1, "warmup_epochs": 1},
+        {"ahead": 2, "warmup_epochs": 3, "refresh_every": 1},
         {"search_in": "row"},
         {"curriculum": -1.0},
         {"draws": 0},

@@ -94,3 +94,19 @@ def test_the_first_labels_are_taken_where_asked_for_instead_of_a_sample() -> Non
         pool = NEGATIVES["in-batch"](config, truth, 0).pool(np.array([1, 0]), step)
         assert pool.labels_U.tolist() == [2, 9]
         assert pool.chosen_BU.tolist() == [[False, True], [True, False]]
+        assert pool.known_BU.tolist() == pool.chosen_BU.tolist()
+
+
+def test_with_first_labels_alone_the_others_are_labels_like_any_other() -> None:
+    """Bamler and Mandt keep a document's first label: noise, weights and figures must be of the same data."""
+    truth = LabelMatrix.from_pairs(np.array([0, 0, 0, 1]), np.array([7, 2, 5, 9]), (2, 10))
+    some = {"positives": 1, "first": True}
+    every = NEGATIVES["importance"](NegativesConfig(kind="importance", hard=0, uniform=10, **some), truth, 0)  # type: ignore[arg-type]
+    pool = every.pool(np.array([0, 1]), 0)
+    assert pool.weight_BU is not None
+    assert pool.weight_BU.tolist() == [[float(label != own) for label in range(10)] for own in (2, 9)]
+    frequency = NEGATIVES["frequency"](NegativesConfig(kind="frequency", **some), truth, 0).noise()  # type: ignore[arg-type]
+    alone = NEGATIVES["frequency"](NegativesConfig(kind="frequency"), truth.first(1), 0).noise()
+    assert frequency is not None and alone is not None
+    where = np.zeros((1, 1), np.float32), np.arange(10)[None]
+    np.testing.assert_array_equal(frequency.log_prob(*where), alone.log_prob(*where))

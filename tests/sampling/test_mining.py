@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tests.naive import sampling as naive
 from xc_core.data.labels import LabelMatrix
-from xc_core.sampling import audit_batches, hard_negatives
-from xc_core.shapes import PAD_ID, Shortlist
+from xc_core.sampling import NEGATIVES, NegativesConfig, audit_batches, hard_negatives, missed_by_pools
+from xc_core.shapes import F32, PAD_ID, Shortlist
 
 
 def matrix(rows: list[set[int]], labels: int) -> LabelMatrix:
@@ -66,3 +66,48 @@ def test_scores_stay_with_their_labels() -> None:
     found = hard_negatives(shortlist([[3, 1, 2, 0]], 4), matrix([{1, 3}], 5), 3)
     assert found.ids_NK.tolist() == [[2, 0, PAD_ID]]
     assert found.scores_NK.tolist() == [[-2.0, -3.0, -math.inf]]
+
+
+def unit(random: np.random.Generator, size: int) -> F32:
+    vectors = random.standard_normal((size, 3)).astype(np.float32)
+    return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True), np.float32)
+
+
+@pytest.mark.parametrize("positives", [0, 1])
+@pytest.mark.parametrize("seed", range(4))
+def test_hard_negatives_missed_by_pools_equal_a_loop(seed: int, positives: int) -> None:
+    random = np.random.default_rng(seed)
+    rows = [set(random.choice(9, random.integers(0, 4), replace=False).tolist()) for _ in range(20)]
+    truth, radius = matrix(rows, 10), 1.0
+    docs, labels = unit(random, 20), unit(random, 10)
+    batches = np.array_split(random.permutation(20), 5)
+    source = NEGATIVES["in-batch"](NegativesConfig(positives=positives), truth, 7)
+    hard = missed = 0
+    for number, batch in enumerate(batches):
+        pool = {*source.pool(batch, -1 - number).labels_U.tolist()}
+        for i in batch.tolist():
+            for x in set().union(*rows) - rows[i]:
+                if math.dist(docs[i], labels[x]) <= radius:
+                    hard, missed = hard + 1, missed + (x not in pool)
+    assert 0 < missed < hard
+    found = missed_by_pools((docs, labels), truth, batches, source, radius=radius, seed=0)
+    assert found == pytest.approx(missed / hard)
+
+
+def test_a_batch_of_all_documents_misses_nothing_and_no_hard_negative_is_no_number() -> None:
+    random = np.random.default_rng(0)
+    truth = matrix([{i % 4} for i in range(8)], 4)
+    vectors = unit(random, 8), unit(random, 4)
+    source = NEGATIVES["in-batch"](NegativesConfig(positives=0), truth, 0)
+    assert missed_by_pools(vectors, truth, [np.arange(8)], source, radius=2.0, seed=0) == 0.0
+    assert missed_by_pools(vectors, truth, [np.array([i]) for i in range(8)], source, radius=2.0, seed=0) == 1.0
+    assert math.isnan(missed_by_pools(vectors, truth, [np.arange(8)], source, radius=0.0, seed=0))
+
+
+def test_a_label_that_weighs_nothing_for_a_document_is_missed() -> None:
+    truth = matrix([{0}, {1}], 3)
+    config = NegativesConfig(kind="importance", positives=0, hard=1, uniform=0, search_in="texts", warmup_epochs=0)
+    source = NEGATIVES["importance"](config, truth, 0)
+    vectors = np.eye(3, dtype=np.float32)[:2], np.eye(3, dtype=np.float32)
+    source.load({"hard": np.array([[2], [2]], np.int32), "epoch": np.array([0])})
+    assert missed_by_pools(vectors, truth, [np.arange(2)], source, radius=2.0, seed=0) == 1.0

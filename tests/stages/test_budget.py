@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import pytest
 
 from xc_core.errors import UsageError
+from xc_core.progress import listen, silence
+from xc_core.recipes import RECIPES
 from xc_core.stages import Workspace, budget, run_stage
 from xc_core.train.classifier import ClassifierTask
 from xc_core.train.encoder import EncoderTask
@@ -73,3 +76,39 @@ def test_the_same_budget_gives_the_same_epochs_and_times_nothing_again(ready: Wo
     timed = len(steps)
     assert budget.scaled_epochs(ready, "toy", recipe, 0.2) == first
     assert len(steps) == timed
+
+
+@pytest.mark.parametrize(
+    "name", ["astra", "astra-classifier-hard", "astra-label-curriculum", "unidec", "ngame", "ance"]
+)
+@pytest.mark.parametrize("epochs", [1.2, 2.0, 2.5])
+def test_clusters_and_searches_begin_before_a_scaled_training_ends(name: str, epochs: float) -> None:
+    """Else all the strategies of ASTRA's table 5 would be one training under seven names."""
+    stage = RECIPES[name].encoder
+    share = epochs / stage.epochs
+    scaled = RECIPES[name].changed({"encoder": {"epochs": epochs, **budget.shortened(stage, share)}}).encoder
+    seen = range(math.ceil(epochs))
+    assert any(scaled.order.due(epoch) for epoch in seen) or not stage.order.clusters
+    assert any(scaled.negatives.due(epoch) for epoch in seen) or not stage.negatives.searches
+    assert scaled.negatives.curriculum == pytest.approx(stage.negatives.curriculum * share, rel=1e-2)
+
+
+def test_what_begins_in_time_as_it_is_stays_and_one_epoch_is_too_few_for_anything() -> None:
+    assert budget.shortened(RECIPES["astra"].encoder, 0.75) == {}
+    assert budget.shortened(RECIPES["astra"].encoder, 0.25) == {}
+    assert budget.shortened(RECIPES["astra"].encoder, 0.5) == {"negatives": {"warmup_epochs": 1, "ahead": 0}}
+
+
+def test_a_training_that_ends_before_its_first_clustering_says_so(ready: Workspace) -> None:
+    said: list[str] = []
+    listen(said.append)
+    try:
+        for epochs in (1, 2):
+            ready.declare_experiment(
+                "toy", "ngame", "ngame", {"encoder": {"encoder": {"name": "bag"}, "epochs": epochs}}
+            )
+            run_stage(ready, "encoder", "toy", "ngame")
+    finally:
+        silence()
+    told = [line for line in said if "before the first" in line]
+    assert told == ["encoder: 1 epochs end before the first clustering, so that all batches are random"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -107,6 +108,22 @@ def test_a_refresh_sees_the_bank_and_encodes_nothing(
     assert figures["clusters"] >= 2
     assert figures["labels_seen"] == 1.0
     assert 0 <= figures["missed"] <= 1
+
+
+def test_a_label_that_no_batch_drew_so_far_is_no_part_of_the_theorem(encoder_task: Make, tmp_path: Path) -> None:
+    """Its vector in the bank is zero, neither near nor far: it would count as a positive that is far."""
+    task = encoder_task()
+    train(task, tmp_path / "run", epochs=1)
+    task.radius, task.label_bank_LD[:3] = 1.3, 0
+    seen = np.any(task.label_bank_LD, axis=1)
+    assert (task.data.truth.frequency_L()[:3] > 0).all()
+    figures = task.start_epoch(1)
+    pairs = [(i, x) for i, x in zip(*task.data.truth.pairs(), strict=True) if seen[x]]
+    far = [math.dist(task.bank_ND[i], task.label_bank_LD[x]) > task.radius for i, x in pairs]
+    assert figures["eps1"] == pytest.approx(np.mean(far), abs=1e-6)
+    used = task.data.truth.frequency_L() > 0
+    assert figures["labels_seen"] == pytest.approx(seen[used].mean())
+    assert 0 <= figures["missed_by_batches"] <= 1
 
 
 def weights(task: EncoderTask) -> dict[str, Tensor]:

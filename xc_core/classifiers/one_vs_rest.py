@@ -88,4 +88,5 @@ def marks(pool: Pool, docs_B: I64, device: torch.device) -> tuple[Tensor, Tensor
     """Return what a loss reads of a pool, as tensors: chosen, known (both B x U), and how labels were drawn."""
     chosen, known = (torch.from_numpy(m).to(device) for m in (pool.chosen_BU, pool.known_BU))
     weight, noise = (None if m is None else torch.from_numpy(m).to(device) for m in (pool.weight_BU, pool.noise_BU))
-    return chosen, known, Sampled(weight, noise, torch.from_numpy(docs_B).to(device))
+    docs, labels = torch.from_numpy(docs_B).to(device), torch.from_numpy(pool.labels_U).to(device)
+    return chosen, known, Sampled(weight, noise, docs, labels)

@@ -14,6 +14,7 @@ import click
 from ruamel.yaml import YAML, YAMLError
 
 from xc_core.errors import UsageError, nearest
+from xc_core.params import deep_merged
 from xc_core.progress import report
 from xc_core.stages import STAGES, Workspace, run_stage
 
@@ -143,8 +144,7 @@ def _fit_budget(workspace: Workspace, wanted: _Wanted, recipe: Any, seconds: flo
 
     for stage in ("corpus", "tokens"):
         run_stage(workspace, stage, wanted.dataset)
-    epochs = scaled_epochs(workspace, wanted.dataset, recipe, seconds)
-    changes = {**wanted.changes, **{name: {**wanted.changes.get(name, {}), **own} for name, own in epochs.items()}}
+    changes = deep_merged(wanted.changes, scaled_epochs(workspace, wanted.dataset, recipe, seconds))
     workspace.declare_experiment(wanted.dataset, wanted.recipe, wanted.base, changes)
 
 

@@ -26,7 +26,9 @@ class Sampled:
     noise_BU: Tensor | None = None
     """log p_n(label | document) where the label is chosen or has a weight."""
     docs_B: Tensor | None = None
-    """Positions of the documents, for losses that remember something of each."""
+    """Positions of the documents, for losses that remember something of them."""
+    labels_U: Tensor | None = None
+    """Ids of the labels, for the same."""
 
     def negatives(self, chosen_BU: Tensor, known_BU: Tensor) -> Tensor:
         """Return the weights as numbers (B x U), made from the masks where none were given."""
@@ -96,8 +98,8 @@ class LossConfig:
     """supcon, decoupled-softmax: weight of a binary cross-entropy added on the same scores (UniDEC, table 3)."""
     regulariser: float = 0.0
     """negative-sampling: lambda of the squared unbiased scores (adversarial softmax, equation 6)."""
-    memory: float = 0.1
-    """augment-reduce: share of the newest estimate in a document's remembered normaliser."""
+    decay: float = 0.9
+    """augment-reduce: the t-th estimate of a pair's eta is taken in with weight t^-decay."""
 
     def __post_init__(self) -> None:
         if self.margin < 0 or self.temperature < 0 or self.negatives < 1 or self.positives < 1:
@@ -106,9 +108,7 @@ class LossConfig:
                 expected="margin, temperature >= 0 and negatives, positives >= 1",
                 do="mend the value",
             )
-        at_least(self, binary=0, regulariser=0)
-        if not 0 < self.memory <= 1:
-            raise ConfigError(f"memory {self.memory}", expected="above 0, at most 1", do="mend the value")
+        at_least(self, binary=0, regulariser=0, decay=0)
         if not 0 <= self.forward <= 1 or (self.temperature == 0 and self.name != "triplet"):
             raise ConfigError(
                 f"forward {self.forward}, temperature {self.temperature}",

@@ -8,7 +8,6 @@ All four read z = s / t. Where ``Sampled`` gives no weights, every label that is
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
 import torch
@@ -114,60 +113,76 @@ class OneVsEachLoss(_OnRows):
 
 @dataclass
 class AugmentReduceLoss:
-    """sum over chosen (i, l) of [ -z_il + log Z_i + (1 / Z_i) sum_{k drawn or chosen} w_ik exp(z_ik) - 1 ].
+    """sum over chosen (i, l) of [ log(1 + eta_il) + (S_il - eta_il) / (1 + eta_il) ],
+    S_il = sum over drawn or other chosen k of w_ik exp(z_ik - z_il).
 
-    Z_i is document i's normaliser as remembered: Z_i <- (1 - memory) Z_i + memory * (the present sum). By log a <=
-    log b + a / b - 1 the value is an upper bound of the softmax loss for any Z_i, and equal to it at the right one; its
-    gradient is nearly unbiased where the weights are: Z_i is held constant, but a share of it is the present draw.
+    eta_il is S_il as remembered, one number a pair: its t-th estimate is taken in with weight t^-decay, the first one
+    whole. By log(1 + a) <= log(1 + b) + (a - b) / (1 + b) the value is an upper bound of the softmax loss for any eta,
+    and equal to it at the right one. eta is held constant in the gradient, which therefore always lifts the positive:
+    each label k is pushed down by w_ik exp(z_ik - z_il) / (1 + eta_il), and l up by the sum of these.
 
-    Source: Ruiz et al., "Augment and Reduce" (2018), the softmax case: their eta of a pair is Z_i exp(-z_il).
+    Source: Ruiz et al., "Augment and Reduce" (2018), the softmax case; ``decay`` 0.9 is its public code's.
     """
 
     temperature: float
-    memory: float
+    decay: float
     separable: bool = False
-    log_z_N: Tensor = field(default_factory=lambda: torch.zeros(0))
+    slots: dict[tuple[int, int], int] = field(default_factory=dict)
+    """Where a pair (document, label) is in the two tensors."""
+    log_eta_M: Tensor = field(default_factory=lambda: torch.zeros(0))
+    seen_M: Tensor = field(default_factory=lambda: torch.zeros(0))
+    """Estimates that a pair's eta has taken in."""
 
     def __call__(
         self, scores_BU: Tensor, chosen_BU: Tensor, known_BU: Tensor, sampled: Sampled = PLAIN
     ) -> tuple[Tensor, Tensor]:
-        """Return (sum, number of chosen pairs); remember the normalisers of ``sampled.docs_B``."""
+        """Return (sum, number of chosen pairs); remember eta where ``sampled`` says which documents and labels."""
         rows = _Rows.of(scores_BU, self.temperature, (chosen_BU, known_BU), sampled)
-        part = (rows.logits_RU + rows.weight_RU.log()).masked_fill(rows.chosen_RU, -torch.inf)
-        log_now_R = torch.cat([part, rows.logits_RU.masked_fill(~rows.chosen_RU, -torch.inf)], 1).logsumexp(1)
-        log_z_R = self._remembered(log_now_R.detach(), sampled.docs_B, rows.own_B)
-        chosen_R = rows.chosen_RU.sum(1)
-        bound_R = log_z_R + (log_now_R - log_z_R).exp() - 1
-        return (chosen_R * bound_R).sum() - (rows.logits_RU * rows.chosen_RU).sum(), chosen_R.sum()
+        row, column = rows.chosen_RU.nonzero(as_tuple=True)
+        gaps_PU = rows.logits_RU[row] - rows.logits_RU[row, column][:, None]
+        weight_PU = torch.where(rows.chosen_RU, 1.0, rows.weight_RU)[row]
+        weight_PU[torch.arange(len(row)), column] = 0.0
+        log_sum_P = (gaps_PU + weight_PU.log()).logsumexp(1)
+        log_eta_P = self._remembered(log_sum_P.detach(), _pairs(sampled, rows.own_B, row, column))
+        log_whole_P = softplus(log_eta_P)
+        bounds_P = log_whole_P + (log_sum_P - log_whole_P).exp() - log_eta_P.sigmoid()
+        return bounds_P.sum(), rows.chosen_RU.sum()
 
-    def _remembered(self, log_now_R: Tensor, docs_B: Tensor | None, own_B: Tensor) -> Tensor:
-        """Return log Z of each row after taking in the present estimate; the estimate itself for unknown documents."""
-        if docs_B is None or not len(log_now_R):
-            return log_now_R
-        docs_R = docs_B[own_B]
-        self.log_z_N = self.log_z_N.to(log_now_R)
-        missing = int(docs_R.max()) + 1 - len(self.log_z_N)
-        if missing > 0:
-            self.log_z_N = torch.cat([self.log_z_N, log_now_R.new_full((missing,), torch.nan)])
-        old_R = self.log_z_N[docs_R]
-        mixed_R = torch.logaddexp(old_R + _log(1 - self.memory), log_now_R + _log(self.memory))
-        self.log_z_N[docs_R] = torch.where(old_R.isnan(), log_now_R, mixed_R)
-        return self.log_z_N[docs_R]
+    def _remembered(self, log_now_P: Tensor, pairs: list[tuple[int, int]] | None) -> Tensor:
+        """Return log eta of each pair after taking in the present estimate; the estimate itself for unknown pairs."""
+        if pairs is None or not pairs:
+            return log_now_P
+        at_P = torch.tensor([self.slots.setdefault(pair, len(self.slots)) for pair in pairs], device=log_now_P.device)
+        more = len(self.slots) - len(self.seen_M)
+        self.log_eta_M = torch.cat([self.log_eta_M.to(log_now_P), log_now_P.new_full((more,), -torch.inf)])
+        self.seen_M = torch.cat([self.seen_M.to(log_now_P), log_now_P.new_zeros(more)])
+        self.seen_M[at_P] += 1
+        share_P = self.seen_M[at_P] ** -self.decay
+        mixed_P = torch.logaddexp(self.log_eta_M[at_P] + (1 - share_P).log(), log_now_P + share_P.log())
+        self.log_eta_M[at_P] = mixed_P
+        return mixed_P
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the remembered normalisers."""
-        return {"log_z": self.log_z_N}
+        """Return what is remembered, and of which pairs."""
+        pairs = torch.tensor([*self.slots], dtype=torch.int64).reshape(-1, 2)
+        return {"eta_pairs": pairs, "log_eta": self.log_eta_M, "eta_seen": self.seen_M}
 
     def load(self, tensors: dict[str, Tensor]) -> None:
-        """Take over the remembered normalisers."""
-        self.log_z_N = tensors["log_z"].clone()
+        """Take over what is remembered."""
+        docs, labels = tensors["eta_pairs"].T.tolist()
+        self.slots = {pair: slot for slot, pair in enumerate(zip(docs, labels, strict=True))}
+        self.log_eta_M, self.seen_M = tensors["log_eta"].clone(), tensors["eta_seen"].clone()
 
 
-def _log(share: float) -> float:
-    return math.log(share) if share else -math.inf
+def _pairs(sampled: Sampled, own_B: Tensor, row: Tensor, column: Tensor) -> list[tuple[int, int]] | None:
+    """Return the (document, label) of each chosen pair; None where the sample does not say."""
+    if sampled.docs_B is None or sampled.labels_U is None:
+        return None
+    docs = sampled.docs_B[own_B][row].tolist()
+    return list(zip(docs, sampled.labels_U[column].tolist(), strict=True))
 
 
 LOSSES.add("negative-sampling", lambda config: NegativeSamplingLoss(config.temperature, config.regulariser))
 LOSSES.add("nce", lambda config: ContrastiveLoss(config.temperature, config.bias))
 LOSSES.add("one-vs-each", lambda config: OneVsEachLoss(config.temperature))
-LOSSES.add("augment-reduce", lambda config: AugmentReduceLoss(config.temperature, config.memory))
+LOSSES.add("augment-reduce", lambda config: AugmentReduceLoss(config.temperature, config.decay))

@@ -13,7 +13,7 @@ from xc_core.sampling.base import (
     Pool,
 )
 from xc_core.sampling.label_tree import LabelTree
-from xc_core.sampling.mining import audit_batches, hard_negatives, search_rows
+from xc_core.sampling.mining import audit_batches, hard_negatives, missed_by_pools, search_rows
 from xc_core.sampling.noise import Noise, load_noise, save_noise
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "drawn",
     "hard_negatives",
     "load_noise",
+    "missed_by_pools",
     "negatives",
     "order",
     "save_noise",

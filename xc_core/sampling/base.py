@@ -58,9 +58,14 @@ class OrderConfig:
         doublings = max(epoch - self.warmup_epochs, 0) // self.double_every if self.double_every else 0
         return int(min(self.cluster_size << min(doublings, 32), self.batch_size))
 
+    @property
+    def clusters(self) -> bool:
+        """True where batches are made of clusters."""
+        return self.kind == "clustered"
+
     def due(self, epoch: int) -> bool:
         """True where clusters are made anew before ``epoch``."""
-        return self.kind == "clustered" and _falls_due(epoch, self.warmup_epochs, self.refresh_every)
+        return self.clusters and _falls_due(epoch, self.warmup_epochs, self.refresh_every)
 
 
 class BatchOrder(Protocol):
@@ -155,7 +160,8 @@ class NegativesConfig:
     positives: int = 1
     """Positives sampled a document; 0 for all of them (beta in UniDEC)."""
     first: bool = False
-    """Take a document's first ``positives`` labels by id instead of a sample (adversarial softmax: 1 of them)."""
+    """Learn as if a document had its first ``positives`` labels by id and no others, instead of a sample of all: noise,
+    draws and figures are of these too (adversarial softmax: 1 of them)."""
     share: bool = False
     """Learn from every positive in the pool, whoever brought it in (UniDEC: pick some labels), not the sampled ones."""
     unseen: int = 0
@@ -175,8 +181,8 @@ class NegativesConfig:
     warmup_epochs: int = 1
     """mined, importance: epochs before the first search; they fill the banks."""
     ahead: int = 0
-    """mined, importance: epochs before its use at which a search is begun, in the background, less than warmup_epochs
-    (ASTRA: 1, on the vectors of the epoch before that)."""
+    """mined, importance: epochs before its use at which a search is begun, in the background: less than warmup_epochs,
+    and at most refresh_every, for one search is under way at a time (ASTRA: 1, on the vectors of the epoch before)."""
     curriculum: float = 0.0
     """importance: epochs over which the hard negatives rise from none to ``hard``, uniform ones making up the rest."""
     draws: int = 1
@@ -191,7 +197,7 @@ class NegativesConfig:
         few = 0 if self.kind == "importance" else 1
         at_least(self, positives=0, uniform=few, hard=few, search=1, refresh_every=1, warmup_epochs=0)
         at_least(self, ahead=0, curriculum=0, draws=1, tree_width=1, unseen=0)
-        below(self, ahead=max(self.warmup_epochs, 1))
+        below(self, ahead=min(max(self.warmup_epochs, 1), self.refresh_every + 1))
         if self.search_in not in ("texts", "rows"):
             raise ConfigError(f"search_in {self.search_in!r}", expected="texts or rows", do="mend the value")
         if self.uniform + self.hard < 1 or self.tree_regulariser <= 0:

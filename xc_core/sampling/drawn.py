@@ -56,7 +56,7 @@ class Frequency(Uniform):
 
     def __init__(self, config: NegativesConfig, truth: LabelMatrix, seed: int) -> None:
         super().__init__(config, truth, seed)
-        self.shares = FrequencyNoise.of(truth)
+        self.shares = FrequencyNoise.of(self.truth)
         self.cumulative_L = np.cumsum(np.exp(self.shares.log_prob_L))
 
     def noise(self) -> Noise:
@@ -79,7 +79,7 @@ class Tree(Uniform):
     def __init__(self, config: NegativesConfig, truth: LabelMatrix, seed: int) -> None:
         super().__init__(config, truth, seed)
         self.tree: LabelTree | None = None
-        self.features_NQ: F64 = np.zeros((len(truth), 0))
+        self.features_NQ: F64 = np.zeros((len(self.truth), 0))
 
     def refresh(self, epoch: int, doc_ND: F32, label_LD: F32) -> dict[str, float]:
         """Fit the tree where there is none yet; return its likelihood and the signal it promises beside others'."""

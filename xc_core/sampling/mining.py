@@ -1,7 +1,7 @@
 """Hard negatives from a search, and how many of them a batch would have held anyway.
 
 Takes: Shortlist, LabelMatrix.             Gives: Shortlist, a share.
-May import: ann, shapes, data.labels, metrics.  Never: builds an index.
+May import: ann, seeds, shapes, data.labels, metrics, sampling.base.  Never: builds an index.
 """
 
 from __future__ import annotations
@@ -13,9 +13,13 @@ import numpy as np
 from xc_core.ann import Index
 from xc_core.data.labels import LabelMatrix
 from xc_core.metrics.ranking import without
+from xc_core.sampling.base import NegativeSource
+from xc_core.seeds import generator
 from xc_core.shapes import F32, I64, Shortlist
 
 _DOCS_AT_ONCE: Final = 4096
+_SAMPLE: Final = 512
+"""Documents on which hard negatives missed by batches are counted."""
 
 
 def search_rows(index: Index, doc_ND: F32, rows: I64, k: int) -> Shortlist:
@@ -28,6 +32,38 @@ def search_rows(index: Index, doc_ND: F32, rows: I64, k: int) -> Shortlist:
 def hard_negatives(shortlist: Shortlist, truth: LabelMatrix, k: int) -> Shortlist:
     """Return the ``k`` best-scored labels of each document that are no known positive of it."""
     return without(shortlist, truth).top(k)
+
+
+def missed_by_pools(
+    vectors: tuple[F32, F32],
+    truth: LabelMatrix,
+    batches: list[I64],
+    source: NegativeSource,
+    *,
+    radius: float,
+    seed: int,
+) -> float:
+    """Return the share of r-hard negatives that are not in the pool of their document's batch; nan where none is hard.
+
+    ``vectors`` are of documents and labels (unit). An r-hard negative lies within ``radius`` of the document and is no
+    positive of it, but one of some document of ``truth``. Measured on up to 512 documents, whole batches, drawn at
+    random, with pools as ``source`` makes them: samples of positives and mined labels included.
+    """
+    doc_ND, label_LD = vectors
+    used_L = truth.frequency_L() > 0
+    hard_total = missed_total = documents = 0
+    for number in generator(seed, "missed").permutation(len(batches)).tolist():
+        docs = batches[number]
+        hard_BL = ((doc_ND[docs] @ label_LD.T) >= 1 - radius**2 / 2) & used_L
+        hard_BL[truth.rows(docs).pairs()] = False
+        hard_total += int(hard_BL.sum())
+        pool = source.pool(docs, -1 - number)
+        hard_BL[:, pool.labels_U] &= False if pool.weight_BU is None else pool.weight_BU == 0
+        missed_total += int(hard_BL.sum())
+        documents += len(docs)
+        if documents >= _SAMPLE:
+            break
+    return missed_total / hard_total if hard_total else float("nan")
 
 
 def audit_batches(negatives: Shortlist, docs: I64, truth: LabelMatrix, batches: list[I64]) -> float:

@@ -24,8 +24,9 @@ class InBatch:
     """
 
     def __init__(self, config: NegativesConfig, truth: LabelMatrix, seed: int) -> None:
-        self.config, self.truth, self.seed = config, truth, seed
-        self._unseen = np.flatnonzero(truth.frequency_L() == 0) if config.unseen else np.zeros(0, np.int64)
+        self.config, self.seed = config, seed
+        self.truth = truth.first(config.positives) if config.first and config.positives else truth
+        self._unseen = np.flatnonzero(self.truth.frequency_L() == 0) if config.unseen else np.zeros(0, np.int64)
 
     def pool(self, docs_B: I64, step: int) -> Pool:
         """Return the pool; sample and draw depend on the seed and ``step`` alone."""
@@ -65,9 +66,9 @@ class InBatch:
         return LabelPool(labels_U, known_BU if self.config.share else mask(chosen, labels_U), known_BU)
 
     def _sample(self, known: LabelMatrix, step: int) -> LabelMatrix:
-        """Keep up to ``positives`` positives of each document, random ones without replacement or the first."""
+        """Keep up to ``positives`` positives of each document, random ones without replacement."""
         docs, labels = known.pairs()
-        keys = labels if self.config.first else generator(self.seed, "positives", step).random(len(docs))
+        keys = generator(self.seed, "positives", step).random(len(docs))
         order = np.lexsort((keys, docs))
         rank = np.arange(len(docs)) - known.indptr[docs]
         kept = np.sort(order[rank < self.config.positives])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 import time
 from typing import Any, Final
@@ -22,8 +23,9 @@ from xc_core.data.splits import TRAIN
 from xc_core.data.tokenizer import TextTokenizer
 from xc_core.encoders import build_encoder
 from xc_core.errors import UsageError
+from xc_core.params import deep_merged
 from xc_core.progress import report
-from xc_core.recipes.base import Recipe
+from xc_core.recipes.base import EncoderStage, Recipe
 from xc_core.sampling import NEGATIVES, ORDERS, NegativesConfig, OrderConfig
 from xc_core.seeds import generator
 from xc_core.stages.clusters import refits, trainings
@@ -52,8 +54,9 @@ def scaled_epochs(workspace: Workspace, dataset: str, recipe: Recipe, seconds: f
     """Return changes that scale the epochs of M1 and M4 alike, so that both train ``seconds`` at most, roughly.
 
     A recipe that needs less is left as it is. Encoding, search and evaluation are not counted. Epochs keep three
-    figures. An estimate is made once for a dataset and the recipe's settings, so that the same budget gives the same
-    epochs, and a training that was killed goes on.
+    figures. What is counted in epochs before clusters or searches begin shrinks with them. An estimate is made once for
+    a dataset and the recipe's settings, so that the same budget gives the same epochs, and a training that was killed
+    goes on.
     """
     whole = sum(_remembered(workspace, dataset, recipe).values())
     share = min(seconds / whole, 1.0) if whole else 1.0
@@ -63,7 +66,27 @@ def scaled_epochs(workspace: Workspace, dataset: str, recipe: Recipe, seconds: f
         return {}
     report("budget: for another, --budget 3h; for all epochs, however long they take, --budget none")
     stages = {"encoder": recipe.encoder.epochs, "classifier": recipe.classifier.epochs}
-    return {name: {"epochs": float(f"{epochs * share:.3g}")} for name, epochs in stages.items() if epochs}
+    scaled = {name: {"epochs": float(f"{epochs * share:.3g}")} for name, epochs in stages.items() if epochs}
+    return deep_merged(scaled, {"encoder": shortened(recipe.encoder, share)}) if recipe.encoder.epochs else scaled
+
+
+def shortened(stage: EncoderStage, share: float) -> dict[str, Any]:
+    """Return changes with which clusters and searches still begin in ``share`` of the epochs, in their last at least.
+
+    Without them all recipes that differ in these alone would be one and the same training.
+    """
+    last = math.ceil(stage.epochs * share) - 1
+    changes: dict[str, Any] = {}
+    if last < 1:  # vectors to cluster or search come from the first epoch
+        return changes
+    if stage.order.clusters and stage.order.warmup_epochs > last:
+        changes["order"] = {"warmup_epochs": last}
+    negatives = stage.negatives
+    if negatives.searches and negatives.warmup_epochs > last:
+        changes["negatives"] = {"warmup_epochs": last, "ahead": min(negatives.ahead, last - 1)}
+    if negatives.curriculum:
+        changes.setdefault("negatives", {})["curriculum"] = float(f"{negatives.curriculum * share:.3g}")
+    return changes
 
 
 def _remembered(workspace: Workspace, dataset: str, recipe: Recipe) -> dict[str, float]:

@@ -29,7 +29,6 @@ from xc_core.stages.runner import Context
 REFIT: Final = "refit_"
 HELD: Final = ("held/0", "held/1")
 """The folders, inside the artefact of M4, of what has not seen one half of the validation documents."""
-CLUSTERED: Final = "clustered"
 
 
 def refits(corpus: Corpus, config: ClassifierStage) -> bool:
@@ -56,7 +55,7 @@ def batch_order(context: Context, config: ClassifierStage, size: int, kept_N: Bo
 
     They are the train documents; with ``kept_N`` those it marks among train and validation documents, in file order.
     """
-    if config.order.kind != CLUSTERED:
+    if not config.order.clusters:
         return ORDERS[config.order.kind](config.order, size, config.seed)
     folder, prefix = context.input("clusters"), "" if kept_N is None else REFIT
     clusters = np.load(folder / f"{prefix}order.npy"), np.load(folder / f"{prefix}sizes.npy")
@@ -77,7 +76,7 @@ def run(context: Context) -> None:
     order, sizes = _write(context, doc_ND)
     recipe = context.experiment.recipe
     assert recipe is not None
-    if recipe.classifier.order.kind == CLUSTERED and refits(corpus, recipe.classifier):
+    if recipe.classifier.order.clusters and refits(corpus, recipe.classifier):
         _write(context, vectors_ND[corpus.published_rows()], REFIT)
     truth = corpus.labels.rows(rows)
     if verified.facts.get("heads", 1) > 1:  # the theorem is about what faces label texts, the first half

@@ -6,6 +6,7 @@ May import: classifiers, data, encoders, sampling, losses, train, stages.runner.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +21,7 @@ from xc_core.data.tokens import TokenStore
 from xc_core.distributed import alone
 from xc_core.encoders import Encoder, build_encoder, save_encoder
 from xc_core.errors import MissingError
+from xc_core.progress import report
 from xc_core.recipes.base import EncoderStage
 from xc_core.sampling import NEGATIVES, ORDERS
 from xc_core.stages.runner import Context
@@ -44,6 +46,7 @@ def run(context: Context) -> None:
     encoder.to("cuda" if torch.cuda.is_available() else "cpu")
     history = History()
     if config.epochs > 0:
+        _say_if_short(config)
         task = task_of(config, encoder, Corpus.open(context.input("corpus")), store)
         plan = Plan(epochs=config.epochs, warmup=config.optim.warmup, checkpoint_seconds=context.checkpoint_seconds)
         history = fit(task, plan, Checkpoints(context.resume_folder, context.fingerprint))
@@ -55,6 +58,16 @@ def run(context: Context) -> None:
     context.build.json("history.json", summary(history))
     context.build.facts |= {"steps": len(history.losses), "width": encoder.width}
     context.costs.update({"train_seconds": history.seconds, "mining_seconds": history.refresh_seconds})
+
+
+def _say_if_short(config: EncoderStage) -> None:
+    """Report a training that ends before the first clustering or the first search of its recipe."""
+    epochs, order, negatives = range(math.ceil(config.epochs)), config.order, config.negatives
+    told = f"encoder: {config.epochs:g} epochs end before the first"
+    if order.clusters and not any(order.due(epoch) for epoch in epochs):
+        report(f"{told} clustering, so that all batches are random")
+    if negatives.searches and not any(negatives.due(epoch) for epoch in epochs):
+        report(f"{told} search for hard negatives, so that it sees none")
 
 
 def task_of(config: EncoderStage, encoder: Encoder, corpus: Corpus, store: Path) -> EncoderTask:

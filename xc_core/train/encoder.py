@@ -22,7 +22,7 @@ from xc_core.data.labels import LabelMatrix
 from xc_core.data.tokens import Joined, Tokens, TokenStore
 from xc_core.encoders import CachedRows, Encoder, embed_rows, encode_rows
 from xc_core.losses import Loss
-from xc_core.sampling import BatchOrder, EveryLabel, NegativeSource, Pool
+from xc_core.sampling import BatchOrder, EveryLabel, NegativeSource, Pool, missed_by_pools
 from xc_core.sampling.searched import Importance
 from xc_core.seeds import generator
 from xc_core.shapes import F32, I64
@@ -102,15 +102,26 @@ class EncoderTask:
         searched = self.rows_LD if self.search_rows else self._text_vectors()
         mined = self.negatives.refresh(epoch, self.bank_ND, searched)
         figures = self.order.refresh(epoch, self.bank_ND)
-        arrays = self.order.arrays()
-        if figures and "sizes" in arrays and self.text_share:
-            clusters = arrays["order"], arrays["sizes"]
-            docs = self.encoder.views(torch.from_numpy(self.bank_ND))[0].numpy()
-            labels = self.label_bank_LD[:, : docs.shape[1]]
-            measured = theorem1(docs, labels, self.data.truth, clusters, radius=self.radius, seed=self.seed)
-            seen = float(np.any(self.label_bank_LD, axis=1).mean())
-            figures |= {"labels_seen": seen, **measured.as_dict()}
-        return figures | mined | (self._gradient_errors() if mined else {})
+        if figures and "sizes" in self.order.arrays() and self.text_share:
+            figures |= self._theorem(epoch)
+        return figures | mined | (self._gradient_errors() if mined and (epoch or self.fill_banks) else {})
+
+    def _theorem(self, epoch: int) -> dict[str, float]:
+        """Return the figures of Theorem 1 on new clusters, and what the batches of the epoch miss with their pools.
+
+        They are of the labels that have a vector: one that no batch has drawn so far has none, and is counted out.
+        """
+        docs = self.encoder.views(torch.from_numpy(self.bank_ND))[0].numpy()
+        labels = self.label_bank_LD[:, : docs.shape[1]]
+        seen_L, used_L = np.any(labels, axis=1), self.data.truth.frequency_L() > 0
+        truth, arrays = self.data.truth.only(seen_L), self.order.arrays()
+        clusters = arrays["order"], arrays["sizes"]
+        measured = theorem1(docs, labels, truth, clusters, radius=self.radius, seed=self.seed)
+        missed = missed_by_pools(
+            (docs, labels), truth, self.order.batches(epoch), self.negatives, radius=self.radius, seed=self.seed
+        )
+        share = float(seen_L[used_L].mean()) if used_L.any() else 0.0
+        return {"labels_seen": share, **measured.as_dict(), "missed_by_batches": missed}
 
     def _gradient_errors(self) -> dict[str, float]:
         """Return how far ASTRA's gradient estimate is from the one over all labels, and a uniform one beside it."""
