@@ -179,7 +179,7 @@ def test_a_fusion_is_compared_with_its_scores_alone_and_with_their_sum(
         np.testing.assert_array_equal(alone, FEATURES[name](Query(DOCS, SOURCES), IDS))
 
 
-@pytest.mark.parametrize("kind", ["tree", "sum"])
+@pytest.mark.parametrize("kind", ["tree", "boosted", "sum"])
 def test_a_rule_survives_its_file_bit_for_bit(kind: str, tmp_path: Path) -> None:
     random = np.random.default_rng(3)
     config = FusionConfig(kind=kind, depth=4, min_leaf=2, add=("classifier",))

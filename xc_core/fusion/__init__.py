@@ -1,6 +1,7 @@
 """Several scores of a label become one; importing this fills the tables of features and rules."""
 
 from xc_core.fusion import features, rules
+from xc_core.fusion.boosting import BoostedTrees, Boosting
 from xc_core.fusion.features import BY_WORDS, FEATURES, LEXICAL, NOISE, VOTES, Query, Sources, feature_table
 from xc_core.fusion.lexical import Lexical, LexicalConfig
 from xc_core.fusion.neighbours import Neighbours
@@ -14,6 +15,8 @@ __all__ = [
     "LEXICAL",
     "NOISE",
     "VOTES",
+    "BoostedTrees",
+    "Boosting",
     "Fusion",
     "FusionConfig",
     "Lexical",

@@ -1,7 +1,8 @@
-"""Ways to make one score of several: the tree of NGAME, the plain sum, one score alone.
+"""Ways to make one score of several: the tree of NGAME, boosted trees, the plain sum, one score alone.
 
-Takes: features of candidates, whether they are positive.           Gives: Fusion.
-May import: errors, params, plugins, shapes, fusion.features, .tree.  Never: is fitted on rows it is judged on.
+Takes: features of candidates, whether they are positive.                         Gives: Fusion.
+May import: errors, params, plugins, shapes, fusion.features, .tree, .boosting.
+Never: is fitted on rows it is judged on.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from typing import Any
 import numpy as np
 
 from xc_core.errors import ConfigError, MissingError
+from xc_core.fusion.boosting import BoostedTrees, Boosting
 from xc_core.fusion.features import FEATURES
 from xc_core.fusion.tree import RegressionTree
 from xc_core.params import at_least
 from xc_core.plugins import Table
-from xc_core.shapes import F32, I32, Bool, Shortlist
+from xc_core.shapes import F32, F64, I32, Bool, Shortlist
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,15 +29,22 @@ class FusionConfig:
     """How scores become one."""
 
     kind: str = "tree"
-    """"tree": a regression tree plus the scores in ``add``; "sum": the scores in ``add`` alone."""
+    """"tree": a regression tree plus the scores in ``add`` (NGAME); "boosted": a sum of small ones instead; "sum": the
+    scores in ``add`` alone."""
     features: tuple[str, ...] = ("label_text", "classifier", "frequency")
-    """Features of the tree, by name."""
+    """Features of the trees, by name."""
     add: tuple[str, ...] = ("label_text", "classifier")
     """Features whose plain sum is added (NGAME adds both scores to the tree's)."""
+    weight: float = 1.0
+    """tree, boosted: what that sum is multiplied with; a tree's value is a share of positives, between 0 and 1."""
     depth: int = 7
-    """tree: levels of splits."""
+    """tree, boosted: levels of splits."""
     min_leaf: int = 20
-    """tree: pairs of a leaf at least."""
+    """tree, boosted: pairs of a leaf at least."""
+    trees: int = 30
+    """boosted: trees."""
+    shrinkage: float = 0.15
+    """boosted: share of what is left that a tree takes away."""
     rows: int = 10_000
     """Validation documents used, at most."""
     candidates: int = 100
@@ -45,8 +54,9 @@ class FusionConfig:
         FUSIONS[self.kind]
         for name in (*self.features, *self.add):
             FEATURES[name]
-        at_least(self, depth=1, min_leaf=1, rows=1, candidates=1)
-        if self.kind == "tree" and not self.features:
+        at_least(self, depth=1, min_leaf=1, rows=1, candidates=1, weight=0)
+        _ = self.boosting
+        if self.fitted and not self.features:
             raise ConfigError("a tree without features", expected="at least one in features", do="name one")
         if self.kind == "sum" and not self.add:
             raise ConfigError("nothing to add", expected="at least one score in add", do="name one")
@@ -54,8 +64,18 @@ class FusionConfig:
     @property
     def needed(self) -> tuple[str, ...]:
         """Return the names of all features to compute, each once, in a fixed order."""
-        own = self.features if self.kind == "tree" else ()
+        own = self.features if self.fitted else ()
         return tuple(dict.fromkeys((*own, *self.add)))
+
+    @property
+    def fitted(self) -> bool:
+        """True where the rule learns from documents."""
+        return self.kind != "sum"
+
+    @property
+    def boosting(self) -> Boosting:
+        """How boosted trees are fitted."""
+        return Boosting(trees=self.trees, shrinkage=self.shrinkage, depth=self.depth, min_leaf=self.min_leaf)
 
 
 @dataclass(frozen=True)
@@ -63,7 +83,7 @@ class Fusion:
     """A fitted rule: features in, one score out."""
 
     config: FusionConfig
-    tree: RegressionTree | None = None
+    tree: RegressionTree | BoostedTrees | None = None
 
     def scores(self, features_NKF: F32) -> F32:
         """Return the fused score of every candidate; the last axis is in the order of ``config.needed``."""
@@ -71,6 +91,7 @@ class Fusion:
         added = sum((features_NKF[..., at[name]] for name in self.config.add), np.float32(0.0))
         total = np.broadcast_to(np.asarray(added, np.float32), features_NKF.shape[:2]).copy()
         if self.tree is not None:
+            total *= np.float32(self.config.weight)
             columns = [at[name] for name in self.config.features]
             flat = features_NKF[..., columns].reshape(-1, len(columns))
             total += self.tree.predict(flat).reshape(total.shape).astype(np.float32)
@@ -95,10 +116,20 @@ def fit_tree(config: FusionConfig, features_NKF: F32, positive_NK: Bool, filled_
 
     Source: NGAME, appendix C, "Inference (Score Fusion)".
     """
-    columns = [config.needed.index(name) for name in config.features]
-    features_MF = features_NKF[filled_NK][:, columns]
-    targets_M = positive_NK[filled_NK].astype(np.float64)
+    features_MF, targets_M = _pairs(config, features_NKF, positive_NK, filled_NK)
     return Fusion(config, RegressionTree.fit(features_MF, targets_M, depth=config.depth, min_leaf=config.min_leaf))
+
+
+def fit_boosted(config: FusionConfig, features_NKF: F32, positive_NK: Bool, filled_NK: Bool) -> Fusion:
+    """Fit boosted trees on the same pairs: many small trees err less than one where validation documents are few."""
+    features_MF, targets_M = _pairs(config, features_NKF, positive_NK, filled_NK)
+    return Fusion(config, config.boosting.fit(features_MF, targets_M, np.nonzero(filled_NK)[0]))
+
+
+def _pairs(config: FusionConfig, features_NKF: F32, positive_NK: Bool, filled_NK: Bool) -> tuple[F32, F64]:
+    """Return the trees' features of all candidates that are labels, and 1 for a positive, 0 for the rest."""
+    columns = [config.needed.index(name) for name in config.features]
+    return features_NKF[filled_NK][:, columns], positive_NK[filled_NK].astype(np.float64)
 
 
 def no_fit(config: FusionConfig, features_NKF: F32, positive_NK: Bool, filled_NK: Bool) -> Fusion:
@@ -118,10 +149,11 @@ def load_fusion(path: Path) -> Fusion:
         raise MissingError(f"no {path}", expected="a saved fusion", do="run the stage fusion")
     content = json.loads(path.read_text("utf-8"))
     config: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in content["config"].items()}
-    tree = RegressionTree.from_dict(content["tree"]) if content["tree"] else None
-    return Fusion(FusionConfig(**config), tree)
+    trees = BoostedTrees if config["kind"] == "boosted" else RegressionTree
+    return Fusion(FusionConfig(**config), trees.from_dict(content["tree"]) if content["tree"] else None)
 
 
 FUSIONS: Table[Callable[[FusionConfig, F32, Bool, Bool], Fusion]] = Table("fusion")
 FUSIONS.add("tree", fit_tree)
+FUSIONS.add("boosted", fit_boosted)
 FUSIONS.add("sum", no_fit)

@@ -1,4 +1,4 @@
-"""Stage fusion: the score-fusion tree, fitted on validation documents' candidates and positives.
+"""Stage fusion: the tree or trees that fuse scores, fitted on validation documents' candidates and positives.
 
 Takes: corpus, embeddings, classifier, index.              Gives: fusion.json, report.json.
 May import: data, fusion, infer, metrics, shapes, stages.  Never: reads test rows.
@@ -126,11 +126,11 @@ def _compare(
     weights_L = inverse_propensity(train.frequency_L(), len(train), corpus.propensity)
     filters = corpus.filters.rows(rows)
     ranked = {name: pairs.rank(fusion, config.needed) for name, fusion in parts_of(config).items()}
-    if config.kind == "tree" and len(rows) > 1:
+    if config.fitted and len(rows) > 1:
         halves = np.arange(0, len(rows), 2), np.arange(1, len(rows), 2)
         crossed = [pairs.rank(pairs.fit(config, halves[1 - i]), config.needed, halves[i]) for i in (0, 1)]
         back = np.argsort(np.concatenate(halves))
-        ranked["tree"] = Shortlist.stack(crossed).rows(back)
+        ranked[config.kind] = Shortlist.stack(crossed).rows(back)
     return {
         name: {
             key: value

@@ -1,0 +1,113 @@
+"""Boosted trees: as good as scikit-learn's, walked down together as each alone, fitted on whole documents."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.ensemble import GradientBoostingRegressor
+
+from xc_core.errors import ConfigError
+from xc_core.fusion import FUSIONS, BoostedTrees, Boosting, FusionConfig, RegressionTree
+from xc_core.shapes import F32, F64, I64
+
+
+def world(size: int = 6000, seed: int = 0) -> tuple[F32, F64, I64]:
+    """Pairs of documents, 20 each: two scores, a frequency; which are positive depends on all three."""
+    random = np.random.default_rng(seed)
+    features = np.stack([random.normal(size=size), random.normal(size=size), random.integers(0, 9, size)], 1)
+    logit = 1.5 * features[:, 0] * (features[:, 2] > 4) + np.sin(2 * features[:, 1]) - 2
+    return features.astype(np.float32), (random.random(size) < 1 / (1 + np.exp(-logit))) * 1.0, np.arange(size) // 20
+
+
+WHOLE = {"trees": 25, "shrinkage": 0.2, "depth": 3, "min_leaf": 20, "share": 1.0, "most": 10**9}
+
+
+def test_squared_error_is_within_a_thousandth_of_scikit_learns() -> None:
+    features, targets, docs = world()
+    own = Boosting(**WHOLE).fit(features, targets, docs)  # type: ignore[arg-type]
+    other = GradientBoostingRegressor(
+        init="zero", learning_rate=0.2, n_estimators=25, max_depth=3, min_samples_leaf=20
+    ).fit(features, targets)
+    errors = [float(np.mean((targets - model.predict(features)) ** 2)) for model in (own, other)]
+    assert errors[0] == pytest.approx(errors[1], rel=1e-3)
+    assert errors[0] < 0.9 * float(targets.var())
+
+
+def test_many_small_trees_err_less_on_new_documents_than_one_deep_tree() -> None:
+    features, targets, docs = world()
+    new, truth, _ = world(seed=1)
+    boosted = Boosting(trees=30, shrinkage=0.15, depth=4, min_leaf=20).fit(features, targets, docs)
+    single = RegressionTree.fit(features, targets, depth=7, min_leaf=20)
+    errors = [float(np.mean((truth - model.predict(new)) ** 2)) for model in (boosted, single)]
+    assert errors[0] < 0.97 * errors[1]
+
+
+def test_trees_walked_down_together_give_what_each_gives_alone() -> None:
+    features, targets, docs = world(9000)
+    boosted = Boosting(trees=7, shrinkage=0.3, depth=5, min_leaf=1).fit(features, targets, docs)
+    np.testing.assert_allclose(boosted.predict(features), sum(t.predict(features) for t in boosted.trees), atol=1e-12)
+    assert len(boosted.trees) == 7
+    assert boosted.predict(features[:0]).shape == (0,)
+
+
+def test_each_tree_is_fitted_to_what_the_trees_before_it_left() -> None:
+    features, targets, docs = world()
+    two = Boosting(**{**WHOLE, "trees": 2, "shrinkage": 1.0}).fit(features, targets, docs)  # type: ignore[arg-type]
+    first = RegressionTree.fit(features, targets, depth=3, min_leaf=20)
+    second = RegressionTree.fit(features, targets - first.predict(features), depth=3, min_leaf=20)
+    np.testing.assert_allclose(two.predict(features), first.predict(features) + second.predict(features), atol=1e-12)
+
+
+def test_a_tree_sees_whole_documents_drawn_anew_and_no_more_than_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    features, targets, _ = world(2000)
+    docs = np.sort(np.random.default_rng(5).integers(0, 150, 2000)) * 7
+    marked = np.concatenate([features, docs[:, None].astype(np.float32)], 1)
+    sizes = dict(zip(*np.unique(docs, return_counts=True), strict=True))
+    seen: list[set[int]] = []
+    fit = RegressionTree.fit
+
+    def watched(own: F32, targets: F64, **how: int) -> RegressionTree:
+        found, counts = np.unique(own[:, 3].astype(int), return_counts=True)
+        assert dict(zip(found, counts, strict=True)) == {doc: sizes[doc] for doc in found}
+        seen.append({*found.tolist()})
+        return fit(own, targets, **how)
+
+    monkeypatch.setattr(RegressionTree, "fit", watched)
+    Boosting(trees=5, shrinkage=0.1, depth=2, min_leaf=1, share=0.5, most=40).fit(marked, targets, docs)
+    assert [len(own) for own in seen] == [40] * 5
+    assert len(set.union(*seen)) > 60
+    Boosting(trees=1, shrinkage=0.1, depth=2, min_leaf=1, share=0.5).fit(marked, targets, docs)
+    assert len(seen[-1]) == round(0.5 * len(sizes))
+
+
+def test_they_survive_json_bit_for_bit_and_the_same_seed_gives_the_same_trees() -> None:
+    features, targets, docs = world()
+    how = Boosting(trees=4, shrinkage=0.1, depth=3, min_leaf=5)
+    boosted = how.fit(features, targets, docs)
+    again = BoostedTrees.from_dict(json.loads(json.dumps(boosted.to_dict())))
+    assert np.array_equal(again.predict(features), boosted.predict(features))
+    assert how.fit(features, targets, docs).to_dict() == boosted.to_dict()
+
+
+def test_no_pairs_are_refused() -> None:
+    with pytest.raises(ValueError, match="no pairs"):
+        Boosting(**WHOLE).fit(np.zeros((0, 2), np.float32), np.zeros(0), np.zeros(0, np.int64))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", [{"trees": 0}, {"shrinkage": 0.0}, {"shrinkage": 1.5}, {"weight": -1.0}])
+def test_settings_that_mean_nothing_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(wrong))):
+        FusionConfig(kind="boosted", **wrong)  # type: ignore[arg-type]
+
+
+def test_the_rule_adds_its_weight_of_the_sum_to_what_the_trees_say() -> None:
+    random = np.random.default_rng(2)
+    config = FusionConfig(kind="boosted", depth=2, trees=3, weight=0.25, min_leaf=2)
+    values = random.normal(size=(30, 8, len(config.needed))).astype(np.float32)
+    positive, filled = random.random((30, 8)) < 0.3, random.random((30, 8)) < 0.9
+    fitted = FUSIONS["boosted"](config, values, positive, filled)
+    assert fitted.tree is not None
+    trees = fitted.tree.predict(values.reshape(-1, 3)).reshape(30, 8)
+    np.testing.assert_allclose(fitted.scores(values), trees + 0.25 * (values[..., 0] + values[..., 1]), rtol=1e-5)

@@ -1,0 +1,102 @@
+"""Boosted regression trees: a sum of small trees, each fitted to what those before it left.
+
+Takes: features_MF, targets_M, the document of each pair.  Gives: BoostedTrees.
+May import: params, seeds, shapes, fusion.tree.            Never: a pair of a document without its others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+
+from xc_core.fusion.tree import RegressionTree
+from xc_core.params import at_least, below
+from xc_core.seeds import generator
+from xc_core.shapes import F32, F64, I64, Array
+
+_PAIRS_AT_ONCE: Final = 4096
+"""Pairs that walk down all trees together: 4,096 x 30 places are a megabyte."""
+
+
+@dataclass(frozen=True)
+class BoostedTrees:
+    """Regression trees whose values are added; the values are already shrunk."""
+
+    trees: tuple[RegressionTree, ...]
+
+    def predict(self, features_MF: F32) -> F64:
+        """Return the sum of the values of each pair's leaves; all trees are walked down together."""
+        joined, roots = self._joined
+        out = np.empty(len(features_MF))
+        for start in range(0, len(features_MF), _PAIRS_AT_ONCE):
+            part = features_MF[start : start + _PAIRS_AT_ONCE]
+            pair = np.repeat(np.arange(len(part)), len(roots))
+            leaves = joined.descend(part, pair, np.tile(roots, len(part)))
+            out[start : start + len(part)] = joined.value[leaves].reshape(len(part), len(roots)).sum(axis=1)
+        return out
+
+    @cached_property
+    def _joined(self) -> tuple[RegressionTree, I64]:
+        """All trees in one set of arrays, and where each begins."""
+        sizes = np.array([len(tree.feature) for tree in self.trees], np.int64)
+        roots = np.cumsum(sizes) - sizes
+
+        def all_of(name: str, shift: int = 0) -> Array:
+            return np.concatenate(
+                [getattr(tree, name) + shift * root for tree, root in zip(self.trees, roots, strict=True)]
+            )
+
+        return RegressionTree(
+            all_of("feature"), all_of("threshold"), all_of("left", 1), all_of("right", 1), all_of("value")
+        ), roots
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        """Return plain lists."""
+        return {"trees": [tree.to_dict() for tree in self.trees]}
+
+    @classmethod
+    def from_dict(cls, lists: dict[str, list[Any]]) -> BoostedTrees:
+        """Build from plain lists."""
+        return cls(tuple(RegressionTree.from_dict(own) for own in lists["trees"]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Boosting:
+    """Least-squares boosting, each tree on a random share of the documents (Friedman, 2001 and 2002).
+
+    F_0 = 0, F_t = F_{t-1} + shrinkage * h_t, where the tree h_t is fitted to y - F_{t-1} on documents of its own draw.
+    """
+
+    trees: int
+    shrinkage: float
+    depth: int
+    min_leaf: int
+    share: float = 0.7
+    """Documents that a tree sees, of all."""
+    most: int = 1000
+    """Documents that a tree sees, at most."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        at_least(self, trees=1, shrinkage=1e-6, depth=1, min_leaf=1, most=1)
+        below(self, shrinkage=1 + 1e-9, share=1 + 1e-9)
+
+    def fit(self, features_MF: F32, targets_M: F64, docs_M: I64) -> BoostedTrees:
+        """Fit to M pairs (features M x F) of the documents ``docs_M``; raise ValueError for no pairs."""
+        if not len(features_MF):
+            raise ValueError("no pairs to fit trees on")
+        documents = np.unique(docs_M)
+        size = max(min(round(self.share * len(documents)), self.most), 1)
+        grown: list[RegressionTree] = []
+        left_M = targets_M.astype(np.float64)
+        for number in range(self.trees):
+            random = generator(self.seed, "boosting", number)
+            drawn = random.choice(documents, size, replace=False)
+            seen = np.flatnonzero(np.isin(docs_M, drawn))
+            tree = RegressionTree.fit(features_MF[seen], left_M[seen], depth=self.depth, min_leaf=self.min_leaf)
+            grown.append(replace(tree, value=self.shrinkage * tree.value))
+            left_M -= grown[-1].predict(features_MF)
+        return BoostedTrees(tuple(grown))
