@@ -52,7 +52,7 @@ def _materialise(definitions: dg.Definitions, instance: dg.DagsterInstance, job:
     result = definitions.resolve_job_def(job).execute_in_process(
         instance=instance,
         partition_key=key,
-        raise_on_error=True,
+        raise_on_error=False,
         run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
     )
     failed = [e for e in result.get_asset_check_evaluations() if not e.passed]
@@ -61,6 +61,13 @@ def _materialise(definitions: dg.Definitions, instance: dg.DagsterInstance, job:
             f"failed checks: {', '.join(e.check_name for e in failed)}",
             expected="all passed",
             do="look at the run in xc ui",
+        )
+    if not result.success:
+        steps = [str(event.step_key) for event in result.all_events if event.is_step_failure]
+        raise RefusedError(
+            f"failed steps: {', '.join(steps)}, of which what they said stands above",
+            expected="all to succeed",
+            do="mend what is said there; the whole run is in xc ui",
         )
 
 

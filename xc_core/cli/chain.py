@@ -13,7 +13,7 @@ from typing import Any
 import click
 from ruamel.yaml import YAML, YAMLError
 
-from xc_core.errors import UsageError, nearest
+from xc_core.errors import DataError, UsageError, XCError, nearest
 from xc_core.params import deep_merged
 from xc_core.progress import report
 from xc_core.stages import STAGES, Workspace, run_stage
@@ -90,11 +90,21 @@ def train(
     seconds = _seconds(budget or ("none" if any("epochs" in own for own in changes.values()) else _HOUR))
     if recipe == "all" and base:
         raise UsageError("--recipe all with --base", expected="one of them", do="name one recipe, or drop --base")
+    failed: dict[str, XCError] = {}
     for name in _all_recipes() if recipe == "all" else [recipe]:
-        _train_one(workspace, _Wanted(dataset, name, base or name, changes, seconds), until, force=force)
+        try:
+            _train_one(workspace, _Wanted(dataset, name, base or name, changes, seconds), until, force=force)
+        except XCError as error:
+            if recipe != "all" or isinstance(error, DataError):
+                raise
+            failed[name] = error
+            click.echo(f"{name}: {error}", err=True)
     if recipe == "all" and until in ("evaluation", "model"):
         run_stage(workspace, "leaderboard", dataset, force=force)
         show_leaderboard(workspace, dataset)
+    if failed:
+        click.echo(f"not trained: {', '.join(failed)}; what each said stands above", err=True)
+        raise next(iter(failed.values()))
 
 
 def _all_recipes() -> list[str]:

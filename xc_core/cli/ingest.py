@@ -30,7 +30,7 @@ _DEFAULT = IngestConfig()
 
 @click.command(short_help="Check a folder of text and make it a dataset.")
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option("--dataset", required=True, help="Name of the dataset: lower-case letters, digits, '-' and '.'.")
+@click.option("--dataset", required=True, help="Name of the dataset: lower-case letters, digits and '-'.")
 @click.option("--layout", type=click.Choice(["auto", *LAYOUTS.names()]), default="auto", show_default=True)
 @click.option("--filters", type=click.Choice(FILTERS), default=_DEFAULT.filters, show_default=True,
               help="Pairs left out of predictions: from filter files, made from the uids, or none.")  # fmt: skip

@@ -10,12 +10,13 @@ rows as a test document is, so there are two trainings before, each without one 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
@@ -43,6 +44,10 @@ from xc_core.train.checkpoint import Checkpoints
 from xc_core.train.classifier import ClassifierTask
 from xc_core.train.loop import Plan, fit
 from xc_core.train.state import History
+
+LABELS: Final = "labels.parquet"
+_RENAMED: Final = 0.2
+"""Share of labels whose text may have been edited between a training and a refresh."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +143,7 @@ def _starts(context: Context) -> F32:
     return np.array(np.load(folder / name), np.float32)
 
 
-def _unit(recipe: Recipe) -> bool:
+def unit_rows(recipe: Recipe) -> bool:
     """Return whether rows are released as unit vectors."""
     trained = recipe.classifier.epochs > 0 or not recipe.encoder.joint
     return (recipe.classifier if trained else recipe.encoder).table.unit
@@ -153,9 +158,10 @@ def refresh(context: Context) -> None:
     verify(context.input("embeddings"), kind="embeddings")
     folder = context.workspace.folder("classifier", context.experiment.dataset, context.recipe)
     verify(folder, kind="classifier")
-    old = pl.read_parquet(folder / "labels.parquet").with_row_index("old")
-    new = corpus.table("labels").select("uid").join(old, on="uid", how="left", maintain_order="left")
+    old = pl.read_parquet(folder / LABELS).with_row_index("old")
+    new = _labels(context, corpus).join(old, on="uid", how="left", maintain_order="left", suffix="_then")
     known = new["old"].is_not_null().to_numpy()
+    _check_names(new.filter(known), folder)
     history = json.loads((folder / "history.json").read_text("utf-8"))
     for fold in _folds(context, corpus):
         own = folder / fold.name
@@ -167,6 +173,29 @@ def refresh(context: Context) -> None:
         "rows_kept": int(known.sum()),
         "rows_new": int((~known).sum()),
     }
+
+
+def _labels(context: Context, corpus: Corpus) -> pl.DataFrame:
+    """Return uid and a hash of the text of every label."""
+    texts = corpus.own_texts("labels", np.arange(corpus.num_labels), context.experiment.tokens.fields)
+    hashes = [hashlib.blake2b(text.encode(), digest_size=8).hexdigest() for text in texts]
+    return corpus.table("labels").select("uid").with_columns(text=pl.Series(hashes, dtype=pl.String))
+
+
+def _check_names(known: pl.DataFrame, folder: Path) -> None:
+    """Raise MovedError where many labels have another text than when their rows were trained: the uids have moved.
+
+    Line numbers stand in for uids in layouts without any, and a line put in between gives all below it another one.
+    """
+    if "text_then" not in known.columns or not len(known):
+        return  # trained before texts were noted
+    other = int((known["text"] != known["text_then"]).sum())
+    if other > _RENAMED * len(known):
+        raise MovedError(
+            f"{other:,} of {len(known):,} labels of {folder} with another text than the one their row was trained for",
+            expected=f"at most {_RENAMED:.0%}: uids, or line numbers that stand for them, that name the same labels",
+            do="append new labels at the end, or give labels uids; or train: xc run classifier, without --refresh",
+        )
 
 
 def _kept_rows(context: Context, folder: Path, old: pl.Series) -> F32:
@@ -186,7 +215,7 @@ def _kept_rows(context: Context, folder: Path, old: pl.Series) -> F32:
         )
     known, rows = old.is_not_null().to_numpy(), np.empty_like(texts)
     rows[known] = kept[old.drop_nulls().to_numpy()]
-    rows[~known] = foreseen_rows(texts[~known], texts[known], rows[known], unit=_unit(recipe))
+    rows[~known] = foreseen_rows(texts[~known], texts[known], rows[known], unit=unit_rows(recipe))
     return rows
 
 
@@ -212,7 +241,7 @@ def _write(context: Context, corpus: Corpus, rows_LD: F32, history: dict[str, An
     if context.config.lexical.use:
         _write_lexical(context, corpus, fold)
     if not fold.name:
-        corpus.table("labels").select("uid").write_parquet(context.build.path / "labels.parquet")
+        _labels(context, corpus).write_parquet(context.build.path / LABELS)
         context.build.json("history.json", history)
         context.build.facts |= {"rows": len(rows_LD), "finite": bool(np.isfinite(rows_LD).all())}
 

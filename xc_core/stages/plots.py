@@ -6,6 +6,7 @@ May import: shapes.       Never: computes a metric; opens a window.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -34,7 +35,11 @@ def _figure(width: float, height: float) -> Figure:
 
 
 def _save(figure: Figure, path: Path) -> None:
-    figure.savefig(path, metadata={"Software": None})
+    with warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore", "Glyph .* missing", UserWarning
+        )  # the font has no such script: a box is drawn
+        figure.savefig(path, metadata={"Software": None})
 
 
 def training_curves(path: Path, histories: dict[str, dict[str, Any]], title: str) -> None:
@@ -169,7 +174,7 @@ def _names_beside(axis: Any, points: dict[str, tuple[float, float]]) -> None:
 
 def leaderboard(path: Path, rows: list[dict[str, Any]], title: str) -> None:
     """Draw P@1 and PSP@5 of each recipe against its training time."""
-    timed = [row for row in rows if row.get("train_seconds")]
+    timed = [row for row in rows if row.get("train_seconds") and row["P_at_1"] is not None]
     with mpl.rc_context(_STYLE):
         figure = _figure(11, max(3.8, 0.22 * len(timed)))
         for axis, metric, colour in zip(figure.subplots(1, 2), ("P_at_1", "PSP_at_5"), (BLUE, GREEN), strict=True):

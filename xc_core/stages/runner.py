@@ -11,10 +11,12 @@ nothing is kept.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import json
 import os
+import re
 import resource
 import sys
 import time
@@ -124,6 +126,7 @@ def run_stage(
         if not force and (manifest := _present(folder, before)) is not None:
             report(f"{name}: up to date, nothing to do")
             return Ran(folder, True, 0.0, dict(manifest.facts), read_costs(workspace, stage, dataset, recipe))
+        _check_same_corpus(workspace, stage, dataset, recipe)
         return _make(workspace, make, Place(stage, dataset, recipe, before, refresh))
 
 
@@ -143,12 +146,15 @@ def _make(workspace: Workspace, make: Callable[[Context], None], place: Place) -
     folder = workspace.folder(stage.name, dataset, recipe)
     started = time.monotonic()
     costs: dict[str, float] = {}
+    forget_peak_memory()
     with artifacts.building(folder, kind=stage.name) as build:
         experiment = workspace.experiment(dataset, recipe)
         context = Context(workspace, stage, experiment, recipe, build, before, costs)
         make(context)
         _check_unmoved(workspace, place)
         build.facts |= {"fingerprint": before, "config": plain(context.config)}
+        if "corpus" in _upstream(stage):
+            build.facts["corpus"] = artifacts.read_manifest(workspace.folder("corpus", dataset), "corpus").digest()
         facts = dict(build.facts)
     seconds = time.monotonic() - started
     costs |= {"seconds": round(seconds, 3), "peak_memory_mb": peak_memory_mb()}
@@ -156,6 +162,30 @@ def _make(workspace: Workspace, make: Callable[[Context], None], place: Place) -
     artifacts.write_file(cost_file, json.dumps(costs, indent=1, sort_keys=True) + "\n")
     artifacts.remove(workspace.scratch("run", stage, dataset, recipe))
     return Ran(folder, False, seconds, facts, costs)
+
+
+def _upstream(stage: Stage) -> set[str]:
+    """Return the names of the stages that an artefact of one chain is made from, near and far."""
+    near = {dep for dep in stage.deps if _same_chain(stage, dep)}
+    return near.union(*(_upstream(STAGES[dep]) for dep in near))
+
+
+def _check_same_corpus(workspace: Workspace, stage: Stage, dataset: str, recipe: str | None) -> None:
+    """Raise MovedError where an input was made from another corpus than there is now: its rows are of other texts.
+
+    An encoder may be: a refresh embeds new documents with the one that there is.
+    """
+    for dep in stage.deps:
+        if dep in ("corpus", "encoder") or not _same_chain(stage, dep):
+            continue
+        made_from = artifacts.read_manifest(workspace.folder(dep, dataset, recipe), dep).facts.get("corpus")
+        if made_from and made_from != artifacts.read_manifest(workspace.folder("corpus", dataset), "corpus").digest():
+            whole = f"xc train --dataset {dataset}" + (f" --recipe {recipe}" if recipe else "")
+            raise MovedError(
+                f"{dep} of {dataset}{'/' + recipe if recipe else ''}, made from another corpus than there is now",
+                expected="inputs of one corpus: rows of one are not labels of the other",
+                do=f"run the stages from {dep} on, or all of them: {whole}",
+            )
 
 
 def _check_unmoved(workspace: Workspace, place: Place) -> None:
@@ -290,7 +320,17 @@ def read_costs(workspace: Workspace, stage: Stage, dataset: str, recipe: str | N
     return dict(json.loads(path.read_text("utf-8"))) if path.is_file() else {}
 
 
+def forget_peak_memory() -> None:
+    """Let the peak of resident memory begin anew, where the system can (Linux)."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", "ascii")
+
+
 def peak_memory_mb() -> float:
-    """Return the largest resident memory this process has had, in MiB."""
+    """Return the largest resident memory this process has had since ``forget_peak_memory``, or ever, in MiB."""
+    with contextlib.suppress(OSError):
+        found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text("ascii"))
+        if found:
+            return round(int(found[1]) / 1024, 1)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return round(peak / (1 << 20 if sys.platform == "darwin" else 1 << 10), 1)

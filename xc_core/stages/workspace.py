@@ -29,7 +29,7 @@ from xc_core.stages.tokens_config import TokensConfig
 if TYPE_CHECKING:
     from xc_core.recipes import Recipe
 
-_NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]{0,62}[a-z0-9]|[a-z0-9]")
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}[a-z0-9]|[a-z0-9]")
 _RESERVED: Final = frozenset({*STAGES, "raw", "inbox"})
 _KNOWN: Final = {
     "datasets": ("corpus", "tokens"),
@@ -42,8 +42,8 @@ _EDIT_SECONDS: Final = 30.0
 
 def checked_name(kind: str, name: str) -> str:
     """Return ``name`` where it may name a dataset or recipe; raise UsageError elsewhere."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name) or ".." in name or name in _RESERVED:
-        why = "a name the chain uses itself" if name in _RESERVED else "lower-case letters, digits, '-' and '.'"
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name in _RESERVED:
+        why = "a name the chain uses itself" if name in _RESERVED else "lower-case letters, digits and '-'"
         expected = (
             f"another name than {name!r}" if name in _RESERVED else f"{why}, at most 64, a letter or digit at both ends"
         )
