@@ -17,9 +17,9 @@ from xc_core import artifacts
 from xc_core.cli.doctor import Finding
 from xc_core.cli.ingest import ingest as ingest_command
 from xc_core.data.ingest import IngestConfig
-from xc_core.errors import XCError
+from xc_core.errors import ConfigError, XCError
 from xc_core.recipes import RECIPES, Recipe
-from xc_core.stages import STAGES, Workspace
+from xc_core.stages import STAGES, Workspace, run_stage
 
 COMMANDS = (
     "ingest", "run", "train", "evaluate", "predict", "leaderboard", "compare", "promote", "rollback", "ui", "doctor",
@@ -195,6 +195,22 @@ def test_all_recipes_are_trained_one_after_the_other(xc: Xc, fresh: Workspace) -
     assert [recipe for _, recipe in fresh.experiments("toy")] == RECIPES.names()
     for name in RECIPES.names():
         assert artifacts.verify(fresh.folder("encoder", "toy", name), kind="encoder").facts["steps"] == 0
+
+
+def test_one_recipe_that_fails_does_not_keep_the_others_from_being_trained(
+    xc: Xc, fresh: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(workspace: Workspace, name: str, dataset: str, recipe: str, *, force: bool) -> Any:
+        if name == "encoder" and recipe == "dpr":
+            raise ConfigError("a broken recipe", expected="one that works", do="mend it")
+        return run_stage(workspace, name, dataset, recipe, force=force)
+
+    monkeypatch.setattr("xc_core.cli.chain.run_stage", run)
+    ended = xc("train", "--dataset", "toy", "--recipe", "all", *ANY)
+    assert ended.code == 78
+    assert "xc: found recipes that are not trained: dpr (a broken recipe)\n  expected: one that works" in ended.err
+    for name in RECIPES.names():
+        assert fresh.folder("encoder", "toy", name).is_dir() == (name != "dpr")
 
 
 def test_all_recipes_are_no_variant_of_one(xc: Xc, fresh: Workspace) -> None:

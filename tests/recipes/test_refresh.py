@@ -82,3 +82,45 @@ def test_a_noise_distribution_over_other_labels_is_refused(tmp_path: Path) -> No
     workspace, _ = prepared("adversarial", tmp_path)
     with pytest.raises(MovedError, match="11 labels, and a noise distribution over 10"):
         run_stage(workspace, "classifier", "toy", "adversarial", refresh=True)
+
+
+def relabelled(workspace: Workspace, first: dict[str, str] | None) -> None:
+    """Write the toy world with line numbers as the labels' uids, after a new first label where there is one."""
+    world = ToyWorld.make()
+    if first is not None:
+        world.labels.insert(0, first)
+        for document in (*world.train, *world.test):
+            document["target_ind"] = [label + 1 for label in document["target_ind"]]
+        world.train.append({"uid": "D9999", "title": "meadow0", "content": "", "target_ind": [0], "target_rel": [1.0]})
+    for line, label in enumerate(world.labels):
+        label["uid"] = str(line)
+    world.write(workspace.raw("toy"))
+
+
+def test_rows_are_not_handed_to_labels_whose_line_numbers_moved(tmp_path: Path) -> None:
+    """Layouts without uids take line numbers: a line put in before others gives each of them its neighbour's row."""
+    workspace = make_workspace(tmp_path)
+    changes = deepcopy(TOY_CHANGES)
+    changes["encoder"]["epochs"] = 0.0
+    workspace.declare_experiment("toy", "ngame", "ngame", changes)
+    relabelled(workspace, None)
+    for stage in ("corpus", "tokens", "encoder", "embeddings", "clusters", "negatives", "classifier"):
+        run_stage(workspace, stage, "toy", "ngame")
+    before = rows(workspace, "ngame")
+    relabelled(workspace, dict(NEW))
+    for stage in ("corpus", "tokens", "embeddings"):
+        run_stage(workspace, stage, "toy", "ngame")
+    with pytest.raises(MovedError, match=r"10 of 10 labels .* another text .*\n.*\n.*append new labels at the end"):
+        run_stage(workspace, "classifier", "toy", "ngame", refresh=True)
+    np.testing.assert_array_equal(rows(workspace, "ngame"), before)
+
+
+def test_inputs_of_another_corpus_are_refused_by_every_stage_after_the_encoder(tmp_path: Path) -> None:
+    """Else vectors of the old texts are judged, and packed, with the names of the new ones."""
+    workspace, _ = prepared("ove", tmp_path)
+    for stage in ("index", "fusion", "evaluation"):
+        with pytest.raises(MovedError, match="made from another corpus than there is now"):
+            run_stage(workspace, stage, "toy", "ove")
+    run_stage(workspace, "classifier", "toy", "ove", refresh=True)
+    for stage in ("index", "fusion", "evaluation"):
+        run_stage(workspace, stage, "toy", "ove")

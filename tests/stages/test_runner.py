@@ -19,7 +19,15 @@ from xc_core import artifacts
 from xc_core.errors import BusyError, ConfigError, MissingError, MovedError, UsageError
 from xc_core.stages import STAGES, Workspace, run_stage
 from xc_core.stages.registry import downstream
-from xc_core.stages.runner import Context, code, find_stage, fingerprint, read_costs
+from xc_core.stages.runner import (
+    Context,
+    code,
+    find_stage,
+    fingerprint,
+    forget_peak_memory,
+    peak_memory_mb,
+    read_costs,
+)
 
 Edit = Callable[[Workspace, dict[str, Any]], None]
 EXPERIMENT = "experiments/toy_ngame"
@@ -364,3 +372,13 @@ def test_manifests_say_what_was_made_with_which_config(trained: Workspace) -> No
     manifest = artifacts.verify(trained.folder("clusters", "toy", "ngame"), kind="clusters")
     assert manifest.facts["config"] == {"size": 4, "radius": 0.8, "seed": 0}
     assert json.loads(manifest.to_json())["kind"] == "clusters"
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux forgets a peak")
+def test_the_peak_memory_of_a_stage_is_not_that_of_the_stage_before() -> None:
+    block = bytearray(200 << 20)
+    block[:: 1 << 12] = b"1" * (len(block) >> 12)
+    high = peak_memory_mb()
+    del block
+    forget_peak_memory()
+    assert peak_memory_mb() < high - 150

@@ -54,7 +54,7 @@ def bare(tmp_path: Path) -> Workspace:
 
 GOOD = ["a", "7", "wordnet-mini", "ngame-bag", "lf-amazontitles-131k", "a" * 64]
 BAD = ["", "A", "a_b", "-a", "a-", ".", "..", "a..b", "a/b", "/etc", "../x", "a b", "ä", "a\n", "a" * 65, "~", "a\0b"]
-BAD += ["raw", "inbox", *STAGES]
+BAD += ["raw", "inbox", "ngame-0.5", *STAGES]
 
 
 @pytest.mark.parametrize("name", GOOD)

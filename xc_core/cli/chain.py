@@ -98,13 +98,14 @@ def train(
             if recipe != "all" or isinstance(error, DataError):
                 raise
             failed[name] = error
-            click.echo(f"{name}: {error}", err=True)
+            report(f"{name}: found {error.found}; going on with the other recipes")
     if recipe == "all" and until in ("evaluation", "model"):
         run_stage(workspace, "leaderboard", dataset, force=force)
         show_leaderboard(workspace, dataset)
     if failed:
-        click.echo(f"not trained: {', '.join(failed)}; what each said stands above", err=True)
-        raise next(iter(failed.values()))
+        first = next(iter(failed.values()))
+        told = "; ".join(f"{name} ({error.found})" for name, error in failed.items())
+        raise type(first)(f"recipes that are not trained: {told}", expected=first.expected, do=first.do)
 
 
 def _all_recipes() -> list[str]:

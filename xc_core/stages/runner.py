@@ -126,7 +126,7 @@ def run_stage(
         if not force and (manifest := _present(folder, before)) is not None:
             report(f"{name}: up to date, nothing to do")
             return Ran(folder, True, 0.0, dict(manifest.facts), read_costs(workspace, stage, dataset, recipe))
-        _check_same_corpus(workspace, stage, dataset, recipe)
+        _check_same_corpus(workspace, Place(stage, dataset, recipe, before, refresh))
         return _make(workspace, make, Place(stage, dataset, recipe, before, refresh))
 
 
@@ -170,13 +170,16 @@ def _upstream(stage: Stage) -> set[str]:
     return near.union(*(_upstream(STAGES[dep]) for dep in near))
 
 
-def _check_same_corpus(workspace: Workspace, stage: Stage, dataset: str, recipe: str | None) -> None:
+def _check_same_corpus(workspace: Workspace, place: Place) -> None:
     """Raise MovedError where an input was made from another corpus than there is now: its rows are of other texts.
 
-    An encoder may be: a refresh embeds new documents with the one that there is.
+    An encoder may be, since a refresh embeds new documents with the one that there is; and what trainings read may be
+    where there is none.
     """
-    for dep in stage.deps:
-        if dep in ("corpus", "encoder") or not _same_chain(stage, dep):
+    dataset, recipe = place.dataset, place.recipe
+    free = {"corpus", "encoder"} | ({"clusters", "negatives"} if place.refresh else set())
+    for dep in place.stage.deps:
+        if dep in free or not _same_chain(place.stage, dep):
             continue
         made_from = artifacts.read_manifest(workspace.folder(dep, dataset, recipe), dep).facts.get("corpus")
         if made_from and made_from != artifacts.read_manifest(workspace.folder("corpus", dataset), "corpus").digest():
