@@ -122,5 +122,5 @@ def test_inputs_of_another_corpus_are_refused_by_every_stage_after_the_encoder(t
         with pytest.raises(MovedError, match="made from another corpus than there is now"):
             run_stage(workspace, stage, "toy", "ove")
     run_stage(workspace, "classifier", "toy", "ove", refresh=True)
-    for stage in ("index", "fusion", "evaluation"):
+    for stage in ("clusters", "negatives", "index", "fusion", "evaluation"):
         run_stage(workspace, stage, "toy", "ove")
