@@ -9,7 +9,7 @@ import pytest
 from sklearn.ensemble import GradientBoostingRegressor
 
 from xc_core.errors import ConfigError
-from xc_core.fusion import FUSIONS, BoostedTrees, Boosting, FusionConfig, RegressionTree
+from xc_core.fusion import FUSIONS, BoostedTrees, Boosting, FusionConfig, RegressionTree, worth
 from xc_core.shapes import F32, F64, I64
 
 
@@ -111,3 +111,29 @@ def test_the_rule_adds_its_weight_of_the_sum_to_what_the_trees_say() -> None:
     assert fitted.tree is not None
     trees = fitted.tree.predict(values.reshape(-1, 3)).reshape(30, 8)
     np.testing.assert_allclose(fitted.scores(values), trees + 0.25 * (values[..., 0] + values[..., 1]), rtol=1e-5)
+
+
+def test_a_rare_positive_is_worth_more_and_all_together_as_much_as_before() -> None:
+    positive = np.array([[True, False, True], [False, True, False]])
+    weight = np.array([[1.0, 9.0, 16.0], [5.0, 81.0, 2.0]], np.float32)
+    np.testing.assert_array_equal(worth(positive, weight, 0.0), positive.astype(np.float32))
+    scale = 3 / (1 + 4 + 9)
+    np.testing.assert_allclose(worth(positive, weight, 0.5), [[scale, 0, 4 * scale], [0, 9 * scale, 0]], rtol=1e-6)
+    assert not worth(np.zeros((2, 3), bool), weight, 0.5).any()
+
+
+@pytest.mark.parametrize("kind", ["tree", "boosted"])
+def test_with_a_tail_the_rarer_of_two_equal_candidates_comes_first(kind: str) -> None:
+    """Feature 0 tells the two kinds of label apart; both are positive as often."""
+    random = np.random.default_rng(0)
+    config = FusionConfig(kind=kind, features=("label_text",), add=(), depth=1)
+    values = np.tile(np.array([0.0, 1.0], np.float32), (400, 1))[..., None]
+    positive = random.random((400, 2)) < 0.3
+    weight = np.tile(np.array([8.0, 1.0], np.float32), (400, 1))
+    ahead = []
+    for tail in (0.0, 0.5):
+        fitted = FUSIONS[kind](config, values, worth(positive, weight, tail), np.ones((400, 2), bool))
+        rare, common = fitted.scores(values)[0].tolist()
+        ahead.append(rare / common)
+    assert ahead[0] == pytest.approx(1.0, abs=0.25)
+    assert ahead[1] == pytest.approx(8**0.5 * ahead[0], rel=0.05)

@@ -5,7 +5,7 @@ from xc_core.fusion.boosting import BoostedTrees, Boosting
 from xc_core.fusion.features import BY_WORDS, FEATURES, LEXICAL, NOISE, VOTES, Query, Sources, feature_table
 from xc_core.fusion.lexical import Lexical, LexicalConfig
 from xc_core.fusion.neighbours import Neighbours
-from xc_core.fusion.rules import FUSIONS, Fusion, FusionConfig, load_fusion, parts_of
+from xc_core.fusion.rules import FUSIONS, Fusion, FusionConfig, load_fusion, parts_of, worth
 from xc_core.fusion.tree import RegressionTree
 
 __all__ = [
@@ -30,4 +30,5 @@ __all__ = [
     "load_fusion",
     "parts_of",
     "rules",
+    "worth",
 ]

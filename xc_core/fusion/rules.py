@@ -1,6 +1,6 @@
 """Ways to make one score of several: the tree of NGAME, boosted trees, the plain sum, one score alone.
 
-Takes: features of candidates, whether they are positive.                         Gives: Fusion.
+Takes: features of candidates, what they are worth.                               Gives: Fusion.
 May import: errors, params, plugins, shapes, fusion.features, .tree, .boosting.
 Never: is fitted on rows it is judged on.
 """
@@ -45,6 +45,9 @@ class FusionConfig:
     """boosted: trees."""
     shrinkage: float = 0.15
     """boosted: share of what is left that a tree takes away."""
+    tail: float = 0.0
+    """tree, boosted: a positive is worth its label's inverse propensity to this power, all together as much as without;
+    0: all alike, as NGAME has it. Rare labels rise with it, and P@1 falls."""
     rows: int = 10_000
     """Validation documents used, at most."""
     candidates: int = 100
@@ -54,7 +57,7 @@ class FusionConfig:
         FUSIONS[self.kind]
         for name in (*self.features, *self.add):
             FEATURES[name]
-        at_least(self, depth=1, min_leaf=1, rows=1, candidates=1, weight=0)
+        at_least(self, depth=1, min_leaf=1, rows=1, candidates=1, weight=0, tail=0)
         _ = self.boosting
         if self.fitted and not self.features:
             raise ConfigError("a tree without features", expected="at least one in features", do="name one")
@@ -111,28 +114,28 @@ class Fusion:
         path.write_text(json.dumps(content, sort_keys=True) + "\n", "utf-8")
 
 
-def fit_tree(config: FusionConfig, features_NKF: F32, positive_NK: Bool, filled_NK: Bool) -> Fusion:
-    """Fit NGAME's tree on all candidates that are labels (``filled_NK``), 1 for a positive and 0 for the rest.
+def fit_tree(config: FusionConfig, features_NKF: F32, worth_NK: F32, filled_NK: Bool) -> Fusion:
+    """Fit NGAME's tree on all candidates that are labels (``filled_NK``), 0 for one that is no positive.
 
     Source: NGAME, appendix C, "Inference (Score Fusion)".
     """
-    features_MF, targets_M = _pairs(config, features_NKF, positive_NK, filled_NK)
+    features_MF, targets_M = _pairs(config, features_NKF, worth_NK, filled_NK)
     return Fusion(config, RegressionTree.fit(features_MF, targets_M, depth=config.depth, min_leaf=config.min_leaf))
 
 
-def fit_boosted(config: FusionConfig, features_NKF: F32, positive_NK: Bool, filled_NK: Bool) -> Fusion:
+def fit_boosted(config: FusionConfig, features_NKF: F32, worth_NK: F32, filled_NK: Bool) -> Fusion:
     """Fit boosted trees on the same pairs: many small trees err less than one where validation documents are few."""
-    features_MF, targets_M = _pairs(config, features_NKF, positive_NK, filled_NK)
+    features_MF, targets_M = _pairs(config, features_NKF, worth_NK, filled_NK)
     return Fusion(config, config.boosting.fit(features_MF, targets_M, np.nonzero(filled_NK)[0]))
 
 
-def _pairs(config: FusionConfig, features_NKF: F32, positive_NK: Bool, filled_NK: Bool) -> tuple[F32, F64]:
-    """Return the trees' features of all candidates that are labels, and 1 for a positive, 0 for the rest."""
+def _pairs(config: FusionConfig, features_NKF: F32, worth_NK: F32, filled_NK: Bool) -> tuple[F32, F64]:
+    """Return the trees' features of all candidates that are labels, and what each is worth."""
     columns = [config.needed.index(name) for name in config.features]
-    return features_NKF[filled_NK][:, columns], positive_NK[filled_NK].astype(np.float64)
+    return features_NKF[filled_NK][:, columns], worth_NK[filled_NK].astype(np.float64)
 
 
-def no_fit(config: FusionConfig, features_NKF: F32, positive_NK: Bool, filled_NK: Bool) -> Fusion:
+def no_fit(config: FusionConfig, features_NKF: F32, worth_NK: F32, filled_NK: Bool) -> Fusion:
     """A rule without parameters needs no data."""
     return Fusion(config)
 
@@ -153,7 +156,15 @@ def load_fusion(path: Path) -> Fusion:
     return Fusion(FusionConfig(**config), trees.from_dict(content["tree"]) if content["tree"] else None)
 
 
-FUSIONS: Table[Callable[[FusionConfig, F32, Bool, Bool], Fusion]] = Table("fusion")
+def worth(positive_NK: Bool, weight_NK: F32, tail: float) -> F32:
+    """Return positive * weight^tail, scaled so that it sums to the number of positives; weights are above 0."""
+    raised_NK = positive_NK * weight_NK**tail
+    total = float(raised_NK.sum())
+    return np.asarray(raised_NK * (positive_NK.sum() / total if total else 1.0), np.float32)
+
+
+FUSIONS: Table[Callable[[FusionConfig, F32, F32, Bool], Fusion]] = Table("fusion")
+"""How a rule is fitted: to features of candidates, what each is worth, and which places hold a label."""
 FUSIONS.add("tree", fit_tree)
 FUSIONS.add("boosted", fit_boosted)
 FUSIONS.add("sum", no_fit)

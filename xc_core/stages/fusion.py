@@ -15,12 +15,12 @@ import numpy as np
 from xc_core.data.corpus import Corpus
 from xc_core.data.labels import LabelMatrix
 from xc_core.data.splits import VALIDATION
-from xc_core.fusion import FUSIONS, Fusion, FusionConfig, Query, feature_table, parts_of
+from xc_core.fusion import FUSIONS, Fusion, FusionConfig, Query, feature_table, parts_of, worth
 from xc_core.infer.score import distinct
 from xc_core.metrics.propensity import inverse_propensity
 from xc_core.metrics.ranking import per_document, without
 from xc_core.progress import report
-from xc_core.shapes import F32, I32, I64, PAD_ID, Bool, Embeddings, Shortlist
+from xc_core.shapes import F32, F64, I32, I64, PAD_ID, Bool, Embeddings, Shortlist
 from xc_core.stages.released import searchers, sources, texts, unseen
 from xc_core.stages.runner import Context
 
@@ -33,6 +33,8 @@ class Pairs:
     features_NKF: F32
     positive_NK: Bool
     found_NK: Bool
+    weight_NK: F32
+    """Inverse propensity of each candidate's label; any number for a hole."""
 
     @classmethod
     def together(cls, parts: list[Pairs], rows: I64) -> Pairs:
@@ -47,12 +49,14 @@ class Pairs:
                 wide.append(np.pad(own, more, constant_values=hole))
             return np.concatenate(wide)[back]
 
-        return cls(joined("ids_NK", PAD_ID), joined("features_NKF", 0), joined("positive_NK", 0), joined("found_NK", 0))
+        holes = {"ids_NK": PAD_ID, "features_NKF": 0, "positive_NK": 0, "found_NK": 0, "weight_NK": 1}
+        return cls(**{name: joined(name, hole) for name, hole in holes.items()})
 
     def fit(self, config: FusionConfig, rows: I64 | slice = slice(None)) -> Fusion:
         """Fit on found candidates and positives of ``rows`` (NGAME, appendix C)."""
         filled = self.ids_NK[rows] != PAD_ID
-        return FUSIONS[config.kind](config, self.features_NKF[rows], self.positive_NK[rows], filled)
+        worth_NK = worth(self.positive_NK[rows], self.weight_NK[rows], config.tail)
+        return FUSIONS[config.kind](config, self.features_NKF[rows], worth_NK, filled)
 
     def rank(self, fusion: Fusion, names: tuple[str, ...], rows: I64 | slice = slice(None)) -> Shortlist:
         """Rank what serving would have: found candidates alone."""
@@ -89,7 +93,13 @@ def _gathered(context: Context, corpus: Corpus, rows: I64, training: str) -> Pai
     own = sources(context, corpus, config, training)
     query = Query(np.ascontiguousarray(vectors[rows]), own, texts(context, corpus, own, rows))
     found_NK = searchers(context, training).candidates(query, config.candidates)
-    return _pairs(config, query, found_NK, corpus.labels.rows(rows))
+    return _pairs(config, query, found_NK, corpus.labels.rows(rows), _weights(corpus))
+
+
+def _weights(corpus: Corpus) -> F64:
+    """Return the inverse propensity of each label, as metrics have it."""
+    train = corpus.published_train()
+    return inverse_propensity(train.frequency_L(), len(train), corpus.propensity)
 
 
 def _without_validation(context: Context, config: FusionConfig) -> None:
@@ -102,7 +112,7 @@ def _without_validation(context: Context, config: FusionConfig) -> None:
     context.build.facts |= facts
 
 
-def _pairs(config: FusionConfig, query: Query, found_NK: I32, truth: LabelMatrix) -> Pairs:
+def _pairs(config: FusionConfig, query: Query, found_NK: I32, truth: LabelMatrix, weights_L: F64) -> Pairs:
     """Return found candidates and all positives of each document with their features."""
     positives = np.full((len(truth), int(truth.counts_N.max(initial=1))), PAD_ID, np.int32)
     docs, labels = truth.pairs()
@@ -115,6 +125,7 @@ def _pairs(config: FusionConfig, query: Query, found_NK: I32, truth: LabelMatrix
         feature_table(config.needed, query, ids_NK),
         truth.contains(own_rows, ids_NK),
         np.isin(own_rows * width + ids_NK, own_rows * width + found_NK) & (ids_NK != PAD_ID),
+        weights_L[ids_NK].astype(np.float32),
     )
 
 
@@ -122,8 +133,7 @@ def _compare(
     config: FusionConfig, pairs: Pairs, truth: LabelMatrix, corpus: Corpus, rows: I64
 ) -> dict[str, dict[str, float]]:
     """Return figures of each score, of their sum, and of the fusion fitted on the other half of the documents."""
-    train = corpus.published_train()
-    weights_L = inverse_propensity(train.frequency_L(), len(train), corpus.propensity)
+    weights_L = _weights(corpus)
     filters = corpus.filters.rows(rows)
     ranked = {name: pairs.rank(fusion, config.needed) for name, fusion in parts_of(config).items()}
     if config.fitted and len(rows) > 1:
