@@ -200,7 +200,7 @@ def test_all_recipes_are_trained_one_after_the_other(xc: Xc, fresh: Workspace) -
 def test_one_recipe_that_fails_does_not_keep_the_others_from_being_trained(
     xc: Xc, fresh: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def run(workspace: Workspace, name: str, dataset: str, recipe: str, *, force: bool) -> Any:
+    def run(workspace: Workspace, name: str, dataset: str, recipe: str | None = None, *, force: bool = False) -> Any:
         if name == "encoder" and recipe == "dpr":
             raise ConfigError("a broken recipe", expected="one that works", do="mend it")
         return run_stage(workspace, name, dataset, recipe, force=force)

@@ -106,11 +106,7 @@ def test_parts_come_together_in_the_order_of_their_documents() -> None:
     parts = []
     for own, width in ((rows[:2], 2), (rows[2:], 3)):
         ids = np.repeat(own[:, None], width, axis=1).astype(np.int32)
-        parts.append(
-            fusion.Pairs(
-                ids, np.stack([ids, -ids], axis=2).astype(np.float32), ids > 5, ids > 0, np.ones(ids.shape, np.float32)
-            )
-        )
+        parts.append(fusion.Pairs(ids, np.stack([ids, -ids], axis=2).astype(np.float32), ids > 5, ids > 0))
     whole = fusion.Pairs.together(parts, rows)
     assert whole.ids_NK.tolist() == [[2] * 3, [5, 5, -1], [7] * 3, [8] * 3, [9, 9, -1]]
     assert whole.features_NKF[1].tolist() == [[5, -5], [5, -5], [0, 0]]

@@ -7,13 +7,13 @@ May import: stages.                                   Never: knows Dagster, DVC 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
 from ruamel.yaml import YAML, YAMLError
 
-from xc_core.errors import DataError, UsageError, XCError, nearest
+from xc_core.errors import UsageError, XCError, nearest
 from xc_core.params import deep_merged
 from xc_core.progress import report
 from xc_core.stages import STAGES, Workspace, run_stage
@@ -90,28 +90,29 @@ def train(
     seconds = _seconds(budget or ("none" if any("epochs" in own for own in changes.values()) else _HOUR))
     if recipe == "all" and base:
         raise UsageError("--recipe all with --base", expected="one of them", do="name one recipe, or drop --base")
+    chosen = _train_all if recipe == "all" else _train_one
+    chosen(workspace, _Wanted(dataset, recipe, base or recipe, changes, seconds), until, force=force)
+
+
+def _train_all(workspace: Workspace, wanted: _Wanted, until: str, *, force: bool) -> None:
+    """Train every recipe; raise the error of the first that failed once the others are done, naming all that did."""
+    from xc_core.recipes import RECIPES
+
+    run_stage(workspace, "corpus", wanted.dataset)  # what is wrong with the dataset is wrong for all
     failed: dict[str, XCError] = {}
-    for name in _all_recipes() if recipe == "all" else [recipe]:
+    for name in RECIPES.names():
         try:
-            _train_one(workspace, _Wanted(dataset, name, base or name, changes, seconds), until, force=force)
+            _train_one(workspace, replace(wanted, recipe=name, base=name), until, force=force)
         except XCError as error:
-            if recipe != "all" or isinstance(error, DataError):
-                raise
             failed[name] = error
             report(f"{name}: found {error.found}; going on with the other recipes")
-    if recipe == "all" and until in ("evaluation", "model"):
-        run_stage(workspace, "leaderboard", dataset, force=force)
-        show_leaderboard(workspace, dataset)
+    if until in ("evaluation", "model") and len(failed) < len(RECIPES.names()):
+        run_stage(workspace, "leaderboard", wanted.dataset, force=force)
+        show_leaderboard(workspace, wanted.dataset)
     if failed:
         first = next(iter(failed.values()))
         told = "; ".join(f"{name} ({error.found})" for name, error in failed.items())
         raise type(first)(f"recipes that are not trained: {told}", expected=first.expected, do=first.do)
-
-
-def _all_recipes() -> list[str]:
-    from xc_core.recipes import RECIPES
-
-    return RECIPES.names()
 
 
 @dataclass(frozen=True)

@@ -83,17 +83,18 @@ class LabelMatrix:
         hit[inside] = keys[at[inside]] == wanted[inside]
         return np.asarray(hit & (labels != PAD_ID))
 
+    def where(self, kept_P: Bool) -> LabelMatrix:
+        """Return the matrix of the marked pairs alone; pairs are in the order of ``pairs``."""
+        indptr = np.concatenate([[0], np.cumsum(kept_P)]).astype(np.int64)[self.indptr]
+        return LabelMatrix(indptr, self.indices[kept_P], self.num_labels)
+
     def first(self, count: int) -> LabelMatrix:
         """Return the matrix of each document's first ``count`` positives by id, as if it had no others."""
-        kept = np.arange(len(self.indices)) - np.repeat(self.indptr[:-1], self.counts_N) < count
-        indptr = np.concatenate([[0], np.cumsum(np.minimum(self.counts_N, count))]).astype(np.int64)
-        return LabelMatrix(indptr, self.indices[kept], self.num_labels)
+        return self.where(np.arange(len(self.indices)) - np.repeat(self.indptr[:-1], self.counts_N) < count)
 
     def only(self, labels_L: Bool) -> LabelMatrix:
         """Return the matrix in which labels that are not marked are positive for no document."""
-        kept = labels_L[self.indices]
-        indptr = np.concatenate([[0], np.cumsum(kept)]).astype(np.int64)[self.indptr]
-        return LabelMatrix(indptr, self.indices[kept], self.num_labels)
+        return self.where(labels_L[self.indices])
 
     def transpose(self) -> LabelMatrix:
         """Return labels x documents."""

@@ -58,7 +58,7 @@ class FusionConfig:
         for name in (*self.features, *self.add):
             FEATURES[name]
         at_least(self, depth=1, min_leaf=1, rows=1, candidates=1, weight=0, tail=0)
-        _ = self.boosting
+        _ = self.boosting  # checks what it is made of
         if self.fitted and not self.features:
             raise ConfigError("a tree without features", expected="at least one in features", do="name one")
         if self.kind == "sum" and not self.add:

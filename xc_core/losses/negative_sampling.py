@@ -153,9 +153,9 @@ class AugmentReduceLoss:
         if pairs is None or not pairs:
             return log_now_P
         at_P = torch.tensor([self.slots.setdefault(pair, len(self.slots)) for pair in pairs], device=log_now_P.device)
-        more = len(self.slots) - len(self.seen_M)
-        self.log_eta_M = torch.cat([self.log_eta_M.to(log_now_P), log_now_P.new_full((more,), -torch.inf)])
-        self.seen_M = torch.cat([self.seen_M.to(log_now_P), log_now_P.new_zeros(more)])
+        if more := len(self.slots) - len(self.seen_M):
+            self.log_eta_M = torch.cat([self.log_eta_M.to(log_now_P), log_now_P.new_full((more,), -torch.inf)])
+            self.seen_M = torch.cat([self.seen_M.to(log_now_P), log_now_P.new_zeros(more)])
         self.seen_M[at_P] += 1
         share_P = self.seen_M[at_P] ** -self.decay
         mixed_P = torch.logaddexp(self.log_eta_M[at_P] + (1 - share_P).log(), log_now_P + share_P.log())

@@ -67,13 +67,13 @@ class InBatch:
 
     def _sample(self, known: LabelMatrix, step: int) -> LabelMatrix:
         """Keep up to ``positives`` positives of each document, random ones without replacement."""
-        docs, labels = known.pairs()
+        docs, _ = known.pairs()
         keys = generator(self.seed, "positives", step).random(len(docs))
         order = np.lexsort((keys, docs))
         rank = np.arange(len(docs)) - known.indptr[docs]
-        kept = np.sort(order[rank < self.config.positives])
-        counts = np.bincount(docs[kept], minlength=len(known))
-        return LabelMatrix(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), labels[kept], known.num_labels)
+        kept = np.zeros(len(docs), bool)
+        kept[order[rank < self.config.positives]] = True
+        return known.where(kept)
 
 
 @NEGATIVES.register("mixture")

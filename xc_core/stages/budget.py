@@ -23,7 +23,6 @@ from xc_core.data.splits import TRAIN
 from xc_core.data.tokenizer import TextTokenizer
 from xc_core.encoders import build_encoder
 from xc_core.errors import UsageError
-from xc_core.params import deep_merged
 from xc_core.progress import report
 from xc_core.recipes.base import EncoderStage, Recipe
 from xc_core.sampling import NEGATIVES, ORDERS, NegativesConfig, OrderConfig
@@ -67,7 +66,9 @@ def scaled_epochs(workspace: Workspace, dataset: str, recipe: Recipe, seconds: f
     report("budget: for another, --budget 3h; for all epochs, however long they take, --budget none")
     stages = {"encoder": recipe.encoder.epochs, "classifier": recipe.classifier.epochs}
     scaled = {name: {"epochs": float(f"{epochs * share:.3g}")} for name, epochs in stages.items() if epochs}
-    return deep_merged(scaled, {"encoder": shortened(recipe.encoder, share)}) if recipe.encoder.epochs else scaled
+    if recipe.encoder.epochs:
+        scaled["encoder"] |= shortened(recipe.encoder, share)
+    return scaled
 
 
 def shortened(stage: EncoderStage, share: float) -> dict[str, Any]:

@@ -52,7 +52,6 @@ def run(context: Context) -> None:
     figures = {name: per_document(short, truth, weights_L) for name, short in ranked.items()}
     content["ablation"] = {name: figures[name].total() for name in reversed(figures)}
     content["fusion_kind"] = judged.fusion.config.kind
-    context.build.facts["corpus"] = corpus.digest
     _write(context, content, figures)
     timed = _examples(context, corpus, rows, short, truth)
     _draw(context, corpus, content)

@@ -33,8 +33,6 @@ class Pairs:
     features_NKF: F32
     positive_NK: Bool
     found_NK: Bool
-    weight_NK: F32
-    """Inverse propensity of each candidate's label; any number for a hole."""
 
     @classmethod
     def together(cls, parts: list[Pairs], rows: I64) -> Pairs:
@@ -49,14 +47,13 @@ class Pairs:
                 wide.append(np.pad(own, more, constant_values=hole))
             return np.concatenate(wide)[back]
 
-        holes = {"ids_NK": PAD_ID, "features_NKF": 0, "positive_NK": 0, "found_NK": 0, "weight_NK": 1}
-        return cls(**{name: joined(name, hole) for name, hole in holes.items()})
+        return cls(joined("ids_NK", PAD_ID), joined("features_NKF", 0), joined("positive_NK", 0), joined("found_NK", 0))
 
-    def fit(self, config: FusionConfig, rows: I64 | slice = slice(None)) -> Fusion:
+    def fit(self, config: FusionConfig, weights_L: F64, rows: I64 | slice = slice(None)) -> Fusion:
         """Fit on found candidates and positives of ``rows`` (NGAME, appendix C)."""
-        filled = self.ids_NK[rows] != PAD_ID
-        worth_NK = worth(self.positive_NK[rows], self.weight_NK[rows], config.tail)
-        return FUSIONS[config.kind](config, self.features_NKF[rows], worth_NK, filled)
+        ids_NK = self.ids_NK[rows]
+        worth_NK = worth(self.positive_NK[rows], weights_L[ids_NK].astype(np.float32), config.tail)
+        return FUSIONS[config.kind](config, self.features_NKF[rows], worth_NK, ids_NK != PAD_ID)
 
     def rank(self, fusion: Fusion, names: tuple[str, ...], rows: I64 | slice = slice(None)) -> Shortlist:
         """Rank what serving would have: found candidates alone."""
@@ -76,8 +73,9 @@ def run(context: Context) -> None:
     mixed = np.concatenate([*halves.values()])
     pairs, rows = Pairs.together(parts, mixed), np.sort(mixed)
     truth = corpus.labels.rows(rows)
-    pairs.fit(config).save(context.build.path / "fusion.json")
-    compared = _compare(config, pairs, truth, corpus, rows)
+    weights_L = _weights(corpus)
+    pairs.fit(config, weights_L).save(context.build.path / "fusion.json")
+    compared = _compare(config, pairs, truth, weights_L, corpus.filters.rows(rows))
     facts: dict[str, Any] = {"documents": len(rows), "pairs": int((pairs.ids_NK != PAD_ID).sum()), "kind": config.kind}
     facts["validation"] = compared
     context.build.json("report.json", facts)
@@ -93,7 +91,7 @@ def _gathered(context: Context, corpus: Corpus, rows: I64, training: str) -> Pai
     own = sources(context, corpus, config, training)
     query = Query(np.ascontiguousarray(vectors[rows]), own, texts(context, corpus, own, rows))
     found_NK = searchers(context, training).candidates(query, config.candidates)
-    return _pairs(config, query, found_NK, corpus.labels.rows(rows), _weights(corpus))
+    return _pairs(config, query, found_NK, corpus.labels.rows(rows))
 
 
 def _weights(corpus: Corpus) -> F64:
@@ -112,7 +110,7 @@ def _without_validation(context: Context, config: FusionConfig) -> None:
     context.build.facts |= facts
 
 
-def _pairs(config: FusionConfig, query: Query, found_NK: I32, truth: LabelMatrix, weights_L: F64) -> Pairs:
+def _pairs(config: FusionConfig, query: Query, found_NK: I32, truth: LabelMatrix) -> Pairs:
     """Return found candidates and all positives of each document with their features."""
     positives = np.full((len(truth), int(truth.counts_N.max(initial=1))), PAD_ID, np.int32)
     docs, labels = truth.pairs()
@@ -125,20 +123,18 @@ def _pairs(config: FusionConfig, query: Query, found_NK: I32, truth: LabelMatrix
         feature_table(config.needed, query, ids_NK),
         truth.contains(own_rows, ids_NK),
         np.isin(own_rows * width + ids_NK, own_rows * width + found_NK) & (ids_NK != PAD_ID),
-        weights_L[ids_NK].astype(np.float32),
     )
 
 
 def _compare(
-    config: FusionConfig, pairs: Pairs, truth: LabelMatrix, corpus: Corpus, rows: I64
+    config: FusionConfig, pairs: Pairs, truth: LabelMatrix, weights_L: F64, filters: LabelMatrix
 ) -> dict[str, dict[str, float]]:
     """Return figures of each score, of their sum, and of the fusion fitted on the other half of the documents."""
-    weights_L = _weights(corpus)
-    filters = corpus.filters.rows(rows)
     ranked = {name: pairs.rank(fusion, config.needed) for name, fusion in parts_of(config).items()}
-    if config.fitted and len(rows) > 1:
-        halves = np.arange(0, len(rows), 2), np.arange(1, len(rows), 2)
-        crossed = [pairs.rank(pairs.fit(config, halves[1 - i]), config.needed, halves[i]) for i in (0, 1)]
+    if config.fitted and len(truth) > 1:
+        halves = np.arange(0, len(truth), 2), np.arange(1, len(truth), 2)
+        fits = [pairs.fit(config, weights_L, half) for half in reversed(halves)]
+        crossed = [pairs.rank(fitted, config.needed, half) for fitted, half in zip(fits, halves, strict=True)]
         back = np.argsort(np.concatenate(halves))
         ranked[config.kind] = Shortlist.stack(crossed).rows(back)
     return {

@@ -36,9 +36,7 @@ def _figure(width: float, height: float) -> Figure:
 
 def _save(figure: Figure, path: Path) -> None:
     with warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", "Glyph .* missing", UserWarning
-        )  # the font has no such script: a box is drawn
+        warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)  # a box stands for what the font lacks
         figure.savefig(path, metadata={"Software": None})
 
 

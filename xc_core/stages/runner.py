@@ -126,8 +126,9 @@ def run_stage(
         if not force and (manifest := _present(folder, before)) is not None:
             report(f"{name}: up to date, nothing to do")
             return Ran(folder, True, 0.0, dict(manifest.facts), read_costs(workspace, stage, dataset, recipe))
-        _check_same_corpus(workspace, Place(stage, dataset, recipe, before, refresh))
-        return _make(workspace, make, Place(stage, dataset, recipe, before, refresh))
+        place = Place(stage, dataset, recipe, before, refresh)
+        _check_same_corpus(workspace, place)
+        return _make(workspace, make, place)
 
 
 @dataclass(frozen=True)
@@ -153,8 +154,8 @@ def _make(workspace: Workspace, make: Callable[[Context], None], place: Place) -
         make(context)
         _check_unmoved(workspace, place)
         build.facts |= {"fingerprint": before, "config": plain(context.config)}
-        if "corpus" in _upstream(stage):
-            build.facts["corpus"] = artifacts.read_manifest(workspace.folder("corpus", dataset), "corpus").digest()
+        if "corpus" in stage.deps:
+            build.facts["corpus"] = _corpus_digest(workspace, dataset)
         facts = dict(build.facts)
     seconds = time.monotonic() - started
     costs |= {"seconds": round(seconds, 3), "peak_memory_mb": peak_memory_mb()}
@@ -164,10 +165,8 @@ def _make(workspace: Workspace, make: Callable[[Context], None], place: Place) -
     return Ran(folder, False, seconds, facts, costs)
 
 
-def _upstream(stage: Stage) -> set[str]:
-    """Return the names of the stages that an artefact of one chain is made from, near and far."""
-    near = {dep for dep in stage.deps if _same_chain(stage, dep)}
-    return near.union(*(_upstream(STAGES[dep]) for dep in near))
+def _corpus_digest(workspace: Workspace, dataset: str) -> str:
+    return artifacts.read_manifest(workspace.folder("corpus", dataset), "corpus").digest()
 
 
 def _check_same_corpus(workspace: Workspace, place: Place) -> None:
@@ -176,13 +175,14 @@ def _check_same_corpus(workspace: Workspace, place: Place) -> None:
     An encoder may be, since a refresh embeds new documents with the one that there is; and what trainings read may be
     where there is none.
     """
+    if "corpus" not in place.stage.deps:
+        return
     dataset, recipe = place.dataset, place.recipe
+    now = _corpus_digest(workspace, dataset)
     free = {"corpus", "encoder"} | ({"clusters", "negatives"} if place.refresh else set())
-    for dep in place.stage.deps:
-        if dep in free or not _same_chain(place.stage, dep):
-            continue
+    for dep in (dep for dep in place.stage.deps if dep not in free):
         made_from = artifacts.read_manifest(workspace.folder(dep, dataset, recipe), dep).facts.get("corpus")
-        if made_from and made_from != artifacts.read_manifest(workspace.folder("corpus", dataset), "corpus").digest():
+        if made_from not in (None, now):
             whole = f"xc train --dataset {dataset}" + (f" --recipe {recipe}" if recipe else "")
             raise MovedError(
                 f"{dep} of {dataset}{'/' + recipe if recipe else ''}, made from another corpus than there is now",

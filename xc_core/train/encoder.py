@@ -102,11 +102,12 @@ class EncoderTask:
         searched = self.rows_LD if self.search_rows else self._text_vectors()
         mined = self.negatives.refresh(epoch, self.bank_ND, searched)
         figures = self.order.refresh(epoch, self.bank_ND)
-        if figures and "sizes" in self.order.arrays() and self.text_share:
-            figures |= self._theorem(epoch)
+        clusters = self.order.arrays()
+        if figures and "sizes" in clusters and self.text_share:
+            figures |= self._theorem(epoch, (clusters["order"], clusters["sizes"]))
         return figures | mined | (self._gradient_errors() if mined and (epoch or self.fill_banks) else {})
 
-    def _theorem(self, epoch: int) -> dict[str, float]:
+    def _theorem(self, epoch: int, clusters: tuple[I64, I64]) -> dict[str, float]:
         """Return the figures of Theorem 1 on new clusters, and what the batches of the epoch miss with their pools.
 
         They are of the labels that have a vector: one that no batch has drawn so far has none, and is counted out.
@@ -114,8 +115,7 @@ class EncoderTask:
         docs = self.encoder.views(torch.from_numpy(self.bank_ND))[0].numpy()
         labels = self.label_bank_LD[:, : docs.shape[1]]
         seen_L, used_L = np.any(labels, axis=1), self.data.truth.frequency_L() > 0
-        truth, arrays = self.data.truth.only(seen_L), self.order.arrays()
-        clusters = arrays["order"], arrays["sizes"]
+        truth = self.data.truth.only(seen_L)
         measured = theorem1(docs, labels, truth, clusters, radius=self.radius, seed=self.seed)
         missed = missed_by_pools(
             (docs, labels), truth, self.order.batches(epoch), self.negatives, radius=self.radius, seed=self.seed
