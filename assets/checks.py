@@ -18,8 +18,6 @@ from xc_core.stages.workspace import Workspace
 warnings.filterwarnings("ignore", category=dg.PreviewWarning, message=".*partitions_def on an AssetCheckSpec")
 # Partitioned checks are a preview in Dagster 1.13; without partitions a check could not say which experiment failed.
 
-_SHARED_TEXTS: Final = 0.01
-"""Share of the test texts that may stand in train word for word; more needs ``--allow shared-texts``."""
 _CLUSTER_SPREAD: Final = 1
 """Sizes of balanced clusters differ by at most one."""
 
@@ -83,21 +81,16 @@ def empty_labels(context: dg.AssetCheckExecutionContext, project: Project) -> dg
 )
 def leakage(context: dg.AssetCheckExecutionContext, project: Project) -> dg.AssetCheckResult:
     """Compare uids (must differ) and texts (few test texts may stand in train word for word)."""
-    import polars as pl
+    from xc_core.data.checks import MOST_SHARED
+    from xc_core.data.corpus import Corpus
 
     workspace, dataset, _ = _where(context, project)
-    documents = pl.scan_parquet(workspace.folder("corpus", dataset) / "documents.parquet").with_columns(
-        pl.concat_str("title", pl.lit("\n"), "content").alias("text")
-    )
-    train = documents.filter(pl.col("split") != "test")
-    test = documents.filter(pl.col("split") == "test")
-    uids = test.join(train, on="uid", how="semi").select(pl.len()).collect().item()
-    texts = test.join(train, on="text", how="semi").select(pl.len()).collect().item()
-    size = test.select(pl.len()).collect().item()
-    share = texts / max(size, 1)
-    allowed = "shared-texts" in read_manifest(workspace.folder("corpus", dataset)).facts["config"]["allow"]
+    opened = Corpus.open(workspace.folder("corpus", dataset))
+    uids, texts = opened.shared("uid"), opened.shared("text")
+    share = texts / max(len(opened.rows("test")), 1)
+    allowed = "shared-texts" in opened.facts["config"]["allow"]
     return dg.AssetCheckResult(
-        passed=uids == 0 and (share <= _SHARED_TEXTS or allowed),
+        passed=uids == 0 and (share <= MOST_SHARED or allowed),
         metadata={"shared_uids": uids, "shared_texts": texts, "share_of_test": share},
     )
 

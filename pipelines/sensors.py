@@ -26,17 +26,30 @@ def inbox_sensor(workspace: Workspace) -> dg.SensorDefinition:
     )
     def _look(context: dg.SensorEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
         sync(context.instance, workspace)
-        found = 0
-        for dataset in workspace.datasets():
-            arrived = state(inbox(workspace, dataset), time.time())
-            if arrived is not None:
-                found += 1
-                tags = {NEXT_TAG: "refresh", INBOX_TAG: arrived}
-                yield dg.RunRequest(run_key=f"inbox/{dataset}/{arrived}", partition_key=dataset, tags=tags)
-        if not found:
-            yield dg.SkipReason("no inbox holds files that have come to rest")
+        arrived = {name: state(inbox(workspace, name), time.time()) for name in workspace.datasets()}
+        drops = {dataset: drop for dataset, drop in arrived.items() if drop is not None}
+        tried = {dataset: run for dataset, drop in drops.items() if (run := _last_run(context.instance, dataset, drop))}
+        for dataset in sorted(drops.keys() - tried.keys()):
+            tags = {NEXT_TAG: "refresh", INBOX_TAG: drops[dataset]}
+            yield dg.RunRequest(run_key=f"inbox/{dataset}/{drops[dataset]}", partition_key=dataset, tags=tags)
+        if drops.keys() == tried.keys():
+            told = "; ".join(_told(dataset, run) for dataset, run in tried.items())
+            yield dg.SkipReason(told or "no inbox holds files that have come to rest")
 
     return _look
+
+
+def _last_run(instance: dg.DagsterInstance, dataset: str, drop: str) -> dg.DagsterRun | None:
+    """Return the last run that was to take in this drop, None where there has been none."""
+    tags = {INBOX_TAG: drop, "dagster/partition": dataset}
+    return next(iter(instance.get_runs(dg.RunsFilter(tags=tags), limit=1)), None)
+
+
+def _told(dataset: str, run: dg.DagsterRun) -> str:
+    """Return what became of a drop that still lies in its inbox."""
+    if run.is_failure_or_canceled:
+        return f"{dataset}: run {run.run_id[:8]} could not take the files in; mend them, or re-execute that run"
+    return f"{dataset}: run {run.run_id[:8]} is taking the files in"
 
 
 def partitions_sensor(workspace: Workspace) -> dg.SensorDefinition:

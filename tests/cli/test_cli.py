@@ -214,6 +214,7 @@ def test_one_recipe_that_fails_does_not_keep_the_others_from_being_trained(
 
 
 def test_all_recipes_are_no_variant_of_one(xc: Xc, fresh: Workspace) -> None:
+    xc("train", "--dataset", "toy", "--recipe", "v1").refused(78, "recipe 'v1'", "--base KNOWN")
     xc("train", "--dataset", "toy", "--recipe", "all", "--base", "ngame").refused(64, "--recipe all", "drop --base")
 
 
@@ -300,6 +301,28 @@ def test_ingest_makes_a_dataset_and_says_what_is_next(xc: Xc, fresh: Workspace, 
     assert artifacts.verify(fresh.folder("corpus", "new"), kind="corpus").facts["rows"]["train"] == 54
     again = xc("run", "corpus", "--dataset", "new")
     assert again.out == f"corpus: up to date, {fresh.folder('corpus', 'new')}\n"
+
+
+def test_ingest_says_that_test_texts_stand_in_train(xc: Xc, fresh: Workspace, tmp_path: Path) -> None:
+    world = ToyWorld.make(documents=60, tests=10)
+    for known, test in zip(world.train[:3], world.test[:3], strict=True):
+        test["title"], test["content"] = known["title"], known["content"]
+    source = world.write(tmp_path / "drop")
+    assert "3 of 10 test texts (30%) stand in train word for word" in ingest(xc, source).err
+    assert "stand in train" not in ingest(xc, source, "allowed", "--allow", "shared-texts").err
+    assert "stand in train" not in ingest(xc, ToyWorld.make(60, 10).write(tmp_path / "clean"), "clean").err
+
+
+def test_ingest_says_that_labels_look_like_lists(xc: Xc, fresh: Workspace, tmp_path: Path) -> None:
+    rows = [f"text {i},a{i % 3}|b{i % 2}" for i in range(60)]
+    (tmp_path / "drop").mkdir()
+    (tmp_path / "drop" / "train.csv").write_text("\n".join(["text,labels", *rows]) + "\n", "utf-8")
+    told = ingest(xc, tmp_path / "drop").err
+    assert "most labels hold '|', for instance 'a0|b0'" in told
+    assert "--label-separator '|'" in told
+    right = ingest(xc, tmp_path / "drop", "right", "--label-separator", "|")
+    assert "most labels" not in right.err
+    assert "5 labels" in right.out
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "UPPER", "", ".", "raw", "corpus", "a..b", "-x", "x" * 65, "ü"])

@@ -142,6 +142,34 @@ def test_the_inbox_sensor_requests_one_run_a_drop(tmp_path: Path) -> None:
         assert (first.partition_key, first.tags[jobs.NEXT_TAG]) == ("toy", "refresh")
 
 
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [(dg.DagsterRunStatus.FAILURE, "mend them, or re-execute that run"), (dg.DagsterRunStatus.STARTED, "is taking")],
+)
+def test_the_inbox_sensor_says_what_became_of_a_drop_that_is_still_there(
+    tmp_path: Path, status: dg.DagsterRunStatus, told: str
+) -> None:
+    workspace = make_workspace(tmp_path)
+    folder = fill_inbox(workspace, age=60)
+    sensor = sensors.inbox_sensor(workspace)
+    with dg.instance_for_test() as instance:
+
+        def looked() -> list[Any]:
+            found: Any = sensor(dg.build_sensor_context(instance=instance))
+            return list(found)
+
+        (request,) = looked()
+        tags = {**request.tags, "dagster/partition": request.partition_key}
+        run = instance.add_run(dg.DagsterRun("prepare", tags=tags, status=status))
+        (skipped,) = looked()
+        assert skipped.skip_message.startswith(f"toy: run {run.run_id[:8]}")
+        assert told in skipped.skip_message
+        for path in folder.iterdir():
+            os.utime(path, (time.time() - 30, time.time() - 30))
+        (again,) = looked()
+        assert again.run_key != request.run_key
+
+
 def test_the_inbox_is_taken_in_under_the_datasets_own_settings(tmp_path: Path) -> None:
     workspace = make_workspace(tmp_path)
     from xc_core.data.ingest import IngestConfig

@@ -249,6 +249,18 @@ def test_a_declaration_brings_in_its_tokenizer_once(bare: Workspace) -> None:
     assert set(entry["stages"]) == set(find_recipe("ngame").stages()), "DVC asks for every stage's key"
 
 
+def test_a_tokenizer_that_its_one_experiment_gave_up_goes(bare: Workspace) -> None:
+    def declared(recipe: str, name: str) -> tuple[str, ...]:
+        return bare.declare_experiment(
+            "toy", recipe, "ngame", {"encoder": {"encoder": {"name": name}}}
+        ).tokens.tokenizers
+
+    assert declared("a", "owner/mistyped") == ("minilm", "owner/mistyped")
+    assert declared("a", "bag") == ("minilm", "wordpiece")
+    assert declared("b", "bag") == ("minilm", "wordpiece")
+    assert declared("a", "minilm") == ("minilm", "wordpiece"), "b still reads it"
+
+
 def test_a_declaration_that_is_refused_changes_nothing(bare: Workspace) -> None:
     with pytest.raises(ConfigError):
         bare.declare_experiment("toy", "ngame", "ngame", {"encoder": {"epoch": 1}})

@@ -17,11 +17,14 @@ import click
 import psutil
 
 from xc_core import artifacts
-from xc_core.data.checks import Allowed
+from xc_core.data.checks import MOST_SHARED, Allowed
+from xc_core.data.corpus import Corpus
 from xc_core.data.formats import LAYOUTS, open_source
 from xc_core.data.ingest import FILTERS, IngestConfig
+from xc_core.data.splits import TEST
 from xc_core.errors import UsageError, storage_error, storage_reason
 from xc_core.metrics.propensity import PROPENSITY
+from xc_core.progress import report
 from xc_core.stages import Ran, Workspace, run_stage
 from xc_core.stages.workspace import checked_name
 
@@ -65,7 +68,18 @@ def ingest(path: Path, dataset: str, replace: bool, **settings: object) -> None:
         f"{dataset}: {rows['train']:,} train, {rows['validation']:,} validation, {rows['test']:,} test documents, "
         f"{ran.facts['labels']:,} labels"
     )
+    _say_shared(Corpus.open(ran.folder), config)
     click.echo(f"next: xc train --dataset {dataset} --recipe ngame")
+
+
+def _say_shared(corpus: Corpus, config: IngestConfig) -> None:
+    """Say where many test texts stand in train: what a model is judged by is then in part what it has seen."""
+    shared, tests = corpus.shared("text"), len(corpus.rows(TEST))
+    if shared > MOST_SHARED * tests and "shared-texts" not in config.allow:
+        report(
+            f"{shared:,} of {tests:,} test texts ({shared / tests:.0%}) stand in train word for word, and metrics will "
+            "flatter; drop them, or pass --allow shared-texts, without which Dagster stops here"
+        )
 
 
 def place(workspace: Workspace, path: Path, dataset: str, config: IngestConfig, *, replace: bool) -> Ran:

@@ -15,6 +15,8 @@ import numpy as np
 from xc_core.data.formats import Block
 from xc_core.errors import ConfigError, DataError, nearest, preview
 
+MOST_SHARED: Final = 0.01
+"""Share of the test texts that may stand in train word for word; more needs ``--allow shared-texts``."""
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\x85\u2028\u2029]")
 """Control characters other than tab, and all line breaks that Unicode has."""
 
@@ -34,7 +36,7 @@ class Allowed:
     clean_text: bool = False
     """Line breaks and control characters inside a text (each becomes a space)."""
     shared_texts: bool = False
-    """More than 1 % of the test texts that stand in train word for word (checked after ingest, as `leakage`)."""
+    """More than 1 % of the test texts that stand in train word for word (said after ingest, as Dagster's `leakage`)."""
 
     @classmethod
     def kinds(cls) -> list[str]:

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from xc_core import artifacts
 from xc_core.data.labels import LabelMatrix
-from xc_core.data.splits import SPLITS, TRAIN, VALIDATION, digests, halves
+from xc_core.data.splits import SPLITS, TEST, TRAIN, VALIDATION, digests, halves
 from xc_core.errors import ConfigError
 from xc_core.shapes import I64
 
@@ -107,6 +107,13 @@ class Corpus:
     def published_train(self) -> LabelMatrix:
         """Return the binary train matrix as published (train and validation rows): what propensities come from."""
         return self.labels.rows(self.published_rows())
+
+    def shared(self, column: str) -> int:
+        """Return how many test documents have the ``column`` ("uid" or "text") of a train or validation document."""
+        text = pl.concat_str("title", pl.lit("\n"), "content").alias("text")
+        documents = pl.scan_parquet(self.folder / "documents.parquet").with_columns(text).select(column, "split")
+        known, test = documents.filter(pl.col("split") != TEST), documents.filter(pl.col("split") == TEST)
+        return int(test.join(known, on=column, how="semi").select(pl.len()).collect().item())
 
     def texts(self, side: str, fields: tuple[str, ...] = ("title", "content")) -> Iterator[list[str]]:
         """Yield blocks of texts of ``side`` ("documents" or "labels"), the fields joined by a space."""

@@ -247,4 +247,8 @@ RECIPES: Table[Recipe] = Table("recipe")
 
 def find_recipe(name: str) -> Recipe:
     """Return the recipe ``name``; raise ConfigError naming the nearest where there is none."""
-    return RECIPES[name]
+    try:
+        return RECIPES[name]
+    except ConfigError as error:
+        do = f"{error.do}; a variant of a known one under a name of its own needs --base KNOWN"
+        raise ConfigError(error.found, expected=error.expected, do=do) from error

@@ -189,19 +189,21 @@ class Workspace:
 
         def edit(params: Any) -> None:
             _entry(params.get("datasets") or {}, dataset, "dataset", f"xc ingest PATH --dataset {dataset}")
+            experiments, key = _filled(params, "experiments"), f"{dataset}_{recipe}"
             tokens = _filled(_filled(params["datasets"], dataset), "tokens")
             have = list(tokens.get("tokenizers") or TokensConfig().tokenizers)
-            if tokenizer not in have:
-                tokens["tokenizers"] = [*have, tokenizer]
+            wanted = [name for name in have if not _given_up(name, experiments, key)]
+            wanted += [] if tokenizer in wanted else [tokenizer]
+            if wanted != have:
+                tokens["tokenizers"] = wanted
             stages = {stage: changes.get(stage) or {} for stage in Recipe.stages()}
             source = source_of(resolved, self.root)
             fresh = {
                 "dataset": dataset, "recipe": recipe, "base": base, "source": source,
                 "tokens": store_name(tokenizer), "stages": stages,
             }  # fmt: skip
-            experiments = _filled(params, "experiments")
-            if experiments.get(f"{dataset}_{recipe}") != fresh:
-                experiments[f"{dataset}_{recipe}"] = fresh
+            if experiments.get(key) != fresh:
+                experiments[key] = fresh
 
         self._edit_params(edit)
         return self.experiment(dataset, recipe)
@@ -256,6 +258,13 @@ def differences(config: Any, default: Any) -> dict[str, Any]:
     """Return the fields of ``config`` that differ from ``default``, in plain form."""
     ours, theirs = plain(config), plain(default)
     return {name: value for name, value in ours.items() if value != theirs[name]}
+
+
+def _given_up(tokenizer: str, experiments: Any, key: str) -> bool:
+    """Return whether ``key``, about to be replaced, is the one experiment with this tokenizer: a name mistyped, say."""
+    store, dataset = store_name(tokenizer), (experiments.get(key) or {}).get("dataset")
+    users = {name for name, own in experiments.items() if (own.get("dataset"), own.get("tokens")) == (dataset, store)}
+    return users == {key} and tokenizer not in TokensConfig().tokenizers
 
 
 def _entry(entries: dict[str, Any], name: str, kind: str, make: str) -> Any:

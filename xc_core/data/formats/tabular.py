@@ -62,6 +62,7 @@ class Tabular:
                 yield block
             return
         names = sorted(self._vocabulary())
+        _say_separator(names, self.options)
         for start in range(0, len(names), _ROWS):
             part = names[start : start + _ROWS]
             yield Block("labels column", start + 1, part, part, [""] * len(part), unit="label")
@@ -209,6 +210,18 @@ def _say_unused(path: Path) -> None:
         unused = [name for name in _names(path) if name not in _KNOWN]
     if unused:
         report(f"{path.name}: not used: the columns {', '.join(map(repr, unused))}")
+
+
+def _say_separator(names: list[str], options: ReadOptions) -> None:
+    """Say where most label names look like several: hold the same other separator, which a name rarely does."""
+    for other in ("|", ";", "\t", ","):
+        inside = [name for name in names if other in name]
+        if other != options.label_separator and 2 * len(inside) > len(names) > 1:
+            report(
+                f"most labels hold {other!r}, for instance {preview(inside[0])}; "
+                f"where that is what stands between labels: --label-separator {other!r}"
+            )
+            return
 
 
 def _columns(names: list[str], path: Path, *, with_labels: bool) -> dict[str, str | None]:
