@@ -7,6 +7,7 @@ May import: dagster, assets.station, .registry, xc_core.artifacts.  Never: repla
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -27,7 +28,14 @@ def release(
     folder = project.workspace.folder("model", dataset, recipe)
     config = manifest.facts["config"]
     tags = {"dagster_run": context.run_id, "git": git_commit(project.root)}
-    candidate = Candidate(dataset, recipe, folder, dict(manifest.facts["metrics"]), float(config["max_drop"]), tags)
+    metrics, max_drop = dict(manifest.facts["metrics"]), float(config["max_drop"])
+
+    def judge(other: Path) -> dict[str, float]:
+        from xc_core.stages.rejudge import rejudged
+
+        return rejudged(other, project.workspace, dataset)
+
+    candidate = Candidate(dataset, recipe, folder, metrics, max_drop, tags, judge)
     with tracking.client() as client:
         released = register(client, tracking.artifacts, candidate)
     context.log.info(released.said)

@@ -7,17 +7,20 @@ May import: mlflow (inside functions), xc_core.artifacts, .errors, assets.tracki
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
 from xc_core.artifacts import read_manifest
-from xc_core.errors import MissingError, RefusedError
+from xc_core.errors import MissingError, RefusedError, XCError
 
 CHAMPION: Final = "champion"
 CHALLENGER: Final = "challenger"
 PREVIOUS: Final = "previous"
+TEST: Final = "test"
+"""Tag, and fact of a bundle: a digest of the test documents it was judged on."""
 _ABSENT: Final = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 """How MLflow says that a model or version is not there, and that an alias is not."""
 _SERVING_NEEDS: Final = (
@@ -51,6 +54,8 @@ class Candidate:
     max_drop: float
     """Points of P@5 it may be below the champion."""
     tags: dict[str, str]
+    judge: Callable[[Path], dict[str, float]] | None = None
+    """Gives the metrics of another bundle on the test documents of this one."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +96,7 @@ def _new_version(client: Any, artifact_root: str, candidate: Candidate) -> int:
 
     name = model_name(candidate.dataset)
     manifest = read_manifest(candidate.folder)
+    test = str(manifest.facts.get(TEST, ""))
     experiment = experiment_id(client, artifact_root, candidate.dataset)
     with mlflow.start_run(experiment_id=experiment, run_name=f"model {candidate.recipe}"):
         info = mlflow.pyfunc.log_model(
@@ -106,6 +112,7 @@ def _new_version(client: Any, artifact_root: str, candidate: Candidate) -> int:
     tags = {
         "bundle": manifest.digest(),
         "recipe": candidate.recipe,
+        TEST: test,
         "metrics": json.dumps(candidate.metrics),
         **candidate.tags,
     }
@@ -124,15 +131,36 @@ def _gate(client: Any, name: str, candidate: Candidate, version: int) -> str:
         return "the first one"
     if int(champion.version) == version:
         return "it is already"
-    before = float(json.loads(champion.tags.get("metrics", "{}")).get("P_at_5", 0.0))
+    before, where = _precision(client, champion, candidate)
     after = candidate.metrics["P_at_5"]
     if not after >= before - candidate.max_drop:  # also where it is no number
         raise RefusedError(
-            f"P@5 {after:.2f} against {before:.2f} of the champion (version {champion.version})",
+            f"P@5 {after:.2f} against {before:.2f} of the champion (version {champion.version}{where})",
             expected=f"at most {candidate.max_drop} points less",
             do="look at both evaluations; promote by hand with xc promote where that is right",
         )
-    return f"P@5 {after:.2f} against {before:.2f} of version {champion.version}"
+    return f"P@5 {after:.2f} against {before:.2f} of version {champion.version}{where}"
+
+
+def _precision(client: Any, champion: Any, candidate: Candidate) -> tuple[float, str]:
+    """Return P@5 of the champion on the candidate's test documents, and a word on how it was found.
+
+    What it was registered with counts where they are the documents it was judged on then; elsewhere it is judged anew.
+    Raises RefusedError where it cannot be.
+    """
+    then, now = champion.tags.get(TEST), read_manifest(candidate.folder).facts.get(TEST)
+    if candidate.judge is None or not then or then == now:
+        return float(json.loads(champion.tags.get("metrics", "{}")).get("P_at_5", 0.0)), ""
+    try:
+        folder = bundle_folder(client, candidate.dataset)
+        assert folder is not None
+        return candidate.judge(folder)["P_at_5"], ", judged anew: the test documents have changed"
+    except XCError as error:
+        raise RefusedError(
+            f"other test documents than those of the champion, which cannot be judged anew ({error.found})",
+            expected="a champion whose files are there",
+            do=f"{error.do}; or promote by hand with xc promote",
+        ) from error
 
 
 def version_of(client: Any, name: str, alias: str) -> Any | None:

@@ -20,6 +20,7 @@ from tests.cli.conftest import xc as xc
 from xc_core.stages import Workspace
 
 _numbers = itertools.count()
+Judge = Callable[[Path], dict[str, float]]
 
 
 @dataclass(frozen=True)
@@ -64,24 +65,24 @@ class Registry:
     def name(self) -> str:
         return registry.model_name(self.dataset)
 
-    def version(self, precision: float | None) -> int:
-        """Register one more version whose P@5 is ``precision``."""
+    def version(self, precision: float | None, test: str = "t1") -> int:
+        """Register one more version whose P@5 on the test documents ``test`` is ``precision``."""
         if not self.digests:
             self.client.create_registered_model(self.name)
         number = int(self.client.create_model_version(self.name, str(self.folder)).version)
         (self.folder / str(number)).mkdir(parents=True)
-        manifest = {"kind": "model", "format": 1, "facts": {"number": number}, "files": {}}
+        manifest = {"kind": "model", "format": 1, "facts": {"number": number, "test": test}, "files": {}}
         (self.folder / str(number) / "manifest.json").write_text(json.dumps(manifest))
         self.digests[number] = registry.read_manifest(self.folder / str(number)).digest()
         metrics = {} if precision is None else {"P_at_5": precision}
-        for key, value in {"bundle": self.digests[number], "metrics": json.dumps(metrics)}.items():
+        for key, value in {"bundle": self.digests[number], "metrics": json.dumps(metrics), "test": test}.items():
             self.client.set_model_version_tag(self.name, str(number), key, value)
         return number
 
-    def ask(self, number: int, precision: float, max_drop: float = 1.0) -> Released:
+    def ask(self, number: int, precision: float, max_drop: float = 1.0, judge: Judge | None = None) -> Released:
         """Let version ``number`` ask to be released, as the asset model does."""
         candidate = Candidate(
-            self.dataset, "ngame", self.folder / str(number), {"P_at_5": precision}, max_drop, tags={}
+            self.dataset, "ngame", self.folder / str(number), {"P_at_5": precision}, max_drop, {}, judge
         )
         return registry.register(self.client, "", candidate)
 

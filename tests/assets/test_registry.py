@@ -90,6 +90,33 @@ def test_a_refused_challenger_says_whom_it_lost_to(versions: Registry) -> None:
     assert said == "version 2 stays challenger: P@5 30.00 against 40.00 of the champion (version 1)"
 
 
+@pytest.mark.parametrize(("anew", "passes"), [(30.5, True), (31.5, False)])
+def test_a_champion_judged_on_other_documents_is_judged_anew(
+    versions: Registry, monkeypatch: pytest.MonkeyPatch, anew: float, passes: bool
+) -> None:
+    monkeypatch.setattr(registry, "bundle_folder", lambda client, dataset: Path(f"bundle of {dataset}"))
+    judged: list[Path] = []
+
+    def judge(folder: Path) -> dict[str, float]:
+        judged.append(folder)
+        return {"P_at_5": anew}
+
+    versions.ask(versions.version(40.0), 40.0)
+    same = versions.ask(versions.version(39.5), 39.5, judge=judge)
+    assert same.is_champion and judged == [], "the same documents"
+    other = versions.ask(versions.version(30.0, test="t2"), 30.0, judge=judge)
+    assert judged == [Path(f"bundle of {versions.dataset}")]
+    assert other.is_champion is passes
+    assert f"P@5 30.00 against {anew:.2f} of" in other.said and "judged anew" in other.said
+
+
+def test_a_champion_that_cannot_be_judged_anew_stays(versions: Registry) -> None:
+    versions.ask(versions.version(40.0), 40.0)  # registered without files
+    said = versions.ask(versions.version(50.0, test="t2"), 50.0, judge=lambda folder: {"P_at_5": 0.0})
+    assert not said.is_champion
+    assert "which cannot be judged anew (no files of" in said.said
+
+
 def test_a_champion_without_known_metrics_gives_way(versions: Registry) -> None:
     versions.ask(versions.version(None), 0.0)
     assert versions.ask(versions.version(10.0), 10.0).is_champion

@@ -9,6 +9,8 @@ Files: ``documents.parquet`` (uid, title, content, split; train and validation r
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -114,6 +116,19 @@ class Corpus:
         documents = pl.scan_parquet(self.folder / "documents.parquet").with_columns(text).select(column, "split")
         known, test = documents.filter(pl.col("split") != TEST), documents.filter(pl.col("split") == TEST)
         return int(test.join(known, on=column, how="semi").select(pl.len()).collect().item())
+
+    def test_digest(self) -> str:
+        """Return a digest of what models are judged on: the test documents with uid, text, labels and filtered labels.
+
+        It does not change where train documents come, or labels that no test document has.
+        """
+        uids = self.table("labels")["uid"].to_list()
+        rows, digest = self.rows(TEST), hashlib.blake2b(digest_size=8)
+        truth, filters = self.labels.rows(rows), self.filters.rows(rows)
+        for at, document in enumerate(self.table("documents", rows).iter_rows()):
+            own = [sorted(uids[label] for label in pairs.row(at)) for pairs in (truth, filters)]
+            digest.update(json.dumps([*document, *own]).encode())
+        return digest.hexdigest()
 
     def texts(self, side: str, fields: tuple[str, ...] = ("title", "content")) -> Iterator[list[str]]:
         """Yield blocks of texts of ``side`` ("documents" or "labels"), the fields joined by a space."""

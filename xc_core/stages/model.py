@@ -35,6 +35,7 @@ def run(context: Context) -> None:
         "dataset": context.experiment.dataset,
         "recipe": recipe.name,
         "metrics": metrics,
+        "test": corpus.test_digest(),
         "inputs": {
             name: read_manifest(context.input(name)).digest() for name in context.stage.deps if name != "tokens"
         },
