@@ -14,9 +14,10 @@ import pytest
 from tests.conftest import TOY_CHANGES, ToyWorld, make_workspace
 from xc_core.bundle import open_bundle
 from xc_core.data.corpus import Corpus
+from xc_core.data.labels import LabelMatrix
 from xc_core.data.splits import TRAIN, VALIDATION
 from xc_core.errors import MovedError
-from xc_core.fusion import Neighbours
+from xc_core.fusion import FusionConfig, Neighbours
 from xc_core.stages import STAGES, Workspace, fusion, run_stage
 from xc_core.stages.clusters import trainings
 
@@ -221,3 +222,21 @@ def test_a_refresh_keeps_both(copied: Workspace, edit: Edit) -> None:
     edit(copied, {SETTING: True})
     with pytest.raises(MovedError, match=r"classifier\.refit"):
         run_stage(copied, "classifier", "toy", "ngame", refresh=True)
+
+
+def test_the_fusion_is_compared_on_documents_it_was_not_fitted_on() -> None:
+    """On noise a deep tree knows by heart what it was fitted on, and nothing of another document."""
+    random, documents, candidates = np.random.default_rng(0), 60, 5
+    ids_NK = np.tile(np.arange(candidates, dtype=np.int32), (documents, 1))
+    positive_NK = np.zeros((documents, candidates), bool)
+    positive_NK[np.arange(documents), random.integers(0, candidates, documents)] = True
+    noise_NKF = random.standard_normal((documents, candidates, 1)).astype(np.float32)
+    pairs = fusion.Pairs(ids_NK, noise_NKF, positive_NK, np.ones_like(positive_NK))
+    config = FusionConfig(kind="tree", features=("classifier",), add=("classifier",), weight=0, depth=30, min_leaf=1)
+    truth = LabelMatrix(np.arange(documents + 1), np.nonzero(positive_NK)[1].astype(np.int32), candidates)
+    nothing = LabelMatrix(np.zeros(documents + 1, np.int64), np.zeros(0, np.int32), candidates)
+    weights_L = np.ones(candidates)
+    by_heart = pairs.rank(pairs.fit(config, weights_L), config.needed)
+    assert truth.contains(np.arange(documents), by_heart.ids_NK[:, 0]).mean() > 0.9
+    found = fusion._compare(config, pairs, truth, weights_L, nothing)
+    assert found["tree"]["P_at_1"] < 40, "a fifth is chance"

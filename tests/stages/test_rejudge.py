@@ -61,6 +61,14 @@ def test_a_label_that_is_gone_is_a_wrong_answer(trained: Workspace, toy: ToyWorl
     assert renamed < rejudged(model, trained, "toy")["R_at_10"] - 5 * (1 - alone[0] / alone[1])
 
 
+def test_filtered_pairs_are_left_out(trained: Workspace, toy: ToyWorld, tmp_path: Path) -> None:
+    filtered = make_workspace(tmp_path, toy)
+    pairs = [f"{number} {label}" for number, row in enumerate(toy.test) for label in row["target_ind"]]
+    (filtered.raw("toy") / "filter_labels_test.txt").write_text("\n".join(pairs) + "\n")
+    run_stage(filtered, "corpus", "toy")
+    assert rejudged(trained.folder("model", "toy", "ngame"), filtered, "toy")["R_at_10"] == 0.0
+
+
 def test_the_digest_of_what_models_are_judged_on(toy: ToyWorld, tmp_path: Path) -> None:
     first = corpus(tmp_path / "first", toy).test_digest()
     assert corpus(tmp_path / "more", ToyWorld(toy.train[:200], toy.test, toy.labels)).test_digest() == first
