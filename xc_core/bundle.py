@@ -79,7 +79,7 @@ def write_bundle(build: Build, parts: Parts, index: IndexConfig, facts: dict[str
 
 def _write_neighbours(folder: Path, neighbours: Neighbours) -> None:
     """Write the train documents that vote: their index and their labels."""
-    write_index(folder, neighbours.index, IndexConfig())
+    write_index(folder, neighbours.index, Neighbours.searched(neighbours.index.size))
     truth = neighbours.truth
     save_file({"indptr": truth.indptr, "indices": truth.indices}, folder / "labels.safetensors")
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from xc_core.ann import load_index, save_index
+from xc_core.ann.faiss_index import FaissIndex
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import ConfigError
 from xc_core.fusion import FusionConfig, Neighbours, Query, Sources, feature_table
+from xc_core.fusion import neighbours as module
 from xc_core.fusion.neighbours import NEAREST, TEMPERATURE
 from xc_core.shapes import F32, PAD_ID
 
@@ -49,6 +54,22 @@ def test_the_votes_are_those_of_a_loop(voters: int) -> None:
     found = neighbours.vote(docs).of(ids)
     expected = np.array([by_loop(vectors, truth, doc) for doc in docs])
     np.testing.assert_allclose(found, np.take_along_axis(expected, ids, 1), atol=2e-6)
+
+
+def test_many_documents_are_searched_in_cells_whose_votes_are_nearly_the_same(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    docs, labels = unit(50, 3), np.tile(np.arange(LABELS, dtype=np.int32), (50, 1))
+    vectors, truth, exact = world(3000)
+    expected = exact.vote(docs).of(labels)
+    monkeypatch.setattr(module, "EXACT_UP_TO", 2999)
+    monkeypatch.setattr(module, "_CELLS", replace(Neighbours.searched(3000), probes=64))
+    cells = Neighbours.of(vectors, truth)
+    assert isinstance(cells.index, FaissIndex)
+    assert np.abs(cells.vote(docs).of(labels) - expected).sum(1).mean() < 0.02
+    save_index(cells.index, Neighbours.searched(cells.index.size), tmp_path)
+    again = Neighbours(load_index(tmp_path), truth)
+    np.testing.assert_array_equal(again.vote(docs).of(labels), cells.vote(docs).of(labels))
 
 
 @pytest.mark.parametrize("voters", [1, 7, 100])

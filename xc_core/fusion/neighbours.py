@@ -20,6 +20,10 @@ NEAREST: Final = 30
 TEMPERATURE: Final = 0.05
 """How fast a vote fades with the cosine's distance from the nearest one's; 0.02 and 0.1 lose 0.3 points there."""
 
+EXACT_UP_TO: Final = 50_000
+"""Documents among which the nearest are searched exactly; among more in cells, 20 times faster (docs/benchmarks.md)."""
+_CELLS: Final = IndexConfig(kind="ivf", probes=128)
+
 
 @dataclass(frozen=True)
 class Votes:
@@ -61,7 +65,12 @@ class Neighbours:
         """Build over the train documents' vectors (N x D, unit); raise ValueError for another number of label rows."""
         if len(train_ND) != len(truth):
             raise ValueError(f"{len(train_ND)} vectors for {len(truth)} documents")
-        return cls(build_index(train_ND, IndexConfig()), truth)
+        return cls(build_index(train_ND, cls.searched(len(train_ND))), truth)
+
+    @staticmethod
+    def searched(documents: int) -> IndexConfig:
+        """Return how the nearest among so many documents are searched."""
+        return _CELLS if documents > EXACT_UP_TO else IndexConfig(kind="exact")
 
     def vote(self, doc_BD: F32) -> Votes:
         """Let the ``NEAREST`` train documents of each document vote.
