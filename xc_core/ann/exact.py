@@ -2,6 +2,9 @@
 
 Takes: vectors_LD.                   Gives: Index.
 May import: shapes, ann.base.        Never: a score matrix larger than one block.
+
+faiss multiplies and keeps the best; which of equal scores it keeps is left open, so that queries with a tie at the last
+place are answered again, by sorting.
 """
 
 from __future__ import annotations
@@ -9,12 +12,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+import faiss
 import numpy as np
 import torch
 
 from xc_core.ann.base import INDEXES, IndexConfig, checked
-from xc_core.shapes import F32, Shortlist
+from xc_core.shapes import F32, I64, Shortlist
 
+faiss.cvar.distance_compute_blas_threshold = 2  # from 2 queries on a matrix product is faster; faiss waits for 20
 _QUERIES: Final = 256
 _LABELS: Final = 16_384
 """A block of scores, 256 x 16,384 x 4 bytes = 16 MB, stays near the cache."""
@@ -24,29 +29,39 @@ class ExactIndex:
     """Keeps the vectors; every search compares with all of them."""
 
     def __init__(self, vectors_LD: F32) -> None:
-        self.vectors = torch.from_numpy(vectors_LD)
+        self.vectors_LD = vectors_LD
         self.size, self.width = vectors_LD.shape
 
     def search(self, queries_BD: F32, k: int) -> Shortlist:
         """Return the k best labels of each query; equal scores by rising label id."""
-        queries = torch.from_numpy(checked(queries_BD, self.width, k))
-        parts = [self._block(queries[start : start + _QUERIES], k) for start in range(0, len(queries), _QUERIES)]
-        empty = Shortlist(np.zeros((0, k), np.int32), np.zeros((0, k), np.float32))
-        return Shortlist.stack(parts) if parts else empty
+        queries = checked(queries_BD, self.width, k)
+        if not len(queries):
+            return Shortlist(np.zeros((0, k), np.int32), np.zeros((0, k), np.float32))
+        scores, ids = faiss.knn(queries, self.vectors_LD, min(k + 1, self.size), metric=faiss.METRIC_INNER_PRODUCT)
+        if k < self.size:
+            tied = np.flatnonzero(scores[:, k - 1] == scores[:, k])
+            scores, ids = scores[:, :k], ids[:, :k]
+            for start in range(0, len(tied), _QUERIES):
+                rows = tied[start : start + _QUERIES]
+                ids[rows], scores[rows] = self._sorted(queries[rows], k)
+        return Shortlist.ranked(ids, scores).top(k)
 
-    def _block(self, queries: torch.Tensor, k: int) -> Shortlist:
+    def _sorted(self, queries_BD: F32, k: int) -> tuple[I64, F32]:
+        """Return ids and scores of the k best, the first of equal ones; k is below the number of labels."""
+        queries, vectors = torch.from_numpy(queries_BD), torch.from_numpy(self.vectors_LD)
         scores_list, ids_list = [], []
         for start in range(0, self.size, _LABELS):
-            scores = queries @ self.vectors[start : start + _LABELS].T
+            scores = queries @ vectors[start : start + _LABELS].T
             ids = _best(scores, k)
             scores_list.append(scores.gather(1, ids))
             ids_list.append(ids + start)
         scores, ids = torch.cat(scores_list, 1), torch.cat(ids_list, 1)
-        return Shortlist.ranked(ids.numpy(), scores.numpy()).top(k)
+        best = Shortlist.ranked(ids.numpy(), scores.numpy()).top(k)
+        return best.ids_NK.astype(np.int64), best.scores_NK
 
     def save(self, folder: Path) -> None:
         """Write the vectors."""
-        np.save(folder / "index.npy", self.vectors.numpy())
+        np.save(folder / "index.npy", self.vectors_LD)
 
 
 def _best(scores_BU: torch.Tensor, k: int) -> torch.Tensor:

@@ -202,7 +202,8 @@ class _CorpusWriter:
         if not self.labels or not self.sizes[TRAIN] or not self.sizes[TEST]:
             counts = f"{self.labels} labels, {self.sizes[TRAIN]} train and {self.sizes[TEST]} test documents"
             held = f" ({self.sizes[VALIDATION]} more for validation)" if self.sizes[VALIDATION] else ""
-            do = "check that the files are whole" + (", or lower --validation-fraction" if held else "")
+            all_held = bool(held) and not self.sizes[TRAIN]
+            do = "check that the files are whole" + (", or lower --validation-fraction" if all_held else "")
             raise DataError(counts + held, expected="at least one of each", do=do)
         self._check_uids("label", self._label_uids, self._label_places)
         self._check_uids("document", self._doc_uids, self._doc_places)
