@@ -11,10 +11,12 @@ import json
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import faiss
 import numpy as np
 import torch
+from sklearn.ensemble import GradientBoostingRegressor
 from sklearn.tree import DecisionTreeRegressor
 from torch import Tensor
 from torch.optim import Adam
@@ -36,6 +38,8 @@ from xc_core.data.tokens import TokenStore
 from xc_core.encoders import encode_rows, load_encoder
 from xc_core.encoders.embed import encode_batch
 from xc_core.fusion import Query, Sources, feature_table
+from xc_core.fusion.boosting import BoostedTrees, Boosting
+from xc_core.fusion.neighbours import EXACT_UP_TO, NEAREST, Neighbours
 from xc_core.fusion.tree import RegressionTree
 from xc_core.infer.score import distinct
 from xc_core.losses import LossConfig
@@ -43,7 +47,7 @@ from xc_core.metrics.propensity import inverse_propensity
 from xc_core.metrics.ranking import per_document
 from xc_core.pretrained import minilm
 from xc_core.sampling import NEGATIVES, NegativesConfig
-from xc_core.shapes import Shortlist
+from xc_core.shapes import F32, F64, I64, Shortlist
 
 CASES: dict[str, Callable[[World], list[Row]]] = {}
 
@@ -130,9 +134,8 @@ def metrics(world: World) -> list[Row]:
     ]
 
 
-@case
-def tree(world: World) -> list[Row]:
-    """The fusion tree against scikit-learn's exact one, on the validation documents' candidates."""
+def _candidates(world: World) -> tuple[F32, F64, I64]:
+    """Return features, targets and document of the validation documents' candidates, one a pair."""
     rows, truth = world.split(VALIDATION)
     docs = np.ascontiguousarray(world.doc_ND[rows])
     searched = [
@@ -142,21 +145,79 @@ def tree(world: World) -> list[Row]:
     query = Query(docs, Sources(world.label_LD, world.rows_LD, world.split(TRAIN)[1].frequency_L()))
     filled = ids != -1
     features = feature_table(("label_text", "classifier", "frequency"), query, ids)[filled]
-    targets = truth.contains(np.arange(len(rows))[:, None], ids)[filled].astype(np.float64)
-    ours = RegressionTree.fit(features, targets, depth=7, min_leaf=1)
-    theirs = DecisionTreeRegressor(max_depth=7, random_state=0).fit(features, targets)
-    errors = [float(np.mean((model.predict(features) - targets) ** 2)) for model in (ours, theirs)]
+    own = np.arange(len(rows))[:, None]
+    return features, truth.contains(own, ids)[filled].astype(np.float64), np.broadcast_to(own, ids.shape)[filled]
+
+
+@case
+def tree(world: World) -> list[Row]:
+    """The fusion tree against scikit-learn's exact one, on the validation documents' candidates."""
+    features, targets, _ = _candidates(world)
     what = f"{len(targets):,} pairs, depth 7"
+
+    def ours() -> RegressionTree:
+        return RegressionTree.fit(features, targets, depth=7, min_leaf=1)
+
+    def theirs() -> DecisionTreeRegressor:
+        return DecisionTreeRegressor(max_depth=7, random_state=0).fit(features, targets)
+
+    return _fitted_and_asked(what, ours, theirs, features, targets)
+
+
+@case
+def boosting(world: World) -> list[Row]:
+    """The boosted trees of house against scikit-learn's, which draws pairs where ours draws documents."""
+    features, targets, docs = _candidates(world)
+    what = f"{len(targets):,} pairs, 30 trees of depth 4"
+    settings = Boosting(trees=30, shrinkage=0.15, depth=4, min_leaf=20)
+    share = settings.most / len(np.unique(docs))
+
+    def ours() -> BoostedTrees:
+        return settings.fit(features, targets, docs)
+
+    def theirs() -> GradientBoostingRegressor:
+        made = GradientBoostingRegressor(
+            n_estimators=30, learning_rate=0.15, max_depth=4, min_samples_leaf=20, subsample=share, random_state=0
+        )
+        return made.fit(features, targets)
+
+    return _fitted_and_asked(what, ours, theirs, features, targets)
+
+
+def _fitted_and_asked(what: str, ours: Callable[[], Any], theirs: Callable[[], Any], x: F32, y: F64) -> list[Row]:
+    """Compare fitting and predicting of two models."""
+    own, other = ours(), theirs()
+    errors = [float(np.mean((model.predict(x) - y) ** 2)) for model in (own, other)]
+    note = f"squared error {errors[0]:.6f} and {errors[1]:.6f}"
+    return [
+        compare(f"fit, {what}", ours, "scikit-learn", theirs, rounds=3, note=note),
+        compare(f"predict, {what}", lambda: own.predict(x), "scikit-learn", lambda: other.predict(x)),
+    ]
+
+
+@case
+def cells(world: World) -> list[Row]:
+    """The nearest documents searched in cells, as where there are many, against all of them compared."""
+    docs = np.ascontiguousarray(world.doc_ND[world.corpus.published_rows()])
+    queries = np.ascontiguousarray(world.doc_ND[world.split(TEST)[0][:2000]])
+    ours, exact = (build_index(docs, own) for own in (Neighbours.searched(EXACT_UP_TO + 1), IndexConfig(kind="exact")))
+    found = recall(ours.search(queries, NEAREST), exact.search(queries, NEAREST))
+    what, one = f"{NEAREST} nearest of {len(docs):,} documents", np.ascontiguousarray(queries[:1])
     return [
         compare(
-            f"fit, {what}",
-            lambda: RegressionTree.fit(features, targets, depth=7, min_leaf=1),
-            "scikit-learn",
-            lambda: DecisionTreeRegressor(max_depth=7, random_state=0).fit(features, targets),
-            rounds=3,
-            note=f"squared error {errors[0]:.6f} and {errors[1]:.6f}",
+            f"{what}, {len(queries):,} queries",
+            lambda: ours.search(queries, NEAREST),
+            "all compared",
+            lambda: exact.search(queries, NEAREST),
+            note=f"{found:.1%} of the documents",
         ),
-        compare(f"predict, {what}", lambda: ours.predict(features), "scikit-learn", lambda: theirs.predict(features)),
+        compare(
+            f"{what}, 1 query",
+            lambda: ours.search(one, NEAREST),
+            "all compared",
+            lambda: exact.search(one, NEAREST),
+            rounds=200,
+        ),
     ]
 
 

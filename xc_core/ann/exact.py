@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from xc_core.ann.base import INDEXES, IndexConfig, checked
-from xc_core.shapes import F32, I64, Shortlist
+from xc_core.shapes import F32, I32, Shortlist
 
 faiss.cvar.distance_compute_blas_threshold = 2  # from 2 queries on a matrix product is faster; faiss waits for 20
 _QUERIES: Final = 256
@@ -37,16 +37,18 @@ class ExactIndex:
         queries = checked(queries_BD, self.width, k)
         if not len(queries):
             return Shortlist(np.zeros((0, k), np.int32), np.zeros((0, k), np.float32))
-        scores, ids = faiss.knn(queries, self.vectors_LD, min(k + 1, self.size), metric=faiss.METRIC_INNER_PRODUCT)
-        if k < self.size:
-            tied = np.flatnonzero(scores[:, k - 1] == scores[:, k])
-            scores, ids = scores[:, :k], ids[:, :k]
-            for start in range(0, len(tied), _QUERIES):
-                rows = tied[start : start + _QUERIES]
-                ids[rows], scores[rows] = self._sorted(queries[rows], k)
-        return Shortlist.ranked(ids, scores).top(k)
+        scores, found = faiss.knn(queries, self.vectors_LD, min(k + 1, self.size), metric=faiss.METRIC_INNER_PRODUCT)
+        equal = scores[:, :-1] == scores[:, 1:]
+        scores, ids = scores[:, :k], np.asarray(found[:, :k], np.int32)
+        at_edge = np.flatnonzero(equal[:, -1]) if k < self.size else np.zeros(0, np.int64)
+        for rows in (at_edge[start : start + _QUERIES] for start in range(0, len(at_edge), _QUERIES)):
+            ids[rows], scores[rows] = self._sorted(queries[rows], k)
+        inside = np.flatnonzero(equal.any(1))
+        ordered = Shortlist.ranked(ids[inside], scores[inside])
+        ids[inside], scores[inside] = ordered.ids_NK, ordered.scores_NK
+        return Shortlist(ids, scores).top(k)
 
-    def _sorted(self, queries_BD: F32, k: int) -> tuple[I64, F32]:
+    def _sorted(self, queries_BD: F32, k: int) -> tuple[I32, F32]:
         """Return ids and scores of the k best, the first of equal ones; k is below the number of labels."""
         queries, vectors = torch.from_numpy(queries_BD), torch.from_numpy(self.vectors_LD)
         scores_list, ids_list = [], []
@@ -57,7 +59,7 @@ class ExactIndex:
             ids_list.append(ids + start)
         scores, ids = torch.cat(scores_list, 1), torch.cat(ids_list, 1)
         best = Shortlist.ranked(ids.numpy(), scores.numpy()).top(k)
-        return best.ids_NK.astype(np.int64), best.scores_NK
+        return best.ids_NK, best.scores_NK
 
     def save(self, folder: Path) -> None:
         """Write the vectors."""
