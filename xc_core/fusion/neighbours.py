@@ -21,7 +21,7 @@ TEMPERATURE: Final = 0.05
 """How fast a vote fades with the cosine's distance from the nearest one's; 0.02 and 0.1 lose 0.3 points there."""
 
 EXACT_UP_TO: Final = 50_000
-"""Documents among which the nearest are searched exactly; among more in cells, 20 times faster (docs/benchmarks.md)."""
+"""Documents among which the nearest are searched exactly; among more in cells, for a text ten times faster."""
 _CELLS: Final = IndexConfig(kind="ivf", probes=128)
 
 
