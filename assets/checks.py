@@ -86,7 +86,7 @@ def leakage(context: dg.AssetCheckExecutionContext, project: Project) -> dg.Asse
 
     workspace, dataset, _ = _where(context, project)
     opened = Corpus.open(workspace.folder("corpus", dataset))
-    uids, texts = opened.shared("uid"), opened.shared("text")
+    uids, texts = opened.shared("uid"), opened.shared("title", "content")
     share = texts / max(len(opened.rows("test")), 1)
     allowed = "shared-texts" in opened.facts["config"]["allow"]
     return dg.AssetCheckResult(

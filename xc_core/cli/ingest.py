@@ -74,7 +74,7 @@ def ingest(path: Path, dataset: str, replace: bool, **settings: object) -> None:
 
 def _say_shared(corpus: Corpus, config: IngestConfig) -> None:
     """Say where many test texts stand in train: what a model is judged by is then in part what it has seen."""
-    shared, tests = corpus.shared("text"), len(corpus.rows(TEST))
+    shared, tests = corpus.shared("title", "content"), len(corpus.rows(TEST))
     if shared > MOST_SHARED * tests and "shared-texts" not in config.allow:
         report(
             f"{shared:,} of {tests:,} test texts ({shared / tests:.0%}) stand in train word for word, and metrics will "

@@ -110,24 +110,29 @@ class Corpus:
         """Return the binary train matrix as published (train and validation rows): what propensities come from."""
         return self.labels.rows(self.published_rows())
 
-    def shared(self, column: str) -> int:
-        """Return how many test documents have the ``column`` ("uid" or "text") of a train or validation document."""
-        text = pl.concat_str("title", pl.lit("\n"), "content").alias("text")
-        documents = pl.scan_parquet(self.folder / "documents.parquet").with_columns(text).select(column, "split")
+    def shared(self, *columns: str) -> int:
+        """Return how many test documents have the same ``columns`` as a train or validation document.
+
+        Hashes of 64 bits are compared, so that the memory it takes does not grow with the texts.
+        """
+        own = pl.concat_str([pl.col(name).hash() for name in columns], separator=" ").hash()
+        documents = pl.scan_parquet(self.folder / "documents.parquet").select("split", own=own)
         known, test = documents.filter(pl.col("split") != TEST), documents.filter(pl.col("split") == TEST)
-        return int(test.join(known, on=column, how="semi").select(pl.len()).collect().item())
+        shared = test.join(known, on="own", how="semi").select(pl.len())
+        return int(shared.collect(engine="streaming").item())
 
     def test_digest(self) -> str:
         """Return a digest of what models are judged on: the test documents with uid, text, labels and filtered labels.
 
         It does not change where train documents come, or labels that no test document has.
         """
-        uids = self.table("labels")["uid"].to_list()
-        rows, digest = self.rows(TEST), hashlib.blake2b(digest_size=8)
-        truth, filters = self.labels.rows(rows), self.filters.rows(rows)
-        for at, document in enumerate(self.table("documents", rows).iter_rows()):
-            own = [sorted(uids[label] for label in pairs.row(at)) for pairs in (truth, filters)]
-            digest.update(json.dumps([*document, *own]).encode())
+        uids, digest = self.table("labels")["uid"].to_list(), hashlib.blake2b(digest_size=8)
+        is_test_N, start = (self._split_N == TEST).to_numpy(), 0
+        for block in self.texts("documents", ("uid", "title", "content")):
+            for at in np.flatnonzero(is_test_N[start : start + len(block)]).tolist():
+                own = [sorted(uids[i] for i in pairs.row(start + at)) for pairs in (self.labels, self.filters)]
+                digest.update(json.dumps([block[at], *own]).encode())
+            start += len(block)
         return digest.hexdigest()
 
     def texts(self, side: str, fields: tuple[str, ...] = ("title", "content")) -> Iterator[list[str]]:
