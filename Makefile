@@ -26,7 +26,7 @@ $(VENV)/installed: pyproject.toml constraints.txt | $(BIN)/python
 demo: $(VENV)/installed  ## Run the whole chain on the bundled dataset (about 2 minutes on 2 cores)
 	$(BIN)/xc demo
 
-test: $(VENV)/installed  ## Run the default tests (about 4 minutes on 2 cores)
+test: $(VENV)/installed  ## Run the default tests (about 5 minutes on 2 cores)
 	$(BIN)/python -m pytest
 
 test-slow: $(VENV)/installed  ## Run the tests that take minutes
