@@ -96,7 +96,6 @@ def _new_version(client: Any, artifact_root: str, candidate: Candidate) -> int:
 
     name = model_name(candidate.dataset)
     manifest = read_manifest(candidate.folder)
-    test = str(manifest.facts.get(TEST, ""))
     experiment = experiment_id(client, artifact_root, candidate.dataset)
     with mlflow.start_run(experiment_id=experiment, run_name=f"model {candidate.recipe}"):
         info = mlflow.pyfunc.log_model(
@@ -112,7 +111,7 @@ def _new_version(client: Any, artifact_root: str, candidate: Candidate) -> int:
     tags = {
         "bundle": manifest.digest(),
         "recipe": candidate.recipe,
-        TEST: test,
+        TEST: str(manifest.facts.get(TEST, "")),
         "metrics": json.dumps(candidate.metrics),
         **candidate.tags,
     }

@@ -20,7 +20,6 @@ from xc_core.encoders import load_encoder
 from xc_core.fusion import parts_of
 from xc_core.infer.predictor import Predictor
 from xc_core.infer.score import Scorer
-from xc_core.metrics.propensity import inverse_propensity
 from xc_core.metrics.ranking import KS, PerDocument, packed, per_document, without
 from xc_core.metrics.report import report as full_report
 from xc_core.progress import report as say
@@ -29,7 +28,7 @@ from xc_core.shapes import I64, Embeddings, Shortlist
 from xc_core.stages import plots
 from xc_core.stages.clusters import batch_order
 from xc_core.stages.encoder import tokenizer_of
-from xc_core.stages.released import scorer, texts
+from xc_core.stages.released import scorer, texts, weights
 from xc_core.stages.runner import Context
 
 
@@ -40,9 +39,7 @@ def run(context: Context) -> None:
     rows = corpus.rows(TEST)
     vectors = Embeddings.open(context.input("embeddings") / "documents.npy").vectors_ND
     truth, filters = corpus.labels.rows(rows), corpus.filters.rows(rows)
-    train = corpus.published_train()
-    frequency_L = train.frequency_L()
-    weights_L = inverse_propensity(frequency_L, len(train), corpus.propensity)
+    frequency_L, weights_L = corpus.published_train().frequency_L(), weights(corpus)
     rules = {"fusion": judged.fusion, **parts_of(judged.fusion.config)}
     words = texts(context, corpus, judged.sources, rows)
     found = judged.shortlist_rows(vectors, rows, rules, "scoring test documents", words)

@@ -17,11 +17,10 @@ from xc_core.data.labels import LabelMatrix
 from xc_core.data.splits import VALIDATION
 from xc_core.fusion import FUSIONS, Fusion, FusionConfig, Query, feature_table, parts_of, worth
 from xc_core.infer.score import distinct
-from xc_core.metrics.propensity import inverse_propensity
 from xc_core.metrics.ranking import per_document, without
 from xc_core.progress import report
 from xc_core.shapes import F32, F64, I32, I64, PAD_ID, Bool, Embeddings, Shortlist
-from xc_core.stages.released import searchers, sources, texts, unseen
+from xc_core.stages.released import searchers, sources, texts, unseen, weights
 from xc_core.stages.runner import Context
 
 
@@ -73,7 +72,7 @@ def run(context: Context) -> None:
     mixed = np.concatenate([*halves.values()])
     pairs, rows = Pairs.together(parts, mixed), np.sort(mixed)
     truth = corpus.labels.rows(rows)
-    weights_L = _weights(corpus)
+    weights_L = weights(corpus)
     pairs.fit(config, weights_L).save(context.build.path / "fusion.json")
     compared = _compare(config, pairs, truth, weights_L, corpus.filters.rows(rows))
     facts: dict[str, Any] = {"documents": len(rows), "pairs": int((pairs.ids_NK != PAD_ID).sum()), "kind": config.kind}
@@ -92,12 +91,6 @@ def _gathered(context: Context, corpus: Corpus, rows: I64, training: str) -> Pai
     query = Query(np.ascontiguousarray(vectors[rows]), own, texts(context, corpus, own, rows))
     found_NK = searchers(context, training).candidates(query, config.candidates)
     return _pairs(config, query, found_NK, corpus.labels.rows(rows))
-
-
-def _weights(corpus: Corpus) -> F64:
-    """Return the inverse propensity of each label, as metrics have it."""
-    train = corpus.published_train()
-    return inverse_propensity(train.frequency_L(), len(train), corpus.propensity)
 
 
 def _without_validation(context: Context, config: FusionConfig) -> None:

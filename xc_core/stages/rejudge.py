@@ -1,7 +1,7 @@
 """A released model judged on a dataset's test documents as they are now, whatever it was trained on.
 
 Takes: a bundle, a workspace, a dataset.                         Gives: metrics, as the stage evaluation has them.
-May import: bundle, data, metrics, progress, shapes, workspace.  Never: fits, chooses or keeps anything.
+May import: bundle, data, metrics, shapes, released, workspace.   Never: fits, chooses or keeps anything.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import numpy as np
 from xc_core.bundle import open_bundle
 from xc_core.data.corpus import Corpus
 from xc_core.data.splits import TEST
-from xc_core.metrics.propensity import inverse_propensity
 from xc_core.metrics.ranking import per_document, without
 from xc_core.progress import Meter
 from xc_core.shapes import PAD_ID, Shortlist
+from xc_core.stages.released import weights
 from xc_core.stages.workspace import Workspace
 
 _TEXTS_AT_ONCE: Final = 1024
@@ -42,7 +42,5 @@ def rejudged(folder: Path, workspace: Workspace, dataset: str) -> dict[str, floa
             found = predictor.shortlist(texts[start : start + _TEXTS_AT_ONCE], _DEEP)
             parts.append(Shortlist(now_L[found.ids_NK], found.scores_NK))
             meter.update(len(found))
-    train = corpus.published_train()
-    weights_L = inverse_propensity(train.frequency_L(), len(train), corpus.propensity)
     ranked = without(Shortlist.stack(parts), corpus.filters.rows(rows))
-    return per_document(ranked, corpus.labels.rows(rows), weights_L).total()
+    return per_document(ranked, corpus.labels.rows(rows), weights(corpus)).total()

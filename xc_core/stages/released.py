@@ -1,7 +1,7 @@
 """What the last stations share: the model as it stands, put together from the artefacts of the chain.
 
-Takes: a Context that reads classifier, embeddings, index and fusion.   Gives: Sources, Searchers, Scorer.
-May import: ann, data, fusion, infer, sampling, stages.runner.                    Never: fits.
+Takes: a Context that reads classifier, embeddings, index and fusion.   Gives: Sources, Searchers, Scorer, weights.
+May import: ann, data, fusion, infer, metrics, sampling, stages.runner.           Never: fits.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from xc_core.data.corpus import Corpus
 from xc_core.data.splits import VALIDATION
 from xc_core.fusion import BY_WORDS, LEXICAL, NOISE, VOTES, FusionConfig, Lexical, Neighbours, Sources, load_fusion
 from xc_core.infer.score import Scorer, Searchers
+from xc_core.metrics.propensity import inverse_propensity
 from xc_core.sampling import load_noise
-from xc_core.shapes import I64, Embeddings
+from xc_core.shapes import F64, I64, Embeddings
 from xc_core.stages.clusters import HELD, trainings
 from xc_core.stages.runner import Context
 
@@ -58,6 +59,12 @@ def sources(context: Context, corpus: Corpus, config: FusionConfig, training: st
     drawn_from = load_noise(folder) if NOISE in config.needed else None
     words = Lexical.load(folder / LEXICAL) if BY_WORDS & {*config.needed} else None
     return Sources(label_LD, rows_LD, truth.frequency_L(), voters, drawn_from, words)
+
+
+def weights(corpus: Corpus) -> F64:
+    """Return the inverse propensity of each label, by its frequency in the train file as published."""
+    train = corpus.published_train()
+    return inverse_propensity(train.frequency_L(), len(train), corpus.propensity)
 
 
 def texts(context: Context, corpus: Corpus, own: Sources, rows: I64) -> list[str] | None:
