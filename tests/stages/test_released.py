@@ -1,4 +1,4 @@
-"""What the last stations share: weights of labels are those of the train file as published, validation rows included."""
+"""What the last stations share: weights of labels are of the train file as published, validation rows included."""
 
 from __future__ import annotations
 
