@@ -249,7 +249,7 @@ def test_a_training_has_its_part_of_an_hour_unless_told_otherwise(
 ) -> None:
     asked: list[float] = []
 
-    def scaled(workspace: Workspace, dataset: str, recipe: Recipe, seconds: float) -> dict[str, Any]:
+    def scaled(workspace: Workspace, dataset: str, recipe: Recipe, seconds: float, *, anew: bool) -> dict[str, Any]:
         asked.append(seconds)
         return {"encoder": {"epochs": 0.25}}
 

@@ -131,7 +131,7 @@ def _train_one(workspace: Workspace, wanted: _Wanted, until: str, *, force: bool
     dataset, recipe = wanted.dataset, wanted.recipe
     declared = workspace.declare_experiment(dataset, recipe, wanted.base, wanted.changes)
     if wanted.seconds and until not in ("corpus", "tokens"):
-        _fit_budget(workspace, wanted, declared.recipe, wanted.seconds)
+        _fit_budget(workspace, wanted, declared.recipe, wanted.seconds, anew=force)
     for name in STAGES:
         if name != "leaderboard":
             ran = run_stage(workspace, name, dataset, recipe, force=force)
@@ -150,13 +150,13 @@ def _seconds(text: str) -> float | None:
     return None if text == "none" else seconds_of(text)
 
 
-def _fit_budget(workspace: Workspace, wanted: _Wanted, recipe: Any, seconds: float) -> None:
+def _fit_budget(workspace: Workspace, wanted: _Wanted, recipe: Any, seconds: float, *, anew: bool) -> None:
     """Time a few steps and declare the experiment again, with epochs that fit."""
     from xc_core.stages.budget import scaled_epochs
 
     for stage in ("corpus", "tokens"):
         run_stage(workspace, stage, wanted.dataset)
-    changes = deep_merged(wanted.changes, scaled_epochs(workspace, wanted.dataset, recipe, seconds))
+    changes = deep_merged(wanted.changes, scaled_epochs(workspace, wanted.dataset, recipe, seconds, anew=anew))
     workspace.declare_experiment(wanted.dataset, wanted.recipe, wanted.base, changes)
 
 

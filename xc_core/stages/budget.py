@@ -37,6 +37,8 @@ from xc_core.train.state import Task
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600}
 _WARM, _TIMED = 2, 6
 """Steps before the clock starts, and those it times."""
+_BUSY: Final = 1.5
+"""Seconds by the clock on the wall for one of running, above which other work is mentioned."""
 
 
 def seconds_of(text: str) -> float:
@@ -49,15 +51,17 @@ def seconds_of(text: str) -> float:
     return float(found[1]) * _UNITS[found[2]]
 
 
-def scaled_epochs(workspace: Workspace, dataset: str, recipe: Recipe, seconds: float) -> dict[str, Any]:
+def scaled_epochs(
+    workspace: Workspace, dataset: str, recipe: Recipe, seconds: float, *, anew: bool = False
+) -> dict[str, Any]:
     """Return changes that scale the epochs of M1 and M4 alike, so that both train ``seconds`` at most, roughly.
 
     A recipe that needs less is left as it is. Encoding, search and evaluation are not counted. Epochs keep three
     figures. What is counted in epochs before clusters or searches begin shrinks with them. An estimate is made once for
-    a dataset and the recipe's settings, so that the same budget gives the same epochs, and a training that was killed
-    goes on.
+    a dataset and the recipe's settings, or ``anew``, so that the same budget gives the same epochs, and a training that
+    was killed goes on.
     """
-    whole = sum(_remembered(workspace, dataset, recipe).values())
+    whole = sum(_remembered(workspace, dataset, recipe, anew=anew).values())
     share = min(seconds / whole, 1.0) if whole else 1.0
     told = "fits" if share == 1.0 else f"is scaled by {share:.3g}"
     report(f"budget: {recipe.name} would train about {whole:.0f} s here and {told} ({seconds:.0f} s allowed)")
@@ -90,13 +94,15 @@ def shortened(stage: EncoderStage, share: float) -> dict[str, Any]:
     return changes
 
 
-def _remembered(workspace: Workspace, dataset: str, recipe: Recipe) -> dict[str, float]:
-    """Return the estimate of an earlier call on this machine, or make and keep one."""
+def _remembered(workspace: Workspace, dataset: str, recipe: Recipe, *, anew: bool) -> dict[str, float]:
+    """Return the estimate of an earlier call on this machine, or make one, ``anew`` in any case, and keep it."""
     corpus = read_manifest(workspace.folder("corpus", dataset)).digest()
     key = hashlib.sha256(f"{corpus} {recipe.encoder} {recipe.classifier}".encode()).hexdigest()[:16]
     path = workspace.state / "budget" / f"{dataset}-{key}.json"
-    if not path.is_file():
+    if anew or not path.is_file():
         write_file(path, json.dumps(_estimate(workspace, dataset, recipe)) + "\n")
+    else:
+        report("budget: by the steps that an earlier call timed here; --force times them, and trains, anew")
     kept: dict[str, float] = json.loads(path.read_text("utf-8"))
     return kept
 
@@ -152,11 +158,19 @@ def _table_task(corpus: Corpus, recipe: Recipe, width: int) -> ClassifierTask:
 
 
 def _epoch_seconds(task: Task) -> float:
-    """Return the seconds of an epoch by the median of a few steps on batches of the first epoch."""
+    """Return the seconds of an epoch by the median of a few steps on batches of the first epoch.
+
+    Without a GPU they are counted while this thread runs, not while it waits for its turn: other work on the machine
+    then makes an estimate longer by half, where by the clock on the wall it was three times as long.
+    """
+    now = time.perf_counter if torch.cuda.is_available() else time.thread_time
     batches = task.batches(0)
-    times = []
+    times, began = [], time.perf_counter()
     for step in range(_WARM + _TIMED):
-        started = time.perf_counter()
+        started = now()
         task.step(batches[step % len(batches)], step, 0.0)
-        times.append(time.perf_counter() - started)
+        times.append(now() - started)
+    waited = (time.perf_counter() - began) / max(sum(times), 1e-9)
+    if waited > _BUSY:
+        report(f"budget: steps took {waited:.1f} times as long as they run, for other work runs here; so will training")
     return len(batches) * float(np.median(times[_WARM:]))
