@@ -10,6 +10,7 @@ from sklearn.ensemble import GradientBoostingRegressor
 
 from xc_core.errors import ConfigError
 from xc_core.fusion import FUSIONS, BoostedTrees, Boosting, FusionConfig, RegressionTree, worth
+from xc_core.fusion.tree import SortedFeatures
 from xc_core.shapes import F32, F64, I64
 
 
@@ -66,15 +67,15 @@ def test_a_tree_sees_whole_documents_drawn_anew_and_no_more_than_asked(monkeypat
     marked = np.concatenate([features, docs[:, None].astype(np.float32)], 1)
     sizes = dict(zip(*np.unique(docs, return_counts=True), strict=True))
     seen: list[set[int]] = []
-    fit = RegressionTree.fit
+    grow = RegressionTree.grow
 
-    def watched(own: F32, targets: F64, **how: int) -> RegressionTree:
-        found, counts = np.unique(own[:, 3].astype(int), return_counts=True)
+    def watched(own: SortedFeatures, targets: F64, **how: int) -> RegressionTree:
+        found, counts = np.unique(own.value_FM[3].astype(int), return_counts=True)
         assert dict(zip(found, counts, strict=True)) == {doc: sizes[doc] for doc in found}
         seen.append({*found.tolist()})
-        return fit(own, targets, **how)
+        return grow(own, targets, **how)
 
-    monkeypatch.setattr(RegressionTree, "fit", watched)
+    monkeypatch.setattr(RegressionTree, "grow", watched)
     Boosting(trees=5, shrinkage=0.1, depth=2, min_leaf=1, share=0.5, most=40).fit(marked, targets, docs)
     assert [len(own) for own in seen] == [40] * 5
     assert len(set.union(*seen)) > 60

@@ -13,6 +13,7 @@ from sklearn.tree import DecisionTreeRegressor
 
 from tests.naive import tree as naive
 from xc_core.fusion import RegressionTree
+from xc_core.fusion.tree import SortedFeatures
 
 
 def same(tree: RegressionTree, slow: naive.Node, node: int = 0) -> None:
@@ -52,6 +53,18 @@ def test_the_tree_is_the_exact_greedy_one_where_values_are_few(data: st.DataObje
     slow = naive.fit(rows, targets.tolist(), depth, min_leaf)
     same(fast, slow)
     assert fast.predict(features) == pytest.approx([naive.predict(slow, row) for row in rows], abs=1e-12)
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.3, 1.0])
+def test_a_tree_of_some_pairs_is_the_same_whether_they_were_sorted_with_others_or_alone(kept: float) -> None:
+    random = np.random.default_rng(1)
+    features = random.integers(0, 20, (500, 3)).astype(np.float32)
+    features[:, 2] += random.random(500, np.float32)
+    kept_M, targets = random.random(500) < kept, random.random(500)
+    kept_M[7] = True
+    some = SortedFeatures.of(features).only(kept_M)
+    tree = RegressionTree.grow(some, targets[kept_M], depth=4, min_leaf=3)
+    assert tree.to_dict() == RegressionTree.fit(features[kept_M], targets[kept_M], depth=4, min_leaf=3).to_dict()
 
 
 def test_ties_go_to_the_first_feature_and_the_lowest_threshold() -> None:

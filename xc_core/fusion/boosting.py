@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from xc_core.fusion.tree import RegressionTree
+from xc_core.fusion.tree import RegressionTree, SortedFeatures
 from xc_core.params import at_least, below
 from xc_core.seeds import generator
 from xc_core.shapes import F32, F64, I64, Array
@@ -88,15 +88,17 @@ class Boosting:
         """Fit to M pairs (features M x F) of the documents ``docs_M``; raise ValueError for no pairs."""
         if not len(features_MF):
             raise ValueError("no pairs to fit trees on")
-        documents = np.unique(docs_M)
+        documents, doc_M = np.unique(docs_M, return_inverse=True)
         size = max(min(round(self.share * len(documents)), self.most), 1)
+        features = SortedFeatures.of(features_MF)
         grown: list[RegressionTree] = []
         left_M = targets_M.astype(np.float64)
         for number in range(self.trees):
             random = generator(self.seed, "boosting", number)
-            drawn = random.choice(documents, size, replace=False)
-            seen = np.flatnonzero(np.isin(docs_M, drawn))
-            tree = RegressionTree.fit(features_MF[seen], left_M[seen], depth=self.depth, min_leaf=self.min_leaf)
+            drawn = np.isin(np.arange(len(documents)), random.choice(len(documents), size, replace=False))
+            seen_M = drawn[doc_M]
+            own = features.only(seen_M)
+            tree = RegressionTree.grow(own, left_M[seen_M], depth=self.depth, min_leaf=self.min_leaf)
             grown.append(replace(tree, value=self.shrinkage * tree.value))
             left_M -= grown[-1].predict(features_MF)
         return BoostedTrees(tuple(grown))

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from xc_core.shapes import F32, F64, I64, Array
+from xc_core.shapes import F32, F64, I64, Array, Bool
 
 ROUNDING: Final = 1e-10
 """Share of the targets' squared deviation below which two gains are equal and one gain is none: float64 sums of
@@ -35,10 +35,15 @@ class RegressionTree:
         Thresholds lie midway between neighbouring values of a feature. Ties go to the first feature and the lowest
         threshold, gains that differ by rounding alone being ties. Raises ValueError for no pairs or unequal lengths.
         """
-        size = len(features_MF)
+        return cls.grow(SortedFeatures.of(features_MF), targets_M, depth=depth, min_leaf=min_leaf)
+
+    @classmethod
+    def grow(cls, features: SortedFeatures, targets_M: F64, *, depth: int, min_leaf: int) -> RegressionTree:
+        """Fit as ``fit`` does, on features that are in order already."""
+        size = features.value_FM.shape[1]
         if size == 0 or len(targets_M) != size:
             raise ValueError(f"{size} pairs with {len(targets_M)} targets")
-        grown = _Growth(features_MF.astype(np.float64), targets_M.astype(np.float64), min_leaf)
+        grown = _Growth(features, targets_M.astype(np.float64), min_leaf)
         for _ in range(depth):
             if not grown.split_level():
                 break
@@ -75,6 +80,27 @@ class RegressionTree:
 
 
 @dataclass(frozen=True)
+class SortedFeatures:
+    """Features by column, and the pairs in the rising order of each: sorted once for trees on some of the pairs."""
+
+    value_FM: F64
+    pair_FS: I64
+    """Pairs by value, equal values by pair."""
+
+    @classmethod
+    def of(cls, features_MF: F32) -> SortedFeatures:
+        """Sort M pairs by each of F features."""
+        value_FM = np.ascontiguousarray(features_MF.T, np.float64)
+        return cls(value_FM, np.argsort(value_FM, axis=1, kind="stable"))
+
+    def only(self, kept_M: Bool) -> SortedFeatures:
+        """Return the same of the pairs that ``kept_M`` marks; nothing is sorted."""
+        place_M = np.cumsum(kept_M) - 1
+        pairs = [place_M[pair_S[kept_M[pair_S]]] for pair_S in self.pair_FS]
+        return SortedFeatures(self.value_FM[:, kept_M], np.stack(pairs))
+
+
+@dataclass(frozen=True)
 class _Column:
     """A feature made ready: its distinct values, each pair's value; and in rising order pairs, their ranks and targets.
 
@@ -88,10 +114,11 @@ class _Column:
     target_S: F64
 
     @classmethod
-    def of(cls, value_M: F64, target_M: F64) -> _Column:
-        values, rank = np.unique(value_M, return_inverse=True)
-        pairs = np.argsort(rank, kind="stable")
-        return cls(values, value_M, pairs, rank[pairs], target_M[pairs])
+    def of(cls, value_M: F64, pair_S: I64, target_M: F64) -> _Column:
+        value_S = value_M[pair_S]
+        new_S = np.append(False, value_S[1:] != value_S[:-1])
+        values = np.append(value_S[:1], value_S[new_S])
+        return cls(values, value_M, pair_S, np.cumsum(new_S), target_M[pair_S])
 
     def threshold(self, rank: int) -> float:
         """Return the cut between the values of ``rank`` and of the next."""
@@ -110,11 +137,12 @@ class _Splits:
 class _Growth:
     """A tree in the making: the splits of a level are found by one pass over all pairs in (node, value) order."""
 
-    def __init__(self, features_MF: F64, targets_M: F64, min_leaf: int) -> None:
+    def __init__(self, features: SortedFeatures, targets_M: F64, min_leaf: int) -> None:
         self.mean, self.min_leaf = float(targets_M.mean()), max(min_leaf, 1)
         centred_M = targets_M - self.mean
         self.rounding = ROUNDING * float(centred_M @ centred_M)
-        self.columns = [_Column.of(np.ascontiguousarray(column), centred_M) for column in features_MF.T]
+        columns = zip(features.value_FM, features.pair_FS, strict=True)
+        self.columns = [_Column.of(value_M, pair_S, centred_M) for value_M, pair_S in columns]
         self.node_M = np.zeros(len(targets_M), np.int64)
         self.feature, self.threshold, self.left, self.right = [-1], [0.0], [-1], [-1]
         self.value = [self.mean]
