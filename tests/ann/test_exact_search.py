@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -44,3 +47,11 @@ def test_copies_of_a_label_are_listed_by_id() -> None:
 def test_auto_is_exact_up_to_the_measured_crossover(labels: int, kind: str) -> None:
     assert IndexConfig().resolve(labels) == kind
     assert IndexConfig(kind="ivf").resolve(labels) == "ivf"
+
+
+@pytest.mark.parametrize("module", ["xc_core.bundle", "xc_core.ann.hnsw", "benchmarks.cases"])
+def test_torch_is_imported_before_faiss(module: str) -> None:
+    """The other way round each has an OpenMP runtime of its own, and a text is answered in 22 ms instead of 13."""
+    code = f"import sys, {module}; names = list(sys.modules); print(names.index('torch') < names.index('faiss'))"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert told.stdout == "True\n", told.stderr

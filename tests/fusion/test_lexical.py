@@ -45,12 +45,12 @@ def saved(model: Lexical, folder: Path) -> Path:
 
 
 def test_it_learns_the_toy_world(fitted: Lexical) -> None:
-    for ids, row in zip(fitted.shortlist(TESTS).ids_NK.tolist(), WORLD.test, strict=True):
+    for ids, row in zip(fitted.shortlist(fitted.vectors(TESTS)).ids_NK.tolist(), WORLD.test, strict=True):
         assert sorted(ids[: len(row["target_ind"])]) == row["target_ind"]
 
 
 def test_scores_are_shares_best_first_each_label_once_holes_last(fitted: Lexical) -> None:
-    short = fitted.shortlist(TESTS)
+    short = fitted.shortlist(fitted.vectors(TESTS))
     assert (short.ids_NK.dtype, short.scores_NK.dtype) == (np.int32, np.float32)
     assert short.ids_NK.shape == (len(TESTS), fitted.config.labels), "as wide for ten labels"
     for ids, scores, filled in zip(short.ids_NK, short.scores_NK, short.filled_NK, strict=True):
@@ -66,15 +66,26 @@ def test_a_vector_is_that_of_loops_over_dictionaries(fitted: Lexical) -> None:
     names = fitted.vectorizer.get_feature_names_out()
     assert sorted(names) == sorted(known)
     for text in [*TESTS[:10], "falcon0 falcon0 falcon0 Castle1 unheard", "", "a b c"]:
-        row = fitted.vectorizer.transform([text])
+        row = fitted.vectors([text])
         found = {names[at]: value for at, value in zip(row.indices, row.data, strict=True)}
         assert found == pytest.approx(naive.vector(text, known), abs=1e-6)
+
+
+def test_vectors_are_those_of_the_vectoriser_in_one_call_and_text_by_text(fitted: Lexical) -> None:
+    texts = [*TESTS, "", "unheard", " ".join(TESTS)]
+    theirs, ours = fitted.vectorizer.transform(texts), fitted.vectors(texts)
+    for name in ("indptr", "indices"):
+        np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
+    np.testing.assert_allclose(ours.data, theirs.data, rtol=1e-6)
+    assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape)
+    for at, text in enumerate(texts):
+        np.testing.assert_array_equal(fitted.vectors([text]).toarray(), ours[[at]].toarray())
 
 
 def test_a_score_is_the_mean_over_the_trees(fitted: Lexical) -> None:
     known = naive.idf(TEXTS, 2)
     columns = {term: at for at, term in enumerate(fitted.vectorizer.get_feature_names_out())}
-    short = fitted.shortlist(TESTS[:5])
+    short = fitted.shortlist(fitted.vectors(TESTS[:5]))
     for text, ids, scores in zip(TESTS, short.ids_NK, short.scores_NK, strict=False):
         pairs = [(columns[term], value) for term, value in naive.vector(text, known).items()]
         expected = dict.fromkeys(range(len(TOPICS)), 0.0)
@@ -88,16 +99,16 @@ def test_a_score_is_the_mean_over_the_trees(fitted: Lexical) -> None:
 
 @pytest.mark.parametrize("text", ["", " \t", "quixotic zeppelins", "a b c", "河", "\x00", "n239"])
 def test_a_text_without_a_known_word_has_no_labels(fitted: Lexical, text: str) -> None:
-    assert not fitted.shortlist([text]).filled_NK.any()
+    assert not fitted.shortlist(fitted.vectors([text])).filled_NK.any()
 
 
 def test_no_texts_give_no_rows(fitted: Lexical) -> None:
-    assert fitted.shortlist([]).ids_NK.shape == (0, fitted.config.labels)
+    assert fitted.shortlist(fitted.vectors([])).ids_NK.shape == (0, fitted.config.labels)
 
 
 def test_the_number_of_labels_is_kept(fitted: Lexical) -> None:
     few = Lexical(LexicalConfig(labels=3), fitted.num_labels, fitted.vectorizer, fitted.trees, fitted.labels_LT)
-    cut, whole = few.shortlist(TESTS), fitted.shortlist(TESTS).top(3)
+    cut, whole = few.shortlist(few.vectors(TESTS)), fitted.shortlist(fitted.vectors(TESTS)).top(3)
     np.testing.assert_array_equal(cut.ids_NK, whole.ids_NK)
     np.testing.assert_array_equal(cut.scores_NK, whole.scores_NK)
 
@@ -106,10 +117,10 @@ def test_what_is_saved_and_loaded_gives_the_same_scores_and_the_same_bytes(fitte
     one = saved(fitted, tmp_path / "one")
     again = Lexical.load(one)
     for texts in (TESTS, ["falcon0"], [""]):
-        ours, theirs = fitted.shortlist(texts), again.shortlist(texts)
+        ours, theirs = fitted.shortlist(fitted.vectors(texts)), again.shortlist(again.vectors(texts))
         np.testing.assert_array_equal(ours.ids_NK, theirs.ids_NK)
         np.testing.assert_array_equal(ours.scores_NK, theirs.scores_NK)
-    before, after = fitted.vectorizer.transform(TESTS), again.vectorizer.transform(TESTS)
+    before, after = fitted.vectors(TESTS), again.vectors(TESTS)
     assert (before != after).nnz == 0
     assert (again.config, again.num_labels) == (fitted.config, len(TOPICS))
     two = saved(again, tmp_path / "two")
@@ -124,12 +135,13 @@ def test_what_is_saved_and_loaded_gives_the_same_scores_and_the_same_bytes(fitte
 def test_threads_share_it(fitted: Lexical, tmp_path: Path) -> None:
     model = Lexical.load(saved(fitted, tmp_path / "one"))
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda text: model.shortlist([text]).ids_NK[0].tolist(), TESTS * 3))
-    assert found == fitted.shortlist(TESTS * 3).ids_NK.tolist()
+        found = list(pool.map(lambda text: model.shortlist(model.vectors([text])).ids_NK[0].tolist(), TESTS * 3))
+    assert found == fitted.shortlist(fitted.vectors(TESTS * 3)).ids_NK.tolist()
 
 
 def test_nothing_is_said_on_either_output(fitted: Lexical, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    Lexical.load(saved(Lexical.fit(TEXTS, TRUTH, LexicalConfig(trees=1)), tmp_path / "one")).shortlist(TESTS)
+    model = Lexical.load(saved(Lexical.fit(TEXTS, TRUTH, LexicalConfig(trees=1)), tmp_path / "one"))
+    model.shortlist(model.vectors(TESTS))
     print("after")
     assert capfd.readouterr() == ("after\n", "")
 
@@ -137,9 +149,8 @@ def test_nothing_is_said_on_either_output(fitted: Lexical, tmp_path: Path, capfd
 @pytest.mark.parametrize("labels", [1, 2])
 def test_one_label_or_two_are_enough(labels: int) -> None:
     held = LabelMatrix.from_pairs(np.arange(4), np.arange(4) % labels, (4, labels))
-    short = Lexical.fit(["red red", "blue blue", "red sky", "blue sky"], held, LexicalConfig(trees=1)).shortlist(
-        ["red"]
-    )
+    model = Lexical.fit(["red red", "blue blue", "red sky", "blue sky"], held, LexicalConfig(trees=1))
+    short = model.shortlist(model.vectors(["red"]))
     assert short.filled_NK.sum() == labels
     assert short.ids_NK[0, 0] == 0
 
@@ -148,7 +159,8 @@ def test_documents_that_teach_nothing_are_left_out() -> None:
     """One without a kept term, one without a label; omikuji itself would take them, or stop at them."""
     texts = ["red sky", "red sea", "unheard", "red sky"]
     held = LabelMatrix.from_pairs(np.array([0, 1, 2]), np.array([0, 1, 2]), (4, 3))
-    short = Lexical.fit(texts, held, LexicalConfig(trees=1)).shortlist(["red sky"])
+    model = Lexical.fit(texts, held, LexicalConfig(trees=1))
+    short = model.shortlist(model.vectors(["red sky"]))
     assert 2 not in short.ids_NK
     assert short.ids_NK[0, 0] == 0
 
@@ -277,7 +289,7 @@ def test_a_match_is_the_cosine_of_both_texts_terms_as_by_loops(
     monkeypatch.setattr("xc_core.fusion.lexical._TOGETHER", together)
     known = naive.idf(TEXTS + LABEL_TEXTS, 2)
     ids = np.random.default_rng(0).integers(-1, len(TOPICS), (len(TESTS), 150)).astype(np.int32)
-    found = matching.matches(TESTS, ids)
+    found = matching.matches(matching.vectors(TESTS), ids)
     assert found.dtype == np.float32
     labels = [naive.vector(text, known) for text in LABEL_TEXTS]
     for text, row, scores in zip(TESTS, ids.tolist(), found.tolist(), strict=True):
@@ -292,9 +304,10 @@ def test_matches_survive_the_file_and_are_zero_without_label_texts(
 ) -> None:
     ids = np.tile(np.arange(len(TOPICS), dtype=np.int32), (len(TESTS), 1))
     again = Lexical.load(saved(matching, tmp_path / "x"))
-    np.testing.assert_array_equal(again.matches(TESTS, ids), matching.matches(TESTS, ids))
-    assert not fitted.matches(TESTS, ids).any()
-    assert matching.matches([], ids[:0]).shape == (0, len(TOPICS))
+    found = matching.matches(matching.vectors(TESTS), ids)
+    np.testing.assert_array_equal(again.matches(again.vectors(TESTS), ids), found)
+    assert not fitted.matches(fitted.vectors(TESTS), ids).any()
+    assert matching.matches(matching.vectors([]), ids[:0]).shape == (0, len(TOPICS))
 
 
 def test_a_label_that_no_document_has_is_found_by_its_own_text() -> None:
@@ -302,8 +315,8 @@ def test_a_label_that_no_document_has_is_found_by_its_own_text() -> None:
     texts, config = [f"{row['title']} {row['content']}" for row in rows], LexicalConfig(min_documents=1)
     plain, taught = (Lexical.fit(texts, truth_of(rows), config, label_texts=given) for given in (None, LABEL_TEXTS))
     asked = ["glacier glacier0 glacier1"]
-    assert plain.shortlist(asked).ids_NK[0, 0] == PAD_ID
-    assert taught.shortlist(asked).ids_NK[0, 0] == 4
+    assert plain.shortlist(plain.vectors(asked)).ids_NK[0, 0] == PAD_ID
+    assert taught.shortlist(taught.vectors(asked)).ids_NK[0, 0] == 4
 
 
 def test_label_texts_of_other_labels_are_refused_at_load(matching: Lexical, tmp_path: Path) -> None:

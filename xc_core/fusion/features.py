@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -70,15 +70,16 @@ class Query:
 
     @cached_property
     def lexical(self) -> Shortlist:
-        """The labels that the words of the texts speak for.
+        """The labels that the words of the texts speak for; raise as ``words`` does."""
+        model, own_NT = self.words
+        return model.shortlist(own_NT)
+
+    @cached_property
+    def words(self) -> tuple[Lexical, Any]:
+        """The lexical score and the texts as its rows of terms (N x T).
 
         Raises ConfigError where the sources have no lexical score, ValueError without one text a document.
         """
-        model, own = self.words()
-        return model.shortlist(own)
-
-    def words(self) -> tuple[Lexical, list[str]]:
-        """Return the lexical score and the texts; raise as ``lexical`` does."""
         if self.sources.lexical is None:
             raise ConfigError(
                 "a lexical score in sources without one",
@@ -87,7 +88,7 @@ class Query:
             )
         if self.texts is None or len(self.texts) != len(self.doc_ND):
             raise ValueError(f"{len(self.texts or [])} texts for {len(self.doc_ND)} documents")
-        return self.sources.lexical, self.texts
+        return self.sources.lexical, self.sources.lexical.vectors(self.texts)
 
 
 Feature = Callable[[Query, I32], F32]
@@ -140,8 +141,8 @@ def lexical(query: Query, ids_NK: I32) -> F32:
 @FEATURES.register(WORDS)
 def label_words(query: Query, ids_NK: I32) -> F32:
     """Return the cosine of the text and the label's text as TF-IDF vectors of words and pairs of words."""
-    model, own = query.words()
-    return model.matches(own, ids_NK)
+    model, own_NT = query.words
+    return model.matches(own_NT, ids_NK)
 
 
 def own_products(doc_ND: F32, ids_NK: I32, vectors_LD: F32) -> F32:
