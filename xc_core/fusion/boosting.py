@@ -31,7 +31,7 @@ class BoostedTrees:
     def predict(self, features_MF: F32) -> F64:
         """Return the sum of the values of each pair's leaves."""
         if self._masks is None:
-            return np.sum([tree.predict(features_MF) for tree in self.trees], axis=0)
+            return sum((tree.predict(features_MF) for tree in self.trees), np.zeros(len(features_MF)))
         out = np.empty(len(features_MF))
         for start in range(0, len(features_MF), _PAIRS_AT_ONCE):
             part = slice(start, start + _PAIRS_AT_ONCE)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -38,7 +38,7 @@ class LeafMasks:
         most = max((int((tree.feature < 0).sum()) for tree in trees), default=1)
         if most > MOST:
             raise ValueError(f"a tree of {most} leaves, at most {MOST} expected")
-        word = np.dtype(np.uint16 if most <= 16 else np.uint64)
+        word: np.dtype[Any] = np.dtype(np.uint16 if most <= 16 else np.uint64)
         value_TV = np.zeros((len(trees), most))
         found: dict[int, list[tuple[float, int, int]]] = {}
         for number, tree in enumerate(trees):
@@ -63,7 +63,8 @@ class LeafMasks:
             return np.broadcast_to(self.value_TV[:, 0], (len(features_PF), trees))
         lower_PT = ~left_PT & (left_PT - left_PT.dtype.type(1))  # as many bits as there are leaves on its left
         at_PT = np.bitwise_count(lower_PT) + np.arange(0, trees * width, width)
-        return np.take(self.value_TV, at_PT)
+        value_PT: F64 = np.take(self.value_TV, at_PT)
+        return value_PT
 
 
 def _leaves_below(tree: RegressionTree) -> tuple[I64, I64]:
@@ -79,7 +80,7 @@ def _leaves_below(tree: RegressionTree) -> tuple[I64, I64]:
     return first, count
 
 
-def _masks(tests: list[tuple[float, int, int]], trees: int, word: np.dtype[np.unsignedinteger]) -> tuple[F64, Array]:
+def _masks(tests: list[tuple[float, int, int]], trees: int, word: np.dtype[Any]) -> tuple[F64, Array]:
     """Return thresholds in rising order, and the leaves that are left where the first r of the tests fail."""
     tests = sorted(tests)
     masks = np.full((len(tests) + 1, trees), np.iinfo(word).max, word)
