@@ -38,10 +38,8 @@ def grown(random: np.random.Generator, depth: int, features: int) -> RegressionT
         for node in level:
             if random.random() < 0.7:
                 first = len(lists["feature"])
-                lists["feature"][node], lists["threshold"][node] = (
-                    random.integers(features),
-                    random.choice(VALUES[1:-2]),
-                )
+                lists["feature"][node] = int(random.integers(features))
+                lists["threshold"][node] = float(random.choice(VALUES[1:-2]))
                 lists["left"][node], lists["right"][node] = first, first + 1
                 for name, fill in (("feature", -1), ("threshold", 0.0), ("left", -1), ("right", -1)):
                     lists[name] += [fill, fill]
