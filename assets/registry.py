@@ -68,7 +68,10 @@ class Released:
 
 
 def register(client: Any, artifact_root: str, candidate: Candidate) -> Released:
-    """Register the bundle once (by its digest), make it challenger, and champion where the gate lets it."""
+    """Register the bundle once, make it challenger, and champion where the gate lets it.
+
+    A bundle is known by its digest; one whose registered files are gone is registered again.
+    """
     name = model_name(candidate.dataset)
     version = _registered(client, name, read_manifest(candidate.folder).digest())
     if version is None:
@@ -83,9 +86,16 @@ def register(client: Any, artifact_root: str, candidate: Candidate) -> Released:
 
 
 def _registered(client: Any, name: str, digest: str) -> int | None:
-    """Return the version of the same bundle, None where there is none."""
+    """Return the newest version of the same bundle whose files are still there, None where there is none."""
     found = client.search_model_versions(f"name = '{name}' and tags.bundle = '{digest}'")
-    return max((int(version.version) for version in found), default=None)
+    numbers = sorted((int(version.version) for version in found), reverse=True)
+    return next((number for number in numbers if _has_files(name, number)), None)
+
+
+def _has_files(name: str, version: int) -> bool:
+    import mlflow
+
+    return bool(mlflow.artifacts.list_artifacts(artifact_uri=f"models:/{name}/{version}"))
 
 
 def _new_version(client: Any, artifact_root: str, candidate: Candidate) -> int:
@@ -221,8 +231,12 @@ def roll_back(client: Any, dataset: str) -> tuple[int, int]:
 
 
 def bundle_folder(client: Any, dataset: str, alias: str = CHAMPION) -> Path | None:
-    """Return a local folder with the bundle an alias points at, None where there is none."""
+    """Return a local folder with the bundle an alias points at, None where there is none.
+
+    Raises MissingError where its files are gone.
+    """
     import mlflow
+    from mlflow.exceptions import MlflowException
 
     version = version_of(client, model_name(dataset), alias)
     if version is None:
@@ -230,11 +244,13 @@ def bundle_folder(client: Any, dataset: str, alias: str = CHAMPION) -> Path | No
     try:
         folder = Path(mlflow.artifacts.download_artifacts(f"models:/{version.name}/{version.version}"))
         return folder / "artifacts" / _bundle_name(folder)
-    except OSError as error:
+    except (OSError, MlflowException) as error:
+        if isinstance(error, MlflowException) and error.error_code not in _ABSENT:
+            raise
         raise MissingError(
             f"no files of {version.name} version {version.version} ({error})",
             expected=f"the folder that {version.source} names",
-            do="put it back, or ask a recipe's own packed model with --recipe",
+            do=f"xc promote --dataset {dataset} --recipe NAME registers its packed model; or xc predict --recipe NAME",
         ) from error
 
 

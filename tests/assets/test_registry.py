@@ -291,6 +291,22 @@ def test_a_champion_whose_files_are_gone_is_an_error_that_says_so(
     assert "--recipe" in caught.value.do
 
 
+def test_a_bundle_whose_registered_files_are_gone_is_registered_anew(
+    store: Store, trained: Workspace, released: Released
+) -> None:
+    candidate = Candidate("lost", "ngame", trained.folder("model", "toy", "ngame"), {"P_at_5": 50.0}, 1.0, {})
+    assert registry.register(store.client, store.artifacts, candidate).version == 1
+    folder = registry.bundle_folder(store.client, "lost")
+    assert folder is not None
+    shutil.rmtree(folder.parents[1])
+    with pytest.raises(MissingError, match="no files of xc-lost version 1"):
+        registry.bundle_folder(store.client, "lost")
+    again = registry.register(store.client, store.artifacts, candidate)
+    assert again == Released(2, True, "version 2 is champion: P@5 50.00 against 50.00 of version 1")
+    assert registry.bundle_folder(store.client, "lost") is not None
+    assert registry.register(store.client, store.artifacts, candidate).version == 2
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
