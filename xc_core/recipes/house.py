@@ -11,8 +11,8 @@ which err on other documents than an encoder does: a linear label tree, and the 
 Loss: decoupled softmax (DEXML, UniDEC) in M1, NGAME's triplet in M4.
 Fusion: boosted trees over six features, a rare positive being worth more, and a tenth of the sum of five of them.
 
-Chosen on validation rows of WordNetMini, the fusion on those of DebianSeeAlso and FinnaRelated too
-(docs/benchmarks.md), the encoder being all-MiniLM-L6-v2.
+Chosen on validation rows of WordNetMini, the fusion on those of DebianSeeAlso and FinnaRelated too, its documents on
+those of YSOFinna (docs/benchmarks.md), the encoder being all-MiniLM-L6-v2.
 """
 
 from xc_core.classifiers import TableConfig
@@ -52,6 +52,7 @@ HOUSE = RECIPES.add(
             depth=4,
             weight=0.1,
             tail=0.25,
+            rows=5_000,
             features=("label_text", "classifier", "frequency", "neighbours", "lexical", "label_words"),
             add=("label_text", "classifier", "neighbours", "lexical", "label_words"),
         ),
