@@ -41,8 +41,7 @@ class BoostedTrees:
     @cached_property
     def _masks(self) -> LeafMasks | None:
         """All trees as masks; None where one is too large for them."""
-        small = all((tree.feature < 0).sum() <= MOST for tree in self.trees)
-        return LeafMasks.of(self.trees) if small else None
+        return LeafMasks.of(self.trees) if all(tree.leaves <= MOST for tree in self.trees) else None
 
     def to_dict(self) -> dict[str, list[Any]]:
         """Return plain lists."""

@@ -35,10 +35,9 @@ class LeafMasks:
     @classmethod
     def of(cls, trees: Sequence[RegressionTree]) -> LeafMasks:
         """Make the masks; raise ValueError for a tree of more than ``MOST`` leaves."""
-        most = max((int((tree.feature < 0).sum()) for tree in trees), default=1)
+        most = max((tree.leaves for tree in trees), default=1)
         if most > MOST:
             raise ValueError(f"a tree of {most} leaves, at most {MOST} expected")
-        word: np.dtype[Any] = np.dtype(np.uint16 if most <= 16 else np.uint64)
         value_TV = np.zeros((len(trees), most))
         found: dict[int, list[tuple[float, int, int]]] = {}
         for number, tree in enumerate(trees):
@@ -49,22 +48,23 @@ class LeafMasks:
                 size = int(count[tree.left[node]])
                 on_left = ((1 << size) - 1) << int(first[node])
                 found.setdefault(int(tree.feature[node]), []).append((float(tree.threshold[node]), number, on_left))
-        return cls({feature: _masks(own, len(trees), word) for feature, own in sorted(found.items())}, value_TV)
+        return cls({feature: _masks(own, len(trees), _word(most)) for feature, own in sorted(found.items())}, value_TV)
 
     def values(self, features_PF: F32) -> F64:
         """Return the value of the leaf that each pair reaches in each tree (P x T)."""
         trees, width = self.value_TV.shape
-        left_PT: Array | None = None
+        left_PT = np.full((len(features_PF), trees), np.iinfo(_word(width)).max, _word(width))
         for feature, (thresholds, masks) in self.tests.items():
-            place_P = np.searchsorted(thresholds, features_PF[:, feature].astype(np.float64))
-            own_PT = masks[place_P]
-            left_PT = own_PT if left_PT is None else np.bitwise_and(left_PT, own_PT, out=left_PT)
-        if left_PT is None:
-            return np.broadcast_to(self.value_TV[:, 0], (len(features_PF), trees))
+            left_PT &= masks[np.searchsorted(thresholds, features_PF[:, feature].astype(np.float64))]
         lower_PT = ~left_PT & (left_PT - left_PT.dtype.type(1))  # as many bits as there are leaves on its left
         at_PT = np.bitwise_count(lower_PT) + np.arange(0, trees * width, width)
         value_PT: F64 = np.take(self.value_TV, at_PT)
         return value_PT
+
+
+def _word(leaves: int) -> np.dtype[Any]:
+    """Return the unsigned whole numbers that have a bit for each of so many leaves."""
+    return np.dtype(np.uint16 if leaves <= 16 else np.uint64)
 
 
 def _leaves_below(tree: RegressionTree) -> tuple[I64, I64]:

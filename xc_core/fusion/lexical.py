@@ -140,10 +140,10 @@ class Lexical:
         from scipy.sparse import csr_matrix
 
         terms_of, column_of, idf_T = self._reader
-        counts = [Counter(column_of[term] for term in terms_of(text) if term in column_of) for text in texts]
-        size_N = np.array([len(own) for own in counts], np.int64)
-        column_M = np.fromiter(chain.from_iterable(sorted(own) for own in counts), np.int32, int(size_N.sum()))
-        count_M = np.fromiter((own[at] for own in counts for at in sorted(own)), np.float32, len(column_M))
+        found = [sorted(Counter(column_of[t] for t in terms_of(text) if t in column_of).items()) for text in texts]
+        size_N = np.array([len(own) for own in found], np.int64)
+        pairs = np.array([*chain.from_iterable(found)], np.int32).reshape(-1, 2)
+        column_M, count_M = pairs[:, 0], pairs[:, 1].astype(np.float32)
         value_M = (np.log(count_M) + 1) * idf_T[column_M]
         row_M = np.repeat(np.arange(len(texts)), size_N)
         length_N = np.sqrt(np.bincount(row_M, value_M.astype(np.float64) ** 2, len(texts)))

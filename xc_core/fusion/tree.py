@@ -49,22 +49,22 @@ class RegressionTree:
                 break
         return grown.tree()
 
-    def predict(self, features_MF: F32) -> F64:
-        """Return the value of each pair's leaf."""
-        size = len(features_MF)
-        return self.value[self.descend(features_MF, np.arange(size), np.zeros(size, np.int64))]
+    @property
+    def leaves(self) -> int:
+        """Number of leaves."""
+        return int((self.feature < 0).sum())
 
-    def descend(self, features_MF: F32, pair_P: I64, node_P: I64) -> I64:
-        """Return the leaf that each of P walkers reaches from ``node_P`` with the features of its pair ``pair_P``."""
-        node_P = node_P.copy()
+    def predict(self, features_MF: F32) -> F64:
+        """Return the value of the leaf that each pair reaches on a walk from the root."""
+        node_M = np.zeros(len(features_MF), np.int64)
         while True:
-            feature = self.feature[node_P]
+            feature = self.feature[node_M]
             inner = np.flatnonzero(feature >= 0)
             if not len(inner):
-                return node_P
-            at = node_P[inner]
-            goes_left = features_MF[pair_P[inner], feature[inner]] <= self.threshold[at]
-            node_P[inner] = np.where(goes_left, self.left[at], self.right[at])
+                return self.value[node_M]
+            at = node_M[inner]
+            goes_left = features_MF[inner, feature[inner]] <= self.threshold[at]
+            node_M[inner] = np.where(goes_left, self.left[at], self.right[at])
 
     def to_dict(self) -> dict[str, list[Any]]:
         """Return plain lists."""
