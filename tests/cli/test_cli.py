@@ -18,8 +18,8 @@ from xc_core.cli.doctor import Finding
 from xc_core.cli.ingest import ingest as ingest_command
 from xc_core.data.ingest import IngestConfig
 from xc_core.errors import ConfigError, XCError
-from xc_core.recipes import RECIPES, Recipe
-from xc_core.stages import STAGES, Workspace, run_stage
+from xc_core.recipes import RECIPES
+from xc_core.stages import STAGES, Experiment, Workspace, run_stage
 
 COMMANDS = (
     "ingest", "run", "train", "evaluate", "predict", "leaderboard", "compare", "promote", "rollback", "ui", "doctor",
@@ -236,12 +236,12 @@ def test_a_budget_shortens_the_training_and_stands_in_the_parameters(xc: Xc, fre
 @pytest.mark.parametrize(
     ("options", "allowed"),
     [
-        ((), 2100.0),
+        ((), 2880.0),
         (("--budget", "10m"), 600.0),
         (("--budget", "none"), None),
         (("--set", "encoder.epochs=1"), None),
         (("--set", "encoder.epochs=1", "--budget", "2h"), 7200.0),
-        (("--set", "encoder.optim.lr=0.1"), 2100.0),
+        (("--set", "encoder.optim.lr=0.1"), 2880.0),
     ],
 )
 def test_a_training_has_its_part_of_an_hour_unless_told_otherwise(
@@ -249,7 +249,7 @@ def test_a_training_has_its_part_of_an_hour_unless_told_otherwise(
 ) -> None:
     asked: list[float] = []
 
-    def scaled(workspace: Workspace, dataset: str, recipe: Recipe, seconds: float, *, anew: bool) -> dict[str, Any]:
+    def scaled(workspace: Workspace, experiment: Experiment, seconds: float, *, anew: bool) -> dict[str, Any]:
         asked.append(seconds)
         return {"encoder": {"epochs": 0.25}}
 

@@ -5,14 +5,23 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from xc_core.errors import UsageError
+from xc_core.data.corpus import Corpus
+from xc_core.data.tokenizer import TextTokenizer
+from xc_core.data.tokens import TokenStore
+from xc_core.encoders import build_encoder
+from xc_core.errors import DataError, UsageError
+from xc_core.fusion import Lexical, LexicalConfig
 from xc_core.progress import listen, silence
 from xc_core.recipes import RECIPES
 from xc_core.stages import Workspace, budget, run_stage
+from xc_core.stages.encoder import TOKENIZER
+from xc_core.stages.workspace import store_name
 from xc_core.train.classifier import ClassifierTask
 from xc_core.train.encoder import EncoderTask
 
@@ -37,7 +46,7 @@ def ready(workspace: Workspace) -> Workspace:
 
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Make a step of M1 take 20 ms and one of M4 5 ms; return the names of the steps taken."""
+    """Make a step of M1 take 20 ms, one of M4 5 ms, and encoding no time; return the names of the steps taken."""
     taken: list[str] = []
 
     def slow(name: str, seconds: float) -> Callable[..., tuple[float, float]]:
@@ -52,33 +61,115 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(EncoderTask, "step", slow("encoder", 0.02))
     monkeypatch.setattr(ClassifierTask, "step", slow("classifier", 0.005))
+    monkeypatch.setattr(budget, "_encoding_seconds", lambda encoder, store: 0.0)
     return taken
 
 
 def test_epochs_of_both_trainings_are_scaled_alike_to_fit(ready: Workspace, steps: list[str]) -> None:
     """216 train documents in batches of 32 are 7 batches: 4 epochs of 0.14 s and 3.2 times 6 of 0.035 s are 1.23 s."""
-    recipe = ready.experiment("toy", "ngame").recipe
-    assert recipe is not None
-    found = budget.scaled_epochs(ready, "toy", recipe, 0.615)
+    experiment = ready.experiment("toy", "ngame")
+    found = budget.scaled_epochs(ready, experiment, 0.615)
     assert found["encoder"]["epochs"] == pytest.approx(2.0, rel=0.3)
     assert found["classifier"]["epochs"] == pytest.approx(3.0, rel=0.3)
     assert set(steps) == {"encoder", "classifier"}
 
 
-def test_a_recipe_that_fits_is_left_as_it_is(ready: Workspace, steps: list[str]) -> None:
+def test_encoding_and_label_trees_are_taken_from_the_budget(
+    ready: Workspace, steps: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget, "_encoding_seconds", lambda encoder, store: 0.05)
+    monkeypatch.setattr(budget, "_words_seconds", lambda corpus, config, fields, sizes: 0.3)
+    experiment = ready.experiment("toy", "ngame")
+    assert experiment.recipe is not None
+    words = experiment.recipe.changed({"classifier": {"lexical": {"use": True}}})
+    found = budget.scaled_epochs(ready, replace(experiment, recipe=words), 0.615 + 2 * 0.05 + 0.3)
+    assert found["encoder"]["epochs"] == pytest.approx(2.0, rel=0.3)
+    assert found["classifier"]["epochs"] == pytest.approx(3.0, rel=0.3)
+    without = budget.scaled_epochs(ready, experiment, 0.615 + 2 * 0.05)
+    assert without["encoder"]["epochs"] == pytest.approx(2.0, rel=0.3)
+
+
+def test_where_encoding_leaves_less_than_a_quarter_the_quarter_is_trained_and_said(
+    ready: Workspace, steps: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget, "_encoding_seconds", lambda encoder, store: 50.0)
+    told: list[str] = []
+    listen(told.append)
+    try:
+        found = budget.scaled_epochs(ready, ready.experiment("toy", "ngame"), 2.46)
+    finally:
+        silence()
+    assert found["encoder"]["epochs"] == pytest.approx(2.0, rel=0.3)
+    assert any("encoding cannot be shortened, so it will take about 101 s" in line for line in told), told
+
+
+def test_the_seconds_of_encoding_are_those_of_all_tokens(
+    ready: Workspace, monkeypatch: pytest.MonkeyPatch, steps: list[str]
+) -> None:
+    """8 of 240 documents are encoded, at 0.1 ms a token."""
+    monkeypatch.undo()
+    monkeypatch.setattr(budget, "_ENCODED", 8)
+    monkeypatch.setattr(budget, "_FIRST", 2)
+    seen: list[int] = []
+
+    def slow(encoder: Any, store: Any, rows: Any, out: Any, what: str) -> None:
+        seen.append(len(rows))
+        until = time.thread_time() + 1e-4 * float(store.lengths(rows, encoder.config.max_length).sum())
+        while time.thread_time() < until:
+            pass
+
+    monkeypatch.setattr(budget, "embed_rows", slow)
     recipe = ready.experiment("toy", "ngame").recipe
     assert recipe is not None
-    assert budget.scaled_epochs(ready, "toy", recipe, 3600) == {}
+    config = recipe.encoder.encoder
+    folder = ready.folder("tokens", "toy") / store_name(config.tokenizer)
+    store = TokenStore.open(folder, "documents")
+    tokenizer = TextTokenizer.from_file(config.tokenizer, folder / TOKENIZER)
+    found = budget._encoding_seconds(build_encoder(config, tokenizer.vocabulary_size, 0), store)
+    assert seen == [2, 8]
+    whole = store.lengths(np.arange(len(store)), config.max_length).sum()
+    assert found == pytest.approx(1e-4 * whole, rel=0.1)
+
+
+def test_the_seconds_of_label_trees_are_those_of_one_on_some_documents_a_little_more_than_in_proportion(
+    ready: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus = Corpus.open(ready.folder("corpus", "toy"))
+    asked: list[tuple[int, int, int]] = []
+
+    def slow(texts: list[str], truth: Any, config: LexicalConfig, label_texts: list[str] | None = None) -> None:
+        time.sleep(0.05)
+        if label_texts is None:
+            raise DataError("too few documents to learn from", expected="", do="")
+        asked.append((len(texts), config.trees, sum(map(bool, label_texts))))
+
+    monkeypatch.setattr(budget, "_WORDS", 54)
+    monkeypatch.setattr(Lexical, "fit", slow)
+    found = budget._words_seconds(corpus, LexicalConfig(trees=3), ("title",), [216, 108])
+    assert found == pytest.approx(3 * 0.05 * (4**1.2 + 2**1.2), rel=0.2)
+    [(documents, trees, labels)] = asked
+    assert (documents, trees) == (54, 1)
+    assert 0 < labels < corpus.num_labels / 2, "a quarter of the labels' texts belongs to a quarter of the documents"
+
+
+def test_a_corpus_without_words_has_no_label_trees_to_time(ready: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Corpus, "own_texts", lambda corpus, side, rows, fields: [""] * len(rows))
+    corpus = Corpus.open(ready.folder("corpus", "toy"))
+    assert budget._words_seconds(corpus, LexicalConfig(), ("title",), [216]) == 0.0
+
+
+def test_a_recipe_that_fits_is_left_as_it_is(ready: Workspace, steps: list[str]) -> None:
+    experiment = ready.experiment("toy", "ngame")
+    assert budget.scaled_epochs(ready, experiment, 3600) == {}
 
 
 def test_the_same_budget_gives_the_same_epochs_and_times_nothing_again(ready: Workspace, steps: list[str]) -> None:
-    recipe = ready.experiment("toy", "ngame").recipe
-    assert recipe is not None
-    first = budget.scaled_epochs(ready, "toy", recipe, 0.2)
+    experiment = ready.experiment("toy", "ngame")
+    first = budget.scaled_epochs(ready, experiment, 0.2)
     timed = len(steps)
-    assert budget.scaled_epochs(ready, "toy", recipe, 0.2) == first
+    assert budget.scaled_epochs(ready, experiment, 0.2) == first
     assert len(steps) == timed
-    budget.scaled_epochs(ready, "toy", recipe, 0.2, anew=True)
+    budget.scaled_epochs(ready, experiment, 0.2, anew=True)
     assert len(steps) == 2 * timed
 
 
@@ -92,14 +183,13 @@ def test_time_in_which_a_step_waits_for_other_work_is_said_and_not_counted(
         time.sleep(0.02)
         return quick(self, *step)
 
-    recipe = ready.experiment("toy", "ngame").recipe
-    assert recipe is not None
-    alone = budget.scaled_epochs(ready, "toy", recipe, 0.2)
+    experiment = ready.experiment("toy", "ngame")
+    alone = budget.scaled_epochs(ready, experiment, 0.2)
     monkeypatch.setattr(EncoderTask, "step", waits)
     told: list[str] = []
     listen(told.append)
     try:
-        beside = budget.scaled_epochs(ready, "toy", recipe, 0.2, anew=True)
+        beside = budget.scaled_epochs(ready, experiment, 0.2, anew=True)
     finally:
         silence()
     assert beside["encoder"]["epochs"] == pytest.approx(alone["encoder"]["epochs"], rel=0.1)

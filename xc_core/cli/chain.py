@@ -16,12 +16,12 @@ from ruamel.yaml import YAML, YAMLError
 from xc_core.errors import UsageError, XCError, nearest
 from xc_core.params import deep_merged
 from xc_core.progress import report
-from xc_core.stages import STAGES, Workspace, run_stage
+from xc_core.stages import STAGES, Experiment, Workspace, run_stage
 
 _dataset = click.option("--dataset", required=True, help="Name of the dataset.")
 _recipe = click.option("--recipe", default="ngame", show_default=True, help="Name of the recipe.")
-_HOUR = "35m"
-"""Training's part of an hour; the rest is encoding, the lexical score, fusion and evaluation."""
+_HOUR = "48m"
+"""What of an hour a model has until its fusion; the rest is fusion and evaluation, and that trainings check points."""
 _force = click.option("--force", is_flag=True, help="Make it anew even where nothing changed.")
 
 
@@ -72,8 +72,9 @@ def run(stage: str, dataset: str, recipe: str | None, force: bool, refresh: bool
     show_default=True,
 )
 @click.option("--budget", default=None, metavar="TIME",
-              help="Scale epochs so that training takes this long at most, as 90s, 10m or 1.5h, or none to leave them. "
-              f"[default: {_HOUR}, so that a run ends within the hour; none where --set gives epochs]")  # fmt: skip
+              help="Scale epochs so that training, with encoding and label trees, takes this long at most, as 90s, 10m "
+              f"or 1.5h; or none to leave them. [default: {_HOUR}, so that a run ends within the hour; none if --set "
+              "gives epochs]")  # fmt: skip
 @_force
 def train(
     dataset: str, recipe: str, base: str | None, settings: tuple[str, ...], until: str, budget: str | None, force: bool
@@ -131,7 +132,7 @@ def _train_one(workspace: Workspace, wanted: _Wanted, until: str, *, force: bool
     dataset, recipe = wanted.dataset, wanted.recipe
     declared = workspace.declare_experiment(dataset, recipe, wanted.base, wanted.changes)
     if wanted.seconds and until not in ("corpus", "tokens"):
-        _fit_budget(workspace, wanted, declared.recipe, wanted.seconds, anew=force)
+        _fit_budget(workspace, wanted, declared, wanted.seconds, anew=force)
     for name in STAGES:
         if name != "leaderboard":
             ran = run_stage(workspace, name, dataset, recipe, force=force)
@@ -150,13 +151,13 @@ def _seconds(text: str) -> float | None:
     return None if text == "none" else seconds_of(text)
 
 
-def _fit_budget(workspace: Workspace, wanted: _Wanted, recipe: Any, seconds: float, *, anew: bool) -> None:
+def _fit_budget(workspace: Workspace, wanted: _Wanted, declared: Experiment, seconds: float, *, anew: bool) -> None:
     """Time a few steps and declare the experiment again, with epochs that fit."""
     from xc_core.stages.budget import scaled_epochs
 
     for stage in ("corpus", "tokens"):
         run_stage(workspace, stage, wanted.dataset)
-    changes = deep_merged(wanted.changes, scaled_epochs(workspace, wanted.dataset, recipe, seconds, anew=anew))
+    changes = deep_merged(wanted.changes, scaled_epochs(workspace, declared, seconds, anew=anew))
     workspace.declare_experiment(wanted.dataset, wanted.recipe, wanted.base, changes)
 
 
