@@ -1,0 +1,6 @@
+"""The comparisons; importing this fills their table."""
+
+from benchmarks.cases import data, fusion, search, training
+from benchmarks.cases.table import CASES
+
+__all__ = ["CASES", "data", "fusion", "search", "training"]

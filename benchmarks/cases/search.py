@@ -1,0 +1,110 @@
+"""Searches of vectors, and a whole answer.
+
+Takes: World.                        Gives: rows.
+May import: everything, tests.naive. Never: times what is not the same work; the last column says how alike.
+"""
+
+from __future__ import annotations
+
+from itertools import cycle
+
+import faiss
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import AutoModel, AutoTokenizer
+
+from benchmarks.cases.table import case
+from benchmarks.harness import Row, compare
+from benchmarks.world import World
+from xc_core.ann import IndexConfig, build_index, recall
+from xc_core.bundle import open_bundle
+from xc_core.data.splits import TEST, VALIDATION
+from xc_core.fusion.neighbours import EXACT_UP_TO, NEAREST, Neighbours
+from xc_core.pretrained import minilm
+from xc_core.shapes import Shortlist
+
+
+@case
+def search(world: World) -> list[Row]:
+    """Search of the classifier rows against faiss, in batches of 1,024 and one by one."""
+    rows_LD, k = world.rows_LD, 100
+    queries = np.ascontiguousarray(world.doc_ND[world.split(VALIDATION)[0]])
+    exact = build_index(rows_LD, IndexConfig(kind="exact"))
+    flat = faiss.IndexFlatIP(rows_LD.shape[1])
+    flat.add(rows_LD)
+    truth = exact.search(queries, k)
+    ids = flat.search(queries, k)[1].astype(np.int32)
+    same = recall(Shortlist.ranked(ids, np.zeros(ids.shape, np.float32)), truth)
+    one = np.ascontiguousarray(queries[:1])
+    what = f"{k} best of {len(rows_LD):,} labels"
+    return [
+        compare(
+            f"{what}, {len(queries):,} queries",
+            lambda: exact.search(queries, k),
+            "faiss IndexFlatIP",
+            lambda: flat.search(queries, k),
+            note=f"{same:.3%} of the labels",
+        ),
+        compare(
+            f"{what}, 1 query",
+            lambda: exact.search(one, k),
+            "faiss IndexFlatIP",
+            lambda: flat.search(one, k),
+            rounds=200,
+        ),
+    ]
+
+
+@case
+def cells(world: World) -> list[Row]:
+    """The nearest documents searched in cells, as where there are many, against all of them compared."""
+    docs = np.ascontiguousarray(world.doc_ND[world.corpus.published_rows()])
+    queries = np.ascontiguousarray(world.doc_ND[world.split(TEST)[0][:2000]])
+    ours, exact = (build_index(docs, own) for own in (Neighbours.searched(EXACT_UP_TO + 1), IndexConfig(kind="exact")))
+    found = recall(ours.search(queries, NEAREST), exact.search(queries, NEAREST))
+    what, one = f"{NEAREST} nearest of {len(docs):,} documents", np.ascontiguousarray(queries[:1])
+    return [
+        compare(
+            f"{what}, {len(queries):,} queries",
+            lambda: ours.search(queries, NEAREST),
+            "all compared",
+            lambda: exact.search(queries, NEAREST),
+            note=f"{found:.1%} of the documents",
+        ),
+        compare(
+            f"{what}, 1 query",
+            lambda: ours.search(one, NEAREST),
+            "all compared",
+            lambda: exact.search(one, NEAREST),
+            rounds=200,
+        ),
+    ]
+
+
+@case
+def answer(world: World) -> list[Row]:
+    """A text from its characters to five labels, against the encoder and products with all label texts alone."""
+    predictor = open_bundle(world.folder("model"))
+    texts = world.texts(200)
+    tokenizer = AutoTokenizer.from_pretrained(str(minilm()))
+    model = AutoModel.from_pretrained(str(minilm())).eval()
+    labels = torch.from_numpy(world.label_LD[:, : model.config.hidden_size])
+    own, other = cycle(texts), cycle(texts)
+
+    def theirs() -> Tensor:
+        batch = tokenizer([next(other)], truncation=True, max_length=64, return_tensors="pt")
+        with torch.inference_mode():
+            vector = torch.nn.functional.normalize(model(**batch).last_hidden_state.mean(1))
+            return (vector @ labels.T).topk(5).indices
+
+    return [
+        compare(
+            f"an answer of {world.recipe}, {len(labels):,} labels",
+            lambda: predictor.predict([next(own)], 5),
+            "transformers and all products with label texts",
+            theirs,
+            rounds=200,
+            note="not the same labels: the other has one score, ours all of the recipe's",
+        )
+    ]

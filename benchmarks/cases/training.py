@@ -1,0 +1,154 @@
+"""Clusters, encoding, and steps of the label table.
+
+Takes: World.                        Gives: rows.
+May import: everything, tests.naive. Never: times what is not the same work; the last column says how alike.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.optim import Adam
+
+from benchmarks.cases.table import case
+from benchmarks.harness import Row, compare
+from benchmarks.world import World
+from tests.naive import clusters as naive_clusters
+from xc_core.classifiers import LabelTable, TableConfig, TableHead
+from xc_core.cluster import balanced_clusters, cohesion
+from xc_core.data.labels import LabelMatrix
+from xc_core.data.splits import TRAIN
+from xc_core.data.tokenizer import load as load_tokenizer
+from xc_core.data.tokens import TokenStore
+from xc_core.encoders import encode_rows, load_encoder
+from xc_core.encoders.embed import encode_batch
+from xc_core.losses import LossConfig
+from xc_core.sampling import NEGATIVES, NegativesConfig
+
+
+@case
+def clustering(world: World) -> list[Row]:
+    """Balanced clusters of the train documents against recursive 2-means on all points, a Python call a cluster."""
+    points = np.ascontiguousarray(world.doc_ND[world.split(TRAIN)[0]])
+    rows = []
+    for target in (8, 32):
+        order, sizes = balanced_clusters(points, target, 0)
+        slow = naive_clusters.balanced(points, target, 0)
+        share = cohesion(points, order, sizes) / naive_clusters.cohesion_of_sums(points, slow)
+        rows.append(
+            compare(
+                f"clusters of {target}, {len(points):,} documents",
+                lambda target=target: balanced_clusters(points, target, 0),
+                "recursion, float64, to convergence",
+                lambda target=target: naive_clusters.balanced(points, target, 0),
+                rounds=1,
+                note=f"{share:.1%} of its cohesion",
+            )
+        )
+    return rows
+
+
+@case
+def encoding(world: World) -> list[Row]:
+    """Encoding by like lengths in the processor's best precision, against batches as they come, in float32."""
+    encoder = load_encoder(world.folder("encoder")).eval()
+    texts = world.texts(1024)
+    store = TokenStore.of_texts(texts, load_tokenizer("minilm"))
+    rows, limit = np.arange(len(texts)), encoder.config.max_length
+
+    def ours() -> torch.Tensor:
+        with torch.inference_mode(), encoder.autocast():
+            return encode_rows(encoder, store, rows).float()
+
+    def theirs() -> torch.Tensor:
+        with torch.inference_mode():
+            return torch.cat([encode_batch(encoder, store.batch(part, limit)) for part in np.array_split(rows, 8)])
+
+    cosine = float((ours() * theirs()).sum(1).min())
+    return [
+        compare(
+            f"{len(texts):,} texts",
+            ours,
+            "batches of 128 in file order, float32",
+            theirs,
+            rounds=3,
+            note=f"cosine at least {cosine:.4f}",
+        )
+    ]
+
+
+@case
+def updates(world: World) -> list[Row]:
+    """A step on the touched rows of the label table against Adam on a dense gradient of all of them."""
+    touched = torch.from_numpy(np.random.default_rng(0).permutation(len(world.rows_LD))[:1500])
+    gradient = torch.randn(len(touched), world.rows_LD.shape[1], generator=torch.Generator().manual_seed(0))
+    rows = []
+    for copies in (1, 16):
+        start = torch.from_numpy(np.tile(world.rows_LD, (copies, 1)))
+        table = LabelTable(start, TableConfig())
+        dense = torch.nn.Parameter(start.clone())
+        adam = torch.optim.Adam([dense])
+
+        def theirs(dense: torch.nn.Parameter = dense, adam: torch.optim.Optimizer = adam) -> None:
+            dense.grad = torch.zeros_like(dense)
+            dense.grad[touched] = gradient
+            adam.step()
+
+        rows.append(
+            compare(
+                f"1,500 of {len(start):,} rows",
+                lambda table=table: table.update(touched, gradient, 1.0),
+                "Adam, dense",
+                theirs,
+                rounds=20,
+            )
+        )
+    return rows
+
+
+@case
+def all_labels(world: World) -> list[Row]:
+    """Renee's step, BCE over all labels in blocks, against autograd through the whole matrix of targets and Adam."""
+    _, truth = world.split(TRAIN)
+    batch = np.arange(256)
+    docs = torch.randn(256, world.rows_LD.shape[1], generator=torch.Generator().manual_seed(0), requires_grad=True)
+    rows = []
+    for copies in (1, 16):
+        start = torch.from_numpy(np.tile(world.rows_LD, (copies, 1)))
+        wide = LabelMatrix(truth.indptr, truth.indices, len(start))
+        source = NEGATIVES["all"](NegativesConfig(kind="all", positives=0), wide, 0)
+        loss = LossConfig(name="bce", temperature=0.05, bias=10.0).build()
+        head = TableHead(LabelTable(start, TableConfig(unit=False)), loss)
+        dense = torch.nn.Parameter(start.clone())
+        adam = Adam([dense], lr=0.01)
+
+        def theirs(dense: torch.nn.Parameter = dense, adam: Adam = adam, wide: LabelMatrix = wide) -> Tensor:
+            return _dense_step(docs, dense, adam, wide.rows(batch))
+
+        exact = theirs()
+        ours = head.descend(docs, source.pool(batch, 0), batch, 1.0).gradient_BD
+        assert ours is not None
+        alike = torch.nn.functional.cosine_similarity(ours.flatten(), exact.flatten(), dim=0)
+        rows.append(
+            compare(
+                f"256 documents against {len(start):,} labels",
+                lambda head=head, source=source: head.descend(docs, source.pool(batch, 0), batch, 1.0),
+                "all at once, Adam",
+                theirs,
+                note=f"cosine of the documents' gradients {float(alike):.6f}",
+            )
+        )
+    return rows
+
+
+def _dense_step(docs_BD: Tensor, rows: torch.nn.Parameter, adam: Adam, truth: LabelMatrix) -> Tensor:
+    """Update all rows by Adam on the BCE of a whole B x L matrix; return the documents' gradient."""
+    targets = torch.zeros(len(docs_BD), len(rows))
+    at, labels = truth.pairs()
+    targets[torch.from_numpy(at), torch.from_numpy(labels.astype(np.int64))] = 1.0
+    logits = docs_BD @ rows.T / 0.05 - 10.0
+    total = torch.nn.functional.binary_cross_entropy_with_logits(logits, targets, reduction="sum")
+    gradient, rows.grad = torch.autograd.grad(total / len(docs_BD), [docs_BD, rows])
+    adam.step()
+    return gradient
