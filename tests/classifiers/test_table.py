@@ -60,6 +60,14 @@ def test_a_step_moves_a_row_by_the_rate_whatever_the_size_of_its_gradient() -> N
     assert table.rows_LD[0].tolist() == pytest.approx([-0.15, 0, 0, -0.2], rel=1e-4)
 
 
+@pytest.mark.parametrize("size", [1e-15, 1e-20, 2e-22, 1e-22, 5e-23, 2e-23, 1e-30])
+def test_a_gradient_whose_square_underflows_moves_a_row_by_the_rate_at_most(size: float) -> None:
+    table = LabelTable(torch.zeros(1, 4), TableConfig(lr=0.25))
+    table.update(torch.tensor([0]), torch.full((1, 4), size), 1.0)
+    assert torch.isfinite(table.rows_LD).all()
+    assert table.rows_LD.abs().max() <= 0.25 * 1.001
+
+
 def test_a_sparse_step_equals_dense_autograd_with_the_same_rule() -> None:
     random = np.random.default_rng(2)
     docs = torch.from_numpy(random.standard_normal((5, WIDTH)).astype(np.float32))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -267,6 +268,18 @@ def test_nothing_is_timed_for_stages_before_the_training(
 ) -> None:
     monkeypatch.delattr("xc_core.stages.budget.scaled_epochs")
     assert xc("train", *NGAME, "--until", "corpus").code == 0
+
+
+def test_a_package_that_the_classifier_needs_is_asked_for_before_the_encoder_is_trained(
+    xc: Xc, fresh: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "omikuji", None)
+    words = ("--set", "encoder.encoder.name=bag", "--set", "classifier.lexical.use=true")
+    told = xc("train", *NGAME, *words)
+    assert told.code == 66, told.err
+    assert "no installed package omikuji" in told.err
+    assert not fresh.folder("encoder", "toy", "ngame").exists()
+    assert xc("train", *NGAME, *words, "--until", "encoder").code == 0
 
 
 def test_compare_prints_paired_differences_of_recipes_and_scores(xc: Xc, ready: Workspace) -> None:

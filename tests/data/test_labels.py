@@ -57,6 +57,17 @@ def test_first_keeps_the_smallest_ids_of_each_document(drawn: tuple[LabelMatrix,
 
 @settings(deadline=None, max_examples=60)
 @given(matrices(), st.data())
+def test_a_union_has_the_pairs_of_both(drawn: tuple[LabelMatrix, list[set[int]]], data: st.DataObject) -> None:
+    matrix, twin = drawn
+    kept = np.array([data.draw(st.booleans()) for _ in matrix.indices], bool)
+    parts = matrix.where(kept), matrix.where(~kept)
+    assert as_sets(parts[0].union(parts[1])) == twin
+    assert as_sets(matrix.union(parts[0])) == twin
+    assert as_sets(matrix.union(LabelMatrix.none(*matrix.shape))) == twin
+
+
+@settings(deadline=None, max_examples=60)
+@given(matrices(), st.data())
 def test_rows_may_be_taken_in_any_order_and_more_than_once(
     drawn: tuple[LabelMatrix, list[set[int]]], data: st.DataObject
 ) -> None:

@@ -146,9 +146,9 @@ def test_the_seconds_of_label_trees_are_those_of_one_on_some_documents_a_little_
     monkeypatch.setattr(budget, "_WORDS", 54)
     monkeypatch.setattr(Lexical, "fit", slow)
     found = budget._words_seconds(corpus, LexicalConfig(trees=3), ("title",), [216, 108])
-    assert found == pytest.approx(3 * 0.05 * (4**1.2 + 2**1.2), rel=0.2)
+    assert found == pytest.approx(0.05 * (4**1.2 + 2**1.2), rel=0.2)
     [(documents, trees, labels)] = asked
-    assert (documents, trees) == (54, 1)
+    assert (documents, trees) == (54, 3)
     assert 0 < labels < corpus.num_labels / 2, "a quarter of the labels' texts belongs to a quarter of the documents"
 
 
@@ -204,17 +204,27 @@ def test_clusters_and_searches_begin_before_a_scaled_training_ends(name: str, ep
     """Else all the strategies of ASTRA's table 5 would be one training under seven names."""
     stage = RECIPES[name].encoder
     share = epochs / stage.epochs
-    scaled = RECIPES[name].changed({"encoder": {"epochs": epochs, **budget.shortened(stage, share)}}).encoder
+    scaled = RECIPES[name].changed({"encoder": {"epochs": epochs, **budget.shortened(stage, epochs)}}).encoder
     seen = range(math.ceil(epochs))
     assert any(scaled.order.due(epoch) for epoch in seen) or not stage.order.clusters
     assert any(scaled.negatives.due(epoch) for epoch in seen) or not stage.negatives.searches
     assert scaled.negatives.curriculum == pytest.approx(stage.negatives.curriculum * share, rel=1e-2)
 
 
+def test_epochs_that_are_rounded_to_whole_ones_still_search(ready: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """2.004 of 4 epochs of astra are declared as 2.0, whose last is epoch 1, not 2."""
+    experiment = ready.experiment("toy", "ngame")
+    monkeypatch.setattr(budget, "_remembered", lambda *args, **how: {"encoder": 1000.0, "encoding": 0.0})
+    found = budget.scaled_epochs(ready, replace(experiment, recipe=RECIPES["astra"]), 501.0)["encoder"]
+    assert found["epochs"] == 2.0
+    scaled = RECIPES["astra"].changed({"encoder": found}).encoder
+    assert any(scaled.negatives.due(epoch) for epoch in range(2))
+
+
 def test_what_begins_in_time_as_it_is_stays_and_one_epoch_is_too_few_for_anything() -> None:
-    assert budget.shortened(RECIPES["astra"].encoder, 0.75) == {}
-    assert budget.shortened(RECIPES["astra"].encoder, 0.25) == {}
-    assert budget.shortened(RECIPES["astra"].encoder, 0.5) == {"negatives": {"warmup_epochs": 1, "ahead": 0}}
+    assert budget.shortened(RECIPES["astra"].encoder, 3.0) == {}
+    assert budget.shortened(RECIPES["astra"].encoder, 1.0) == {}
+    assert budget.shortened(RECIPES["astra"].encoder, 2.0) == {"negatives": {"warmup_epochs": 1, "ahead": 0}}
 
 
 def test_a_training_that_ends_before_its_first_clustering_says_so(ready: Workspace) -> None:

@@ -234,9 +234,8 @@ def test_the_fusion_is_compared_on_documents_it_was_not_fitted_on() -> None:
     pairs = fusion.Pairs(ids_NK, noise_NKF, positive_NK, np.ones_like(positive_NK))
     config = FusionConfig(kind="tree", features=("classifier",), add=("classifier",), weight=0, depth=30, min_leaf=1)
     truth = LabelMatrix(np.arange(documents + 1), np.nonzero(positive_NK)[1].astype(np.int32), candidates)
-    nothing = LabelMatrix(np.zeros(documents + 1, np.int64), np.zeros(0, np.int32), candidates)
     weights_L = np.ones(candidates)
     by_heart = pairs.rank(pairs.fit(config, weights_L), config.needed)
     assert truth.contains(np.arange(documents), by_heart.ids_NK[:, 0]).mean() > 0.9
-    found = fusion._compare(config, pairs, truth, weights_L, nothing)
+    found = fusion._compare(config, pairs, truth, weights_L)
     assert found["tree"]["P_at_1"] < 40, "a fifth is chance"

@@ -9,11 +9,15 @@ Memory: 4 (D + 2) bytes a label. A step costs O(U D) for U touched rows, whateve
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 from torch import Tensor
 
 from xc_core.errors import ConfigError
+
+_TINY: Final = 1e-15
+"""Least root of a mean square that a gradient is divided by; the square of a smaller one underflows to 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +87,7 @@ class LabelTable:
         self.steps_L[at] += 1
         self.square_L[at] = self.config.decay * self.square_L[at] + (1 - self.config.decay) * square
         unbiased = self.square_L[at] / (1 - self.config.decay ** self.steps_L[at].float())
-        self.rows_LD[at] -= (self.config.lr * scale) * gradient / unbiased.sqrt().unsqueeze(1)
+        self.rows_LD[at] -= (self.config.lr * scale) * gradient / unbiased.sqrt().clamp_min(_TINY).unsqueeze(1)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return all state, to be saved."""

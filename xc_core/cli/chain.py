@@ -14,6 +14,7 @@ import click
 from ruamel.yaml import YAML, YAMLError
 
 from xc_core.errors import UsageError, XCError, nearest
+from xc_core.fusion.lexical import require
 from xc_core.params import deep_merged
 from xc_core.progress import report
 from xc_core.stages import STAGES, Experiment, Workspace, run_stage
@@ -131,7 +132,9 @@ def _train_one(workspace: Workspace, wanted: _Wanted, until: str, *, force: bool
     """Declare one experiment and run its stages."""
     dataset, recipe = wanted.dataset, wanted.recipe
     declared = workspace.declare_experiment(dataset, recipe, wanted.base, wanted.changes)
-    if wanted.seconds and until not in ("corpus", "tokens"):
+    if declared.recipe and declared.recipe.classifier.lexical.use and _reaches(until, "classifier"):
+        require()  # said now, not after the training of the encoder
+    if wanted.seconds and _reaches(until, "encoder"):
         _fit_budget(workspace, wanted, declared, wanted.seconds, anew=force)
     for name in STAGES:
         if name != "leaderboard":
@@ -143,6 +146,12 @@ def _train_one(workspace: Workspace, wanted: _Wanted, until: str, *, force: bool
         show_metrics(workspace, dataset, recipe)
         click.echo(f'ask it:      xc predict --dataset {dataset} --recipe {recipe} "some text"')
         click.echo(f"release it:  xc promote --dataset {dataset} --recipe {recipe}")
+
+
+def _reaches(until: str, stage: str) -> bool:
+    """True where a run that ends with the stage ``until`` runs ``stage``."""
+    order = list(STAGES)
+    return order.index(until) >= order.index(stage)
 
 
 def _seconds(text: str) -> float | None:

@@ -58,6 +58,11 @@ class LabelMatrix:
         return LabelMatrix(indptr, self.indices[ragged_positions(self.indptr[docs], counts)], self.num_labels)
 
     @classmethod
+    def none(cls, num_docs: int, num_labels: int) -> LabelMatrix:
+        """Return documents without any label."""
+        return cls(np.zeros(num_docs + 1, np.int64), np.zeros(0, np.int32), num_labels)
+
+    @classmethod
     def identity(cls, num_labels: int) -> LabelMatrix:
         """Return L documents of which each has one label, its own: label texts as documents."""
         own = np.arange(num_labels + 1)
@@ -67,6 +72,11 @@ class LabelMatrix:
         """Return the documents of this matrix, then those of ``other``."""
         indptr = np.concatenate([self.indptr, self.indptr[-1] + other.indptr[1:]])
         return LabelMatrix(indptr, np.concatenate([self.indices, other.indices]), self.num_labels)
+
+    def union(self, other: LabelMatrix) -> LabelMatrix:
+        """Return the matrix of the pairs that are in either; both have as many documents."""
+        docs = np.concatenate([self.pairs()[0], other.pairs()[0]])
+        return LabelMatrix.from_pairs(docs, np.concatenate([self.indices, other.indices]), self.shape)
 
     def pairs(self) -> tuple[I64, I32]:
         """Return (document, label) of every positive, by document, then label."""

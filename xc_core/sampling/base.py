@@ -88,7 +88,8 @@ class BatchOrder(Protocol):
 class LabelPool:
     """The labels scored against a batch: ``labels_U`` (distinct, rising) and masks over B x U.
 
-    ``chosen_BU``: positives to learn from; ``known_BU``: all positives among the pool, whoever brought them in.
+    ``chosen_BU``: positives to learn from; ``known_BU``: all that are no negatives, positives whoever brought them in
+    and pairs that predictions leave out.
     ``weight_BU``: how much a label counts as a negative of a document, where that is more than a yes or no.
     ``noise_BU``: log p_n(label | document) where a label is chosen or has a weight, where labels were drawn from p_n.
     """
@@ -220,6 +221,9 @@ class NegativesConfig:
 class NegativeSource(Protocol):
     """The labels of a mini-batch."""
 
+    known: LabelMatrix
+    """The pairs that are no negatives: positives, and those that predictions leave out (filters)."""
+
     def pool(self, docs_B: I64, step: int) -> Pool:
         """Return the pool of the documents ``docs_B`` in training step ``step``."""
 
@@ -237,4 +241,15 @@ class NegativeSource(Protocol):
 
 
 ORDERS: Table[Callable[[OrderConfig, int, int], BatchOrder]] = Table("order")
-NEGATIVES: Table[Callable[[NegativesConfig, LabelMatrix, int], NegativeSource]] = Table("negatives")
+
+
+class MakesNegatives(Protocol):
+    """What makes a source."""
+
+    def __call__(
+        self, config: NegativesConfig, truth: LabelMatrix, seed: int, filters: LabelMatrix | None = None, /
+    ) -> NegativeSource:
+        """Return the source for documents with the positives ``truth``, of which predictions leave ``filters`` out."""
+
+
+NEGATIVES: Table[MakesNegatives] = Table("negatives")

@@ -28,14 +28,14 @@ class Uniform(InBatch):
 
     def pool(self, docs_B: I64, step: int) -> LabelPool:
         """Return positives and draws, each counted; they depend on the seed, ``step`` and the noise alone."""
-        known, chosen = self._positives(docs_B, step)
+        chosen = self._chosen(docs_B, step)
         rows, _ = chosen.pairs()
         drawn_PK = self._drawn(docs_B, rows, generator(self.seed, "noise", step))
         labels_U, at = np.unique(np.concatenate([chosen.indices, drawn_PK.ravel()]), return_inverse=True)
         weight_BU = np.zeros((len(docs_B), len(labels_U)), np.float32)
         columns = at[len(rows) :].reshape(drawn_PK.shape)
         np.add.at(weight_BU, (np.broadcast_to(rows[:, None], columns.shape), columns), 1.0)
-        known_BU, chosen_BU = mask(known, labels_U), mask(chosen, labels_U)
+        known_BU, chosen_BU = mask(self.known.rows(docs_B), labels_U), mask(chosen, labels_U)
         noise_BU = np.zeros_like(weight_BU)
         used = np.nonzero(chosen_BU | (weight_BU > 0))
         noise_BU[used] = self._log_prob(docs_B, used[0], labels_U[used[1]])
@@ -54,8 +54,10 @@ class Uniform(InBatch):
 class Frequency(Uniform):
     """Draws from the train pairs: p_n(y) = share of y among them (word2vec's, without its power)."""
 
-    def __init__(self, config: NegativesConfig, truth: LabelMatrix, seed: int) -> None:
-        super().__init__(config, truth, seed)
+    def __init__(
+        self, config: NegativesConfig, truth: LabelMatrix, seed: int, filters: LabelMatrix | None = None
+    ) -> None:
+        super().__init__(config, truth, seed, filters)
         self.shares = FrequencyNoise.of(self.truth)
         self.cumulative_L = np.cumsum(np.exp(self.shares.log_prob_L))
 
@@ -76,8 +78,10 @@ class Frequency(Uniform):
 class Tree(Uniform):
     """Draws from the probabilistic label tree, fitted once to the documents' vectors: p_n(y | x) (Bamler and Mandt)."""
 
-    def __init__(self, config: NegativesConfig, truth: LabelMatrix, seed: int) -> None:
-        super().__init__(config, truth, seed)
+    def __init__(
+        self, config: NegativesConfig, truth: LabelMatrix, seed: int, filters: LabelMatrix | None = None
+    ) -> None:
+        super().__init__(config, truth, seed, filters)
         self.tree: LabelTree | None = None
         self.features_NQ: F64 = np.zeros((len(self.truth), 0))
 

@@ -29,9 +29,9 @@ def search_rows(index: Index, doc_ND: F32, rows: I64, k: int) -> Shortlist:
     return Shortlist.stack([index.search(block, k) for block in blocks])
 
 
-def hard_negatives(shortlist: Shortlist, truth: LabelMatrix, k: int) -> Shortlist:
-    """Return the ``k`` best-scored labels of each document that are no known positive of it."""
-    return without(shortlist, truth).top(k)
+def hard_negatives(shortlist: Shortlist, known: LabelMatrix, k: int) -> Shortlist:
+    """Return the ``k`` best-scored labels of each document that are not among its ``known``."""
+    return without(shortlist, known).top(k)
 
 
 def missed_by_pools(
@@ -45,9 +45,9 @@ def missed_by_pools(
 ) -> float:
     """Return the share of r-hard negatives that are not in the pool of their document's batch; nan where none is hard.
 
-    ``vectors`` are of documents and labels (unit). An r-hard negative lies within ``radius`` of the document and is no
-    positive of it, but one of some document of ``truth``. Measured on up to 512 documents, whole batches, drawn at
-    random, with pools as ``source`` makes them: samples of positives and mined labels included.
+    ``vectors`` are of documents and labels (unit). An r-hard negative lies within ``radius`` of the document and is
+    none of its ``source.known``, but a positive of some document of ``truth``. Measured on up to 512 documents, whole
+    batches, drawn at random, with pools as ``source`` makes them: samples of positives and mined labels included.
     """
     doc_ND, label_LD = vectors
     used_L = truth.frequency_L() > 0
@@ -55,7 +55,7 @@ def missed_by_pools(
     for number in generator(seed, "missed").permutation(len(batches)).tolist():
         docs = batches[number]
         hard_BL = ((doc_ND[docs] @ label_LD.T) >= 1 - radius**2 / 2) & used_L
-        hard_BL[truth.rows(docs).pairs()] = False
+        hard_BL[source.known.rows(docs).pairs()] = False
         hard_total += int(hard_BL.sum())
         pool = source.pool(docs, -1 - number)
         hard_BL[:, pool.labels_U] &= False if pool.weight_BU is None else pool.weight_BU == 0

@@ -36,16 +36,18 @@ class Mined(InBatch):
     as they were then (ASTRA, section 3.2). What it finds depends on these vectors alone, not on when it ends.
     """
 
-    def __init__(self, config: NegativesConfig, truth: LabelMatrix, seed: int) -> None:
-        super().__init__(config, truth, seed)
+    def __init__(
+        self, config: NegativesConfig, truth: LabelMatrix, seed: int, filters: LabelMatrix | None = None
+    ) -> None:
+        super().__init__(config, truth, seed, filters)
         self.hard_NK: I32 = np.zeros((len(truth), 0), np.int32)
         self._found: Future[I32] | None = None
 
     def pool(self, docs_B: I64, step: int) -> LabelPool:
         """Return the pool; samples depend on the seed, ``step`` and the last search."""
-        known, chosen = self._positives(docs_B, step)
+        chosen = self._chosen(docs_B, step)
         drawn = self._draw(self.hard_NK[docs_B], self.config.hard, step)
-        return self._pool(known, chosen, np.union1d(chosen.indices, drawn[drawn != PAD_ID]).astype(np.int64))
+        return self._pool(docs_B, chosen, np.union1d(chosen.indices, drawn[drawn != PAD_ID]).astype(np.int64))
 
     def refresh(self, epoch: int, doc_ND: F32, label_LD: F32) -> dict[str, float]:
         """Begin a search where one is due ``ahead`` epochs later; take over the one that is due now."""
@@ -102,8 +104,8 @@ class Mined(InBatch):
 
     def _found_in(self, index: Index, doc_ND: F32, docs: I64) -> I32:
         """Return the hard negatives of ``docs`` that ``index`` finds."""
-        found = search_rows(index, doc_ND, docs, self._kept + int(self.truth.counts_N.max(initial=0)))
-        return hard_negatives(found, self.truth.rows(docs), self._kept).ids_NK
+        found = search_rows(index, doc_ND, docs, self._kept + int(self.known.counts_N.max(initial=0)))
+        return hard_negatives(found, self.known.rows(docs), self._kept).ids_NK
 
     def _begin(self, doc_ND: F32, label_LD: F32) -> None:
         executor = ThreadPoolExecutor(1, thread_name_prefix="mining")
@@ -130,8 +132,10 @@ class Importance(Mined):
     a biased loss, which collapses (table 5). ``curriculum`` lets hard ones grow from none, with the sum kept.
     """
 
-    def __init__(self, config: NegativesConfig, truth: LabelMatrix, seed: int) -> None:
-        super().__init__(config, truth, seed)
+    def __init__(
+        self, config: NegativesConfig, truth: LabelMatrix, seed: int, filters: LabelMatrix | None = None
+    ) -> None:
+        super().__init__(config, truth, seed, filters)
         self.epoch = 0
 
     def refresh(self, epoch: int, doc_ND: F32, label_LD: F32) -> dict[str, float]:
@@ -153,7 +157,7 @@ class Importance(Mined):
     def all_uniform(self) -> Importance:
         """Return the source with as many negatives, all of them uniform: what the hard ones are compared with."""
         config = replace(self.config, hard=0, uniform=sum(self._counts()), search_in="texts", ahead=0, curriculum=0.0)
-        return Importance(config, self.truth, self.seed)
+        return Importance(config, self.truth, self.seed, self.known)
 
     @property
     def _kept(self) -> int:
@@ -172,7 +176,7 @@ class Importance(Mined):
 
     def pool(self, docs_B: I64, step: int) -> LabelPool:
         """Return positives, hard negatives and draws with their weights; they depend on seed, ``step``, last search."""
-        known, chosen = self._positives(docs_B, step)
+        chosen = self._chosen(docs_B, step)
         hard, uniform = self._counts()
         own_BK = self.hard_NK[docs_B, :hard]
         size = self.truth.num_labels
@@ -180,7 +184,7 @@ class Importance(Mined):
         drawn = random.choice(size, min(uniform, size), replace=False, shuffle=False).astype(np.int64)
         own = LabelMatrix.from_pairs(np.nonzero(own_BK != PAD_ID)[0], own_BK[own_BK != PAD_ID], (len(docs_B), size))
         labels_U = np.unique(np.concatenate([chosen.indices, own.indices, drawn])).astype(np.int64)
-        pool = self._pool(known, chosen, labels_U)
+        pool = self._pool(docs_B, chosen, labels_U)
         weight_BU = np.zeros(pool.known_BU.shape, np.float32)
         if len(drawn):
             weight_BU[:, np.isin(labels_U, drawn)] = size / len(drawn)

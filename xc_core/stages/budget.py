@@ -13,7 +13,6 @@ import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -26,7 +25,7 @@ from xc_core.data.splits import TRAIN
 from xc_core.data.tokenizer import TextTokenizer
 from xc_core.data.tokens import SIDES, TokenStore
 from xc_core.encoders import Encoder, build_encoder, embed_rows
-from xc_core.errors import DataError, UsageError
+from xc_core.errors import DataError, MissingError, UsageError
 from xc_core.fusion import Lexical, LexicalConfig
 from xc_core.progress import report
 from xc_core.recipes.base import EncoderStage, Recipe
@@ -49,12 +48,12 @@ _BUSY: Final = 1.5
 """Seconds by the clock on the wall for one of running, above which other work is mentioned."""
 _LEAST: Final = 0.25
 """Part of a budget that trainings have, though encoding and label trees leave less."""
-_ENCODED: Final = 2_048
+_ENCODED: Final = 1_024
 """Texts of a side whose encoding is timed."""
 _WORDS: Final = 8_000
-"""Documents of the label tree that is timed."""
+"""Documents of the lexical score that is timed."""
 _FIRST: Final = 64
-"""Texts encoded, and documents of a label tree, before the clock starts: the first call imports and allocates."""
+"""Texts encoded, and documents of a lexical score, before the clock starts: first calls import and allocate."""
 _GROWTH: Final = 1.2
 """A label tree of N documents takes (N / n)^1.2 times as long as one of n: it is deeper too."""
 
@@ -98,16 +97,16 @@ def scaled_epochs(
     stages = {"encoder": recipe.encoder.epochs, "classifier": recipe.classifier.epochs}
     scaled = {name: {"epochs": float(f"{epochs * share:.3g}")} for name, epochs in stages.items() if epochs}
     if recipe.encoder.epochs:
-        scaled["encoder"] |= shortened(recipe.encoder, share)
+        scaled["encoder"] |= shortened(recipe.encoder, scaled["encoder"]["epochs"])
     return scaled
 
 
-def shortened(stage: EncoderStage, share: float) -> dict[str, Any]:
-    """Return changes with which clusters and searches still begin in ``share`` of the epochs, in their last at least.
+def shortened(stage: EncoderStage, epochs: float) -> dict[str, Any]:
+    """Return changes with which clusters and searches still begin in fewer ``epochs``, in their last at least.
 
     Without them all recipes that differ in these alone would be one and the same training.
     """
-    last = math.ceil(stage.epochs * share) - 1
+    last = math.ceil(epochs) - 1
     changes: dict[str, Any] = {}
     if last < 1:  # vectors to cluster or search come from the first epoch
         return changes
@@ -117,7 +116,7 @@ def shortened(stage: EncoderStage, share: float) -> dict[str, Any]:
     if negatives.searches and negatives.warmup_epochs > last:
         changes["negatives"] = {"warmup_epochs": last, "ahead": min(negatives.ahead, last - 1)}
     if negatives.curriculum:
-        changes.setdefault("negatives", {})["curriculum"] = float(f"{negatives.curriculum * share:.3g}")
+        changes.setdefault("negatives", {})["curriculum"] = float(f"{negatives.curriculum * epochs / stage.epochs:.3g}")
     return changes
 
 
@@ -145,18 +144,23 @@ def _estimate(workspace: Workspace, experiment: Experiment, recipe: Recipe) -> d
     folds = trainings(corpus, refit=refits(corpus, recipe.classifier), enough=recipe.fusion.rows)
     sizes = [len(rows) for rows in folds.values()]
     estimate = {}
-    if recipe.classifier.lexical.use:  # first: what it lacks, a package or words, is said at once
+    if recipe.classifier.lexical.use:
         estimate["words"] = _words_seconds(corpus, recipe.classifier.lexical, experiment.tokens.fields, sizes)
-    estimate["encoding"] = sum(_encoding_seconds(encoder, TokenStore.open(store, side)) for side in SIDES)
+    documents, labels = (_encoding_seconds(encoder, TokenStore.open(store, side)) for side in SIDES)
+    estimate["encoding"] = documents + labels
     if recipe.encoder.epochs:
         task = task_of(recipe.encoder, encoder, corpus, store)
+        if task.fill_banks:
+            estimate["encoding"] += documents * len(task.data.rows_N) / corpus.num_documents + labels
         if recipe.encoder.negatives.searches:
             _search_anything(task, recipe.encoder.negatives)
         estimate["encoder"] = recipe.encoder.epochs * _epoch_seconds(task)
     if recipe.classifier.epochs:
         table = _table_task(corpus, recipe, encoder.width)
         table.start_epoch(0)  # a source that draws from a tree fits it now
-        estimate["classifier"] = sum(sizes) / len(table.doc_ND) * recipe.classifier.epochs * _epoch_seconds(table)
+        more = corpus.num_labels if recipe.classifier.augment else 0
+        epochs = sum(size + more for size in sizes) / len(table.doc_ND) * recipe.classifier.epochs
+        estimate["classifier"] = epochs * _epoch_seconds(table)
     return estimate
 
 
@@ -174,10 +178,10 @@ def _encoding_seconds(encoder: Encoder, store: TokenStore) -> float:
 
 
 def _words_seconds(corpus: Corpus, config: LexicalConfig, fields: tuple[str, ...], sizes: list[int]) -> float:
-    """Return the seconds that the label trees of trainings on ``sizes`` documents take, by one of some documents.
+    """Return the seconds that the lexical scores of trainings on ``sizes`` documents take, by one of some documents.
 
     Its threads are not this one, so that they are counted by the clock on the wall. Zero where there is nothing to
-    learn, which the stage will say.
+    learn, or a package lacks, which the stage will say.
     """
     random, published = generator(0, "budget-words"), corpus.rows(TRAIN)
     rows = np.sort(random.choice(published, min(_WORDS, len(published)), replace=False))
@@ -185,16 +189,16 @@ def _words_seconds(corpus: Corpus, config: LexicalConfig, fields: tuple[str, ...
     labels = corpus.own_texts("labels", np.arange(corpus.num_labels), fields)
     left_out = random.random(len(labels)) >= len(rows) / len(published)
     labels = ["" if out else text for text, out in zip(labels, left_out, strict=True)]
-    truth, one = corpus.labels.rows(rows), replace(config, trees=1)
-    with suppress(DataError):
-        Lexical.fit(texts[:_FIRST], truth.rows(np.arange(min(_FIRST, len(rows)))), one)
+    truth = corpus.labels.rows(rows)
+    with suppress(DataError, MissingError):
+        Lexical.fit(texts[:_FIRST], truth.rows(np.arange(min(_FIRST, len(rows)))), config)
     started = time.perf_counter()
     try:
-        Lexical.fit(texts, truth, one, label_texts=labels)
-    except DataError:
+        Lexical.fit(texts, truth, config, label_texts=labels)
+    except (DataError, MissingError):
         return 0.0
     seconds = time.perf_counter() - started
-    return config.trees * seconds * math.fsum((size / len(rows)) ** _GROWTH for size in sizes)
+    return seconds * math.fsum((size / len(rows)) ** _GROWTH for size in sizes)
 
 
 def _search_anything(task: EncoderTask, config: NegativesConfig) -> None:

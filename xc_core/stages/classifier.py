@@ -114,17 +114,18 @@ def _train(context: Context, corpus: Corpus, fold: Fold) -> History:
 def _task(context: Context, corpus: Corpus, rows_LD: F32, fold: Fold) -> ClassifierTask:
     """Return the training of a table that starts at ``rows_LD`` on the vectors of the fold's documents."""
     config = context.config
-    truth = corpus.labels.rows(fold.rows_N)
+    truth, filters = corpus.labels.rows(fold.rows_N), corpus.filters.rows(fold.rows_N)
     doc_ND = Embeddings.open(context.input("embeddings") / "documents.npy").vectors_ND[fold.rows_N]
     if config.augment:
         labels = np.asarray(Embeddings.open(context.input("embeddings") / "labels.npy").vectors_ND)
-        doc_ND, truth = np.concatenate([doc_ND, labels]), truth.above(LabelMatrix.identity(len(labels)))
+        doc_ND, size = np.concatenate([doc_ND, labels]), len(labels)
+        truth, filters = truth.above(LabelMatrix.identity(size)), filters.above(LabelMatrix.none(size, size))
     return ClassifierTask(
         doc_ND,
         truth,
         LabelTable(torch.from_numpy(rows_LD), config.table),
         batch_order(context, config, len(doc_ND), _kept(corpus, config, fold)),
-        NEGATIVES[config.negatives.kind](config.negatives, truth, config.seed),
+        NEGATIVES[config.negatives.kind](config.negatives, truth, config.seed, filters),
         config.loss.build(),
         config.dropout,
         config.seed,

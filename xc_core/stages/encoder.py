@@ -75,12 +75,12 @@ def task_of(config: EncoderStage, encoder: Encoder, corpus: Corpus, store: Path)
     rows = corpus.rows(TRAIN)
     make = EncoderData.with_label_texts if config.augment else EncoderData
     stores = TokenStore.open(store, "documents"), TokenStore.open(store, "labels")
-    data = make(*stores, rows, corpus.labels.rows(rows))
+    data = make(*stores, rows, corpus.labels.rows(rows), corpus.filters.rows(rows))
     return EncoderTask(
         encoder,
         data,
         ORDERS[config.order.kind](config.order, len(data.rows_N), config.seed),
-        NEGATIVES[config.negatives.kind](config.negatives, data.truth, config.seed),
+        NEGATIVES[config.negatives.kind](config.negatives, data.truth, config.seed, data.filters),
         config.loss.build(),
         config.optim,
         config.seed,

@@ -17,7 +17,7 @@ from xc_core.data.labels import LabelMatrix
 from xc_core.data.splits import VALIDATION
 from xc_core.fusion import FUSIONS, Fusion, FusionConfig, Query, feature_table, parts_of, worth
 from xc_core.infer.score import distinct
-from xc_core.metrics.ranking import per_document, without
+from xc_core.metrics.ranking import per_document
 from xc_core.progress import report
 from xc_core.shapes import F32, F64, I32, I64, PAD_ID, Bool, Embeddings, Shortlist
 from xc_core.stages.released import searchers, sources, texts, unseen, weights
@@ -74,7 +74,7 @@ def run(context: Context) -> None:
     truth = corpus.labels.rows(rows)
     weights_L = weights(corpus)
     pairs.fit(config, weights_L).save(context.build.path / "fusion.json")
-    compared = _compare(config, pairs, truth, weights_L, corpus.filters.rows(rows))
+    compared = _compare(config, pairs, truth, weights_L)
     facts: dict[str, Any] = {"documents": len(rows), "pairs": int((pairs.ids_NK != PAD_ID).sum()), "kind": config.kind}
     facts["validation"] = compared
     context.build.json("report.json", facts)
@@ -90,7 +90,7 @@ def _gathered(context: Context, corpus: Corpus, rows: I64, training: str) -> Pai
     own = sources(context, corpus, config, training)
     query = Query(np.ascontiguousarray(vectors[rows]), own, texts(context, corpus, own, rows))
     found_NK = searchers(context, training).candidates(query, config.candidates)
-    return _pairs(config, query, found_NK, corpus.labels.rows(rows))
+    return _pairs(config, query, found_NK, corpus.labels.rows(rows), corpus.filters.rows(rows))
 
 
 def _without_validation(context: Context, config: FusionConfig) -> None:
@@ -103,13 +103,17 @@ def _without_validation(context: Context, config: FusionConfig) -> None:
     context.build.facts |= facts
 
 
-def _pairs(config: FusionConfig, query: Query, found_NK: I32, truth: LabelMatrix) -> Pairs:
-    """Return found candidates and all positives of each document with their features."""
+def _pairs(config: FusionConfig, query: Query, found_NK: I32, truth: LabelMatrix, filters: LabelMatrix) -> Pairs:
+    """Return found candidates and all positives of each document with their features, without what is filtered.
+
+    As negatives such pairs would teach that a label with the document's own text is wrong.
+    """
+    own_rows = np.arange(len(truth))[:, None]
     positives = np.full((len(truth), int(truth.counts_N.max(initial=1))), PAD_ID, np.int32)
     docs, labels = truth.pairs()
     positives[docs, np.arange(len(docs)) - truth.indptr[docs]] = labels
-    ids_NK = distinct(np.concatenate([found_NK, positives], axis=1))
-    own_rows = np.arange(len(truth))[:, None]
+    both_NK = np.concatenate([found_NK, positives], axis=1)
+    ids_NK = distinct(np.where(filters.contains(own_rows, both_NK), PAD_ID, both_NK).astype(np.int32))
     width = np.int64(truth.num_labels + 1)
     return Pairs(
         ids_NK,
@@ -119,9 +123,7 @@ def _pairs(config: FusionConfig, query: Query, found_NK: I32, truth: LabelMatrix
     )
 
 
-def _compare(
-    config: FusionConfig, pairs: Pairs, truth: LabelMatrix, weights_L: F64, filters: LabelMatrix
-) -> dict[str, dict[str, float]]:
+def _compare(config: FusionConfig, pairs: Pairs, truth: LabelMatrix, weights_L: F64) -> dict[str, dict[str, float]]:
     """Return figures of each score, of their sum, and of the fusion fitted on the other half of the documents."""
     ranked = {name: pairs.rank(fusion, config.needed) for name, fusion in parts_of(config).items()}
     if config.fitted and len(truth) > 1:
@@ -133,7 +135,7 @@ def _compare(
     return {
         name: {
             key: value
-            for key, value in per_document(without(short, filters), truth, weights_L).total().items()
+            for key, value in per_document(short, truth, weights_L).total().items()
             if key in ("P_at_1", "P_at_5", "PSP_at_5")
         }
         for name, short in ranked.items()

@@ -30,15 +30,16 @@ def run(context: Context) -> None:
     verify(context.input("embeddings"), kind="embeddings")
     rows = corpus.rows(TRAIN)
     truth = corpus.labels.rows(rows)
+    known = truth.union(corpus.filters.rows(rows))
     doc_ND = Embeddings.open(context.input("embeddings") / "documents.npy").vectors_ND
     label_LD = np.asarray(Embeddings.open(context.input("embeddings") / "labels.npy").vectors_ND)
     docs = np.arange(len(rows))
     sample = np.sort(generator(config.seed, "audit").choice(docs, min(config.sample, len(docs)), replace=False))
     chosen = docs if config.use == "train" else sample
-    width = config.k + int(truth.counts_N.max(initial=0))
+    width = config.k + int(known.counts_N.max(initial=0))
     index = build_index(label_LD, config.index)
     found = search_rows(index, doc_ND, rows[chosen], width)
-    negatives = hard_negatives(found, truth.rows(chosen), config.k)
+    negatives = hard_negatives(found, known.rows(chosen), config.k)
     np.savez(
         context.build.path / "hard_negatives.npz",
         docs=chosen, ids=negatives.ids_NK, scores=negatives.scores_NK,
@@ -57,7 +58,7 @@ def run(context: Context) -> None:
     context.build.json("report.json", facts)
     context.build.facts |= facts
     report(
-        f"negatives: clustered batches of M4 hold {held['clustered']:.1%} of the {config.k} hardest negatives, "
+        f"negatives: batches of clusters hold {held['clustered']:.1%} of the {config.k} hardest negatives, "
         f"random ones {held['random']:.1%}; search recall {facts['recall']:.3f}"
     )
 

@@ -43,12 +43,19 @@ class EncoderData:
     labels: Tokens
     rows_N: I64
     truth: LabelMatrix
+    filters: LabelMatrix | None = None
+    """The pairs that predictions leave out, which are neither positives nor negatives."""
     augmented: bool = False
     """True where the last L documents are the labels' texts."""
 
     @classmethod
     def with_label_texts(
-        cls, documents: TokenStore, labels: TokenStore, rows_N: I64, truth: LabelMatrix
+        cls,
+        documents: TokenStore,
+        labels: TokenStore,
+        rows_N: I64,
+        truth: LabelMatrix,
+        filters: LabelMatrix | None = None,
     ) -> EncoderData:
         """Return documents and, behind them, every label's text as a document of that label; no text is copied.
 
@@ -57,7 +64,10 @@ class EncoderData:
         texts = len(documents) + np.arange(len(labels), dtype=np.int64)
         both = Joined(documents, labels, documents.pad_id)
         rows = np.concatenate([rows_N, texts])
-        return cls(both, labels, rows, truth.above(LabelMatrix.identity(len(labels))), augmented=True)
+        size = len(labels)
+        if filters is not None:
+            filters = filters.above(LabelMatrix.none(size, size))
+        return cls(both, labels, rows, truth.above(LabelMatrix.identity(size)), filters, augmented=True)
 
 
 @dataclass
@@ -130,10 +140,9 @@ class EncoderTask:
             return {}
         docs = np.sort(generator(self.seed, "gradient").choice(size, min(_SAMPLE, size), replace=False))
         vectors = self.encoder.views(torch.from_numpy(self.bank_ND[docs]).to(self.encoder.device))[1]
-        known = self.data.truth.rows(docs)
         sources = {"gradient_error": source, "gradient_error_uniform": source.all_uniform()}
         pools = {name: [own.pool(docs, -1 - draw) for draw in range(_DRAWS)] for name, own in sources.items()}
-        whole = EveryLabel(known, known)
+        whole = EveryLabel(self.data.truth.rows(docs), source.known.rows(docs))
         return {name: gradient_error(self.table, vectors, docs, drawn, whole) for name, drawn in pools.items()}
 
     def _text_vectors(self) -> F32:
