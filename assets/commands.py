@@ -16,8 +16,8 @@ import click
 from assets.settings import mlflow_settings
 from xc_core.artifacts import read_manifest, verify
 from xc_core.cli.doctor import Finding
-from xc_core.errors import MissingError, UsageError
-from xc_core.stages.workspace import Workspace
+from xc_core.errors import MissingError, MovedError, UsageError
+from xc_core.stages import Workspace, outdated
 
 
 @contextmanager
@@ -70,6 +70,12 @@ def _registered(workspace: Workspace, client: Any, dataset: str, recipe: str) ->
 
     folder = workspace.folder("model", dataset, recipe)
     manifest = verify(folder, kind="model")
+    if outdated(workspace, "model", dataset, recipe):
+        raise MovedError(
+            f"a model of {dataset}/{recipe} that was packed from other artefacts than there are now",
+            expected="the model whose figures xc evaluate shows",
+            do=f"xc train --dataset {dataset} --recipe {recipe}; a registered one is promoted by --version",
+        )
     candidate = registry.Candidate(dataset, recipe, folder, dict(manifest.facts["metrics"]), float("inf"), {})
     return registry.register(client, mlflow_settings(workspace.root).artifacts, candidate).version
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -28,8 +29,9 @@ def run(workspace: Workspace, dataset: str, recipe: str) -> None:
     definitions = build(workspace)
     with dg.DagsterInstance.get() as instance:
         sync(instance, workspace)
+        made: dict[str, Mapping[str, dg.MetadataValue[Any]]] = {}
         for job, key in ((prepare, dataset), (retrain, experiment_key(dataset, recipe)), (compare, dataset)):
-            _materialise(definitions, instance, job.name, key)
+            made |= _materialise(definitions, instance, job.name, key)
     seconds = time.monotonic() - started
     folder = workspace.folder("evaluation", dataset, recipe)
     content = json.loads((folder / "report.json").read_text("utf-8"))
@@ -40,14 +42,18 @@ def run(workspace: Workspace, dataset: str, recipe: str) -> None:
         click.echo(
             f"\n  {_cut(example['text'], 100)}\n    predicted  {predicted}\n    true       {', '.join(example['true'])}"
         )
-    click.echo(f"\ndone in {seconds:.0f} s; champion: models:/xc-{dataset}@champion")
-    click.echo(f'ask it          xc predict --dataset {dataset} "a small dog with long hair"')
+    released = made["model"]
+    click.echo(f"\ndone in {seconds:.0f} s; models:/xc-{dataset}: {released['gate'].value}")
+    asked = "" if released["champion"].value else f" --recipe {recipe}"
+    click.echo(f'ask it          xc predict --dataset {dataset}{asked} "a small dog with long hair"')
     click.echo("see it          xc ui    (Dagster on http://127.0.0.1:3000, MLflow on http://127.0.0.1:5000)")
     click.echo(f"train in full   xc train --dataset {dataset} --recipe {recipe}")
 
 
-def _materialise(definitions: dg.Definitions, instance: dg.DagsterInstance, job: str, key: Any) -> None:
-    """Run one job; a failed check or step ends the demo with what failed."""
+def _materialise(
+    definitions: dg.Definitions, instance: dg.DagsterInstance, job: str, key: Any
+) -> dict[str, Mapping[str, dg.MetadataValue[Any]]]:
+    """Run one job and return the metadata of each asset; a failed check or step ends the demo with what failed."""
     click.echo(f"\n== {job} {key}")
     result = definitions.resolve_job_def(job).execute_in_process(
         instance=instance,
@@ -69,6 +75,8 @@ def _materialise(definitions: dg.Definitions, instance: dg.DagsterInstance, job:
             expected="all to succeed",
             do="mend what is said there; the whole run is in xc ui",
         )
+    events = [event.step_materialization_data.materialization for event in result.get_asset_materialization_events()]
+    return {event.asset_key.to_user_string(): event.metadata for event in events}
 
 
 def _cut(text: str, limit: int) -> str:

@@ -368,6 +368,14 @@ def test_promote_and_rollback_move_the_champion_that_predict_asks(
         store.client.delete_model_version("xc-toy", second)
 
 
+def test_a_model_of_other_artefacts_than_there_are_is_not_promoted(
+    released: Released, xc: Xc, project: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("assets.commands.outdated", lambda *place: place == (project, "model", "toy", "ngame"))
+    promoted = xc("promote", "--dataset", "toy", "--recipe", "ngame")
+    promoted.refused(76, "packed from other artefacts", "xc train --dataset toy --recipe ngame")
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "found"),
     [

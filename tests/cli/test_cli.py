@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import fields
@@ -292,7 +293,14 @@ def test_compare_prints_paired_differences_of_recipes_and_scores(xc: Xc, ready: 
         "P@1", "P@3", "P@5", "nDCG@1", "nDCG@3", "nDCG@5", "PSP@1", "PSP@3", "PSP@5", "R@10",
     ]  # fmt: skip
     xc("compare", *TOY, "ngame", "ngame:classifer").refused(64, "nearest: 'classifier'", "mend the name")
-    xc("compare", *TOY, "ngame", "dpr").refused(66, "dpr")
+    xc("compare", *TOY, "ngame", "npr").refused(66, "no evaluation of 'npr' on toy", "xc train --dataset toy")
+    xc("compare", "--dataset", "tay", "ngame", "ngame").refused(66, "no dataset 'tay' in params.yaml (nearest: 'toy')")
+
+
+def test_compare_refuses_figures_of_documents_that_were_replaced(xc: Xc, own: Workspace) -> None:
+    ToyWorld.make(documents=200).write(own.raw("toy"))
+    run_stage(own, "corpus", "toy")
+    xc("compare", *TOY, "ngame", "ngame:classifier").refused(76, "on another corpus", "xc train --dataset toy")
 
 
 # ingest
@@ -428,6 +436,28 @@ def test_train_puts_its_settings_into_params_and_drops_those_of_an_earlier_call(
     assert not fresh.folder("tokens", "toy").exists()
 
 
+def test_a_variant_is_known_by_its_name_once_it_is_declared(xc: Xc, fresh: Workspace) -> None:
+    short = ("--until", "corpus")
+    assert xc("train", *TOY, "--recipe", "mine", *short).code == 78, "no recipe, and nothing says what it is"
+    assert xc("train", *TOY, "--recipe", "mine", "--base", "dpr", "--set", "encoder.epochs=2", *short).code == 0
+    declared = fresh.params()["experiments"]["toy_mine"]
+    again = xc("train", *TOY, "--recipe", "mine", *short)
+    assert again.code == 0, again.err
+    assert "mine: as params.yaml has it, a variant of dpr" in again.err
+    assert fresh.params()["experiments"]["toy_mine"] == declared
+    assert xc("train", *TOY, "--recipe", "mine", "--set", "encoder.seed=7", *short).code == 0
+    changed = fresh.params()["experiments"]["toy_mine"]
+    assert changed["base"] == "dpr"
+    assert changed["stages"]["encoder"] == {"seed": 7}
+
+
+def test_what_a_training_that_ends_earlier_says_is_next_can_be_done(xc: Xc, own: Workspace) -> None:
+    ended = xc("train", *NGAME, *TOY_SETTINGS, "--until", "evaluation")
+    assert ended.out.splitlines()[-1] == "pack it:     xc run model --dataset toy --recipe ngame"
+    assert "xc predict" not in ended.out
+    assert xc("run", "model", *NGAME).code == 0
+
+
 def test_train_again_skips_all_and_shows_table_and_next_steps(xc: Xc, own: Workspace) -> None:
     ended = xc("train", *NGAME, *TOY_SETTINGS)
     assert ended.code == 0, ended.err
@@ -469,6 +499,19 @@ def test_predict_prints_each_text_with_its_labels(xc: Xc, ready: Workspace) -> N
     assert re.fullmatch(r"  +-?\d+\.\d{3}  falcon  \[L5\]", lines[1])
     assert re.fullmatch(r"  +-?\d+\.\d{3}  castle  \[L1\]", lines[4])
     assert len(lines) == 6
+
+
+def test_a_model_that_was_packed_before_the_last_evaluation_answers_with_a_note(xc: Xc, own: Workspace) -> None:
+    assert xc("predict", *NGAME, "falcon").err == ""
+    other = [*TOY_SETTINGS, "--set", "fusion.depth=2"]
+    assert xc("train", *NGAME, *other, "--until", "evaluation").code == 0
+    ended = xc("predict", *NGAME, "falcon")
+    assert ended.code == 0
+    assert ended.err.startswith("note: this model was packed from other artefacts than there are now")
+    assert xc("run", "model", *NGAME).code == 0
+    assert xc("predict", *NGAME, "falcon").err == ""
+    shutil.rmtree(own.folder("fusion", "toy", "ngame"))
+    assert xc("predict", *NGAME, "falcon").err == "", "a machine that serves need not have the rest"
 
 
 def test_predict_prints_json_that_has_the_same_labels(xc: Xc, ready: Workspace) -> None:

@@ -141,6 +141,23 @@ def test_a_repeated_uid_of_a_cut_table_is_named(tmp_path: Path) -> None:
         cut_world(tmp_path / "world", [*range(100), 7])
 
 
+def test_filter_files_beside_a_test_set_that_is_cut_off_are_refused(tmp_path: Path) -> None:
+    """Their numbers would be positions after the cut, which nobody knows."""
+    write_named(tmp_path / "world", "train", lambda rows: [names_of(row) for row in rows])
+    (tmp_path / "world" / "filter_labels_train.txt").write_text("0 1\n")
+    with pytest.raises(DataError, match="expected: a test table"):
+        read_world(tmp_path / "world")
+    assert contents(read_world(tmp_path / "world", filters="none"))["filters"] == []
+
+
+def test_a_table_of_labels_without_uids_says_so(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        write_named(tmp_path / "world", split, lambda rows: [names_of(row) for row in rows])
+    pq.write_table(pa.table({"title": NAMES}), tmp_path / "world" / "labels.parquet")
+    with pytest.raises(DataError, match=r"expected: a column uid in labels\.parquet"):
+        read_world(tmp_path / "world")
+
+
 def test_filters_count_rows_within_their_split(tmp_path: Path) -> None:
     corpus = read_world(write_world(tmp_path / "world", "csv.gz"))
     assert contents(corpus)["filters"][-1] == (60 + FILTERS["test"][1][0], FILTERS["test"][1][1])

@@ -18,14 +18,13 @@ import pytest
 from xc_core import artifacts
 from xc_core.errors import BusyError, ConfigError, MissingError, MovedError, UsageError
 from xc_core.stages import STAGES, Workspace, run_stage
+from xc_core.stages.memory import forget_peak_memory, peak_memory_mb
 from xc_core.stages.registry import downstream
 from xc_core.stages.runner import (
     Context,
     code,
     find_stage,
     fingerprint,
-    forget_peak_memory,
-    peak_memory_mb,
     read_costs,
 )
 

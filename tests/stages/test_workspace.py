@@ -138,7 +138,7 @@ def test_a_variant_is_another_recipe_under_its_own_name(bare: Workspace) -> None
     [
         ("tay", "ngame", "no dataset 'tay' in params.yaml (nearest: 'toy')", "xc ingest PATH --dataset tay"),
         ("toy", "ngames", "no experiment 'toy_ngames' in params.yaml (nearest: 'toy_ngame')",
-         "xc train --dataset toy --recipe ngames"),
+         "xc train --dataset toy --recipe ngames, with --base KNOWN for a variant"),
     ],
 )  # fmt: skip
 def test_what_is_not_in_params_is_missing_and_told_how_to_make(

@@ -84,11 +84,17 @@ def train(
 
     The experiment becomes exactly the recipe with the changes given here; changes of an earlier call are dropped.
     Stages that are up to date are skipped. With --recipe all each recipe is trained in turn, and the leaderboard shown.
+    A variant that params.yaml has already is known by its name: without --base and --set it is trained as it stands.
     """
     workspace = Workspace.find()
     changes: dict[str, Any] = {}
     for setting in settings:
         _put(changes, setting)
+    if base is None and (variant := _variant(workspace, dataset, recipe)):
+        base, declared = variant
+        if not settings:
+            changes, budget = declared, budget or "none"
+            report(f"{recipe}: as params.yaml has it, a variant of {base}")
     seconds = _seconds(budget or ("none" if any("epochs" in own for own in changes.values()) else _HOUR))
     if recipe == "all" and base:
         raise UsageError("--recipe all with --base", expected="one of them", do="name one recipe, or drop --base")
@@ -144,8 +150,18 @@ def _train_one(workspace: Workspace, wanted: _Wanted, until: str, *, force: bool
             break
     if until in ("evaluation", "model"):
         show_metrics(workspace, dataset, recipe)
+    if until == "model":
         click.echo(f'ask it:      xc predict --dataset {dataset} --recipe {recipe} "some text"')
         click.echo(f"release it:  xc promote --dataset {dataset} --recipe {recipe}")
+    elif until == "evaluation":
+        click.echo(f"pack it:     xc run model --dataset {dataset} --recipe {recipe}")
+
+
+def _variant(workspace: Workspace, dataset: str, recipe: str) -> tuple[str, dict[str, Any]] | None:
+    """Return base and changes of a variant that params.yaml has; None for a recipe of its own, or an unknown name."""
+    from xc_core.recipes import RECIPES
+
+    return None if recipe == "all" or recipe in RECIPES else workspace.declared(dataset, recipe)
 
 
 def _reaches(until: str, stage: str) -> bool:

@@ -49,17 +49,36 @@ def _of_one_corpus(workspace: Workspace, dataset: str, *names: str) -> None:
     from xc_core.errors import MovedError
 
     folders = [_folder(workspace, dataset, name) for name in names]
-    corpora = {str(artifacts.verify(folder, kind="evaluation").facts.get("corpus")) for folder in folders}
-    if len(corpora) > 1:
+    corpora = [str(artifacts.verify(folder, kind="evaluation").facts.get("corpus")) for folder in folders]
+    now = artifacts.read_manifest(workspace.folder("corpus", dataset), "corpus").digest()
+    old = [name for name, corpus in zip(names, corpora, strict=True) if corpus != now]
+    if old:
         raise MovedError(
-            f"{' and '.join(names)} evaluated on different corpora",
-            expected="the same test documents",
-            do=f"xc train --dataset {dataset} --recipe NAME for the older one",
+            f"{' and '.join(old)} evaluated on another corpus than there is now",
+            expected="the same test documents, those of today",
+            do="; ".join(f"xc train --dataset {dataset} --recipe {name.partition(':')[0]}" for name in old),
         )
 
 
 def _folder(workspace: Workspace, dataset: str, name: str) -> Path:
-    return workspace.folder("evaluation", dataset, name.partition(":")[0])
+    """Return the evaluation of RECIPE or RECIPE:SCORE; raise MissingError, with what there is, where there is none."""
+    from xc_core.artifacts import MANIFEST
+    from xc_core.errors import MissingError, nearest
+
+    recipe = name.partition(":")[0]
+    workspace.experiment(dataset, None)  # says what is wrong with the dataset's name
+    folder = workspace.folder("evaluation", dataset, recipe)
+    if not (folder / MANIFEST).is_file():
+        own = [other for mine, other in workspace.experiments() if mine == dataset]
+        have = [
+            own_name for own_name in own if (workspace.folder("evaluation", dataset, own_name) / MANIFEST).is_file()
+        ]
+        raise MissingError(
+            f"no evaluation of {recipe!r} on {dataset}{nearest(recipe, have)}",
+            expected=f"one of {', '.join(have)}" if have else "an evaluated recipe; there is none yet",
+            do=f"xc train --dataset {dataset} --recipe {recipe}",
+        )
+    return folder
 
 
 def _figures(workspace: Workspace, dataset: str, name: str) -> PerDocument:

@@ -34,17 +34,20 @@ _DEFAULT = IngestConfig()
 @click.command(short_help="Check a folder of text and make it a dataset.")
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--dataset", required=True, help="Name of the dataset: lower-case letters, digits and '-'.")
-@click.option("--layout", type=click.Choice(["auto", *LAYOUTS.names()]), default="auto", show_default=True)
+@click.option("--layout", type=click.Choice(["auto", *LAYOUTS.names()]), default="auto", show_default=True,
+              help="Layout of the folder; auto: by the names of its files.")  # fmt: skip
 @click.option("--filters", type=click.Choice(FILTERS), default=_DEFAULT.filters, show_default=True,
               help="Pairs left out of predictions: from filter files, made from the uids, or none.")  # fmt: skip
-@click.option("--propensity", type=click.Choice(PROPENSITY.names()), default=_DEFAULT.propensity, show_default=True)
+@click.option("--propensity", type=click.Choice(PROPENSITY.names()), default=_DEFAULT.propensity, show_default=True,
+              help="Constants of the propensity model, by which rare labels count more in PSP@k.")  # fmt: skip
 @click.option("--validation-fraction", type=float, default=_DEFAULT.validation_fraction, show_default=True,
               help="Share of the train rows held out, by a hash of the uid.")  # fmt: skip
 @click.option("--test-fraction", type=float, default=_DEFAULT.test_fraction, show_default=True,
               help="Share of the rows cut off as test where a Parquet or CSV folder has no test file.")  # fmt: skip
 @click.option("--allow", multiple=True, metavar="KIND",
-              help=f"Let in {', '.join(Allowed.kinds())}.")  # fmt: skip
-@click.option("--max-line-bytes", type=int, default=_DEFAULT.max_line_bytes, show_default=True)
+              help=f"Let in one of {', '.join(Allowed.kinds())}; may be given several times.")  # fmt: skip
+@click.option("--max-line-bytes", type=int, default=_DEFAULT.max_line_bytes, show_default=True,
+              help="Longest line of a text file (Parquet and CSV have no limit).")  # fmt: skip
 @click.option(
     "--label-separator",
     default=_DEFAULT.label_separator,

@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from xc_core.errors import MissingError, UsageError
-from xc_core.stages import Workspace
+from xc_core.stages import Workspace, outdated
 
 
 @click.command(short_help="Ask the model for the labels of a text.")
@@ -82,6 +82,9 @@ def _bundle(dataset: str | None, recipe: str | None, bundle: Path | None) -> Pat
                 expected="a recipe whose chain has run",
                 do=f"xc train --dataset {dataset} --recipe {recipe}",
             )
+        if outdated(workspace, "model", dataset, recipe):
+            pack = f"xc train --dataset {dataset} --recipe {recipe}, or xc run model"
+            click.echo(f"note: this model was packed from other artefacts than there are now; anew: {pack}", err=True)
         return folder
     for entry in metadata.entry_points(group="xc.champions"):
         champion: Path | None = entry.load()(workspace, dataset)

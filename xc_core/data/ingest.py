@@ -209,9 +209,11 @@ class _CorpusWriter:
         self._check_uids("document", self._doc_uids, self._doc_places)
         unseen = np.flatnonzero(_grown(self._frequency, self.labels) == 0)
         if len(unseen) and not self.allowed.unseen_labels:
+            uids = pl.scan_parquet(self.folder / "labels.parquet").select("uid").slice(int(unseen[0]), 1).collect()
             raise DataError(
-                f"{len(unseen)} of {self.labels} labels without a train document, the first is label {unseen[0]}",
-                expected="a train document for every label",
+                f"{len(unseen)} of {self.labels} labels without a train document, "
+                f"the first is label {unseen[0]}, {preview(uids.item())}",
+                expected="a train document for every label, also where test rows are cut off a file that holds both",
                 do="drop these labels, or pass --allow unseen-labels: they are then found by their text alone",
                 where=_place(self._label_places, int(unseen[0])),
             )

@@ -19,3 +19,5 @@ def run(context: Context) -> None:
     report(f"corpus: {rows} documents, {facts['labels']:,} labels, {facts['filters']['pairs']:,} filter pairs")
     if facts["filters"]["source"] == "given" and not facts["filters"]["files"]:
         report("corpus: there are no filter files, so nothing is filtered")
+    if facts["filters"]["source"] == "generate" and not facts["filters"]["pairs"]:
+        report("corpus: no document has a label's uid, so nothing is filtered; --filters generate compares these")

@@ -11,14 +11,10 @@ nothing is kept.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import importlib
 import json
 import os
-import re
-import resource
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,6 +27,7 @@ from xc_core.artifacts import Build
 from xc_core.errors import ConfigError, CorruptError, MissingError, MovedError, UsageError, XCError, nearest
 from xc_core.params import plain
 from xc_core.progress import report
+from xc_core.stages.memory import forget_peak_memory, peak_memory_mb
 from xc_core.stages.registry import STAGES, Stage
 from xc_core.stages.workspace import Experiment, Workspace, store_name
 
@@ -302,6 +299,20 @@ def source_digest(folder: Path, dataset: str) -> str:
     return digest.hexdigest()
 
 
+def outdated(workspace: Workspace, name: str, dataset: str, recipe: str) -> bool:
+    """True where a stage's artefact is of other parameters, inputs or another corpus than there are now.
+
+    Where some of these are not there to be compared, as on a machine that only serves, it is not known to be.
+    """
+    try:
+        made = artifacts.read_manifest(workspace.folder(name, dataset, recipe), name).facts
+        if made.get("corpus") not in (None, _corpus_digest(workspace, dataset)):
+            return True
+        return bool(made.get("fingerprint") != fingerprint(workspace, STAGES[name], dataset, recipe))
+    except MissingError:
+        return False
+
+
 def _present(folder: Path, wanted: str) -> artifacts.Manifest | None:
     """Return the manifest of an artefact that has the fingerprint ``wanted`` and all its files, at full size."""
     try:
@@ -321,19 +332,3 @@ def read_costs(workspace: Workspace, stage: Stage, dataset: str, recipe: str | N
     """Return what the last run of a stage cost on this machine; empty where it never ran here."""
     path = workspace.scratch("cost", stage, dataset, recipe)
     return dict(json.loads(path.read_text("utf-8"))) if path.is_file() else {}
-
-
-def forget_peak_memory() -> None:
-    """Let the peak of resident memory begin anew, where the system can (Linux)."""
-    with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5", "ascii")
-
-
-def peak_memory_mb() -> float:
-    """Return the largest resident memory this process has had since ``forget_peak_memory``, or ever, in MiB."""
-    with contextlib.suppress(OSError):
-        found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text("ascii"))
-        if found:
-            return round(int(found[1]) / 1024, 1)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return round(peak / (1 << 20 if sys.platform == "darwin" else 1 << 10), 1)

@@ -151,6 +151,8 @@ class Workspace:
 
         Raises MissingError where there is no such dataset or experiment, ConfigError for a wrong parameter.
         """
+        from xc_core.recipes import RECIPES
+
         params = self.params()
         entry = _entry(
             params.get("datasets") or {},
@@ -163,11 +165,21 @@ class Workspace:
         if recipe is None:
             return Experiment(dataset, None, corpus, tokens)
         key = f"{dataset}_{checked_name('recipe', recipe)}"
-        make = f"xc train --dataset {dataset} --recipe {recipe}"
-        chosen = _entry(params.get("experiments") or {}, key, "experiment", make)
+        variant = "" if recipe in RECIPES else ", with --base KNOWN for a variant"
+        make = f"xc train --dataset {dataset} --recipe {recipe}{variant}"
+        own = {k: e for k, e in (params.get("experiments") or {}).items() if e["dataset"] == dataset}
+        chosen = _entry(own, key, "experiment", make)
         return Experiment(
             dataset, resolve(recipe, chosen.get("base") or recipe, chosen.get("stages") or {}), corpus, tokens
         )
+
+    def declared(self, dataset: str, recipe: str) -> tuple[str, dict[str, Any]] | None:
+        """Return the base of an experiment and its changes as params.yaml has them; None where it has none."""
+        chosen = (self.params().get("experiments") or {}).get(f"{dataset}_{recipe}")
+        if chosen is None:
+            return None
+        stages = chosen.get("stages") or {}
+        return chosen.get("base") or recipe, {stage: own for stage, own in stages.items() if own}
 
     def declare_dataset(self, dataset: str, corpus: IngestConfig) -> None:
         """Put a dataset into params.yaml, with those settings that differ from the defaults."""

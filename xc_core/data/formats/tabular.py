@@ -34,6 +34,7 @@ _ROWS = 8192
 """Rows read at a time."""
 _BUFFER = 1 << 20
 """Bytes of a Parquet column that are read at a time; without it a whole row group would be."""
+_FILTERS = "filter_labels_{}.txt"
 _KNOWN: tuple[str, ...] = ("uid", "title", "text", "content", "labels")
 
 
@@ -48,7 +49,7 @@ class Tabular:
             raise MissingError(
                 f"no train table in {folder}", expected="train.parquet, train.csv or .csv.gz", do="add it"
             )
-        filters = [path for split in ("train", "test") if (path := self.filters(split))]
+        filters = [path for split in ("train", "test") if (path := find(folder, _FILTERS.format(split)))]
         self._tables = [path for path in (self._train, self._test, self._names) if path is not None]
         self.files = [*self._tables, *filters]
         self._ids: dict[str, int] | None = None
@@ -80,8 +81,15 @@ class Tabular:
                 yield block
 
     def filters(self, split: str) -> Path | None:
-        """Return filter_labels_{split}.txt, None where there is none."""
-        return find(self.folder, f"filter_labels_{split}.txt")
+        """Return filter_labels_{split}.txt, None where there is none; raise DataError where its numbers mean no row."""
+        path = find(self.folder, _FILTERS.format(split))
+        if path is not None and self._test is None:
+            raise DataError(
+                f"{path.name} beside a train table whose test rows are cut by a hash",
+                expected="a test table: documents of filter files are numbered within the train and the test rows",
+                do="give a test table, or pass --filters generate (from uids), or none", where=str(self.folder),
+            )  # fmt: skip
+        return path
 
     def _vocabulary(self) -> dict[str, int]:
         """Return label name -> id; memory grows with the number of labels, not of rows."""
@@ -295,14 +303,20 @@ def _number(block: Block, cells: list[list[Any]], ids: dict[str, int], table: Pa
             elif str(name) in ids:
                 flat.append(ids[str(name)])
             else:
-                raise DataError(
-                    f"the label {preview(str(name))}{nearest(str(name), list(ids)[:10000])}",
-                    expected=f"a label whose uid stands in the column uid of {table.name if table else 'the table'}",
-                    do="add the label there, or mend the name",
-                    where=block.where(row),
-                )
+                raise _no_label(name, ids, table, block.where(row))
     block.label_ids = np.array(flat, np.int64)
     block.label_counts = np.array([len(cell) for cell in cells], np.int64)
+
+
+def _no_label(name: object, ids: dict[str, int], table: Path | None, where: str) -> DataError:
+    """Return the error of a label that is not in the labels table."""
+    found = f"the label {preview(str(name))}{nearest(str(name), list(ids)[:10000])}"
+    if table is not None and "uid" not in _names(table):
+        expected, do = f"a column uid in {table.name}, which says how labels are named", "add the column"
+    else:
+        expected = f"a label whose uid stands in the column uid of {table.name if table else 'the table'}"
+        do = "add the label there, or mend the name"
+    return DataError(found, expected=expected, do=do, where=where)
 
 
 def _part(block: Block, split: str, fraction: float) -> Block:
