@@ -69,10 +69,8 @@ def _folder(workspace: Workspace, dataset: str, name: str) -> Path:
     workspace.experiment(dataset, None)  # says what is wrong with the dataset's name
     folder = workspace.folder("evaluation", dataset, recipe)
     if not (folder / MANIFEST).is_file():
-        own = [other for mine, other in workspace.experiments() if mine == dataset]
-        have = [
-            own_name for own_name in own if (workspace.folder("evaluation", dataset, own_name) / MANIFEST).is_file()
-        ]
+        folders = {other: workspace.folder("evaluation", dataset, other) for _, other in workspace.experiments(dataset)}
+        have = [other for other, own in folders.items() if (own / MANIFEST).is_file()]
         raise MissingError(
             f"no evaluation of {recipe!r} on {dataset}{nearest(recipe, have)}",
             expected=f"one of {', '.join(have)}" if have else "an evaluated recipe; there is none yet",

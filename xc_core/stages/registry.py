@@ -64,7 +64,7 @@ _ALL: Final = (
         group="training",
         does="M1: trains the encoder so that a document lies near the texts of its labels.",
         trains=True,
-        code_version="3",
+        code_version="4",
     ),
     Stage(
         name="embeddings",
@@ -88,6 +88,7 @@ _ALL: Final = (
         scope="experiment",
         deps=("corpus", "embeddings", "clusters"),
         settings_of=("classifier.order", "classifier.seed"),
+        code_version="2",
         group="training",
         does="M2: finds hard negatives by search, and how many of them a clustered batch holds anyway.",
     ),
@@ -99,7 +100,7 @@ _ALL: Final = (
         group="training",
         does="M3 and M4: trains a table row for every label, started at its text's vector.",
         trains=True,
-        code_version="3",
+        code_version="4",
     ),
     Stage(
         name="index",
@@ -112,6 +113,7 @@ _ALL: Final = (
         name="fusion",
         scope="experiment",
         deps=("corpus", "embeddings", "classifier", "index"),
+        code_version="2",
         group="search",
         does="Fits the score-fusion tree on validation documents.",
     ),
