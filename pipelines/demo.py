@@ -43,7 +43,8 @@ def run(workspace: Workspace, dataset: str, recipe: str) -> None:
             f"\n  {_cut(example['text'], 100)}\n    predicted  {predicted}\n    true       {', '.join(example['true'])}"
         )
     released = made["model"]
-    click.echo(f"\ndone in {seconds:.0f} s; models:/xc-{dataset}: {released['gate'].value}")
+    champion = f"models:/xc-{dataset}@champion"
+    click.echo(f"\ndone in {seconds:.0f} s; {champion}: {released['gate'].value}")
     asked = "" if released["champion"].value else f" --recipe {recipe}"
     click.echo(f'ask it          xc predict --dataset {dataset}{asked} "a small dog with long hair"')
     click.echo("see it          xc ui    (Dagster on http://127.0.0.1:3000, MLflow on http://127.0.0.1:5000)")
