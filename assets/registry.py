@@ -11,10 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from xc_core.artifacts import read_manifest
 from xc_core.errors import MissingError, RefusedError, XCError
+
+if TYPE_CHECKING:
+    from mlflow.exceptions import MlflowException
 
 CHAMPION: Final = "champion"
 CHALLENGER: Final = "challenger"
@@ -182,9 +185,14 @@ def version_of(client: Any, name: str, alias: str) -> Any | None:
     try:
         return client.get_model_version_by_alias(name, alias)
     except MlflowException as error:
-        if error.error_code not in _ABSENT:
+        if not _is_absent(error):
             raise
         return None
+
+
+def _is_absent(error: MlflowException) -> bool:
+    """True where MLflow says that a model, a version or an alias is not there; anything else is a fault."""
+    return error.error_code in _ABSENT
 
 
 def check_version(client: Any, name: str, version: int) -> None:
@@ -194,7 +202,7 @@ def check_version(client: Any, name: str, version: int) -> None:
     try:
         client.get_model_version(name, str(version))
     except MlflowException as error:
-        if error.error_code not in _ABSENT:
+        if not _is_absent(error):
             raise
         have = sorted(int(v.version) for v in client.search_model_versions(f"name = '{name}'"))
         raise MissingError(
@@ -245,7 +253,7 @@ def bundle_folder(client: Any, dataset: str, alias: str = CHAMPION) -> Path | No
         folder = Path(mlflow.artifacts.download_artifacts(f"models:/{version.name}/{version.version}"))
         return folder / "artifacts" / _bundle_name(folder)
     except (OSError, MlflowException) as error:
-        if isinstance(error, MlflowException) and error.error_code not in _ABSENT:
+        if isinstance(error, MlflowException) and not _is_absent(error):
             raise
         raise MissingError(
             f"no files of {version.name} version {version.version} ({error})",

@@ -52,7 +52,7 @@ HOUSE = RECIPES.add(
             depth=4,
             weight=0.1,
             tail=0.25,
-            rows=5_000,
+            rows=4_500,
             features=("label_text", "classifier", "frequency", "neighbours", "lexical", "label_words"),
             add=("label_text", "classifier", "neighbours", "lexical", "label_words"),
         ),

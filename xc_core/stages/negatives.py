@@ -7,6 +7,7 @@ May import: ann, data, sampling, shapes, stages.runner.  Never: returns a known 
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 
@@ -58,9 +59,14 @@ def run(context: Context) -> None:
     context.build.json("report.json", facts)
     context.build.facts |= facts
     report(
-        f"negatives: batches of clusters hold {held['clustered']:.1%} of the {config.k} hardest negatives, "
-        f"random ones {held['random']:.1%}; search recall {facts['recall']:.3f}"
+        f"negatives: batches of clusters hold {_told(held['clustered'])} of the {config.k} hardest negatives, "
+        f"random ones {_told(held['random'])}; search recall {facts['recall']:.3f}"
     )
+
+
+def _told(share: float) -> str:
+    """Return a share in percent; a document that has every label has no negatives to hold."""
+    return "none" if math.isnan(share) else f"{share:.1%}"
 
 
 def _held(context: Context, truth: LabelMatrix, negatives: Shortlist, docs: I64) -> dict[str, float]:
