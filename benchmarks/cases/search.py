@@ -6,7 +6,9 @@ May import: everything, tests.naive. Never: times what is not the same work; the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import cycle
+from typing import Any
 
 import faiss
 import numpy as np
@@ -22,7 +24,9 @@ from xc_core.bundle import open_bundle
 from xc_core.data.splits import TEST, VALIDATION
 from xc_core.fusion.neighbours import EXACT_UP_TO, NEAREST, Neighbours
 from xc_core.pretrained import minilm
-from xc_core.shapes import Shortlist
+from xc_core.shapes import F32, Shortlist
+
+Search = Callable[[F32, int], Any]
 
 
 @case
@@ -36,24 +40,8 @@ def search(world: World) -> list[Row]:
     truth = exact.search(queries, k)
     ids = flat.search(queries, k)[1].astype(np.int32)
     same = recall(Shortlist.ranked(ids, np.zeros(ids.shape, np.float32)), truth)
-    one = np.ascontiguousarray(queries[:1])
-    what = f"{k} best of {len(rows_LD):,} labels"
-    return [
-        compare(
-            f"{what}, {len(queries):,} queries",
-            lambda: exact.search(queries, k),
-            "faiss IndexFlatIP",
-            lambda: flat.search(queries, k),
-            note=f"{same:.3%} of the labels",
-        ),
-        compare(
-            f"{what}, 1 query",
-            lambda: exact.search(one, k),
-            "faiss IndexFlatIP",
-            lambda: flat.search(one, k),
-            rounds=200,
-        ),
-    ]
+    what, note = f"{k} best of {len(rows_LD):,} labels", f"{same:.3%} of the labels"
+    return _many_and_one(what, exact.search, "faiss IndexFlatIP", flat.search, (queries, k), note)
 
 
 @case
@@ -63,22 +51,19 @@ def cells(world: World) -> list[Row]:
     queries = np.ascontiguousarray(world.doc_ND[world.split(TEST)[0][:2000]])
     ours, exact = (build_index(docs, own) for own in (Neighbours.searched(EXACT_UP_TO + 1), IndexConfig(kind="exact")))
     found = recall(ours.search(queries, NEAREST), exact.search(queries, NEAREST))
-    what, one = f"{NEAREST} nearest of {len(docs):,} documents", np.ascontiguousarray(queries[:1])
+    what, note = f"{NEAREST} nearest of {len(docs):,} documents", f"{found:.1%} of the documents"
+    return _many_and_one(what, ours.search, "all compared", exact.search, (queries, NEAREST), note)
+
+
+def _many_and_one(what: str, ours: Search, other: str, theirs: Search, asked: tuple[F32, int], note: str) -> list[Row]:
+    """Compare two searches of the k best on all queries at once, and on the first alone."""
+    queries, k = asked
+    one = np.ascontiguousarray(queries[:1])
     return [
         compare(
-            f"{what}, {len(queries):,} queries",
-            lambda: ours.search(queries, NEAREST),
-            "all compared",
-            lambda: exact.search(queries, NEAREST),
-            note=f"{found:.1%} of the documents",
+            f"{what}, {len(queries):,} queries", lambda: ours(queries, k), other, lambda: theirs(queries, k), note=note
         ),
-        compare(
-            f"{what}, 1 query",
-            lambda: ours.search(one, NEAREST),
-            "all compared",
-            lambda: exact.search(one, NEAREST),
-            rounds=200,
-        ),
+        compare(f"{what}, 1 query", lambda: ours(one, k), other, lambda: theirs(one, k), rounds=200),
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import fields
@@ -96,6 +97,16 @@ def test_what_nobody_gave_words_to_has_a_code_too(
     assert ended.code == code
     assert said in ended.err
     assert "Traceback" not in ended.err
+
+
+@pytest.mark.parametrize(
+    "module",
+    [f"xc_core.cli.{name}" for name in ("chain", "compare", "doctor", "ingest", "predict")] + ["assets.commands"],
+)
+def test_help_and_wrong_names_do_not_wait_for_torch(module: str) -> None:
+    code = f"import sys, {module}; print([m for m in ('torch', 'faiss', 'mlflow', 'sklearn') if m in sys.modules])"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert told.stdout == "[]\n", told.stderr
 
 
 @pytest.mark.parametrize(

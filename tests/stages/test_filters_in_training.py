@@ -13,7 +13,7 @@ from xc_core.data.labels import LabelMatrix
 from xc_core.data.splits import TRAIN
 from xc_core.sampling import NEGATIVES, NegativesConfig, hard_negatives
 from xc_core.shapes import PAD_ID, Shortlist
-from xc_core.stages import Workspace, fusion, run_stage
+from xc_core.stages import STAGES, Workspace, fusion, run_stage
 
 SIZE, LABELS = 40, 20
 DOCS = np.arange(SIZE)
@@ -96,17 +96,7 @@ def test_both_trainings_and_the_fusion_are_told(filtered: Workspace, monkeypatch
     gathered: list[fusion.Pairs] = []
     pairs_of = fusion._pairs
     monkeypatch.setattr(fusion, "_pairs", lambda *args: gathered.append(pairs_of(*args)) or gathered[-1])
-    for stage in (
-        "corpus",
-        "tokens",
-        "encoder",
-        "embeddings",
-        "clusters",
-        "negatives",
-        "classifier",
-        "index",
-        "fusion",
-    ):
+    for stage in STAGES:
         run_stage(filtered, stage, "toy", "ngame")
     corpus = Corpus.open(filtered.folder("corpus", "toy"))
     assert len(made) == 4, "M1; M4 without each half of the validation documents, and with both"

@@ -14,7 +14,6 @@ import click
 from ruamel.yaml import YAML, YAMLError
 
 from xc_core.errors import UsageError, XCError, nearest
-from xc_core.fusion.lexical import require
 from xc_core.params import deep_merged
 from xc_core.progress import report
 from xc_core.stages import STAGES, Experiment, Workspace, run_stage
@@ -22,7 +21,7 @@ from xc_core.stages import STAGES, Experiment, Workspace, run_stage
 _dataset = click.option("--dataset", required=True, help="Name of the dataset.")
 _recipe = click.option("--recipe", default="ngame", show_default=True, help="Name of the recipe.")
 _HOUR = "48m"
-"""What of an hour a model has until its fusion; the rest is fusion and evaluation, and that trainings check points."""
+"""What of an hour a model has until its fusion; the rest is for checkpoints, fusion and evaluation."""
 _force = click.option("--force", is_flag=True, help="Make it anew even where nothing changed.")
 
 
@@ -139,6 +138,8 @@ def _train_one(workspace: Workspace, wanted: _Wanted, until: str, *, force: bool
     dataset, recipe = wanted.dataset, wanted.recipe
     declared = workspace.declare_experiment(dataset, recipe, wanted.base, wanted.changes)
     if declared.recipe and declared.recipe.classifier.lexical.use and _reaches(until, "classifier"):
+        from xc_core.fusion.lexical import require
+
         require()  # said now, not after the training of the encoder
     if wanted.seconds and _reaches(until, "encoder"):
         _fit_budget(workspace, wanted, declared, wanted.seconds, anew=force)

@@ -50,7 +50,7 @@ def _of_one_corpus(workspace: Workspace, dataset: str, *names: str) -> None:
 
     folders = [_folder(workspace, dataset, name) for name in names]
     corpora = [str(artifacts.verify(folder, kind="evaluation").facts.get("corpus")) for folder in folders]
-    now = artifacts.read_manifest(workspace.folder("corpus", dataset), "corpus").digest()
+    now = workspace.corpus_digest(dataset)
     old = [name for name, corpus in zip(names, corpora, strict=True) if corpus != now]
     if old:
         raise MovedError(

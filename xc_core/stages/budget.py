@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from xc_core.artifacts import read_manifest, write_file
+from xc_core.artifacts import write_file
 from xc_core.classifiers import LabelTable
 from xc_core.data.corpus import Corpus
 from xc_core.data.splits import TRAIN
@@ -122,7 +122,7 @@ def shortened(stage: EncoderStage, epochs: float) -> dict[str, Any]:
 
 def _remembered(workspace: Workspace, experiment: Experiment, recipe: Recipe, *, anew: bool) -> dict[str, float]:
     """Return the estimate of an earlier call on this machine, or make one, ``anew`` in any case, and keep it."""
-    corpus = read_manifest(workspace.folder("corpus", experiment.dataset)).digest()
+    corpus = workspace.corpus_digest(experiment.dataset)
     counts = f"{corpus} {experiment.tokens} {recipe.encoder} {recipe.classifier} {recipe.fusion.rows}"
     key = hashlib.sha256(counts.encode()).hexdigest()[:16]
     path = workspace.state / "budget" / f"{experiment.dataset}-{key}.json"

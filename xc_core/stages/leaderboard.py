@@ -63,7 +63,7 @@ def entry(workspace: Workspace, dataset: str, recipe: str) -> dict[str, Any] | N
         judged_on = artifacts.verify(folder, kind="evaluation").facts.get("corpus")
     except MissingError:
         return None
-    if judged_on != artifacts.read_manifest(workspace.folder("corpus", dataset), "corpus").digest():
+    if judged_on != workspace.corpus_digest(dataset):
         report(f"leaderboard: {recipe} is left out, it was evaluated on another corpus (xc train, then again)")
         return None
     if _first_hits(folder) is None:

@@ -152,7 +152,7 @@ def _make(workspace: Workspace, make: Callable[[Context], None], place: Place) -
         _check_unmoved(workspace, place)
         build.facts |= {"fingerprint": before, "config": plain(context.config)}
         if "corpus" in stage.deps:
-            build.facts["corpus"] = _corpus_digest(workspace, dataset)
+            build.facts["corpus"] = workspace.corpus_digest(dataset)
         facts = dict(build.facts)
     seconds = time.monotonic() - started
     costs |= {"seconds": round(seconds, 3), "peak_memory_mb": peak_memory_mb()}
@@ -160,10 +160,6 @@ def _make(workspace: Workspace, make: Callable[[Context], None], place: Place) -
     artifacts.write_file(cost_file, json.dumps(costs, indent=1, sort_keys=True) + "\n")
     artifacts.remove(workspace.scratch("run", stage, dataset, recipe))
     return Ran(folder, False, seconds, facts, costs)
-
-
-def _corpus_digest(workspace: Workspace, dataset: str) -> str:
-    return artifacts.read_manifest(workspace.folder("corpus", dataset), "corpus").digest()
 
 
 def _check_same_corpus(workspace: Workspace, place: Place) -> None:
@@ -175,7 +171,7 @@ def _check_same_corpus(workspace: Workspace, place: Place) -> None:
     if "corpus" not in place.stage.deps:
         return
     dataset, recipe = place.dataset, place.recipe
-    now = _corpus_digest(workspace, dataset)
+    now = workspace.corpus_digest(dataset)
     free = {"corpus", "encoder"} | ({"clusters", "negatives"} if place.refresh else set())
     for dep in (dep for dep in place.stage.deps if dep not in free):
         made_from = artifacts.read_manifest(workspace.folder(dep, dataset, recipe), dep).facts.get("corpus")
@@ -306,7 +302,7 @@ def outdated(workspace: Workspace, name: str, dataset: str, recipe: str) -> bool
     """
     try:
         made = artifacts.read_manifest(workspace.folder(name, dataset, recipe), name).facts
-        if made.get("corpus") not in (None, _corpus_digest(workspace, dataset)):
+        if made.get("corpus") not in (None, workspace.corpus_digest(dataset)):
             return True
         return bool(made.get("fingerprint") != fingerprint(workspace, STAGES[name], dataset, recipe))
     except MissingError:

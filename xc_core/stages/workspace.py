@@ -140,6 +140,10 @@ class Workspace:
         """Return the names of all datasets in params.yaml."""
         return sorted(self.params().get("datasets") or {})
 
+    def corpus_digest(self, dataset: str) -> str:
+        """Return the digest of the dataset's corpus as it is now; raise MissingError where there is none."""
+        return artifacts.read_manifest(self.folder("corpus", dataset), "corpus").digest()
+
     def experiments(self, dataset: str | None = None) -> list[tuple[str, str]]:
         """Return (dataset, recipe) of all active experiments, of one dataset where named."""
         entries = (self.params().get("experiments") or {}).values()
@@ -151,8 +155,6 @@ class Workspace:
 
         Raises MissingError where there is no such dataset or experiment, ConfigError for a wrong parameter.
         """
-        from xc_core.recipes import RECIPES
-
         params = self.params()
         entry = _entry(
             params.get("datasets") or {},
@@ -164,6 +166,8 @@ class Workspace:
         tokens = changed(TokensConfig(), entry.get("tokens") or {}, f"datasets.{dataset}.tokens")
         if recipe is None:
             return Experiment(dataset, None, corpus, tokens)
+        from xc_core.recipes import RECIPES
+
         key = f"{dataset}_{checked_name('recipe', recipe)}"
         variant = "" if recipe in RECIPES else ", with --base KNOWN for a variant"
         make = f"xc train --dataset {dataset} --recipe {recipe}{variant}"
