@@ -104,6 +104,15 @@ def test_a_batch_of_all_documents_misses_nothing_and_no_hard_negative_is_no_numb
     assert math.isnan(missed_by_pools(vectors, truth, [np.arange(8)], source, radius=0.0, seed=0))
 
 
+def test_a_filtered_pair_is_no_hard_negative_that_a_batch_could_miss() -> None:
+    """Of six pairs the first batch holds two; the other document's two are filtered, or missed."""
+    truth, filters = matrix([{0}, {1}, {2}], 3), matrix([set(), set(), {0, 1}], 3)
+    vectors, batches = (np.eye(3, dtype=np.float32),) * 2, [np.array([0, 1]), np.array([2])]
+    for aside, missed in ((None, 4 / 6), (filters, 2 / 4)):
+        source = NEGATIVES["in-batch"](NegativesConfig(positives=0), truth, 0, aside)
+        assert missed_by_pools(vectors, truth, batches, source, radius=2.0, seed=0) == pytest.approx(missed)
+
+
 def test_a_label_that_weighs_nothing_for_a_document_is_missed() -> None:
     truth = matrix([{0}, {1}], 3)
     config = NegativesConfig(kind="importance", positives=0, hard=1, uniform=0, search_in="texts", warmup_epochs=0)

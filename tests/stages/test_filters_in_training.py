@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.conftest import ToyWorld, make_workspace
+from tests.conftest import TOY_CHANGES, ToyWorld, make_workspace
 from xc_core.data.corpus import Corpus
 from xc_core.data.labels import LabelMatrix
 from xc_core.data.splits import TRAIN
-from xc_core.sampling import NEGATIVES, NegativesConfig, hard_negatives
+from xc_core.sampling import NEGATIVES, EveryLabel, NegativesConfig, hard_negatives
 from xc_core.shapes import PAD_ID, Shortlist
 from xc_core.stages import STAGES, Workspace, fusion, run_stage
+from xc_core.train import encoder as training
 
 SIZE, LABELS = 40, 20
 DOCS = np.arange(SIZE)
@@ -105,7 +107,34 @@ def test_both_trainings_and_the_fusion_are_told(filtered: Workspace, monkeypatch
         assert (filters.indices == 0).all()
     assert len(made[0]) == len(corpus.rows(TRAIN))
     assert len(made[3]) == len(corpus.published_rows())
+    with np.load(filtered.folder("negatives", "toy", "ngame") / "hard_negatives.npz") as mined:
+        docs, ids = mined["docs"], mined["ids"]
+    filters = corpus.filters.rows(corpus.rows(TRAIN))
+    assert filters.counts_N[docs].any()
+    assert not filters.contains(docs[:, None], ids).any()
     for pairs in gathered:
         with_it = (pairs.ids_NK == 0).any(1)
         assert (pairs.positive_NK[pairs.ids_NK == 0]).all(), "label 0 is a candidate of documents that have it, alone"
         assert not with_it.all()
+
+
+def test_the_gradient_that_an_estimate_is_compared_with_has_no_filtered_negative(
+    filtered: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wholes: list[EveryLabel] = []
+    real = training.gradient_error
+
+    def spy(*args: Any) -> float:
+        wholes.append(args[-1])
+        return real(*args)
+
+    monkeypatch.setattr(training, "gradient_error", spy)
+    few = {"negatives": {"hard": 3, "uniform": 5}, "order": {"batch_size": 32}}
+    filtered.declare_experiment("toy", "astra", "astra", {"encoder": {**TOY_CHANGES["encoder"], **few}})
+    for stage in ("corpus", "tokens", "encoder"):
+        run_stage(filtered, stage, "toy", "astra")
+    assert wholes
+    for whole in wholes:
+        aside = whole.known_BU & ~whole.chosen_BU
+        assert aside[:, 0].any()
+        assert not aside[:, 1:].any()
