@@ -131,7 +131,7 @@ def experiment_id(client: Any, artifact_root: str, dataset: str) -> str:
 
 
 def _parent(client: Any, experiment: str, told: StageRun) -> str:
-    name = f"{told.recipe or 'data'} {told.dagster_run[:8]}"
+    name = f"{told.recipe or told.stage} {told.dagster_run[:8]}"
     partition = f"{told.dataset}/{told.recipe or ''}"
     wanted = {"dagster.run_id": told.dagster_run, "xc.role": "parent", "xc.partition": partition}
     query = " and ".join(f"tags.`{tag}` = '{value}'" for tag, value in wanted.items())
