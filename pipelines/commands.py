@@ -49,7 +49,7 @@ def ui(host: str, dagster_port: int, mlflow_port: int) -> None:
     """Start `dagster dev` and `mlflow server` on this project and keep both until interrupted."""
     root = Workspace.find().root
     settings = mlflow_settings(root)
-    # of MLflow's server runs and models are wanted, not the seven processes (2 GB) for its jobs of language models
+    # of MLflow's server runs and models are wanted, not the eight processes (2 GB) for its jobs of language models
     unwanted = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     environment = {**unwanted, **os.environ, **dagster_environment(root)}
     commands = [
