@@ -58,9 +58,9 @@ def cohesion_of_sums(vectors_ND: F32, clusters: list[list[int]]) -> float:
 
 
 def theorem1(
-    docs: F32, labels: F32, positives: list[set[int]], clusters: list[list[int]], radius: float
+    docs: F32, labels: F32, positives: list[set[int]], clusters: list[list[int]], radius: float, aside: list[set[int]]
 ) -> dict[str, float]:
-    """Every figure of Theorem 1 over all documents, from Euclidean distances."""
+    """Every figure of Theorem 1 over all documents, from Euclidean distances; ``aside`` are no negatives of theirs."""
     place = {i: j for j, cluster in enumerate(clusters) for i in cluster}
     size = len(docs)
     used = sorted(set().union(*positives))
@@ -69,7 +69,8 @@ def theorem1(
     apart = sum(
         math.dist(docs[i], docs[j]) <= 2 * radius and place[i] != place[j] for i in range(size) for j in range(size)
     )
-    hard = [(i, x) for i in range(size) for x in used if x not in positives[i] and to_label[i][x] <= radius]
+    negatives = [(i, x) for i in range(size) for x in used if x not in positives[i] | aside[i]]
+    hard = [(i, x) for i, x in negatives if to_label[i][x] <= radius]
     missed = [(i, x) for i, x in hard if not any(x in positives[j] for j in clusters[place[i]])]
     c1, c2 = constants(positives, used)
     eps1 = sum(to_label[i][x] > radius for i, x in pairs) / len(pairs)

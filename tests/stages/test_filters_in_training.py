@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from tests.conftest import TOY_CHANGES, ToyWorld, make_workspace
+from xc_core.cluster import theorem1
 from xc_core.data.corpus import Corpus
 from xc_core.data.labels import LabelMatrix
 from xc_core.data.splits import TRAIN
 from xc_core.sampling import NEGATIVES, EveryLabel, NegativesConfig, hard_negatives
 from xc_core.shapes import PAD_ID, Shortlist
-from xc_core.stages import STAGES, Workspace, fusion, run_stage
+from xc_core.stages import STAGES, Workspace, clusters, fusion, run_stage
 from xc_core.train import encoder as training
 
 SIZE, LABELS = 40, 20
@@ -98,6 +99,9 @@ def test_both_trainings_and_the_fusion_are_told(filtered: Workspace, monkeypatch
     gathered: list[fusion.Pairs] = []
     pairs_of = fusion._pairs
     monkeypatch.setattr(fusion, "_pairs", lambda *args: gathered.append(pairs_of(*args)) or gathered[-1])
+    told: list[LabelMatrix] = []
+    for module in (training, clusters):
+        monkeypatch.setattr(module, "theorem1", lambda *args, **kw: told.append(kw["known"]) or theorem1(*args, **kw))
     for stage in STAGES:
         run_stage(filtered, stage, "toy", "ngame")
     corpus = Corpus.open(filtered.folder("corpus", "toy"))
@@ -112,6 +116,10 @@ def test_both_trainings_and_the_fusion_are_told(filtered: Workspace, monkeypatch
     filters = corpus.filters.rows(corpus.rows(TRAIN))
     assert filters.counts_N[docs].any()
     assert not filters.contains(docs[:, None], ids).any()
+    aside = corpus.labels.rows(corpus.rows(TRAIN)).union(filters)
+    assert len(told) > 1
+    assert all((known.pairs()[0] == aside.pairs()[0]).all() for known in told)
+    assert len(aside.indices) > len(corpus.labels.rows(corpus.rows(TRAIN)).indices)
     for pairs in gathered:
         with_it = (pairs.ids_NK == 0).any(1)
         assert (pairs.positive_NK[pairs.ids_NK == 0]).all(), "label 0 is a candidate of documents that have it, alone"

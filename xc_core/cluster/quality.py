@@ -66,24 +66,27 @@ class Theorem1:
 
 
 def theorem1(
-    doc_ND: F32,
-    label_LD: F32,
+    vectors: tuple[F32, F32],
     truth: LabelMatrix,
     clusters: tuple[I64, I64],
     *,
     radius: float,
     seed: int,
     sample: int = 512,
+    known: LabelMatrix | None = None,
 ) -> Theorem1:
-    """Measure Theorem 1 on ``sample`` documents against all labels and all documents (unit vectors).
+    """Measure Theorem 1 on ``sample`` documents against all labels and all documents.
 
+    ``vectors`` are of documents (N x D) and labels (L x D), unit ones.
     ``clusters`` is (order_N, sizes) as balanced_clusters gives it. Distances come from cosines: |a - b|^2 = 2 - 2 a.b.
     The theorem speaks of labels that have documents; a label without any is no negative here, for no batch can hold it.
+    ``known`` are the pairs that are no negatives: positives and filtered ones; where it is not given, ``truth``.
     Cost sample x (N + L) x D, memory 32 (N + L).
     """
+    doc_ND, label_LD = vectors
     size = len(doc_ND)
     chosen = np.sort(generator(seed, "theorem1").choice(size, min(sample, size), replace=False))
-    places = _Places.of(truth, clusters)
+    places = _Places.of(truth, truth if known is None else known, clusters)
     eps1 = _far_positives(doc_ND, label_LD, truth, radius)
     parts = [chosen[start : start + _AT_ONCE] for start in range(0, len(chosen), _AT_ONCE)]
     tallies = [_tally(doc_ND, label_LD, places, part, radius) for part in parts]
@@ -104,20 +107,21 @@ def theorem1(
 
 @dataclass(frozen=True)
 class _Places:
-    """Who lies where: the positives, the clusters, the cluster of each document, the labels that have documents."""
+    """Positives, pairs that are no negatives, clusters, the cluster of each document, labels that have documents."""
 
     truth: LabelMatrix
+    known: LabelMatrix
     order_N: I64
     sizes: I64
     cluster_N: I64
     used_L: Bool
 
     @classmethod
-    def of(cls, truth: LabelMatrix, clusters: tuple[I64, I64]) -> _Places:
+    def of(cls, truth: LabelMatrix, known: LabelMatrix, clusters: tuple[I64, I64]) -> _Places:
         order_N, sizes = clusters
         cluster_N = np.empty(len(order_N), np.int64)
         cluster_N[order_N] = np.repeat(np.arange(len(sizes)), sizes)
-        return cls(truth, order_N, sizes, cluster_N, truth.frequency_L() > 0)
+        return cls(truth, known, order_N, sizes, cluster_N, truth.frequency_L() > 0)
 
     def mates(self, docs: I64) -> tuple[I64, I64]:
         """Return (position in ``docs``, document) of everyone in the same cluster."""
@@ -140,7 +144,7 @@ def _tally(doc_ND: F32, label_LD: F32, places: _Places, docs: I64, radius: float
     near = (doc_ND[docs] @ doc_ND.T) >= 1 - (2 * radius) ** 2 / 2
     apart = near & (places.cluster_N[docs][:, None] != places.cluster_N)
     hard = ((doc_ND[docs] @ label_LD.T) >= 1 - radius**2 / 2) & places.used_L
-    own, labels = places.truth.rows(docs).pairs()
+    own, labels = places.known.rows(docs).pairs()
     hard[own, labels] = False
     missed = hard.copy()
     owner, mates = places.mates(docs)

@@ -82,7 +82,10 @@ def run(context: Context) -> None:
     if verified.facts.get("heads", 1) > 1:  # the theorem is about what faces label texts, the first half
         doc_ND = split(torch.from_numpy(doc_ND), 2)[0].numpy()
         label_LD = label_LD[:, : doc_ND.shape[1]]
-    figures = theorem1(doc_ND, label_LD, truth, (order, sizes), radius=config.radius, seed=config.seed).as_dict()
+    known = truth.union(corpus.filters.rows(rows))
+    figures = theorem1(
+        (doc_ND, label_LD), truth, (order, sizes), radius=config.radius, seed=config.seed, known=known
+    ).as_dict()
     quality = {
         "clusters": len(sizes),
         "smallest": int(sizes.min()),

@@ -64,7 +64,7 @@ _ALL: Final = (
         group="training",
         does="M1: trains the encoder so that a document lies near the texts of its labels.",
         trains=True,
-        code_version="4",
+        code_version="5",
     ),
     Stage(
         name="embeddings",
@@ -80,6 +80,7 @@ _ALL: Final = (
         scope="experiment",
         deps=("corpus", "embeddings"),
         settings_of=("classifier.refit", "classifier.order.kind"),
+        code_version="2",
         group="training",
         does="Groups train documents into balanced clusters and measures both sides of NGAME's Theorem 1.",
     ),
