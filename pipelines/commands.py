@@ -50,8 +50,7 @@ def ui(host: str, dagster_port: int, mlflow_port: int) -> None:
     root = Workspace.find().root
     settings = mlflow_settings(root)
     # of MLflow's server runs and models are wanted, not the eight processes (2 GB) for its jobs of language models
-    unwanted = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    environment = {**unwanted, **os.environ, **dagster_environment(root)}
+    environment = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", **os.environ, **dagster_environment(root)}
     commands = [
         [_beside_python("dagster"), "dev", "-h", host, "-p", str(dagster_port)],
         [_beside_python("mlflow"), "server", "--backend-store-uri", settings.uri, "--default-artifact-root",

@@ -70,7 +70,7 @@ def worlds(draw: st.DrawFn) -> World:
 def measured(world: World) -> quality.Theorem1:
     doc_ND, label_LD, positives, clusters, radius, aside = world
     truth, filters = (matrix(rows, len(label_LD)) for rows in (positives, aside))
-    return theorem1((doc_ND, label_LD), truth, clusters, radius=radius, seed=0, known=truth.union(filters))
+    return theorem1((doc_ND, label_LD), truth, truth.union(filters), clusters, radius=radius, seed=0)
 
 
 @settings(deadline=None, max_examples=60)
@@ -95,15 +95,17 @@ def test_a_label_no_document_has_is_no_missed_negative() -> None:
     label_LD = unit(np.array([[1.0, 0.0], [1.0, 0.01]]))
     doc_ND = unit(np.array([[1.0, 0.0], [1.0, 0.0]]))
     one_cluster = np.arange(2), np.array([2])
-    found = theorem1((doc_ND, label_LD), matrix([{0}, {0}], 2), one_cluster, radius=0.5, seed=0)
+    truth = matrix([{0}, {0}], 2)
+    found = theorem1((doc_ND, label_LD), truth, truth, one_cluster, radius=0.5, seed=0)
     assert (found.eps1, found.eps2, found.missed, found.bound) == (0.0, 0.0, 0.0, 0.0)
     assert math.isnan(found.missed_share)
 
 
-def hand_world() -> tuple[tuple[F32, F32], LabelMatrix]:
+def hand_world() -> tuple[tuple[F32, F32], LabelMatrix, LabelMatrix]:
     """Two documents at one point, each with its own label there: apart, each misses the other's label."""
     points = unit(np.array([[1.0, 0.0], [1.0, 0.0]]))
-    return (points, points), matrix([{0}, {1}], 2)
+    truth = matrix([{0}, {1}], 2)
+    return (points, points), truth, truth
 
 
 @pytest.mark.parametrize(("sizes", "missed", "eps2"), [([1, 1], 0.5, 0.5), ([2], 0.0, 0.0)])
@@ -123,7 +125,7 @@ def test_a_sample_estimates_what_all_documents_say() -> None:
     truth = LabelMatrix.from_pairs(np.arange(800), random.integers(0, 60, 800), (800, 60))
     clusters = balanced_clusters(doc_ND, 10, 0)
     whole, part, again, other = (
-        theorem1((doc_ND, label_LD), truth, clusters, radius=0.5, seed=seed, sample=sample)
+        theorem1((doc_ND, label_LD), truth, truth, clusters, radius=0.5, seed=seed, sample=sample)
         for seed, sample in ((0, 800), (0, 200), (0, 200), (1, 200))
     )
     assert part == again

@@ -101,7 +101,7 @@ def test_both_trainings_and_the_fusion_are_told(filtered: Workspace, monkeypatch
     monkeypatch.setattr(fusion, "_pairs", lambda *args: gathered.append(pairs_of(*args)) or gathered[-1])
     told: list[LabelMatrix] = []
     for module in (training, clusters):
-        monkeypatch.setattr(module, "theorem1", lambda *args, **kw: told.append(kw["known"]) or theorem1(*args, **kw))
+        monkeypatch.setattr(module, "theorem1", lambda *args, **kw: told.append(args[2]) or theorem1(*args, **kw))
     for stage in STAGES:
         run_stage(filtered, stage, "toy", "ngame")
     corpus = Corpus.open(filtered.folder("corpus", "toy"))
@@ -113,13 +113,13 @@ def test_both_trainings_and_the_fusion_are_told(filtered: Workspace, monkeypatch
     assert len(made[3]) == len(corpus.published_rows())
     with np.load(filtered.folder("negatives", "toy", "ngame") / "hard_negatives.npz") as mined:
         docs, ids = mined["docs"], mined["ids"]
-    filters = corpus.filters.rows(corpus.rows(TRAIN))
-    assert filters.counts_N[docs].any()
-    assert not filters.contains(docs[:, None], ids).any()
-    aside = corpus.labels.rows(corpus.rows(TRAIN)).union(filters)
+    truth, aside = (pairs.rows(corpus.rows(TRAIN)) for pairs in (corpus.labels, corpus.filters))
+    assert aside.counts_N[docs].any()
+    assert not aside.contains(docs[:, None], ids).any()
+    known = truth.union(aside)
     assert len(told) > 1
-    assert all((known.pairs()[0] == aside.pairs()[0]).all() for known in told)
-    assert len(aside.indices) > len(corpus.labels.rows(corpus.rows(TRAIN)).indices)
+    assert all(np.array_equal(own.pairs(), known.pairs()) for own in told)
+    assert len(known.indices) > len(truth.indices)
     for pairs in gathered:
         with_it = (pairs.ids_NK == 0).any(1)
         assert (pairs.positive_NK[pairs.ids_NK == 0]).all(), "label 0 is a candidate of documents that have it, alone"

@@ -68,25 +68,25 @@ class Theorem1:
 def theorem1(
     vectors: tuple[F32, F32],
     truth: LabelMatrix,
+    known: LabelMatrix,
     clusters: tuple[I64, I64],
     *,
     radius: float,
     seed: int,
     sample: int = 512,
-    known: LabelMatrix | None = None,
 ) -> Theorem1:
     """Measure Theorem 1 on ``sample`` documents against all labels and all documents.
 
-    ``vectors`` are of documents (N x D) and labels (L x D), unit ones.
+    ``vectors`` are of documents (N x D) and labels (L x D), unit ones; ``known`` are the pairs that are no negatives:
+    those of ``truth`` and filtered ones.
     ``clusters`` is (order_N, sizes) as balanced_clusters gives it. Distances come from cosines: |a - b|^2 = 2 - 2 a.b.
     The theorem speaks of labels that have documents; a label without any is no negative here, for no batch can hold it.
-    ``known`` are the pairs that are no negatives: positives and filtered ones; where it is not given, ``truth``.
     Cost sample x (N + L) x D, memory 32 (N + L).
     """
     doc_ND, label_LD = vectors
     size = len(doc_ND)
     chosen = np.sort(generator(seed, "theorem1").choice(size, min(sample, size), replace=False))
-    places = _Places.of(truth, truth if known is None else known, clusters)
+    places = _Places.of(truth, known, clusters)
     eps1 = _far_positives(doc_ND, label_LD, truth, radius)
     parts = [chosen[start : start + _AT_ONCE] for start in range(0, len(chosen), _AT_ONCE)]
     tallies = [_tally(doc_ND, label_LD, places, part, radius) for part in parts]

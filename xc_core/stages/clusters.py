@@ -83,9 +83,8 @@ def run(context: Context) -> None:
         doc_ND = split(torch.from_numpy(doc_ND), 2)[0].numpy()
         label_LD = label_LD[:, : doc_ND.shape[1]]
     known = truth.union(corpus.filters.rows(rows))
-    figures = theorem1(
-        (doc_ND, label_LD), truth, (order, sizes), radius=config.radius, seed=config.seed, known=known
-    ).as_dict()
+    measured = theorem1((doc_ND, label_LD), truth, known, (order, sizes), radius=config.radius, seed=config.seed)
+    figures = measured.as_dict()
     quality = {
         "clusters": len(sizes),
         "smallest": int(sizes.min()),

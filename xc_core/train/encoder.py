@@ -126,8 +126,7 @@ class EncoderTask:
         labels = self.label_bank_LD[:, : docs.shape[1]]
         seen_L, used_L = np.any(labels, axis=1), self.data.truth.frequency_L() > 0
         truth = self.data.truth.only(seen_L)
-        known = self.negatives.known
-        measured = theorem1((docs, labels), truth, clusters, radius=self.radius, seed=self.seed, known=known)
+        measured = theorem1((docs, labels), truth, self.negatives.known, clusters, radius=self.radius, seed=self.seed)
         missed = missed_by_pools(
             (docs, labels), truth, self.order.batches(epoch), self.negatives, radius=self.radius, seed=self.seed
         )
