@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,13 @@ def run_job(
     return definitions.resolve_job_def(job).execute_in_process(
         instance=instance, partition_key=key, run_config=quiet, raise_on_error=False, **options
     )
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    """An instance in memory."""
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield instance
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,129 @@
+"""Jobs and assets: what each job selects and carries, and the policies of each asset."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from pipelines.definitions import build
+from tests.conftest import make_workspace
+from xc_core.stages import STAGES
+
+TRAINED = {"encoder", "embeddings", "classifier"}
+AFTER_ENCODER = {"embeddings", "clusters", "negatives", "classifier", "index", "fusion", "evaluation", "model"}
+EXPERIMENT_CHECKS = {
+    "clusters": {"cluster_balance"},
+    "classifier": {"finite_weights"},
+    "index": {"index_recall"},
+    "evaluation": {"metric_floor"},
+}
+JOBS = {
+    "prepare": ({"corpus", "tokens"}, {"corpus": {"schema", "empty_labels", "leakage"}}),
+    "retrain": (AFTER_ENCODER | {"encoder"}, EXPERIMENT_CHECKS),
+    "refresh": (AFTER_ENCODER, EXPERIMENT_CHECKS),
+    "compare": ({"leaderboard"}, {}),
+}
+PER_DATASET = {"corpus", "tokens", "leaderboard"}
+
+
+@pytest.fixture
+def definitions(tmp_path: Path) -> dg.Definitions:
+    return build(make_workspace(tmp_path))
+
+
+def dimensions(partitions: dg.PartitionsDefinition | None) -> dict[str, str | None]:
+    """Return the names of the dimensions of a partitions definition, each with that of its dynamic partitions."""
+    if isinstance(partitions, dg.MultiPartitionsDefinition):
+        found = {dimension.name: dimension.partitions_def for dimension in partitions.partitions_defs}
+    else:
+        found = {"": partitions}
+    assert all(isinstance(one, dg.DynamicPartitionsDefinition) for one in found.values())
+    return {name: getattr(one, "name", None) for name, one in found.items()}
+
+
+def test_there_are_four_jobs(definitions: dg.Definitions) -> None:
+    names = {job.name for job in definitions.get_repository_def().get_all_jobs()}
+    assert names - {"__ASSET_JOB"} == set(JOBS)
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_job_selects_exactly_its_assets_and_their_checks(definitions: dg.Definitions, name: str) -> None:
+    layer = definitions.resolve_job_def(name).asset_layer
+    checks: dict[str, set[str]] = {}
+    for key in layer.asset_graph.asset_check_keys:
+        checks.setdefault(key.asset_key.to_user_string(), set()).add(key.name)
+    assert ({key.to_user_string() for key in layer.selected_asset_keys}, checks) == JOBS[name]
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_only_refresh_carries_the_mode(definitions: dg.Definitions, name: str) -> None:
+    job = definitions.resolve_job_def(name)
+    assert dict(job.run_tags) == ({"xc/mode": "refresh"} if name == "refresh" else {})
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_job_has_the_partitions_of_its_assets(definitions: dg.Definitions, name: str) -> None:
+    both = {"dataset": "dataset", "recipe": "recipe"}
+    wanted = {"": "dataset"} if name in {"prepare", "compare"} else both
+    assert dimensions(definitions.resolve_job_def(name).partitions_def) == wanted
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_job_runs_its_steps_in_one_process(definitions: dg.Definitions, name: str) -> None:
+    """The work of each step is a process of its own already."""
+    assert definitions.resolve_job_def(name).executor_def is dg.in_process_executor
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_an_asset_shows_what_the_registry_says_of_its_stage(definitions: dg.Definitions, name: str) -> None:
+    asset = definitions.resolve_assets_def(name)
+    (spec,) = asset.specs
+    stage = STAGES[name]
+    assert spec.code_version == stage.code_version
+    assert (spec.group_name, spec.description) == (stage.group, stage.does)
+    assert {dep.asset_key.to_user_string() for dep in spec.deps} == set(stage.deps)
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_only_assets_that_train_wait_for_the_gpu_and_are_tried_again(definitions: dg.Definitions, name: str) -> None:
+    op = definitions.resolve_assets_def(name).op
+    policy = dg.RetryPolicy(max_retries=1, delay=30) if name in TRAINED else None
+    assert (op.pool, op.retry_policy) == ("gpu" if name in TRAINED else None, policy)
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_an_asset_is_partitioned_as_its_stage_is_scoped(definitions: dg.Definitions, name: str) -> None:
+    both = {"dataset": "dataset", "recipe": "recipe"}
+    found = dimensions(definitions.resolve_assets_def(name).partitions_def)
+    assert found == ({"": "dataset"} if name in PER_DATASET else both)
+
+
+def test_every_check_is_blocking_and_partitioned_as_its_asset(definitions: dg.Definitions) -> None:
+    specs = [spec for check in definitions.asset_checks or [] for spec in check.check_specs]
+    assert len(specs) == 7
+    for spec in specs:
+        asset = definitions.resolve_assets_def(spec.asset_key)
+        assert spec.blocking, spec.key
+        assert spec.partitions_def == asset.partitions_def, spec.key
+
+
+def test_every_resource_is_of_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    monkeypatch.setenv("XC_MLFLOW_ARTIFACTS", "file:///elsewhere")
+    resources = build(make_workspace(tmp_path)).resources or {}
+    assert set(resources) == {"project", "pipes", "dvc", "tracking"}
+    assert isinstance(resources["pipes"], dg.PipesSubprocessClient)
+    assert resources["project"].root == resources["dvc"].root == str(tmp_path)
+    tracking = resources["tracking"]
+    assert (tracking.uri, tracking.artifacts) == ("http://127.0.0.1:9", "file:///elsewhere")
+    assert Path(tracking.lock).is_relative_to(tmp_path)
+
+
+@pytest.mark.parametrize("present", [True, False])
+def test_dvc_records_only_where_the_project_has_it(tmp_path: Path, present: bool) -> None:
+    workspace = make_workspace(tmp_path)
+    if present:
+        (tmp_path / ".dvc").mkdir()
+    assert (build(workspace).resources or {})["dvc"].enabled is present

@@ -1,0 +1,101 @@
+"""Schedules: two per dataset, off by default, and the one run that each tick asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from pipelines.definitions import build
+from pipelines.schedules import safe_name
+from tests.conftest import make_workspace
+from xc_core.data.ingest import IngestConfig
+from xc_core.stages import Workspace
+
+SUNDAY = datetime(2026, 1, 4, 2, tzinfo=UTC)
+NIGHT = datetime(2026, 1, 5, 3, 30, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def instance() -> Iterator[dg.DagsterInstance]:
+    """An instance on disk: a schedule's context takes no other."""
+    with dg.instance_for_test() as instance:
+        yield instance
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    """The datasets toy and toy-two."""
+    workspace = make_workspace(tmp_path)
+    workspace.declare_dataset("toy-two", IngestConfig())
+    return workspace
+
+
+def asked(workspace: Workspace, instance: dg.DagsterInstance, name: str, when: datetime) -> list[Any]:
+    """Return what a tick of a schedule asks for."""
+    repository = build(workspace).get_repository_def()
+    with dg.build_schedule_context(instance, when, repository_def=repository) as context:
+        return list(repository.get_schedule_def(name).evaluate_tick(context).run_requests or [])
+
+
+def test_every_dataset_has_a_weekly_and_a_nightly_schedule_both_off(workspace: Workspace) -> None:
+    found = {
+        schedule.name: (
+            schedule.cron_schedule,
+            schedule.execution_timezone,
+            schedule.default_status,
+            schedule.job_name,
+        )
+        for schedule in build(workspace).get_repository_def().schedule_defs
+    }
+    stopped = dg.DefaultScheduleStatus.STOPPED
+    assert found == {
+        "retrain_toy": ("0 2 * * 0", "UTC", stopped, "prepare"),
+        "refresh_toy": ("30 3 * * *", "UTC", stopped, "prepare"),
+        "retrain_toy_two": ("0 2 * * 0", "UTC", stopped, "prepare"),
+        "refresh_toy_two": ("30 3 * * *", "UTC", stopped, "prepare"),
+    }
+
+
+def test_a_schedule_names_its_dataset(workspace: Workspace) -> None:
+    described = {s.name: str(s.description) for s in build(workspace).get_repository_def().schedule_defs}
+    assert described["retrain_toy"].startswith("toy. ")
+    assert described["refresh_toy_two"].startswith("toy-two. ")
+
+
+@pytest.mark.parametrize(("what", "when"), [("retrain", SUNDAY), ("refresh", NIGHT)])
+@pytest.mark.parametrize(("dataset", "suffix"), [("toy", "toy"), ("toy-two", "toy_two")])
+def test_a_tick_prepares_its_dataset_and_names_the_job_that_follows(
+    workspace: Workspace, instance: dg.DagsterInstance, what: str, when: datetime, dataset: str, suffix: str
+) -> None:
+    (request,) = asked(workspace, instance, f"{what}_{suffix}", when)
+    assert request.partition_key == dataset
+    assert request.run_key == f"{what}/{dataset}/{when.isoformat()}"
+    assert {name: value for name, value in request.tags.items() if name.startswith("xc/")} == {"xc/next": what}
+    assert request.tags["dagster/partition"] == dataset
+    assert request.job_name in (None, "prepare")
+
+
+def test_every_tick_has_a_run_key_of_its_own(workspace: Workspace, instance: dg.DagsterInstance) -> None:
+    ticks = [(name, when) for name in ("retrain_toy", "refresh_toy") for when in (SUNDAY, NIGHT)]
+    keys = {asked(workspace, instance, name, when)[0].run_key for name, when in ticks}
+    assert len(keys) == 4
+
+
+def test_a_tick_makes_declared_experiments_known(workspace: Workspace, instance: dg.DagsterInstance) -> None:
+    workspace.declare_experiment("toy", "newcomer", "ngame", {})
+    assert "newcomer" not in instance.get_dynamic_partitions("recipe")
+    asked(workspace, instance, "refresh_toy", SUNDAY)
+    assert {"toy", "toy-two"} <= set(instance.get_dynamic_partitions("dataset"))
+    assert {"ngame", "newcomer"} <= set(instance.get_dynamic_partitions("recipe"))
+
+
+def test_names_of_schedules_are_legal_and_differ_where_the_datasets_do() -> None:
+    names = {dataset: safe_name(dataset) for dataset in ("toy", "a-b", "a.b", "a-b.c", "a.b-c")}
+    assert (names["toy"], names["a-b"]) == ("toy", "a_b")
+    assert len(set(names.values())) == len(names)
+    assert all(name.replace("_", "").isalnum() for name in names.values())

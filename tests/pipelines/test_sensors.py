@@ -1,0 +1,269 @@
+"""Sensors: when they look, what they watch, and every run they ask for."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from assets import inbox
+from assets.partitions import sync
+from pipelines.definitions import build
+from tests.conftest import ToyWorld, make_workspace
+from xc_core.data.ingest import IngestConfig
+from xc_core.stages import Workspace
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    """Two datasets: toy with two recipes, other with one."""
+    workspace = make_workspace(tmp_path)
+    workspace.declare_experiment("toy", "variant", "ngame", {})
+    workspace.declare_dataset("other", IngestConfig())
+    workspace.declare_experiment("other", "ngame", "ngame", {})
+    return workspace
+
+
+class Ticker:
+    """One sensor, evaluated as the daemon does it: each tick starts at the cursor of the one before."""
+
+    def __init__(self, workspace: Workspace, instance: dg.DagsterInstance, name: str) -> None:
+        self.instance = instance
+        self.repository = build(workspace).get_repository_def()
+        self.sensor = self.repository.get_sensor_def(name)
+        self.cursor: str | None = None
+
+    def tick(self) -> Any:
+        context = dg.build_sensor_context(self.instance, self.cursor, repository_def=self.repository)
+        with dg.partition_loading_context(dynamic_partitions_store=self.instance), context as opened:
+            found = self.sensor.evaluate_tick(opened)
+        self.cursor = found.cursor
+        return found
+
+    def asked(self) -> list[tuple[str | None, str | None, str | None, dict[str, str]]]:
+        """Return run key, job, partition and own tags of every run that a tick asks for."""
+        return [
+            (one.run_key, one.job_name, one.partition_key, {k: v for k, v in one.tags.items() if k.startswith("xc/")})
+            for one in self.tick().run_requests
+        ]
+
+
+@pytest.fixture
+def follow_up(workspace: Workspace, instance: dg.DagsterInstance) -> Ticker:
+    """The sensor follow_up after its first tick, which only sets the cursor."""
+    sync(instance, workspace)
+    ticker = Ticker(workspace, instance, "follow_up")
+    assert ticker.asked() == []
+    return ticker
+
+
+def ended(instance: dg.DagsterInstance, job: str, *, fails: bool = False, **tags: str) -> str:
+    """Let a run of a job of this name come to its end, and return its id."""
+
+    @dg.op
+    def step() -> None:
+        if fails:
+            raise ValueError("no room on the disk")
+
+    @dg.job(name=job)
+    def stub() -> None:
+        step()
+
+    quiet = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+    named = {name.replace("_", "/"): value for name, value in tags.items()}
+    return stub.execute_in_process(quiet, instance, tags=named, raise_on_error=False).run_id
+
+
+# what they are
+
+
+def test_there_are_four_sensors_each_with_its_status_interval_and_jobs(workspace: Workspace) -> None:
+    running, stopped = dg.DefaultSensorStatus.RUNNING, dg.DefaultSensorStatus.STOPPED
+    found = {
+        sensor.name: (
+            sensor.default_status,
+            sensor.minimum_interval_seconds,
+            sensor.sensor_type.name,
+            [target.job_name for target in sensor.targets],
+        )
+        for sensor in build(workspace).get_repository_def().sensor_defs
+    }
+    assert found == {
+        "declared": (running, 30, "STANDARD", []),
+        "inbox": (stopped, 30, "STANDARD", ["prepare"]),
+        "follow_up": (running, 30, "RUN_STATUS", ["retrain", "refresh", "compare"]),
+        "failures": (running, 30, "RUN_STATUS", []),
+    }
+
+
+# follow_up
+
+
+@pytest.mark.parametrize("job", ["retrain", "refresh"])
+def test_after_prepare_every_recipe_of_the_dataset_has_the_job_of_the_tag(
+    follow_up: Ticker, instance: dg.DagsterInstance, job: str
+) -> None:
+    run = ended(instance, "prepare", dagster_partition="toy", xc_next=job)
+    assert follow_up.asked() == [
+        (f"{run}/ngame", job, "toy|ngame", {}),
+        (f"{run}/variant", job, "toy|variant", {}),
+    ]
+    assert follow_up.asked() == [], "a run is followed once"
+
+
+def test_after_prepare_only_recipes_of_its_dataset_run(follow_up: Ticker, instance: dg.DagsterInstance) -> None:
+    run = ended(instance, "prepare", dagster_partition="other", xc_next="retrain")
+    assert follow_up.asked() == [(f"{run}/ngame", "retrain", "other|ngame", {})]
+
+
+def test_after_prepare_without_the_tag_nothing_runs(follow_up: Ticker, instance: dg.DagsterInstance) -> None:
+    ended(instance, "prepare", dagster_partition="toy")
+    assert follow_up.asked() == []
+
+
+@pytest.mark.parametrize("job", ["retrain", "refresh"])
+@pytest.mark.parametrize("tags", [{}, {"xc_next": "retrain"}])
+def test_after_retrain_and_refresh_the_recipes_are_compared(
+    follow_up: Ticker, instance: dg.DagsterInstance, job: str, tags: dict[str, str]
+) -> None:
+    run = ended(instance, job, dagster_partition="toy|variant", **tags)
+    assert follow_up.asked() == [(f"{run}/compare", "compare", "toy", {})]
+
+
+@pytest.mark.parametrize("job", ["compare", "of_somebody_else"])
+def test_other_jobs_are_not_followed(follow_up: Ticker, instance: dg.DagsterInstance, job: str) -> None:
+    ended(instance, job, dagster_partition="toy|ngame", xc_next="retrain")
+    assert follow_up.asked() == []
+
+
+@pytest.mark.parametrize(("job", "partition"), [("prepare", "toy"), ("retrain", "toy|ngame"), ("refresh", "toy|ngame")])
+def test_a_failed_run_is_not_followed(
+    follow_up: Ticker, instance: dg.DagsterInstance, job: str, partition: str
+) -> None:
+    ended(instance, job, fails=True, dagster_partition=partition, xc_next="retrain")
+    assert follow_up.asked() == []
+
+
+# failures
+
+
+@pytest.mark.parametrize("job", ["prepare", "retrain", "refresh", "compare"])
+@pytest.mark.parametrize(("tags", "where"), [({"dagster_partition": "toy|ngame"}, "toy|ngame"), ({}, "-")])
+def test_a_failed_run_is_logged_with_job_partition_and_reason(
+    workspace: Workspace,
+    instance: dg.DagsterInstance,
+    capsys: pytest.CaptureFixture[str],
+    job: str,
+    tags: dict[str, str],
+    where: str,
+) -> None:
+    ticker = Ticker(workspace, instance, "failures")
+    ticker.tick()
+    run = ended(instance, job, fails=True, **tags)
+    capsys.readouterr()
+    (reaction,) = ticker.tick().dagster_run_reactions
+    assert (reaction.dagster_run.run_id, reaction.error) == (run, None)
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "failed" in line]
+    assert " - ERROR - " in line
+    event = instance.all_logs(run, of_type=dg.DagsterEventType.RUN_FAILURE)[0].dagster_event
+    assert event is not None
+    assert line.endswith(f"{job} of {where} failed: {event.message}")
+
+
+def test_a_run_that_succeeds_is_not_logged(workspace: Workspace, instance: dg.DagsterInstance) -> None:
+    ticker = Ticker(workspace, instance, "failures")
+    ticker.tick()
+    ended(instance, "prepare", dagster_partition="toy")
+    assert ticker.tick().dagster_run_reactions == []
+
+
+# declared
+
+
+def test_declared_experiments_become_partitions_and_are_counted(
+    workspace: Workspace, instance: dg.DagsterInstance
+) -> None:
+    ticker = Ticker(workspace, instance, "declared")
+    found = ticker.tick()
+    assert (found.run_requests, found.skip_message) == ([], "2 datasets, 3 experiments")
+    assert sorted(instance.get_dynamic_partitions("dataset")) == ["other", "toy"]
+    assert sorted(instance.get_dynamic_partitions("recipe")) == ["ngame", "variant"]
+
+
+# inbox
+
+
+def drop(workspace: Workspace, dataset: str, *, age: float = 60.0) -> str:
+    """Put a small dataset into an inbox, its files ``age`` seconds old; return the state the inbox has at rest."""
+    folder = ToyWorld.make(documents=20, tests=10).write(inbox.inbox(workspace, dataset))
+    then = float(int(time.time() - age))
+    for path in folder.iterdir():
+        os.utime(path, (then, then))
+    found = inbox.state(folder, then + 3600)
+    assert found is not None
+    return found
+
+
+def taken(instance: dg.DagsterInstance, dataset: str, state: str, status: dg.DagsterRunStatus) -> str:
+    """Record a run of prepare that was to take in this state of an inbox; return the first part of its id."""
+    tags = {"xc/inbox": state, "dagster/partition": dataset}
+    return instance.add_run(dg.DagsterRun("prepare", tags=tags, status=status)).run_id[:8]
+
+
+@pytest.fixture
+def inboxes(workspace: Workspace, instance: dg.DagsterInstance) -> Ticker:
+    return Ticker(workspace, instance, "inbox")
+
+
+def test_every_drop_is_prepared_and_then_refreshed(workspace: Workspace, inboxes: Ticker) -> None:
+    states = {dataset: drop(workspace, dataset) for dataset in ("toy", "other")}
+    assert inboxes.asked() == [
+        (f"inbox/{dataset}/{states[dataset]}", None, dataset, {"xc/next": "refresh", "xc/inbox": states[dataset]})
+        for dataset in ("other", "toy")
+    ]
+    assert sorted(inboxes.instance.get_dynamic_partitions("dataset")) == ["other", "toy"]
+
+
+@pytest.mark.parametrize("age", [None, 1.0])
+def test_an_empty_inbox_and_one_still_being_filled_are_left_alone(
+    workspace: Workspace, inboxes: Ticker, age: float | None
+) -> None:
+    if age is not None:
+        drop(workspace, "toy", age=age)
+    found = inboxes.tick()
+    assert (found.run_requests, found.skip_message) == ([], "no inbox holds files that have come to rest")
+
+
+@pytest.mark.parametrize("status", ["FAILURE", "CANCELED", "SUCCESS", "STARTED", "STARTING"])
+def test_a_drop_is_asked_for_once_whatever_became_of_its_run(
+    workspace: Workspace, inboxes: Ticker, status: str
+) -> None:
+    run = taken(inboxes.instance, "toy", drop(workspace, "toy"), dg.DagsterRunStatus[status])
+    found = inboxes.tick()
+    assert found.run_requests == []
+    assert found.skip_message.startswith(f"toy: run {run} ")
+    assert ("could not take" in found.skip_message) is (status in {"FAILURE", "CANCELED"})
+
+
+def test_a_drop_that_was_tried_does_not_hold_up_another_dataset(workspace: Workspace, inboxes: Ticker) -> None:
+    taken(inboxes.instance, "toy", drop(workspace, "toy"), dg.DagsterRunStatus.FAILURE)
+    state = drop(workspace, "other")
+    assert [(key, partition) for key, _, partition, _ in inboxes.asked()] == [(f"inbox/other/{state}", "other")]
+
+
+def test_a_run_of_another_dataset_or_another_drop_does_not_count(workspace: Workspace, inboxes: Ticker) -> None:
+    state = drop(workspace, "toy")
+    taken(inboxes.instance, "other", state, dg.DagsterRunStatus.FAILURE)
+    taken(inboxes.instance, "toy", "0123456789abcdef", dg.DagsterRunStatus.FAILURE)
+    assert [key for key, *_ in inboxes.asked()] == [f"inbox/toy/{state}"]
+
+
+def test_of_several_runs_of_a_drop_the_last_one_counts(workspace: Workspace, inboxes: Ticker) -> None:
+    state = drop(workspace, "toy")
+    taken(inboxes.instance, "toy", state, dg.DagsterRunStatus.FAILURE)
+    last = taken(inboxes.instance, "toy", state, dg.DagsterRunStatus.STARTED)
+    assert inboxes.tick().skip_message == f"toy: run {last} is taking the files in"
