@@ -1,0 +1,73 @@
+"""Run the jobs on finished artefacts: what would start a process, or talk to MLflow, is written down instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+from unittest.mock import MagicMock
+
+import dagster as dg
+import mlflow
+import pytest
+
+from assets.partitions import sync
+from pipelines.definitions import build
+from xc_core.stages import Workspace
+
+QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+
+
+@dataclass
+class Recorded:
+    """Jobs of one workspace, with all that they asked of processes and of MLflow."""
+
+    workspace: Workspace
+    instance: dg.DagsterInstance
+    mlflow: MagicMock
+    processes: list[dict[str, Any]] = field(default_factory=list)
+    """Arguments of each process: command, cwd, env."""
+    during: Callable[[list[str]], None] = lambda arguments: None
+    """Called with the arguments of ``xc`` as each process would start."""
+
+    @property
+    def calls(self) -> list[str]:
+        """The arguments of ``xc``, of each process, as one line."""
+        return [" ".join(process["command"][3:]) for process in self.processes]
+
+    def run(self, job: str, partition: str, **options: Any) -> dg.ExecuteInProcessResult:
+        sync(self.instance, self.workspace)
+        return build(self.workspace).resolve_job_def(job).execute_in_process(
+            QUIET, self.instance, partition_key=partition, **{"raise_on_error": False, **options}
+        )  # fmt: skip
+
+
+@pytest.fixture
+def silent_mlflow(monkeypatch: pytest.MonkeyPatch) -> MagicMock:
+    """Put a client in the place of MLflow's that knows no runs, and whose versions all have files."""
+    client = MagicMock()
+    client.search_runs.return_value = []
+    client.create_run.return_value.info.run_id = "r"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    monkeypatch.setattr(mlflow, "MlflowClient", lambda *_, **__: client)
+    monkeypatch.setattr(mlflow.artifacts, "list_artifacts", lambda **_: ["MLmodel"])
+    return client
+
+
+@pytest.fixture
+def record(
+    instance: dg.DagsterInstance, silent_mlflow: MagicMock, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Workspace], Recorded]:
+    """Return a function that records the jobs of a workspace whose artefacts are all there."""
+
+    def start(workspace: Workspace) -> Recorded:
+        recorded = Recorded(workspace, instance, silent_mlflow)
+
+        def process(_: dg.PipesSubprocessClient, **arguments: Any) -> None:
+            recorded.processes.append({k: v for k, v in arguments.items() if k != "context"})
+            recorded.during(arguments["command"][3:])
+
+        monkeypatch.setattr(dg.PipesSubprocessClient, "run", process)
+        return recorded
+
+    return start

@@ -1,0 +1,174 @@
+"""Every asset calls ``xc`` once, with the arguments of its scope and of the mode of the run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from assets import inbox
+from tests.pipelines.recorded import Recorded
+from tests.pipelines.recorded import record as record
+from tests.pipelines.recorded import silent_mlflow as silent_mlflow
+from xc_core.artifacts import read_manifest
+from xc_core.stages import STAGES, Workspace
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+Record = Callable[[Workspace], Recorded]
+KEY = dg.MultiPartitionKey({"dataset": "toy", "recipe": "ngame"})
+EXPERIMENT = ["encoder", "embeddings", "clusters", "negatives", "classifier", "index", "fusion", "evaluation", "model"]
+
+
+@pytest.fixture
+def toy(record: Record, trained: Workspace) -> Recorded:
+    return record(trained)
+
+
+def registered(toy: Recorded) -> None:
+    """Let the packed model be a version of MLflow already."""
+    version = type("Version", (), {"version": "3", "tags": {}})()
+    toy.mlflow.search_model_versions.return_value = [version]
+    toy.mlflow.get_model_version_by_alias.return_value = version
+
+
+@pytest.mark.parametrize(
+    ("job", "partition", "calls"),
+    [
+        ("prepare", "toy", ["run corpus --dataset toy", "run tokens --dataset toy"]),
+        ("compare", "toy", ["run leaderboard --dataset toy"]),
+        ("retrain", KEY, [f"run {name} --dataset toy --recipe ngame" for name in EXPERIMENT]),
+        (
+            "refresh",
+            KEY,
+            [
+                f"run {name} --dataset toy --recipe ngame{' --refresh' if name == 'classifier' else ''}"
+                for name in EXPERIMENT
+                if name != "encoder"
+            ],
+        ),
+    ],
+)
+def test_a_job_calls_each_of_its_stages_once(toy: Recorded, job: str, partition: str, calls: list[str]) -> None:
+    registered(toy)
+    assert toy.run(job, partition).success
+    assert sorted(toy.calls) == sorted(calls)
+    order = [call.split()[1] for call in toy.calls]
+    needs = [(dep, name) for name in order for dep in STAGES[name].deps if dep in order]
+    assert all(order.index(dep) < order.index(name) for dep, name in needs)
+
+
+def test_only_the_mode_refresh_refreshes(toy: Recorded) -> None:
+    assert toy.run("retrain", KEY, asset_selection=[dg.AssetKey("classifier")], tags={"xc/mode": "train"}).success
+    assert toy.calls == ["run classifier --dataset toy --recipe ngame"]
+
+
+def test_a_stage_runs_in_the_project_with_the_python_of_the_run(toy: Recorded) -> None:
+    assert toy.run("compare", "toy").success
+    (process,) = toy.processes
+    root = str(toy.workspace.root)
+    assert process["command"][:2] == [sys.executable, "-m"]
+    assert (process["cwd"], process["env"]) == (root, {"XC_ROOT": root})
+
+
+# what is reported of an artefact
+
+
+def test_without_dvc_the_version_of_an_artefact_is_its_digest(toy: Recorded) -> None:
+    result = toy.run("retrain", KEY, asset_selection=[dg.AssetKey("index")])
+    (event,) = result.asset_materializations_for_node("index")
+    folder = toy.workspace.folder("index", "toy", "ngame")
+    digest = read_manifest(folder).digest()
+    assert (event.metadata["path"].value, event.metadata["dvc_md5"].value) == (str(folder), digest)
+    assert event.tags is not None
+    assert event.tags["dagster/data_version"] == digest
+
+
+@pytest.mark.parametrize(("job", "partition", "stage"), [("prepare", "toy", "tokens"), ("retrain", KEY, "clusters")])
+def test_mlflow_is_told_which_run_and_which_artefact_it_was(
+    toy: Recorded, job: str, partition: str, stage: str
+) -> None:
+    result = toy.run(job, partition, asset_selection=[dg.AssetKey(stage)])
+    recipe = {"xc.recipe": "ngame"} if job == "retrain" else {}
+    digest = read_manifest(toy.workspace.folder(stage, "toy", "ngame" if recipe else None)).digest()
+    told = toy.mlflow.create_run.call_args_list[-1].kwargs["tags"]
+    assert told == recipe | {
+        "mlflow.parentRunId": "r",
+        "xc.stage": stage,
+        "xc.dataset": "toy",
+        "dagster.run_id": result.run_id,
+        "xc.git": "none",
+        "xc.artefact": digest,
+        "xc.dvc_md5": digest,
+    }
+
+
+def test_mlflow_is_told_what_a_stage_cost(toy: Recorded) -> None:
+    toy.run("retrain", KEY, asset_selection=[dg.AssetKey("evaluation")])
+    batches = [call.kwargs.get("metrics", []) for call in toy.mlflow.log_batch.call_args_list]
+    names = {metric.key for batch in batches for metric in batch}
+    assert {"cost_seconds", "cost_peak_memory_mb", "P_at_1"} <= names
+
+
+# the inbox
+
+
+@pytest.fixture
+def dropped(record: Record, trained: Workspace, tmp_path: Path) -> tuple[Recorded, str]:
+    """A workspace of its own with a drop in the inbox of toy, and the drop's state."""
+    workspace = Workspace(Path(shutil.copytree(trained.root, tmp_path / "own")))
+    folder = inbox.inbox(workspace, "toy")
+    folder.mkdir()
+    (folder / "train.csv").write_text("text,labels\n")
+    os.utime(folder / "train.csv", (1_000_000, 1_000_000))
+    state = inbox.state(folder, time.time())
+    assert state is not None
+    return record(workspace), state
+
+
+def test_a_drop_is_ingested_before_the_corpus_is_made_and_then_put_away(dropped: tuple[Recorded, str]) -> None:
+    toy, state = dropped
+    folder, away = inbox.inbox(toy.workspace, "toy"), toy.workspace.state / "inbox" / "toy" / state
+    seen: list[tuple[str, bool, bool]] = []
+    toy.during = lambda arguments: seen.append((arguments[0], any(folder.iterdir()), away.is_dir()))
+    assert toy.run("prepare", "toy", tags={"xc/inbox": state}).success
+    assert toy.calls == [
+        f"ingest {folder} --dataset toy --replace",
+        "run corpus --dataset toy",
+        "run tokens --dataset toy",
+    ]
+    assert seen == [("ingest", True, False), ("run", False, True), ("run", False, True)]
+    assert [path.name for path in away.iterdir()] == ["train.csv"]
+
+
+def test_a_drop_that_changed_since_it_was_asked_for_is_not_taken(dropped: tuple[Recorded, str]) -> None:
+    toy, state = dropped
+    (inbox.inbox(toy.workspace, "toy") / "more.csv").write_text("text,labels\n")
+    result = toy.run("prepare", "toy", tags={"xc/inbox": state})
+    assert not result.success
+    assert toy.calls == []
+    assert "another state than when this run was requested" in str(result.failure_data_for_node("corpus"))
+
+
+def test_a_drop_that_is_refused_stays_in_the_inbox(dropped: tuple[Recorded, str]) -> None:
+    toy, state = dropped
+
+    def refuse(arguments: list[str]) -> None:
+        raise dg.DagsterError("External execution process failed with code 65")
+
+    toy.during = refuse
+    assert not toy.run("prepare", "toy", tags={"xc/inbox": state}).success
+    assert inbox.state(inbox.inbox(toy.workspace, "toy"), time.time()) == state
+
+
+def test_without_the_tag_of_a_drop_the_inbox_is_left_alone(dropped: tuple[Recorded, str]) -> None:
+    toy, state = dropped
+    assert toy.run("prepare", "toy").success
+    assert toy.calls[0] == "run corpus --dataset toy"
+    assert inbox.state(inbox.inbox(toy.workspace, "toy"), time.time()) == state
