@@ -50,6 +50,7 @@ def silent_mlflow(monkeypatch: pytest.MonkeyPatch) -> MagicMock:
     client.create_run.return_value.info.run_id = "r"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     monkeypatch.setattr(mlflow, "MlflowClient", lambda *_, **__: client)
+    monkeypatch.setattr(mlflow, "set_tracking_uri", lambda _: None)
     monkeypatch.setattr(mlflow.artifacts, "list_artifacts", lambda **_: ["MLmodel"])
     return client
 

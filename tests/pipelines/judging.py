@@ -1,0 +1,84 @@
+"""Damage a finished artefact in a way that its manifest vouches for, and run one asset check on it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from assets.partitions import experiment_key, sync
+from pipelines.definitions import build
+from tests.pipelines.recorded import QUIET
+from xc_core.artifacts import MANIFEST, Build, building, read_manifest
+from xc_core.stages import STAGES, Workspace
+
+
+@contextmanager
+def rewritten(folder: Path) -> Iterator[Build]:
+    """Yield a copy of an artefact's files and facts to be changed; what comes of it replaces the artefact, sealed."""
+    manifest = read_manifest(folder)
+    with building(folder, kind=manifest.kind) as build:
+        shutil.copytree(folder, build.path, dirs_exist_ok=True, ignore=shutil.ignore_patterns(MANIFEST))
+        build.facts |= manifest.facts
+        yield build
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a check said of an artefact."""
+
+    passed: bool
+    facts: dict[str, Any]
+    went_on: bool
+    """Whether an asset downstream of the judged one was materialised in the same run."""
+
+
+Judge = Callable[[Workspace, str], Judged]
+
+
+@pytest.fixture
+def own(trained: Workspace, tmp_path: Path) -> Workspace:
+    """A copy of the trained toy chain, to be damaged."""
+    return Workspace(Path(shutil.copytree(trained.root, tmp_path / "own")))
+
+
+@pytest.fixture
+def judge(instance: dg.DagsterInstance) -> Judge:
+    """Run one check as a job does: after its asset, before the asset that follows."""
+
+    def run(workspace: Workspace, name: str) -> Judged:
+        sync(instance, workspace)
+        result = run_check(workspace, instance, name)
+        (said,) = result.get_asset_check_evaluations()
+        facts = {key: value.value for key, value in said.metadata.items()}
+        made = {event.asset_key.to_user_string() for event in result.get_asset_materialization_events()}
+        return Judged(said.passed, facts, "next" in made)
+
+    return run
+
+
+def run_check(workspace: Workspace, instance: dg.DagsterInstance, name: str) -> dg.ExecuteInProcessResult:
+    """Run the check ``name`` between an asset in the place of the judged one and an asset ``next`` that needs it."""
+    definitions = build(workspace)
+    checks = definitions.asset_checks or []
+    check, spec = next((check, spec) for check in checks for spec in check.check_specs if spec.name == name)
+    stage = STAGES[spec.asset_key.to_user_string()]
+    partitions = definitions.resolve_assets_def(spec.asset_key).partitions_def
+
+    @dg.asset(name=stage.name, partitions_def=partitions)
+    def judged() -> None: ...
+
+    @dg.asset(name="next", deps=[judged], partitions_def=partitions)
+    def following() -> None: ...
+
+    key = "toy" if stage.scope == "dataset" else experiment_key("toy", "ngame")
+    return dg.materialize(
+        [judged, following, check], partition_key=key, resources=definitions.resources, instance=instance,
+        run_config=QUIET, raise_on_error=False,
+    )  # fmt: skip
