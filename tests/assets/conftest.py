@@ -16,6 +16,7 @@ import pytest
 from assets import registry
 from assets.registry import Candidate, Released
 from assets.tracking import connect
+from tests.cli.conftest import fresh as fresh
 from tests.cli.conftest import xc as xc
 from xc_core.stages import Workspace
 

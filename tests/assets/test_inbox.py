@@ -1,0 +1,162 @@
+"""The inbox of a dataset: when a drop counts as arrived, how it is taken in, and where it goes after."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from assets.inbox import check, inbox, ingest_arguments, put_away, state
+from tests.cli.conftest import Xc
+from tests.conftest import ToyWorld
+from xc_core.data.ingest import IngestConfig
+from xc_core.errors import MovedError
+from xc_core.stages import Workspace
+
+THEN = 1_000_000
+"""When the files of these tests were last changed, in seconds."""
+RESTED = THEN + 20.0
+
+
+def put(folder: Path, name: str, content: str = "text", changed: float = THEN) -> None:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content)
+    os.utime(path, (changed, changed))
+
+
+def test_the_inbox_lies_beside_the_raw_files(tmp_path: Path) -> None:
+    assert inbox(Workspace(tmp_path), "toy") == tmp_path / "data" / "toy" / "inbox"
+
+
+# its state
+
+
+def test_no_folder_and_a_folder_without_files_have_no_state(tmp_path: Path) -> None:
+    assert state(tmp_path / "absent", RESTED) is None
+    (tmp_path / "empty").mkdir()
+    assert state(tmp_path, RESTED) is None
+
+
+@pytest.mark.parametrize(
+    ("now", "arrived"), [(THEN, False), (THEN + 19.999, False), (THEN + 20.0, True), (THEN + 9e5, True)]
+)
+def test_a_file_has_arrived_after_twenty_quiet_seconds(tmp_path: Path, now: float, arrived: bool) -> None:
+    put(tmp_path, "train.csv")
+    assert (state(tmp_path, now) is not None) is arrived
+
+
+def test_one_new_file_holds_all_others_back(tmp_path: Path) -> None:
+    put(tmp_path, "train.csv")
+    put(tmp_path, "deep/down/test.csv", changed=THEN + 15)
+    assert state(tmp_path, RESTED) is None
+    assert state(tmp_path, RESTED + 15) is not None
+
+
+def test_a_file_dated_in_the_future_has_not_arrived(tmp_path: Path) -> None:
+    put(tmp_path, "train.csv", changed=RESTED + 3600)
+    assert state(tmp_path, RESTED) is None
+
+
+def test_hidden_files_do_not_count(tmp_path: Path) -> None:
+    put(tmp_path, ".train.csv.part", changed=RESTED)
+    assert state(tmp_path, RESTED) is None
+    put(tmp_path, "train.csv")
+    first = state(tmp_path, RESTED)
+    put(tmp_path, "sub/.DS_Store", changed=RESTED)
+    assert state(tmp_path, RESTED) == first is not None
+
+
+def test_the_state_is_of_names_sizes_and_times(tmp_path: Path) -> None:
+    def of(name: str = "a/train.csv", content: str = "text", changed: float = THEN) -> str | None:
+        folder = tmp_path / f"{name}{len(content)}{changed}".replace("/", "-")
+        put(folder, name, content, changed)
+        return state(folder, RESTED)
+
+    states = [of(), of(name="train.csv"), of(name="a/test.csv"), of(content="texts"), of(changed=THEN - 1)]
+    assert len(set(states)) == 5
+    assert all(found is not None and len(found) == 16 for found in states)
+    put(tmp_path / "again", "a/train.csv")
+    assert state(tmp_path / "again", RESTED + 100) == states[0], "the same files, wherever and whenever"
+
+
+def test_a_run_is_refused_unless_the_inbox_is_as_it_was(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    folder = inbox(workspace, "toy")
+    put(folder, "train.csv")
+    wanted = state(folder, RESTED)
+    assert wanted is not None
+    check(workspace, "toy", wanted, RESTED)
+    for name in ("test.csv", "train.csv"):
+        put(folder, name, "other text")
+        with pytest.raises(MovedError, match="an inbox of toy in another state"):
+            check(workspace, "toy", wanted, RESTED)
+
+
+# taking it in
+
+
+def test_a_dataset_with_defaults_is_taken_in_without_settings(fresh: Workspace) -> None:
+    arguments = ingest_arguments(fresh, "toy")
+    assert arguments == ["ingest", str(inbox(fresh, "toy")), "--dataset", "toy", "--replace"]
+
+
+def test_every_setting_of_a_dataset_becomes_an_option(fresh: Workspace) -> None:
+    config = IngestConfig(
+        layout="xc-json",
+        validation_fraction=0.25,
+        filters="none",
+        propensity="amazon",
+        allow=("empty-text", "shared-texts"),
+        max_line_bytes=5000,
+        label_separator="|",
+        test_fraction=0.5,
+    )
+    fresh.declare_dataset("toy", config)
+    options = ingest_arguments(fresh, "toy")[5:]
+    assert dict(zip(options[::2], options[1::2], strict=True)) == {
+        "--layout": "xc-json",
+        "--validation-fraction": "0.25",
+        "--filters": "none",
+        "--propensity": "amazon",
+        "--allow": "shared-texts",
+        "--max-line-bytes": "5000",
+        "--label-separator": "|",
+        "--test-fraction": "0.5",
+    }
+    assert [b for a, b in zip(options[::2], options[1::2], strict=True) if a == "--allow"] == list(config.allow)
+
+
+def test_xc_takes_the_inbox_in_under_these_arguments_and_keeps_the_settings(xc: Xc, fresh: Workspace) -> None:
+    fresh.declare_dataset("toy", IngestConfig(validation_fraction=0.25, allow=("empty-text", "unseen-labels")))
+    before = fresh.params()
+    ToyWorld.make(documents=30, tests=10).write(inbox(fresh, "toy"))
+    ended = xc(*ingest_arguments(fresh, "toy"))
+    assert ended.code == 0, ended.err
+    assert fresh.params() == before
+    assert (fresh.raw("toy") / "trn.json.gz").read_bytes() == (inbox(fresh, "toy") / "trn.json.gz").read_bytes()
+
+
+# putting it away
+
+
+def test_what_was_taken_in_is_kept_and_the_inbox_is_empty_again(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    folder = inbox(workspace, "toy")
+    put(folder, "deep/train.csv", "kept")
+    put(folder, ".hidden")
+    away = put_away(workspace, "toy", "0123456789abcdef")
+    assert away == tmp_path / ".xc" / "inbox" / "toy" / "0123456789abcdef"
+    assert (away / "deep" / "train.csv").read_text() == "kept"
+    assert (away / ".hidden").is_file()
+    assert folder.is_dir() and not list(folder.iterdir())
+
+
+def test_drops_are_put_away_beside_each_other(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    for number in ("1", "2"):
+        put(inbox(workspace, "toy"), "train.csv", number)
+        put_away(workspace, "toy", number)
+    kept = tmp_path / ".xc" / "inbox" / "toy"
+    assert {path.name: (path / "train.csv").read_text() for path in kept.iterdir()} == {"1": "1", "2": "2"}

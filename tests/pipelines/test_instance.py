@@ -1,0 +1,79 @@
+"""The values of dagster.yaml as an instance loads them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from ruamel.yaml import YAML
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def loaded(home: Path) -> Iterator[dg.DagsterInstance]:
+    """The project's instance, its state in a folder of its own."""
+    shutil.copy(ROOT / "dagster.yaml", home)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XC_STATE_DIR", str(home / "state"))
+        patch.setenv("XC_LOG_DIR", str(home / "logs"))
+        with dg.DagsterInstance.from_config(str(home)) as instance:
+            yield instance
+
+
+def test_four_runs_at_once_and_one_step_per_pool(loaded: dg.DagsterInstance) -> None:
+    concurrency = loaded.get_concurrency_config()
+    pools = concurrency.pool_config
+    assert (pools.default_pool_limit, pools.op_granularity_run_buffer) == (1, 1)
+    assert pools.pool_granularity is not None
+    assert pools.pool_granularity.value == "op"
+    assert concurrency.run_queue_config is not None
+    assert concurrency.run_queue_config.max_concurrent_runs == 4
+
+
+def test_a_crashed_run_is_found_and_gives_its_place_in_a_pool_back(loaded: dg.DagsterInstance) -> None:
+    assert loaded.run_monitoring_enabled
+    assert loaded.run_monitoring_settings == {
+        "enabled": True,
+        "start_timeout_seconds": 300,
+        "max_runtime_seconds": 259_200,
+        "poll_interval_seconds": 30,
+        "free_slots_after_run_end_seconds": 300,
+    }
+
+
+def test_only_a_lost_run_is_started_again_and_only_once(loaded: dg.DagsterInstance) -> None:
+    assert loaded.run_retries_enabled
+    assert loaded.run_retries_max_retries == 1
+    assert loaded.run_retries_retry_on_asset_or_op_failure is False
+
+
+def test_nothing_is_sent_away(loaded: dg.DagsterInstance) -> None:
+    assert (loaded.telemetry_enabled, loaded.nux_enabled) == (False, False)
+
+
+def test_messages_of_the_library_reach_the_event_log(loaded: dg.DagsterInstance) -> None:
+    assert (loaded.managed_python_loggers, loaded.python_log_level) == (["xc_core"], "INFO")
+
+
+def test_ticks_are_kept_for_days_by_their_outcome(loaded: dg.DagsterInstance) -> None:
+    retention = loaded.get_settings("retention")
+    assert retention["schedule"] == {"purge_after_days": 90}
+    assert retention["sensor"] == {"purge_after_days": {"skipped": 7, "failure": 90, "success": 90}}
+    assert loaded.freshness_enabled is True
+
+
+def test_state_and_logs_lie_where_the_environment_says(loaded: dg.DagsterInstance, home: Path) -> None:
+    assert loaded.storage_directory() == str(home / "state" / "storage")
+    assert loaded.root_directory == str(home / "state")
+    logs = YAML(typ="safe").load((home / "dagster.yaml").read_text())["compute_logs"]["config"]
+    assert logs == {"base_dir": {"env": "XC_LOG_DIR"}, "polling_timeout": 1}
+    assert {path.name for path in home.iterdir()} <= {"dagster.yaml", "state", "logs"}
