@@ -17,6 +17,7 @@ from assets import registry
 from assets.registry import Candidate, Released
 from assets.tracking import connect
 from tests.cli.conftest import fresh as fresh
+from tests.cli.conftest import ready as ready
 from tests.cli.conftest import xc as xc
 from xc_core.stages import Workspace
 

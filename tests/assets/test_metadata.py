@@ -1,0 +1,106 @@
+"""Facts of a manifest as metadata and metrics: what is left out, shortened, nested or drawn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from assets.metadata import Shown, numbers, picture, short, summary, table
+from assets.settings import dagster_environment, mlflow_settings
+from xc_core.artifacts import Manifest
+from xc_core.stages import STAGES
+
+
+def facts(**own: Any) -> Manifest:
+    files = {"a": {"bytes": 1_500_000, "sha256": ""}, "b/c": {"bytes": 734_000, "sha256": ""}}
+    return Manifest("index", {"rows": 3, "config": {"k": 1}, "fingerprint": "f", **own}, files)
+
+
+def test_facts_are_shown_and_settings_are_not(tmp_path: Path) -> None:
+    hidden = {name: {"x": 1} for name in ("source", "inputs", "metrics", "theorem1", "validation")}
+    found = summary(STAGES["index"], tmp_path, facts(recall=0.123456789, absent=None, split={"a": 1}, **hidden), None)
+    assert found.metadata == {
+        "rows": 3, "recall": 0.12346, "split": dg.MetadataValue.json({"a": 1}), "megabytes": 2.23,
+    }  # fmt: skip
+    assert found.metrics == {"rows": 3.0, "recall": 0.123456789, "split.a": 1.0}
+    assert found.files == []
+
+
+def test_what_a_stage_shows_itself_comes_last(tmp_path: Path) -> None:
+    own = Shown({"rows": 4, "loss": 0.000012345678, "none": None}, {"rows": 5.0}, [tmp_path / "report.json"])
+    found = summary(STAGES["index"], tmp_path, facts(), lambda folder, manifest: own)
+    assert found.metadata == {"rows": 4, "megabytes": 2.23, "loss": 1.2346e-05}
+    assert found.metrics == {"rows": 5.0}
+    assert found.files == [tmp_path / "report.json"]
+
+
+def test_pictures_of_an_artefact_are_shown_and_kept(tmp_path: Path) -> None:
+    for name in ("b.png", "a.png", "c.txt"):
+        (tmp_path / name).write_bytes(b"1")
+    found = summary(STAGES["index"], tmp_path, facts(), None)
+    assert found.files == [tmp_path / "a.png", tmp_path / "b.png"]
+    assert found.metadata["a"] == dg.MetadataValue.md("![a](data:image/png;base64,MQ==)")
+
+
+@pytest.mark.parametrize(("size", "inline"), [(400_000, True), (400_001, False)])
+def test_a_large_picture_is_given_as_a_path(tmp_path: Path, size: int, inline: bool) -> None:
+    path = tmp_path / "plot.png"
+    path.write_bytes(b"0" * size)
+    found = picture(path)
+    assert isinstance(found, dg.MarkdownMetadataValue) is inline
+    assert inline or found == dg.MetadataValue.path(str(path))
+
+
+def test_numbers_of_nested_facts_have_dotted_names() -> None:
+    nested = {"a": 1, "b": {"c": 2.5, "d": {"e": True}}, "text": "x", "list": [1], "none": None}
+    assert numbers(nested) == {"a": 1.0, "b.c": 2.5, "b.d.e": 1.0}
+    assert numbers(nested["b"], "b") == {"b.c": 2.5, "b.d.e": 1.0}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("value", "shortened"), [(99.862148, 99.862), (0.00012345678, 0.00012346), (123456.7, 123460.0), (7, 7), ("x", "x")]
+)
+def test_a_number_is_shown_with_five_digits(value: Any, shortened: Any) -> None:
+    assert short(value) == shortened
+
+
+def test_a_table_has_two_decimals_and_a_dash_for_what_is_absent() -> None:
+    rows: dict[str, dict[str, float | None]] = {"tree": {"P_at_1": 50.125, "R": 1.0}, "sum": {"P_at_1": None}}
+    assert table(rows, ["P_at_1", "R"]).value == (
+        "| | P@1 | R |\n| --- | ---: | ---: |\n| tree | 50.12 | 1.00 |\n| sum | - | - |"
+    )
+
+
+# settings
+
+
+def test_mlflow_lies_in_the_project_unless_the_environment_says_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.delenv("XC_MLFLOW_ARTIFACTS", raising=False)
+    found = mlflow_settings(tmp_path)
+    assert found.uri == f"sqlite:///{tmp_path}/.xc/mlflow/mlflow.db"
+    assert found.artifacts == (tmp_path / ".xc" / "mlflow" / "artifacts").as_uri()
+    assert (tmp_path / ".xc" / "mlflow").is_dir(), "sqlite makes no folder"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://tracking:5000")
+    monkeypatch.setenv("XC_MLFLOW_ARTIFACTS", "s3://bucket")
+    named = mlflow_settings(tmp_path)
+    assert (named.uri, named.artifacts) == ("http://tracking:5000", "s3://bucket")
+    assert found.lock == named.lock == tmp_path / ".xc" / "lock" / "mlflow"
+
+
+def test_dagster_keeps_its_state_in_the_project_unless_the_environment_says_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("XC_STATE_DIR", "XC_LOG_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    state = tmp_path / ".xc" / "dagster"
+    plain = {"DAGSTER_HOME": str(tmp_path), "XC_ROOT": str(tmp_path), "DAGSTER_DISABLE_TELEMETRY": "1"}
+    assert dagster_environment(tmp_path) == plain | {"XC_STATE_DIR": str(state), "XC_LOG_DIR": str(state / "logs")}
+    monkeypatch.setenv("XC_STATE_DIR", "/state")
+    monkeypatch.setenv("XC_LOG_DIR", "/logs")
+    assert dagster_environment(tmp_path) == plain | {"XC_STATE_DIR": "/state", "XC_LOG_DIR": "/logs"}

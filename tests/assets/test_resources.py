@@ -1,0 +1,132 @@
+"""What DVC is asked to record, and when it is not asked; and the process of a stage."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assets import worker
+from assets.resources import Dvc, Project, dvc_address
+from xc_core.errors import CorruptError, UnavailableError
+from xc_core.stages import STAGES, Workspace
+
+Commands = list[list[str]]
+LOCK = """
+stages:
+  encoder@toy_ngame:
+    outs: [{path: data/toy/ngame/encoder, md5: 0123.dir}]
+  clusters@toy_ngame:
+    cmd: xc run clusters
+"""
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Commands]:
+    """Answer every command that is started as told, and return the list they are put down in."""
+
+    def answer(code: int = 0, out: str = "", err: str = "") -> Commands:
+        commands: Commands = []
+
+        def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+            assert options["cwd"]
+            commands.append(command)
+            return subprocess.CompletedProcess(command, code, out, err)
+
+        monkeypatch.setattr(subprocess, "run", run)
+        return commands
+
+    return answer
+
+
+def test_every_stage_has_the_address_of_its_scope() -> None:
+    found = {name: dvc_address(name, "toy", "ngame") for name in STAGES}
+    per_dataset = {"corpus", "tokens", "leaderboard"}
+    assert found == {name: f"{name}@toy" if name in per_dataset else f"{name}@toy_ngame" for name in STAGES}
+
+
+def test_a_stage_is_committed_under_its_address_and_its_hash_returned(
+    tmp_path: Path, asked: Callable[..., Commands]
+) -> None:
+    commands = asked()
+    (tmp_path / "dvc.lock").write_text(LOCK)
+    assert Dvc(root=str(tmp_path)).record("encoder", "toy", "ngame") == "0123.dir"
+    dvc = [sys.executable, "-m", "dvc", "--wait-for-lock"]
+    assert commands == [[*dvc, "commit", "--force", "encoder@toy_ngame"]]
+
+
+@pytest.mark.parametrize(("enabled", "stage"), [(False, "encoder"), (True, "leaderboard")])
+def test_nothing_is_recorded_without_dvc_or_of_an_artefact_with_timings(
+    tmp_path: Path, asked: Callable[..., Commands], enabled: bool, stage: str
+) -> None:
+    commands = asked()
+    assert Dvc(root=str(tmp_path), enabled=enabled).record(stage, "toy", "ngame") is None
+    assert commands == []
+
+
+@pytest.mark.parametrize(("held_by_git", "adds"), [("data/toy/raw/train.csv", False), ("", True)])
+def test_raw_files_are_put_under_dvc_unless_git_holds_them(
+    tmp_path: Path, asked: Callable[..., Commands], held_by_git: str, adds: bool
+) -> None:
+    commands = asked(out=held_by_git)
+    Dvc(root=str(tmp_path)).track_source(Workspace(tmp_path).raw("toy"))
+    assert [command[-1] for command in commands if "add" in command] == (["data/toy/raw"] if adds else [])
+
+
+def test_without_dvc_raw_files_are_left_alone(tmp_path: Path, asked: Callable[..., Commands]) -> None:
+    commands = asked()
+    Dvc(root=str(tmp_path), enabled=False).track_source(Workspace(tmp_path).raw("toy"))
+    assert commands == []
+
+
+def test_what_dvc_refuses_is_an_error_with_its_words(tmp_path: Path, asked: Callable[..., Commands]) -> None:
+    asked(code=1, err="ERROR: no room left")
+    with pytest.raises(UnavailableError, match="no room left") as caught:
+        Dvc(root=str(tmp_path)).record("encoder", "toy", "ngame")
+    assert "dvc commit --force encoder@toy_ngame" in caught.value.do
+
+
+@pytest.mark.parametrize("address", ["clusters@toy_ngame", "index@toy_ngame"])
+def test_what_was_never_recorded_has_no_hash(tmp_path: Path, address: str) -> None:
+    assert Dvc(root=str(tmp_path)).recorded(address) is None
+    (tmp_path / "dvc.lock").write_text(LOCK)
+    assert Dvc(root=str(tmp_path)).recorded(address) is None
+
+
+def test_a_lock_file_that_is_no_mapping_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "dvc.lock").write_text("- nonsense\n")
+    with pytest.raises(CorruptError, match=r"dvc\.lock"):
+        Dvc(root=str(tmp_path)).recorded("encoder@toy_ngame")
+
+
+def test_a_project_is_the_workspace_at_its_root(tmp_path: Path) -> None:
+    assert Project(root=str(tmp_path)).workspace == Workspace(tmp_path)
+
+
+# the process of a stage
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("lines")
+def test_the_process_of_a_stage_ends_with_the_code_of_xc(ready: Workspace) -> None:
+    worker.run(["run", "corpus", "--dataset", "toy"])
+    with pytest.raises(SystemExit) as ended:
+        worker.run(["run", "corpus", "--dataset", "nothing"])
+    assert ended.value.code == 66
+
+
+@pytest.mark.usefixtures("lines")
+def test_of_several_processes_only_the_first_speaks_to_dagster(
+    ready: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("assets.worker.open_dagster_pipes", lambda: opened.append("pipes"))
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(SystemExit) as ended:
+        worker.run(["run", "corpus", "--dataset", "nothing"])
+    assert (ended.value.code, opened) == (66, [])

@@ -1,0 +1,162 @@
+"""``xc demo``, ``xc ui`` and what ``xc doctor`` asks of the graphs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from pipelines.commands import check
+from tests.cli.conftest import Xc
+from tests.cli.conftest import xc as xc
+from tests.conftest import TOY_CHANGES
+from tests.pipelines.recorded import Recorded
+from tests.pipelines.recorded import record as record
+from tests.pipelines.recorded import silent_mlflow as silent_mlflow
+from xc_core.stages import Workspace
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def demo(
+    record: Callable[[Workspace], Recorded],
+    instance: dg.DagsterInstance,
+    trained: Workspace,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Recorded:
+    """A copy of the trained project as the present one; its packed model is version 3, and there is no champion."""
+    workspace = Workspace(Path(shutil.copytree(trained.root, tmp_path / "own")))
+    for name in ("DAGSTER_HOME", "XC_STATE_DIR", "XC_LOG_DIR", "XC_ROOT", "DAGSTER_DISABLE_TELEMETRY"):
+        monkeypatch.setenv(name, str(workspace.root))
+    monkeypatch.chdir(workspace.root)
+    monkeypatch.setattr(dg.DagsterInstance, "get", lambda: instance)
+    recorded = record(workspace)
+    version = type("Version", (), {"version": "3", "tags": {}})()
+    recorded.mlflow.search_model_versions.return_value = [version]
+    recorded.mlflow.get_model_version_by_alias.return_value = version
+    return recorded
+
+
+def test_the_demo_runs_three_jobs_and_says_how_to_ask_the_champion(demo: Recorded, xc: Xc) -> None:
+    ended = xc("demo", "--dataset", "toy", "--recipe", "ngame")
+    assert ended.code == 0, ended.err
+    assert [line for line in ended.out.splitlines() if line.startswith("==")] == [
+        "== prepare toy", "== retrain toy|ngame", "== compare toy",
+    ]  # fmt: skip
+    assert len(demo.calls) == 12
+    assert "models:/xc-toy@champion: version 3 is champion: it is already" in ended.out
+    assert 'xc predict --dataset toy "a small dog' in ended.out
+    assert "toy / ngame: 40 test documents, percent" in ended.out
+    assert ended.out.count("    predicted  ") == ended.out.count("    true       ") == 5
+
+
+def test_the_demo_names_the_recipe_of_a_model_that_is_not_champion(demo: Recorded, xc: Xc) -> None:
+    champion = type("Version", (), {"version": "2", "tags": {"metrics": '{"P_at_5": 99.0}'}})()
+    demo.mlflow.get_model_version_by_alias.return_value = champion
+    ended = xc("demo", "--dataset", "toy", "--recipe", "ngame")
+    assert 'xc predict --dataset toy --recipe ngame "a small dog' in ended.out
+    assert "version 3 stays challenger" in ended.out
+
+
+def test_the_demo_ends_at_a_failed_check(demo: Recorded, xc: Xc) -> None:
+    demo.workspace.declare_experiment("toy", "ngame", "ngame", {**TOY_CHANGES, "model": {"min_P_at_1": 100.5}})
+    ended = xc("demo", "--dataset", "toy", "--recipe", "ngame")
+    assert ended.code == 77
+    assert "failed checks: metric_floor" in ended.err
+    assert "== compare toy" not in ended.out
+
+
+def test_the_demo_ends_at_a_failed_step(demo: Recorded, xc: Xc) -> None:
+    def fail(arguments: list[str]) -> None:
+        if arguments[:2] == ["run", "index"]:
+            raise dg.DagsterError("External execution process failed with code 65")
+
+    demo.during = fail
+    ended = xc("demo", "--dataset", "toy", "--recipe", "ngame")
+    assert ended.code == 77
+    assert "failed steps: index" in ended.err
+    assert "== compare toy" not in ended.out
+
+
+# xc ui
+
+
+class Server:
+    """A server that has ended already."""
+
+    started: list[tuple[list[str], dict[str, Any]]]
+    pid = 2**30
+
+    def __init__(self, command: list[str], **options: Any) -> None:
+        self.started.append((command, options))
+
+    def poll(self) -> int:
+        return 0
+
+    def wait(self, timeout: float) -> int:
+        return 0
+
+
+@pytest.fixture
+def servers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[list[str], dict[str, Any]]]:
+    """Put down the servers that are started instead of starting them."""
+    (tmp_path / "params.yaml").write_text("{}")
+    monkeypatch.setenv("XC_ROOT", str(tmp_path))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///here.db")
+    monkeypatch.setattr(Server, "started", [], raising=False)
+    monkeypatch.setattr(subprocess, "Popen", Server)
+    monkeypatch.setattr(os, "killpg", lambda pid, number: None)
+    monkeypatch.setattr(signal, "signal", lambda number, handler: None)
+    return Server.started
+
+
+@pytest.mark.parametrize(
+    ("arguments", "host", "ports"),
+    [
+        ([], "127.0.0.1", ("3000", "5000")),
+        (["--host", "0.0.0.0", "--dagster-port", "3001", "--mlflow-port", "5001"], "0.0.0.0", ("3001", "5001")),
+    ],
+)
+def test_both_servers_listen_on_loopback_unless_told_otherwise(
+    xc: Xc,
+    servers: list[tuple[list[str], dict[str, Any]]],
+    tmp_path: Path,
+    arguments: list[str],
+    host: str,
+    ports: tuple[str, str],
+) -> None:
+    assert xc("ui", *arguments).code == 0
+    (dagster, options), (server, others) = servers
+    assert dagster[1:] == ["dev", "-h", host, "-p", ports[0]]
+    assert server[1:4] == ["server", "--backend-store-uri", "sqlite:///here.db"]
+    assert server[-6:] == ["--host", host, "--port", ports[1], "--workers", "1"]
+    assert options["cwd"] == others["cwd"] == tmp_path
+    assert options["env"]["DAGSTER_HOME"] == others["env"]["XC_ROOT"] == str(tmp_path)
+    assert options["start_new_session"] and others["start_new_session"]
+
+
+# xc doctor
+
+
+def test_doctor_finds_the_graphs_equal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XC_ROOT", str(ROOT))
+    (found,) = check()
+    assert found.level == "ok"
+
+
+def test_doctor_finds_a_graph_that_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "dvc.yaml").write_text("stages: {}\n")
+    monkeypatch.setenv("XC_ROOT", str(tmp_path))
+    (found,) = check()
+    assert (found.level, found.text.split(";")[0]) == ("fault", "dvc.yaml differs from the stage registry")

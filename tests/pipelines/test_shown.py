@@ -1,0 +1,113 @@
+"""What Dagster shows of each artefact, and which files MLflow keeps of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from tests.pipelines.recorded import Recorded
+from tests.pipelines.recorded import record as record
+from tests.pipelines.recorded import silent_mlflow as silent_mlflow
+from xc_core.stages import STAGES, Workspace
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+KEY = dg.MultiPartitionKey({"dataset": "toy", "recipe": "ngame"})
+JOBS = {"corpus": ("prepare", "toy"), "tokens": ("prepare", "toy"), "leaderboard": ("compare", "toy")}
+
+
+@pytest.fixture
+def toy(record: Callable[[Workspace], Recorded], trained: Workspace) -> Recorded:
+    return record(trained)
+
+
+def shown(toy: Recorded, stage: str) -> dict[str, Any]:
+    """Run one asset and return its metadata."""
+    job, partition = JOBS.get(stage, ("retrain", KEY))
+    result = toy.run(job, partition, asset_selection=[dg.AssetKey(stage)])
+    (event,) = result.asset_materializations_for_node(stage)
+    return {name: value.value for name, value in event.metadata.items()}
+
+
+def artefact(toy: Recorded, stage: str, name: str) -> Any:
+    """Return the content of a JSON file of an artefact."""
+    return json.loads((toy.workspace.folder(stage, "toy", "ngame") / name).read_text())
+
+
+def told(toy: Recorded) -> dict[str, float]:
+    """Return the metrics that MLflow was told, without curves."""
+    batches = [call.kwargs.get("metrics", []) for call in toy.mlflow.log_batch.call_args_list]
+    return {metric.key: metric.value for batch in batches for metric in batch if metric.step == 0}
+
+
+def kept(toy: Recorded) -> list[str]:
+    return [Path(call.args[1]).name for call in toy.mlflow.log_artifact.call_args_list]
+
+
+@pytest.mark.parametrize("stage", [name for name in STAGES if name != "model"])
+def test_every_artefact_shows_its_size_and_place_and_not_its_settings(toy: Recorded, stage: str) -> None:
+    found = shown(toy, stage)
+    folder = Path(found["path"])
+    files = [path for path in folder.rglob("*") if path.is_file() and path != folder / "manifest.json"]
+    assert found["megabytes"] == round(sum(path.stat().st_size for path in files) / 1e6, 2)
+    assert not {"config", "fingerprint", "source", "inputs", "theorem1"} & set(found)
+
+
+@pytest.mark.parametrize("stage", ["encoder", "classifier"])
+def test_a_training_shows_its_last_loss(toy: Recorded, stage: str) -> None:
+    last = artefact(toy, stage, "history.json")["losses"][-1]
+    assert shown(toy, stage)["last_loss"] == float(f"{last:.5g}")
+    assert told(toy)["last_loss"] == last
+
+
+def test_an_encoder_shows_the_figures_of_its_last_refresh(toy: Recorded) -> None:
+    last = artefact(toy, "encoder", "history.json")["refreshes"][-1]
+    found = shown(toy, "encoder")
+    assert {name: found[name] for name in ("epoch", "eps1", "cluster_size")} == {
+        name: float(f"{last[name]:.5g}") for name in ("epoch", "eps1", "cluster_size")
+    }
+
+
+def test_clusters_show_both_sides_of_the_theorem_where_they_are_known(toy: Recorded) -> None:
+    theorem = artefact(toy, "clusters", "manifest.json")["facts"]["theorem1"]
+    known = {f"theorem1_{name}": value for name, value in theorem.items() if value is not None}
+    found = shown(toy, "clusters")
+    assert {name: found.get(name) for name in known} == {name: float(f"{v:.5g}") for name, v in known.items()}
+    assert known.items() <= told(toy).items()
+    assert len(known) < len(theorem), "the toy world has no missed share"
+    assert not {f"theorem1_{name}" for name in theorem} - set(known) & set(found)
+
+
+def test_a_fusion_shows_a_row_for_every_score(toy: Recorded) -> None:
+    lines = shown(toy, "fusion")["validation"].splitlines()
+    assert lines[0] == "| | P@1 | P@5 | PSP@5 |"
+    rows = artefact(toy, "fusion", "manifest.json")["facts"]["validation"]
+    assert [line.split(" | ")[0] for line in lines[2:]] == [f"| {name}" for name in rows]
+    assert told(toy)["tree.P_at_1"] == rows["tree"]["P_at_1"]
+
+
+def test_an_evaluation_shows_metrics_examples_and_pictures(toy: Recorded) -> None:
+    found, report = shown(toy, "evaluation"), artefact(toy, "evaluation", "report.json")
+    assert {name: found[name] for name in report["metrics"]} == {
+        name: float(f"{value:.5g}") for name, value in report["metrics"].items()
+    }
+    assert found["metrics"].splitlines()[0] == "| | P@1 | P@3 | P@5 | nDCG@5 | PSP@1 | PSP@3 | PSP@5 | R@10 |"
+    assert len(found["metrics"].splitlines()) == 2 + len(report["ablation"])
+    example = artefact(toy, "evaluation", "examples.json")[0]
+    label = example["predicted"][0]
+    first = f"{label['label']} {'✓' if label['true'] else '·'}"
+    assert found["examples"].startswith(f"**{example['text']}**\n\npredicted: {first}")
+    assert f"\n\ntrue: {', '.join(example['true'])}" in found["examples"]
+    assert kept(toy) == ["report.json", "deciles.png", "label_map.png", "training.png"]
+    assert report["metrics"].items() <= told(toy).items()
+
+
+def test_a_leaderboard_shows_its_table(toy: Recorded) -> None:
+    found = shown(toy, "leaderboard")
+    assert found["table"] == (toy.workspace.folder("leaderboard", "toy") / "leaderboard.md").read_text()
+    assert kept(toy) == ["leaderboard.md", "leaderboard.png"]
