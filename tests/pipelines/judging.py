@@ -44,16 +44,25 @@ Judge = Callable[[Workspace, str], Judged]
 
 @pytest.fixture
 def own(trained: Workspace, tmp_path: Path) -> Workspace:
-    """A copy of the trained toy chain, to be damaged."""
-    return Workspace(Path(shutil.copytree(trained.root, tmp_path / "own")))
+    """A copy of those artefacts of the trained toy chain that have checks, to be damaged."""
+    unread = ("raw", "tokens", "encoder", "embeddings", "negatives", "fusion", "model", "leaderboard", ".xc")
+    copied = shutil.copytree(trained.root, tmp_path / "own", ignore=shutil.ignore_patterns(*unread))
+    return Workspace(Path(copied))
+
+
+@pytest.fixture(scope="module")
+def instance() -> Iterator[dg.DagsterInstance]:
+    """One instance in memory for all checks of a module: no check reads what another one said."""
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield instance
 
 
 @pytest.fixture
-def judge(instance: dg.DagsterInstance) -> Judge:
+def judge(instance: dg.DagsterInstance, trained: Workspace) -> Judge:
     """Run one check as a job does: after its asset, before the asset that follows."""
+    sync(instance, trained)
 
     def run(workspace: Workspace, name: str) -> Judged:
-        sync(instance, workspace)
         result = run_check(workspace, instance, name)
         (said,) = result.get_asset_check_evaluations()
         facts = {key: value.value for key, value in said.metadata.items()}

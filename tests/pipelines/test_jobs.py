@@ -8,8 +8,7 @@ import dagster as dg
 import pytest
 
 from pipelines.definitions import build
-from tests.conftest import make_workspace
-from xc_core.stages import STAGES
+from xc_core.stages import STAGES, Workspace
 
 TRAINED = {"encoder", "embeddings", "classifier"}
 AFTER_ENCODER = {"embeddings", "clusters", "negatives", "classifier", "index", "fusion", "evaluation", "model"}
@@ -28,9 +27,15 @@ JOBS = {
 PER_DATASET = {"corpus", "tokens", "leaderboard"}
 
 
-@pytest.fixture
-def definitions(tmp_path: Path) -> dg.Definitions:
-    return build(make_workspace(tmp_path))
+@pytest.fixture(scope="module")
+def definitions(tmp_path_factory: pytest.TempPathFactory) -> dg.Definitions:
+    return build(empty(tmp_path_factory.mktemp("project")))
+
+
+def empty(root: Path) -> Workspace:
+    """Return a workspace without datasets."""
+    (root / "params.yaml").write_text("{}")
+    return Workspace(root)
 
 
 def dimensions(partitions: dg.PartitionsDefinition | None) -> dict[str, str | None]:
@@ -112,7 +117,7 @@ def test_every_check_is_blocking_and_partitioned_as_its_asset(definitions: dg.De
 def test_every_resource_is_of_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     monkeypatch.setenv("XC_MLFLOW_ARTIFACTS", "file:///elsewhere")
-    resources = build(make_workspace(tmp_path)).resources or {}
+    resources = build(empty(tmp_path)).resources or {}
     assert set(resources) == {"project", "pipes", "dvc", "tracking"}
     assert isinstance(resources["pipes"], dg.PipesSubprocessClient)
     assert resources["project"].root == resources["dvc"].root == str(tmp_path)
@@ -123,7 +128,7 @@ def test_every_resource_is_of_the_project(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("present", [True, False])
 def test_dvc_records_only_where_the_project_has_it(tmp_path: Path, present: bool) -> None:
-    workspace = make_workspace(tmp_path)
+    workspace = empty(tmp_path)
     if present:
         (tmp_path / ".dvc").mkdir()
     assert (build(workspace).resources or {})["dvc"].enabled is present

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
@@ -13,19 +14,17 @@ import pytest
 from assets import inbox
 from assets.partitions import sync
 from pipelines.definitions import build
-from tests.conftest import ToyWorld, make_workspace
-from xc_core.data.ingest import IngestConfig
 from xc_core.stages import Workspace
 
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Workspace:
-    """Two datasets: toy with two recipes, other with one."""
-    workspace = make_workspace(tmp_path)
-    workspace.declare_experiment("toy", "variant", "ngame", {})
-    workspace.declare_dataset("other", IngestConfig())
-    workspace.declare_experiment("other", "ngame", "ngame", {})
-    return workspace
+    """Two datasets: toy with two recipes, other with one; nothing is made of them."""
+    pairs = [("toy", "ngame"), ("toy", "variant"), ("other", "ngame")]
+    experiments = {f"{dataset}_{recipe}": {"dataset": dataset, "recipe": recipe} for dataset, recipe in pairs}
+    content = {"datasets": {"toy": {}, "other": {}}, "experiments": experiments}
+    (tmp_path / "params.yaml").write_text(json.dumps(content))
+    return Workspace(tmp_path)
 
 
 class Ticker:
@@ -198,11 +197,12 @@ def test_declared_experiments_become_partitions_and_are_counted(
 
 
 def drop(workspace: Workspace, dataset: str, *, age: float = 60.0) -> str:
-    """Put a small dataset into an inbox, its files ``age`` seconds old; return the state the inbox has at rest."""
-    folder = ToyWorld.make(documents=20, tests=10).write(inbox.inbox(workspace, dataset))
+    """Put a file that is ``age`` seconds old into an inbox; return the state the inbox has at rest."""
+    folder = inbox.inbox(workspace, dataset)
+    folder.mkdir(parents=True)
+    (folder / "train.csv").write_text("text,labels\n")
     then = float(int(time.time() - age))
-    for path in folder.iterdir():
-        os.utime(path, (then, then))
+    os.utime(folder / "train.csv", (then, then))
     found = inbox.state(folder, then + 3600)
     assert found is not None
     return found
