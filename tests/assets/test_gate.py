@@ -1,4 +1,4 @@
-"""The release gate and its commands, where test_registry.py leaves off: what never moves, and what always does."""
+"""The release gate and its commands: which aliases move, and on which figures a champion is compared."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ stages:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Commands]:
-    """Answer every command that is started as told, and return the list they are put down in."""
+    """Answer every command with the given result, and return the list of the commands."""
 
     def answer(code: int = 0, out: str = "", err: str = "") -> Commands:
         commands: Commands = []

@@ -1,4 +1,4 @@
-"""Damage a finished artefact in a way that its manifest vouches for, and run one asset check on it."""
+"""Damage a finished artefact, with a manifest that agrees, and run one asset check on it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from xc_core.stages import STAGES, Workspace
 
 @contextmanager
 def rewritten(folder: Path) -> Iterator[Build]:
-    """Yield a copy of an artefact's files and facts to be changed; what comes of it replaces the artefact, sealed."""
+    """Yield a copy of an artefact's files and facts to be changed; it replaces the artefact, with a new manifest."""
     manifest = read_manifest(folder)
     with building(folder, kind=manifest.kind) as build:
         shutil.copytree(folder, build.path, dirs_exist_ok=True, ignore=shutil.ignore_patterns(MANIFEST))
@@ -31,7 +31,7 @@ def rewritten(folder: Path) -> Iterator[Build]:
 
 @dataclass(frozen=True)
 class Judged:
-    """What a check said of an artefact."""
+    """The result of a check."""
 
     passed: bool
     facts: dict[str, Any]
@@ -64,16 +64,16 @@ def judge(instance: dg.DagsterInstance, trained: Workspace) -> Judge:
 
     def run(workspace: Workspace, name: str) -> Judged:
         result = run_check(workspace, instance, name)
-        (said,) = result.get_asset_check_evaluations()
-        facts = {key: value.value for key, value in said.metadata.items()}
+        (evaluation,) = result.get_asset_check_evaluations()
+        facts = {key: value.value for key, value in evaluation.metadata.items()}
         made = {event.asset_key.to_user_string() for event in result.get_asset_materialization_events()}
-        return Judged(said.passed, facts, "next" in made)
+        return Judged(evaluation.passed, facts, "next" in made)
 
     return run
 
 
 def run_check(workspace: Workspace, instance: dg.DagsterInstance, name: str) -> dg.ExecuteInProcessResult:
-    """Run the check ``name`` between an asset in the place of the judged one and an asset ``next`` that needs it."""
+    """Run the check ``name`` between a stand-in for the judged asset and an asset ``next`` that needs it."""
     definitions = build(workspace)
     checks = definitions.asset_checks or []
     check, spec = next((check, spec) for check in checks for spec in check.check_specs if spec.name == name)

@@ -1,4 +1,4 @@
-"""Run the jobs on finished artefacts: what would start a process, or talk to MLflow, is written down instead."""
+"""Run the jobs on finished artefacts; processes and calls of MLflow are recorded instead of made."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 @dataclass
 class Recorded:
-    """Jobs of one workspace, with all that they asked of processes and of MLflow."""
+    """Jobs of one workspace, with the processes they started and the calls they made to MLflow."""
 
     workspace: Workspace
     instance: dg.DagsterInstance
@@ -28,7 +28,7 @@ class Recorded:
     processes: list[dict[str, Any]] = field(default_factory=list)
     """Arguments of each process: command, cwd, env."""
     during: Callable[[list[str]], None] = lambda arguments: None
-    """Called with the arguments of ``xc`` as each process would start."""
+    """Called in place of each process, with the arguments of ``xc``."""
 
     @property
     def calls(self) -> list[str]:
@@ -44,7 +44,7 @@ class Recorded:
 
 @pytest.fixture
 def silent_mlflow(monkeypatch: pytest.MonkeyPatch) -> MagicMock:
-    """Put a client in the place of MLflow's that knows no runs, and whose versions all have files."""
+    """Replace the MLflow client by one without runs, whose versions all have files."""
     client = MagicMock()
     client.search_runs.return_value = []
     client.create_run.return_value.info.run_id = "r"
@@ -59,7 +59,7 @@ def silent_mlflow(monkeypatch: pytest.MonkeyPatch) -> MagicMock:
 def record(
     instance: dg.DagsterInstance, silent_mlflow: MagicMock, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[Workspace], Recorded]:
-    """Return a function that records the jobs of a workspace whose artefacts are all there."""
+    """Return a function that records the jobs of a workspace; all its artefacts have to exist."""
 
     def start(workspace: Workspace) -> Recorded:
         recorded = Recorded(workspace, instance, silent_mlflow)

@@ -100,18 +100,18 @@ def test_a_corpus_whose_bytes_are_not_those_of_its_manifest_stops_the_run(
 
 
 def bare(pairs: Frame) -> Frame:
-    """Take all labels of one train document."""
+    """Remove all labels of one train document."""
     return pairs.filter(pl.col("doc") != 0)
 
 
 def unseen(pairs: Frame) -> Frame:
-    """Take label 9 from all documents but those of test; each has a label still."""
+    """Remove label 9 from all documents except those of test; each keeps a label."""
     known, label = pl.col("doc") < 240, pl.col("label") == 9
     moved = pairs.with_columns(label=pl.when(known & label).then(8).otherwise(pl.col("label")).cast(pl.Int32))
     return moved.unique().sort("doc", "label")
 
 
-def both(pairs: Frame) -> Frame:
+def bare_and_unseen(pairs: Frame) -> Frame:
     return bare(unseen(pairs))
 
 
@@ -124,10 +124,10 @@ def both(pairs: Frame) -> Frame:
         (unseen, (), False),
         (unseen, ("empty-labels",), False),
         (unseen, ("unseen-labels",), True),
-        (both, (), False),
-        (both, ("empty-labels",), False),
-        (both, ("unseen-labels",), False),
-        (both, ("empty-labels", "unseen-labels"), True),
+        (bare_and_unseen, (), False),
+        (bare_and_unseen, ("empty-labels",), False),
+        (bare_and_unseen, ("unseen-labels",), False),
+        (bare_and_unseen, ("empty-labels", "unseen-labels"), True),
     ],
 )
 def test_bare_documents_and_unseen_labels_fail_unless_each_is_allowed(
@@ -137,8 +137,8 @@ def test_bare_documents_and_unseen_labels_fail_unless_each_is_allowed(
     found = judge(own, "empty_labels")
     assert (found.passed, found.went_on) == (passes, passes)
     assert found.facts == {
-        "documents_without_labels": int(edit in (bare, both)),
-        "labels_without_train_documents": int(edit in (unseen, both)),
+        "documents_without_labels": int(edit in (bare, bare_and_unseen)),
+        "labels_without_train_documents": int(edit in (unseen, bare_and_unseen)),
     }
 
 
@@ -153,7 +153,7 @@ def test_a_label_of_a_validation_document_is_seen(own: Workspace, judge: Judge) 
     validation = documents.with_row_index("doc").filter(pl.col("split") == "validation")["doc"].to_list()
 
     def kept(pairs: Frame) -> Frame:
-        """Leave label 9 to validation documents alone."""
+        """Keep label 9 on validation documents only."""
         other = pairs.filter(pl.col("label") != 9)
         return pl.concat([other, pairs.filter((pl.col("label") == 9) & pl.col("doc").is_in(validation))])
 
@@ -166,9 +166,9 @@ def test_a_label_of_a_validation_document_is_seen(own: Workspace, judge: Judge) 
 
 
 def copied(documents: Frame, columns: list[str], rows: int, source: str = "train") -> Frame:
-    """Give the last documents the values of the first ones of a split; the last 100 are those of test.
+    """Copy columns of the first documents of a split to the last ones, of test, which has 100 documents.
 
-    A title that is not copied is one that no other document has: the toy world's titles repeat.
+    A title that is not copied becomes one that no other document has, because titles of the toy world repeat.
     """
     split = pl.when(pl.int_range(pl.len()) >= len(documents) - 100).then(pl.lit("test")).otherwise(pl.col("split"))
     documents = documents.with_columns(split=split)

@@ -25,6 +25,22 @@ JOBS = {
     "compare": ({"leaderboard"}, {}),
 }
 PER_DATASET = {"corpus", "tokens", "leaderboard"}
+EXPERIMENT = {"dataset": "dataset", "recipe": "recipe"}
+"""The dimensions of an experiment's partitions."""
+KINDS = {
+    "corpus": {"polars", "parquet"},
+    "tokens": {"huggingface", "numpy"},
+    "encoder": {"pytorch", "huggingface"},
+    "embeddings": {"pytorch", "numpy"},
+    "clusters": {"numpy"},
+    "negatives": {"faiss", "numpy"},
+    "classifier": {"pytorch"},
+    "index": {"faiss"},
+    "fusion": {"numpy"},
+    "evaluation": {"numpy"},
+    "model": {"mlflow"},
+    "leaderboard": {"polars"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -70,8 +86,7 @@ def test_only_refresh_carries_the_mode(definitions: dg.Definitions, name: str) -
 
 @pytest.mark.parametrize("name", JOBS)
 def test_a_job_has_the_partitions_of_its_assets(definitions: dg.Definitions, name: str) -> None:
-    both = {"dataset": "dataset", "recipe": "recipe"}
-    wanted = {"": "dataset"} if name in {"prepare", "compare"} else both
+    wanted = {"": "dataset"} if name in {"prepare", "compare"} else EXPERIMENT
     assert dimensions(definitions.resolve_job_def(name).partitions_def) == wanted
 
 
@@ -89,6 +104,7 @@ def test_an_asset_shows_what_the_registry_says_of_its_stage(definitions: dg.Defi
     assert spec.code_version == stage.code_version
     assert (spec.group_name, spec.description) == (stage.group, stage.does)
     assert {dep.asset_key.to_user_string() for dep in spec.deps} == set(stage.deps)
+    assert set(spec.kinds) == KINDS[name]
 
 
 @pytest.mark.parametrize("name", STAGES)
@@ -100,9 +116,8 @@ def test_only_assets_that_train_wait_for_the_gpu_and_are_tried_again(definitions
 
 @pytest.mark.parametrize("name", STAGES)
 def test_an_asset_is_partitioned_as_its_stage_is_scoped(definitions: dg.Definitions, name: str) -> None:
-    both = {"dataset": "dataset", "recipe": "recipe"}
     found = dimensions(definitions.resolve_assets_def(name).partitions_def)
-    assert found == ({"": "dataset"} if name in PER_DATASET else both)
+    assert found == ({"": "dataset"} if name in PER_DATASET else EXPERIMENT)
 
 
 def test_every_check_is_blocking_and_partitioned_as_its_asset(definitions: dg.Definitions) -> None:

@@ -35,7 +35,7 @@ def demo(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Recorded:
-    """A copy of the trained project as the present one; its packed model is version 3, and there is no champion."""
+    """A copy of the trained project; its packed model is version 3 and champion already."""
     workspace = Workspace(Path(shutil.copytree(trained.root, tmp_path / "own")))
     for name in ("DAGSTER_HOME", "XC_STATE_DIR", "XC_LOG_DIR", "XC_ROOT", "DAGSTER_DISABLE_TELEMETRY"):
         monkeypatch.setenv(name, str(workspace.root))
@@ -110,7 +110,7 @@ class Server:
 
 @pytest.fixture
 def servers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[list[str], dict[str, Any]]]:
-    """Put down the servers that are started instead of starting them."""
+    """Record the servers instead of starting them."""
     (tmp_path / "params.yaml").write_text("{}")
     monkeypatch.setenv("XC_ROOT", str(tmp_path))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///here.db")

@@ -44,10 +44,12 @@ class Ticker:
         return found
 
     def asked(self) -> list[tuple[str | None, str | None, str | None, dict[str, str]]]:
-        """Return run key, job, partition and own tags of every run that a tick asks for."""
+        """Return run key, job, partition and the tags xc/... of every run that a tick asks for."""
+        found = self.tick()
+        assert found.dagster_run_reactions == [], "the sensor itself failed"
         return [
             (one.run_key, one.job_name, one.partition_key, {k: v for k, v in one.tags.items() if k.startswith("xc/")})
-            for one in self.tick().run_requests
+            for one in found.run_requests
         ]
 
 
@@ -60,8 +62,8 @@ def follow_up(workspace: Workspace, instance: dg.DagsterInstance) -> Ticker:
     return ticker
 
 
-def ended(instance: dg.DagsterInstance, job: str, *, fails: bool = False, **tags: str) -> str:
-    """Let a run of a job of this name come to its end, and return its id."""
+def finish(instance: dg.DagsterInstance, job: str, *, fails: bool = False, **tags: str) -> str:
+    """Run a job of this name, with one step, to its end; return the id of the run."""
 
     @dg.op
     def step() -> None:
@@ -106,7 +108,7 @@ def test_there_are_four_sensors_each_with_its_status_interval_and_jobs(workspace
 def test_after_prepare_every_recipe_of_the_dataset_has_the_job_of_the_tag(
     follow_up: Ticker, instance: dg.DagsterInstance, job: str
 ) -> None:
-    run = ended(instance, "prepare", dagster_partition="toy", xc_next=job)
+    run = finish(instance, "prepare", dagster_partition="toy", xc_next=job)
     assert follow_up.asked() == [
         (f"{run}/ngame", job, "toy|ngame", {}),
         (f"{run}/variant", job, "toy|variant", {}),
@@ -115,12 +117,12 @@ def test_after_prepare_every_recipe_of_the_dataset_has_the_job_of_the_tag(
 
 
 def test_after_prepare_only_recipes_of_its_dataset_run(follow_up: Ticker, instance: dg.DagsterInstance) -> None:
-    run = ended(instance, "prepare", dagster_partition="other", xc_next="retrain")
+    run = finish(instance, "prepare", dagster_partition="other", xc_next="retrain")
     assert follow_up.asked() == [(f"{run}/ngame", "retrain", "other|ngame", {})]
 
 
 def test_after_prepare_without_the_tag_nothing_runs(follow_up: Ticker, instance: dg.DagsterInstance) -> None:
-    ended(instance, "prepare", dagster_partition="toy")
+    finish(instance, "prepare", dagster_partition="toy")
     assert follow_up.asked() == []
 
 
@@ -129,13 +131,13 @@ def test_after_prepare_without_the_tag_nothing_runs(follow_up: Ticker, instance:
 def test_after_retrain_and_refresh_the_recipes_are_compared(
     follow_up: Ticker, instance: dg.DagsterInstance, job: str, tags: dict[str, str]
 ) -> None:
-    run = ended(instance, job, dagster_partition="toy|variant", **tags)
+    run = finish(instance, job, dagster_partition="toy|variant", **tags)
     assert follow_up.asked() == [(f"{run}/compare", "compare", "toy", {})]
 
 
 @pytest.mark.parametrize("job", ["compare", "of_somebody_else"])
 def test_other_jobs_are_not_followed(follow_up: Ticker, instance: dg.DagsterInstance, job: str) -> None:
-    ended(instance, job, dagster_partition="toy|ngame", xc_next="retrain")
+    finish(instance, job, dagster_partition="toy|ngame", xc_next="retrain")
     assert follow_up.asked() == []
 
 
@@ -143,7 +145,7 @@ def test_other_jobs_are_not_followed(follow_up: Ticker, instance: dg.DagsterInst
 def test_a_failed_run_is_not_followed(
     follow_up: Ticker, instance: dg.DagsterInstance, job: str, partition: str
 ) -> None:
-    ended(instance, job, fails=True, dagster_partition=partition, xc_next="retrain")
+    finish(instance, job, fails=True, dagster_partition=partition, xc_next="retrain")
     assert follow_up.asked() == []
 
 
@@ -162,7 +164,7 @@ def test_a_failed_run_is_logged_with_job_partition_and_reason(
 ) -> None:
     ticker = Ticker(workspace, instance, "failures")
     ticker.tick()
-    run = ended(instance, job, fails=True, **tags)
+    run = finish(instance, job, fails=True, **tags)
     capsys.readouterr()
     (reaction,) = ticker.tick().dagster_run_reactions
     assert (reaction.dagster_run.run_id, reaction.error) == (run, None)
@@ -176,7 +178,7 @@ def test_a_failed_run_is_logged_with_job_partition_and_reason(
 def test_a_run_that_succeeds_is_not_logged(workspace: Workspace, instance: dg.DagsterInstance) -> None:
     ticker = Ticker(workspace, instance, "failures")
     ticker.tick()
-    ended(instance, "prepare", dagster_partition="toy")
+    finish(instance, "prepare", dagster_partition="toy")
     assert ticker.tick().dagster_run_reactions == []
 
 
@@ -208,8 +210,8 @@ def drop(workspace: Workspace, dataset: str, *, age: float = 60.0) -> str:
     return found
 
 
-def taken(instance: dg.DagsterInstance, dataset: str, state: str, status: dg.DagsterRunStatus) -> str:
-    """Record a run of prepare that was to take in this state of an inbox; return the first part of its id."""
+def record_run(instance: dg.DagsterInstance, dataset: str, state: str, status: dg.DagsterRunStatus) -> str:
+    """Record a run of prepare for this state of an inbox; return the first part of its id."""
     tags = {"xc/inbox": state, "dagster/partition": dataset}
     return instance.add_run(dg.DagsterRun("prepare", tags=tags, status=status)).run_id[:8]
 
@@ -242,7 +244,7 @@ def test_an_empty_inbox_and_one_still_being_filled_are_left_alone(
 def test_a_drop_is_asked_for_once_whatever_became_of_its_run(
     workspace: Workspace, inboxes: Ticker, status: str
 ) -> None:
-    run = taken(inboxes.instance, "toy", drop(workspace, "toy"), dg.DagsterRunStatus[status])
+    run = record_run(inboxes.instance, "toy", drop(workspace, "toy"), dg.DagsterRunStatus[status])
     found = inboxes.tick()
     assert found.run_requests == []
     assert found.skip_message.startswith(f"toy: run {run} ")
@@ -250,20 +252,20 @@ def test_a_drop_is_asked_for_once_whatever_became_of_its_run(
 
 
 def test_a_drop_that_was_tried_does_not_hold_up_another_dataset(workspace: Workspace, inboxes: Ticker) -> None:
-    taken(inboxes.instance, "toy", drop(workspace, "toy"), dg.DagsterRunStatus.FAILURE)
+    record_run(inboxes.instance, "toy", drop(workspace, "toy"), dg.DagsterRunStatus.FAILURE)
     state = drop(workspace, "other")
     assert [(key, partition) for key, _, partition, _ in inboxes.asked()] == [(f"inbox/other/{state}", "other")]
 
 
 def test_a_run_of_another_dataset_or_another_drop_does_not_count(workspace: Workspace, inboxes: Ticker) -> None:
     state = drop(workspace, "toy")
-    taken(inboxes.instance, "other", state, dg.DagsterRunStatus.FAILURE)
-    taken(inboxes.instance, "toy", "0123456789abcdef", dg.DagsterRunStatus.FAILURE)
+    record_run(inboxes.instance, "other", state, dg.DagsterRunStatus.FAILURE)
+    record_run(inboxes.instance, "toy", "0123456789abcdef", dg.DagsterRunStatus.FAILURE)
     assert [key for key, *_ in inboxes.asked()] == [f"inbox/toy/{state}"]
 
 
 def test_of_several_runs_of_a_drop_the_last_one_counts(workspace: Workspace, inboxes: Ticker) -> None:
     state = drop(workspace, "toy")
-    taken(inboxes.instance, "toy", state, dg.DagsterRunStatus.FAILURE)
-    last = taken(inboxes.instance, "toy", state, dg.DagsterRunStatus.STARTED)
+    record_run(inboxes.instance, "toy", state, dg.DagsterRunStatus.FAILURE)
+    last = record_run(inboxes.instance, "toy", state, dg.DagsterRunStatus.STARTED)
     assert inboxes.tick().skip_message == f"toy: run {last} is taking the files in"

@@ -39,13 +39,13 @@ def artefact(toy: Recorded, stage: str, name: str) -> Any:
     return json.loads((toy.workspace.folder(stage, "toy", "ngame") / name).read_text())
 
 
-def told(toy: Recorded) -> dict[str, float]:
-    """Return the metrics that MLflow was told, without curves."""
+def logged_metrics(toy: Recorded) -> dict[str, float]:
+    """Return the metrics that MLflow got, without curves."""
     batches = [call.kwargs.get("metrics", []) for call in toy.mlflow.log_batch.call_args_list]
     return {metric.key: metric.value for batch in batches for metric in batch if metric.step == 0}
 
 
-def kept(toy: Recorded) -> list[str]:
+def logged_files(toy: Recorded) -> list[str]:
     return [Path(call.args[1]).name for call in toy.mlflow.log_artifact.call_args_list]
 
 
@@ -62,7 +62,7 @@ def test_every_artefact_shows_its_size_and_place_and_not_its_settings(toy: Recor
 def test_a_training_shows_its_last_loss(toy: Recorded, stage: str) -> None:
     last = artefact(toy, stage, "history.json")["losses"][-1]
     assert shown(toy, stage)["last_loss"] == float(f"{last:.5g}")
-    assert told(toy)["last_loss"] == last
+    assert logged_metrics(toy)["last_loss"] == last
 
 
 def test_an_encoder_shows_the_figures_of_its_last_refresh(toy: Recorded) -> None:
@@ -73,12 +73,12 @@ def test_an_encoder_shows_the_figures_of_its_last_refresh(toy: Recorded) -> None
     }
 
 
-def test_clusters_show_both_sides_of_the_theorem_where_they_are_known(toy: Recorded) -> None:
+def test_clusters_show_both_sides_of_the_theorem_if_they_are_known(toy: Recorded) -> None:
     theorem = artefact(toy, "clusters", "manifest.json")["facts"]["theorem1"]
     known = {f"theorem1_{name}": value for name, value in theorem.items() if value is not None}
     found = shown(toy, "clusters")
     assert {name: found.get(name) for name in known} == {name: float(f"{v:.5g}") for name, v in known.items()}
-    assert known.items() <= told(toy).items()
+    assert known.items() <= logged_metrics(toy).items()
     assert len(known) < len(theorem), "the toy world has no missed share"
     assert not {f"theorem1_{name}" for name in theorem} - set(known) & set(found)
 
@@ -88,7 +88,7 @@ def test_a_fusion_shows_a_row_for_every_score(toy: Recorded) -> None:
     assert lines[0] == "| | P@1 | P@5 | PSP@5 |"
     rows = artefact(toy, "fusion", "manifest.json")["facts"]["validation"]
     assert [line.split(" | ")[0] for line in lines[2:]] == [f"| {name}" for name in rows]
-    assert told(toy)["tree.P_at_1"] == rows["tree"]["P_at_1"]
+    assert logged_metrics(toy)["tree.P_at_1"] == rows["tree"]["P_at_1"]
 
 
 def test_an_evaluation_shows_metrics_examples_and_pictures(toy: Recorded) -> None:
@@ -103,11 +103,11 @@ def test_an_evaluation_shows_metrics_examples_and_pictures(toy: Recorded) -> Non
     first = f"{label['label']} {'✓' if label['true'] else '·'}"
     assert found["examples"].startswith(f"**{example['text']}**\n\npredicted: {first}")
     assert f"\n\ntrue: {', '.join(example['true'])}" in found["examples"]
-    assert kept(toy) == ["report.json", "deciles.png", "label_map.png", "training.png"]
-    assert report["metrics"].items() <= told(toy).items()
+    assert logged_files(toy) == ["report.json", "deciles.png", "label_map.png", "training.png"]
+    assert report["metrics"].items() <= logged_metrics(toy).items()
 
 
 def test_a_leaderboard_shows_its_table(toy: Recorded) -> None:
     found = shown(toy, "leaderboard")
     assert found["table"] == (toy.workspace.folder("leaderboard", "toy") / "leaderboard.md").read_text()
-    assert kept(toy) == ["leaderboard.md", "leaderboard.png"]
+    assert logged_files(toy) == ["leaderboard.md", "leaderboard.png"]

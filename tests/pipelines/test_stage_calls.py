@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -91,14 +94,12 @@ def test_without_dvc_the_version_of_an_artefact_is_its_digest(toy: Recorded) -> 
 
 
 @pytest.mark.parametrize(("job", "partition", "stage"), [("prepare", "toy", "tokens"), ("retrain", KEY, "clusters")])
-def test_mlflow_is_told_which_run_and_which_artefact_it_was(
-    toy: Recorded, job: str, partition: str, stage: str
-) -> None:
+def test_mlflow_gets_the_run_and_the_artefact_of_a_stage(toy: Recorded, job: str, partition: str, stage: str) -> None:
     result = toy.run(job, partition, asset_selection=[dg.AssetKey(stage)])
     recipe = {"xc.recipe": "ngame"} if job == "retrain" else {}
     digest = read_manifest(toy.workspace.folder(stage, "toy", "ngame" if recipe else None)).digest()
-    told = toy.mlflow.create_run.call_args_list[-1].kwargs["tags"]
-    assert told == recipe | {
+    tags = toy.mlflow.create_run.call_args_list[-1].kwargs["tags"]
+    assert tags == recipe | {
         "mlflow.parentRunId": "r",
         "xc.stage": stage,
         "xc.dataset": "toy",
@@ -109,11 +110,64 @@ def test_mlflow_is_told_which_run_and_which_artefact_it_was(
     }
 
 
-def test_mlflow_is_told_what_a_stage_cost(toy: Recorded) -> None:
+def test_mlflow_gets_costs_and_metrics_of_a_stage(toy: Recorded) -> None:
     toy.run("retrain", KEY, asset_selection=[dg.AssetKey("evaluation")])
     batches = [call.kwargs.get("metrics", []) for call in toy.mlflow.log_batch.call_args_list]
     names = {metric.key for batch in batches for metric in batch}
     assert {"cost_seconds", "cost_peak_memory_mb", "P_at_1"} <= names
+
+
+def test_mlflow_gets_curves_and_parameters_of_a_training(toy: Recorded) -> None:
+    toy.run("retrain", KEY, asset_selection=[dg.AssetKey("encoder")])
+    batches = [call.kwargs for call in toy.mlflow.log_batch.call_args_list]
+    history = json.loads((toy.workspace.folder("encoder", "toy", "ngame") / "history.json").read_text())
+    losses = [metric.value for batch in batches for metric in batch.get("metrics", []) if metric.key == "loss"]
+    params = {param.key: param.value for batch in batches for param in batch.get("params", [])}
+    assert losses == history["losses"]
+    assert (params["epochs"], params["encoder.name"]) == ("4.0", "bag")
+
+
+# DVC
+
+
+@pytest.fixture
+def with_dvc(
+    record: Record, trained: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Recorded, list[str]]:
+    """A copy of the project with DVC, and the list of the commands it starts; none of them runs."""
+    workspace = Workspace(Path(shutil.copytree(trained.root, tmp_path / "own")))
+    (workspace.root / ".dvc").mkdir()
+    lock = {"stages": {"tokens@toy": {"outs": [{"md5": "0123.dir"}]}}}
+    (workspace.root / "dvc.lock").write_text(json.dumps(lock))
+    commands: list[str] = []
+
+    def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        if "dvc" in command:
+            commands.append(" ".join(command[command.index("dvc") + 1 :]))
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    return record(workspace), commands
+
+
+def test_raw_files_and_artefacts_are_recorded_in_dvc(with_dvc: tuple[Recorded, list[str]]) -> None:
+    toy, commands = with_dvc
+    result = toy.run("prepare", "toy")
+    assert commands == [
+        "--wait-for-lock add data/toy/raw",
+        "--wait-for-lock commit --force corpus@toy",
+        "--wait-for-lock commit --force tokens@toy",
+    ]
+    (event,) = result.asset_materializations_for_node("tokens")
+    assert event.metadata["dvc_md5"].value == "0123.dir"
+    assert event.tags is not None
+    assert event.tags["dagster/data_version"] == "0123.dir"
+
+
+def test_an_artefact_of_a_recipe_is_recorded_under_both_names(with_dvc: tuple[Recorded, list[str]]) -> None:
+    toy, commands = with_dvc
+    assert toy.run("retrain", KEY, asset_selection=[dg.AssetKey("clusters")]).success
+    assert commands == ["--wait-for-lock commit --force clusters@toy_ngame"]
 
 
 # the inbox

@@ -1,4 +1,4 @@
-"""What becomes of a stage whose process fails: an explained error ends the run, a lost process is tried again."""
+"""A stage whose process fails: an explained error ends the run, a lost process is tried again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Broken = Callable[[str], Path]
 
 @pytest.fixture
 def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Broken:
-    """Let a shell command take the place of the Python of all stages; return a file with a line for every start."""
+    """Replace the Python of all stages by a shell command; return a file with a line per start."""
 
     def install(command: str) -> Path:
         starts, python = tmp_path / "starts", tmp_path / "python"
@@ -49,7 +49,7 @@ def ending(workspace: Workspace, instance: dg.DagsterInstance, stage: str) -> Ba
 
 
 def may_be_tried_again(error: BaseException) -> bool:
-    """True where a retry policy would act: on all but a failure that forbids it."""
+    """True if a retry policy would act: on everything but a failure that forbids it."""
     return not (isinstance(error, dg.Failure) and not error.allow_retries)
 
 
@@ -102,10 +102,10 @@ def test_a_real_process_that_is_lost_may_be_tried_again(
     assert line.endswith("run tokens --dataset toy")
 
 
-def test_a_stage_speaks_to_the_event_log(
+def test_messages_of_a_stage_reach_the_event_log(
     trained: Workspace, instance: dg.DagsterInstance, silent_mlflow: MagicMock
 ) -> None:
-    """The one test that starts the real process; the artefact is there, so the stage has nothing to do."""
+    """The one test that starts the real process; the artefact exists, so the stage has nothing to do."""
     sync(instance, trained)
     run = build(trained).resolve_job_def("compare").execute_in_process(QUIET, instance, partition_key="toy")
     lines = [str(entry.user_message) for entry in instance.all_logs(run.run_id)]
@@ -135,7 +135,7 @@ def test_the_commit_is_given_in_full(repository: Path) -> None:
     assert git_commit(str(repository)) == git(repository, "rev-parse", "HEAD")
 
 
-def test_files_that_differ_from_the_commit_are_said(repository: Path) -> None:
+def test_a_commit_with_changed_files_is_dirty(repository: Path) -> None:
     (repository / "file").write_text("2")
     assert git_commit(str(repository)) == git(repository, "rev-parse", "HEAD") + "-dirty"
 
