@@ -57,6 +57,14 @@ def test_without_a_judge_a_champion_of_other_documents_counts_as_it_was_register
     assert not versions.ask(versions.version(30.0), 30.0).is_champion
 
 
+def test_of_several_versions_of_one_bundle_the_newest_asks(versions: Registry) -> None:
+    first = versions.version(40.0)
+    again = int(versions.client.create_model_version(versions.name, str(versions.folder)).version)
+    versions.client.set_model_version_tag(versions.name, str(again), "bundle", versions.digests[first])
+    assert versions.ask(first, 40.0).version == again
+    assert versions.aliases() == {"champion": again, "challenger": again}
+
+
 def test_the_first_model_is_champion_without_being_compared(versions: Registry) -> None:
     assert versions.ask(versions.version(0.0), 0.0, max_drop=0.0, judge=never).is_champion
 

@@ -10,6 +10,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from tests.pipelines.judging import own as own
+from tests.pipelines.judging import rewritten
 from tests.pipelines.recorded import Recorded
 from tests.pipelines.recorded import record as record
 from tests.pipelines.recorded import silent_mlflow as silent_mlflow
@@ -105,6 +107,21 @@ def test_an_evaluation_shows_metrics_examples_and_pictures(toy: Recorded) -> Non
     assert f"\n\ntrue: {', '.join(example['true'])}" in found["examples"]
     assert logged_files(toy) == ["report.json", "deciles.png", "label_map.png", "training.png"]
     assert report["metrics"].items() <= logged_metrics(toy).items()
+
+
+def test_an_evaluation_shows_wrong_labels_zeros_and_nothing_for_what_is_unknown(
+    record: Callable[[Workspace], Recorded], own: Workspace
+) -> None:
+    with rewritten(own.folder("evaluation", "toy", "ngame")) as build:
+        report = json.loads((build.path / "report.json").read_text())
+        labels = [{"label": "river", "true": True}, {"label": "saddle", "true": False}]
+        build.json("examples.json", [{"text": "a text", "predicted": labels, "true": ["river", "castle"]}])
+        build.json("report.json", {**report, "metrics": {"P_at_1": 0.0, "P_at_5": None}})
+    toy = record(own)
+    found = shown(toy, "evaluation")
+    assert found["examples"] == "**a text**\n\npredicted: river ✓, saddle ·\n\ntrue: river, castle"
+    assert (found["P_at_1"], "P_at_5" in found) == (0.0, False)
+    assert logged_metrics(toy)["P_at_1"] == 0.0
 
 
 def test_a_leaderboard_shows_its_table(toy: Recorded) -> None:
