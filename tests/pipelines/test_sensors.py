@@ -152,8 +152,15 @@ def test_a_failed_run_is_not_followed(
 # failures
 
 
-@pytest.mark.parametrize("job", ["prepare", "retrain", "refresh", "compare"])
-@pytest.mark.parametrize(("tags", "where"), [({"dagster_partition": "toy|ngame"}, "toy|ngame"), ({}, "-")])
+@pytest.mark.parametrize(
+    ("job", "tags", "where"),
+    [
+        ("prepare", {"dagster_partition": "toy"}, "toy"),
+        ("retrain", {"dagster_partition": "toy|ngame"}, "toy|ngame"),
+        ("refresh", {"dagster_partition": "toy|ngame"}, "toy|ngame"),
+        ("compare", {}, "-"),
+    ],
+)
 def test_a_failed_run_is_logged_with_job_partition_and_reason(
     workspace: Workspace,
     instance: dg.DagsterInstance,
