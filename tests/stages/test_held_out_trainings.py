@@ -9,9 +9,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tests.conftest import ToyWorld
+from tests.conftest import TOPICS, ToyWorld
 from tests.stages.halves import UNSEEN, WORDS, file, named_world, open_corpus, part_of_uid, prepared, seen
 from xc_core.data.splits import TRAIN
+from xc_core.fusion import Lexical
 from xc_core.stages import Workspace, run_stage
 from xc_core.train.checkpoint import Checkpoints
 
@@ -61,6 +62,9 @@ def test_the_lexical_score_knows_words_of_the_documents_it_was_fitted_on_alone(
         terms = set(pl.read_parquet(file(workspace, "classifier", f"./{training}/lexical/terms.parquet"))["term"])
         for part, word in WORDS.items():
             assert (word in terms) == (part not in unseen), (training, part)
+        score = Lexical.load(file(workspace, "classifier", f"./{training}/lexical"))
+        best = score.shortlist(score.vectors([f"{topic}2 {topic}3" for topic in TOPICS])).ids_NK[:, 0]
+        assert best.tolist() == list(range(len(TOPICS))), "words that no label's text has come with the right labels"
     assert file(workspace, "classifier", "held").is_dir() == refit
 
 
