@@ -147,9 +147,9 @@ def test_the_source_is_of_the_corpus_alone_and_counts_files_in_folders(copied: W
     (raw / "inner" / "notes.txt").write_text("a")
     first = print_of(copied, "corpus")
     assert changed(before, prints(copied)) == {"corpus"}
-    (raw / "inner" / "notes.txt").rename(raw / "notes.txt")
-    assert print_of(copied, "corpus") not in (first, before["corpus"])
-    (raw / "notes.txt").unlink()
+    (raw / "inner").rename(raw / "innes")
+    assert print_of(copied, "corpus") not in (first, before["corpus"]), "the folder's name counts too"
+    (raw / "innes" / "notes.txt").unlink()
     assert prints(copied) == before
 
 
