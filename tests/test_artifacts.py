@@ -14,6 +14,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -29,12 +30,15 @@ WRITER = """
 
     os.fsync = lambda descriptor: None  # slow, and about power cuts: who reads and who is killed does not see it
     folder, first, last = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    killed_in = int(sys.argv[4]) if len(sys.argv) > 4 else -1
     print("ready", flush=True)
     for version in range(first, last):
         with artifacts.building(folder, kind="thing") as build:
             build.facts["version"] = version
             for name in "abc":
                 (build.path / name).write_bytes(str(version).encode() * 1000)
+                if version == killed_in:
+                    os.kill(os.getpid(), 9)
 """
 HOLDER = """
     import sys, time
@@ -113,18 +117,18 @@ def test_a_read_over_two_artefacts_is_repeated_and_its_error_not_raised(folder: 
 
 
 def test_kill_9_of_a_writer_leaves_a_whole_artefact_and_the_next_writer_clears_up(folder: Path) -> None:
+    """Killed at any moment, and in the middle of its third version."""
     put(folder)
     chance, last = random.Random(5), -1
-    leftovers = 0
-    for _ in range(10):
-        with started(WRITER, folder, last + 1, 10**6):
+    for kill in range(10):
+        with started(WRITER, folder, last + 1, 10**6, *([last + 3] if kill == 9 else [])) as writer:
             time.sleep(chance.uniform(0, 0.04))
+            if kill == 9:
+                assert writer.wait() == -signal.SIGKILL
         version = artifacts.verify(folder).facts.get("version", -1)
-        assert version >= last
+        assert version == last + 2 if kill == 9 else version >= last
         last = version
-        leftovers += len(neighbours(folder)) - 1
-    assert last > 0
-    assert leftovers > 0, "no kill met a writer at work"
+    assert len(neighbours(folder)) == 2, "the half of the version after lies beside it"
     put(folder, "new")
     assert neighbours(folder) == ["thing"]
 
@@ -377,15 +381,23 @@ def test_a_lock_is_refused_to_a_second_process_by_name_and_freed_by_a_kill(tmp_p
         artifacts.locked(path, "the thing").__enter__()
 
 
-def test_a_lock_can_be_waited_for(tmp_path: Path) -> None:
-    code = HOLDER.replace("time.sleep(60)", "time.sleep(0.3)")
-    with started(code, tmp_path / "x") as holder, artifacts.locked(tmp_path / "x", "the thing", patience=30):
-        assert holder.wait() == 0
-    with started(HOLDER, tmp_path / "x"):
-        before = time.monotonic()
+def test_a_lock_can_be_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time passes in naps alone; whoever holds the lock lets it go after the third."""
+    held, naps = contextlib.ExitStack(), list[float]()
+
+    def nap(seconds: float) -> None:
+        naps.append(seconds)
+        if len(naps) == 3:
+            held.close()
+
+    monkeypatch.setattr(artifacts, "time", SimpleNamespace(monotonic=lambda: sum(naps), sleep=nap))
+    held.enter_context(artifacts.locked(tmp_path / "x", "the thing"))
+    with artifacts.locked(tmp_path / "x", "the thing", patience=30):
+        assert len(naps) == 3
+        naps[:] = [0.0] * 3
         with pytest.raises(BusyError):
             artifacts.locked(tmp_path / "x", "the thing", patience=0.2).__enter__()
-        assert time.monotonic() - before >= 0.2
+    assert 0.2 <= sum(naps) <= 0.2 + max(naps), "it gives up after its patience, not before"
 
 
 def test_write_file_replaces_in_one_step_and_clears_leftovers(tmp_path: Path) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any, Final
 
-from tests.conftest import write_json
+from tests.conftest import write_json, write_lines
 from xc_core import artifacts
 from xc_core.data.ingest import IngestConfig
 from xc_core.stages import STAGES, Workspace, run_stage
@@ -36,8 +37,11 @@ def rows(name: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in stream]
 
 
-def write(folder: Path) -> Path:
-    """Write the first train documents, the first test documents that share a label with them, and those labels."""
+def write(folder: Path, *, filtered: bool = False) -> Path:
+    """Write the first train documents, the first test documents that share a label with them, and those labels.
+
+    With ``filtered``, also the filter files: every document with the label whose text shares most words with its own.
+    """
     train = rows("trn")[:TRAIN]
     known = sorted({label for row in train for label in row["target_ind"]})
     new = {label: number for number, label in enumerate(known)}
@@ -51,7 +55,21 @@ def write(folder: Path) -> Path:
     }
     for name, kept in content.items():
         write_json(folder / f"{name}.json.gz", kept)
+    for name, split in (("trn", "train"), ("tst", "test")) if filtered else ():
+        nearest = (nearest_label(row, content["lbl"]) for row in content[name])
+        write_lines(folder / f"filter_labels_{split}.txt", (f"{row} {label}" for row, label in enumerate(nearest)))
     return folder
+
+
+def words(row: dict[str, Any]) -> set[str]:
+    return set(re.findall("[a-z]+", f"{row['title']} {row['content']}".lower()))
+
+
+def nearest_label(document: dict[str, Any], labels: list[dict[str, Any]]) -> int:
+    """Return the label whose words are most alike to the document's, the first of equal ones; it may be a positive."""
+    own = words(document)
+    alike = [len(own & words(label)) / len(own | words(label)) for label in labels]
+    return alike.index(max(alike))
 
 
 def moved(row: dict[str, Any], new: dict[int, int]) -> dict[str, Any]:
@@ -60,12 +78,13 @@ def moved(row: dict[str, Any], new: dict[int, int]) -> dict[str, Any]:
     return {**row, "target_ind": own, "target_rel": [1.0] * len(own)}
 
 
-def run_chain(root: Path) -> Workspace:
+def run_chain(root: Path, *, filtered: bool = False) -> Workspace:
     """Make the slice and run every stage on it."""
     workspace = Workspace(root)
     artifacts.write_file(root / "params.yaml", "datasets: {}\nexperiments: {}\n")
-    write(workspace.raw("slice"))
-    workspace.declare_dataset("slice", IngestConfig(validation_fraction=0.2, filters="none"))
+    write(workspace.raw("slice"), filtered=filtered)
+    config = IngestConfig(validation_fraction=0.2, filters="given" if filtered else "none")
+    workspace.declare_dataset("slice", config)
     workspace.declare_experiment("slice", "ngame", "ngame", CHANGES)
     for name in STAGES:
         run_stage(workspace, name, "slice", "ngame")

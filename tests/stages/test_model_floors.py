@@ -1,0 +1,123 @@
+"""A model is packed at its floors and above, and refused below them, or where there is no number to compare."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from xc_core import artifacts
+from xc_core.errors import RefusedError
+from xc_core.stages import Workspace, run_stage
+
+Edit = Callable[[Workspace, dict[str, Any]], None]
+FLOORS = "experiments/toy_ngame/stages/model"
+NAMES = {"min_P_at_1": "P@1 on test documents", "min_index_recall": "index recall"}
+
+
+@pytest.fixture(autouse=True)
+def no_power_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+def rewritten(workspace: Workspace, stage: str, facts: dict[str, Any], files: dict[str, str]) -> None:
+    """Replace facts and texts of an artefact, which stays whole."""
+    folder = workspace.folder(stage, "toy", "ngame")
+    old = folder.with_name("old")
+    shutil.copytree(folder, old)
+    with artifacts.building(folder, kind=stage) as build:
+        shutil.copytree(old, build.path, dirs_exist_ok=True, ignore=shutil.ignore_patterns(artifacts.MANIFEST))
+        for name, text in files.items():
+            (build.path / name).write_text(text, "utf-8")
+        build.facts |= {**artifacts.read_manifest(old).facts, **facts}
+    shutil.rmtree(old)
+
+
+def measured(workspace: Workspace, setting: str, value: float | None) -> None:
+    """Let ``value`` be what was measured of the floor ``setting``; a number that is none stands as such in JSON."""
+    if setting == "min_index_recall":
+        rewritten(workspace, "index", {"recall_by_row": value}, {})
+    path = workspace.folder("evaluation", "toy", "ngame") / "metrics.json"
+    metrics = json.loads(path.read_text("utf-8")) | ({"P_at_1": value} if setting == "min_P_at_1" else {})
+    rewritten(workspace, "evaluation", {}, {"metrics.json": json.dumps(metrics)})
+
+
+def packed(workspace: Workspace) -> bool:
+    """Run the stage model; return whether there is a new model, and check that a refused one leaves the old."""
+    folder = workspace.folder("model", "toy", "ngame")
+    before = artifacts.verify(folder)
+    try:
+        ran = run_stage(workspace, "model", "toy", "ngame")
+    except RefusedError as error:
+        assert error.exit_code == 77
+        assert artifacts.verify(folder) == before
+        return False
+    assert not ran.skipped
+    return True
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "floor"),
+    [("min_P_at_1", 62.5, 62.5), ("min_P_at_1", 100 / 3, 100 / 3), ("min_index_recall", 0.9, 0.9)],
+)
+def test_at_the_floor_and_just_above_it_a_model_is_packed_and_just_below_it_is_refused(
+    setting: str, value: float, floor: float, copied: Workspace, edit: Edit
+) -> None:
+    edit(copied, {f"{FLOORS}/{setting}": floor})
+    for step, good in ((-math.inf, False), (math.inf, True)):
+        measured(copied, setting, math.nextafter(value, step))
+        assert packed(copied) == good
+    measured(copied, setting, value)
+    assert packed(copied)
+
+
+@pytest.mark.parametrize("setting", NAMES)
+@pytest.mark.parametrize("value", [None, math.nan, math.inf, -math.inf])
+def test_what_is_no_number_is_refused_however_low_the_floor(
+    setting: str, value: float | None, copied: Workspace, edit: Edit
+) -> None:
+    edit(copied, {f"{FLOORS}/{name}": -1.0 for name in NAMES})
+    measured(copied, setting, value)
+    assert not packed(copied)
+
+
+@pytest.mark.parametrize("setting", NAMES)
+def test_a_refusal_names_the_figure_and_the_floor(setting: str, copied: Workspace, edit: Edit) -> None:
+    edit(copied, {f"{FLOORS}/{setting}": 0.75})
+    for value, told in ((0.5, "0.5"), (None, "no number")):
+        measured(copied, setting, value)
+        with pytest.raises(RefusedError) as caught:
+            run_stage(copied, "model", "toy", "ngame")
+        assert caught.value.found == f"a model with {NAMES[setting]} of {told}"
+        assert "at least 0.75" in caught.value.expected and f"model.{setting}" in caught.value.expected
+
+
+def test_each_floor_is_of_its_own_figure(copied: Workspace, edit: Edit) -> None:
+    """P@1 is percent and recall a share: the floor of the one would let anything of the other pass."""
+    edit(copied, {f"{FLOORS}/min_P_at_1": 50.0, f"{FLOORS}/min_index_recall": 0.5})
+    for P_at_1, recall, good in ((60.0, 0.6, True), (40.0, 0.6, False), (60.0, 0.4, False), (0.6, 60.0, False)):
+        measured(copied, "min_P_at_1", P_at_1)
+        measured(copied, "min_index_recall", recall)
+        assert packed(copied) == good, (P_at_1, recall)
+
+
+def test_the_floors_of_a_recipe_that_sets_none_are_0_and_nine_tenths(copied: Workspace) -> None:
+    for P_at_1, recall, good in ((0.0, 0.9, True), (0.0, 0.899, False), (-0.1, 0.9, False)):
+        measured(copied, "min_P_at_1", P_at_1)
+        measured(copied, "min_index_recall", recall)
+        assert packed(copied) == good, (P_at_1, recall)
+
+
+def test_a_packed_model_says_what_it_was_measured_with(copied: Workspace) -> None:
+    measured(copied, "min_P_at_1", 77.0)
+    assert packed(copied)
+    facts = artifacts.verify(Path(copied.folder("model", "toy", "ngame"))).facts
+    assert facts["metrics"]["P_at_1"] == 77.0
+    evaluated = artifacts.read_manifest(copied.folder("evaluation", "toy", "ngame"))
+    assert facts["inputs"]["evaluation"] == evaluated.digest()

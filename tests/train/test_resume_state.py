@@ -1,0 +1,113 @@
+"""M4 with a loss or negatives that remember: what a checkpoint holds is all there is, to the bit."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from xc_core.classifiers import LabelTable, TableConfig
+from xc_core.data.labels import LabelMatrix
+from xc_core.losses import LossConfig
+from xc_core.sampling import NEGATIVES, ORDERS, NegativesConfig, OrderConfig
+from xc_core.seeds import generator
+from xc_core.train.checkpoint import Checkpoints
+from xc_core.train.classifier import ClassifierTask
+from xc_core.train.loop import Plan, fit
+
+LABELS, DOCUMENTS, WIDTH, EPOCHS, BATCHES = 12, 60, 8, 3, 5
+ETA = LossConfig(name="augment-reduce", temperature=0.2)
+CASES = {
+    "eta": (ETA, NegativesConfig(kind="uniform", positives=0, draws=3)),
+    "eta and a sample of all labels": (ETA, NegativesConfig(kind="importance", positives=0, hard=2, uniform=4)),
+    "eta and a search under way": (
+        ETA,
+        NegativesConfig(kind="mined", positives=2, hard=2, search=4, ahead=1, warmup_epochs=2, search_in="rows"),
+    ),
+    "a tree": (LossConfig(name="nce"), NegativesConfig(kind="tree", positives=0, tree_width=3)),
+}
+
+
+@pytest.fixture(autouse=True)
+def no_power_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waiting for the disk after every step takes most of the time, and nothing here is about power cuts."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+def make(case: str) -> ClassifierTask:
+    loss, negatives = CASES[case]
+    random = generator(3, "world")
+    vectors = random.standard_normal((DOCUMENTS, WIDTH)).astype(np.float32)
+    pairs = np.repeat(np.arange(DOCUMENTS), 2), random.integers(0, LABELS, 2 * DOCUMENTS)
+    truth = LabelMatrix.from_pairs(*pairs, (DOCUMENTS, LABELS))
+    order = OrderConfig(kind="random", batch_size=DOCUMENTS // BATCHES, cluster_size=1)
+    rows = torch.from_numpy(random.standard_normal((LABELS, WIDTH)).astype(np.float32))
+    return ClassifierTask(
+        vectors,
+        truth,
+        LabelTable(rows, TableConfig(unit=False, lr=0.05)),
+        ORDERS["random"](order, DOCUMENTS, 0),
+        NEGATIVES[negatives.kind](negatives, truth, 0),
+        loss.build(),
+        0.0,
+        0,
+    )
+
+
+def train(task: ClassifierTask, folder: Path) -> list[float]:
+    """Train to the end, saving after every step, and return all losses."""
+    return fit(task, Plan(epochs=EPOCHS, warmup=0.1, checkpoint_seconds=-1), Checkpoints(folder, "x")).losses
+
+
+def stop_before(task: ClassifierTask, number: int, folder: Path) -> None:
+    plain = task.step
+
+    def step(docs: Any, at: int, scale: float) -> tuple[float, float]:
+        if at == number:
+            raise InterruptedError
+        return plain(docs, at, scale)
+
+    task.step = step  # type: ignore[method-assign]
+    with pytest.raises(InterruptedError):
+        train(task, folder)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_training_stopped_twice_is_the_unbroken_one_to_the_bit(case: str, tmp_path: Path) -> None:
+    whole, last = make(case), make(case)
+    expected = train(whole, tmp_path / "whole")
+    assert len(expected) == EPOCHS * BATCHES
+    for stop in (2, BATCHES + 1):
+        stop_before(make(case), stop, tmp_path / "broken")
+    assert train(last, tmp_path / "broken") == expected
+    found, wanted = last.tensors(), whole.tensors()
+    assert found.keys() == wanted.keys()
+    for name, value in wanted.items():
+        assert torch.equal(found[name], value), name
+
+
+@pytest.mark.parametrize("case", ["eta", "eta and a sample of all labels"])
+def test_what_the_loss_remembers_changes_its_next_value(case: str) -> None:
+    """Else a checkpoint without it would be as good."""
+    task, fresh = make(case), make(case)
+    docs = task.batches(0)[0]
+    for one in (task, fresh):
+        one.start_epoch(0)
+    task.step(docs, 0, 0.0)
+    remembered, new = task.step(docs, 1, 0.0), fresh.step(docs, 1, 0.0)
+    assert remembered[0] != new[0]
+    assert remembered[1] == new[1]
+
+
+def test_a_checkpoint_holds_each_pair_that_was_learnt_from_once() -> None:
+    task = make("eta")
+    for epoch in range(2):
+        for number, docs in enumerate(task.batches(epoch)):
+            task.step(docs, number, 1.0)
+    pairs = task.tensors()["loss/eta_pairs"].tolist()
+    assert sorted(pairs) == [list(pair) for pair in zip(*(part.tolist() for part in task.truth.pairs()), strict=True)]
+    assert task.tensors()["loss/eta_seen"].tolist() == [2.0] * len(pairs)
