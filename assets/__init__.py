@@ -1,1 +1,1 @@
-"""The stations of the chain as Dagster assets: one a file, each finds its paths, runs one stage, reports."""
+"""The stages of the pipeline as Dagster assets, their checks, and the release of models."""

@@ -1,13 +1,8 @@
-"""What Dagster and MLflow show of an artefact: numbers, tables, pictures.
-
-Takes: an artefact's folder and manifest.          Gives: Shown.
-May import: dagster, xc_core.artifacts, .stages.registry.  Never: computes a metric.
-"""
+"""Facts, tables and plots as Dagster and MLflow show them."""
 
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,12 +10,11 @@ from typing import Any, Final
 
 import dagster as dg
 
-from xc_core.artifacts import Manifest
-from xc_core.stages.registry import Stage
+from xc_core.artifacts import Made, pictures, read_manifest
 
-_HIDDEN: Final = frozenset({"config", "fingerprint", "source", "inputs", "metrics", "theorem1", "validation"})
+_HIDDEN: Final = frozenset({"source", "metrics", "theorem1", "validation"})
 _LARGEST_PICTURE: Final = 400_000
-"""Bytes of a picture that is put into an event; larger ones are given as a path."""
+"""Largest picture, in bytes, that is stored in an event; of a larger one only the path is stored."""
 
 
 @dataclass
@@ -32,16 +26,16 @@ class Shown:
     files: list[Path] = field(default_factory=list)
 
 
-def summary(stage: Stage, folder: Path, manifest: Manifest, show: Callable[[Path, Manifest], Shown] | None) -> Shown:
-    """Return facts of the manifest, size, and whatever the station itself shows."""
-    shown = show(folder, manifest) if show else Shown()
-    facts = {key: value for key, value in manifest.facts.items() if key not in _HIDDEN}
+def summary(folder: Path, made: Made, show: Callable[[Path], Shown] | None) -> Shown:
+    """Return the facts of an artefact, its size and plots, and what ``show`` adds."""
+    shown = show(folder) if show else Shown()
+    facts = {key: value for key, value in made.facts.items() if key not in _HIDDEN}
     plain = {key: _value(value) for key, value in facts.items() if value is not None}
-    size = sum(int(file["bytes"]) for file in manifest.files.values())
+    size = read_manifest(folder).bytes
     own = {key: short(value) for key, value in shown.metadata.items() if value is not None}
     shown.metadata = {**plain, "megabytes": round(size / 1e6, 2), **own}
     shown.metrics = {**numbers(facts), **shown.metrics}
-    for path in sorted(folder.glob("*.png")):
+    for path in pictures(folder):
         shown.metadata[path.stem] = picture(path)
         shown.files.append(path)
     return shown
@@ -52,7 +46,7 @@ def _value(value: Any) -> Any:
 
 
 def short(value: Any) -> Any:
-    """Return a float with five significant digits, anything else as it is: what a table of the UI is read for."""
+    """Return a float with five significant digits, anything else as it is."""
     return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
@@ -69,7 +63,7 @@ def numbers(values: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
 
 
 def picture(path: Path) -> dg.MetadataValue[Any]:
-    """Return a picture as Markdown that the UI renders inline, or its path where it is large."""
+    """Return a picture as Markdown that the UI renders inline, or its path if it is large."""
     content = path.read_bytes()
     if len(content) > _LARGEST_PICTURE:
         return dg.MetadataValue.path(str(path))
@@ -84,8 +78,3 @@ def table(rows: Mapping[str, Mapping[str, float | None]], columns: list[str]) ->
         cells = ["-" if values.get(c) is None else f"{values[c]:.2f}" for c in columns]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return dg.MetadataValue.md("\n".join(lines))
-
-
-def read_json(path: Path) -> Any:
-    """Return the content of a JSON file."""
-    return json.loads(path.read_text("utf-8"))

@@ -1,15 +1,11 @@
-"""Dataset x recipe: the partitions of the chain, kept equal to params.yaml.
-
-Takes: params.yaml through Workspace.          Gives: partition definitions, their keys.
-May import: dagster, xc_core.stages.           Never: keeps a list of its own.
-"""
+"""The partitions of the pipeline, one per dataset and one per dataset and recipe, from params.yaml."""
 
 from __future__ import annotations
 
 import dagster as dg
 
+from xc_core.chain.workspace import Workspace
 from xc_core.errors import UsageError
-from xc_core.stages.workspace import Workspace
 
 DATASETS = dg.DynamicPartitionsDefinition(name="dataset")
 RECIPES = dg.DynamicPartitionsDefinition(name="recipe")
@@ -17,10 +13,10 @@ EXPERIMENTS = dg.MultiPartitionsDefinition({"dataset": DATASETS, "recipe": RECIP
 
 
 def sync(instance: dg.DagsterInstance, workspace: Workspace) -> None:
-    """Make the instance know every dataset and recipe of params.yaml; nothing is taken away: history stays visible."""
-    pairs = workspace.experiments()
+    """Add every dataset and recipe of params.yaml to the instance; none is removed, so its history stays visible."""
+    pairs = workspace.params.experiments()
     for definition, names in (
-        (DATASETS, workspace.datasets()),
+        (DATASETS, workspace.params.datasets()),
         (RECIPES, sorted({recipe for _, recipe in pairs})),
     ):
         name = str(definition.name)
@@ -35,9 +31,9 @@ def experiment_key(dataset: str, recipe: str) -> dg.MultiPartitionKey:
 
 
 def split_key(key: str) -> tuple[str, str | None]:
-    """Return (dataset, recipe) of a partition key as text; recipe is None for a partition of a dataset alone.
+    """Return (dataset, recipe) of a partition key; recipe is None for a partition per dataset.
 
-    Dagster writes a key of two dimensions as the values in the order of the dimensions' names, with | between.
+    Dagster writes a key with two dimensions as dataset|recipe: the values, sorted by the names of the dimensions.
     """
     parts = key.split("|")
     if len(parts) > 2:

@@ -1,8 +1,4 @@
-"""What assets need from outside: the project, DVC, MLflow.
-
-Takes: nothing but configuration.                    Gives: resource classes; pipelines gives them values.
-May import: dagster, xc_core (light rooms).          Never: mlflow or torch at module level.
-"""
+"""Resources of the assets: the project, DVC, MLflow."""
 
 import subprocess
 import sys
@@ -14,9 +10,9 @@ from typing import Any
 import dagster as dg
 from ruamel.yaml import YAML
 
+from xc_core.chain.registry import STAGES
+from xc_core.chain.workspace import Workspace
 from xc_core.errors import CorruptError, UnavailableError
-from xc_core.stages.registry import STAGES
-from xc_core.stages.workspace import Workspace
 
 
 class Project(dg.ConfigurableResource):  # type: ignore[type-arg]
@@ -36,26 +32,31 @@ def dvc_address(stage: str, dataset: str, recipe: str | None) -> str:
     return f"{stage}@{dataset}_{recipe}" if scoped else f"{stage}@{dataset}"
 
 
+def settings_address(stage: str, dataset: str, recipe: str | None) -> str:
+    """Return the name in dvc.yaml of the DVC stage that writes the settings file of ``stage``."""
+    scoped = STAGES[stage].scope == "experiment"
+    return f"settings@{dataset}_{recipe}" if scoped else f"dataset-settings@{dataset}"
+
+
 class Dvc(dg.ConfigurableResource):  # type: ignore[type-arg]
-    """Records what was made: Dagster decides when, DVC only writes down what."""
+    """Records artefacts in DVC: in dvc.lock and in its cache."""
 
     root: str
     enabled: bool = True
 
     def record(self, stage: str, dataset: str, recipe: str | None) -> str | None:
-        """Commit one stage to dvc.lock and the cache; return the hash of its output, None where nothing is recorded.
+        """Commit one stage and its settings to dvc.lock and the cache; return the hash of its output.
 
-        Raises UnavailableError where dvc fails. The global flag --wait-for-lock stands before the subcommand: without
-        it a commit fails after 3 seconds while another one hashes.
+        Returns None if nothing is recorded. Raises UnavailableError if dvc fails.
         """
         if not self.enabled or not STAGES[stage].versioned:
             return None
         address = dvc_address(stage, dataset, recipe)
-        self._dvc("commit", "--force", address)
+        self._dvc("commit", "--force", settings_address(stage, dataset, recipe), address)
         return self.recorded(address)
 
     def track_source(self, raw: Path) -> None:
-        """Put a dataset's raw folder under DVC, unless git holds it (as it does the bundled sample)."""
+        """Add a dataset's raw folder to DVC, unless it is in git (as the bundled dataset is)."""
         if not self.enabled:
             return
         command = ["git", "ls-files", "--", str(raw)]
@@ -63,18 +64,19 @@ class Dvc(dg.ConfigurableResource):  # type: ignore[type-arg]
             self._dvc("add", str(raw.relative_to(self.root)))
 
     def _dvc(self, *arguments: str) -> None:
+        # without --wait-for-lock (a global flag) a command fails after 3 seconds while another one hashes files
         command = [sys.executable, "-m", "dvc", "--wait-for-lock", *arguments]
         done = subprocess.run(command, cwd=self.root, capture_output=True, text=True, check=False)
         if done.returncode:
-            said = (done.stderr or done.stdout).strip()[-400:]
+            reason = (done.stderr or done.stdout).strip()[-400:]
             raise UnavailableError(
-                f"dvc {' '.join(arguments)} failing: {said}",
-                expected="dvc.yaml and .dvc of the project, and room in the cache",
-                do=f"run `dvc {' '.join(arguments)}` by hand and mend what it says; the artefact itself is whole",
+                f"dvc {' '.join(arguments)} failing: {reason}",
+                expected="dvc.yaml and .dvc in the project, and enough space for the cache",
+                do=f"run `dvc {' '.join(arguments)}` by hand and fix what it reports; the artefact itself is complete",
             )
 
     def recorded(self, address: str) -> str | None:
-        """Return the hash of a stage's first output in dvc.lock, None where it was never recorded."""
+        """Return the hash of a stage's first output in dvc.lock, None if it was never recorded."""
         path = Path(self.root) / "dvc.lock"
         if not path.is_file():
             return None
@@ -87,19 +89,19 @@ class Dvc(dg.ConfigurableResource):  # type: ignore[type-arg]
 
 
 class Tracking(dg.ConfigurableResource):  # type: ignore[type-arg]
-    """MLflow: one parent run a materialisation and partition, one child a stage."""
+    """MLflow: one parent run per Dagster run and partition, one child run per stage."""
 
     uri: str
     artifacts: str
-    """Where the files of runs go (a URI or folder)."""
+    """Where the files of runs are stored (a URI or folder)."""
     lock: str
-    """A file whose lock guards the first contact with a new database."""
+    """Lock file that is held during the first connection, which may create the database."""
 
     @contextmanager
     def client(self) -> Iterator[Any]:
-        """Yield an MlflowClient, the database made first where it is new.
+        """Yield an MlflowClient; a new database is created first.
 
-        Raises UnavailableError where the server or database does not answer.
+        Raises UnavailableError if the server or database does not answer.
         """
         from assets.tracking import answering, connect
 

@@ -1,8 +1,4 @@
-"""Where MLflow and Dagster keep their state: environment variables, with defaults inside the project.
-
-Takes: the project's root, the environment.    Gives: settings.
-May import: nothing of this project.           Never: a path relative to whoever calls.
-"""
+"""Where MLflow and Dagster keep their state: environment variables, with defaults inside the project."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class MlflowSettings:
-    """Tracking URI, root of artifacts, and the lock of first contact."""
+    """Tracking URI, root folder of artifacts, and the lock file of the first connection."""
 
     uri: str
     artifacts: str

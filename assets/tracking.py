@@ -1,8 +1,4 @@
-"""Talking to MLflow: runs, metrics in batches, pictures. Imported only when a stage reports.
-
-Takes: a tracking URI, what a stage made.   Gives: run ids.
-May import: mlflow (inside functions), xc_core.artifacts, .errors.  Never: the deprecated file store; one call a metric.
-"""
+"""Logs runs to MLflow: parameters, metrics in batches, plots. MLflow is imported only when a stage is logged."""
 
 from __future__ import annotations
 
@@ -17,17 +13,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from xc_core import artifacts
+from xc_core.data.history import read_history
 from xc_core.errors import BusyError, UnavailableError
+from xc_core.locks import locked
 
 _BATCH: Final = 1000
-"""Metrics of one request; MLflow's own limit."""
+"""Metrics per request; the limit of MLflow."""
 _RETRIES: Final = "3"
-"""Tries of a request, 14 seconds in all. MLflow's own 7 keep a user waiting for minutes where there is no server."""
+"""Retries per request, 14 seconds in total; MLflow's default of 7 takes minutes if there is no server."""
 
 
 def connect(uri: str, lock: Path) -> Any:
-    """Return a client of ``uri`` after a first contact under ``lock``: processes creating one sqlite together crash."""
+    """Return a client of ``uri`` after a first connection.
+
+    It connects under ``lock``, because processes that create one sqlite file at the same time crash.
+    """
     import mlflow
 
     for name in ("mlflow", "alembic"):
@@ -44,7 +44,7 @@ def connect(uri: str, lock: Path) -> Any:
 
 @contextmanager
 def answering(uri: str) -> Iterator[None]:
-    """Turn what MLflow, its database or the network refuse in the block into an UnavailableError."""
+    """Turn errors of MLflow, its database or the network in the block into an UnavailableError."""
     from mlflow.exceptions import MlflowException
     from requests import RequestException
     from sqlalchemy.exc import SQLAlchemyError
@@ -52,11 +52,11 @@ def answering(uri: str) -> Iterator[None]:
     try:
         yield
     except (MlflowException, RequestException, SQLAlchemyError) as error:
-        said = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise UnavailableError(
-            f"no answer from MLflow at {uri} ({said})",
+            f"no answer from MLflow at {uri} ({reason})",
             expected="a reachable tracking server, or sqlite:////absolute/path.db",
-            do="start the server or set MLFLOW_TRACKING_URI; artefacts are whole, run the same job again",
+            do="start the server or set MLFLOW_TRACKING_URI; the artefacts are complete, so run the same job again",
         ) from error
 
 
@@ -66,7 +66,7 @@ def waiting_lock(path: Path, seconds: float = 120.0) -> Iterator[None]:
     end = time.monotonic() + seconds
     while True:
         try:
-            with artifacts.locked(path, "MLflow's first contact"):
+            with locked(path, "the first connection to MLflow"):
                 yield
                 return
         except BusyError:
@@ -77,7 +77,7 @@ def waiting_lock(path: Path, seconds: float = 120.0) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class StageRun:
-    """What is told of one stage."""
+    """What is logged of one stage."""
 
     stage: str
     dataset: str
@@ -91,33 +91,33 @@ class StageRun:
     files: list[Path]
 
 
-def log_stage(client: Any, artifact_root: str, told: StageRun) -> str:
+def log_stage(client: Any, artifact_root: str, run: StageRun) -> str:
     """Log one stage as a child of the materialisation's parent run; return the child's id."""
-    experiment = experiment_id(client, artifact_root, told.dataset)
-    parent = _parent(client, experiment, told)
-    run = client.create_run(
+    experiment = experiment_id(client, artifact_root, run.dataset)
+    parent = _parent(client, experiment, run)
+    made = client.create_run(
         experiment,
-        run_name=told.stage,
-        tags={"mlflow.parentRunId": parent, "xc.stage": told.stage, **_who(told), **told.tags},
+        run_name=run.stage,
+        tags={"mlflow.parentRunId": parent, "xc.stage": run.stage, **_who(run), **run.tags},
     )
-    run_id = str(run.info.run_id)
-    _log(client, run_id, told)
-    for path in told.files:
+    run_id = str(made.info.run_id)
+    _log(client, run_id, run)
+    for path in run.files:
         client.log_artifact(run_id, str(path))
-    if told.stage == "evaluation":
-        _log(client, parent, told)
+    if run.stage == "evaluation":
+        _log(client, parent, run)
     client.set_terminated(run_id)
     client.set_terminated(parent)
     return run_id
 
 
-def _who(told: StageRun) -> dict[str, str]:
-    tags = {"xc.dataset": told.dataset, "dagster.run_id": told.dagster_run}
-    return tags | ({"xc.recipe": told.recipe} if told.recipe else {})
+def _who(run: StageRun) -> dict[str, str]:
+    tags = {"xc.dataset": run.dataset, "dagster.run_id": run.dagster_run}
+    return tags | ({"xc.recipe": run.recipe} if run.recipe else {})
 
 
 def experiment_id(client: Any, artifact_root: str, dataset: str) -> str:
-    """Return the id of the dataset's experiment, its files under an explicit root (by default: the caller's folder)."""
+    """Return the id of the dataset's experiment; a new one stores its files under ``artifact_root``."""
     from mlflow.exceptions import MlflowException
 
     name = f"xc-{dataset}"
@@ -130,25 +130,25 @@ def experiment_id(client: Any, artifact_root: str, dataset: str) -> str:
     return str(found.experiment_id)
 
 
-def _parent(client: Any, experiment: str, told: StageRun) -> str:
-    name = f"{told.recipe or told.stage} {told.dagster_run[:8]}"
-    partition = f"{told.dataset}/{told.recipe or ''}"
-    wanted = {"dagster.run_id": told.dagster_run, "xc.role": "parent", "xc.partition": partition}
+def _parent(client: Any, experiment: str, run: StageRun) -> str:
+    name = f"{run.recipe or run.stage} {run.dagster_run[:8]}"
+    partition = f"{run.dataset}/{run.recipe or ''}"
+    wanted = {"dagster.run_id": run.dagster_run, "xc.role": "parent", "xc.partition": partition}
     query = " and ".join(f"tags.`{tag}` = '{value}'" for tag, value in wanted.items())
     found = client.search_runs([experiment], query, max_results=1)
     if found:
         return str(found[0].info.run_id)
-    tags = {"xc.role": "parent", "xc.partition": partition, **_who(told)}
+    tags = {"xc.role": "parent", "xc.partition": partition, **_who(run)}
     return str(client.create_run(experiment, run_name=name, tags=tags).info.run_id)
 
 
-def _log(client: Any, run_id: str, told: StageRun) -> None:
+def _log(client: Any, run_id: str, run: StageRun) -> None:
     from mlflow.entities import Metric, Param
 
     now = int(time.time() * 1000)
-    metrics = [Metric(name, value, now, 0) for name, value in told.metrics.items() if math.isfinite(value)]
-    metrics += [Metric(name, value, now, step) for name, step, value in told.series if math.isfinite(value)]
-    params = [Param(name, value[:6000]) for name, value in told.params.items()]
+    metrics = [Metric(name, value, now, 0) for name, value in run.metrics.items() if math.isfinite(value)]
+    metrics += [Metric(name, value, now, step) for name, step, value in run.series if math.isfinite(value)]
+    params = [Param(name, value[:6000]) for name, value in run.params.items()]
     for start in range(0, len(metrics), _BATCH):
         client.log_batch(run_id, metrics=metrics[start : start + _BATCH])
     for start in range(0, len(params), 100):
@@ -156,11 +156,10 @@ def _log(client: Any, run_id: str, told: StageRun) -> None:
 
 
 def curves(folder: Path) -> list[tuple[str, int, float]]:
-    """Return loss of every step and figures of every refresh of a training artefact."""
-    path = folder / "history.json"
-    if not path.is_file():
+    """Return the loss of every step and the figures of every refresh of a training; nothing for other artefacts."""
+    history = read_history(folder)
+    if history is None:
         return []
-    history = json.loads(path.read_text("utf-8"))
     points = [("loss", step, float(loss)) for step, loss in enumerate(history["losses"])]
     for refresh in history["refreshes"]:
         epoch = int(refresh["epoch"])
@@ -171,7 +170,7 @@ def curves(folder: Path) -> list[tuple[str, int, float]]:
 
 
 def flat(config: Any, prefix: str = "") -> dict[str, str]:
-    """Return a plain config as dotted names and texts."""
+    """Return nested settings as texts under dotted names."""
     if isinstance(config, dict):
         out: dict[str, str] = {}
         for name, value in config.items():

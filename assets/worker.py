@@ -1,9 +1,6 @@
-"""The process that does a stage's work for Dagster: the CLI's own code with Pipes listening.
+"""The process that runs a stage for Dagster: the command ``xc``, whose messages Dagster Pipes sends to the event log.
 
-Takes: the arguments of ``xc``.            Gives: log lines in Dagster's event log, an exit code.
-May import: dagster_pipes, xc_core.        Never: does what ``xc`` does not.
-
-Outside Dagster Pipes is silent, so this runs in a shell too. Of several processes only the first speaks.
+Outside Dagster, Pipes does nothing, so this runs in a shell too. With several processes only rank 0 sends messages.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``python -m benchmarks [CASE ...]``: run comparisons on the artefacts of a trained experiment, print Markdown."""
+"""``python -m benchmarks [CASE ...]``: runs comparisons on the artefacts of a trained experiment, prints Markdown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 from benchmarks.cases import CASES
 from benchmarks.harness import machine, table
 from benchmarks.world import World
-from xc_core.stages import Workspace
+from xc_core.chain import Workspace
 
 
 @click.command()

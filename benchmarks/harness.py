@@ -1,7 +1,6 @@
-"""Two ways of doing one thing, timed in turn in one process, so that their ratio means something on a shared machine.
+"""Times two ways of doing the same in turn in one process, so that their ratio is fair on a shared machine.
 
-Takes: callables.   Gives: Row, a Markdown table.
-May import: nothing of xc_core.   Never: reports the best of many; the median, and how many rounds.
+The median of the rounds is reported, never the best.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ Work = Callable[[], Any]
 
 @dataclass(frozen=True)
 class Row:
-    """One comparison: median seconds of ours and of the other, and what they agree on."""
+    """One comparison: median seconds of ours and of the other, and a note on how far their results agree."""
 
     what: str
     ours: float
@@ -34,7 +33,7 @@ class Row:
 
 
 def compare(what: str, ours: Work, other_name: str, other: Work, *, rounds: int = 5, note: str = "") -> Row:
-    """Run both in turn ``rounds`` times after one warm-up each."""
+    """Return the medians of ``rounds`` rounds, after one warm-up round; in each round, ours runs first."""
     times: dict[str, list[float]] = {"ours": [], "other": []}
     for number in range(rounds + 1):
         for name, work in (("ours", ours), ("other", other)):

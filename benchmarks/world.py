@@ -1,58 +1,62 @@
-"""The artefacts of a trained experiment as arrays.
-
-Takes: a workspace, dataset, recipe.   Gives: World.
-May import: xc_core.                   Never: trains.
-"""
+"""The artefacts of a trained experiment as arrays."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice
-from pathlib import Path
+from typing import TypeVar
 
-import numpy as np
-
+from xc_core.chain import Workspace
+from xc_core.chain.context import Artefact
+from xc_core.classifiers import LabelTables
 from xc_core.data.corpus import Corpus
+from xc_core.data.embeddings import Embeddings
 from xc_core.data.labels import LabelMatrix
 from xc_core.shapes import F32, I64
-from xc_core.stages import Workspace
+
+A = TypeVar("A", bound=Artefact)
 
 
 @dataclass(frozen=True)
 class World:
-    """Where everything lies; arrays are loaded when first used."""
+    """An experiment; artefacts are opened when first used."""
 
     workspace: Workspace
     dataset: str
     recipe: str
 
-    def folder(self, stage: str) -> Path:
-        """Return the folder of a stage's artefact; raise MissingError where it has not run."""
-        return self.workspace.folder(stage, self.dataset, self.recipe)
+    def read(self, artefact: type[A]) -> A:
+        """Open an artefact; raise MissingError if its stage has not run."""
+        return artefact.open(self.workspace.folder(artefact.kind, self.dataset, self.recipe))
 
     @cached_property
     def corpus(self) -> Corpus:
         """The corpus."""
-        return Corpus.open(self.workspace.folder("corpus", self.dataset))
+        return self.read(Corpus)
 
     @cached_property
+    def embeddings(self) -> Embeddings:
+        """Vectors of documents and labels."""
+        return self.read(Embeddings)
+
+    @property
     def doc_ND(self) -> F32:
         """Vectors of all documents."""
-        return np.load(self.folder("embeddings") / "documents.npy")
+        return self.embeddings.documents_ND
 
-    @cached_property
+    @property
     def label_LD(self) -> F32:
         """Vectors of all label texts."""
-        return np.load(self.folder("embeddings") / "labels.npy")
+        return self.embeddings.labels_LD
 
     @cached_property
     def rows_LD(self) -> F32:
         """Classifier rows."""
-        return np.load(self.folder("classifier") / "rows.npy")
+        return self.read(LabelTables).rows()
 
     def split(self, name: str) -> tuple[I64, LabelMatrix]:
-        """Return the rows of a split and their labels; test rows time the evaluator and never choose anything."""
+        """Return the rows of a split and their labels. Test rows only time the evaluator, they choose nothing."""
         rows = self.corpus.rows(name)
         return rows, self.corpus.labels.rows(rows)
 

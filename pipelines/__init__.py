@@ -1,1 +1,1 @@
-"""When and where the chain runs; never how."""
+"""Dagster definitions: jobs, schedules and sensors of the assets; the commands ``xc ui`` and ``xc demo``."""

@@ -1,8 +1,4 @@
-"""The only entry: assets, checks, jobs, schedules, sensors and resources of the project, put together.
-
-Takes: the project's root.            Gives: Definitions.
-May import: dagster, assets, pipelines, xc_core.stages (light).  Never: torch, mlflow, faiss, transformers when loaded.
-"""
+"""The Dagster entry point: collects assets, checks, jobs, schedules, sensors and resources of the project."""
 
 from __future__ import annotations
 
@@ -10,40 +6,12 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets import (
-    checks,
-    classifier,
-    clusters,
-    corpus,
-    embeddings,
-    encoder,
-    evaluation,
-    fusion,
-    index,
-    leaderboard,
-    model,
-    negatives,
-    tokens,
-)
+from assets import checks
 from assets.resources import Dvc, Project, Tracking
 from assets.settings import mlflow_settings
+from assets.stages import ASSETS
 from pipelines import jobs, policies, schedules, sensors
-from xc_core.stages.workspace import Workspace
-
-ASSETS = [
-    corpus.corpus,
-    tokens.tokens,
-    encoder.encoder,
-    embeddings.embeddings,
-    clusters.clusters,
-    negatives.negatives,
-    classifier.classifier,
-    index.index,
-    fusion.fusion,
-    evaluation.evaluation,
-    model.model,
-    leaderboard.leaderboard,
-]
+from xc_core.chain.workspace import Workspace
 
 
 def resources(root: Path) -> dict[str, object]:
@@ -66,6 +34,7 @@ def build(workspace: Workspace) -> dg.Definitions:
         schedules=schedules.schedules(workspace),
         sensors=[
             sensors.partitions_sensor(workspace),
+            sensors.staleness_sensor(workspace),
             sensors.inbox_sensor(workspace),
             sensors.follow_up(workspace),
             sensors.failures(),
@@ -77,5 +46,5 @@ def build(workspace: Workspace) -> dg.Definitions:
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """Return the definitions of the project this process was started in."""
+    """Return the definitions of the project in which this process was started."""
     return build(Workspace.find())

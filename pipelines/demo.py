@@ -1,12 +1,7 @@
-"""The demo: the whole chain through Dagster, then what came of it, on a terminal.
-
-Takes: a workspace, a dataset, a recipe.           Gives: a champion, a table, five texts with their labels.
-May import: dagster, assets, pipelines, xc_core.   Never: trains or scores by another road than the assets.
-"""
+"""The demo: runs the whole pipeline through Dagster and prints the results."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -17,15 +12,16 @@ import dagster as dg
 from assets.partitions import experiment_key, sync
 from pipelines.definitions import build
 from pipelines.jobs import compare, prepare, retrain
-from xc_core.cli.chain import metrics_table
+from xc_core.chain.workspace import Workspace
+from xc_core.cli.tables import metrics_table
 from xc_core.errors import RefusedError
-from xc_core.stages.workspace import Workspace
+from xc_core.metrics.evaluation import Evaluation
 
 
 def run(workspace: Workspace, dataset: str, recipe: str) -> None:
     """Materialise prepare, retrain and compare in this process; print metrics and examples."""
     started = time.monotonic()
-    workspace.experiment(dataset, recipe)
+    workspace.params.experiment(dataset, recipe)
     definitions = build(workspace)
     with dg.DagsterInstance.get() as instance:
         sync(instance, workspace)
@@ -33,15 +29,7 @@ def run(workspace: Workspace, dataset: str, recipe: str) -> None:
         for job, key in ((prepare, dataset), (retrain, experiment_key(dataset, recipe)), (compare, dataset)):
             made |= _materialise(definitions, instance, job.name, key)
     seconds = time.monotonic() - started
-    folder = workspace.folder("evaluation", dataset, recipe)
-    content = json.loads((folder / "report.json").read_text("utf-8"))
-    click.echo("\n" + metrics_table(content, f"{dataset} / {recipe}: {content['documents']:,} test documents, percent"))
-    click.echo("\nTest texts, predicted labels (+ is right), true labels")
-    for example in json.loads((folder / "examples.json").read_text("utf-8")):
-        predicted = ", ".join(f"{label['label']}{' +' if label['true'] else ''}" for label in example["predicted"])
-        click.echo(
-            f"\n  {_cut(example['text'], 100)}\n    predicted  {predicted}\n    true       {', '.join(example['true'])}"
-        )
+    _show(Evaluation.open(workspace.folder("evaluation", dataset, recipe)), f"{dataset} / {recipe}")
     released = made["model"]
     champion = f"models:/xc-{dataset}@champion"
     click.echo(f"\ndone in {seconds:.0f} s; {champion}: {released['gate'].value}")
@@ -51,10 +39,22 @@ def run(workspace: Workspace, dataset: str, recipe: str) -> None:
     click.echo(f"train in full   xc train --dataset {dataset} --recipe {recipe}")
 
 
+def _show(evaluation: Evaluation, title: str) -> None:
+    """Print the metrics and some test texts with their labels."""
+    documents = evaluation.report["documents"]
+    click.echo("\n" + metrics_table(evaluation, f"{title}: {documents:,} test documents, percent"))
+    click.echo("\nTest texts, predicted labels (+ is right), true labels")
+    for example in evaluation.examples:
+        predicted = ", ".join(f"{label['label']}{' +' if label['true'] else ''}" for label in example["predicted"])
+        click.echo(
+            f"\n  {_cut(example['text'], 100)}\n    predicted  {predicted}\n    true       {', '.join(example['true'])}"
+        )
+
+
 def _materialise(
     definitions: dg.Definitions, instance: dg.DagsterInstance, job: str, key: Any
 ) -> dict[str, Mapping[str, dg.MetadataValue[Any]]]:
-    """Run one job and return the metadata of each asset; a failed check or step ends the demo with what failed."""
+    """Run one job and return the metadata of each asset; raise RefusedError if a check or step fails."""
     click.echo(f"\n== {job} {key}")
     result = definitions.resolve_job_def(job).execute_in_process(
         instance=instance,
@@ -72,9 +72,9 @@ def _materialise(
     if not result.success:
         steps = [str(event.step_key) for event in result.all_events if event.is_step_failure]
         raise RefusedError(
-            f"failed steps: {', '.join(steps)}, of which what they said stands above",
+            f"failed steps: {', '.join(steps)} (see their messages above)",
             expected="all to succeed",
-            do="mend what is said there; the whole run is in xc ui",
+            do="fix what they report; the whole run is in xc ui",
         )
     events = [event.step_materialization_data.materialization for event in result.get_asset_materialization_events()]
     return {event.asset_key.to_user_string(): event.metadata for event in events}

@@ -1,10 +1,7 @@
-"""The jobs: prepare a dataset, retrain an experiment, refresh it without training, compare.
+"""The jobs: prepare a dataset, retrain an experiment, refresh it without training, compare recipes.
 
-Takes: asset keys.                    Gives: job definitions.
-May import: dagster, assets, pipelines.policies.  Never: ops of its own.
-
-Partitions differ (a dataset, or dataset x recipe), so the chain is prepare, then retrain or refresh, then compare; the
-run tag ``xc/next`` names what follows (pipelines.sensors).
+Partitions differ (per dataset, or per dataset and recipe), so a complete update is three runs: prepare, then retrain or
+refresh, then compare. The sensor ``follow_up`` starts the second, named by the run tag ``xc/next``, and the third.
 """
 
 from __future__ import annotations
@@ -12,11 +9,11 @@ from __future__ import annotations
 import dagster as dg
 
 from assets.partitions import DATASETS, EXPERIMENTS
-from assets.station import MODE_TAG
-from xc_core.stages.registry import STAGES
+from assets.stages import MODE_TAG
+from xc_core.chain.registry import STAGES
 
 NEXT_TAG = "xc/next"
-"""Run tag: the job that follows for the same dataset when this one succeeds (retrain, refresh)."""
+"""Run tag of prepare: the job that follows for every recipe of the dataset (retrain or refresh)."""
 
 _RETRAIN = [stage.name for stage in STAGES.values() if stage.scope == "experiment"]
 _REFRESH = [name for name in _RETRAIN if name != "encoder"]
@@ -25,20 +22,20 @@ prepare = dg.define_asset_job(
     "prepare",
     dg.AssetSelection.assets("corpus", "tokens"),
     partitions_def=DATASETS,
-    description="Reads a dataset's raw folder and tokenises it.",
+    description="Reads the raw files of a dataset and tokenises its texts.",
 )
 retrain = dg.define_asset_job(
     "retrain",
     dg.AssetSelection.assets(*_RETRAIN),
     partitions_def=EXPERIMENTS,
-    description="Trains, evaluates and registers one recipe on one dataset.",
+    description="Trains one recipe on one dataset, evaluates the model and registers it.",
 )
 refresh = dg.define_asset_job(
     "refresh",
     dg.AssetSelection.assets(*_REFRESH),
     partitions_def=EXPERIMENTS,
     tags={MODE_TAG: "refresh"},
-    description="New documents and labels without training: embeds, clusters, indexes, refits, evaluates, registers.",
+    description="Updates a model for new documents and labels without training, evaluates it and registers it.",
 )
 compare = dg.define_asset_job(
     "compare",

@@ -1,35 +1,30 @@
-"""Weekly retraining and nightly refreshing, one schedule of each a dataset, off until switched on.
-
-Takes: the datasets of params.yaml.              Gives: schedules.
-May import: dagster, assets.partitions, pipelines.jobs, xc_core.stages.  Never: runs by default.
-"""
+"""Weekly retraining and nightly refreshes: two schedules per dataset, off until a person switches them on."""
 
 import zlib
+from typing import Final
 
 import dagster as dg
 
 from assets.partitions import sync
 from pipelines.jobs import NEXT_TAG, prepare
-from xc_core.stages.workspace import Workspace
+from xc_core.chain.workspace import Workspace
+
+_SCHEDULES: Final = (
+    ("retrain", "0 2 * * 0", "Weekly, Sunday 02:00 UTC: retrains every recipe."),
+    ("refresh", "30 3 * * *", "Nightly, 03:30 UTC: adds new data, without training."),
+)
+"""Job that follows prepare, time, description."""
 
 
 def safe_name(dataset: str) -> str:
-    """Return a dataset's name as Dagster allows it in a schedule's name; different datasets stay different."""
+    """Return a dataset's name with only those characters that Dagster allows; different names stay different."""
     safe = dataset.replace("-", "_").replace(".", "_")
     return safe if "." not in dataset else f"{safe}_{zlib.crc32(dataset.encode()):08x}"
 
 
 def schedules(workspace: Workspace) -> list[dg.ScheduleDefinition]:
     """Return both schedules of every dataset."""
-    out = []
-    for dataset in workspace.datasets():
-        out.append(
-            _schedule(workspace, dataset, "retrain", "0 2 * * 0", "Weekly, Sunday 02:00: retrains every recipe.")
-        )
-        out.append(
-            _schedule(workspace, dataset, "refresh", "30 3 * * *", "Nightly, 03:30: takes new data in, no training.")
-        )
-    return out
+    return [_schedule(workspace, dataset, *one) for dataset in workspace.params.datasets() for one in _SCHEDULES]
 
 
 def _schedule(workspace: Workspace, dataset: str, what: str, cron: str, description: str) -> dg.ScheduleDefinition:

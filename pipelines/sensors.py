@@ -1,55 +1,53 @@
-"""What starts runs by itself: new experiments in params.yaml, new files in an inbox, the end of a job.
+"""The sensors: they watch params.yaml, artefacts, inboxes and finished runs, and start runs or report."""
 
-Takes: params.yaml, data/<dataset>/inbox, finished runs.     Gives: sensors.
-May import: dagster, assets.partitions, pipelines.jobs, xc_core.stages.  Never: takes half-copied files.
-"""
-
+import json
 import time
 from collections.abc import Iterator
 
 import dagster as dg
 
+from assets import staleness
 from assets.inbox import INBOX_TAG, inbox, state
 from assets.partitions import experiment_key, split_key, sync
 from pipelines.jobs import NEXT_TAG, compare, prepare, refresh, retrain
-from xc_core.stages.workspace import Workspace
+from xc_core.chain.workspace import Workspace
 
 
 def inbox_sensor(workspace: Workspace) -> dg.SensorDefinition:
-    """Return the sensor of all inboxes: a whole new drop is taken in by prepare, then refreshed."""
+    """Return the sensor of all inboxes: a new copy of a dataset is ingested by prepare, then refreshed."""
 
     @dg.sensor(
         name="inbox",
         job=prepare,
         minimum_interval_seconds=30,
-        description="New files in data/<dataset>/inbox/ are taken in (a whole dataset, any layout), then refreshed.",
+        description="Ingests a dataset (whole, in any layout) that arrives in data/<dataset>/inbox/, then refreshes.",
     )
     def _look(context: dg.SensorEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
         sync(context.instance, workspace)
-        arrived = {name: state(inbox(workspace, name), time.time()) for name in workspace.datasets()}
+        arrived = {name: state(inbox(workspace, name), time.time()) for name in workspace.params.datasets()}
         drops = {dataset: drop for dataset, drop in arrived.items() if drop is not None}
         tried = {dataset: run for dataset, drop in drops.items() if (run := _last_run(context.instance, dataset, drop))}
         for dataset in sorted(drops.keys() - tried.keys()):
             tags = {NEXT_TAG: "refresh", INBOX_TAG: drops[dataset]}
             yield dg.RunRequest(run_key=f"inbox/{dataset}/{drops[dataset]}", partition_key=dataset, tags=tags)
         if drops.keys() == tried.keys():
-            told = "; ".join(_told(dataset, run) for dataset, run in tried.items())
-            yield dg.SkipReason(told or "no inbox holds files that have come to rest")
+            message = "; ".join(_message(dataset, run) for dataset, run in tried.items())
+            yield dg.SkipReason(message or "no inbox holds complete files")
 
     return _look
 
 
 def _last_run(instance: dg.DagsterInstance, dataset: str, drop: str) -> dg.DagsterRun | None:
-    """Return the last run that was to take in this drop, None where there has been none."""
+    """Return the last run that was started to ingest this drop, None if there is none."""
     tags = {INBOX_TAG: drop, "dagster/partition": dataset}
     return next(iter(instance.get_runs(dg.RunsFilter(tags=tags), limit=1)), None)
 
 
-def _told(dataset: str, run: dg.DagsterRun) -> str:
-    """Return what became of a drop that still lies in its inbox."""
+def _message(dataset: str, run: dg.DagsterRun) -> str:
+    """Return why a drop is still in its inbox."""
     if run.is_failure_or_canceled:
-        return f"{dataset}: run {run.run_id[:8]} could not take the files in; mend them, or re-execute that run"
-    return f"{dataset}: run {run.run_id[:8]} is taking the files in"
+        return f"{dataset}: run {run.run_id[:8]} could not ingest the files; fix them, or re-execute that run"
+    return f"{dataset}: run {run.run_id[:8]} is ingesting the files"
 
 
 def partitions_sensor(workspace: Workspace) -> dg.SensorDefinition:
@@ -59,17 +57,43 @@ def partitions_sensor(workspace: Workspace) -> dg.SensorDefinition:
         name="declared",
         minimum_interval_seconds=30,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Datasets and recipes of params.yaml become partitions.",
+        description="Adds datasets and recipes of params.yaml as partitions.",
     )
     def _look(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         sync(context.instance, workspace)
-        return dg.SkipReason(f"{len(workspace.datasets())} datasets, {len(workspace.experiments())} experiments")
+        return dg.SkipReason(
+            f"{len(workspace.params.datasets())} datasets, {len(workspace.params.experiments())} experiments"
+        )
+
+    return _look
+
+
+def staleness_sensor(workspace: Workspace) -> dg.SensorDefinition:
+    """Return the sensor that shows which artefacts are out of date, as ``xc status`` says."""
+
+    @dg.sensor(
+        name="staleness",
+        minimum_interval_seconds=60,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Shows which artefacts are out of date (check up_to_date) when settings, data or artefacts change.",
+    )
+    def _look(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        now, before = staleness.mark(workspace), json.loads(context.cursor or "{}")
+        if before.get("mark") == now:
+            return dg.SkipReason("nothing has changed")
+        known = before.get("known", {})
+        found = [one for one in staleness.verdicts(workspace) if not one.missing or one.key in known]
+        changed = [verdict for verdict in found if known.get(verdict.key) != verdict.text]
+        if changed:
+            staleness.report(context.instance, changed)
+        cursor = json.dumps({"mark": now, "known": {verdict.key: verdict.text for verdict in found}})
+        return dg.SensorResult(skip_reason=f"{len(changed)} of {len(found)} artefacts reported", cursor=cursor)
 
     return _look
 
 
 def follow_up(workspace: Workspace) -> dg.SensorDefinition:
-    """Return the sensor that starts what follows a successful prepare, retrain or refresh."""
+    """Return the sensor that starts the jobs that follow a successful prepare, retrain or refresh."""
 
     @dg.run_status_sensor(
         name="follow_up",
@@ -77,13 +101,13 @@ def follow_up(workspace: Workspace) -> dg.SensorDefinition:
         monitored_jobs=[prepare, retrain, refresh],
         request_jobs=[retrain, refresh, compare],
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="After prepare: retrain or refresh each recipe of the dataset (tag xc/next). Then: compare.",
+        description="Starts retrain or refresh (tag xc/next) for every recipe after prepare, and compare after these.",
     )
     def _follow(context: dg.RunStatusSensorContext) -> Iterator[dg.RunRequest]:
         run = context.dagster_run
         dataset, recipe = split_key(run.tags.get("dagster/partition", ""))
         if run.job_name == prepare.name and run.tags.get(NEXT_TAG):
-            for name, chosen in workspace.experiments(dataset):
+            for name, chosen in workspace.params.experiments(dataset):
                 key = experiment_key(name, chosen)
                 yield dg.RunRequest(run_key=f"{run.run_id}/{chosen}", job_name=run.tags[NEXT_TAG], partition_key=key)
         elif recipe is not None:
@@ -93,13 +117,15 @@ def follow_up(workspace: Workspace) -> dg.SensorDefinition:
 
 
 def failures() -> dg.SensorDefinition:
-    """Return the sensor that logs every failed run; a place to hang a mail or chat message on."""
+    """Return the sensor that logs every failed run; add a mail or chat message here."""
 
-    @dg.run_failure_sensor(name="failures", default_status=dg.DefaultSensorStatus.RUNNING)
-    def _tell(context: dg.RunFailureSensorContext) -> None:
+    @dg.run_failure_sensor(
+        name="failures", default_status=dg.DefaultSensorStatus.RUNNING, description="Logs every failed run."
+    )
+    def _log(context: dg.RunFailureSensorContext) -> None:
         run = context.dagster_run
         context.log.error(
             f"{run.job_name} of {run.tags.get('dagster/partition', '-')} failed: {context.failure_event.message}"
         )
 
-    return _tell
+    return _log

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from xc_core import artifacts, progress
+from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.data.ingest import IngestConfig
-from xc_core.stages import STAGES, Workspace, run_stage
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -83,16 +83,15 @@ def toy() -> ToyWorld:
 TOY_CHANGES: dict[str, Any] = {
     "encoder": {
         "encoder": {"name": "bag", "width": 32, "max_length": 16},
-        "order": {"batch_size": 32, "cluster_size": 4},
+        "order": {"batch_size": 32},
         "optim": {"lr": 0.02},
         "epochs": 4.0,
     },
-    "classifier": {"order": {"batch_size": 32, "cluster_size": 4}, "epochs": 6.0, "table": {"lr": 0.02}},
+    "classifier": {"order": {"batch_size": 32}, "epochs": 6.0, "table": {"lr": 0.02}},
     "clusters": {"size": 4},
-    "negatives": {"sample": 50, "k": 4},
-    "fusion": {"candidates": 6, "min_leaf": 2},
+    "audit": {"sample": 50, "k": 4},
+    "fusion": {"candidates": 6},
     "evaluation": {"latency_queries": 3},
-    "index": {"rows": {"k": 6}},
 }
 """The recipe ngame, small enough to train in a second on the toy world."""
 
@@ -102,8 +101,8 @@ def make_workspace(root: Path, world: ToyWorld | None = None) -> Workspace:
     workspace = Workspace(root)
     artifacts.write_file(root / "params.yaml", "datasets: {}\nexperiments: {}\n")
     (world or ToyWorld.make()).write(workspace.raw("toy"))
-    workspace.declare_dataset("toy", IngestConfig())
-    workspace.declare_experiment("toy", "ngame", "ngame", TOY_CHANGES)
+    workspace.params.declare_dataset("toy", IngestConfig())
+    workspace.params.declare_experiment("toy", "ngame", "ngame", TOY_CHANGES)
     return workspace
 
 

@@ -1,4 +1,4 @@
-"""A released model: written and read back it answers the same, holds no pickle, and no change of it goes unseen."""
+"""A packed model: written and opened it answers the same, holds no pickle, and every change of it is found."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import pickle
 import pickletools
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,24 +19,32 @@ import torch
 
 from tests.conftest import ToyWorld
 from xc_core import artifacts
-from xc_core.ann import IndexConfig, build_index
-from xc_core.bundle import Parts, open_bundle, write_bundle
+from xc_core.ann import Exact, Hnsw, IndexPart, Ivf
+from xc_core.chain import Workspace
+from xc_core.classifiers import LabelTables
+from xc_core.data.corpus import Corpus
+from xc_core.data.embeddings import Embeddings
+from xc_core.data.folds import FINAL, Fold
+from xc_core.encoders import TrainedEncoder
 from xc_core.errors import CorruptError, MissingError
+from xc_core.fusion import FittedFusion
+from xc_core.infer.bundle import Model, ModelFacts, Parts, open_predictor, write_model
 from xc_core.infer.predictor import Predictor
-from xc_core.infer.score import Searchers
-from xc_core.stages import Workspace
+from xc_core.infer.score import Scorer
+from xc_core.recipes.base import named
+from xc_core.scores import Classifier, Frequency, LabelText, Score, ScoreData, Scores, ScoresWriter
+from xc_core.scores.vectors import VectorScore
 
 TEXTS = [f"{row['title']} {row['content']}" for row in ToyWorld.make().test]
 FILES = (
-    "by_row/index.json", "by_row/index.npy", "by_text/index.json", "by_text/index.npy", "encoder.json",
-    "encoder.safetensors", "fusion.json", "labels.parquet", "tokenizer.json", "vectors.safetensors",
+    "encoder.json", "encoder.safetensors", "fusion.json", "labels.parquet", "model.json",
+    "scores/classifier/vectors.json", "scores/classifier/vectors.npy", "scores/frequency/frequency.npy",
+    "scores/label_text/vectors.json", "scores/label_text/vectors.npy", "scores/scores.json", "tokenizer.json",
 )  # fmt: skip
+OUTSIDE = ("made.json", "manifest.json")
 SUFFIXES = {".json", ".safetensors", ".parquet", ".npy", ".faiss"}
-INDEXES = {
-    "exact": IndexConfig(kind="exact"),
-    "hnsw": IndexConfig(kind="hnsw"),
-    "ivf": IndexConfig(kind="ivf"),
-}
+INDEXES: dict[str, IndexPart] = {"exact": Exact(), "hnsw": Hnsw(), "ivf": Ivf()}
+FACTS = ModelFacts(dataset="toy", recipe="ngame", metrics={"P_at_1": 91.5}, test="abc", max_drop=1.0)
 
 
 def files(folder: Path) -> dict[str, Path]:
@@ -45,24 +53,45 @@ def files(folder: Path) -> dict[str, Path]:
 
 @pytest.fixture
 def folder(trained: Workspace, tmp_path: Path) -> Path:
-    """A copy of the toy model, to be spoilt."""
+    """A copy of the toy model, to be damaged."""
     return Path(shutil.copytree(trained.folder("model", "toy", "ngame"), tmp_path / "bundle"))
 
 
-def pack(predictor: Predictor, target: Path, config: IndexConfig, **changes: Any) -> Path:
-    """Write what ``predictor`` is made of as a bundle; ``changes`` replace parts."""
-    names = pl.DataFrame({"uid": predictor.uids, "title": predictor.titles})
-    parts = replace(Parts(predictor.encoder, predictor.tokenizer, predictor.scorer, names), **changes)
-    with artifacts.building(target, kind="model") as build:
-        write_bundle(build, parts, config, {"dataset": "toy"})
+def parts_of(workspace: Workspace) -> Parts:
+    """Return what the toy model was packed from."""
+
+    def folder(stage: str) -> Path:
+        return workspace.folder(stage, "toy", "ngame")
+
+    labels = Corpus.open(workspace.folder("corpus", "toy")).table("labels")
+    trained, scores = TrainedEncoder.open(folder("encoder")), Scores.open(folder("scores"))
+    return Parts(trained, scores, FittedFusion.open(folder("fusion")), labels)
+
+
+def fit(workspace: Workspace, target: Path, index: IndexPart) -> Scores:
+    """Return the toy model's scores with indexes of another kind, as an artefact of their own."""
+    tables = LabelTables.open(workspace.folder("classifier", "toy", "ngame"))
+    embeddings = Embeddings.open(workspace.folder("embeddings", "toy", "ngame"))
+    truth = Corpus.open(workspace.folder("corpus", "toy")).published_train()
+    data = ScoreData(truth, label_vectors=lambda: embeddings.labels_LD, rows=tables.rows)
+    parts = dict(named(LabelText(index=index), Classifier(index=index), Frequency()))
+    return stored(target, parts, {name: part.fit(data) for name, part in parts.items()})
+
+
+def stored(target: Path, parts: dict[str, Score], fitted: Mapping[str, Any]) -> Scores:
+    fold = Fold(FINAL, refit=False)
+    with artifacts.building(target, kind=Scores.kind) as build:
+        writer = ScoresWriter(build, parts)
+        for name in parts:
+            writer.add(fold, name, fitted[name])
+        writer.finish([fold])
+    return Scores.open(target)
+
+
+def pack(parts: Parts, target: Path, facts: ModelFacts = FACTS) -> Path:
+    with artifacts.building(target, kind=Model.kind) as build:
+        write_model(build, parts, facts)
     return target
-
-
-def over(predictor: Predictor, config: IndexConfig) -> Predictor:
-    """Return ``predictor`` with indexes of another kind over the same vectors."""
-    scorer = predictor.scorer
-    rebuilt = Searchers(build_index(scorer.sources.rows_LD, config), build_index(scorer.sources.label_LD, config))
-    return replace(predictor, scorer=replace(scorer, searchers=rebuilt))
 
 
 def is_pickle(data: bytes) -> bool:
@@ -86,31 +115,43 @@ def pickled(path: Path) -> str:
 
 
 @pytest.mark.parametrize("kind", INDEXES)
-def test_what_is_written_and_read_back_answers_the_same(folder: Path, kind: str, tmp_path: Path) -> None:
-    predictor = over(open_bundle(folder), INDEXES[kind])
-    again = open_bundle(pack(predictor, tmp_path / "again", INDEXES[kind]))
+def test_a_model_answers_the_same_before_packing_and_after_opening(
+    trained: Workspace, kind: str, tmp_path: Path
+) -> None:
+    own = parts_of(trained)
+    parts = replace(own, scores=fit(trained, tmp_path / "scores", INDEXES[kind]))
+    scorer = Scorer(parts.scores.fitted(), parts.fusion)
+    uids, titles = (parts.labels[name].to_list() for name in ("uid", "title"))
+    predictor = Predictor(parts.encoder.tokenizer, parts.encoder.encoder, scorer, uids, titles)
+    again = open_predictor(pack(parts, tmp_path / "again"))
     assert again.predict(TEXTS, 5) == predictor.predict(TEXTS, 5)
-    assert (again.uids, again.titles) == (predictor.uids, predictor.titles)
-    np.testing.assert_array_equal(again.scorer.sources.frequency_L, predictor.scorer.sources.frequency_L)
+    assert (again.uids, again.titles) == (uids, titles)
+    assert list(again.scorer.scores) == list(parts.scores.parts)
     assert not {name: why for name, p in files(tmp_path / "again").items() if (why := pickled(p))}
 
 
-def test_the_same_parts_give_the_same_bytes(folder: Path, tmp_path: Path) -> None:
-    config = IndexConfig(**json.loads((folder / "by_row" / "index.json").read_text())["config"])
-    own, again = files(folder), files(pack(open_bundle(folder), tmp_path / "again", config))
-    assert set(own) == set(again) == {*FILES, "manifest.json"}
-    assert [name for name in FILES if own[name].read_bytes() != again[name].read_bytes()] == []
+def test_the_same_parts_give_the_same_bytes(trained: Workspace, folder: Path, tmp_path: Path) -> None:
+    facts = Model.open(folder).facts
+    own, again = files(folder), files(pack(parts_of(trained), tmp_path / "again", facts))
+    assert set(own) == set(again) == {*FILES, *OUTSIDE}
+    names = [*FILES, "manifest.json"]
+    assert [name for name in names if own[name].read_bytes() != again[name].read_bytes()] == []
+    assert Model.open(folder).digest == Model.open(tmp_path / "again").digest
 
 
-def test_a_bundle_says_where_it_is_from(folder: Path) -> None:
-    facts = artifacts.verify(folder, kind="model").facts
-    assert (facts["dataset"], facts["recipe"], facts["labels"], facts["tokenizer"]) == ("toy", "ngame", 10, "wordpiece")
-    assert facts["metrics"]["P_at_1"] > 90
-    assert set(facts["inputs"]) == {"corpus", "encoder", "embeddings", "classifier", "index", "fusion", "evaluation"}
+def test_a_model_says_where_it_is_from(folder: Path) -> None:
+    facts, made = Model.open(folder).facts, artifacts.read_made(folder)
+    assert (facts.dataset, facts.recipe, facts.max_drop) == ("toy", "ngame", 1.0)
+    assert facts.metrics["P_at_1"] > 90
+    assert made.facts["labels"] == len(open_predictor(folder).uids) == 10
+    assert made.facts["metrics"] == facts.metrics
+    assert open_predictor(folder).tokenizer.name == "wordpiece"
+    inputs = {"corpus", "encoder", "scores", "fusion", "evaluation"}
+    assert set(made.depends) == {*inputs, "code", "settings"}
 
 
-def test_a_bundle_holds_nothing_that_runs_code_when_read(folder: Path) -> None:
-    assert {name: pickled(path) for name, path in files(folder).items()} == dict.fromkeys([*FILES, "manifest.json"], "")
+def test_a_model_holds_nothing_that_runs_code_when_read(folder: Path) -> None:
+    assert {name: pickled(path) for name, path in files(folder).items()} == dict.fromkeys([*FILES, *OUTSIDE], "")
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
@@ -130,13 +171,13 @@ def test_the_search_for_pickles_finds_what_torch_and_numpy_write(tmp_path: Path)
     }  # fmt: skip
 
 
-def test_opening_and_asking_unpickles_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_opening_and_predicting_unpickles_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("something was unpickled")
 
     for name in ("load", "loads", "Unpickler"):
         monkeypatch.setattr(pickle, name, refuse)
-    assert open_bundle(folder).predict(["falcon"], 1)[0][0].title == "falcon"
+    assert open_predictor(folder).predict(["falcon"], 1)[0][0].title == "falcon"
 
 
 def flip(path: Path) -> None:
@@ -152,18 +193,18 @@ def cut(path: Path) -> None:
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize(
-    ("spoil", "found"), [(flip, "another content than was written"), (cut, "bytes"), (Path.unlink, "no file")]
+    ("spoil", "found"), [(flip, "changed since it was written"), (cut, "bytes"), (Path.unlink, "no file")]
 )
 def test_a_changed_short_or_missing_file_is_found_when_opened(
     folder: Path, name: str, spoil: Callable[[Path], None], found: str
 ) -> None:
     spoil(folder / name)
     with pytest.raises(CorruptError) as caught:
-        open_bundle(folder)
+        open_predictor(folder)
     assert found in caught.value.found
     assert str(folder / name) in caught.value.found
     assert "as the manifest says" in caught.value.expected
-    assert caught.value.do.startswith("make it anew: xc run model --force")
+    assert caught.value.do.startswith("rebuild it: xc run model --force")
 
 
 @pytest.mark.parametrize(
@@ -172,50 +213,87 @@ def test_a_changed_short_or_missing_file_is_found_when_opened(
         (None, MissingError, "no artefact at"),
         ("", CorruptError, "an unreadable"),
         ("[]", CorruptError, "an unreadable"),
-        ('{"kind": "model", "facts": {}, "files": {}, "format": 99}', CorruptError, "format 99"),
-        ('{"kind": "encoder", "facts": {}, "files": {}, "format": 1}', CorruptError, "an artefact of kind 'encoder'"),
+        ('{"kind": "model", "files": {}, "format": 99}', CorruptError, "format 99"),
+        ('{"kind": "model", "files": {}, "format": 1}', CorruptError, "format 1"),
+        ('{"kind": "encoder", "files": {}, "format": 2}', CorruptError, "an artefact of kind 'encoder'"),
     ],
 )
-def test_a_folder_without_the_right_manifest_is_no_bundle(
+def test_a_folder_without_the_right_manifest_is_no_model(
     folder: Path, content: str | None, kind: type[Exception], found: str
 ) -> None:
     (folder / "manifest.json").unlink()
     if content is not None:
         (folder / "manifest.json").write_text(content)
     with pytest.raises(kind, match=found):
-        open_bundle(folder)
+        open_predictor(folder)
 
 
-def test_what_the_manifest_does_not_list_is_not_opened(folder: Path, tmp_path: Path) -> None:
-    """An index put beside the others is not of this model, whoever put it there."""
-    predictor = open_bundle(folder)
-    alone = replace(predictor.scorer, searchers=Searchers(predictor.scorer.searchers.by_row, None))
-    bundle = pack(replace(predictor, scorer=alone), tmp_path / "rows-only", IndexConfig())
-    shutil.copytree(folder / "by_text", bundle / "by_text")
-    assert open_bundle(bundle).scorer.searchers.by_text is None
+def test_what_the_manifest_does_not_list_is_not_opened(folder: Path) -> None:
+    """A score that somebody put beside the others is not part of this model."""
+    shutil.copytree(folder / "scores" / "classifier", folder / "scores" / "other")
+    assert list(open_predictor(folder).scorer.scores) == ["label_text", "classifier", "frequency"]
 
 
-@pytest.mark.parametrize("part", ["labels", "index"])
-def test_parts_of_different_models_are_refused(folder: Path, part: str, tmp_path: Path) -> None:
-    predictor = open_bundle(folder)
-    scorer, sources = predictor.scorer, predictor.scorer.sources
+def mixed(trained: Workspace, part: str, target: Path) -> Parts:
+    """Return the parts of the toy model, one of them of another model."""
+    parts = parts_of(trained)
     if part == "labels":
-        names = pl.DataFrame({"uid": predictor.uids[:9], "title": predictor.titles[:9]})
-        short = replace(scorer, sources=replace(sources, frequency_L=sources.frequency_L[:9]))
-        changes: dict[str, Any] = {"labels": names, "scorer": short}
-    else:
-        index = build_index(np.concatenate([sources.rows_LD, sources.rows_LD[:1]]), IndexConfig(kind="exact"))
-        changes = {"scorer": replace(scorer, searchers=replace(scorer.searchers, by_row=index))}
-    bundle = pack(predictor, tmp_path / "mixed", IndexConfig(), **changes)
-    with pytest.raises(CorruptError, match=r"9 in labels.parquet|11 in by_row") as caught:
-        open_bundle(bundle)
-    assert "xc run model --force" in caught.value.do
+        return replace(parts, labels=parts.labels[:9])
+    if part == "fusion":
+        return replace(parts, fusion=replace(parts.fusion, names=("label_text", "classifier")))
+    fitted = dict(parts.scores.fitted())
+    rows_LD = fitted["label_text"].vectors_LD  # type: ignore[attr-defined]
+    more_LD = np.concatenate([rows_LD, rows_LD[:1]])
+    other = {
+        "score": VectorScore.build(more_LD, Exact()),
+        "index": replace(VectorScore.build(rows_LD, Exact()), index=Exact().build(more_LD)),
+    }
+    return replace(parts, scores=stored(target, parts.scores.parts, {**fitted, "classifier": other[part]}))
 
 
-def test_a_label_without_a_title_keeps_its_place(folder: Path, tmp_path: Path) -> None:
-    predictor = open_bundle(folder)
-    titles = ["", *predictor.titles[1:-1], "naïve – \u202e名"]
-    names = pl.DataFrame({"uid": predictor.uids, "title": titles})
-    again = open_bundle(pack(predictor, tmp_path / "again", IndexConfig(), labels=names))
+@pytest.mark.parametrize(
+    ("part", "found", "do"),
+    [
+        ("labels", "9 names, scores of 10 labels", "xc run model --force"),
+        ("fusion", "a fusion of label_text, classifier\n", "xc run model --force"),
+        ("score", "label_text 10, classifier 11, frequency 10", "run the stage scores again"),
+        ("index", "10 vectors and an index of 11", "run the stage scores again"),
+    ],
+)
+def test_parts_of_different_models_are_refused(
+    trained: Workspace, part: str, found: str, do: str, tmp_path: Path
+) -> None:
+    bundle = pack(mixed(trained, part, tmp_path / "scores"), tmp_path / "mixed")
+    with pytest.raises(CorruptError, match=found) as caught:
+        open_predictor(bundle)
+    assert do in caught.value.do
+
+
+def test_a_label_without_a_title_keeps_its_place(trained: Workspace, tmp_path: Path) -> None:
+    parts = parts_of(trained)
+    titles = ["", *parts.labels["title"].to_list()[1:-1], "naïve – \u202e名"]
+    names = parts.labels.with_columns(pl.Series("title", titles))
+    again = open_predictor(pack(replace(parts, labels=names), tmp_path / "again"))
     assert again.titles == titles
     assert json.dumps([label.title for label in again.predict(["river"], 1)[0]]) == '[""]'
+
+
+def test_a_model_that_is_replaced_while_it_is_opened_is_opened_again(
+    trained: Workspace, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first read sees the old model, whose folder is exchanged for another one before the read ends."""
+    parts, opened = parts_of(trained), []
+    titles = pl.Series("title", [title.upper() for title in parts.labels["title"]])
+    other = pack(replace(parts, labels=parts.labels.with_columns(titles)), tmp_path / "other")
+    read = FittedFusion.read
+
+    def exchanged(place: Path) -> FittedFusion:
+        opened.append(place)
+        if len(opened) == 1:
+            shutil.rmtree(folder)
+            shutil.copytree(other, folder)
+        return read(place)
+
+    monkeypatch.setattr(FittedFusion, "read", exchanged)
+    assert open_predictor(folder).titles[0] == "RIVER"
+    assert len(opened) == 2

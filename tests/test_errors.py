@@ -1,4 +1,4 @@
-"""Errors say found, expected, do this; each kind has its own documented exit code; they survive a trip by pickle."""
+"""Errors have three lines; each kind has its own documented exit code; errors can be pickled."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ DOCUMENTED = {name: int(code) for name, code in re.findall(r"(\w+Error)\s+(\d\d)
 
 
 @pytest.mark.parametrize("kind", [k for k in KINDS if k.__module__ == "xc_core.errors"])
-def test_every_kind_has_the_exit_code_its_room_card_says(kind: type[XCError]) -> None:
+def test_every_kind_has_its_documented_exit_code(kind: type[XCError]) -> None:
     assert DOCUMENTED[kind.__name__] == kind.exit_code
 
 
-def test_no_two_kinds_share_an_exit_code_and_none_is_a_shells() -> None:
+def test_exit_codes_differ_and_none_is_used_by_shells() -> None:
     assert len(set(DOCUMENTED.values())) == len(DOCUMENTED) == 11
     assert not set(DOCUMENTED.values()) & {0, 1, 2, *range(126, 256)}
 
 
 def test_a_message_has_three_lines_and_names_the_place() -> None:
-    error = ConfigError("x = 3", expected="text", do="mend the value", where="params.yaml")
-    assert str(error) == "params.yaml: found x = 3\n  expected: text\n  do this:  mend the value"
+    error = ConfigError("x = 3", expected="text", do="fix the value", where="params.yaml")
+    assert str(error) == "params.yaml: found x = 3\n  expected: text\n  do this:  fix the value"
     assert str(ConfigError("y", expected="z", do="w")).startswith("found y\n")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_error_survives_pickle(kind: type[XCError]) -> None:
-    """A worker process hands its error to its parent so."""
+def test_an_error_can_be_pickled(kind: type[XCError]) -> None:
+    """A worker process sends its error to its parent this way."""
     error = kind("a", expected="b", do="c", where="d")
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is kind
     assert str(again) == str(error)
 
 
-def test_nearest_names_the_closest_and_nothing_where_none_is_close() -> None:
+def test_nearest_names_the_closest_or_nothing_if_none_is_close() -> None:
     assert nearest("encodr", ["encoder", "index"]) == " (nearest: 'encoder')"
     assert nearest("zzz", ["encoder", "index"]) == ""
     assert nearest(5, ["encoder", 55]) == " (nearest: '55')"
@@ -71,7 +71,7 @@ def test_a_preview_is_short_one_line_and_printable(text: str | bytes, limit: int
         (ConfigError("No space left on device", expected="", do=""), ""),
     ],
 )
-def test_the_reason_of_a_failed_write_is_told_from_other_errors(
+def test_the_reason_of_a_failed_write_is_distinguished_from_other_errors(
     error: Exception, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 1 << 40}))
@@ -79,7 +79,7 @@ def test_the_reason_of_a_failed_write_is_told_from_other_errors(
     assert found.startswith(reason) if reason else not found
 
 
-def test_any_failure_on_a_full_disk_but_one_with_words_of_its_own_is_the_disks(
+def test_on_a_full_disk_any_error_but_a_described_one_is_a_storage_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 100}))

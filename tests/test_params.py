@@ -1,4 +1,4 @@
-"""Configs change by name, to values of the right type; what is wrong is named with its place and what is near."""
+"""Configs are changed by name, to values of the right type; an error names the place and the nearest name."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Outer:
     limit: float | None = None
 
 
-def test_named_fields_change_and_the_rest_stays() -> None:
+def test_named_fields_change_and_others_stay() -> None:
     before = Outer()
     after = changed(before, {"inner": {"size": 7}, "colour": "blue", "names": ["x", "y"], "limit": 2}, "toy")
     assert after == Outer(inner=Inner(size=7), colour=Colour.BLUE, names=("x", "y"), limit=2.0)
@@ -76,7 +76,7 @@ def test_named_fields_change_and_the_rest_stays() -> None:
         ({"sizes": [1, "2"]}, "toy.sizes[1] = '2'", "a whole number"),
     ],
 )
-def test_what_does_not_fit_is_named(changes: dict[Any, Any], found: str, expected: str) -> None:
+def test_what_does_not_fit_is_refused(changes: dict[Any, Any], found: str, expected: str) -> None:
     with pytest.raises(ConfigError) as caught:
         changed(Outer(), changes, "toy")
     assert caught.value.found == found
@@ -91,7 +91,7 @@ def test_what_does_not_fit_is_named(changes: dict[Any, Any], found: str, expecte
         ({"share": 1}, "share 1.0", "less than 1"),
     ],
 )
-def test_a_check_at_birth_is_told_with_its_place(changes: dict[str, Any], found: str, expected: str) -> None:
+def test_a_failed_check_of_a_config_names_its_place(changes: dict[str, Any], found: str, expected: str) -> None:
     with pytest.raises(ConfigError) as caught:
         changed(Outer(), {"inner": changes}, "toy")
     assert (caught.value.where, caught.value.found, caught.value.expected) == ("toy.inner", found, expected)
@@ -112,7 +112,7 @@ def test_the_plain_form_leads_back_to_the_same_config(config: Outer) -> None:
     assert changed(Outer(), plain(config), "toy") == config
 
 
-def test_the_plain_form_holds_nothing_but_plain_things() -> None:
+def test_the_plain_form_has_only_plain_values() -> None:
     assert plain(Outer()) == {
         "inner": {"size": 3, "share": 0.5},
         "colour": "red",

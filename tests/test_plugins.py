@@ -1,11 +1,20 @@
-"""A table of parts: by name in, by name out, and words that help where a name is not there."""
+"""Tables of parts by name, and plug-ins from entry points."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterator
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
 import pytest
 
+from xc_core import plugins
 from xc_core.errors import ConfigError
-from xc_core.plugins import Table
+from xc_core.plugins import GROUP, Part, Table, load_plugins
+
+PLUGGED: Table[int] = Table("plug")
+"""The table that the plug-ins of these tests register in; each test empties it."""
 
 
 @pytest.fixture
@@ -16,14 +25,14 @@ def colours() -> Table[int]:
     return table
 
 
-def test_a_part_comes_out_under_its_name(colours: Table[int]) -> None:
+def test_a_part_is_found_under_its_name(colours: Table[int]) -> None:
     assert colours["red"] == 1
     assert colours.names() == list(colours) == ["blue", "red"]
     assert "red" in colours
     assert "green" not in colours
 
 
-def test_a_decorator_registers_and_hands_back_what_it_decorates() -> None:
+def test_a_decorator_registers_and_returns_what_it_decorates() -> None:
     table: Table[type] = Table("kind")
 
     @table.register("thing")
@@ -33,14 +42,113 @@ def test_a_decorator_registers_and_hands_back_what_it_decorates() -> None:
     assert table["thing"] is Thing
 
 
-def test_an_unknown_name_is_told_the_nearest_and_all(colours: Table[int]) -> None:
+def test_an_unknown_name_is_refused_with_the_nearest_and_all_names(colours: Table[int]) -> None:
     with pytest.raises(ConfigError) as caught:
         colours["rd"]
     assert caught.value.found == "colour 'rd' (nearest: 'red')"
     assert caught.value.expected == "one of blue, red"
 
 
-def test_a_name_is_taken_once(colours: Table[int]) -> None:
+def test_a_second_part_of_the_same_name_is_refused(colours: Table[int]) -> None:
     with pytest.raises(ConfigError, match="a second colour named 'red'"):
         colours.add("red", 3)
     assert colours["red"] == 1
+
+
+def test_a_part_gets_its_kind_when_it_is_registered() -> None:
+    table: Table[type[Part]] = Table("shape")
+
+    @table.register("circle")
+    class Circle(Part):
+        pass
+
+    assert Circle.kind == "circle"
+    with pytest.raises(ConfigError, match="a second shape named 'circle'"):
+
+        @table.register("circle")
+        class Round(Part):
+            kind = "round"
+
+    assert table["circle"] is Circle
+    assert Circle.kind == "circle"
+
+
+@pytest.mark.parametrize("name", [None, 7, ["red"], {"red": 1}])
+def test_what_is_not_text_is_no_name(colours: Table[int], name: object) -> None:
+    assert name not in colours
+    with pytest.raises(ConfigError, match="colour") as caught:
+        colours[name]  # type: ignore[index]
+    assert caught.value.expected == "one of blue, red"
+
+
+# plug-ins
+
+Provide = Callable[..., None]
+
+
+@pytest.fixture
+def provide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Provide]:
+    """Return a function that installs plug-ins: module name to source."""
+    monkeypatch.setattr(plugins, "_loaded", {})
+    monkeypatch.setattr(PLUGGED, "_parts", {})
+    monkeypatch.syspath_prepend(str(tmp_path))
+    entries: list[EntryPoint] = []
+    monkeypatch.setattr(plugins.metadata, "entry_points", lambda group: entries if group == GROUP else [])
+    plugins._load_once.cache_clear()
+
+    def add(**modules: str) -> None:
+        for name, source in modules.items():
+            (tmp_path / f"{name}.py").write_text(f"from tests.test_plugins import PLUGGED\n{source}\n")
+            entries.append(EntryPoint(name, name, GROUP))
+
+    yield add
+    plugins._load_once.cache_clear()
+    for entry in entries:
+        sys.modules.pop(entry.value, None)
+
+
+def test_a_plug_in_is_imported_when_an_unknown_name_is_looked_up(provide: Provide) -> None:
+    provide(xc_blue="PLUGGED.add('blue', 2)")
+    PLUGGED.add("red", 1)
+    assert PLUGGED["red"] == 1
+    assert "xc_blue" not in sys.modules, "a known name needs no plug-in"
+    assert PLUGGED["blue"] == 2
+    assert PLUGGED.names() == ["blue", "red"]
+
+
+def test_all_names_include_those_of_plug_ins(provide: Provide) -> None:
+    provide(xc_blue="PLUGGED.add('blue', 2)", xc_green="PLUGGED.add('green', 3)")
+    assert list(PLUGGED) == ["blue", "green"]
+
+
+def test_a_plug_in_is_imported_once(provide: Provide) -> None:
+    provide(xc_blue="PLUGGED.add('blue', 2)")
+    load_plugins()
+    load_plugins()
+    assert PLUGGED.names() == ["blue"]
+
+
+def test_a_plug_in_may_read_a_table_while_it_is_imported(provide: Provide) -> None:
+    provide(xc_blue="assert 'green' in PLUGGED\nPLUGGED.add('blue', 2)", xc_green="PLUGGED.add('green', 3)")
+    assert PLUGGED.names() == ["blue", "green"]
+
+
+BROKEN = {
+    "an import that fails": ("import xc_no_such_module", "No module named 'xc_no_such_module'"),
+    "a syntax error": ("def", "SyntaxError"),
+    "an error": ("1 / 0", "ZeroDivisionError: division by zero"),
+    "a name in use": ("PLUGGED.add('red', 5)", "a second plug named 'red'"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_plug_in_that_cannot_be_imported_is_named_at_every_look_up(provide: Provide, name: str) -> None:
+    source, reason = BROKEN[name]
+    PLUGGED.add("red", 1)
+    provide(xc_broken=source)
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="the plug-in 'xc_broken'") as caught:
+            PLUGGED["blue"]
+        assert reason in caught.value.found
+        assert caught.value.do == "fix or uninstall the package that provides it"
+    assert PLUGGED["red"] == 1, "a known name still works"

@@ -1,4 +1,4 @@
-"""A step tells whoever listens: nothing while it is short, a line every few seconds, a bar on a terminal."""
+"""Progress: nothing for a short step, a line every few seconds for a long one, a bar on a terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xc_core.progress import Meter, listen, report, silence, track
 
 
 class Clock:
-    """A clock that only moves when told to."""
+    """A clock that is set by the test."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -43,7 +43,7 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     silence()
 
 
-def test_every_listener_hears_every_line_until_silence(lines: list[str]) -> None:
+def test_every_listener_receives_every_line_until_silence(lines: list[str]) -> None:
     second: list[str] = []
     listen(second.append)
     report("one")
@@ -52,13 +52,13 @@ def test_every_listener_hears_every_line_until_silence(lines: list[str]) -> None
     assert lines == second == ["one"]
 
 
-def test_a_short_step_says_nothing(lines: list[str], clock: Clock) -> None:
+def test_a_short_step_reports_nothing(lines: list[str], clock: Clock) -> None:
     for _ in track(range(100), "encode", 100):
         clock.now += progress.QUIET_SECONDS / 101
     assert lines == []
 
 
-def test_a_long_step_says_a_line_every_few_seconds_and_one_at_the_end(lines: list[str], clock: Clock) -> None:
+def test_a_long_step_reports_a_line_every_few_seconds_and_one_at_the_end(lines: list[str], clock: Clock) -> None:
     with Meter("encode", 100, "texts") as meter:
         for _ in range(100):
             clock.now += 0.2
@@ -77,7 +77,7 @@ def test_work_done_before_a_resume_does_not_count_as_speed(lines: list[str], clo
     assert "100/100" in lines[0]
 
 
-def test_on_a_terminal_a_bar_is_drawn_and_wiped(
+def test_on_a_terminal_a_bar_is_drawn_and_erased(
     lines: list[str], clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     screen = Terminal()
@@ -90,7 +90,7 @@ def test_on_a_terminal_a_bar_is_drawn_and_wiped(
     assert lines == ["encode: done in 10 s"]
 
 
-def test_nobody_listening_means_no_output_at_all(
+def test_without_a_listener_there_is_no_output(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(progress, "_listeners", [])

@@ -1,4 +1,4 @@
-"""A generator depends on root seed, purpose and place, on nothing drawn before, and never on another process."""
+"""A generator depends on root seed, purpose and place only: not on earlier draws, and not on the process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from xc_core.seeds import derive, generator, seed_torch, torch_generator
 PLACES = st.tuples(st.integers(0, 2**31), st.sampled_from(["order", "dropout", "orde"]), st.integers(0, 9))
 
 
-def test_a_seed_is_the_same_for_ever() -> None:
+def test_seeds_never_change() -> None:
     """A change of these numbers changes every trained model."""
     assert derive(0, "order", 3) == 5486038029339273987
     assert derive(1, "dropout", 0, 7) == 5720963267920704783
@@ -23,19 +23,19 @@ def test_a_seed_is_the_same_for_ever() -> None:
 
 @given(st.lists(PLACES, min_size=2, max_size=8, unique=True))
 @settings(deadline=None, max_examples=50)
-def test_other_places_have_other_seeds_that_any_generator_takes(places: list[tuple[int, str, int]]) -> None:
+def test_other_places_have_other_seeds_within_63_bits(places: list[tuple[int, str, int]]) -> None:
     seeds = [derive(*place) for place in places]
     assert len(set(seeds)) == len(seeds)
     assert all(0 <= seed < 2**63 for seed in seeds)
 
 
-def test_purpose_and_coordinates_do_not_run_together() -> None:
+def test_purpose_and_place_are_separated() -> None:
     assert derive(0, "a", 1, 2) != derive(0, "a", 12)
     assert derive(0, "a", 1) != derive(0, "a1")
     assert derive(1, "a") != derive(0, "1a")
 
 
-def test_a_generator_does_not_care_what_was_drawn_before() -> None:
+def test_a_generator_does_not_depend_on_earlier_draws() -> None:
     expected = generator(3, "order", 1).random(4), torch.rand(4, generator=torch_generator(3, "dropout", 1))
     np.random.default_rng().random(7)
     torch.rand(7)
@@ -44,7 +44,7 @@ def test_a_generator_does_not_care_what_was_drawn_before() -> None:
     assert torch.equal(torch.rand(4, generator=torch_generator(3, "dropout", 1)), expected[1])
 
 
-def test_torchs_own_state_can_be_seeded() -> None:
+def test_the_global_generator_of_torch_can_be_seeded() -> None:
     seed_torch(3, "weights")
     first = torch.rand(3)
     seed_torch(3, "weights")

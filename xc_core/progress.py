@@ -1,10 +1,7 @@
-"""What a long step tells its caller: how far it is, how long it will take, and the figures it measured.
+"""Progress of long steps: a bar with an ETA on a terminal, one plain line every few seconds elsewhere.
 
-Takes: names and numbers.   Gives: a bar with an ETA on a terminal, one plain line every few seconds elsewhere.
-May import: nothing.        Never: writes files; decides anything.
-
-A step says ``for x in track(xs, "encode")`` or ``report(...)``; who listens is set once by the process's owner
-(the CLI prints; a Dagster worker also forwards lines to the event log).
+A step calls ``track`` or ``report``; the process decides once who listens: the CLI prints the lines, a Dagster worker
+also forwards them to the event log.
 """
 
 from __future__ import annotations
@@ -20,9 +17,9 @@ T = TypeVar("T")
 Listener = Callable[[str], None]
 
 QUIET_SECONDS = 3.0
-"""A step shorter than this says nothing on its own."""
+"""A step shorter than this reports nothing by itself."""
 LINE_SECONDS = 5.0
-"""Off a terminal: at most one line of progress in this many seconds."""
+"""Without a terminal: at most one line of progress in this many seconds."""
 
 _listeners: list[Listener] = []
 
@@ -38,13 +35,16 @@ def silence() -> None:
 
 
 def report(line: str) -> None:
-    """Say one line to whoever listens."""
+    """Send one line to every listener."""
     for listener in _listeners:
         listener(line)
 
 
 class Meter:
-    """Progress of one step: call ``update`` as work is done; shows itself once the step lasts over 3 seconds."""
+    """Progress of one step: call ``update`` as work is done. It is shown once the step has lasted 3 seconds.
+
+    ``already`` is the work done before a resume; it counts as progress, not as speed.
+    """
 
     def __init__(self, what: str, total: int, unit: str = "", *, already: int = 0) -> None:
         self.what, self.total, self.unit, self.already = what, max(total, 1), unit, already
@@ -66,7 +66,7 @@ class Meter:
             report(f"{self.what}: done in {seconds:.0f} s{rate}{note}")
 
     def update(self, amount: int = 1, note: str = "") -> None:
-        """Add ``amount`` of done work; ``note`` is shown beside the bar."""
+        """Add ``amount`` to the work done; ``note`` is shown beside the bar."""
         self.done += amount
         self.note = note or self.note
         now = time.monotonic()

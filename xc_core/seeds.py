@@ -1,11 +1,7 @@
-"""The only maker of random generators: (root seed, purpose, coordinates) -> generator.
+"""Random generators by root seed, purpose and place (epoch, step, ...); no other module makes generators.
 
-Takes: integers and a purpose's name.  Gives: numpy and torch generators.
-May import: nothing.                   Never: global random state.
-
-A generator depends on its name and place only, never on how much randomness was drawn before, so a
-run that resumes at step s draws what an unbroken run draws at step s, and adding a consumer of
-randomness changes no other.
+A generator depends on these only, never on earlier draws. A run that resumes at step s therefore draws what an unbroken
+run draws at step s, and a new use of randomness changes no other.
 """
 
 from __future__ import annotations
@@ -38,7 +34,7 @@ def torch_generator(root: int, purpose: str, *place: int) -> torch.Generator:
 
 
 def seed_torch(root: int, purpose: str, *place: int) -> None:
-    """Seed torch's own state (dropout draws from it) for ``purpose`` at ``place``."""
+    """Seed torch's global generator (weight initialisation and dropout use it) for ``purpose`` at ``place``."""
     import torch
 
     torch.manual_seed(derive(root, purpose, *place))

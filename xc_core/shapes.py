@@ -1,23 +1,17 @@
-"""The letters of every shape and the passing types that travel between rooms.
-
-Takes: numpy arrays.   Gives: TokenBatch, Embeddings, Shortlist (LabelMatrix is in data.labels, Bundle in bundle).
-May import: errors.    Never: torch, files other than a memory map.
+"""The letters of every shape, array types, and two types that many modules exchange: TokenBatch and Shortlist.
 
 Letters, used as name suffixes (``emb_ND``, ``ids_BT``):
     N documents    L labels    B rows of a mini-batch    T tokens    D width of a vector
-    K length of a shortlist    P positives of a document    U labels pooled by a mini-batch    F fusion features
+    K length of a shortlist    P positives of a document    U labels pooled by a mini-batch    F scores that are fused
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-
-from xc_core.errors import CorruptError, MissingError
 
 F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
@@ -27,14 +21,14 @@ Bool = npt.NDArray[np.bool_]
 Array = npt.NDArray[Any]
 
 PAD_ID: Final = -1
-"""The label id that fills a shortlist row which has fewer than K labels; its score is -inf."""
+"""The label id that pads a shortlist row with fewer than K labels; its score is -inf."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenBatch:
     """Token ids of B texts, padded to the longest of them.
 
-    ``ids_BT`` (int64) holds token ids, special tokens included; ``lengths_B`` (int64) says how many of a row are real.
+    ``ids_BT`` (int64) holds token ids, special tokens included; ``lengths_B`` (int64) is the number of tokens per row.
     """
 
     ids_BT: I64
@@ -42,7 +36,7 @@ class TokenBatch:
 
     @property
     def mask_BT(self) -> Bool:
-        """True where a token is real."""
+        """True where a token is real, False for padding (B x T)."""
         return np.asarray(np.arange(self.ids_BT.shape[1])[None, :] < self.lengths_B[:, None])
 
     def __len__(self) -> int:
@@ -50,47 +44,12 @@ class TokenBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Embeddings:
-    """N vectors of width D, in memory or mapped from a ``.npy`` file."""
-
-    vectors_ND: F32
-
-    @classmethod
-    def open(cls, path: Path) -> Embeddings:
-        """Map the float32 matrix of ``path``, copy-on-write: the file never changes, and torch takes it as it is.
-
-        Raises MissingError where there is no file, CorruptError where it is no float32 matrix.
-        """
-        if not path.is_file():
-            raise MissingError(
-                f"no {path.name} in {path.parent}",
-                expected="an embeddings artefact",
-                do="run the stage that writes it: xc run embeddings",
-            )
-        vectors = np.load(path, mmap_mode="c", allow_pickle=False)
-        if vectors.ndim != 2 or vectors.dtype != np.float32:
-            raise CorruptError(
-                f"{vectors.dtype} of shape {vectors.shape} in {path}",
-                expected="float32 of shape (N, D)",
-                do="run the stage that writes it again",
-            )
-        return cls(vectors)
-
-    @property
-    def width(self) -> int:
-        """D."""
-        return int(self.vectors_ND.shape[1])
-
-    def __len__(self) -> int:
-        return len(self.vectors_ND)
-
-
-@dataclass(frozen=True, slots=True)
 class Shortlist:
     """The K best labels of each of N documents.
 
-    ``ids_NK`` (int32) and ``scores_NK`` (float32), best first, equal scores by ascending id; short rows end in
-    ``PAD_ID`` with score -inf. Scores are similarities: higher is better, always.
+    ``ids_NK`` (int32) and ``scores_NK`` (float32), best first, equal scores by ascending id. A row with fewer than K
+    labels ends in ``PAD_ID`` with score -inf. Scores are similarities: higher is better. Raises ValueError if the two
+    are not N x K alike.
     """
 
     ids_NK: I32
@@ -98,7 +57,7 @@ class Shortlist:
 
     def __post_init__(self) -> None:
         if self.ids_NK.shape != self.scores_NK.shape or self.ids_NK.ndim != 2:
-            raise ValueError(f"ids {self.ids_NK.shape} and scores {self.scores_NK.shape} must be two equal N x K")
+            raise ValueError(f"ids {self.ids_NK.shape} and scores {self.scores_NK.shape} must have one shape, N x K")
 
     def __len__(self) -> int:
         return len(self.ids_NK)
@@ -110,11 +69,11 @@ class Shortlist:
 
     @property
     def filled_NK(self) -> Bool:
-        """True where there is a label."""
+        """True where there is a label (N x K)."""
         return np.asarray(self.ids_NK != PAD_ID)
 
     def top(self, k: int) -> Shortlist:
-        """Return the first ``k`` columns, padded where the shortlist is shorter than ``k``."""
+        """Return the first ``k`` columns, padded if the shortlist is shorter than ``k``."""
         if k <= self.k:
             return Shortlist(self.ids_NK[:, :k], self.scores_NK[:, :k])
         extra = ((0, 0), (0, k - self.k))
@@ -129,7 +88,7 @@ class Shortlist:
 
     @classmethod
     def ranked(cls, ids_NK: Array, scores_NK: Array) -> Shortlist:
-        """Sort every row by falling score, equal scores by rising id, holes (``PAD_ID``) last."""
+        """Sort every row by descending score, equal scores by ascending id; ``PAD_ID`` comes last."""
         scores = np.where(ids_NK == PAD_ID, -np.inf, scores_NK).astype(np.float32, copy=False)
         by_id = np.argsort(np.where(ids_NK == PAD_ID, np.iinfo(np.int32).max, ids_NK), axis=1, kind="stable")
         ids, scores = np.take_along_axis(ids_NK, by_id, 1), np.take_along_axis(scores, by_id, 1)
@@ -141,7 +100,7 @@ class Shortlist:
 
     @classmethod
     def stack(cls, parts: list[Shortlist]) -> Shortlist:
-        """Concatenate shortlists along the documents, shorter ones padded to the longest K."""
+        """Concatenate shortlists along the documents; shorter rows are padded to the longest K."""
         k = max(part.k for part in parts)
-        own = [part.top(k) for part in parts]
-        return cls(np.concatenate([p.ids_NK for p in own]), np.concatenate([p.scores_NK for p in own]))
+        padded = [part.top(k) for part in parts]
+        return cls(np.concatenate([p.ids_NK for p in padded]), np.concatenate([p.scores_NK for p in padded]))

@@ -1,4 +1,4 @@
-"""The comparisons; importing this fills their table."""
+"""The comparisons. Importing this package registers all of them."""
 
 from benchmarks.cases import data, fusion, search, training
 from benchmarks.cases.table import CASES

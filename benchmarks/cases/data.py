@@ -1,8 +1,4 @@
-"""Reading a dataset, batches of tokens, the evaluator.
-
-Takes: World.                        Gives: rows.
-May import: everything, tests.naive. Never: times what is not the same work; the last column says how alike.
-"""
+"""Comparisons: reading a dataset, batches of tokens, the evaluator."""
 
 from __future__ import annotations
 
@@ -18,20 +14,19 @@ from benchmarks.cases.table import case
 from benchmarks.harness import Row, compare
 from benchmarks.world import World
 from tests.naive import metrics as naive_metrics
-from xc_core.ann import IndexConfig, build_index
+from xc_core.ann import Exact
 from xc_core.artifacts import building
 from xc_core.data.ingest import IngestConfig, ingest
 from xc_core.data.splits import TEST
 from xc_core.data.tokenizer import load as load_tokenizer
 from xc_core.data.tokens import TokenStore
-from xc_core.metrics.propensity import inverse_propensity
 from xc_core.metrics.ranking import per_document
 from xc_core.pretrained import minilm
 
 
 @case
 def reading(world: World) -> list[Row]:
-    """Ingest (checks, hashes and Parquet included) against reading the same JSON with a loop."""
+    """Ingest, including checks, hashes and Parquet, against a loop that reads the same JSON."""
     raw = world.workspace.raw(world.dataset)
     if not (raw / "trn.json.gz").is_file():
         return []
@@ -53,7 +48,7 @@ def reading(world: World) -> list[Row]:
 
 @case
 def tokens(world: World) -> list[Row]:
-    """Batches of the token store against tokenising anew in every epoch."""
+    """Batches from the token store against tokenising again in every epoch."""
     tokenizer = load_tokenizer("minilm")
     texts = world.texts(8192)
     store = TokenStore.of_texts(texts, tokenizer)
@@ -87,10 +82,8 @@ def tokens(world: World) -> list[Row]:
 def metrics(world: World) -> list[Row]:
     """The evaluator against a loop over documents and ranks."""
     rows, truth = world.split(TEST)
-    short = build_index(world.rows_LD, IndexConfig(kind="exact")).search(np.ascontiguousarray(world.doc_ND[rows]), 100)
-    train = world.corpus.published_train()
-    frequency = train.frequency_L()
-    weights = inverse_propensity(frequency, len(train), world.corpus.propensity)
+    short = Exact().build(world.rows_LD).search(np.ascontiguousarray(world.doc_ND[rows]), 100)
+    weights = world.corpus.weights()
     ranked, sets = short.ids_NK.tolist(), [set(truth.row(i).tolist()) for i in range(len(truth))]
     ours = per_document(short, truth, weights).total()
     theirs = naive_metrics.metrics(ranked, sets, weights.tolist())

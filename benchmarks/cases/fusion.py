@@ -1,8 +1,4 @@
-"""The trees that fuse scores.
-
-Takes: World.                        Gives: rows.
-May import: everything, tests.naive. Never: times what is not the same work; the last column says how alike.
-"""
+"""Comparisons: the trees that fuse scores."""
 
 from __future__ import annotations
 
@@ -16,12 +12,11 @@ from sklearn.tree import DecisionTreeRegressor
 from benchmarks.cases.table import case
 from benchmarks.harness import Row, compare
 from benchmarks.world import World
-from xc_core.ann import IndexConfig, build_index
 from xc_core.data.splits import TRAIN, VALIDATION
-from xc_core.fusion import Query, Sources, feature_table
 from xc_core.fusion.boosting import BoostedTrees, Boosting
 from xc_core.fusion.tree import RegressionTree
-from xc_core.infer.score import distinct
+from xc_core.infer.score import candidates, values
+from xc_core.scores import Classifier, Frequency, LabelText, Query, ScoreData
 from xc_core.shapes import F32, F64, I64
 
 
@@ -42,10 +37,10 @@ def tree(world: World) -> list[Row]:
 
 @case
 def boosting(world: World) -> list[Row]:
-    """The boosted trees of house against scikit-learn's, which draws pairs where ours draws documents."""
+    """The boosted trees of house against scikit-learn's, which samples pairs; ours sample documents."""
     features, targets, docs = _candidates(world)
     what = f"{len(targets):,} pairs, 30 trees of depth 4"
-    settings = Boosting(trees=30, shrinkage=0.15, depth=4, min_leaf=20)
+    settings = Boosting(rounds=30, shrinkage=0.15, depth=4, min_leaf=20)
     share = settings.most / len(np.unique(docs))
 
     def ours() -> BoostedTrees:
@@ -61,7 +56,7 @@ def boosting(world: World) -> list[Row]:
 
 
 def _fitted_and_asked(what: str, ours: Callable[[], Any], theirs: Callable[[], Any], x: F32, y: F64) -> list[Row]:
-    """Compare fitting and predicting of two models."""
+    """Compare the times of fitting and predicting, and the squared errors, of two models."""
     own, other = ours(), theirs()
     errors = [float(np.mean((model.predict(x) - y) ** 2)) for model in (own, other)]
     note = f"squared error {errors[0]:.6f} and {errors[1]:.6f}"
@@ -72,15 +67,14 @@ def _fitted_and_asked(what: str, ours: Callable[[], Any], theirs: Callable[[], A
 
 
 def _candidates(world: World) -> tuple[F32, F64, I64]:
-    """Return features, targets and document of the validation documents' candidates, one a pair."""
+    """Return the scores' values, target and document of each pair of a validation document and a candidate."""
     rows, truth = world.split(VALIDATION)
-    docs = np.ascontiguousarray(world.doc_ND[rows])
-    searched = [
-        build_index(v, IndexConfig(kind="exact")).search(docs, 100).ids_NK for v in (world.rows_LD, world.label_LD)
-    ]
-    ids = distinct(np.concatenate(searched, axis=1))
-    query = Query(docs, Sources(world.label_LD, world.rows_LD, world.split(TRAIN)[1].frequency_L()))
+    data = ScoreData(world.split(TRAIN)[1], label_vectors=lambda: world.label_LD, rows=lambda: world.rows_LD)
+    parts = {"label_text": LabelText(), "classifier": Classifier(), "frequency": Frequency()}
+    scores = {name: part.fit(data) for name, part in parts.items()}
+    query = Query(np.ascontiguousarray(world.doc_ND[rows]))
+    ids = candidates(scores, query, 100)
     filled = ids != -1
-    features = feature_table(("label_text", "classifier", "frequency"), query, ids)[filled]
+    features = values(scores, query, ids)[filled]
     own = np.arange(len(rows))[:, None]
     return features, truth.contains(own, ids)[filled].astype(np.float64), np.broadcast_to(own, ids.shape)[filled]

@@ -1,8 +1,4 @@
-"""Searches of vectors, and a whole answer.
-
-Takes: World.                        Gives: rows.
-May import: everything, tests.naive. Never: times what is not the same work; the last column says how alike.
-"""
+"""Comparisons: searches of vectors, and a whole answer."""
 
 from __future__ import annotations
 
@@ -19,11 +15,11 @@ from transformers import AutoModel, AutoTokenizer
 from benchmarks.cases.table import case
 from benchmarks.harness import Row, compare
 from benchmarks.world import World
-from xc_core.ann import IndexConfig, build_index, recall
-from xc_core.bundle import open_bundle
+from xc_core.ann import Exact, Ivf, recall
 from xc_core.data.splits import TEST, VALIDATION
-from xc_core.fusion.neighbours import EXACT_UP_TO, NEAREST, Neighbours
+from xc_core.infer.bundle import Model
 from xc_core.pretrained import minilm
+from xc_core.scores import Neighbours
 from xc_core.shapes import F32, Shortlist
 
 Search = Callable[[F32, int], Any]
@@ -31,10 +27,10 @@ Search = Callable[[F32, int], Any]
 
 @case
 def search(world: World) -> list[Row]:
-    """Search of the classifier rows against faiss, in batches of 1,024 and one by one."""
+    """Exact search of the classifier rows against faiss, for all queries at once and for one query."""
     rows_LD, k = world.rows_LD, 100
     queries = np.ascontiguousarray(world.doc_ND[world.split(VALIDATION)[0]])
-    exact = build_index(rows_LD, IndexConfig(kind="exact"))
+    exact = Exact().build(rows_LD)
     flat = faiss.IndexFlatIP(rows_LD.shape[1])
     flat.add(rows_LD)
     truth = exact.search(queries, k)
@@ -46,17 +42,19 @@ def search(world: World) -> list[Row]:
 
 @case
 def cells(world: World) -> list[Row]:
-    """The nearest documents searched in cells, as where there are many, against all of them compared."""
+    """Search of the nearest documents in cells, as the score neighbours does for many, against exact search."""
     docs = np.ascontiguousarray(world.doc_ND[world.corpus.published_rows()])
     queries = np.ascontiguousarray(world.doc_ND[world.split(TEST)[0][:2000]])
-    ours, exact = (build_index(docs, own) for own in (Neighbours.searched(EXACT_UP_TO + 1), IndexConfig(kind="exact")))
-    found = recall(ours.search(queries, NEAREST), exact.search(queries, NEAREST))
-    what, note = f"{NEAREST} nearest of {len(docs):,} documents", f"{found:.1%} of the documents"
-    return _many_and_one(what, ours.search, "all compared", exact.search, (queries, NEAREST), note)
+    settings = Neighbours()
+    nearest = settings.nearest
+    ours, exact = Ivf(probes=settings.probes).build(docs), Exact().build(docs)
+    found = recall(ours.search(queries, nearest), exact.search(queries, nearest))
+    what, note = f"{nearest} nearest of {len(docs):,} documents", f"{found:.1%} of the documents"
+    return _many_and_one(what, ours.search, "all compared", exact.search, (queries, nearest), note)
 
 
 def _many_and_one(what: str, ours: Search, other: str, theirs: Search, asked: tuple[F32, int], note: str) -> list[Row]:
-    """Compare two searches of the k best on all queries at once, and on the first alone."""
+    """Compare two searches of the k best labels or documents, for all queries at once and for the first alone."""
     queries, k = asked
     one = np.ascontiguousarray(queries[:1])
     return [
@@ -69,8 +67,8 @@ def _many_and_one(what: str, ours: Search, other: str, theirs: Search, asked: tu
 
 @case
 def answer(world: World) -> list[Row]:
-    """A text from its characters to five labels, against the encoder and products with all label texts alone."""
-    predictor = open_bundle(world.folder("model"))
+    """A whole answer, from a text to five labels, against an encoder and products with all label texts alone."""
+    predictor = world.read(Model).predictor()
     texts = world.texts(200)
     tokenizer = AutoTokenizer.from_pretrained(str(minilm()))
     model = AutoModel.from_pretrained(str(minilm())).eval()

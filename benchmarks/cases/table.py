@@ -1,8 +1,4 @@
-"""The table of comparisons; each is a function of a World that returns rows, and a new one is a new function.
-
-Takes: functions.      Gives: CASES, case.
-May import: harness, world.  Never: a comparison.
-"""
+"""The table of comparisons: each is a function that takes a World and returns rows."""
 
 from __future__ import annotations
 
@@ -15,6 +11,6 @@ CASES: dict[str, Callable[[World], list[Row]]] = {}
 
 
 def case(function: Callable[[World], list[Row]]) -> Callable[[World], list[Row]]:
-    """Enter a function into the table under its name."""
+    """Register a function under its name."""
     CASES[function.__name__] = function
     return function

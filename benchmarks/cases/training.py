@@ -1,8 +1,4 @@
-"""Clusters, encoding, and steps of the label table.
-
-Takes: World.                        Gives: rows.
-May import: everything, tests.naive. Never: times what is not the same work; the last column says how alike.
-"""
+"""Comparisons: clusters, encoding, and steps of the label table."""
 
 from __future__ import annotations
 
@@ -21,15 +17,15 @@ from xc_core.data.labels import LabelMatrix
 from xc_core.data.splits import TRAIN
 from xc_core.data.tokenizer import load as load_tokenizer
 from xc_core.data.tokens import TokenStore
-from xc_core.encoders import encode_rows, load_encoder
+from xc_core.encoders import TrainedEncoder, encode_rows
 from xc_core.encoders.embed import encode_batch
-from xc_core.losses import LossConfig
-from xc_core.sampling import NEGATIVES, NegativesConfig
+from xc_core.losses import Bce
+from xc_core.sampling import All, Documents
 
 
 @case
 def clustering(world: World) -> list[Row]:
-    """Balanced clusters of the train documents against recursive 2-means on all points, a Python call a cluster."""
+    """Balanced clusters of the train documents against recursive 2-means with one Python call per cluster."""
     points = np.ascontiguousarray(world.doc_ND[world.split(TRAIN)[0]])
     rows = []
     for target in (8, 32):
@@ -51,8 +47,8 @@ def clustering(world: World) -> list[Row]:
 
 @case
 def encoding(world: World) -> list[Row]:
-    """Encoding by like lengths in the processor's best precision, against batches as they come, in float32."""
-    encoder = load_encoder(world.folder("encoder")).eval()
+    """Encoding in batches of similar lengths in the fastest precision, against batches in file order in float32."""
+    encoder = world.read(TrainedEncoder).encoder
     texts = world.texts(1024)
     store = TokenStore.of_texts(texts, load_tokenizer("minilm"))
     rows, limit = np.arange(len(texts)), encoder.config.max_length
@@ -80,7 +76,7 @@ def encoding(world: World) -> list[Row]:
 
 @case
 def updates(world: World) -> list[Row]:
-    """A step on the touched rows of the label table against Adam on a dense gradient of all of them."""
+    """A step on the scored rows of the label table against Adam on a dense gradient of all rows."""
     touched = torch.from_numpy(np.random.default_rng(0).permutation(len(world.rows_LD))[:1500])
     gradient = torch.randn(len(touched), world.rows_LD.shape[1], generator=torch.Generator().manual_seed(0))
     rows = []
@@ -109,7 +105,7 @@ def updates(world: World) -> list[Row]:
 
 @case
 def all_labels(world: World) -> list[Row]:
-    """Renee's step, BCE over all labels in blocks, against autograd through the whole matrix of targets and Adam."""
+    """Renee's step (BCE over all labels in blocks) against autograd through the whole matrix of targets and Adam."""
     _, truth = world.split(TRAIN)
     batch = np.arange(256)
     docs = torch.randn(256, world.rows_LD.shape[1], generator=torch.Generator().manual_seed(0), requires_grad=True)
@@ -117,8 +113,8 @@ def all_labels(world: World) -> list[Row]:
     for copies in (1, 16):
         start = torch.from_numpy(np.tile(world.rows_LD, (copies, 1)))
         wide = LabelMatrix(truth.indptr, truth.indices, len(start))
-        source = NEGATIVES["all"](NegativesConfig(kind="all", positives=0), wide, 0)
-        loss = LossConfig(name="bce", temperature=0.05, bias=10.0).build()
+        source = All(positives=0).build(Documents(wide), 0)
+        loss = Bce(temperature=0.05, bias=10.0)
         head = TableHead(LabelTable(start, TableConfig(unit=False)), loss)
         dense = torch.nn.Parameter(start.clone())
         adam = Adam([dense], lr=0.01)

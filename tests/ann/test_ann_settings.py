@@ -1,29 +1,57 @@
-"""Index settings that mean nothing are refused; one more coordinate keeps inner products as they are."""
+"""Settings of indexes that are out of range or of another index are refused; vectors are extended to equal length."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from xc_core.ann import IndexConfig, build_index
+from xc_core.ann import Auto, Exact, Hnsw, IndexPart, Ivf
 from xc_core.ann.faiss_index import even_lengths
 from xc_core.errors import ConfigError
+from xc_core.params import changed
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [{"kind": "hsnw"}, {"k": 0}, {"links": 0}, {"build_effort": 0}, {"search_effort": 0}, {"probes": 0}, {"lists": -1}],
+    ("part", "changes"),
+    [
+        (Hnsw, {"links": 0}),
+        (Hnsw, {"build_effort": 0}),
+        (Hnsw, {"search_effort": 0}),
+        (Ivf, {"probes": 0}),
+        (Ivf, {"lists": -1}),
+    ],
 )
-def test_settings_that_mean_nothing_are_refused(changes: dict[str, int]) -> None:
-    with pytest.raises(ConfigError):
-        IndexConfig(**changes)  # type: ignore[arg-type]
+def test_settings_out_of_range_are_refused(part: type[IndexPart], changes: dict[str, int]) -> None:
+    (name,) = changes
+    with pytest.raises(ConfigError, match=f"found {name} "):
+        part(**changes)
+
+
+def test_an_unknown_kind_is_refused_and_the_nearest_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"index 'hsnw' \(nearest: 'hnsw'\)"):
+        changed(Auto(), "hsnw", "index")
+
+
+@pytest.mark.parametrize(
+    ("part", "setting", "known"),
+    [
+        (Auto(), "k", "the index 'auto': none"),
+        (Auto(), "links", "the index 'auto': none"),
+        (Exact(), "probes", "the index 'exact': none"),
+        (Hnsw(), "probes", "the index 'hnsw': links, build_effort, search_effort"),
+        (Ivf(), "links", "the index 'ivf': lists, probes, seed"),
+    ],
+)
+def test_a_setting_of_another_index_is_refused(part: IndexPart, setting: str, known: str) -> None:
+    with pytest.raises(ConfigError, match=rf"index\.{setting}.*\n.*a setting of {known}\n"):
+        changed(part, {setting: 5}, "index")
 
 
 @pytest.mark.parametrize(("lists", "probes", "message"), [(21, 1, "21 lists for 20 vectors"), (4, 5, "5 probes of 4")])
-def test_cells_that_cannot_be_made_or_visited_are_refused(lists: int, probes: int, message: str) -> None:
+def test_more_cells_than_vectors_or_probes_than_cells_are_refused(lists: int, probes: int, message: str) -> None:
     vectors = np.random.default_rng(0).standard_normal((20, 3)).astype(np.float32)
     with pytest.raises(ConfigError, match=message):
-        build_index(vectors, IndexConfig(kind="ivf", lists=lists, probes=probes))
+        Ivf(lists=lists, probes=probes).build(vectors)
 
 
 def test_one_more_coordinate_makes_all_vectors_equally_long_and_keeps_inner_products() -> None:

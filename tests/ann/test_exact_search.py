@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.naive import search as naive
-from xc_core.ann import IndexConfig, build_index, exact
-from xc_core.ann.base import EXACT_UP_TO
+from xc_core.ann import Auto, Exact, Ivf, base, exact
 from xc_core.shapes import PAD_ID
 
 
@@ -28,7 +27,7 @@ def test_exact_search_equals_a_full_sort_with_ties_by_id(data: st.DataObject) ->
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exact, "_LABELS", data.draw(st.sampled_from([5, 16, 1000])))
         patch.setattr(exact, "_QUERIES", data.draw(st.sampled_from([1, 4, 256])))
-        found = build_index(vectors, IndexConfig(kind="exact")).search(queries, k)
+        found = Exact().build(vectors).search(queries, k)
     assert found.ids_NK.shape == (len(queries), k)
     expected = naive.nearest(vectors, queries, k)
     assert [row[row != PAD_ID].tolist() for row in found.ids_NK] == expected
@@ -39,19 +38,22 @@ def test_exact_search_equals_a_full_sort_with_ties_by_id(data: st.DataObject) ->
 
 def test_copies_of_a_label_are_listed_by_id() -> None:
     vectors = np.tile(np.array([[1.0, 0.0], [0.0, 1.0]], np.float32), (30_000, 1))
-    found = build_index(vectors, IndexConfig(kind="exact")).search(np.array([[1.0, 0.0]], np.float32), 5)
+    found = Exact().build(vectors).search(np.array([[1.0, 0.0]], np.float32), 5)
     assert found.ids_NK.tolist() == [[0, 2, 4, 6, 8]]
 
 
-@pytest.mark.parametrize(("labels", "kind"), [(1, "exact"), (EXACT_UP_TO, "exact"), (EXACT_UP_TO + 1, "hnsw")])
-def test_auto_is_exact_up_to_the_measured_crossover(labels: int, kind: str) -> None:
-    assert IndexConfig().resolve(labels) == kind
-    assert IndexConfig(kind="ivf").resolve(labels) == "ivf"
+@pytest.mark.parametrize(("labels", "kind"), [(1, "exact"), (20, "exact"), (21, "hnsw")])
+def test_auto_is_exact_up_to_the_measured_crossover(labels: int, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert base.EXACT_UP_TO == 400_000
+    monkeypatch.setattr(base, "EXACT_UP_TO", 20)
+    vectors = np.random.default_rng(0).standard_normal((labels, 3)).astype(np.float32)
+    assert Auto().build(vectors).part.kind == kind
+    assert Ivf(lists=1, probes=1).build(vectors).part.kind == "ivf"
 
 
-@pytest.mark.parametrize("module", ["xc_core.bundle", "xc_core.ann.hnsw", "benchmarks.cases"])
+@pytest.mark.parametrize("module", ["xc_core.infer.bundle", "xc_core.ann.hnsw", "benchmarks.cases"])
 def test_torch_is_imported_before_faiss(module: str) -> None:
-    """The other way round each has an OpenMP runtime of its own, and a text is answered in 22 ms instead of 13."""
+    """In the other order each has its own OpenMP runtime, and a prediction takes 22 ms per text instead of 13 ms."""
     code = f"import sys, {module}; names = list(sys.modules); print(names.index('torch') < names.index('faiss'))"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert told.stdout == "True\n", told.stderr
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "True\n", done.stderr

@@ -1,4 +1,4 @@
-"""Recall against sets, and against values worked out by hand."""
+"""Recall against sets, and against values computed by hand."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_recall_by_hand() -> None:
     assert recall(true, true) == 1.0
 
 
-def test_without_a_true_label_nothing_is_missed() -> None:
+def test_without_a_true_label_recall_is_1() -> None:
     assert recall(shortlist([[1]], 1), shortlist([[]], 1)) == 1.0
 
 

@@ -1,4 +1,4 @@
-"""One MLflow on sqlite for the session; each test has a registered model of its own in it."""
+"""One MLflow on sqlite for the session, in which each test has its own registered model."""
 
 from __future__ import annotations
 
@@ -13,21 +13,23 @@ from typing import Any
 import mlflow
 import pytest
 
-from assets import registry
-from assets.registry import Candidate, Released
+from assets.release import registry
+from assets.release.registry import Candidate, Released
 from assets.tracking import connect
 from tests.cli.conftest import fresh as fresh
+from tests.cli.conftest import own as own
 from tests.cli.conftest import ready as ready
 from tests.cli.conftest import xc as xc
-from xc_core.stages import Workspace
+from xc_core.chain import Workspace
+from xc_core.infer.bundle import Model
 
 _numbers = itertools.count()
-Judge = Callable[[Path], dict[str, float]]
+Evaluate = Callable[[Path], dict[str, float]]
 
 
 @dataclass(frozen=True)
 class Store:
-    """A tracking store: where it is, and a client of it."""
+    """A tracking store: its places, and a client of it."""
 
     uri: str
     artifacts: str
@@ -37,7 +39,7 @@ class Store:
 
 @pytest.fixture(scope="session")
 def opened(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    """The database; making it takes seconds."""
+    """The database; creating it takes seconds."""
     root = tmp_path_factory.mktemp("mlflow")
     uri = f"sqlite:///{root / 'mlflow.db'}"
     with warnings.catch_warnings():
@@ -61,30 +63,37 @@ class Registry:
     client: Any
     dataset: str
     folder: Path
-    digests: dict[int, str] = field(default_factory=dict)
+    tests: dict[int, str] = field(default_factory=dict)
+    """Digest of the test documents that each version was evaluated on."""
 
     @property
     def name(self) -> str:
         return registry.model_name(self.dataset)
 
+    @staticmethod
+    def digest(number: int) -> str:
+        """Return the digest of the model that is version ``number``."""
+        return f"digest of {number}"
+
     def version(self, precision: float | None, test: str = "t1") -> int:
         """Register one more version whose P@5 on the test documents ``test`` is ``precision``."""
-        if not self.digests:
+        if not self.tests:
             self.client.create_registered_model(self.name)
         number = int(self.client.create_model_version(self.name, str(self.folder)).version)
-        (self.folder / str(number)).mkdir(parents=True)
-        manifest = {"kind": "model", "format": 1, "facts": {"number": number, "test": test}, "files": {}}
-        (self.folder / str(number) / "manifest.json").write_text(json.dumps(manifest))
-        self.digests[number] = registry.read_manifest(self.folder / str(number)).digest()
+        (self.folder / str(number)).mkdir(parents=True)  # a version without files would be registered again
         metrics = {} if precision is None else {"P_at_5": precision}
-        for key, value in {"bundle": self.digests[number], "metrics": json.dumps(metrics), "test": test}.items():
+        for key, value in {"bundle": self.digest(number), "metrics": json.dumps(metrics), "test": test}.items():
             self.client.set_model_version_tag(self.name, str(number), key, value)
+        self.tests[number] = test
         return number
 
-    def ask(self, number: int, precision: float, max_drop: float = 1.0, judge: Judge | None = None) -> Released:
-        """Let version ``number`` ask to be released, as the asset model does."""
+    def release(
+        self, number: int, precision: float, max_drop: float = 1.0, evaluate: Evaluate | None = None
+    ) -> Released:
+        """Release version ``number`` with this P@5, as the asset model does."""
+        digest, metrics = self.digest(number), {"P_at_5": precision}
         candidate = Candidate(
-            self.dataset, "ngame", self.folder / str(number), {"P_at_5": precision}, max_drop, {}, judge
+            self.dataset, "ngame", self.folder, digest, self.tests[number], metrics, max_drop, {}, evaluate
         )
         return registry.register(self.client, "", candidate)
 
@@ -102,12 +111,11 @@ def versions(store: Store, tmp_path: Path) -> Registry:
 @pytest.fixture(scope="session")
 def released(opened: Store, trained: Workspace) -> Released:
     """The toy model, registered with its files as xc-toy: the first one, therefore champion."""
-    folder = trained.folder("model", "toy", "ngame")
-    metrics = json.loads((trained.folder("evaluation", "toy", "ngame") / "metrics.json").read_text())
+    model = Model.open(trained.folder("model", "toy", "ngame"))
     mlflow.set_tracking_uri(opened.uri)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        candidate = Candidate("toy", "ngame", folder, metrics, 1.0, {"dagster_run": "r1", "git": "abc"})
+        candidate = Candidate.of(model, {"dagster_run": "r1", "git": "abc"})
         return registry.register(opened.client, opened.artifacts, candidate)
 
 
@@ -115,7 +123,7 @@ Fail = Callable[..., Any]
 
 
 def failing(error: Exception) -> Fail:
-    """Return a function that raises ``error`` whatever it is given."""
+    """Return a function that raises ``error`` for any arguments."""
 
     def fail(*_: object, **__: object) -> None:
         raise error

@@ -1,4 +1,4 @@
-"""The inbox of a dataset: when a drop counts as arrived, how it is taken in, and where it goes after."""
+"""The inbox of a dataset: when its files are complete, how they are ingested, and where they are moved then."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from assets.inbox import check, inbox, ingest_arguments, put_away, state
+from assets.inbox import archive, check, inbox, ingest_arguments, state
 from tests.cli.conftest import Xc
 from tests.conftest import ToyWorld
+from xc_core.chain import Workspace
 from xc_core.data.ingest import IngestConfig
 from xc_core.errors import MovedError
-from xc_core.stages import Workspace
 
 THEN = 1_000_000
 """When the files of these tests were last changed, in seconds."""
@@ -40,21 +40,21 @@ def test_no_folder_and_a_folder_without_files_have_no_state(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("now", "arrived"), [(THEN, False), (THEN + 19.999, False), (THEN + 20.0, True), (THEN + 9e5, True)]
+    ("now", "complete"), [(THEN, False), (THEN + 19.999, False), (THEN + 20.0, True), (THEN + 9e5, True)]
 )
-def test_a_file_has_arrived_after_twenty_quiet_seconds(tmp_path: Path, now: float, arrived: bool) -> None:
+def test_a_file_is_complete_twenty_seconds_after_its_last_change(tmp_path: Path, now: float, complete: bool) -> None:
     put(tmp_path, "train.csv")
-    assert (state(tmp_path, now) is not None) is arrived
+    assert (state(tmp_path, now) is not None) is complete
 
 
-def test_one_new_file_holds_all_others_back(tmp_path: Path) -> None:
+def test_one_new_file_holds_back_all_others(tmp_path: Path) -> None:
     put(tmp_path, "train.csv")
     put(tmp_path, "deep/down/test.csv", changed=THEN + 15)
     assert state(tmp_path, RESTED) is None
     assert state(tmp_path, RESTED + 15) is not None
 
 
-def test_a_file_dated_in_the_future_has_not_arrived(tmp_path: Path) -> None:
+def test_a_file_dated_in_the_future_is_not_complete(tmp_path: Path) -> None:
     put(tmp_path, "train.csv", changed=RESTED + 3600)
     assert state(tmp_path, RESTED) is None
 
@@ -68,6 +68,21 @@ def test_hidden_files_do_not_count(tmp_path: Path) -> None:
     assert state(tmp_path, RESTED) == first is not None
 
 
+@pytest.mark.parametrize("name", [".git/index", "sub/.cache/deep/train.csv", ".part/.hidden"])
+def test_files_in_hidden_folders_do_not_count(tmp_path: Path, name: str) -> None:
+    put(tmp_path, name)
+    assert state(tmp_path, RESTED) is None
+    put(tmp_path, "train.csv")
+    first = state(tmp_path, RESTED)
+    put(tmp_path, name, "other text", changed=RESTED)
+    assert state(tmp_path, RESTED) == first is not None
+
+
+def test_a_hidden_folder_above_the_inbox_does_not_hide_its_files(tmp_path: Path) -> None:
+    put(tmp_path / ".hidden" / "inbox", "train.csv")
+    assert state(tmp_path / ".hidden" / "inbox", RESTED) is not None
+
+
 def test_the_state_is_of_names_sizes_and_times(tmp_path: Path) -> None:
     def of(name: str = "a/train.csv", content: str = "text", changed: float = THEN) -> str | None:
         folder = tmp_path / f"{name}{len(content)}{changed}".replace("/", "-")
@@ -78,7 +93,7 @@ def test_the_state_is_of_names_sizes_and_times(tmp_path: Path) -> None:
     assert len(set(states)) == 5
     assert all(found is not None and len(found) == 16 for found in states)
     put(tmp_path / "again", "a/train.csv")
-    assert state(tmp_path / "again", RESTED + 100) == states[0], "the same files, wherever and whenever"
+    assert state(tmp_path / "again", RESTED + 100) == states[0], "the same files, in another place and at another time"
 
 
 def test_a_run_is_refused_unless_the_inbox_is_as_it_was(tmp_path: Path) -> None:
@@ -90,14 +105,14 @@ def test_a_run_is_refused_unless_the_inbox_is_as_it_was(tmp_path: Path) -> None:
     check(workspace, "toy", wanted, RESTED)
     for name in ("test.csv", "train.csv"):
         put(folder, name, "other text")
-        with pytest.raises(MovedError, match="an inbox of toy in another state"):
+        with pytest.raises(MovedError, match="an inbox of toy that changed after this run was requested"):
             check(workspace, "toy", wanted, RESTED)
 
 
-# taking it in
+# ingesting it
 
 
-def test_a_dataset_with_defaults_is_taken_in_without_settings(fresh: Workspace) -> None:
+def test_a_dataset_with_default_settings_is_ingested_without_options(fresh: Workspace) -> None:
     arguments = ingest_arguments(fresh, "toy")
     assert arguments == ["ingest", str(inbox(fresh, "toy")), "--dataset", "toy", "--replace"]
 
@@ -113,7 +128,7 @@ def test_every_setting_of_a_dataset_becomes_an_option(fresh: Workspace) -> None:
         label_separator="|",
         test_fraction=0.5,
     )
-    fresh.declare_dataset("toy", config)
+    fresh.params.declare_dataset("toy", config)
     options = ingest_arguments(fresh, "toy")[5:]
     assert dict(zip(options[::2], options[1::2], strict=True)) == {
         "--layout": "xc-json",
@@ -128,35 +143,35 @@ def test_every_setting_of_a_dataset_becomes_an_option(fresh: Workspace) -> None:
     assert [b for a, b in zip(options[::2], options[1::2], strict=True) if a == "--allow"] == list(config.allow)
 
 
-def test_xc_takes_the_inbox_in_under_these_arguments_and_keeps_the_settings(xc: Xc, fresh: Workspace) -> None:
-    fresh.declare_dataset("toy", IngestConfig(validation_fraction=0.25, allow=("empty-text", "unseen-labels")))
-    before = fresh.params()
+def test_xc_ingests_the_inbox_with_these_arguments_and_keeps_the_settings(xc: Xc, fresh: Workspace) -> None:
+    fresh.params.declare_dataset("toy", IngestConfig(validation_fraction=0.25, allow=("empty-text", "unseen-labels")))
+    before = fresh.params.read()
     ToyWorld.make(documents=30, tests=10).write(inbox(fresh, "toy"))
     ended = xc(*ingest_arguments(fresh, "toy"))
     assert ended.code == 0, ended.err
-    assert fresh.params() == before
+    assert fresh.params.read() == before
     assert (fresh.raw("toy") / "trn.json.gz").read_bytes() == (inbox(fresh, "toy") / "trn.json.gz").read_bytes()
 
 
-# putting it away
+# archiving it
 
 
-def test_what_was_taken_in_is_kept_and_the_inbox_is_empty_again(tmp_path: Path) -> None:
+def test_ingested_files_are_kept_and_the_inbox_is_empty_again(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     folder = inbox(workspace, "toy")
     put(folder, "deep/train.csv", "kept")
     put(folder, ".hidden")
-    away = put_away(workspace, "toy", "0123456789abcdef")
-    assert away == tmp_path / ".xc" / "inbox" / "toy" / "0123456789abcdef"
-    assert (away / "deep" / "train.csv").read_text() == "kept"
-    assert (away / ".hidden").is_file()
+    kept = archive(workspace, "toy", "0123456789abcdef")
+    assert kept == tmp_path / ".xc" / "inbox" / "toy" / "0123456789abcdef"
+    assert (kept / "deep" / "train.csv").read_text() == "kept"
+    assert (kept / ".hidden").is_file()
     assert folder.is_dir() and not list(folder.iterdir())
 
 
-def test_drops_are_put_away_beside_each_other(tmp_path: Path) -> None:
+def test_several_drops_are_archived_side_by_side(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     for number in ("1", "2"):
         put(inbox(workspace, "toy"), "train.csv", number)
-        put_away(workspace, "toy", number)
+        archive(workspace, "toy", number)
     kept = tmp_path / ".xc" / "inbox" / "toy"
     assert {path.name: (path / "train.csv").read_text() for path in kept.iterdir()} == {"1": "1", "2": "2"}

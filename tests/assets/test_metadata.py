@@ -1,4 +1,4 @@
-"""Facts of a manifest as metadata and metrics: what is left out, shortened, nested or drawn."""
+"""Facts of an artefact as metadata and metrics: what is left out, shortened, nested or drawn."""
 
 from __future__ import annotations
 
@@ -10,18 +10,24 @@ import pytest
 
 from assets.metadata import Shown, numbers, picture, short, summary, table
 from assets.settings import dagster_environment, mlflow_settings
-from xc_core.artifacts import Manifest
-from xc_core.stages import STAGES
+from xc_core.artifacts import MANIFEST, Made, Manifest, building
 
 
-def facts(**own: Any) -> Manifest:
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """An artefact of 2.234 MB, of which only the manifest exists."""
     files = {"a": {"bytes": 1_500_000, "sha256": ""}, "b/c": {"bytes": 734_000, "sha256": ""}}
-    return Manifest("index", {"rows": 3, "config": {"k": 1}, "fingerprint": "f", **own}, files)
+    (tmp_path / MANIFEST).write_text(Manifest("scores", files).to_json())
+    return tmp_path
 
 
-def test_facts_are_shown_and_settings_are_not(tmp_path: Path) -> None:
-    hidden = {name: {"x": 1} for name in ("source", "inputs", "metrics", "theorem1", "validation")}
-    found = summary(STAGES["index"], tmp_path, facts(recall=0.123456789, absent=None, split={"a": 1}, **hidden), None)
+def made(**facts: Any) -> Made:
+    return Made("f", {"settings": "s"}, settings={"k": 1}, facts={"rows": 3, **facts})
+
+
+def test_facts_are_shown_and_settings_are_not(folder: Path) -> None:
+    hidden = {name: {"x": 1} for name in ("source", "metrics", "theorem1", "validation")}
+    found = summary(folder, made(recall=0.123456789, absent=None, split={"a": 1}, **hidden), None)
     assert found.metadata == {
         "rows": 3, "recall": 0.12346, "split": dg.MetadataValue.json({"a": 1}), "megabytes": 2.23,
     }  # fmt: skip
@@ -29,24 +35,28 @@ def test_facts_are_shown_and_settings_are_not(tmp_path: Path) -> None:
     assert found.files == []
 
 
-def test_what_a_stage_shows_itself_comes_last(tmp_path: Path) -> None:
-    own = Shown({"rows": 4, "loss": 0.000012345678, "none": None}, {"rows": 5.0}, [tmp_path / "report.json"])
-    found = summary(STAGES["index"], tmp_path, facts(), lambda folder, manifest: own)
+def test_what_a_stage_shows_itself_replaces_its_facts(folder: Path) -> None:
+    own = Shown({"rows": 4, "loss": 0.000012345678, "none": None}, {"rows": 5.0}, [folder / "report.json"])
+    found = summary(folder, made(), {folder: own}.get)
     assert found.metadata == {"rows": 4, "megabytes": 2.23, "loss": 1.2346e-05}
     assert found.metrics == {"rows": 5.0}
-    assert found.files == [tmp_path / "report.json"]
+    assert found.files == [folder / "report.json"]
 
 
 def test_pictures_of_an_artefact_are_shown_and_kept(tmp_path: Path) -> None:
-    for name in ("b.png", "a.png", "c.txt"):
-        (tmp_path / name).write_bytes(b"1")
-    found = summary(STAGES["index"], tmp_path, facts(), None)
-    assert found.files == [tmp_path / "a.png", tmp_path / "b.png"]
+    folder = tmp_path / "artefact"
+    with building(folder, kind="scores") as build:
+        for name in ("b.png", "a.png", "c.txt"):
+            (build.path / name).write_bytes(b"1")
+    (folder / "other.png").write_bytes(b"not a file of the artefact")
+    found = summary(folder, made(), None)
+    assert found.files == [folder / "a.png", folder / "b.png"]
+    assert "other" not in found.metadata
     assert found.metadata["a"] == dg.MetadataValue.md("![a](data:image/png;base64,MQ==)")
 
 
 @pytest.mark.parametrize(("size", "inline"), [(400_000, True), (400_001, False)])
-def test_a_large_picture_is_given_as_a_path(tmp_path: Path, size: int, inline: bool) -> None:
+def test_a_large_picture_is_shown_as_a_path(tmp_path: Path, size: int, inline: bool) -> None:
     path = tmp_path / "plot.png"
     path.write_bytes(b"0" * size)
     found = picture(path)
@@ -63,11 +73,11 @@ def test_numbers_of_nested_facts_have_dotted_names() -> None:
 @pytest.mark.parametrize(
     ("value", "shortened"), [(99.862148, 99.862), (0.00012345678, 0.00012346), (123456.7, 123460.0), (7, 7), ("x", "x")]
 )
-def test_a_number_is_shown_with_five_digits(value: Any, shortened: Any) -> None:
+def test_a_number_is_shown_with_five_significant_digits(value: Any, shortened: Any) -> None:
     assert short(value) == shortened
 
 
-def test_a_table_has_two_decimals_and_a_dash_for_what_is_absent() -> None:
+def test_a_table_has_two_decimals_and_a_dash_for_a_missing_value() -> None:
     rows: dict[str, dict[str, float | None]] = {"tree": {"P_at_1": 50.125, "R": 1.0}, "sum": {"P_at_1": None}}
     assert table(rows, ["P_at_1", "R"]).value == (
         "| | P@1 | R |\n| --- | ---: | ---: |\n| tree | 50.12 | 1.00 |\n| sum | - | - |"
@@ -77,7 +87,7 @@ def test_a_table_has_two_decimals_and_a_dash_for_what_is_absent() -> None:
 # settings
 
 
-def test_mlflow_lies_in_the_project_unless_the_environment_says_otherwise(
+def test_mlflow_is_in_the_project_unless_the_environment_says_otherwise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
@@ -85,7 +95,7 @@ def test_mlflow_lies_in_the_project_unless_the_environment_says_otherwise(
     found = mlflow_settings(tmp_path)
     assert found.uri == f"sqlite:///{tmp_path}/.xc/mlflow/mlflow.db"
     assert found.artifacts == (tmp_path / ".xc" / "mlflow" / "artifacts").as_uri()
-    assert (tmp_path / ".xc" / "mlflow").is_dir(), "sqlite makes no folder"
+    assert (tmp_path / ".xc" / "mlflow").is_dir(), "sqlite does not create folders"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://tracking:5000")
     monkeypatch.setenv("XC_MLFLOW_ARTIFACTS", "s3://bucket")
     named = mlflow_settings(tmp_path)

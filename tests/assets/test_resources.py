@@ -1,4 +1,4 @@
-"""What DVC is asked to record, and when it is not asked; and the process of a stage."""
+"""What is recorded in DVC, and when nothing is; the process of a stage."""
 
 from __future__ import annotations
 
@@ -11,15 +11,19 @@ from typing import Any
 import pytest
 
 from assets import worker
-from assets.resources import Dvc, Project, dvc_address
+from assets.resources import Dvc, Project, dvc_address, settings_address
+from xc_core.chain import STAGES, Workspace
 from xc_core.errors import CorruptError, UnavailableError
-from xc_core.stages import STAGES, Workspace
 
 Commands = list[list[str]]
 LOCK = """
 stages:
   encoder@toy_ngame:
     outs: [{path: data/toy/ngame/encoder, md5: 0123.dir}]
+  settings@toy_ngame:
+    outs: [{path: data/toy/ngame/settings, md5: 89ab.dir}]
+  corpus@toy:
+    outs: [{path: data/toy/corpus, md5: 4567.dir}]
   clusters@toy_ngame:
     cmd: xc run clusters
 """
@@ -27,7 +31,7 @@ stages:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Commands]:
-    """Answer every command with the given result, and return the list of the commands."""
+    """Return the given result for every command, and the list of the commands."""
 
     def answer(code: int = 0, out: str = "", err: str = "") -> Commands:
         commands: Commands = []
@@ -49,14 +53,27 @@ def test_every_stage_has_the_address_of_its_scope() -> None:
     assert found == {name: f"{name}@toy" if name in per_dataset else f"{name}@toy_ngame" for name in STAGES}
 
 
-def test_a_stage_is_committed_under_its_address_and_its_hash_returned(
-    tmp_path: Path, asked: Callable[..., Commands]
+def test_the_settings_of_every_stage_have_the_address_of_its_scope() -> None:
+    found = {name: settings_address(name, "toy", "ngame") for name in STAGES}
+    per_dataset = {"corpus", "tokens", "leaderboard"}
+    assert found == {name: "dataset-settings@toy" if name in per_dataset else "settings@toy_ngame" for name in STAGES}
+
+
+@pytest.mark.parametrize(
+    ("stage", "addresses", "md5"),
+    [
+        ("encoder", ["settings@toy_ngame", "encoder@toy_ngame"], "0123.dir"),
+        ("corpus", ["dataset-settings@toy", "corpus@toy"], "4567.dir"),
+    ],
+)
+def test_a_stage_is_committed_with_its_settings_and_its_own_hash_returned(
+    tmp_path: Path, asked: Callable[..., Commands], stage: str, addresses: list[str], md5: str
 ) -> None:
     commands = asked()
     (tmp_path / "dvc.lock").write_text(LOCK)
-    assert Dvc(root=str(tmp_path)).record("encoder", "toy", "ngame") == "0123.dir"
+    assert Dvc(root=str(tmp_path)).record(stage, "toy", "ngame") == md5
     dvc = [sys.executable, "-m", "dvc", "--wait-for-lock"]
-    assert commands == [[*dvc, "commit", "--force", "encoder@toy_ngame"]]
+    assert commands == [[*dvc, "commit", "--force", *addresses]]
 
 
 @pytest.mark.parametrize(("enabled", "stage"), [(False, "encoder"), (True, "leaderboard")])
@@ -68,11 +85,11 @@ def test_nothing_is_recorded_without_dvc_or_of_an_artefact_with_timings(
     assert commands == []
 
 
-@pytest.mark.parametrize(("held_by_git", "adds"), [("data/toy/raw/train.csv", False), ("", True)])
-def test_raw_files_are_put_under_dvc_unless_git_holds_them(
-    tmp_path: Path, asked: Callable[..., Commands], held_by_git: str, adds: bool
+@pytest.mark.parametrize(("in_git", "adds"), [("data/toy/raw/train.csv", False), ("", True)])
+def test_raw_files_are_added_to_dvc_unless_git_has_them(
+    tmp_path: Path, asked: Callable[..., Commands], in_git: str, adds: bool
 ) -> None:
-    commands = asked(out=held_by_git)
+    commands = asked(out=in_git)
     Dvc(root=str(tmp_path)).track_source(Workspace(tmp_path).raw("toy"))
     assert [command[-1] for command in commands if "add" in command] == (["data/toy/raw"] if adds else [])
 
@@ -83,15 +100,15 @@ def test_without_dvc_raw_files_are_left_alone(tmp_path: Path, asked: Callable[..
     assert commands == []
 
 
-def test_what_dvc_refuses_is_an_error_with_its_words(tmp_path: Path, asked: Callable[..., Commands]) -> None:
+def test_an_error_of_dvc_is_raised_with_its_message(tmp_path: Path, asked: Callable[..., Commands]) -> None:
     asked(code=1, err="ERROR: no room left")
     with pytest.raises(UnavailableError, match="no room left") as caught:
         Dvc(root=str(tmp_path)).record("encoder", "toy", "ngame")
-    assert "dvc commit --force encoder@toy_ngame" in caught.value.do
+    assert "dvc commit --force settings@toy_ngame encoder@toy_ngame" in caught.value.do
 
 
-@pytest.mark.parametrize("address", ["clusters@toy_ngame", "index@toy_ngame"])
-def test_what_was_never_recorded_has_no_hash(tmp_path: Path, address: str) -> None:
+@pytest.mark.parametrize("address", ["clusters@toy_ngame", "scores@toy_ngame"])
+def test_a_stage_that_was_never_recorded_has_no_hash(tmp_path: Path, address: str) -> None:
     assert Dvc(root=str(tmp_path)).recorded(address) is None
     (tmp_path / "dvc.lock").write_text(LOCK)
     assert Dvc(root=str(tmp_path)).recorded(address) is None
@@ -120,7 +137,7 @@ def test_the_process_of_a_stage_ends_with_the_code_of_xc(ready: Workspace) -> No
 
 
 @pytest.mark.usefixtures("lines")
-def test_of_several_processes_only_the_first_speaks_to_dagster(
+def test_of_several_processes_only_the_first_reports_to_dagster(
     ready: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[str] = []

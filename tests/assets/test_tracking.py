@@ -1,13 +1,11 @@
-"""What MLflow is told: one parent a materialisation, one child a stage, legal names; and how its refusals are said."""
+"""What is logged to MLflow: a parent per materialisation, a child per stage, legal names; and errors of MLflow."""
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import uuid
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +15,23 @@ from requests import ConnectionError as NoConnection
 from sqlalchemy.exc import OperationalError
 
 from assets.metadata import summary
+from assets.shown import SHOWN
 from assets.tracking import StageRun, answering, connect, curves, experiment_id, flat, log_stage, waiting_lock
 from tests.assets.conftest import Store
-from xc_core import artifacts
-from xc_core.artifacts import read_manifest
+from xc_core.artifacts import building, read_made
+from xc_core.chain import STAGES, Workspace
+from xc_core.data.history import write_history
 from xc_core.errors import BusyError, UnavailableError
-from xc_core.stages import STAGES, Workspace
+from xc_core.locks import locked
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 LEGAL = re.compile(r"[\w\-. :/]+")
-"""Names that MLflow takes for metrics and parameters."""
+"""Names that MLflow accepts for metrics and parameters."""
 
 
-def told(**changes: Any) -> StageRun:
-    """Return what is told of a stage, of a dataset that no other test has."""
+def stage_run(**changes: Any) -> StageRun:
+    """Return what is logged of a stage, of a dataset that no other test uses."""
     plain = StageRun(
         stage="encoder", dataset=f"d-{uuid.uuid4().hex[:8]}", recipe="ngame", dagster_run="0123456789", tags={},
         params={}, metrics={}, series=[], files=[],
@@ -46,7 +46,7 @@ def runs(store: Store, dataset: str) -> list[Any]:
 
 def test_a_stage_is_a_child_of_its_materialisations_one_parent(store: Store, tmp_path: Path) -> None:
     (tmp_path / "report.json").write_text("{}")
-    first = told(
+    first = stage_run(
         metrics={"loss": 0.5}, params={"epochs": "3"}, tags={"xc.git": "abc"}, files=[tmp_path / "report.json"]
     )
     second = replace(first, stage="evaluation", metrics={"P_at_1": 90.0}, files=[])
@@ -62,21 +62,21 @@ def test_a_stage_is_a_child_of_its_materialisations_one_parent(store: Store, tmp
     assert found[children["encoder"]].data.params == {"epochs": "3"}
     assert found[children["encoder"]].data.tags["xc.git"] == "abc"
     assert [f.path for f in store.client.list_artifacts(children["encoder"])] == ["report.json"]
-    assert parent.data.metrics == {"P_at_1": 90.0}, "what the evaluation found is the materialisation's result"
+    assert parent.data.metrics == {"P_at_1": 90.0}, "the metrics of the evaluation are logged to the parent too"
 
 
 @pytest.mark.parametrize("change", [{"dagster_run": "9876543210"}, {"recipe": "other"}, {"recipe": None}])
-def test_another_materialisation_or_partition_has_a_parent_of_its_own(store: Store, change: dict[str, Any]) -> None:
-    first = told()
+def test_another_materialisation_or_partition_has_another_parent(store: Store, change: dict[str, Any]) -> None:
+    first = stage_run()
     for stage in (first, replace(first, **change)):
         log_stage(store.client, store.artifacts, stage)
     parents = [run for run in runs(store, first.dataset) if run.data.tags.get("xc.role") == "parent"]
     assert len(parents) == 2
 
 
-def test_numbers_that_are_none_are_left_out_and_long_series_arrive_whole(store: Store) -> None:
+def test_numbers_that_are_not_finite_are_left_out_and_long_series_arrive_complete(store: Store) -> None:
     series = [("loss", step, 1.0 / (step + 1)) for step in range(2500)] + [("loss", 2500, math.nan)]
-    stage = told(metrics={"good": 1.0, "nan": math.nan, "inf": -math.inf}, series=series)
+    stage = stage_run(metrics={"good": 1.0, "nan": math.nan, "inf": -math.inf}, series=series)
     run = log_stage(store.client, store.artifacts, stage)
     assert set(store.client.get_run(run).data.metrics) == {"good", "loss"}
     history = store.client.get_metric_history(run, "loss")
@@ -85,29 +85,28 @@ def test_numbers_that_are_none_are_left_out_and_long_series_arrive_whole(store: 
 
 def test_many_and_long_parameters_arrive(store: Store) -> None:
     params = {f"p{i}": str(i) for i in range(250)} | {"long": "x" * 10_000}
-    run = log_stage(store.client, store.artifacts, told(params=params))
+    run = log_stage(store.client, store.artifacts, stage_run(params=params))
     found = store.client.get_run(run).data.params
     assert len(found) == 251
     assert found["p249"] == "249"
     assert found["long"] == "x" * 6000
 
 
-def test_an_experiment_is_made_once_and_keeps_its_files_where_it_was_told(store: Store) -> None:
+def test_an_experiment_is_created_once_and_keeps_its_artifact_root(store: Store) -> None:
     first = experiment_id(store.client, store.artifacts + "/", "a.b-c")
     assert experiment_id(store.client, "elsewhere", "a.b-c") == first
     assert store.client.get_experiment(first).artifact_location == f"{store.artifacts}/xc-a.b-c"
 
 
 @pytest.mark.parametrize("name", STAGES)
-def test_all_that_is_told_of_a_stage_has_legal_names(store: Store, trained: Workspace, name: str) -> None:
-    """Of the real chain, as the station tells it; MLflow refuses @ in a name."""
+def test_all_that_is_logged_of_a_stage_has_legal_names(store: Store, trained: Workspace, name: str) -> None:
+    """Of the real pipeline, as its asset logs it; MLflow refuses @ in a name."""
     stage = STAGES[name]
     recipe = "ngame" if stage.scope == "experiment" else None
     folder = trained.folder(name, "toy", recipe)
-    manifest = read_manifest(folder)
-    shown = summary(stage, folder, manifest, getattr(import_module(f"assets.{name}"), "show", None))
-    own = told(stage=name, recipe=recipe, metrics=shown.metrics, series=curves(folder),
-               params=flat(json.loads(json.dumps(manifest.facts.get("config")))))  # fmt: skip
+    made = read_made(folder)
+    shown = summary(folder, made, SHOWN.get(name))
+    own = stage_run(stage=name, recipe=recipe, metrics=shown.metrics, series=curves(folder), params=flat(made.settings))
     run = store.client.get_run(log_stage(store.client, store.artifacts, own))
     finite = {key for key, value in own.metrics.items() if math.isfinite(value)} | {key for key, _, _ in own.series}
     assert set(run.data.metrics) == finite
@@ -128,12 +127,15 @@ def test_nested_settings_become_dotted_names() -> None:
 
 def test_curves_hold_every_loss_and_every_figure_of_a_refresh(tmp_path: Path) -> None:
     refreshes = [{"epoch": 1, "radius": 0.8, "share": None}, {"epoch": 2, "radius": 0.7, "share": 0.1}]
-    (tmp_path / "history.json").write_text(json.dumps({"losses": [0.5, 0.25], "refreshes": refreshes}))
-    assert curves(tmp_path) == [
+    with building(tmp_path / "trained", kind="encoder") as build:
+        write_history(build, {"losses": [0.5, 0.25], "refreshes": refreshes})
+    assert curves(tmp_path / "trained") == [
         ("loss", 0, 0.5), ("loss", 1, 0.25), ("refresh_radius", 1, 0.8), ("refresh_radius", 2, 0.7),
         ("refresh_share", 2, 0.1),
     ]  # fmt: skip
-    assert curves(tmp_path / "absent") == []
+    with building(tmp_path / "untrained", kind="clusters") as build:
+        build.json("a.json", {})
+    assert curves(tmp_path / "untrained") == []
 
 
 @pytest.mark.parametrize(
@@ -144,7 +146,7 @@ def test_curves_hold_every_loss_and_every_figure_of_a_refresh(tmp_path: Path) ->
         OperationalError("SELECT 1", None, Exception("no connection")),
     ],
 )
-def test_what_mlflow_its_database_or_the_network_refuse_is_said_in_three_lines(error: Exception) -> None:
+def test_an_error_of_mlflow_its_database_or_the_network_names_what_to_do(error: Exception) -> None:
     with pytest.raises(UnavailableError, match="no connection") as caught, answering("http://tracking:5000"):
         raise error
     assert caught.value.found.startswith("no answer from MLflow at http://tracking:5000 (")
@@ -152,7 +154,7 @@ def test_what_mlflow_its_database_or_the_network_refuse_is_said_in_three_lines(e
     assert "MLFLOW_TRACKING_URI" in caught.value.do
 
 
-def test_other_errors_stay_what_they_are() -> None:
+def test_other_errors_are_not_changed() -> None:
     with pytest.raises(ZeroDivisionError), answering("http://tracking:5000"):
         _ = 1 / 0
 
@@ -169,9 +171,9 @@ def test_a_store_that_cannot_be_opened_is_an_error_that_names_it(
     connect(store.uri, store.lock)
 
 
-def test_the_first_contact_waits_for_another_ones_end(tmp_path: Path) -> None:
+def test_a_first_connection_waits_for_another_one_to_end(tmp_path: Path) -> None:
     with (
-        artifacts.locked(tmp_path / "lock", "first contact"),
+        locked(tmp_path / "lock", "first connection"),
         pytest.raises(BusyError),
         waiting_lock(tmp_path / "lock", seconds=0.2),
     ):

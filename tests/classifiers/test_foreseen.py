@@ -1,4 +1,4 @@
-"""Rows of labels that were not there when rows were trained."""
+"""Predicted rows of labels that are newer than the training."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from xc_core.classifiers import foreseen_rows
 
 
 def planted(labels: int, width: int = 8) -> tuple[np.ndarray, np.ndarray]:
-    """Texts, and rows that are a linear function of them."""
+    """Return text vectors, and rows that are a linear function of them."""
     random = np.random.default_rng(0)
     texts = random.standard_normal((labels, width)) + 3
     rows = texts @ random.standard_normal((width, width)) - 5
     return texts.astype(np.float32), rows.astype(np.float32)
 
 
-def test_a_linear_map_is_found_and_goes_on_to_new_labels() -> None:
+def test_a_linear_map_is_found_and_applied_to_new_labels() -> None:
     texts, rows = planted(5000)
     found = foreseen_rows(texts[4000:], texts[:4000], rows[:4000], unit=False)
     np.testing.assert_allclose(found, rows[4000:], atol=0.05)
@@ -24,20 +24,20 @@ def test_a_linear_map_is_found_and_goes_on_to_new_labels() -> None:
     np.testing.assert_allclose(unit, found / np.linalg.norm(found, axis=1, keepdims=True), rtol=1e-5)
 
 
-def test_few_labels_give_their_mean_rather_than_noise() -> None:
+def test_with_few_labels_a_row_is_near_their_mean() -> None:
     texts, rows = planted(2)
     found = foreseen_rows(np.full((1, 8), 3, np.float32), texts, rows, unit=False)
     spread = np.linalg.norm(rows[0] - rows[1])
     assert np.linalg.norm(found[0] - rows.mean(0)) < spread
 
 
-def test_without_a_known_label_a_row_is_its_text() -> None:
+def test_without_a_trained_label_a_row_is_the_text_vector() -> None:
     texts, rows = planted(3)
     np.testing.assert_array_equal(foreseen_rows(texts, texts[:0], rows[:0], unit=True), texts)
     assert foreseen_rows(texts[:0], texts, rows, unit=True).shape == (0, 8)
 
 
-def test_what_does_not_fit_together_is_refused() -> None:
+def test_arrays_of_other_shapes_are_refused() -> None:
     texts, rows = planted(4)
     with pytest.raises(ValueError, match="rows"):
         foreseen_rows(texts, texts, rows[:3], unit=True)

@@ -1,4 +1,4 @@
-"""A step of a table in blocks of labels equals the step at once, in loss, gradients and rows, and costs less memory."""
+"""A step in blocks of labels equals the step on all at once, in loss, gradients and rows, and needs less memory."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 
 from xc_core.classifiers import LabelTable, TableConfig, TableHead, gradient_error
 from xc_core.data.labels import LabelMatrix
-from xc_core.losses import LossConfig
-from xc_core.sampling import NEGATIVES, NegativesConfig, Pool
+from xc_core.losses import Bce
+from xc_core.sampling import All, Documents, Importance, Mixture, Negatives, Pool
 
 DOCS, LABELS, WIDTH = 12, 50, 6
 BATCH = np.arange(DOCS)
@@ -21,14 +21,21 @@ def truth(labels: int = LABELS) -> LabelMatrix:
     return LabelMatrix.from_pairs(*np.nonzero(np.random.default_rng(0).random((DOCS, labels)) < 0.1), (DOCS, labels))
 
 
+SOURCES: dict[str, Negatives] = {
+    "all": All(positives=0),
+    "mixture": Mixture(positives=0, uniform=20),
+    "importance": Importance(positives=0, hard=1, uniform=20),
+}
+
+
 def pool(kind: str) -> Pool:
-    return NEGATIVES[kind](NegativesConfig(kind=kind, positives=0, uniform=20), truth(), 0).pool(BATCH, 0)
+    return SOURCES[kind].build(Documents(truth()), 0).pool(BATCH, 0)
 
 
 def head(block: int, **config: Any) -> TableHead:
     rows = torch.randn(LABELS, WIDTH, generator=torch.Generator().manual_seed(1))
-    loss = LossConfig(name="bce", temperature=0.5, bias=1.0).build()
-    return TableHead(LabelTable(rows, TableConfig(**config)), loss, block)
+    loss = Bce(temperature=0.5, bias=1.0)
+    return TableHead(LabelTable(rows, TableConfig(**config)), loss.build(), loss.divisor, block)
 
 
 def documents() -> torch.Tensor:
@@ -37,7 +44,7 @@ def documents() -> torch.Tensor:
 
 
 @pytest.mark.parametrize("unit", [True, False])
-@pytest.mark.parametrize("kind", ["all", "mixture", "importance"])
+@pytest.mark.parametrize("kind", SOURCES)
 @pytest.mark.parametrize("block", [1, 7, 49])
 def test_blocks_equal_the_whole(kind: str, block: int, unit: bool) -> None:
     steps = []
@@ -66,7 +73,7 @@ def test_the_gradient_of_the_documents_is_that_of_the_mean_loss() -> None:
     assert torch.allclose(found.gradient_BD, expected, atol=1e-6)
 
 
-def test_documents_that_are_frozen_get_no_gradient_and_the_rows_learn_the_same() -> None:
+def test_frozen_documents_get_no_gradient_and_rows_are_trained_alike() -> None:
     frozen, free = head(7), head(7)
     found = frozen.descend(documents().detach(), pool("all"), BATCH, 1.0)
     free.descend(documents(), pool("all"), BATCH, 1.0)
@@ -93,12 +100,12 @@ def test_over_all_labels_no_matrix_is_wider_than_a_block(monkeypatch: pytest.Mon
     assert "known_BU" not in vars(everyone)
 
 
-def test_ten_documents_are_learnt_by_heart_over_all_labels() -> None:
+def test_a_few_documents_can_be_overfitted_over_all_labels() -> None:
     own = head(16, unit=False, start="zero", lr=0.2)
     docs = documents().detach()
     for step in range(300):
         own.descend(docs, pool("all"), BATCH, 1 - step / 300)
-    scores = docs @ own.table.released(0.5).T
+    scores = docs @ own.released().T
     best = scores.topk(1).indices.numpy()
     has_label = truth().counts_N > 0
     assert truth().contains(BATCH[:, None], best)[has_label].all()
@@ -107,8 +114,7 @@ def test_ten_documents_are_learnt_by_heart_over_all_labels() -> None:
 def test_the_error_of_a_gradient_is_zero_for_all_labels_and_falls_with_more_draws() -> None:
     own, docs, errors = head(100), documents(), []
     for uniform in (5, 25, LABELS):
-        config = NegativesConfig(kind="importance", positives=0, hard=0, uniform=uniform)
-        source = NEGATIVES["importance"](config, truth(), 0)
+        source = Importance(positives=0, hard=0, uniform=uniform).build(Documents(truth()), 0)
         drawn = [source.pool(BATCH, step) for step in range(40)]
         errors.append(gradient_error(own, docs, BATCH, drawn, pool("all")))
     before = own.table.rows_LD.clone()

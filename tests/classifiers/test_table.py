@@ -1,4 +1,4 @@
-"""The label table: a step is that of a plain loop and of dense autograd, and rows it does not name stay bit for bit."""
+"""The label table: a step equals a plain loop and dense autograd, and does not change other rows by a bit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def start(seed: int = 0) -> torch.Tensor:
 
 
 def steps(count: int, seed: int = 1) -> list[tuple[torch.Tensor, torch.Tensor, float]]:
-    """Return (labels, gradient, schedule) of some steps; gradients of very different sizes, some rows 0."""
+    """Return (labels, gradient, scale) of some steps; gradients differ widely in size, and some rows are 0."""
     random = np.random.default_rng(seed)
     out = []
     for number in range(count):
@@ -40,7 +40,7 @@ def test_updates_equal_a_loop_over_rows(lr: float, decay: float) -> None:
     assert fast.steps_L.tolist() == slow.steps
 
 
-def test_rows_that_are_not_named_or_have_no_gradient_stay_bit_for_bit() -> None:
+def test_other_rows_and_rows_without_gradient_do_not_change_by_a_bit() -> None:
     table = LabelTable(start(), TableConfig())
     for labels, gradient, scale in steps(20):
         before = {name: tensor.clone() for name, tensor in table.tensors().items()}
@@ -52,16 +52,16 @@ def test_rows_that_are_not_named_or_have_no_gradient_stay_bit_for_bit() -> None:
             assert not torch.equal(tensor[~still], before[name][~still]) or bool(still.all())
 
 
-def test_a_step_moves_a_row_by_the_rate_whatever_the_size_of_its_gradient() -> None:
+def test_the_first_step_moves_a_row_by_the_learning_rate_for_any_size_of_gradient() -> None:
     table = LabelTable(torch.zeros(2, 4), TableConfig(lr=0.25))
     table.update(torch.tensor([0, 1]), torch.tensor([[3.0, 0, 0, 4], [3e-6, 0, 0, 4e-6]]), 0.5)
-    # one step: the row's own mean square makes its root mean square change lr x schedule = 0.125
+    # The first step divides by the row's own root mean square, so that of the change is lr x scale = 0.125.
     assert table.rows_LD.square().mean(1).sqrt().tolist() == pytest.approx([0.125, 0.125], rel=1e-4)
     assert table.rows_LD[0].tolist() == pytest.approx([-0.15, 0, 0, -0.2], rel=1e-4)
 
 
 @pytest.mark.parametrize("size", [1e-15, 1e-20, 2e-22, 1e-22, 5e-23, 2e-23, 1e-30])
-def test_a_gradient_whose_square_underflows_moves_a_row_by_the_rate_at_most(size: float) -> None:
+def test_a_gradient_whose_square_underflows_moves_a_row_at_most_by_the_learning_rate(size: float) -> None:
     table = LabelTable(torch.zeros(1, 4), TableConfig(lr=0.25))
     table.update(torch.tensor([0]), torch.full((1, 4), size), 1.0)
     assert torch.isfinite(table.rows_LD).all()
@@ -97,13 +97,13 @@ def test_taken_rows_are_a_copy_that_collects_a_gradient() -> None:
     assert torch.equal(table.rows_LD, start())
 
 
-def test_the_table_does_not_change_the_rows_it_was_made_from() -> None:
+def test_the_table_does_not_change_its_initial_rows() -> None:
     given = start()
     LabelTable(given, TableConfig()).update(torch.tensor([0]), torch.ones(1, WIDTH), 1.0)
     assert torch.equal(given, start())
 
 
-def test_saved_state_goes_on_the_same() -> None:
+def test_a_table_with_restored_state_trains_alike() -> None:
     parts = steps(12)
     old, new = LabelTable(start(), TableConfig()), LabelTable(start(9), TableConfig())
     for part in parts[:6]:
@@ -125,6 +125,6 @@ def test_loaded_state_is_a_copy() -> None:
 
 
 @pytest.mark.parametrize("changes", [{"lr": 0.0}, {"lr": -1.0}, {"decay": 1.0}, {"decay": -0.1}])
-def test_settings_that_mean_nothing_are_refused(changes: dict[str, float]) -> None:
+def test_settings_out_of_range_are_refused(changes: dict[str, float]) -> None:
     with pytest.raises(ConfigError):
         TableConfig(**changes)

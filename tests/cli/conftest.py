@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import make_workspace
+from tests.conftest import TOY_CHANGES, make_workspace
 from xc_core import progress
+from xc_core.chain import Workspace
 from xc_core.cli.main import main
-from xc_core.stages import Workspace
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Ended:
     err: str
 
     def refused(self, code: int, found: str, do: str = "") -> None:
-        """Fail unless it ended with ``code`` and said, in three lines, what it found and what to do."""
+        """Fail unless it ended with ``code`` and named, in three lines, what it found and what to do."""
         parts = re.fullmatch(r"xc: (.*?found (?:.|\n)+)\n  expected: ((?:.|\n)+)\n  do this:  (.+)\n", self.err)
         assert parts, f"not found / expected / do this:\n{self.err}"
         assert self.code == code, self.err
@@ -39,6 +39,20 @@ class Ended:
 
 
 Xc = Callable[..., Ended]
+TOY = ("--dataset", "toy")
+NGAME = (*TOY, "--recipe", "ngame")
+
+
+def settings_of(changes: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    """Yield nested changes as arguments of --set."""
+    for name, value in changes.items():
+        if isinstance(value, dict):
+            yield from settings_of(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}={value}"
+
+
+TOY_SETTINGS = [part for setting in settings_of(TOY_CHANGES) for part in ("--set", setting)]
 
 
 @pytest.fixture
@@ -92,3 +106,12 @@ def own(trained: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """A copy of the trained toy chain, to be changed."""
     monkeypatch.setenv("XC_ROOT", str(tmp_path / "own"))
     return Workspace(Path(shutil.copytree(trained.root, tmp_path / "own")))
+
+
+def spoil(workspace: Workspace) -> Path:
+    """Change the last byte of the encoder in the packed model; return the file."""
+    path = workspace.folder("model", "toy", "ngame") / "encoder.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    return path

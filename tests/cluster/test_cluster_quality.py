@@ -48,7 +48,7 @@ World = tuple[F32, F32, list[set[int]], tuple[I64, I64], float, list[set[int]]]
 
 @st.composite
 def worlds(draw: st.DrawFn) -> World:
-    """Documents near their labels' vectors or anywhere, labels without documents, any clustering, pairs set aside."""
+    """Return documents near their labels or anywhere, labels without documents, any clustering, filtered pairs."""
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     size, labels = draw(st.integers(2, 24)), draw(st.integers(1, 12))
     label_LD = unit(random.standard_normal((labels, 3)))
@@ -91,7 +91,7 @@ def test_the_inequality_of_theorem_one_holds(world: World) -> None:
     assert found.missed <= found.bound + 1e-9
 
 
-def test_a_label_no_document_has_is_no_missed_negative() -> None:
+def test_a_label_without_documents_is_not_a_missed_negative() -> None:
     label_LD = unit(np.array([[1.0, 0.0], [1.0, 0.01]]))
     doc_ND = unit(np.array([[1.0, 0.0], [1.0, 0.0]]))
     one_cluster = np.arange(2), np.array([2])
@@ -109,7 +109,7 @@ def hand_world() -> tuple[tuple[F32, F32], LabelMatrix, LabelMatrix]:
 
 
 @pytest.mark.parametrize(("sizes", "missed", "eps2"), [([1, 1], 0.5, 0.5), ([2], 0.0, 0.0)])
-def test_a_hard_negative_is_missed_where_its_documents_are_in_other_clusters(
+def test_a_hard_negative_is_missed_if_its_documents_are_in_other_clusters(
     sizes: list[int], missed: float, eps2: float
 ) -> None:
     found = theorem1(*hand_world(), (np.arange(2), np.array(sizes)), radius=0.5, seed=0)
@@ -119,7 +119,7 @@ def test_a_hard_negative_is_missed_where_its_documents_are_in_other_clusters(
     assert (found.c1, found.c2, found.bound) == (0.5, 1.0, eps2)
 
 
-def test_a_sample_estimates_what_all_documents_say() -> None:
+def test_a_sample_estimates_the_figures_of_all_documents() -> None:
     random = np.random.default_rng(5)
     doc_ND, label_LD = unit(random.standard_normal((800, 4))), unit(random.standard_normal((60, 4)))
     truth = LabelMatrix.from_pairs(np.arange(800), random.integers(0, 60, 800), (800, 60))
@@ -134,7 +134,7 @@ def test_a_sample_estimates_what_all_documents_say() -> None:
         assert getattr(part, name) == pytest.approx(getattr(whole, name), rel=0.2)
 
 
-def test_constants_equal_the_slow_twin_and_are_at_most_one_where_all_counts_are_equal() -> None:
+def test_constants_equal_the_slow_twin_and_are_at_most_one_if_all_counts_are_equal() -> None:
     random = np.random.default_rng(6)
     positives = [set(random.integers(0, 9, 3).tolist()) for _ in range(40)]
     used = sorted(set().union(*positives))

@@ -1,4 +1,4 @@
-"""The contract of an index, kept by every index in the table, on worlds whose nearest labels are known."""
+"""The contract of an index, for every index in the table, on data whose nearest labels are known."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 
 from tests.naive import search as naive
-from xc_core.ann import INDEXES, Index, IndexConfig, build_index, load_index, save_index
+from xc_core.ann import INDEXES, Index, load_index, save_index
 from xc_core.errors import ConfigError, CorruptError, MissingError, XCError
 from xc_core.shapes import F32, PAD_ID, Shortlist
 
 pytestmark = pytest.mark.parametrize("kind", INDEXES.names())
+
+EXACT = ("auto", "exact")
+"""Kinds that search exactly among few labels."""
 
 
 def unit(vectors: np.ndarray) -> F32:
@@ -35,7 +38,7 @@ def share_of(true: list[list[int]], found: Shortlist) -> float:
 
 
 def build(kind: str, vectors_LD: F32, **changes: int) -> Index:
-    return build_index(vectors_LD, IndexConfig(kind=kind, **changes))  # type: ignore[arg-type]
+    return INDEXES[kind](**changes).build(vectors_LD)
 
 
 def test_the_copied_label_comes_first_and_its_score_is_the_inner_product(kind: str) -> None:
@@ -52,7 +55,7 @@ def test_default_settings_find_nearly_all_of_the_ten_nearest(kind: str) -> None:
     vectors, queries, _ = clustered()
     true = naive.nearest(vectors, queries, 10)
     found = build(kind, vectors).search(queries, 10)
-    assert share_of(true, found) >= (0.999 if kind == "exact" else 0.95)
+    assert share_of(true, found) >= (0.999 if kind in EXACT else 0.95)
 
 
 def test_lengths_count_because_the_search_is_by_inner_product(kind: str) -> None:
@@ -60,7 +63,7 @@ def test_lengths_count_because_the_search_is_by_inner_product(kind: str) -> None
     long = vectors * np.random.default_rng(1).lognormal(0, 1.0, (1500, 1)).astype(np.float32)
     true, by_angle = (naive.nearest(table, queries, 10) for table in (long, vectors))
     found = build(kind, long).search(queries, 10)
-    assert share_of(true, found) >= (0.999 if kind == "exact" else 0.95)
+    assert share_of(true, found) >= (0.999 if kind in EXACT else 0.95)
     assert share_of(by_angle, found) < 0.6
     assert found.scores_NK[0, 0] == pytest.approx(float(queries[0] @ long[found.ids_NK[0, 0]]), rel=1e-4)
 
@@ -93,10 +96,11 @@ def test_a_query_is_answered_the_same_alone_and_in_any_layout(kind: str) -> None
 def test_a_saved_index_answers_the_same_after_loading(kind: str, tmp_path: Path) -> None:
     vectors, queries, _ = clustered(labels=800, queries=50)
     uneven = vectors * np.linspace(0.5, 3, 800, dtype=np.float32)[:, None]
-    config = IndexConfig(kind=kind, probes=5, search_effort=40)
-    index = build_index(uneven, config)
-    save_index(index, config, tmp_path)
+    settings = {"ivf": {"probes": 5}, "hnsw": {"search_effort": 40}}
+    index = build(kind, uneven, **settings.get(kind, {}))
+    save_index(index, tmp_path)
     again = load_index(tmp_path)
+    assert again.part == index.part
     assert (again.size, again.width) == (index.size, index.width) == (800, 24)
     for k in (1, 10):
         first, second = index.search(queries, k), again.search(queries, k)
@@ -146,8 +150,7 @@ def test_vectors_that_cannot_be_searched_are_refused(kind: str, vectors: np.ndar
 def test_a_broken_or_missing_index_is_named(kind: str, tmp_path: Path) -> None:
     with pytest.raises(MissingError):
         load_index(tmp_path)
-    config = IndexConfig(kind=kind)
-    save_index(build_index(clustered(labels=50, queries=1)[0], config), config, tmp_path)
+    save_index(build(kind, clustered(labels=50, queries=1)[0]), tmp_path)
     (data,) = (path for path in tmp_path.iterdir() if path.name != "index.json")
     content = data.read_bytes()
     for broken in (content[: len(content) // 2], b"", None):
@@ -160,10 +163,9 @@ def test_a_broken_or_missing_index_is_named(kind: str, tmp_path: Path) -> None:
 
 
 def test_another_index_under_the_same_name_is_found_out(kind: str, tmp_path: Path) -> None:
-    config = IndexConfig(kind=kind)
-    save_index(build_index(clustered(labels=50, queries=1)[0], config), config, tmp_path)
+    save_index(build(kind, clustered(labels=50, queries=1)[0]), tmp_path)
     (tmp_path / "other").mkdir()
-    save_index(build_index(clustered(labels=60, queries=1)[0], config), config, tmp_path / "other")
+    save_index(build(kind, clustered(labels=60, queries=1)[0]), tmp_path / "other")
     (data,) = (path for path in (tmp_path / "other").iterdir() if path.name != "index.json")
     data.replace(tmp_path / data.name)
     with pytest.raises(CorruptError, match="60"):

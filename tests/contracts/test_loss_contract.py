@@ -1,4 +1,4 @@
-"""The contract of a loss, kept by every loss in the table: (sum, count) of independent documents."""
+"""The contract of a loss, for every loss in the table: it returns (sum, count) of independent documents."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from xc_core.losses import LOSSES, Loss, LossConfig, Sampled
+from xc_core.losses import LOSSES, BatchLoss, Sampled
 
-pytestmark = pytest.mark.parametrize("loss", [LossConfig(name=name).build() for name in LOSSES], ids=LOSSES.names())
+pytestmark = pytest.mark.parametrize("loss", [LOSSES[name]().build() for name in LOSSES], ids=LOSSES.names())
 
 Batch = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
@@ -26,13 +26,13 @@ def batch(docs: int = 8, labels: int = 15, seed: int = 0) -> Batch:
     return scores, torch.from_numpy(chosen), torch.from_numpy(known)
 
 
-def gradient(loss: Loss, parts: Batch) -> torch.Tensor:
+def gradient(loss: BatchLoss, parts: Batch) -> torch.Tensor:
     own = parts[0].clone().requires_grad_(True)
     (found,) = torch.autograd.grad(loss(own, *parts[1:])[0], own)
     return found
 
 
-def test_a_loss_is_a_finite_sum_and_a_count_and_leaves_its_arguments_alone(loss: Loss) -> None:
+def test_a_loss_is_a_finite_sum_and_a_count_and_leaves_its_arguments_alone(loss: BatchLoss) -> None:
     parts = batch()
     before = [part.clone() for part in parts]
     total, count = loss(*parts)
@@ -43,7 +43,7 @@ def test_a_loss_is_a_finite_sum_and_a_count_and_leaves_its_arguments_alone(loss:
     assert all(torch.equal(part, old) for part, old in zip(parts, before, strict=True))
 
 
-def test_documents_are_independent_so_batches_add_up(loss: Loss) -> None:
+def test_documents_are_independent_so_batches_add_up(loss: BatchLoss) -> None:
     parts = batch()
     whole = loss(*parts)
     singles = [loss(*(part[i : i + 1] for part in parts)) for i in range(8)]
@@ -51,7 +51,7 @@ def test_documents_are_independent_so_batches_add_up(loss: Loss) -> None:
     assert int(whole[1]) == sum(int(count) for _, count in singles)
 
 
-def test_the_order_of_documents_and_labels_does_not_matter(loss: Loss) -> None:
+def test_the_order_of_documents_and_labels_does_not_matter(loss: BatchLoss) -> None:
     parts = batch()
     random = torch.Generator().manual_seed(0)
     rows, columns = torch.randperm(8, generator=random), torch.randperm(15, generator=random)
@@ -60,7 +60,7 @@ def test_the_order_of_documents_and_labels_does_not_matter(loss: Loss) -> None:
     assert int(count) == int(loss(*parts)[1])
 
 
-def test_the_gradient_pulls_the_chosen_pushes_negatives_and_leaves_other_positives_alone(loss: Loss) -> None:
+def test_the_gradient_pulls_the_chosen_pushes_negatives_and_leaves_other_positives_alone(loss: BatchLoss) -> None:
     parts = batch()
     _, chosen, known = parts
     found = gradient(loss, parts)
@@ -71,13 +71,13 @@ def test_the_gradient_pulls_the_chosen_pushes_negatives_and_leaves_other_positiv
     assert (found[known & ~chosen] == 0).all()
 
 
-def test_the_gradient_is_that_of_the_value_downhill(loss: Loss) -> None:
+def test_the_gradient_is_that_of_the_value_downhill(loss: BatchLoss) -> None:
     parts = batch()
     better = (parts[0] - 0.05 * gradient(loss, parts), *parts[1:])
     assert float(loss(*better)[0]) < float(loss(*parts)[0])
 
 
-def test_right_scores_cost_less_than_random_ones_and_those_less_than_wrong_ones(loss: Loss) -> None:
+def test_right_scores_cost_less_than_random_ones_and_those_less_than_wrong_ones(loss: BatchLoss) -> None:
     scores, chosen, known = batch()
     right = torch.where(known, 1.0, -1.0)
     costs = [float(loss(values, chosen, known)[0]) for values in (right, scores, -right)]
@@ -85,9 +85,9 @@ def test_right_scores_cost_less_than_random_ones_and_those_less_than_wrong_ones(
     assert costs[1] < costs[2]
 
 
-def test_documents_without_a_chosen_positive_or_a_negative_add_nothing(loss: Loss) -> None:
+def test_documents_without_a_chosen_positive_or_a_negative_add_nothing(loss: BatchLoss) -> None:
     if loss.separable:
-        pytest.skip("a loss on blocks of labels cannot know; its own contract is below")
+        pytest.skip("a separable loss does not see all labels of a document; its own contract is below")
     scores, chosen, known = batch()
     chosen[0], known[0], known[1] = False, False, True
     parts = (scores, chosen, known)
@@ -98,9 +98,9 @@ def test_documents_without_a_chosen_positive_or_a_negative_add_nothing(loss: Los
 
 
 @pytest.mark.parametrize("docs", [0, 3])
-def test_a_batch_in_which_nothing_counts_costs_nothing(loss: Loss, docs: int) -> None:
+def test_a_batch_in_which_nothing_counts_costs_nothing(loss: BatchLoss, docs: int) -> None:
     if loss.separable and docs:
-        pytest.skip("a loss on blocks of labels cannot know; its own contract is below")
+        pytest.skip("a separable loss does not see all labels of a document; its own contract is below")
     scores = torch.zeros(docs, 4, requires_grad=True)
     none = torch.zeros(docs, 4, dtype=torch.bool)
     total, count = loss(scores, none, none)
@@ -108,20 +108,20 @@ def test_a_batch_in_which_nothing_counts_costs_nothing(loss: Loss, docs: int) ->
     assert (float(total.detach()), int(count), float(found.abs().sum())) == (0.0, 0, 0.0)
 
 
-def test_half_precision_scores_are_summed_in_full_precision(loss: Loss) -> None:
+def test_half_precision_scores_are_summed_in_full_precision(loss: BatchLoss) -> None:
     scores, chosen, known = batch()
     total, _ = loss(scores.bfloat16(), chosen, known)
     assert total.dtype == torch.float32
     assert float(total) == pytest.approx(float(loss(scores.bfloat16().float(), chosen, known)[0]))
 
 
-def test_scores_that_are_no_numbers_are_not_hidden(loss: Loss) -> None:
+def test_scores_that_are_no_numbers_are_not_hidden(loss: BatchLoss) -> None:
     scores, chosen, known = batch()
     scores[3] = torch.nan
     assert torch.isnan(loss(scores, chosen, known)[0])
 
 
-def test_a_separable_loss_on_blocks_of_labels_adds_up_to_the_whole_and_counts_all_documents(loss: Loss) -> None:
+def test_a_separable_loss_on_blocks_of_labels_adds_up_to_the_whole_and_counts_all_documents(loss: BatchLoss) -> None:
     parts = batch()
     cut = [loss(*(part[:, block] for part in parts)) for block in (slice(0, 4), slice(4, 5), slice(5, 15))]
     whole = float(loss(*parts)[0])
@@ -132,13 +132,13 @@ def test_a_separable_loss_on_blocks_of_labels_adds_up_to_the_whole_and_counts_al
         assert abs(sum(float(total) for total, _ in cut) - whole) > 0.01 * whole
 
 
-def test_weights_of_one_for_every_negative_are_no_weights(loss: Loss) -> None:
+def test_weights_of_one_for_every_negative_are_no_weights(loss: BatchLoss) -> None:
     scores, chosen, known = batch()
     sampled = Sampled(weight_BU=(~(known | chosen)).float())
     assert float(loss(scores, chosen, known, sampled)[0]) == pytest.approx(float(loss(scores, chosen, known)[0]))
 
 
-def test_state_that_is_saved_and_loaded_changes_nothing(loss: Loss) -> None:
+def test_state_that_is_saved_and_loaded_changes_nothing(loss: BatchLoss) -> None:
     parts, sampled = batch(), Sampled(docs_B=torch.arange(8))
     ours, other = (copy.deepcopy(loss) for _ in range(2))
     ours(*batch(seed=1), sampled)

@@ -1,4 +1,4 @@
-"""The contract of a negative source, kept by every one in the table: a pool of labels and two honest masks."""
+"""The contract of a source of negatives, for every source in the table: a pool of labels and correct masks."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pytest
 
 from tests.naive import sampling as naive
 from xc_core.data.labels import LabelMatrix
-from xc_core.sampling import NEGATIVES, NegativesConfig, Pool
-from xc_core.shapes import I64
+from xc_core.sampling import NEGATIVES, ROWS, TEXTS, Documents, NegativeSource, Pool
+from xc_core.shapes import I32, I64, PAD_ID
 
 pytestmark = [
     pytest.mark.parametrize("kind", NEGATIVES.names()),
@@ -16,6 +16,7 @@ pytestmark = [
 ]
 
 SIZE, LABELS = 60, 25
+SETTINGS = {"importance": {"hard": 1}}
 
 
 def truth() -> LabelMatrix:
@@ -27,14 +28,35 @@ def truth() -> LabelMatrix:
     return LabelMatrix.from_pairs(docs, labels, (SIZE, LABELS))
 
 
-def pool(kind: str, positives: int, docs: I64, step: int = 3, seed: int = 0) -> Pool:
-    config = NegativesConfig(kind=kind, positives=positives)
-    source = NEGATIVES[kind](config, truth(), seed)
+def stored() -> I32:
+    """Return up to 3 hard negatives per document; every fourth document has 2."""
+    random = np.random.default_rng(2)
+    rows = [random.permutation([label for label in range(LABELS) if label not in own])[:3] for own in positives_of()]
+    hard_NK = np.array(rows, np.int32)
+    hard_NK[::4, -1] = PAD_ID
+    return hard_NK
+
+
+def positives_of() -> list[set[int]]:
+    return [set(truth().row(doc).tolist()) for doc in range(SIZE)]
+
+
+def build(kind: str, positives: int, seed: int = 0) -> NegativeSource:
+    return NEGATIVES[kind](positives=positives, **SETTINGS.get(kind, {})).build(Documents(truth(), hard=stored), seed)
+
+
+def refreshed(kind: str, positives: int, seed: int = 0) -> NegativeSource:
+    """Return a source after the refreshes of two epochs."""
+    source = build(kind, positives, seed)
     random = np.random.default_rng(5)
-    vectors = [random.standard_normal((size, 8)).astype(np.float32) for size in (SIZE, LABELS)]
+    docs, texts, rows = (random.standard_normal((size, 8)).astype(np.float32) for size in (SIZE, LABELS, LABELS))
     for epoch in range(2):
-        source.refresh(epoch, *vectors)
-    return source.pool(docs, step)
+        source.refresh(epoch, docs, {TEXTS: texts, ROWS: rows})
+    return source
+
+
+def pool(kind: str, positives: int, docs: I64, step: int = 3, seed: int = 0) -> Pool:
+    return refreshed(kind, positives, seed).pool(docs, step)
 
 
 def plain(found: Pool) -> list[object]:
@@ -51,9 +73,9 @@ def test_pooled_labels_are_distinct_and_rising(kind: str, positives: int) -> Non
     assert found.chosen_BU.shape == found.known_BU.shape == (len(DOCS), len(found.labels_U))
 
 
-def test_every_positive_in_the_pool_is_known_whoever_brought_it_in(kind: str, positives: int) -> None:
+def test_every_positive_in_the_pool_is_known_whichever_document_added_it(kind: str, positives: int) -> None:
     found = pool(kind, positives, DOCS)
-    own = [set(truth().row(doc).tolist()) for doc in DOCS.tolist()]
+    own = [positives_of()[doc] for doc in DOCS.tolist()]
     assert found.known_BU.tolist() == naive.masks(found.labels_U.tolist(), own)
 
 
@@ -85,8 +107,7 @@ def test_blocks_are_the_pool_cut_along_its_labels(kind: str, positives: int, wid
             np.testing.assert_array_equal(np.concatenate([getattr(b, name) for b in blocks], axis=-1), whole)
 
 
-def test_weights_are_honest(kind: str, positives: int) -> None:
-    """No weight is negative; a source that does not draw from a noise gives none to a known positive."""
+def test_weights_are_not_negative_and_known_positives_have_none_unless_drawn(kind: str, positives: int) -> None:
     found = pool(kind, positives, DOCS)
     if found.weight_BU is not None:
         assert (found.weight_BU >= 0).all()
@@ -100,3 +121,11 @@ def test_documents_without_positives_make_empty_rows(kind: str, positives: int, 
     assert found.chosen_BU.shape[0] == len(docs)
     assert not found.chosen_BU.any()
     assert not found.known_BU.any()
+
+
+def test_saved_state_continues_with_the_same_pools(kind: str, positives: int) -> None:
+    old, new = refreshed(kind, positives), build(kind, positives)
+    new.load({name: array.copy() for name, array in old.arrays().items()})
+    found, again = old.pool(DOCS, 4), new.pool(DOCS, 4)
+    for name in ("labels_U", "chosen_BU", "known_BU", "weight_BU", "noise_BU"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(found, name))

@@ -1,4 +1,4 @@
-"""Ways to spoil a good folder; lines are counted from 1, as messages count them."""
+"""Ways to spoil a good folder; lines are numbered from 1, as in messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Spoil = Callable[[Path], object]
 
 @dataclass(frozen=True)
 class Case:
-    """How a good folder is spoilt, and what the refusal must say."""
+    """How a good folder is spoilt, and what the error must say."""
 
     name: str
     layout: str
@@ -43,7 +43,7 @@ def field_of(line: int, **changes: Any) -> Spoil:
 
 
 def raw_line(line: int, content: bytes) -> Spoil:
-    """Put raw bytes in the place of a line of trn.json."""
+    """Replace a line of trn.json by raw bytes."""
     return lambda folder: put(folder / "trn.json", line, content)
 
 
@@ -147,21 +147,21 @@ def put(path: Path, line: int, content: bytes) -> None:
 
 
 def insert(path: Path, line: int, content: bytes) -> None:
-    """Put a line before the present line ``line``."""
+    """Insert a line before line ``line``."""
     edit(path, lambda lines: [*lines[: line - 1], content, *lines[line - 1 :]])
 
 
 def drop(path: Path, line: int) -> None:
-    """Take one line away."""
+    """Delete one line."""
     edit(path, lambda lines: [*lines[: line - 1], *lines[line:]])
 
 
 def put_json(path: Path, line: int, **changes: Any) -> None:
-    """Change fields of the object in one line; ``_DROP`` takes a field away."""
+    """Change fields of the object in one line; ``_DROP`` deletes a field."""
     row = json.loads(path.read_bytes().split(b"\n")[line - 1]) | changes
     put(path, line, json.dumps({key: value for key, value in row.items() if value is not _DROP}).encode())
 
 
 def drop_key(path: Path, line: int, *keys: str) -> None:
-    """Take fields of the object in one line away."""
+    """Delete fields of the object in one line."""
     put_json(path, line, **dict.fromkeys(keys, _DROP))

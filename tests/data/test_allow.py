@@ -1,4 +1,4 @@
-"""Imperfect data enters where its kind is allowed by name; no other kind comes in with it."""
+"""Imperfect data is accepted if its kind is allowed by name, and only that kind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from xc_core.errors import DataError
 
 @dataclass(frozen=True)
 class Wart:
-    """Data of one imperfect kind, and the row of the corpus it becomes when let in."""
+    """Data of one imperfect kind, and its row in the corpus if it is accepted."""
 
     spoil: Spoil
     file: str
@@ -42,7 +42,7 @@ WARTS = {
 
 @pytest.mark.parametrize("allowed", WARTS)
 @pytest.mark.parametrize("kind", WARTS)
-def test_a_kind_lets_in_itself_and_nothing_else(tmp_path: Path, kind: str, allowed: str) -> None:
+def test_a_kind_accepts_only_itself(tmp_path: Path, kind: str, allowed: str) -> None:
     wart = WARTS[kind]
     folder = write_world(tmp_path / "world")
     wart.spoil(folder)
@@ -69,7 +69,7 @@ def test_all_kinds_are_known_by_name() -> None:
     lambda folder: put(folder / "trn.json", 3, b"\xff"),
     lambda folder: put(folder / "trn.json", 3, b"{}"),
 ])  # fmt: skip
-def test_what_no_kind_names_stays_out_whatever_is_allowed(tmp_path: Path, spoil: Spoil) -> None:
+def test_data_of_no_kind_is_refused_whatever_is_allowed(tmp_path: Path, spoil: Spoil) -> None:
     folder = write_world(tmp_path / "world")
     spoil(folder)
     with pytest.raises(DataError):
@@ -92,7 +92,7 @@ def test_unseen_labels_are_counted(tmp_path: Path) -> None:
 
 
 def test_a_label_of_a_held_out_document_is_not_unseen(tmp_path: Path) -> None:
-    """Propensities and frequencies come from train as published; the label is in it, so there is nothing to allow."""
+    """Propensities and frequencies come from the published train rows, which include validation."""
     folder = write_world(tmp_path / "world")
     held_out = next(i for i, row in enumerate(contents(read_world(folder))["documents"]) if row[3] == "validation")
     insert(folder / "lbl.json", 11, b'{"uid": "new", "title": "new"}')

@@ -1,4 +1,4 @@
-"""Every kind of bad input is refused with its file, its line and what to do, and nothing at all is written."""
+"""Every kind of bad input is refused with file, line and what to do, and nothing is written."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ NAMES = (
 
 def refusal(tmp_path: Path, bad: Case, dataset: str = "toy") -> XCError:
     """Spoil a good folder, ingest it, and return the error after checking that nothing was written."""
-    workspace = empty_workspace(tmp_path / "house")
-    before = files_of(tmp_path / "house")
+    workspace = empty_workspace(tmp_path / "project")
+    before = files_of(tmp_path / "project")
     folder = write_world(tmp_path / "world", bad.layout)
     bad.spoil(folder)
     with pytest.raises(XCError) as caught:
@@ -56,7 +56,7 @@ def test_bad_input_is_refused_with_its_place_and_nothing_is_written(tmp_path: Pa
     missing = [fragment for fragment in bad.fragments if fragment not in message]
     assert not missing, f"{missing} not in:\n{message}"
     assert error.expected and error.do
-    assert "\n" not in error.found and str(tmp_path / "house") not in message
+    assert "\n" not in error.found and str(tmp_path / "project") not in message
 
 
 @pytest.mark.parametrize("name", NAMES)

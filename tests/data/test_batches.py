@@ -1,4 +1,4 @@
-"""Chunks of like length: every position once, the budget kept, and work that grows with the rows only."""
+"""Chunks of similar length: every position once, within the budget, in time linear in the rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LENGTHS = st.lists(st.integers(0, 40), max_size=60)
 
 
 def naive_chunks(lengths: list[int], max_tokens: int) -> list[list[int]]:
-    """Put rows, shortest first, into a chunk until the next would burst it."""
+    """Put rows, shortest first, into a chunk until the next one would exceed the budget."""
     chunks: list[list[int]] = []
     for position in sorted(range(len(lengths)), key=lambda i: lengths[i]):
         if chunks and (len(chunks[-1]) + 1) * lengths[position] <= max_tokens:
@@ -26,7 +26,7 @@ def naive_chunks(lengths: list[int], max_tokens: int) -> list[list[int]]:
 
 @settings(deadline=None, max_examples=150)
 @given(LENGTHS.map(lambda lengths: [max(length, 1) for length in lengths]), st.integers(1, 100))
-def test_chunks_equal_the_naive_twin(lengths: list[int], max_tokens: int) -> None:
+def test_chunks_equal_a_naive_implementation(lengths: list[int], max_tokens: int) -> None:
     assert [chunk.tolist() for chunk in by_length(np.array(lengths, np.int64), max_tokens)] == naive_chunks(
         lengths, max_tokens
     )
@@ -34,7 +34,7 @@ def test_chunks_equal_the_naive_twin(lengths: list[int], max_tokens: int) -> Non
 
 @settings(deadline=None, max_examples=100)
 @given(LENGTHS, st.integers(1, 100))
-def test_every_position_once_and_the_budget_kept(lengths: list[int], max_tokens: int) -> None:
+def test_every_position_once_and_within_the_budget(lengths: list[int], max_tokens: int) -> None:
     chunks = by_length(np.array(lengths, np.int64), max_tokens)
     assert sorted(position for chunk in chunks for position in chunk.tolist()) == list(range(len(lengths)))
     for chunk in chunks:
@@ -60,7 +60,7 @@ def test_lengths_are_not_changed() -> None:
 
 @pytest.mark.parametrize("shape", ["equal", "spread", "heavy tail"])
 def test_work_grows_with_the_number_of_rows_only(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Count the elements of every window that is looked at: a clock would lie on a busy machine."""
+    """Count the elements of every window that is searched, because times vary on a busy machine."""
     size, seen = 20_000, []
     lengths = {
         "equal": np.full(size, 12),
@@ -70,4 +70,4 @@ def test_work_grows_with_the_number_of_rows_only(shape: str, monkeypatch: pytest
     real = np.searchsorted
     monkeypatch.setattr(batches.np, "searchsorted", lambda a, v, side: (seen.append(len(a)), real(a, v, side))[1])
     chunks = by_length(lengths, 4096)
-    assert len(seen) == len(chunks) and sum(seen) < 4 * size, f"{sum(seen)} looked at in {len(seen)} windows"
+    assert len(seen) == len(chunks) and sum(seen) < 4 * size, f"{sum(seen)} elements in {len(seen)} windows"

@@ -1,4 +1,4 @@
-"""The reader of a corpus: splits, matrices, texts and tables are those of the rows that went in; damage is refused."""
+"""The reader of a corpus: splits, matrices, texts and tables equal the ingested rows; damage is refused."""
 
 from __future__ import annotations
 
@@ -46,25 +46,31 @@ def test_texts_join_the_fields_that_are_not_empty(
 ) -> None:
     toy.labels[3]["content"] = ""
     toy.labels[4]["title"] = ""
-    corpus = read_world(toy.write(tmp_path / "toy"))
+    folder = toy.write(tmp_path / "toy")
     rows = toy.labels if side == "labels" else toy.train + toy.test
-    texts = [text for block in corpus.texts(side, fields) for text in block]
-    assert texts == [" ".join(row[name] for name in fields if row[name]) for row in rows]
+    expected = [" ".join(row[name] for name in fields if row[name]) for row in rows]
+    assert [text for block in read_world(folder, fields=fields).texts(side) for text in block] == expected
+    assert [text for block in read_world(folder).texts(side, fields) for text in block] == expected
 
 
-def test_own_texts_are_those_of_the_rows_in_their_order(corpus: Corpus) -> None:
+def test_texts_of_are_those_of_the_rows_in_their_order(corpus: Corpus) -> None:
     texts = [text for block in corpus.texts("documents") for text in block]
     for rows in ([], [71], [61, 3, 3, 0, 59]):
-        assert corpus.own_texts("documents", np.array(rows, np.int64)) == [texts[row] for row in rows]
-    titles = [row["title"] for row in small_world().train + small_world().test]
-    assert corpus.own_texts("documents", np.array([60, 2]), ("title",)) == [titles[60], titles[2]]
+        assert corpus.texts_of("documents", np.array(rows, np.int64)) == [texts[row] for row in rows]
 
 
-def test_own_texts_are_found_in_every_block(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_of_have_the_fields_of_the_corpus(tmp_path: Path, toy: ToyWorld) -> None:
+    corpus = read_world(toy.write(tmp_path / "toy"), fields=("title",))
+    assert corpus.fields == ("title",)
+    assert corpus.texts_of("documents", np.array([60, 2])) == [toy.train[60]["title"], toy.train[2]["title"]]
+    assert corpus.texts_of("labels", np.array([3])) == [toy.labels[3]["title"]]
+
+
+def test_texts_of_are_found_in_every_block(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [text for block in corpus.texts("documents") for text in block]
     monkeypatch.setattr(Corpus, "texts", lambda *_: iter([texts[:7], [], texts[7:30], texts[30:]]))
     rows = np.random.default_rng(0).permutation(len(texts))
-    assert corpus.own_texts("documents", rows) == [texts[row] for row in rows]
+    assert corpus.texts_of("documents", rows) == [texts[row] for row in rows]
 
 
 def test_table_gives_the_rows_asked_for_in_their_order(corpus: Corpus) -> None:
@@ -77,7 +83,7 @@ def test_the_digest_is_that_of_the_content(corpus: Corpus) -> None:
     assert Corpus.open(corpus.folder).digest == corpus.digest and len(corpus.digest) == 64
 
 
-def test_a_folder_that_is_no_corpus_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_a_corpus_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MissingError, match="no artefact"):
         Corpus.open(tmp_path)
 

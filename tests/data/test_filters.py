@@ -1,4 +1,4 @@
-"""Filter pairs made from the uids agree with a naive twin, on random worlds where documents and labels are one kind."""
+"""Filter pairs derived from uids equal a naive implementation, on random worlds of items that are also labels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.data.worlds import contents, read_world, small_world, write_world
+from tests.data.worlds import contents, facts_of, read_world, small_world, write_world
 from xc_core.data import corpus as schema
 from xc_core.data.filters import generated_pairs, given_pairs
 from xc_core.data.formats import ReadOptions
@@ -24,7 +24,7 @@ ITEMS = "ABCDEFGH"
 def naive_pairs(
     documents: list[tuple[str, str]], labels: list[str], pairs: list[tuple[int, int]]
 ) -> list[tuple[int, int]]:
-    """Say in words of sets what is left out: an item for itself, and in test the mirror of a train pair."""
+    """Return with sets what is left out: an item for itself and, in test, the mirror of a train pair."""
     place = {uid: label for label, uid in enumerate(labels)}
     found = {(doc, place[uid]) for doc, (uid, _) in enumerate(documents) if uid in place}
     seen = {(documents[doc][0], labels[label]) for doc, label in pairs if documents[doc][1] != "test"}
@@ -59,7 +59,7 @@ def write_tables(
 
 @settings(deadline=None, max_examples=60)
 @given(item_worlds())
-def test_generated_filters_equal_the_naive_twin(
+def test_generated_filters_equal_a_naive_implementation(
     world: tuple[list[tuple[str, str]], list[str], list[tuple[int, int]]],
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -68,7 +68,7 @@ def test_generated_filters_equal_the_naive_twin(
 
 
 def test_an_item_is_left_out_for_itself_and_for_its_mirror_image(tmp_path: Path) -> None:
-    """A and B are train items, C a test item; A -> C was seen, so C -> A is known already. C -> B is not."""
+    """A and B are train items, C is a test item. A -> C is a train pair, so C -> A is already known; C -> B is not."""
     world = small_world(3, 2)
     world.labels = [{"uid": uid, "title": f"item {uid}", "content": ""} for uid in "CAB"]
     for row, uid, targets in zip(world.train + world.test, "ABXCY", ([0], [1], [2], [2], [0]), strict=True):
@@ -76,7 +76,7 @@ def test_an_item_is_left_out_for_itself_and_for_its_mirror_image(tmp_path: Path)
     corpus = read_world(write_world(tmp_path / "items", world=world), filters="generate")
     c, a, b = 0, 1, 2
     assert contents(corpus)["filters"] == [(0, a), (1, b), (3, c), (3, a)]
-    assert corpus.facts["filters"] == {"source": "generate", "pairs": 4, "files": []}
+    assert facts_of(corpus)["filters"] == {"source": "generate", "pairs": 4, "files": []}
 
 
 @pytest.mark.parametrize(

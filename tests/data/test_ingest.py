@@ -1,4 +1,4 @@
-"""Ingest: one world in four layouts is one corpus; splits, filters, constants are right; memory does not grow."""
+"""Ingest: the same data in every layout gives the same corpus; splits, filters and constants; bounded memory."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ import pyarrow as pa
 import pytest
 
 from tests.conftest import ToyWorld
-from tests.data.worlds import FILTERS, LAYOUTS, contents, files_of, read_world, small_world, write_world
-from xc_core.data import ingest as ingest_room
+from tests.data.worlds import FILTERS, LAYOUTS, contents, facts_of, files_of, read_world, small_world, write_world
+from xc_core.data import ingest as ingest_module
 from xc_core.data.checks import check_block
 from xc_core.data.formats import ReadOptions, tabular
 from xc_core.data.ingest import IngestConfig
+from xc_core.data.propensity import PROPENSITY
 from xc_core.errors import ConfigError
-from xc_core.metrics.propensity import PROPENSITY
 
 
 def expected_contents(world: ToyWorld, fraction: float = 0.1) -> dict[str, list[tuple[Any, ...]]]:
-    """Say from the rows alone what a corpus of ``world`` must hold."""
+    """Return what a corpus of ``world`` must contain, computed from its rows."""
 
     def split(uid: str) -> str:
         low = int.from_bytes(hashlib.blake2b(uid.encode(), digest_size=16).digest()[:8], "little")
@@ -45,12 +45,13 @@ def expected_contents(world: ToyWorld, fraction: float = 0.1) -> dict[str, list[
 def test_every_layout_reads_the_same_world_into_the_same_corpus(tmp_path: Path, layout: str) -> None:
     corpus = read_world(write_world(tmp_path / "world", layout))
     assert contents(corpus) == expected_contents(small_world())
-    assert corpus.facts["layout"] == layout.removesuffix(".gz").replace("parquet", "tabular").replace("csv", "tabular")
+    name = layout.removesuffix(".gz")
+    assert facts_of(corpus)["layout"] == ("tabular" if name in ("parquet", "csv") else name)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_small_blocks_give_the_same_corpus(tmp_path: Path, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a block ends must not matter: not for texts, not for the matrix rows joined to them."""
+    """The end of a block does not matter, neither for texts nor for the matrix rows joined to them."""
     monkeypatch.setattr(IngestConfig, "read_options", lambda self: ReadOptions(block_bytes=257))
     monkeypatch.setattr(tabular, "_ROWS", 7)
     assert contents(read_world(write_world(tmp_path / "world", layout))) == expected_contents(small_world())
@@ -72,7 +73,7 @@ def test_facts_count_what_is_there(tmp_path: Path) -> None:
         "pairs"
     ]
     assert (corpus.num_documents, corpus.num_labels, corpus.facts["unseen_labels"]) == (72, 10, 0)
-    assert corpus.facts["source"]["trn.json"] == {
+    assert facts_of(corpus)["source"]["trn.json"] == {
         "bytes": (folder / "trn.json").stat().st_size,
         "sha256": hashlib.sha256((folder / "trn.json").read_bytes()).hexdigest(),
     }
@@ -103,7 +104,7 @@ def test_a_missing_filter_file_is_an_empty_filter(tmp_path: Path, present: tuple
     folder = write_world(tmp_path / "world")
     for split in {"train", "test"} - set(present):
         (folder / f"filter_labels_{split}.txt").unlink()
-    facts = read_world(folder).facts["filters"]
+    facts = facts_of(read_world(folder))["filters"]
     assert facts["pairs"] == sum(len(FILTERS[split]) for split in present)
     assert facts["files"] == [f"filter_labels_{split}.txt" for split in present]
 
@@ -149,7 +150,7 @@ def test_row_order_does_not_decide_who_is_held_out(tmp_path: Path, layout: str) 
     assert contents(after)["documents"][0][0] == "train-59"
 
 
-def test_no_validation_rows_where_none_are_asked_for(tmp_path: Path) -> None:
+def test_a_validation_fraction_of_zero_holds_out_nothing(tmp_path: Path) -> None:
     rows = read_world(write_world(tmp_path / "world"), validation_fraction=0.0).facts["rows"]
     assert rows == {"train": 60, "validation": 0, "test": 12}
 
@@ -174,13 +175,16 @@ def test_the_same_folder_gives_the_same_bytes(tmp_path: Path) -> None:
     ({"test_fraction": 1.0}, "test_fraction 1.0"),
     ({"max_line_bytes": 0}, "max_line_bytes 0"),
     ({"label_separator": ""}, "an empty label_separator"),
+    ({"fields": ()}, "fields ()"),
+    ({"fields": ("title", "text")}, "fields ('title', 'text')"),
+    ({"fields": ("title", "title")}, "fields ('title', 'title')"),
     ({"filters": "some"}, "filters 'some'"),
     ({"layout": "xc-jsn"}, "layout 'xc-jsn' (nearest: 'xc-json')"),
     ({"propensity": "amazn"}, "'amazn' (nearest: 'amazon')"),
     ({"allow": ("empty-txt",)}, "allow 'empty-txt' (nearest: 'empty-text')"),
     ({"allow": (3,)}, "allow 3"),
 ])  # fmt: skip
-def test_a_wrong_setting_is_refused_at_birth(settings: dict[str, Any], found: str) -> None:
+def test_a_wrong_setting_is_refused(settings: dict[str, Any], found: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(found)):
         IngestConfig(**settings)
 
@@ -189,7 +193,7 @@ def test_a_wrong_setting_is_refused_at_birth(settings: dict[str, Any], found: st
 
 
 def peak_bytes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Return the most memory of Python while ``folder`` was ingested, and of Arrow where a block is handed over."""
+    """Return the peak memory of Python during an ingest plus that of Arrow at the check of a block."""
     gc.collect()
     before, arrow = pa.total_allocated_bytes(), [0]
 
@@ -197,7 +201,7 @@ def peak_bytes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
         arrow.append(pa.total_allocated_bytes() - before)
         check_block(*arguments, **settings)
 
-    monkeypatch.setattr(ingest_room, "check_block", check)
+    monkeypatch.setattr(ingest_module, "check_block", check)
     tracemalloc.start()
     try:
         read_world(folder)
@@ -214,7 +218,7 @@ def test_memory_does_not_grow_with_the_number_of_rows(
     monkeypatch.setattr(tabular, "_ROWS", 64)
     small, large = small_world(2_000), small_world(8_000)
     folders = [write_world(tmp_path / name, layout, world) for name, world in (("small", small), ("large", large))]
-    read_world(folders[0])  # what is imported and cached on first use is no part of the comparison
+    read_world(folders[0])  # imports and caches of the first use are not part of the comparison
     few, many = (min(peak_bytes(folder, monkeypatch) for _ in range(2)) for folder in folders)
     added = sum(len(row["title"]) for row in large.train) - sum(len(row["title"]) for row in small.train)
     assert many - few < added / 4, f"{few} bytes for 2,000 rows, {many} for 8,000"

@@ -1,4 +1,4 @@
-"""LabelMatrix agrees with a twin made of Python sets, on any pairs."""
+"""LabelMatrix equals an implementation with Python sets, on any pairs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Pairs = list[tuple[int, int]]
 
 @st.composite
 def matrices(draw: st.DrawFn) -> tuple[LabelMatrix, list[set[int]]]:
-    """Draw pairs in any order, with repeats, and return the matrix and its twin, a set of labels a document."""
+    """Draw pairs in any order, with repeats; return the matrix, and the set of labels of each document."""
     documents, labels = draw(st.integers(0, 8)), draw(st.integers(0, 8))
     places = st.tuples(st.integers(0, max(documents - 1, 0)), st.integers(0, max(labels - 1, 0)))
     pairs: Pairs = draw(st.lists(places, max_size=30)) if documents and labels else []
@@ -108,7 +108,7 @@ def test_contains_is_membership_and_padding_is_never_in(
     assert matrix.contains(docs, labels).tolist() == [int(x) in twin[d] for d, x in zip(docs, labels, strict=True)]
 
 
-def test_contains_does_not_overflow_where_documents_times_labels_pass_32_bits() -> None:
+def test_contains_does_not_overflow_if_documents_times_labels_exceed_32_bits() -> None:
     size = 3_000_000
     matrix = LabelMatrix.from_pairs(np.array([0, 2_000]), np.array([size - 1, size - 1], np.int32), (2_001, size))
     docs, labels = np.array([0, 2_000, 2_000], np.int32), np.array([size - 1, size - 1, 0], np.int32)

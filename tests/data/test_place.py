@@ -1,4 +1,4 @@
-"""``xc ingest``: a dataset comes whole or not at all; what was there stays on a failure; what is missing is said."""
+"""``xc ingest``: a dataset is installed completely or not at all; a failure keeps the old one; gaps are reported."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from pathlib import Path
 import pytest
 
 from tests.data.spoil import put_json
-from tests.data.worlds import contents, empty_workspace, files_of, read_world, small_world, write_world
+from tests.data.worlds import contents, empty_workspace, facts_of, files_of, read_world, small_world, write_world
 from xc_core import artifacts, progress
-from xc_core.cli import ingest as ingest_room
+from xc_core.chain import Workspace, run_stage
+from xc_core.cli import ingest as ingest_command
 from xc_core.cli.ingest import place
 from xc_core.cli.main import main
 from xc_core.data.corpus import Corpus
 from xc_core.data.ingest import IngestConfig
 from xc_core.errors import ConfigError, DataError, MissingError, StorageError, UsageError
-from xc_core.stages import Workspace, run_stage
 
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Workspace:
-    return empty_workspace(tmp_path / "house")
+    return empty_workspace(tmp_path / "project")
 
 
 @pytest.fixture
-def said() -> Iterator[list[str]]:
+def reported() -> Iterator[list[str]]:
     """Every line that is reported."""
     lines: list[str] = []
     progress.listen(lines.append)
@@ -50,7 +50,7 @@ def test_ingest_makes_the_raw_folder_the_corpus_and_the_entry(workspace: Workspa
     ran = place(workspace, world, "toy", IngestConfig(validation_fraction=0.2), replace=False)
     assert files_of(workspace.raw("toy")) == {k: v for k, v in before.items() if k != "notes.txt"}
     assert contents(Corpus.open(ran.folder)) == contents(read_world(world, validation_fraction=0.2))
-    assert workspace.experiment("toy", None).corpus == IngestConfig(validation_fraction=0.2)
+    assert workspace.params.dataset("toy").corpus == IngestConfig(validation_fraction=0.2)
     assert (workspace.root / "params.yaml").read_text().startswith("# kept\n")
     assert files_of(world) == before
 
@@ -78,7 +78,7 @@ def test_replace_puts_the_new_dataset_in_the_place_of_the_old(
     place(workspace, other, "toy", IngestConfig(filters="none"), replace=True)
     assert Corpus.open(workspace.folder("corpus", "toy")).num_documents == 35
     assert sorted(path.name for path in workspace.raw("toy").iterdir()) == sorted(path.name for path in other.iterdir())
-    assert workspace.experiment("toy", None).corpus == IngestConfig(filters="none")
+    assert workspace.params.dataset("toy").corpus == IngestConfig(filters="none")
 
 
 def spoil(folder: Path) -> None:
@@ -94,7 +94,7 @@ def test_a_failing_replacement_leaves_the_dataset_untouched(workspace: Workspace
     assert files_of(workspace.root) == before
 
 
-def test_an_existing_dataset_is_not_replaced_unasked(workspace: Workspace, world: Path) -> None:
+def test_an_existing_dataset_is_replaced_only_on_request(workspace: Workspace, world: Path) -> None:
     place(workspace, world, "toy", IngestConfig(), replace=False)
     before = files_of(workspace.root)
     with pytest.raises(UsageError, match=r"(?s)a dataset 'toy'.*--replace"):
@@ -102,11 +102,11 @@ def test_an_existing_dataset_is_not_replaced_unasked(workspace: Workspace, world
     assert files_of(workspace.root) == before
 
 
-def test_its_own_raw_folder_can_be_ingested_anew_with_other_settings(workspace: Workspace, world: Path) -> None:
+def test_its_own_raw_folder_can_be_ingested_again_with_other_settings(workspace: Workspace, world: Path) -> None:
     place(workspace, world, "toy", IngestConfig(), replace=False)
     raw = files_of(workspace.raw("toy"))
     place(workspace, workspace.raw("toy"), "toy", IngestConfig(validation_fraction=0.5), replace=False)
-    assert Corpus.open(workspace.folder("corpus", "toy")).facts["validation_fraction"] == 0.5
+    assert facts_of(Corpus.open(workspace.folder("corpus", "toy")))["validation_fraction"] == 0.5
     assert files_of(workspace.raw("toy")) == raw
     assert run_stage(workspace, "corpus", "toy").skipped
 
@@ -121,7 +121,7 @@ def test_a_failing_ingest_of_its_own_raw_folder_changes_nothing(workspace: Works
 
 
 @pytest.mark.parametrize("text", ["datasets: [\n", "datasets: 3\n", "- a\n"])
-def test_a_broken_params_file_is_met_before_anything_is_written(workspace: Workspace, world: Path, text: str) -> None:
+def test_a_broken_params_file_is_reported_and_nothing_written(workspace: Workspace, world: Path, text: str) -> None:
     (workspace.root / "params.yaml").write_text(text)
     with pytest.raises(ConfigError, match=r"params\.yaml"):
         place(workspace, world, "toy", IngestConfig(), replace=False)
@@ -134,7 +134,7 @@ def test_a_workspace_without_params_file_is_left_empty(tmp_path: Path, world: Pa
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_what_a_killed_ingest_left_goes_and_a_running_one_stays(workspace: Workspace, world: Path) -> None:
+def test_leftovers_of_a_killed_ingest_are_deleted_and_a_running_one_is_kept(workspace: Workspace, world: Path) -> None:
     done = subprocess.Popen([sys.executable, "-c", ""])
     done.wait()
     killed, running = (workspace.state / f"ingest-{pid}-abc" for pid in (done.pid, 1))
@@ -151,36 +151,36 @@ def test_a_full_disk_is_a_storage_error_and_leaves_nothing(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(ingest_room, "_copy", full)
+    monkeypatch.setattr(ingest_command, "_copy", full)
     with pytest.raises(StorageError, match="a full disk"):
         place(workspace, world, "toy", IngestConfig(), replace=False)
     assert list(files_of(workspace.root)) == ["params.yaml"]
 
 
-def test_an_error_that_is_no_refusal_of_the_disk_keeps_its_own_name(
+def test_an_error_that_is_not_about_the_disk_keeps_its_type(
     workspace: Workspace, world: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fault(*_: object) -> None:
         raise FileNotFoundError("a fault of the code")
 
-    monkeypatch.setattr(ingest_room, "_copy", fault)
+    monkeypatch.setattr(ingest_command, "_copy", fault)
     with pytest.raises(FileNotFoundError):
         place(workspace, world, "toy", IngestConfig(), replace=False)
 
 
-def test_missing_filter_files_are_said_aloud(workspace: Workspace, world: Path, said: list[str]) -> None:
+def test_missing_filter_files_are_reported(workspace: Workspace, world: Path, reported: list[str]) -> None:
     for path in world.glob("filter_labels_*"):
         path.unlink()
     place(workspace, world, "toy", IngestConfig(), replace=False)
-    assert any("no filter files" in line and "nothing is filtered" in line for line in said), said
+    assert any("no filter files" in line and "nothing is filtered" in line for line in reported), reported
 
 
-def test_columns_that_are_not_used_are_said_aloud_once(workspace: Workspace, tmp_path: Path, said: list[str]) -> None:
+def test_unused_columns_are_reported_once(workspace: Workspace, tmp_path: Path, reported: list[str]) -> None:
     folder = write_world(tmp_path / "tables", "csv")
     lines = (folder / "train.csv").read_text().splitlines()
     (folder / "train.csv").write_text("\n".join(f"{line},{'2020' if i else 'year'}" for i, line in enumerate(lines)))
     place(workspace, folder, "toy", IngestConfig(), replace=False)
-    assert [line for line in said if "not used" in line] == ["train.csv: not used: the columns 'year'"]
+    assert [line for line in reported if "ignored" in line] == ["train.csv: ignored columns: 'year'"]
 
 
 @pytest.mark.parametrize(("spoilt", "code"), [(False, 0), (True, 65)])
@@ -209,4 +209,5 @@ def test_the_command_ends_with_the_code_of_its_error(
 def test_the_artefact_can_be_verified(workspace: Workspace, world: Path) -> None:
     ran = place(workspace, world, "toy", IngestConfig(), replace=False)
     manifest = artifacts.verify(ran.folder, kind="corpus")
-    assert sorted(manifest.files) == ["documents.parquet", "filters.parquet", "labels.parquet", "pairs.parquet"]
+    tables = [f"{name}.parquet" for name in ("documents", "filters", "labels", "pairs")]
+    assert sorted(manifest.files) == ["corpus.json", *tables]

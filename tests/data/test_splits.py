@@ -1,4 +1,4 @@
-"""Validation rows follow from the uid alone, in the right share; a repeated uid is found among any number of rows."""
+"""Validation rows depend only on the uid and have the right share; a repeated uid is found among any number of rows."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def held_out(uids: list[str], fraction: float) -> set[str]:
     return {uid for uid, inside in zip(uids, is_validation(digests(uids), fraction), strict=True) if inside}
 
 
-def test_who_is_held_out_never_changes() -> None:
-    """Pinned: another hash would silently move validation rows of every dataset that exists."""
+def test_the_held_out_uids_never_change() -> None:
+    """Another hash would silently move validation rows of every existing dataset."""
     uids = [f"uid{i}" for i in range(40)]
     assert held_out(uids, 0.1) == {f"uid{i}" for i in (3, 10, 13, 15, 18, 28, 32, 39)}
 
@@ -32,7 +32,7 @@ def test_the_share_is_about_what_was_asked_for(fraction: float) -> None:
     assert abs(share - fraction) < 5 * (fraction * (1 - fraction) / size) ** 0.5
 
 
-def test_nobody_is_held_out_of_a_share_of_zero() -> None:
+def test_a_share_of_zero_holds_out_nothing() -> None:
     assert not held_out([str(i) for i in range(5_000)], 0.0)
 
 
@@ -54,7 +54,7 @@ def test_a_larger_share_holds_out_the_same_rows_and_more(first: float, second: f
 
 
 def naive_repeat(uids: list[str]) -> tuple[int, int] | None:
-    """Return (earlier row, later row) of the first row whose uid was there before."""
+    """Return (earlier row, later row) of the first row with a repeated uid."""
     last: dict[str, int] = {}
     for row, uid in enumerate(uids):
         if uid in last:

@@ -1,4 +1,4 @@
-"""Parquet and CSV: every honest way to write texts and labels is read; a missing test table is cut off by uid."""
+"""Parquet and CSV: every valid form of texts and labels is read; without a test table, test rows are chosen by uid."""
 
 from __future__ import annotations
 
@@ -45,22 +45,22 @@ EXPECTED = sorted((row["title"], name) for row in WORLD.train + WORLD.test for n
     lambda rows: pa.array([names_of(row) for row in rows], pa.list_(pa.dictionary(pa.int32(), pa.string()))),
     lambda rows: [" ; ".join(names_of(row)) + ";" for row in rows],
 ], ids=["list", "large list", "categories", "separated text"])  # fmt: skip
-def test_label_names_become_labels_where_there_is_no_table_of_them(tmp_path: Path, cells: Any) -> None:
+def test_label_names_become_labels_without_a_labels_table(tmp_path: Path, cells: Any) -> None:
     for split in ("train", "test"):
         write_named(tmp_path / "world", split, cells)
     corpus = read_world(tmp_path / "world")
     assert sorted(pairs_by_name(corpus)) == EXPECTED
     assert [row[:2] for row in contents(corpus)["labels"]] == [(name, name) for name in sorted(NAMES)]
-    assert contents(corpus)["documents"][1][0] == "train-2", "rows are counted from 1 where there are no uids"
+    assert contents(corpus)["documents"][1][0] == "train-2", "rows are numbered from 1 if there are no uids"
 
 
-def test_whole_numbers_are_names_where_there_is_no_table_of_labels(tmp_path: Path) -> None:
+def test_whole_numbers_are_names_without_a_labels_table(tmp_path: Path) -> None:
     for split in ("train", "test"):
         write_named(tmp_path / "world", split, lambda rows: [[label + 1000 for label in r["target_ind"]] for r in rows])
     assert [row[0] for row in contents(read_world(tmp_path / "world"))["labels"]] == [str(i) for i in range(1000, 1010)]
 
 
-def test_names_are_uids_where_there_is_a_table_of_labels(tmp_path: Path) -> None:
+def test_names_are_uids_with_a_labels_table(tmp_path: Path) -> None:
     folder = tmp_path / "world"
     for split in ("train", "test"):
         write_named(folder, split, lambda rows: [names_of(row) for row in rows])
@@ -109,13 +109,13 @@ def test_a_row_without_labels_is_one_in_every_spelling(tmp_path: Path, cells: li
 
 
 def cut_world(folder: Path, order: list[int]) -> Corpus:
-    """Ingest a single table, its rows in ``order``, of which a fifth is to be cut off as test."""
+    """Ingest a single table with its rows in ``order``; a fifth of them becomes test."""
     uids = [f"d{i}" for i in order]
     write_named(folder, "train", lambda rows: [["a", "b"]] * len(order), text=[f"text {i}" for i in order], uid=uids)
     return read_world(folder, test_fraction=0.2, validation_fraction=0.2)
 
 
-def test_a_test_set_is_cut_off_by_uid_where_there_is_none(tmp_path: Path) -> None:
+def test_without_a_test_table_test_rows_are_chosen_by_uid(tmp_path: Path) -> None:
     size = 1_000
     corpus, again = (cut_world(tmp_path / name, o) for name, o in (("a", [*range(size)]), ("b", [*range(size)][::-1])))
     splits = [{row[0]: row[3] for row in contents(c)["documents"]} for c in (corpus, again)]
@@ -141,8 +141,8 @@ def test_a_repeated_uid_of_a_cut_table_is_named(tmp_path: Path) -> None:
         cut_world(tmp_path / "world", [*range(100), 7])
 
 
-def test_filter_files_beside_a_test_set_that_is_cut_off_are_refused(tmp_path: Path) -> None:
-    """Their numbers would be positions after the cut, which nobody knows."""
+def test_filter_files_without_a_test_table_are_refused(tmp_path: Path) -> None:
+    """Their numbers would be positions after the split by hash, which are unknown to the writer of the file."""
     write_named(tmp_path / "world", "train", lambda rows: [names_of(row) for row in rows])
     (tmp_path / "world" / "filter_labels_train.txt").write_text("0 1\n")
     with pytest.raises(DataError, match="expected: a test table"):
@@ -150,7 +150,7 @@ def test_filter_files_beside_a_test_set_that_is_cut_off_are_refused(tmp_path: Pa
     assert contents(read_world(tmp_path / "world", filters="none"))["filters"] == []
 
 
-def test_a_table_of_labels_without_uids_says_so(tmp_path: Path) -> None:
+def test_names_with_a_labels_table_without_uids_are_refused(tmp_path: Path) -> None:
     for split in ("train", "test"):
         write_named(tmp_path / "world", split, lambda rows: [names_of(row) for row in rows])
     pq.write_table(pa.table({"title": NAMES}), tmp_path / "world" / "labels.parquet")
@@ -163,7 +163,7 @@ def test_filters_count_rows_within_their_split(tmp_path: Path) -> None:
     assert contents(corpus)["filters"][-1] == (60 + FILTERS["test"][1][0], FILTERS["test"][1][1])
 
 
-def test_a_gzipped_parquet_is_not_taken_for_a_table(tmp_path: Path) -> None:
+def test_a_gzipped_parquet_is_not_a_table(tmp_path: Path) -> None:
     folder = write_world(tmp_path / "world", "parquet")
     (folder / "train.parquet").rename(folder / "train.parquet.gz")
     with pytest.raises(MissingError, match=r"train\.parquet, train\.csv or \.csv\.gz"):
@@ -171,7 +171,7 @@ def test_a_gzipped_parquet_is_not_taken_for_a_table(tmp_path: Path) -> None:
 
 
 def test_a_row_group_is_not_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parquet is often written as one group of a million rows: only pages of it may be in memory."""
+    """Parquet often has one group of a million rows; only pages of it may be in memory."""
     monkeypatch.setattr(tabular, "_BUFFER", 1 << 16)
     monkeypatch.setattr(tabular, "_ROWS", 16)
     table = pa.table({"text": [f"{i} " * 2_000 for i in range(1_000)], "labels": [["a"]] * 1_000})

@@ -1,4 +1,4 @@
-"""XC JSON: honest variants of a line are read alike in every block, and the one bad line of many is the one named."""
+"""XC JSON: valid variants of a line give the same result in every block; the error names the one wrong line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.data.spoil import drop_key, put, put_json
-from tests.data.worlds import contents, read_world, small_world, write_world
+from tests.data.worlds import contents, facts_of, read_world, small_world, write_world
 from xc_core.data.formats import ReadOptions
 from xc_core.data.formats.xc_json import XCJson
 from xc_core.data.ingest import IngestConfig
@@ -21,7 +21,7 @@ LINES = [(1, 60), (30, 60), (1, 1), (60, 60)]
 
 
 def expected() -> dict[str, list[tuple[Any, ...]]]:
-    """Say what the corpus of the unspoilt world holds, without filters."""
+    """Return what the corpus of the unchanged world contains, without filters."""
     world = small_world()
     return {"pairs": [(d, x) for d, row in enumerate(world.train + world.test) for x in row["target_ind"]]}
 
@@ -31,10 +31,10 @@ def expected() -> dict[str, list[tuple[Any, ...]]]:
     {"target_rel": [1, 1]}, {"target_rel": [0.1, 7.5]},
 ])  # fmt: skip
 @pytest.mark.parametrize("lines", LINES)
-def test_honest_spellings_of_some_lines_change_nothing(
+def test_valid_variants_of_some_lines_change_nothing(
     tmp_path: Path, lines: tuple[int, int], spelling: dict[str, Any]
 ) -> None:
-    """Whether one line or all lines have it must not matter: a block is read at once, its lines are not alike."""
+    """It does not matter whether one line or all lines vary, although a block is parsed at once."""
     folder = write_world(tmp_path / "world")
     for line in range(lines[0], lines[1] + 1):
         row = json.loads((folder / "trn.json").read_bytes().split(b"\n")[line - 1])
@@ -55,7 +55,7 @@ def test_fields_that_may_be_absent_may_be_absent_in_some_lines(
     assert contents(read_world(folder))["pairs"] == expected()["pairs"]
 
 
-def test_a_relevance_is_checked_in_its_own_row_where_others_have_none(tmp_path: Path) -> None:
+def test_a_relevance_is_checked_in_its_row_if_other_rows_have_none(tmp_path: Path) -> None:
     folder = write_world(tmp_path / "world")
     for line in (*range(1, 40), *range(41, 61)):
         drop_key(folder / "trn.json", line, "target_rel")
@@ -85,13 +85,13 @@ def test_the_first_of_several_bad_lines_is_named(tmp_path: Path) -> None:
         read_world(folder)
 
 
-def test_a_label_matrix_beside_json_that_agrees_is_no_hindrance(tmp_path: Path) -> None:
+def test_a_label_matrix_that_agrees_with_the_json_is_accepted(tmp_path: Path) -> None:
     folder = write_world(tmp_path / "world")
     (folder / "trn_X_Y.txt").write_text("60 10\n0:1.0 1:1.0\nwhatever follows is not read\n")
     (folder / "tst_X_Y.txt").write_text("12 10 \r\n")
     corpus = read_world(folder)
     assert contents(corpus)["pairs"] == expected()["pairs"]
-    assert "trn_X_Y.txt" in corpus.facts["source"]
+    assert "trn_X_Y.txt" in facts_of(corpus)["source"]
 
 
 TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="\u2028\u2029"), max_size=20)

@@ -15,16 +15,21 @@ import scipy.sparse
 
 from tests.conftest import ToyWorld, write_json, write_lines
 from xc_core import artifacts
-from xc_core.data.corpus import KIND, Corpus
+from xc_core.chain import Workspace
+from xc_core.data.corpus import Corpus
 from xc_core.data.ingest import IngestConfig, ingest
-from xc_core.stages import Workspace
 
 FILTERS: Final = {"train": [(0, 3), (5, 1)], "test": [(0, 2), (7, 9)]}
-"""Filter pairs as the files have them: documents of each split counted from 0."""
+"""Filter pairs as in the files: the documents of each split are numbered from 0."""
+
+
+def facts_of(corpus: Corpus) -> dict[str, Any]:
+    """Return the counts and figures recorded by the ingest."""
+    return dict(artifacts.read_made(corpus.folder).facts)
 
 
 def small_world(documents: int = 60, tests: int = 12) -> ToyWorld:
-    """Return a toy world that every layout can hold: uids are row numbers, a text is one line."""
+    """Return a toy world that every layout can represent: uids are row numbers, a text is one line."""
     world = ToyWorld.make(documents, tests)
     for stem, rows in (("train-", world.train), ("test-", world.test), ("", world.labels)):
         for number, row in enumerate(rows):
@@ -64,7 +69,7 @@ def label_csr(rows: list[dict[str, Any]], labels: int) -> Any:
 
 
 def write_parquet(world: ToyWorld, folder: Path) -> None:
-    """Labels as a list of indices, texts as one column; row groups small beside the file, as they are in real ones."""
+    """Write labels as a list of indices and texts as one column, in small row groups as in real files."""
     for stem, rows in (("train", world.train), ("test", world.test)):
         columns = {"uid": [r["uid"] for r in rows], "text": [r["title"] for r in rows]}
         table = pa.table(columns | {"labels": [r["target_ind"] for r in rows]})
@@ -74,7 +79,7 @@ def write_parquet(world: ToyWorld, folder: Path) -> None:
 
 
 def write_csv(world: ToyWorld, folder: Path, end: str = "") -> None:
-    """Labels as uids between separators, texts as title and content."""
+    """Write labels as uids between separators and texts as title and content."""
     for stem, rows in (("train", world.train), ("test", world.test), ("labels", world.labels)):
         table = [["uid", "title", "content"] + ["labels"] * (stem != "labels")]
         for row in rows:
@@ -99,7 +104,7 @@ LAYOUTS: Final[dict[str, Callable[[ToyWorld, Path], None]]] = {
     "csv": write_csv,
     "csv.gz": lambda world, folder: write_csv(world, folder, ".gz"),
 }
-"""Every way to write a world down, by name."""
+"""Every way to write a world, by name."""
 
 
 def write_world(folder: Path, layout: str = "xc-json", world: ToyWorld | None = None) -> Path:
@@ -111,15 +116,15 @@ def write_world(folder: Path, layout: str = "xc-json", world: ToyWorld | None = 
 
 
 def read_world(folder: Path, **settings: Any) -> Corpus:
-    """Ingest a folder into a corpus beside it and open that."""
+    """Ingest a folder into a corpus beside it and open the corpus."""
     target = folder.with_name(f"{folder.name}-corpus")
-    with artifacts.building(target, kind=KIND) as build:
+    with artifacts.building(target, kind=Corpus.kind) as build:
         ingest(folder, build, IngestConfig(**settings))
     return Corpus.open(target)
 
 
 def contents(corpus: Corpus) -> dict[str, list[tuple[Any, ...]]]:
-    """Return everything a corpus holds, as plain rows."""
+    """Return all tables of a corpus as plain rows."""
     files = ("documents", "labels", "pairs", "filters")
     return {name: [tuple(row.values()) for row in pq.read_table(corpus.folder / f"{name}.parquet").to_pylist()]
             for name in files}  # fmt: skip

@@ -1,4 +1,4 @@
-"""Tiny transformers with a tokenizer, made on the spot and saved as folders, and token stores to encode."""
+"""Tiny transformers with a tokenizer, built and saved as folders by fixtures, and token stores to encode."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def save_tokenizer(folder: Path) -> None:
 
 
 def save_transformer(kind: str, folder: Path) -> Path:
-    """Save a model of 2 layers, 16 wide, with drawn weights."""
+    """Save a model with 2 layers of width 16 and random weights."""
     import torch
     import transformers
 
     torch.manual_seed(0)
-    size, spread = len(WORDS) + 5, 0.5  # wide enough for the attention to tell texts apart
+    size, spread = len(WORDS) + 5, 0.5  # large enough that the attention distinguishes texts
     if kind == "bert":
         config = transformers.BertConfig(
             vocab_size=size,

@@ -1,4 +1,4 @@
-"""What every encoder keeps, whatever its kind: unit vectors that depend on their own text and on nothing beside it."""
+"""The contract of an encoder, tested for every kind: unit vectors that depend on their own text only."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_new_weights_come_from_the_seed_alone(request: pytest.FixtureRequest, ki
     assert not torch.equal(weights(1)[new], weights(2)[new])
 
 
-def test_a_text_without_any_token_is_the_zero_vector_for_a_bag_and_harms_no_gradient() -> None:
+def test_a_bag_encodes_a_text_without_tokens_as_zero_with_finite_gradients() -> None:
     encoder = build_encoder(EncoderConfig(name="bag", width=6, projection=3), VOCABULARY, seed=0)
     ids, mask = torch.ones(2, 3, dtype=torch.long), torch.tensor([[True, True, False], [False, False, False]])
     vectors = encoder(ids, mask)
@@ -163,7 +163,7 @@ def test_a_text_without_any_token_is_the_zero_vector_for_a_bag_and_harms_no_grad
     assert all(p.grad is not None and bool(torch.isfinite(p.grad).all()) for p in encoder.parameters())
 
 
-def test_auto_precision_is_bf16_only_where_the_processor_multiplies_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_precision_is_bf16_only_if_the_processor_multiplies_it(monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = build_encoder(EncoderConfig(name="bag", width=4), VOCABULARY, seed=0)
     for native in (True, False):
         monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda native=native: native)
@@ -175,14 +175,14 @@ def test_auto_precision_is_bf16_only_where_the_processor_multiplies_it(monkeypat
 @pytest.mark.parametrize(
     "wrong", [{"max_length": 0}, {"width": 0}, {"projection": -1}, {"frozen_layers": -1}, {"tokens_per_pass": 0}]
 )
-def test_a_config_that_cannot_be_is_refused(wrong: dict[str, int]) -> None:
+def test_settings_out_of_range_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ConfigError, match=f"found {next(iter(wrong))} "):
         EncoderConfig(**wrong)  # type: ignore[arg-type]
 
 
 def change_config(folder: Path) -> None:
     facts = json.loads((folder / "encoder.json").read_text())
-    facts["config"]["unheard"] = 1
+    facts["config"]["unknown"] = 1
     (folder / "encoder.json").write_text(json.dumps(facts))
 
 
@@ -200,7 +200,7 @@ def change_config(folder: Path) -> None:
         ),
     ],
 )
-def test_a_damaged_encoder_is_said_to_be_so(damage: Any, tmp_path: Path) -> None:
+def test_a_damaged_encoder_is_reported(damage: Any, tmp_path: Path) -> None:
     folder = tmp_path / "saved"
     folder.mkdir()
     (tmp_path / "other").mkdir()
@@ -210,6 +210,6 @@ def test_a_damaged_encoder_is_said_to_be_so(damage: Any, tmp_path: Path) -> None
         load_encoder(folder)
 
 
-def test_a_missing_encoder_is_missing(tmp_path: Path) -> None:
+def test_a_missing_encoder_is_reported(tmp_path: Path) -> None:
     with pytest.raises(MissingError, match="run the stage encoder"):
         load_encoder(tmp_path)

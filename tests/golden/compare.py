@@ -12,9 +12,9 @@ import torch
 
 from tests.golden.wordnet_slice import figures, run_chain
 from tests.naive import metrics as naive
+from xc_core.chain import Workspace
 from xc_core.data.corpus import Corpus
 from xc_core.data.splits import TEST
-from xc_core.stages import Workspace
 
 FOLDER: Final = Path(__file__).parent
 PLAIN, FILTERED = FOLDER / "wordnet_slice.json", FOLDER / "wordnet_filtered.json"
@@ -39,7 +39,7 @@ def positives_and_weights(corpus: Corpus) -> tuple[list[set[int]], list[float]]:
 
 
 def one_document(corpus: Corpus) -> dict[str, float]:
-    """Return the most that one document can add to each metric: all its labels first, and no other document right."""
+    """Return the most that one document can add to each metric: its labels all come first, other documents miss."""
     truth, weight = positives_and_weights(corpus)
     best = [sorted(own, key=lambda label: -weight[label]) for own in truth]
     alone = [[row if at == i else [] for at, row in enumerate(best)] for i in range(len(best))]
@@ -48,18 +48,18 @@ def one_document(corpus: Corpus) -> dict[str, float]:
 
 
 def assert_golden(workspace: Workspace, path: Path) -> None:
-    """Counts are exact, losses within a thousandth, each metric within what one document is worth in it."""
+    """Counts are exact, losses within a thousandth, each metric within what one document can add to it."""
     expected, found = golden(path), figures(workspace)
     assert found["counts"] == expected["counts"]
     assert found["losses"] == pytest.approx(expected["losses"], rel=LOSS_SHARE)
-    worth = one_document(corpus_of(workspace))
-    assert found["metrics"].keys() == expected["metrics"].keys() == worth.keys()
+    limits = one_document(corpus_of(workspace))
+    assert found["metrics"].keys() == expected["metrics"].keys() == limits.keys()
     for name, value in expected["metrics"].items():
-        assert found["metrics"][name] == pytest.approx(value, abs=1.000001 * worth[name]), name
+        assert found["metrics"][name] == pytest.approx(value, abs=1.000001 * limits[name]), name
 
 
 def renew() -> None:
-    """Run both chains and write their figures down as golden."""
+    """Run both chains and save their figures as the golden ones."""
     torch.set_num_threads(1)
     for path in (PLAIN, FILTERED):
         with tempfile.TemporaryDirectory() as folder:

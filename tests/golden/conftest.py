@@ -1,4 +1,4 @@
-"""Golden chains run on one thread: sums of several threads may differ from run to run."""
+"""Golden chains run on one thread: sums over several threads may differ from run to run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The same slice with filters: every document leaves out the label whose words are most alike to its own.
+"""The same slice with filters: for every document, the label with the largest overlap of words is filtered.
 
-The golden figures show that filters reach both trainings; the tests below recount everything published without the
-stage evaluation: shortlists of the packed model, with and without the filtered pairs, measured by the slow twin.
+The golden figures show that filters reach both trainings. The tests below compute every published figure again, without
+the stage evaluation: shortlists of the packed model, with and without filtered pairs, measured by the naive metrics.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import pytest
 from tests.golden.compare import FILTERED, PLAIN, assert_golden, corpus_of, golden, positives_and_weights
 from tests.golden.wordnet_slice import run_chain
 from tests.naive import metrics as naive
-from xc_core.bundle import open_bundle
+from xc_core.chain import Workspace
 from xc_core.data.corpus import Corpus
+from xc_core.data.embeddings import Embeddings
 from xc_core.data.splits import TEST
-from xc_core.fusion import parts_of
+from xc_core.infer.bundle import open_predictor
 from xc_core.shapes import PAD_ID
-from xc_core.stages import Workspace
 
 BINS = {"tail": (0, 3), "torso": (4, 20), "head": (21, 10**9)}
 
 
 @dataclass(frozen=True)
-class Judged:
-    """The chain, and the ranked labels of each test document by every score, before anything is filtered."""
+class Evaluated:
+    """The chain, and the ranked labels of each test document by every score, before filtering."""
 
     workspace: Workspace
     corpus: Corpus
@@ -45,23 +45,24 @@ class Judged:
 
 
 @pytest.fixture(scope="module")
-def judged(one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> Judged:
+def evaluated(one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> Evaluated:
     workspace = run_chain(tmp_path_factory.mktemp("filtered"), filtered=True)
-    corpus, scorer = corpus_of(workspace), open_bundle(workspace.folder("model", "slice", "ngame")).scorer
-    vectors = np.load(workspace.folder("embeddings", "slice", "ngame") / "documents.npy")
-    rules = {"fusion": scorer.fusion, **parts_of(scorer.fusion.config)}
-    found = scorer.shortlist_rows(vectors, corpus.rows(TEST), rules, "ranking")
+    corpus, scorer = corpus_of(workspace), open_predictor(workspace.folder("model", "slice", "ngame")).scorer
+    vectors = Embeddings.open(workspace.folder("embeddings", "slice", "ngame")).documents_ND
+    rules = {"fusion": scorer.fusion, **scorer.fusion.parts()}
+    rows = corpus.rows(TEST)
+    found = scorer.shortlist_rows(vectors, rows, lambda: corpus.texts_of("documents", rows), rules, "ranking")
     ranked = {name: [[i for i in row if i != PAD_ID] for row in short.ids_NK.tolist()] for name, short in found.items()}
-    return Judged(workspace, corpus, ranked)
+    return Evaluated(workspace, corpus, ranked)
 
 
-def test_the_chain_with_filters_ends_with_its_golden_figures(judged: Judged) -> None:
-    assert_golden(judged.workspace, FILTERED)
-    assert judged.corpus.facts["filters"]["pairs"] == 360
+def test_the_chain_with_filters_ends_with_its_golden_figures(evaluated: Evaluated) -> None:
+    assert_golden(evaluated.workspace, FILTERED)
+    assert len(evaluated.corpus.filters.indices) == 360
 
 
 def test_filters_move_every_golden_loss_and_metric() -> None:
-    """Else the second world would show nothing that the first does not."""
+    """Otherwise the second world would show nothing that the first one does not."""
     plain, filtered = golden(PLAIN), golden(FILTERED)
     assert filtered["counts"] == plain["counts"]
     for name, loss in plain["losses"].items():
@@ -70,39 +71,40 @@ def test_filters_move_every_golden_loss_and_metric() -> None:
         assert filtered["metrics"][name] < value - 1.5, name
 
 
-def test_the_published_metrics_are_those_of_shortlists_without_filtered_pairs(judged: Judged) -> None:
-    truth, weight = positives_and_weights(judged.corpus)
-    left, whole = (naive.metrics(ranked, truth, weight) for ranked in (judged.left("fusion"), judged.ranked["fusion"]))
-    assert judged.file("metrics.json") == pytest.approx(left)
-    assert judged.file("report.json")["metrics"] == pytest.approx(left)
+def test_the_published_metrics_are_those_of_shortlists_without_filtered_pairs(evaluated: Evaluated) -> None:
+    truth, weight = positives_and_weights(evaluated.corpus)
+    both = evaluated.left("fusion"), evaluated.ranked["fusion"]
+    left, whole = (naive.metrics(ranked, truth, weight) for ranked in both)
+    assert evaluated.file("metrics.json") == pytest.approx(left)
+    assert evaluated.file("report.json")["metrics"] == pytest.approx(left)
     for name, value in whole.items():
-        assert value != pytest.approx(left[name], abs=0.5), f"{name} would be another without the filter"
+        assert value != pytest.approx(left[name], abs=0.5), f"{name} would differ without the filter"
 
 
-def test_every_score_of_the_ablation_is_judged_without_filtered_pairs(judged: Judged) -> None:
-    truth, weight = positives_and_weights(judged.corpus)
-    ablation = judged.file("report.json")["ablation"]
-    assert ablation.keys() == judged.ranked.keys() == {"fusion", "label_text", "classifier", "sum"}
+def test_every_score_of_the_ablation_is_evaluated_without_filtered_pairs(evaluated: Evaluated) -> None:
+    truth, weight = positives_and_weights(evaluated.corpus)
+    ablation = evaluated.file("report.json")["ablation"]
+    assert ablation.keys() == evaluated.ranked.keys() == {"fusion", "label_text", "classifier", "sum"}
     for score, figures in ablation.items():
-        assert figures == pytest.approx(naive.metrics(judged.left(score), truth, weight)), score
-        assert figures["R_at_10"] != naive.metrics(judged.ranked[score], truth, weight)["R_at_10"], score
+        assert figures == pytest.approx(naive.metrics(evaluated.left(score), truth, weight)), score
+        assert figures["R_at_10"] != naive.metrics(evaluated.ranked[score], truth, weight)["R_at_10"], score
 
 
-def test_the_figures_of_each_document_are_without_filtered_pairs(judged: Judged) -> None:
-    """They are what paired tests of two models read."""
-    truth, _ = positives_and_weights(judged.corpus)
-    arrays = judged.file("per_document.npz")
-    for score in judged.ranked:
-        first = [row[0] in own for row, own in zip(judged.left(score), truth, strict=True)]
+def test_the_figures_of_each_document_are_without_filtered_pairs(evaluated: Evaluated) -> None:
+    """Paired tests of two models read them."""
+    truth, _ = positives_and_weights(evaluated.corpus)
+    arrays = evaluated.file("per_document.npz")
+    for score in evaluated.ranked:
+        first = [row[0] in own for row, own in zip(evaluated.left(score), truth, strict=True)]
         assert arrays[f"{score}/num/P_at_1"].tolist() == [float(hit) for hit in first], score
-        ten = [len(own & set(row[:10])) / len(own) for row, own in zip(judged.left(score), truth, strict=True)]
+        ten = [len(own & set(row[:10])) / len(own) for row, own in zip(evaluated.left(score), truth, strict=True)]
         assert arrays[f"{score}/num/R_at_10"].tolist() == pytest.approx(ten), score
 
 
-def test_the_figures_by_frequency_are_without_filtered_pairs(judged: Judged) -> None:
-    truth, _ = positives_and_weights(judged.corpus)
-    frequency = judged.corpus.published_train().frequency_L()
-    report, ranked = judged.file("report.json"), judged.left("fusion")
+def test_the_figures_by_frequency_are_without_filtered_pairs(evaluated: Evaluated) -> None:
+    truth, _ = positives_and_weights(evaluated.corpus)
+    frequency = evaluated.corpus.published_train().frequency_L()
+    report, ranked = evaluated.file("report.json"), evaluated.left("fusion")
     parts = [(report["bins"][name], low, high) for name, (low, high) in BINS.items()]
     parts += [(part, part["from"], part["to"]) for part in report["deciles"]]
     for part, low, high in parts:
@@ -111,18 +113,18 @@ def test_the_figures_by_frequency_are_without_filtered_pairs(judged: Judged) -> 
             assert part[name] == (None if np.isnan(value) else pytest.approx(value)), (name, low, high)
 
 
-def test_an_interval_lies_around_its_metric(judged: Judged) -> None:
-    """Bounds of 1,000 resamples of 60 documents: a deviation of about 5 points at a P@1 of 20."""
-    metrics, intervals = judged.file("metrics.json"), judged.file("report.json")["intervals"]
+def test_an_interval_lies_around_its_metric(evaluated: Evaluated) -> None:
+    """Bounds from 1,000 resamples of 60 documents: a standard deviation of about 5 points at a P@1 of 20."""
+    metrics, intervals = evaluated.file("metrics.json"), evaluated.file("report.json")["intervals"]
     assert intervals.keys() == metrics.keys()
     for name, (low, high) in intervals.items():
         assert low < metrics[name] < high, name
         assert (low + high) / 2 == pytest.approx(metrics[name], abs=2), name
 
 
-def test_the_examples_show_no_filtered_label(judged: Judged) -> None:
-    rows, titles = judged.corpus.rows(TEST), judged.corpus.table("labels")["title"].to_list()
-    uids = judged.corpus.table("documents", rows)["uid"].to_list()
-    for example in judged.file("examples.json"):
-        row = judged.left("fusion")[uids.index(example["uid"])]
+def test_the_examples_show_no_filtered_label(evaluated: Evaluated) -> None:
+    rows, titles = evaluated.corpus.rows(TEST), evaluated.corpus.table("labels")["title"].to_list()
+    uids = evaluated.corpus.table("documents", rows)["uid"].to_list()
+    for example in evaluated.file("examples.json"):
+        row = evaluated.left("fusion")[uids.index(example["uid"])]
         assert [answer["label"] for answer in example["predicted"]] == [titles[label] for label in row[:5]]

@@ -1,4 +1,4 @@
-"""A slice of the bundled dataset as a folder of its own, and the chain that is run on it."""
+"""A slice of the bundled dataset as a folder of its own, and the chain that runs on it."""
 
 from __future__ import annotations
 
@@ -10,26 +10,29 @@ from typing import Any, Final
 
 from tests.conftest import write_json, write_lines
 from xc_core import artifacts
+from xc_core.chain import STAGES, Workspace, run_stage
+from xc_core.classifiers import LabelTables
+from xc_core.data.corpus import Corpus
 from xc_core.data.ingest import IngestConfig
-from xc_core.stages import STAGES, Workspace, run_stage
+from xc_core.encoders import TrainedEncoder
+from xc_core.metrics.evaluation import Evaluation
 
 RAW: Final = Path(__file__).resolve().parents[2] / "data" / "wordnet-mini" / "raw"
 TRAIN, TEST = 300, 60
 CHANGES: Final[dict[str, Any]] = {
     "encoder": {
         "encoder": {"name": "bag", "width": 64, "max_length": 32, "precision": "fp32"},
-        "order": {"batch_size": 32, "cluster_size": 4},
+        "order": {"batch_size": 32, "size": 4},
         "optim": {"lr": 0.01},
         "epochs": 4.0,
     },
-    "classifier": {"order": {"batch_size": 64, "cluster_size": 4}, "epochs": 10.0, "table": {"lr": 0.02}},
+    "classifier": {"order": {"batch_size": 64}, "epochs": 10.0, "table": {"lr": 0.02}},
     "clusters": {"size": 4},
-    "negatives": {"sample": 100, "k": 5},
-    "fusion": {"candidates": 20, "min_leaf": 5},
-    "index": {"rows": {"kind": "exact"}},
+    "audit": {"sample": 100, "k": 5},
+    "fusion": {"candidates": 20, "rule": {"min_leaf": 5}},
     "evaluation": {"latency_queries": 2},
 }
-"""The recipe ngame, small; fp32, because only some processors multiply bf16 natively."""
+"""The recipe ngame, small; in fp32, because only some processors multiply bf16 natively."""
 
 
 def rows(name: str) -> list[dict[str, Any]]:
@@ -40,7 +43,7 @@ def rows(name: str) -> list[dict[str, Any]]:
 def write(folder: Path, *, filtered: bool = False) -> Path:
     """Write the first train documents, the first test documents that share a label with them, and those labels.
 
-    With ``filtered``, also the filter files: every document with the label whose text shares most words with its own.
+    With ``filtered``, also write filter files: for each document the label whose text shares most words with its own.
     """
     train = rows("trn")[:TRAIN]
     known = sorted({label for row in train for label in row["target_ind"]})
@@ -66,14 +69,14 @@ def words(row: dict[str, Any]) -> set[str]:
 
 
 def nearest_label(document: dict[str, Any], labels: list[dict[str, Any]]) -> int:
-    """Return the label whose words are most alike to the document's, the first of equal ones; it may be a positive."""
+    """Return the label with the largest overlap of words, the first one if several are equal; it may be a positive."""
     own = words(document)
     alike = [len(own & words(label)) / len(own | words(label)) for label in labels]
     return alike.index(max(alike))
 
 
 def moved(row: dict[str, Any], new: dict[int, int]) -> dict[str, Any]:
-    """Return a document with the numbers its labels have in the slice; labels outside it are dropped."""
+    """Return a document with the numbers that its labels have in the slice; labels outside it are dropped."""
     own = [new[label] for label in row["target_ind"] if label in new]
     return {**row, "target_ind": own, "target_rel": [1.0] * len(own)}
 
@@ -84,8 +87,8 @@ def run_chain(root: Path, *, filtered: bool = False) -> Workspace:
     artifacts.write_file(root / "params.yaml", "datasets: {}\nexperiments: {}\n")
     write(workspace.raw("slice"), filtered=filtered)
     config = IngestConfig(validation_fraction=0.2, filters="given" if filtered else "none")
-    workspace.declare_dataset("slice", config)
-    workspace.declare_experiment("slice", "ngame", "ngame", CHANGES)
+    workspace.params.declare_dataset("slice", config)
+    workspace.params.declare_experiment("slice", "ngame", "ngame", CHANGES)
     for name in STAGES:
         run_stage(workspace, name, "slice", "ngame")
     return workspace
@@ -93,16 +96,18 @@ def run_chain(root: Path, *, filtered: bool = False) -> Workspace:
 
 def figures(workspace: Workspace) -> dict[str, Any]:
     """Return what the golden file holds: counts, losses and metrics of the chain."""
-    facts = {name: artifacts.read_manifest(workspace.folder(name, "slice", "ngame")).facts for name in STAGES}
-    store = artifacts.read_manifest(workspace.folder("tokens", "slice") / "wordpiece").facts
-    history = {
-        name: json.loads((workspace.folder(name, "slice", "ngame") / "history.json").read_text())["losses"]
-        for name in ("encoder", "classifier")
-    }
+    folder = {name: workspace.folder(name, "slice", "ngame") for name in STAGES}
+    corpus = Corpus.open(folder["corpus"])
+    store = artifacts.read_made(folder["tokens"]).facts["wordpiece"]
+    trained: tuple[TrainedEncoder, LabelTables] = (
+        TrainedEncoder.open(folder["encoder"]),
+        LabelTables.open(folder["classifier"]),
+    )
+    history = {part.kind: part.history["losses"] for part in trained}
     return {
         "counts": {
-            "rows": facts["corpus"]["rows"],
-            "labels": facts["corpus"]["labels"],
+            "rows": corpus.facts["rows"],
+            "labels": corpus.num_labels,
             "vocabulary": store["vocabulary"],
             "tokens": {side: store["sides"][side]["tokens"] for side in store["sides"]},
             "steps": {name: len(losses) for name, losses in history.items()},
@@ -112,5 +117,5 @@ def figures(workspace: Workspace) -> dict[str, Any]:
             for name, losses in history.items()
             for what, value in (("first", losses[0]), ("mean", sum(losses) / len(losses)))
         },
-        "metrics": facts["evaluation"]["metrics"],
+        "metrics": Evaluation.open(folder["evaluation"]).metrics,
     }

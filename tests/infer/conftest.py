@@ -1,15 +1,15 @@
-"""The toy model as a service would open it."""
+"""The toy model, opened as a service would open it."""
 
 from __future__ import annotations
 
 import pytest
 
-from xc_core.bundle import open_bundle
+from xc_core.chain import Workspace
+from xc_core.infer.bundle import open_predictor
 from xc_core.infer.predictor import Predictor
-from xc_core.stages import Workspace
 
 
 @pytest.fixture(scope="session")
 def predictor(trained: Workspace) -> Predictor:
-    """The packed model of the toy world; tests only ask it."""
-    return open_bundle(trained.folder("model", "toy", "ngame"))
+    """The packed model of the toy world; tests only read it."""
+    return open_predictor(trained.folder("model", "toy", "ngame"))

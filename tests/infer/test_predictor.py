@@ -1,8 +1,7 @@
-"""A released model answers texts: rightly, the same alone or in company, whatever the text; nonsense is refused."""
+"""A packed model answers any text correctly, the same alone or in a batch, and refuses wrong arguments."""
 
 from __future__ import annotations
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import TOPICS, ToyWorld
+from xc_core.chain import Workspace
 from xc_core.errors import UsageError
 from xc_core.infer.predictor import Prediction, Predictor
+from xc_core.metrics.evaluation import Evaluation
 from xc_core.shapes import PAD_ID
-from xc_core.stages import Workspace
 
 TESTS = ToyWorld.make().test
 TEXTS = [f"{row['title']} {row['content']}" for row in TESTS]
@@ -41,16 +41,16 @@ def test_a_label_is_found_by_its_name_and_by_its_words(predictor: Predictor, tex
     assert [label.title for label in found] == [text.split()[0].lower().rstrip("0")]
 
 
-def test_what_is_served_is_what_was_judged(predictor: Predictor, trained: Workspace) -> None:
-    """P@1 and P@5 of the test texts, asked one service call, are those of the evaluation to the last digit."""
-    judged = json.loads((trained.folder("evaluation", "toy", "ngame") / "metrics.json").read_text())
+def test_the_served_model_has_the_metrics_of_the_evaluation(predictor: Predictor, trained: Workspace) -> None:
+    """P@1 and P@5 of the test texts, sent in one call, equal those of the evaluation to the last digit."""
+    measured = Evaluation.open(trained.folder("evaluation", "toy", "ngame")).metrics
     answers = predictor.predict(TEXTS, 5)
     for k in (1, 5):
         hits = [
             len({label.label for label in found[:k]} & set(row["target_ind"]))
             for found, row in zip(answers, TESTS, strict=True)
         ]
-        assert 100 * sum(hits) / (k * len(hits)) == pytest.approx(judged[f"P_at_{k}"], abs=1e-9)
+        assert 100 * sum(hits) / (k * len(hits)) == pytest.approx(measured[f"P_at_{k}"], abs=1e-9)
 
 
 def test_a_prediction_names_its_label(predictor: Predictor) -> None:
@@ -63,8 +63,8 @@ def test_a_prediction_names_its_label(predictor: Predictor) -> None:
             assert (type(label.label), type(label.score)) == (int, float)
 
 
-def test_a_text_gets_the_same_answer_alone_and_in_company(predictor: Predictor) -> None:
-    """Also beside a long text, with which it is padded, and in another order."""
+def test_a_text_gets_the_same_answer_alone_and_in_a_batch(predictor: Predictor) -> None:
+    """Also beside a long text, to whose length it is padded, and in another order."""
     crowd = [*TEXTS, ODD["very long"], ""]
     together, turned = predictor.shortlist(crowd, 5), predictor.shortlist(crowd[::-1], 5)
     np.testing.assert_array_equal(turned.ids_NK[::-1], together.ids_NK)
@@ -81,7 +81,7 @@ def test_threads_share_a_predictor(predictor: Predictor) -> None:
     assert [[label.label for label in row] for row in found] == [[label.label for label in row] for row in expected] * 3
 
 
-def test_asking_changes_nothing(predictor: Predictor) -> None:
+def test_predicting_changes_nothing(predictor: Predictor) -> None:
     before = {name: value.clone() for name, value in predictor.encoder.state_dict().items()}
     assert predictor.predict(TEXTS, 3) == predictor.predict(TEXTS, 3)
     assert not predictor.encoder.training
@@ -116,7 +116,7 @@ def test_an_odd_text_gets_an_answer_like_any_other(predictor: Predictor, name: s
     assert all(np.isfinite(label.score) for label in found)
 
 
-def test_what_no_eye_sees_changes_no_answer(predictor: Predictor) -> None:
+def test_invisible_characters_case_and_spaces_change_no_answer(predictor: Predictor) -> None:
     plain = predictor.predict(["falcon0 castle1"], 2)
     for text in ("\u202efalcon0 castle1", "falcon0\tcastle1\n", "  FALCON0   Castle1  ", "falcon0\u00a0castle1"):
         assert predictor.predict([text], 2) == plain
@@ -130,10 +130,10 @@ def test_any_text_at_all_is_answered(predictor: Predictor, texts: list[str]) -> 
 
 
 @pytest.mark.parametrize("k", [0, -1, True, False, 2.0, 2.5, "5", None, float("nan")])
-def test_a_k_that_cannot_be_is_refused(predictor: Predictor, k: Any) -> None:
+def test_a_k_that_is_no_whole_number_above_zero_is_refused(predictor: Predictor, k: Any) -> None:
     with pytest.raises(UsageError) as caught:
         predictor.predict(["a"], k)
-    assert str(caught.value) == f"found k {k!r}\n  expected: a whole number, at least 1\n  do this:  mend k"
+    assert str(caught.value) == f"found k {k!r}\n  expected: a whole number, at least 1\n  do this:  fix k"
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_a_k_that_cannot_be_is_refused(predictor: Predictor, k: Any) -> None:
         (["falcon", "ab\ud800"], r"half a character (U+D800) at place 2 of text 1"),
     ],
 )
-def test_what_is_no_list_of_texts_is_refused(predictor: Predictor, texts: Any, found: str) -> None:
+def test_anything_but_a_list_of_texts_is_refused(predictor: Predictor, texts: Any, found: str) -> None:
     with pytest.raises(UsageError) as caught:
         predictor.predict(texts, 3)
     assert caught.value.found == found

@@ -1,8 +1,10 @@
-"""From vectors to fused shortlists: candidates are the union of both searches, ranked by the rule, block by block."""
+"""From vectors to shortlists: candidates are the union of the labels that scores propose, ranked by the fusion."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -11,12 +13,17 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from tests.naive import search as naive
-from xc_core.ann import IndexConfig, build_index
+from xc_core.ann import Exact
 from xc_core.data.labels import LabelMatrix
-from xc_core.fusion import Fusion, FusionConfig, Neighbours, Query, RegressionTree, Sources, neighbours
-from xc_core.fusion.rules import parts_of
+from xc_core.errors import ConfigError
+from xc_core.fusion import FittedFusion, Inputs, RegressionTree, Sum, Tree, summed
 from xc_core.infer import score
-from xc_core.infer.score import Scorer, Searchers, distinct
+from xc_core.infer.score import Scorer, candidates, distinct, values
+from xc_core.sampling.noise import FrequencyNoise
+from xc_core.scores import FittedScore, Neighbours, Query, ScoreData
+from xc_core.scores.frequency import Counts
+from xc_core.scores.noise import LogNoise
+from xc_core.scores.vectors import VectorScore
 from xc_core.shapes import F32, PAD_ID
 
 LABELS, WIDTH, DOCUMENTS = 23, 6, 11
@@ -28,53 +35,65 @@ def unit(size: int, seed: int) -> F32:
 
 
 ROWS, TEXTS, DOCS = unit(LABELS, 1), unit(LABELS, 2), unit(DOCUMENTS, 3)
-SOURCES = Sources(TEXTS, ROWS, np.arange(LABELS, dtype=np.int64))
+SCORES: dict[str, FittedScore] = {
+    "label_text": VectorScore.build(TEXTS, Exact()),
+    "classifier": VectorScore.build(ROWS, Exact()),
+    "frequency": Counts(np.arange(LABELS, dtype=np.int64)),
+}
+ROWS_ALONE = {**SCORES, "label_text": VectorScore.build(TEXTS, None)}
+SUMMED = ("label_text", "classifier")
 STUMP = RegressionTree.fit(np.array([[0.0], [20.0]], np.float32), np.array([0.0, 5.0]), depth=1)
 """Labels seen more than 10 times get 5 points."""
 
 
-def searchers(by_text: bool = True) -> Searchers:
-    texts = build_index(TEXTS, IndexConfig(kind="exact")) if by_text else None
-    return Searchers(build_index(ROWS, IndexConfig(kind="exact")), texts)
+def make(
+    add: tuple[str, ...] = SUMMED,
+    asked: int = 4,
+    tree: RegressionTree | None = None,
+    scores: Mapping[str, FittedScore] = SCORES,
+) -> Scorer:
+    features = () if tree is None else ("frequency",)
+    rule = Sum(add=add) if tree is None else Tree(add=add, features=features)
+    return Scorer(scores, FittedFusion(rule, tuple(scores), add, 1.0, features, tree, asked))
 
 
-def make(config: FusionConfig, tree: RegressionTree | None = None, by_text: bool = True) -> Scorer:
-    return Scorer(searchers(by_text), SOURCES, Fusion(config, tree))
+def no_texts() -> list[str]:
+    raise AssertionError("no score here reads texts")
 
 
 @dataclass(frozen=True)
 class Case:
-    """A scorer, and the score of each (document, label) pair written down without it."""
+    """A scorer, and the score of each (document, label) pair computed without it."""
 
     scorer: Scorer
     score_NL: np.ndarray
+    searched: tuple[F32, ...] = (ROWS, TEXTS)
+    """The vectors in which candidates are searched."""
 
 
 PAIRS = {"label_text": DOCS.astype(float) @ TEXTS.T, "classifier": DOCS.astype(float) @ ROWS.T}
 CASES = {
-    "sum": Case(make(FusionConfig(kind="sum", candidates=4)), PAIRS["label_text"] + PAIRS["classifier"]),
-    "one score": Case(make(FusionConfig(kind="sum", add=("classifier",), candidates=4)), PAIRS["classifier"]),
+    "sum": Case(make(), PAIRS["label_text"] + PAIRS["classifier"]),
+    "one score": Case(make(("classifier",)), PAIRS["classifier"]),
     "tree": Case(
-        make(FusionConfig(features=("frequency",), add=("label_text",), candidates=4), STUMP),
+        make(("label_text",), tree=STUMP),
         PAIRS["label_text"] + 5.0 * (np.arange(LABELS) > 10),
     ),
-    "rows alone": Case(make(FusionConfig(kind="sum", candidates=4), by_text=False), sum(PAIRS.values())),
-    "all labels": Case(make(FusionConfig(kind="sum", candidates=1000)), sum(PAIRS.values())),
+    "rows alone": Case(make(scores=ROWS_ALONE), sum(PAIRS.values()), (ROWS,)),
+    "all labels": Case(make(asked=1000), sum(PAIRS.values())),
 }
 
 
 def expected_candidates(case: Case) -> list[set[int]]:
-    k = min(case.scorer.fusion.config.candidates, LABELS)
-    found = [set(row) for row in naive.nearest(ROWS, DOCS, k)]
-    if case.scorer.searchers.by_text is not None:
-        found = [a | set(b) for a, b in zip(found, naive.nearest(TEXTS, DOCS, k), strict=True)]
-    return found
+    k = min(case.scorer.fusion.candidates, LABELS)
+    found = [naive.nearest(vectors, DOCS, k) for vectors in case.searched]
+    return [set().union(*own) for own in zip(*found, strict=True)]
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_candidates_are_the_union_of_both_searches_each_once(name: str) -> None:
+def test_candidates_are_the_union_of_all_searches_each_once(name: str) -> None:
     case = CASES[name]
-    ids_NK = case.scorer.searchers.candidates(Query(DOCS, SOURCES), case.scorer.fusion.config.candidates)
+    ids_NK = candidates(case.scorer.scores, Query(DOCS), case.scorer.fusion.candidates)
     for ids, expected in zip(ids_NK, expected_candidates(case), strict=True):
         assert sorted(ids[ids != PAD_ID].tolist()) == sorted(expected)
         assert not (np.diff((ids == PAD_ID).astype(int)) < 0).any(), "holes come last"
@@ -83,7 +102,7 @@ def test_candidates_are_the_union_of_both_searches_each_once(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_a_shortlist_is_the_candidates_by_falling_score(name: str) -> None:
     case = CASES[name]
-    short = case.scorer.shortlist(DOCS)
+    short = case.scorer.shortlist(Query(DOCS))
     for at, (ids, scores) in enumerate(zip(short.ids_NK, short.scores_NK, strict=True)):
         best = sorted(expected_candidates(case)[at], key=lambda label: -case.score_NL[at, label])
         assert ids[: len(best)].tolist() == best
@@ -95,7 +114,7 @@ def test_a_shortlist_is_the_candidates_by_falling_score(name: str) -> None:
 @pytest.mark.parametrize("k", [1, 3, 8, 30])
 def test_k_cuts_or_pads_the_whole_shortlist(k: int) -> None:
     scorer = CASES["sum"].scorer
-    whole, cut = scorer.shortlist(DOCS), scorer.shortlist(DOCS, k)
+    whole, cut = scorer.shortlist(Query(DOCS)), scorer.shortlist(Query(DOCS), k)
     assert cut.ids_NK.shape == (DOCUMENTS, k)
     np.testing.assert_array_equal(cut.ids_NK, whole.top(k).ids_NK)
     np.testing.assert_array_equal(cut.scores_NK, whole.top(k).scores_NK)
@@ -105,27 +124,50 @@ def test_k_cuts_or_pads_the_whole_shortlist(k: int) -> None:
 def test_the_size_of_a_block_does_not_matter(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     scorer, rows = CASES["tree"].scorer, np.array([3, 0, 10, 3, 7], np.int64)
     monkeypatch.setattr(score, "_DOCS_AT_ONCE", block)
-    (found,) = scorer.shortlist_rows(DOCS, rows, {"fusion": scorer.fusion}, "scoring").values()
-    np.testing.assert_array_equal(found.ids_NK, scorer.shortlist(DOCS[rows]).ids_NK)
-    np.testing.assert_allclose(found.scores_NK, scorer.shortlist(DOCS[rows]).scores_NK, atol=1e-6)
+    (found,) = scorer.shortlist_rows(DOCS, rows, no_texts, {"fusion": scorer.fusion}, "scoring").values()
+    np.testing.assert_array_equal(found.ids_NK, scorer.shortlist(Query(DOCS[rows])).ids_NK)
+    np.testing.assert_allclose(found.scores_NK, scorer.shortlist(Query(DOCS[rows])).scores_NK, atol=1e-6)
 
 
 def test_blocks_whose_neighbours_name_more_or_fewer_labels_are_stacked(monkeypatch: pytest.MonkeyPatch) -> None:
     truth = LabelMatrix.from_pairs(np.array([0, 1, 1, 1, 2]), np.array([4, 5, 6, 7, 8]), (3, LABELS))
-    monkeypatch.setattr(neighbours, "NEAREST", 1)
-    sources = replace(SOURCES, neighbours=Neighbours.of(DOCS[:3], truth))
-    scorer = Scorer(searchers(), sources, Fusion(FusionConfig(kind="sum", add=("neighbours",), candidates=1)))
-    whole = scorer.shortlist(DOCS[:3])
+    votes = Neighbours(nearest=1).fit(ScoreData(truth, vectors=lambda: DOCS[:3]))
+    scorer = make(("neighbours",), asked=1, scores={**SCORES, "neighbours": votes})
+    whole = scorer.shortlist(Query(DOCS[:3]))
     monkeypatch.setattr(score, "_DOCS_AT_ONCE", 1)
-    (found,) = scorer.shortlist_rows(DOCS, np.arange(3), {"fusion": scorer.fusion}, "scoring").values()
+    (found,) = scorer.shortlist_rows(DOCS, np.arange(3), no_texts, {"fusion": scorer.fusion}, "scoring").values()
     np.testing.assert_array_equal(found.ids_NK, whole.ids_NK)
     np.testing.assert_array_equal(found.scores_NK, whole.scores_NK)
 
 
+class OfText(Counts):
+    """A score that reads texts: the value of every label is the length of the text."""
+
+    def values(self, query: Query, ids_NK: np.ndarray) -> F32:
+        return np.tile(np.array([len(text) for text in query.texts], np.float32)[:, None], (1, ids_NK.shape[1]))
+
+
+@pytest.mark.parametrize("block", [2, 100])
+def test_each_block_gets_the_texts_of_its_documents_and_texts_are_read_once(
+    block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(score, "_DOCS_AT_ONCE", block)
+    scorer = make(("length",), scores={**SCORES, "length": OfText(np.zeros(LABELS, np.int64))})
+    calls: list[int] = []
+
+    def texts() -> list[str]:
+        calls.append(1)
+        return ["x" * (row + 1) for row in range(5)]
+
+    rows = np.array([3, 0, 10, 3, 7], np.int64)
+    (found,) = scorer.shortlist_rows(DOCS, rows, texts, {"fusion": scorer.fusion}, "scoring").values()
+    assert found.scores_NK[:, 0].tolist() == [1, 2, 3, 4, 5]
+    assert calls == [1]
+
+
 def test_every_rule_ranks_the_same_candidates_by_its_own_score() -> None:
     scorer = CASES["sum"].scorer
-    rules = parts_of(scorer.fusion.config)
-    found = scorer.shortlist_rows(DOCS, np.arange(DOCUMENTS), rules, "scoring")
+    found = scorer.shortlist_rows(DOCS, np.arange(DOCUMENTS), no_texts, scorer.fusion.parts(), "scoring")
     for name, scores in (*PAIRS.items(), ("sum", sum(PAIRS.values()))):
         for at in range(DOCUMENTS):
             ids = found[name].ids_NK[at][found[name].filled_NK[at]]
@@ -134,8 +176,40 @@ def test_every_rule_ranks_the_same_candidates_by_its_own_score() -> None:
 
 def test_no_rows_give_an_empty_shortlist_of_every_rule() -> None:
     scorer = CASES["sum"].scorer
-    found = scorer.shortlist_rows(DOCS, np.zeros(0, np.int64), parts_of(scorer.fusion.config), "scoring")
+    found = scorer.shortlist_rows(DOCS, np.zeros(0, np.int64), list, scorer.fusion.parts(), "scoring")
     assert {name: len(short) for name, short in found.items()} == {"label_text": 0, "classifier": 0, "sum": 0}
+
+
+ALL = {
+    **SCORES,
+    "noise": LogNoise(FrequencyNoise(np.log(np.arange(1.0, LABELS + 1) / (LABELS * (LABELS + 1) / 2)))),
+    "neighbours": Neighbours().fit(
+        ScoreData(LabelMatrix.from_pairs(np.arange(9), np.arange(9), (9, LABELS)), vectors=lambda: unit(9, 4))
+    ),
+}
+IDS = np.array([[3, 1, 22], [0, PAD_ID, 5]], np.int32)
+
+
+@pytest.mark.parametrize("names", list(itertools.permutations(sorted(ALL))))
+def test_values_are_in_the_order_of_the_scores(names: tuple[str, ...]) -> None:
+    query = Query(DOCS[:2])
+    found = values({name: ALL[name] for name in names}, query, IDS)
+    assert found.shape == (2, 3, len(ALL))
+    for i, name in enumerate(names):
+        assert np.array_equal(found[..., i], ALL[name].values(query, IDS))
+
+
+def test_scores_that_propose_no_labels_are_refused() -> None:
+    without = {name: own for name, own in ROWS_ALONE.items() if name != "classifier"}
+    with pytest.raises(ConfigError, match=r"label_text, frequency"):
+        candidates(without, Query(DOCS), 4)
+
+
+def test_the_plain_sum_of_the_inputs_ranks_as_the_sum_of_the_named_scores() -> None:
+    whole = Scorer(SCORES, summed(Sum(), Inputs(tuple(SCORES), SUMMED)))
+    named = make(asked=100)
+    np.testing.assert_array_equal(whole.shortlist(Query(DOCS)).ids_NK, named.shortlist(Query(DOCS)).ids_NK)
+    assert whole.num_labels == LABELS
 
 
 @settings(deadline=None, max_examples=100)

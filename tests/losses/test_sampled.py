@@ -1,4 +1,4 @@
-"""Losses on samples: values and gradients of float64 loops, and what their papers prove of them."""
+"""Losses on samples: values and gradients equal those of float64 loops, and properties that their papers prove."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import pytest
 import torch
 
 from tests.naive import sampled as naive
-from xc_core.losses import LossConfig, Sampled
+from xc_core.errors import ConfigError
+from xc_core.losses import LOSSES, AugmentReduce, Bce, Loss, NegativeSampling, Sampled, SupCon, Triplet, WithBinary
 
 DOCS, LABELS = 5, 9
 
 
 def parts(seed: int) -> dict[str, torch.Tensor]:
-    """One or two chosen positives a document; each label drawn 0 to 2 times, a positive now and then."""
+    """Return one or two chosen positives per document; each label is drawn 0 to 2 times, sometimes a positive."""
     random = np.random.default_rng(seed)
     chosen = np.zeros((DOCS, LABELS), bool)
     for i in range(DOCS):
@@ -33,7 +34,7 @@ def parts(seed: int) -> dict[str, torch.Tensor]:
 
 
 def slow_gradient(value: Callable[[list[list[float]]], float], scores: torch.Tensor) -> np.ndarray[Any, Any]:
-    """Central differences of a twin."""
+    """Return the central differences of a slow twin."""
     base = scores.double().numpy()
     found = np.zeros_like(base)
     for place in np.ndindex(*base.shape):
@@ -72,7 +73,7 @@ def test_value_and_gradient_equal_the_slow_twin(name: str, settings: dict[str, f
         slow = twin(name, given, settings)
         scores = given["scores"].clone().requires_grad_(True)
         sampled = Sampled(weight_BU=given["weight"], noise_BU=given["noise"])
-        total, count = LossConfig(name=name, **settings).build()(scores, given["chosen"], given["chosen"], sampled)  # type: ignore[arg-type]
+        total, count = LOSSES[name](**settings).build()(scores, given["chosen"], given["chosen"], sampled)
         (gradient,) = torch.autograd.grad(total, scores)
         assert float(total.detach()) == pytest.approx(slow(given["scores"].double().tolist()), rel=1e-5)
         np.testing.assert_allclose(gradient.numpy(), slow_gradient(slow, given["scores"]), rtol=1e-4, atol=1e-5)
@@ -82,7 +83,7 @@ def test_value_and_gradient_equal_the_slow_twin(name: str, settings: dict[str, f
 @pytest.mark.parametrize(("name", "settings"), CASES)
 def test_drawing_a_label_once_more_costs_more(name: str, settings: dict[str, float]) -> None:
     given = parts(0)
-    loss = LossConfig(name=name, **settings).build()  # type: ignore[arg-type]
+    loss = LOSSES[name](**settings).build()
     more = given["weight"].clone()
     more[:, given["scores"].sum(0).argmax()] += 3
     values = [
@@ -93,7 +94,7 @@ def test_drawing_a_label_once_more_costs_more(name: str, settings: dict[str, flo
 
 
 def pair_sums(given: dict[str, torch.Tensor], temperature: float) -> dict[tuple[int, int], float]:
-    """S of each chosen pair, by its place in the batch."""
+    """Return S of each chosen pair, by its position in the batch."""
     z, chosen, weight = given["scores"].double() / temperature, given["chosen"], given["weight"].double()
     found = {}
     for i, own in chosen.nonzero().tolist():
@@ -104,9 +105,9 @@ def pair_sums(given: dict[str, torch.Tensor], temperature: float) -> dict[tuple[
     return found
 
 
-def test_augment_and_reduce_equals_its_twin_and_remembers_as_it_says() -> None:
+def test_augment_and_reduce_equals_its_twin_and_its_estimates_follow_the_decay() -> None:
     docs, labels = torch.tensor([7, 0, 3, 4, 2])[:DOCS], torch.arange(LABELS) + 100
-    loss = LossConfig(name="augment-reduce", temperature=0.5, decay=0.7).build()
+    loss = AugmentReduce(temperature=0.5, decay=0.7).build()
     remembered: dict[tuple[int, int], float] = {}
     for visit in range(3):
         given = parts(1) | {"scores": parts(visit)["scores"], "weight": parts(visit)["weight"]}
@@ -128,9 +129,9 @@ def test_augment_and_reduce_equals_its_twin_and_remembers_as_it_says() -> None:
         assert int(count) == int(given["chosen"].sum())
 
 
-def test_what_augment_and_reduce_remembers_is_of_a_pair_wherever_it_stands_and_survives_saving() -> None:
+def test_estimates_of_augment_and_reduce_belong_to_pairs_in_any_order_and_survive_saving() -> None:
     def build() -> Any:
-        return LossConfig(name="augment-reduce", temperature=1.0).build()
+        return AugmentReduce(temperature=1.0).build()
 
     scores = torch.randn(3, 6, generator=torch.Generator().manual_seed(2))
     chosen = torch.nn.functional.one_hot(torch.tensor([1, 1, 4]), 6).bool()
@@ -145,11 +146,11 @@ def test_what_augment_and_reduce_remembers_is_of_a_pair_wherever_it_stands_and_s
     later.append(float(turned(2 * scores[docs][:, labels], *[chosen[docs][:, labels]] * 2, other)[0]))
     assert later[1:] == pytest.approx([later[0]] * 2, rel=1e-6)
     fresh = float(build()(2 * scores, chosen, chosen, where)[0])
-    assert later[0] > 1.0001 * fresh, "what it remembers is behind, so the bound is loose"
+    assert later[0] > 1.0001 * fresh, "stale estimates make the bound loose"
 
 
-def test_augment_and_reduce_never_pushes_a_positive_down_however_stale_its_memory() -> None:
-    loss = LossConfig(name="augment-reduce", temperature=1.0).build()
+def test_augment_and_reduce_never_pushes_a_positive_down_however_stale_its_estimates() -> None:
+    loss = AugmentReduce(temperature=1.0).build()
     where = {"docs_B": torch.arange(1), "labels_U": torch.arange(50)}
     chosen = torch.nn.functional.one_hot(torch.tensor([3]), 50).bool()
     loss(torch.zeros(1, 50), chosen, chosen, Sampled(**where))
@@ -166,10 +167,10 @@ def test_augment_and_reduce_is_the_softmax_at_the_right_eta_and_above_it_at_any_
     chosen = torch.nn.functional.one_hot(targets, 9).bool()
     softmax = float(torch.nn.functional.cross_entropy(scores, targets, reduction="sum"))
     where = Sampled(docs_B=torch.arange(6), labels_U=torch.arange(9))
-    right = LossConfig(name="augment-reduce", temperature=1.0).build()
+    right = AugmentReduce(temperature=1.0).build()
     assert float(right(scores, chosen, chosen, where)[0]) == pytest.approx(softmax, rel=1e-5)
     for other in (0.5, 2.0):
-        stale = LossConfig(name="augment-reduce", temperature=1.0, decay=30.0).build()
+        stale = AugmentReduce(temperature=1.0, decay=30.0).build()
         stale(other * scores, chosen, chosen, where)
         assert float(stale(scores, chosen, chosen, where)[0]) > softmax + 0.01
 
@@ -177,11 +178,48 @@ def test_augment_and_reduce_is_the_softmax_at_the_right_eta_and_above_it_at_any_
 @pytest.mark.parametrize("name", ["decoupled-softmax", "supcon"])
 def test_a_softmax_with_bce_is_the_sum_of_both(name: str) -> None:
     given = parts(3)
-    one = LossConfig(name=name, temperature=0.5).build()
-    other = LossConfig(name="bce", temperature=0.5, bias=1.0).build()
-    both = LossConfig(name=name, temperature=0.5, binary=0.2, bias=1.0).build()
-    masks = given["scores"], given["chosen"], given["chosen"]
-    assert float(both(*masks)[0]) == pytest.approx(float(one(*masks)[0]) + 0.2 * float(other(*masks)[0]), rel=1e-6)
+    softmax, binary = LOSSES[name](temperature=0.5), Bce(temperature=0.5, bias=1.0)
+    losses = [config.build() for config in (WithBinary(softmax=softmax, binary=binary, weight=0.2), softmax, binary)]
+    both, one, other = (float(loss(given["scores"], given["chosen"], given["chosen"])[0]) for loss in losses)
+    assert both == pytest.approx(one + 0.2 * other, rel=1e-6)
+
+
+def at(name: str, temperature: float) -> Loss:
+    """Return the loss with this temperature; the two parts of a sum have the same."""
+    if name == WithBinary.kind:
+        return WithBinary(softmax=SupCon(temperature=temperature), binary=Bce(temperature=temperature))
+    return LOSSES[name](temperature=temperature)
+
+
+@pytest.mark.parametrize("name", [name for name in LOSSES if name != "triplet"])
+def test_scores_are_divided_by_the_divisor(name: str) -> None:
+    given, values = parts(4), []
+    for temperature in (0.5, 0.25):
+        config = at(name, temperature)
+        assert config.divisor == temperature
+        total, _ = config.build()(temperature * given["scores"], given["chosen"], given["chosen"])
+        values.append(float(total))
+    assert values[0] == pytest.approx(values[1], rel=1e-5)
+
+
+def test_the_temperature_of_the_triplet_loss_is_that_of_its_weights_and_divides_no_score() -> None:
+    assert Triplet(temperature=0.5).divisor == 1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("bce", {"temperature": 0.0}, "temperature 0.0"),
+        ("nce", {"temperature": math.nan}, "temperature nan"),
+        ("negative-sampling", {"regulariser": -0.1}, "regulariser -0.1"),
+        ("augment-reduce", {"decay": -0.1}, "decay -0.1"),
+        ("augment-reduce", {"temperature": -1.0}, "temperature -1.0"),
+        ("one-vs-each", {"temperature": 0.0}, "temperature 0.0"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(name: str, changes: dict[str, float], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        LOSSES[name](**changes)
 
 
 def test_weighted_uniform_draws_give_the_full_binary_loss_in_expectation() -> None:
@@ -191,7 +229,7 @@ def test_weighted_uniform_draws_give_the_full_binary_loss_in_expectation() -> No
     scores = torch.from_numpy(random.normal(0, 1, (1, labels)).astype(np.float32))
     chosen = torch.zeros(1, labels, dtype=torch.bool)
     chosen[0, :3] = True
-    loss = LossConfig(name="bce", temperature=1.0).build()
+    loss = Bce(temperature=1.0).build()
     full = float(loss(scores, chosen, chosen)[0])
     hardest = (scores.masked_fill(chosen, -torch.inf)).topk(hard).indices[0]
     values = []
@@ -216,7 +254,7 @@ def test_bias_removal_brings_the_negative_sampling_optimum_to_the_softmax_optimu
         [[0.5, 0.2, 0.1, 0.1, 0.05, 0.05], [0.1, 0.1, 0.2, 0.2, 0.2, 0.2], [0.6, 0.3, 0.025, 0.025, 0.025, 0.025]]
     )
     p_n = torch.tensor([[0.3, 0.3, 0.1, 0.1, 0.1, 0.1], [0.4, 0.2, 0.1, 0.1, 0.1, 0.1], [0.2, 0.1, 0.1, 0.1, 0.2, 0.3]])
-    loss = LossConfig(name="negative-sampling", temperature=1.0).build()
+    loss = NegativeSampling(temperature=1.0).build()
     scores = torch.zeros(3, 6, requires_grad=True)
     adam = torch.optim.LBFGS([scores], max_iter=500, tolerance_grad=1e-10, tolerance_change=1e-14)
     copies = torch.eye(6, dtype=torch.bool)

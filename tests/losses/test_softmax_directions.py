@@ -1,4 +1,4 @@
-"""The softmax losses from labels to documents, and with a binary part: values and gradients of loops in float64."""
+"""Softmax losses from labels to documents, and with a binary part: values and gradients equal loops in float64."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import torch
 
 from tests.losses.test_triplet import batch
 from tests.naive import sampled, softmax
-from xc_core.losses import LossConfig
+from xc_core.losses import LOSSES, Bce, DecoupledSoftmax, Loss, SupCon, WithBinary
 
 NAMES = ("decoupled-softmax", "supcon")
 Lists = list[list[float]]
 Masks = list[list[bool]]
+Softmax = DecoupledSoftmax | SupCon
 
 
 def turned(rows: Lists) -> Lists:
@@ -30,16 +31,16 @@ def counting(chosen: Masks, known: Masks) -> list[int]:
     return [i for i in range(len(chosen)) if some[i] and not full[i]]
 
 
-def slow(scores: Lists, chosen: Masks, known: Masks, name: str, config: LossConfig) -> tuple[float, int, np.ndarray]:
-    """Return both directions, each with its share: value, documents that count, and gradient."""
-    how = {"temperature": config.temperature, "decoupled": name != "supcon"}
+def slow(scores: Lists, chosen: Masks, known: Masks, config: Softmax) -> tuple[float, int, np.ndarray]:
+    """Return the weighted sum of both directions: value, number of documents that count, and gradient."""
+    how = {"temperature": config.temperature, "decoupled": config.kind != "supcon"}
     there, count, gradient = softmax.softmax(scores, chosen, known, **how)
     back, _, turned_back = softmax.softmax(turned(scores), turned(chosen), turned(known), **how)
     total = config.forward * there + (1 - config.forward) * back
     return total, count, config.forward * np.array(gradient) + (1 - config.forward) * np.array(turned_back).T
 
 
-def fast(parts: tuple[torch.Tensor, ...], config: LossConfig) -> tuple[float, int, np.ndarray]:
+def fast(parts: tuple[torch.Tensor, ...], config: Loss) -> tuple[float, int, np.ndarray]:
     own = parts[0].clone().requires_grad_(True)
     total, count = config.build()(own, *parts[1:])
     (gradient,) = torch.autograd.grad(total, own)
@@ -51,31 +52,32 @@ def test_both_directions_equal_the_slow_twin_on_a_batch_and_on_the_turned_one(
     name: str, forward: float, seed: int
 ) -> None:
     """Some documents and some labels have no positive or no negative, and some positives are not chosen."""
-    config = LossConfig(name=name, temperature=0.3, forward=forward)
+    config = LOSSES[name](temperature=0.3, forward=forward)
     parts = batch(seed)
-    expected = slow(*(part.tolist() for part in parts), name, config)  # type: ignore[arg-type]
+    expected = slow(*(part.tolist() for part in parts), config)
     found = fast(parts, config)
     assert found[:2] == (pytest.approx(expected[0], rel=1e-5), expected[1])
     np.testing.assert_allclose(found[2], expected[2], rtol=2e-5, atol=2e-5)
 
 
-def test_the_count_is_the_documents_whatever_share_the_way_back_has() -> None:
-    """The paper sums over both sides alike."""
+def test_the_count_is_the_number_of_documents_for_any_share_of_the_backward_part() -> None:
+    """The paper sums both sides over the batch alike."""
     scores, chosen, known = batch(2, docs=5, labels=40)
     documents = len(counting(chosen.tolist(), known.tolist()))
     labels = len(counting(turned(chosen.tolist()), turned(known.tolist())))  # type: ignore[arg-type]
     assert documents != labels
     for forward in (0.0, 0.5, 1.0):
-        assert fast((scores, chosen, known), LossConfig(name="supcon", forward=forward))[1] == documents
+        assert fast((scores, chosen, known), SupCon(forward=forward))[1] == documents
 
 
 @pytest.mark.parametrize(("name", "forward", "weight"), itertools.product(NAMES, (0.5, 1.0), (0.1, 2.0)))
-def test_the_binary_part_is_of_the_documents_that_count_alone(name: str, forward: float, weight: float) -> None:
-    """A document without a chosen positive would be pushed away from all its negatives, and learn nothing else."""
+def test_the_binary_part_uses_only_documents_that_count(name: str, forward: float, weight: float) -> None:
+    """Otherwise a document without a chosen positive would only be pushed away from all its negatives."""
     scores, chosen, known = batch(4)
-    config = LossConfig(name=name, temperature=0.5, forward=forward, binary=weight, bias=1.5)
+    softmax_part = LOSSES[name](temperature=0.5, forward=forward)
+    config = WithBinary(softmax=softmax_part, binary=Bce(temperature=0.5, bias=1.5), weight=weight)
     lists = scores.tolist(), chosen.tolist(), known.tolist()
-    total, count, _ = slow(*lists, name, config)
+    total, count, _ = slow(*lists, softmax_part)
     own = counting(*lists[1:])
     assert 0 < len(own) == count < len(scores)
     negative = (~(known | chosen)).float().tolist()
@@ -91,6 +93,7 @@ def test_documents_that_do_not_count_get_no_gradient_of_the_binary_part(name: st
     parts = batch(5)
     others = sorted(set(range(len(parts[0]))) - set(counting(parts[1].tolist(), parts[2].tolist())))
     assert len(others) >= 2
-    gradient = fast(parts, LossConfig(name=name, temperature=0.5, binary=1.0))[2]
+    config = WithBinary(softmax=LOSSES[name](temperature=0.5), binary=Bce(temperature=0.5), weight=1.0)
+    gradient = fast(parts, config)[2]
     assert not gradient[others].any()
     assert gradient.any(1).sum() == len(gradient) - len(others)

@@ -1,4 +1,4 @@
-"""Triplet loss: values and gradients of a float64 triple loop, and the public code's bug is not repeated."""
+"""Triplet loss: values and gradients equal those of a float64 triple loop, and the public code's bug is absent."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import torch
 
 from tests.naive import triplet as naive
 from xc_core.errors import ConfigError
-from xc_core.losses import LossConfig
+from xc_core.losses import Triplet
+from xc_core.params import changed
 
 GRID = list(itertools.product((0.0, 0.3), (1, 2, 50), (1, 3, 50), (0.0, 0.05, 1.0)))
-"""margin, positives, negatives, temperature."""
+"""margin, positives, hardest, temperature."""
 
 
 def batch(seed: int, docs: int = 9, labels: int = 12) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -27,24 +28,24 @@ def batch(seed: int, docs: int = 9, labels: int = 12) -> tuple[torch.Tensor, tor
     return torch.from_numpy(scores), torch.from_numpy(chosen), torch.from_numpy(known)
 
 
-def run(scores: torch.Tensor, chosen: torch.Tensor, known: torch.Tensor, **changes: float) -> naive.Result:
-    """Return the fast loss in the twin's form."""
+def run(scores: torch.Tensor, chosen: torch.Tensor, known: torch.Tensor, **settings: float) -> naive.Result:
+    """Return the loss in the form of the slow twin."""
     own = scores.clone().requires_grad_(True)
-    total, count = LossConfig(name="triplet", **changes).build()(own, chosen, known)  # type: ignore[arg-type]
+    total, count = Triplet(**settings).build()(own, chosen, known)  # type: ignore[arg-type]
     total.backward()
     assert own.grad is not None
     return naive.Result(float(total.detach()), int(count), own.grad.tolist())
 
 
-@pytest.mark.parametrize(("margin", "positives", "negatives", "temperature"), GRID)
+@pytest.mark.parametrize(("margin", "positives", "hardest", "temperature"), GRID)
 def test_value_count_and_gradient_equal_the_slow_twin(
-    margin: float, positives: int, negatives: int, temperature: float
+    margin: float, positives: int, hardest: int, temperature: float
 ) -> None:
-    settings = {"margin": margin, "positives": positives, "negatives": negatives, "temperature": temperature}
+    settings = {"margin": margin, "positives": positives, "temperature": temperature}
     for seed in range(4):
         parts = batch(seed)
-        slow = naive.triplet(*(part.tolist() for part in parts), **settings)  # type: ignore[arg-type]
-        fast = run(*parts, **settings)
+        slow = naive.triplet(*(part.tolist() for part in parts), **settings, negatives=hardest)  # type: ignore[arg-type]
+        fast = run(*parts, **settings, hardest=hardest)
         assert slow.count == fast.count > 0
         assert fast.total == pytest.approx(slow.total, rel=1e-5)
         np.testing.assert_allclose(fast.gradient, slow.gradient, atol=2e-6)
@@ -59,19 +60,19 @@ def one_document(*negatives: float) -> tuple[torch.Tensor, torch.Tensor, torch.T
 
 
 def test_the_only_active_negative_has_weight_one_and_an_inactive_one_exactly_none() -> None:
-    found = run(*one_document(0.4, 0.1, -0.9), margin=0.3, negatives=3, temperature=0.1)
+    found = run(*one_document(0.4, 0.1, -0.9), margin=0.3, hardest=3, temperature=0.1)
     assert found.gradient == [[-1.0, 1.0, 0.0, 0.0]]
     assert found.total == pytest.approx(0.2)
 
 
 def test_the_public_code_that_masks_by_multiplying_gives_another_number() -> None:
     parts = one_document(0.4, 0.1, -0.9)
-    found = run(*parts, margin=0.3, negatives=3, temperature=0.1).total
+    found = run(*parts, margin=0.3, hardest=3, temperature=0.1).total
     wrong = naive.leaking_total(parts[0][0].tolist(), 0, [1, 2, 3], 0.3, 0.1)
     assert wrong < 0.98 * found
     everything_active = one_document(0.4, 0.35, 0.3)
     alike = naive.leaking_total(everything_active[0][0].tolist(), 0, [1, 2, 3], 0.3, 0.1)
-    assert run(*everything_active, margin=0.3, negatives=3, temperature=0.1).total == pytest.approx(alike)
+    assert run(*everything_active, margin=0.3, hardest=3, temperature=0.1).total == pytest.approx(alike)
 
 
 def test_the_weights_carry_no_gradient() -> None:
@@ -87,7 +88,7 @@ def test_the_weights_carry_no_gradient() -> None:
 
 def test_with_everything_counted_and_no_temperature_it_is_the_papers_sum_per_negative() -> None:
     scores, chosen, known = batch(7)
-    found = run(scores, chosen, known, margin=0.3, positives=12, negatives=12, temperature=0.0)
+    found = run(scores, chosen, known, margin=0.3, positives=12, hardest=12, temperature=0.0)
     expected = 0.0
     for row, positive, held in zip(scores.double(), chosen, known, strict=True):
         others = row[~(positive | held)]
@@ -117,8 +118,16 @@ def test_a_negative_exactly_at_the_margin_is_inactive() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"margin": -0.1}, {"temperature": -1.0}, {"negatives": 0}, {"positives": 0}, {"name": "tripplet"}]
+    ("changes", "message"),
+    [
+        ({"margin": -0.1}, "margin -0.1"),
+        ({"temperature": -1.0}, "temperature -1.0"),
+        ({"hardest": 0}, "hardest 0"),
+        ({"positives": 0}, "positives 0"),
+        ("tripplet", "nearest: 'triplet'"),
+        ({"bias": 1.0}, "a setting of the loss 'triplet': margin, hardest, positives, temperature"),
+    ],
 )
-def test_settings_that_mean_nothing_are_refused(changes: dict[str, float]) -> None:
-    with pytest.raises(ConfigError):
-        LossConfig(**changes).build()  # type: ignore[arg-type]
+def test_settings_that_mean_nothing_are_refused(changes: object, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        changed(Triplet(), changes, "encoder.loss")

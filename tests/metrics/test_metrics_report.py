@@ -1,4 +1,4 @@
-"""The report: its parts add up to the whole, its intervals cover the truth as often as they say."""
+"""The report: its parts add up to the whole, and its intervals have the coverage that they claim."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from xc_core.shapes import Shortlist
 
 
 def world(seed: int, documents: int, labels: int, k: int) -> tuple[Shortlist, LabelMatrix, np.ndarray]:
-    """Return a shortlist without repeats, a truth of up to 4 positives a document, and skewed train frequencies."""
+    """Return a shortlist without repeats, a truth of up to 4 positives per document, and skewed train frequencies."""
     random = np.random.default_rng(seed)
     ids = random.random((documents, labels)).argsort(1)[:, :k].astype(np.int32)
     pairs = random.integers(0, labels, (documents, 4))
@@ -77,7 +77,7 @@ def test_equal_frequencies_make_one_decile() -> None:
 
 
 def bernoulli(random: np.random.Generator, size: int) -> PerDocument:
-    """Figures of a plain mean of 0.3, and of a ratio of sums whose denominator goes along with its numerator."""
+    """Return figures of a plain mean of 0.3, and of a ratio of sums whose denominator correlates with its numerator."""
     weight = random.choice([1.0, 2.0, 8.0], size)
     won = np.where(random.random(size) < np.where(weight > 4, 0.6, 0.2), weight, 0.0)
     mean = (random.random(size) < 0.3).astype(np.float64)
@@ -88,7 +88,7 @@ TRUE = {"mean": 30.0, "ratio": 100 * (0.2 * 1 + 0.2 * 2 + 0.6 * 8) / (1 + 2 + 8)
 
 
 @pytest.mark.parametrize(("level", "least", "most"), [(0.95, 0.905, 0.985), (0.8, 0.73, 0.86)])
-def test_an_interval_covers_the_truth_as_often_as_it_says(
+def test_an_interval_has_the_coverage_that_it_claims(
     level: float, least: float, most: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(report_module, "BOOTSTRAPS", 200)
@@ -108,14 +108,14 @@ def test_intervals_hold_the_figure_and_shrink_with_the_number_of_documents() -> 
         assert (wide[1] - wide[0]) / (narrow[1] - narrow[0]) == pytest.approx(8, rel=0.25)
 
 
-def test_a_seed_decides_the_intervals() -> None:
+def test_the_seed_decides_the_intervals() -> None:
     figures = bernoulli(np.random.default_rng(3), 80)
     assert intervals(figures, seed=4) == intervals(figures, seed=4)
     assert intervals(figures, seed=4) != intervals(figures, seed=5)
 
 
 @pytest.mark.parametrize("documents", [0, 1, 3])
-def test_a_report_without_a_positive_says_so_instead_of_failing(documents: int) -> None:
+def test_a_report_without_a_positive_has_nan_instead_of_failing(documents: int) -> None:
     truth = LabelMatrix(np.zeros(documents + 1, np.int64), np.zeros(0, np.int32), 4)
     short = Shortlist(np.zeros((documents, 1), np.int32), np.zeros((documents, 1), np.float32))
     found = report(short, truth, np.ones(4), np.zeros(4, np.int64))

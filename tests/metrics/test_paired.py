@@ -1,4 +1,4 @@
-"""The paired difference: the right number, and an interval that is narrow and covers the truth as often as it says."""
+"""The paired difference: the right number, and an interval that is narrow and has the coverage that it claims."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def figures(num: F64, den: F64 | None = None) -> PerDocument:
     return PerDocument({"P_at_1": num}, {"P_at_1": np.ones(len(num)) if den is None else den})
 
 
-def test_the_difference_is_that_of_the_totals_also_of_ratios_of_sums() -> None:
+def test_the_difference_is_that_of_the_totals_also_for_ratios_of_sums() -> None:
     random = np.random.default_rng(0)
     ours, theirs = (figures(random.random(200), random.random(200) + 1) for _ in range(2))
     found = differences(ours, theirs)["P_at_1"]
@@ -23,8 +23,8 @@ def test_the_difference_is_that_of_the_totals_also_of_ratios_of_sums() -> None:
     assert found.low < found.points < found.high
 
 
-def test_pairing_sees_what_two_separate_intervals_would_not() -> None:
-    """One in fifty of 500 documents is better in one model and none is worse; each alone is uncertain by 4 points."""
+def test_pairing_finds_a_difference_that_separate_intervals_miss() -> None:
+    """10 of 500 documents are better in one model and none is worse; each interval alone is 8 points wide."""
     random = np.random.default_rng(1)
     base = (random.random(500) < 0.5).astype(float)
     better = base.copy()
@@ -38,8 +38,8 @@ def test_pairing_sees_what_two_separate_intervals_would_not() -> None:
     assert shuffled.high - shuffled.low > 8
 
 
-def test_the_interval_covers_a_true_difference_of_nothing_as_often_as_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    """200 pairs of equal models: a 95 % interval leaves 0 out 2 to 20 times."""
+def test_the_interval_covers_a_true_difference_of_zero_as_often_as_it_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For 200 pairs of equal models, a 95 % interval excludes 0 in 2 to 20 of them."""
     monkeypatch.setattr(paired, "RESAMPLES", 300)
     random = np.random.default_rng(2)
     out = 0
@@ -49,6 +49,13 @@ def test_the_interval_covers_a_true_difference_of_nothing_as_often_as_it_says(mo
     assert 2 <= out <= 20
 
 
-def test_other_numbers_of_documents_are_refused() -> None:
+def test_a_metric_without_a_denominator_has_no_difference_and_no_interval() -> None:
+    nothing = figures(np.zeros(4), np.zeros(4))
+    found = differences(nothing, nothing)["P_at_1"]
+    assert np.isnan([found.points, found.low, found.high]).all()
+    assert not found.clear
+
+
+def test_different_numbers_of_documents_are_refused() -> None:
     with pytest.raises(ValueError, match="3 and 4 documents"):
         differences(figures(np.ones(3)), figures(np.ones(4)))

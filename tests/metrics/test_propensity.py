@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.naive import metrics as naive
+from xc_core.data.propensity import PROPENSITY, inverse_propensity
 from xc_core.errors import ConfigError
-from xc_core.metrics.propensity import PROPENSITY, inverse_propensity
 
 # ln 1000 - 1 = 5.907755279. C = 5.907755279 (B + 1)^A: 5.907755279 x 1.655262990, x 1.183215957, x 2.156659091.
 # Then 1 + C (n + B)^-A, for n = 0, 1, 4, 99; a label seen once always gets ln N, whatever the constants.
@@ -21,12 +21,12 @@ BY_HAND = {
 
 
 @pytest.mark.parametrize("name", BY_HAND)
-def test_inverse_propensities_are_what_the_hand_calculation_gives(name: str) -> None:
+def test_inverse_propensities_equal_the_hand_calculation(name: str) -> None:
     found = inverse_propensity(np.array([0, 1, 4, 99]), 1000, PROPENSITY[name])
     assert found == pytest.approx(BY_HAND[name], rel=1e-9)
 
 
-def test_the_published_constants_are_all_there_are() -> None:
+def test_the_constants_are_the_published_ones() -> None:
     assert {name: PROPENSITY[name] for name in PROPENSITY} == {
         "default": (0.55, 1.5),
         "wikipedia": (0.5, 0.4),

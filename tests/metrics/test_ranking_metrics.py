@@ -59,14 +59,14 @@ HAND = {
 }
 
 
-def test_every_metric_is_what_the_hand_calculation_gives() -> None:
+def test_every_metric_equals_the_hand_calculation() -> None:
     found = per_document(shortlist(HAND_RANKED, 5), matrix(HAND_TRUTH, 6), HAND_WEIGHTS).total()
     assert found == pytest.approx({name: 100 * value for name, value in HAND.items()}, rel=1e-12)
     assert found["PSnDCG_at_3"] == pytest.approx(54.295, abs=1e-3)
     assert found["nDCG_at_5"] == pytest.approx(64.701, abs=1e-3)
 
 
-def test_the_slow_twin_gives_the_hand_calculation_too() -> None:
+def test_the_slow_twin_equals_the_hand_calculation_too() -> None:
     found = naive.metrics(HAND_RANKED, HAND_TRUTH, list(HAND_WEIGHTS))
     assert found == pytest.approx({name: 100 * value for name, value in HAND.items()}, rel=1e-12)
 
@@ -120,7 +120,7 @@ def test_metrics_equal_the_slow_twin_on_any_world(world: tuple) -> None:  # type
 
 @settings(deadline=None, max_examples=100)
 @given(worlds())
-def test_filters_go_before_the_cut_and_leave_the_truth_alone(world: tuple) -> None:  # type: ignore[type-arg]
+def test_filters_apply_before_the_cut_and_leave_the_truth_alone(world: tuple) -> None:  # type: ignore[type-arg]
     ids, scores, truth, filters, weights = world
     short = without(Shortlist.ranked(ids, scores), matrix(filters, len(weights)))
     kept = naive.filtered(plain(ids, scores), filters)
@@ -162,7 +162,7 @@ def test_unequal_numbers_of_documents_are_refused(documents: int) -> None:
         without(short, truth)
 
 
-def test_no_positive_anywhere_leaves_precision_zero_and_the_rest_unsaid() -> None:
+def test_without_any_positive_precision_is_zero_and_the_rest_is_nan() -> None:
     found = per_document(shortlist([[0], [1]], 1), matrix([set(), set()], 2), np.ones(2)).total()
     assert {name for name, value in found.items() if value == 0} == {"P_at_1", "P_at_3", "P_at_5"}
     assert all(math.isnan(value) for name, value in found.items() if not name.startswith("P_"))

@@ -10,7 +10,7 @@ from xc_core.shapes import F32, F64, I64
 
 
 def balanced(vectors_ND: F32, target: int, seed: int, rounds: int = 100) -> list[list[int]]:
-    """Clusters by recursive balanced 2-means in float64: all points in every round, until nothing moves."""
+    """Clusters by recursive balanced 2-means in float64: all points in every round, until no point moves."""
     count = -(-len(vectors_ND) // target)
     sizes = [len(vectors_ND) // count + (j < len(vectors_ND) % count) for j in range(count)]
     return _split(
@@ -51,7 +51,7 @@ def cohesion(vectors_ND: F32, clusters: list[list[int]]) -> float:
 
 
 def cohesion_of_sums(vectors_ND: F32, clusters: list[list[int]]) -> float:
-    """The same for many points: the squared length of a cluster's sum holds all its cosines."""
+    """The same for many points, from the squared length of each cluster's sum."""
     points = vectors_ND.astype(np.float64)
     totals = [float(points[cluster].sum(0) @ points[cluster].sum(0)) - len(cluster) for cluster in clusters]
     return sum(totals) / sum(len(cluster) * (len(cluster) - 1) for cluster in clusters)
@@ -60,7 +60,7 @@ def cohesion_of_sums(vectors_ND: F32, clusters: list[list[int]]) -> float:
 def theorem1(
     docs: F32, labels: F32, positives: list[set[int]], clusters: list[list[int]], radius: float, aside: list[set[int]]
 ) -> dict[str, float]:
-    """Every figure of Theorem 1 over all documents, from Euclidean distances; ``aside`` are no negatives of theirs."""
+    """Every figure of Theorem 1 over all documents, from Euclidean distances; labels ``aside`` are not negatives."""
     place = {i: j for j, cluster in enumerate(clusters) for i in cluster}
     size = len(docs)
     used = sorted(set().union(*positives))

@@ -19,16 +19,16 @@ class Node:
     left: Tree
     right: Tree
     values: tuple[float, ...]
-    """The regularised objective (8) after every split and every climb."""
+    """The regularised objective (8) after every split and every fit of weights."""
 
 
 Tree = Node | int | None
-"""Below an inner node: another, a label, or nothing but padding."""
+"""What is below an inner node: another one, a label, or only padding."""
 
 
 @dataclass(frozen=True)
 class World:
-    """What a fit looks at: documents after PCA with a 1 appended, the documents of each label, lambda."""
+    """The input of a fit: documents after PCA with a 1 appended, the documents of each label, lambda."""
 
     points: F64
     docs: list[list[int]]
@@ -90,7 +90,7 @@ def first_weight(world: World, real: list[int]) -> F64:
 
 
 def _split(world: World, labels: list[int], weight: F64) -> set[int]:
-    """The half of the labels with the largest Delta; of equals the higher label."""
+    """The half of the labels with the largest Delta; among equals the higher label."""
 
     def delta(y: int) -> float:
         return sum(float(weight @ world.points[i]) for i in world.docs[y]) if y < len(world.docs) else 0.0
@@ -111,13 +111,13 @@ def objective(world: World, labels: list[int], right: set[int], weight: F64) -> 
 
 
 def gradient(world: World, labels: list[int], right: set[int], weight: F64) -> F64:
-    """Of equation 8 in (w, b)."""
+    """The gradient of equation 8 in (w, b)."""
     slopes = [zeta * math.exp(log_sigma(-zeta * float(weight @ x))) * x for x, zeta in pairs(world, labels, right)]
     return sum(slopes, np.zeros(len(weight))) - 2 * world.regulariser * weight
 
 
 def climb(world: World, labels: list[int], right: set[int], weight: F64) -> F64:
-    """Newton steps, halved until they win, to a gradient of zero."""
+    """Newton steps, halved until they improve the objective, until the gradient is zero."""
     for _ in range(100):
         slope = gradient(world, labels, right, weight)
         if float(np.abs(slope).max()) < 1e-11:
@@ -139,7 +139,7 @@ def log_sigma(z: float) -> float:
 
 
 def log_prob(tree: Tree, x: F64, label: int) -> float:
-    """Equation 7 by a walk; -inf where the label is not in the tree."""
+    """Equation 7 by a walk; -inf if the label is not in the tree."""
     if not isinstance(tree, Node):
         return 0.0 if tree == label else -math.inf
     z = float(tree.weight @ np.array([*x, 1.0]))

@@ -24,7 +24,7 @@ def discount(rank: int) -> float:
 
 
 def metrics(ranked: list[list[int]], truth: list[set[int]], weight: list[float]) -> dict[str, float]:
-    """Every metric in percent; nan where its denominator is 0."""
+    """Every metric in percent; nan if its denominator is 0."""
     out = {}
     labelled = [i for i in range(len(truth)) if truth[i]]
     for k in KS:
@@ -45,7 +45,7 @@ def filtered(ranked: list[list[int]], filters: list[set[int]]) -> list[list[int]
 
 
 def by_frequency(ranked: list[list[int]], truth: list[set[int]], chosen: set[int]) -> dict[str, float]:
-    """What the labels ``chosen`` give: their points of P@5, and recall of their own positives."""
+    """Figures of the labels ``chosen``: their points of P@5, and recall of their own positives."""
     pairs = sum(len(y & chosen) for y in truth)
     out: dict[str, float] = {"positives": pairs}
     own = [y & chosen for y in truth]

@@ -40,7 +40,7 @@ def negative_sampling(
 
 
 def nce(scores: Matrix, chosen: Mask, weight: Matrix, noise: Matrix, *, temperature: float, bias: float) -> float:
-    """Is a label of the data or of the noise? Posterior odds p_model / (k p_n)."""
+    """Binary classification of data against noise, with the posterior odds p_model / (k p_n)."""
     total = 0.0
     for i, row in enumerate(scores):
         k = sum(weight[i]) / sum(chosen[i])

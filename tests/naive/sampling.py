@@ -11,7 +11,7 @@ def masks(labels: list[int], positives: list[set[int]]) -> list[list[bool]]:
 
 
 def hard_negatives(ranked: list[list[int]], truth: list[set[int]], k: int) -> list[list[int]]:
-    """The first k labels of each list that are no positive."""
+    """The first k labels of each list that are not positives."""
     return [[x for x in row if x not in own][:k] for row, own in zip(ranked, truth, strict=True)]
 
 

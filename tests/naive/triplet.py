@@ -1,7 +1,7 @@
 """Slow twin of the triplet loss: a loop over documents, positives and negatives, with the gradient worked out by hand.
 
-Two planted wrong twins stand beside it: one that multiplies logits by the mask instead of leaving inactive negatives
-out (the public code's bug), one whose gradient flows through the weights.
+``leaking_total`` is wrong on purpose: it multiplies logits by the mask instead of leaving inactive negatives out (the
+public code's bug).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def triplet(
 
 
 def weights(row: list[float], active: list[int], considered: int, temperature: float) -> list[float]:
-    """Softmax of the active negatives' scores over the temperature; one share each where the temperature is 0."""
+    """Softmax of the active negatives' scores over the temperature; 1 / |N_i| each if the temperature is 0."""
     if temperature == 0:
         return [1 / considered] * len(active)
     powers = [math.exp((row[u] - max(row[v] for v in active)) / temperature) for u in active]
@@ -57,7 +57,7 @@ def weights(row: list[float], active: list[int], considered: int, temperature: f
 
 
 def leaking_total(row: list[float], positive: int, others: list[int], margin: float, temperature: float) -> float:
-    """WRONG on purpose: inactive negatives keep a logit of 0 and so take a share of the weight."""
+    """WRONG on purpose: inactive negatives keep a logit of 0, so they get a share of the weight."""
     gaps = [row[u] - row[positive] + margin for u in others]
     powers = [math.exp(row[u] * (gap > 0) / temperature) for u, gap in zip(others, gaps, strict=True)]
     return sum(power / sum(powers) * max(gap, 0.0) for power, gap in zip(powers, gaps, strict=True))

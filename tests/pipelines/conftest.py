@@ -17,7 +17,7 @@ from assets.partitions import experiment_key, sync
 from pipelines.definitions import build
 from pipelines.graph import dvc_yaml
 from tests.conftest import make_workspace
-from xc_core.stages import Workspace
+from xc_core.chain import Workspace
 
 
 def make_project(root: Path) -> Workspace:

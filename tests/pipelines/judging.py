@@ -1,4 +1,4 @@
-"""Damage a finished artefact, with a manifest that agrees, and run one asset check on it."""
+"""Changes a finished artefact, with a matching manifest, and runs one asset check on it."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ import pytest
 from assets.partitions import experiment_key, sync
 from pipelines.definitions import build
 from tests.pipelines.recorded import QUIET
-from xc_core.artifacts import MANIFEST, Build, building, read_manifest
-from xc_core.stages import STAGES, Workspace
+from xc_core.artifacts import MADE, MANIFEST, Build, building, read_made, read_manifest
+from xc_core.chain import STAGES, Workspace
 
 
 @contextmanager
 def rewritten(folder: Path) -> Iterator[Build]:
-    """Yield a copy of an artefact's files and facts to be changed; it replaces the artefact, with a new manifest."""
-    manifest = read_manifest(folder)
-    with building(folder, kind=manifest.kind) as build:
-        shutil.copytree(folder, build.path, dirs_exist_ok=True, ignore=shutil.ignore_patterns(MANIFEST))
-        build.facts |= manifest.facts
+    """Yield a copy of an artefact's files and facts, to be changed. It replaces the artefact, with a new manifest."""
+    with building(folder, kind=read_manifest(folder).kind) as build:
+        shutil.copytree(folder, build.path, dirs_exist_ok=True, ignore=shutil.ignore_patterns(MANIFEST, MADE))
+        build.origin = read_made(folder)
+        build.facts |= build.origin.facts
         yield build
 
 
@@ -36,7 +36,7 @@ class Judged:
     passed: bool
     facts: dict[str, Any]
     went_on: bool
-    """Whether an asset downstream of the judged one was materialised in the same run."""
+    """Whether an asset downstream of the checked one was materialised in the same run."""
 
 
 Judge = Callable[[Workspace, str], Judged]
@@ -44,7 +44,7 @@ Judge = Callable[[Workspace, str], Judged]
 
 @pytest.fixture
 def own(trained: Workspace, tmp_path: Path) -> Workspace:
-    """A copy of those artefacts of the trained toy chain that have checks, to be damaged."""
+    """A copy of those artefacts of the trained toy pipeline that have checks, to be damaged."""
     unread = ("raw", "tokens", "encoder", "embeddings", "negatives", "fusion", "model", "leaderboard", ".xc")
     copied = shutil.copytree(trained.root, tmp_path / "own", ignore=shutil.ignore_patterns(*unread))
     return Workspace(Path(copied))
@@ -52,7 +52,7 @@ def own(trained: Workspace, tmp_path: Path) -> Workspace:
 
 @pytest.fixture(scope="module")
 def instance() -> Iterator[dg.DagsterInstance]:
-    """One instance in memory for all checks of a module: no check reads what another one said."""
+    """One instance in memory for all checks of a module: no check depends on another one."""
     with dg.DagsterInstance.ephemeral() as instance:
         yield instance
 
@@ -73,7 +73,7 @@ def judge(instance: dg.DagsterInstance, trained: Workspace) -> Judge:
 
 
 def run_check(workspace: Workspace, instance: dg.DagsterInstance, name: str) -> dg.ExecuteInProcessResult:
-    """Run the check ``name`` between a stand-in for the judged asset and an asset ``next`` that needs it."""
+    """Run the check ``name`` between a stand-in for its asset and an asset ``next`` that needs it."""
     definitions = build(workspace)
     checks = definitions.asset_checks or []
     check, spec = next((check, spec) for check in checks for spec in check.check_specs if spec.name == name)

@@ -1,4 +1,4 @@
-"""Run the jobs on finished artefacts; processes and calls of MLflow are recorded instead of made."""
+"""Runs jobs on finished artefacts; processes and calls to MLflow are recorded, not started or sent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from assets.partitions import sync
 from pipelines.definitions import build
-from xc_core.stages import Workspace
+from xc_core.chain import Workspace
 
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
@@ -28,7 +28,7 @@ class Recorded:
     processes: list[dict[str, Any]] = field(default_factory=list)
     """Arguments of each process: command, cwd, env."""
     during: Callable[[list[str]], None] = lambda arguments: None
-    """Called in place of each process, with the arguments of ``xc``."""
+    """Called instead of each process, with the arguments of ``xc``."""
 
     @property
     def calls(self) -> list[str]:
@@ -44,7 +44,7 @@ class Recorded:
 
 @pytest.fixture
 def silent_mlflow(monkeypatch: pytest.MonkeyPatch) -> MagicMock:
-    """Replace the MLflow client by one without runs, whose versions all have files."""
+    """Replace the MLflow client with one that has no runs, and whose model versions all have files."""
     client = MagicMock()
     client.search_runs.return_value = []
     client.create_run.return_value.info.run_id = "r"
@@ -59,7 +59,7 @@ def silent_mlflow(monkeypatch: pytest.MonkeyPatch) -> MagicMock:
 def record(
     instance: dg.DagsterInstance, silent_mlflow: MagicMock, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[Workspace], Recorded]:
-    """Return a function that records the jobs of a workspace; all its artefacts have to exist."""
+    """Return a function that records the jobs of a workspace; all its artefacts must exist."""
 
     def start(workspace: Workspace) -> Recorded:
         recorded = Recorded(workspace, instance, silent_mlflow)

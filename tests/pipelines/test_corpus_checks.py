@@ -14,7 +14,7 @@ from tests.pipelines.judging import Judge, rewritten, run_check
 from tests.pipelines.judging import instance as instance
 from tests.pipelines.judging import judge as judge
 from tests.pipelines.judging import own as own
-from xc_core.stages import Workspace
+from xc_core.chain import Workspace
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -28,7 +28,7 @@ def change(workspace: Workspace, table: str, edit: Callable[[Frame], Frame], all
         path = build.path / f"{table}.parquet"
         schema = pq.read_schema(path)
         pq.write_table(edit(pl.read_parquet(path)).to_arrow().cast(schema), path)
-        build.facts["config"] = {**build.facts["config"], "allow": list(allow)}
+        build.facts["allow"] = list(allow)
 
 
 @pytest.mark.parametrize("name", ["schema", "empty_labels", "leakage"])
@@ -84,7 +84,7 @@ def test_every_table_with_another_schema_is_named(own: Workspace, judge: Judge) 
 
 
 @pytest.mark.parametrize("name", ["schema", "empty_labels", "leakage"])
-def test_a_corpus_whose_bytes_are_not_those_of_its_manifest_stops_the_run(
+def test_a_corpus_that_differs_from_its_manifest_stops_the_run(
     own: Workspace, judge: Judge, instance: dg.DagsterInstance, name: str
 ) -> None:
     path = own.folder("corpus", "toy") / "documents.parquet"

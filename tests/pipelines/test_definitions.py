@@ -18,8 +18,8 @@ from assets.partitions import experiment_key, split_key, sync
 from pipelines import graph, jobs, schedules, sensors
 from pipelines.definitions import ASSETS, build
 from tests.conftest import ToyWorld, make_workspace
+from xc_core.chain import STAGES, Workspace
 from xc_core.errors import MovedError, UsageError
-from xc_core.stages import STAGES, Workspace
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -43,7 +43,7 @@ def test_a_difference_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert graph.differences(tmp_path) == ["the edge corpus -> tokens is only in Dagster"]
 
 
-def test_the_definitions_hold_every_station_and_nothing_else() -> None:
+def test_the_definitions_hold_every_stage_and_nothing_else() -> None:
     assert {key.to_user_string() for asset in ASSETS for key in asset.keys} == set(STAGES)
 
 
@@ -64,19 +64,19 @@ def test_assets_have_owner_group_kind_and_description() -> None:
             assert spec.description
 
 
-def test_only_training_stations_wait_for_the_gpu_pool() -> None:
+def test_only_training_stages_wait_for_the_gpu_pool() -> None:
     pooled = {asset.key.to_user_string() for asset in ASSETS if asset.op.pool == "gpu"}
     assert pooled == {"encoder", "embeddings", "classifier"}
 
 
-def test_jobs_cover_all_stations(tmp_path: Path) -> None:
+def test_jobs_cover_all_stages(tmp_path: Path) -> None:
     definitions = build(make_workspace(tmp_path))
     covered = {job: set(definitions.resolve_job_def(job).graph.node_dict) for job in ("prepare", "retrain", "compare")}
     names = {name for nodes in covered.values() for name in nodes}
     assert set(STAGES) <= names
     refreshed = set(definitions.resolve_job_def("refresh").graph.node_dict)
     assert "encoder" not in refreshed
-    assert {"embeddings", "clusters", "classifier", "index", "fusion", "evaluation", "model"} <= refreshed
+    assert {"embeddings", "clusters", "classifier", "scores", "fusion", "evaluation", "model"} <= refreshed
 
 
 def test_schedules_are_two_a_dataset_and_off(tmp_path: Path) -> None:
@@ -143,11 +143,11 @@ def test_the_inbox_sensor_requests_one_run_a_drop(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "told"),
-    [(dg.DagsterRunStatus.FAILURE, "mend them, or re-execute that run"), (dg.DagsterRunStatus.STARTED, "is taking")],
+    ("status", "says"),
+    [(dg.DagsterRunStatus.FAILURE, "fix them, or re-execute that run"), (dg.DagsterRunStatus.STARTED, "is ingesting")],
 )
 def test_the_inbox_sensor_says_what_became_of_a_drop_that_is_still_there(
-    tmp_path: Path, status: dg.DagsterRunStatus, told: str
+    tmp_path: Path, status: dg.DagsterRunStatus, says: str
 ) -> None:
     workspace = make_workspace(tmp_path)
     folder = fill_inbox(workspace, age=60)
@@ -163,7 +163,7 @@ def test_the_inbox_sensor_says_what_became_of_a_drop_that_is_still_there(
         run = instance.add_run(dg.DagsterRun("prepare", tags=tags, status=status))
         (skipped,) = looked()
         assert skipped.skip_message.startswith(f"toy: run {run.run_id[:8]}")
-        assert told in skipped.skip_message
+        assert says in skipped.skip_message
         for path in folder.iterdir():
             os.utime(path, (time.time() - 30, time.time() - 30))
         (again,) = looked()
@@ -174,7 +174,7 @@ def test_the_inbox_is_taken_in_under_the_datasets_own_settings(tmp_path: Path) -
     workspace = make_workspace(tmp_path)
     from xc_core.data.ingest import IngestConfig
 
-    workspace.declare_dataset("toy", IngestConfig(propensity="amazon", allow=("empty-text", "clean-text")))
+    workspace.params.declare_dataset("toy", IngestConfig(propensity="amazon", allow=("empty-text", "clean-text")))
     arguments = inbox.ingest_arguments(workspace, "toy")
     assert arguments[-6:] == ["--propensity", "amazon", "--allow", "empty-text", "--allow", "clean-text"]
 
@@ -183,7 +183,7 @@ def test_new_experiments_become_partitions(tmp_path: Path) -> None:
     workspace = make_workspace(tmp_path)
     with dg.instance_for_test() as instance:
         sync(instance, workspace)
-        workspace.declare_experiment("toy", "variant", "ngame", {})
+        workspace.params.declare_experiment("toy", "variant", "ngame", {})
         sync(instance, workspace)
         sync(instance, workspace)
         assert sorted(instance.get_dynamic_partitions("recipe")) == ["ngame", "variant"]

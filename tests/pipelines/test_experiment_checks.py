@@ -14,8 +14,11 @@ from tests.pipelines.judging import Judge, rewritten
 from tests.pipelines.judging import instance as instance
 from tests.pipelines.judging import judge as judge
 from tests.pipelines.judging import own as own
-from xc_core.artifacts import read_manifest
-from xc_core.stages import Workspace
+from xc_core.chain import Workspace
+from xc_core.classifiers import LabelTables
+from xc_core.cluster import Clusters
+from xc_core.data.corpus import Corpus
+from xc_core.data.folds import FINAL
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -25,7 +28,7 @@ Array = np.ndarray[Any, Any]
 def configure(workspace: Workspace, stage: str, **values: Any) -> None:
     """Change settings of one stage of the recipe in params.yaml."""
     changed = {**TOY_CHANGES, stage: {**TOY_CHANGES.get(stage, {}), **values}}
-    workspace.declare_experiment("toy", "ngame", "ngame", changed)
+    workspace.params.declare_experiment("toy", "ngame", "ngame", changed)
 
 
 @pytest.mark.parametrize("name", ["cluster_balance", "finite_weights", "index_recall", "metric_floor"])
@@ -37,28 +40,29 @@ def test_a_good_artefact_passes(trained: Workspace, judge: Judge, name: str) -> 
 # cluster_balance
 
 
-def partition(workspace: Workspace, order: Array, sizes: Array) -> None:
-    """Put another partition of the train documents into the clusters of toy/ngame."""
+def partition(workspace: Workspace, order: Array, sizes: Array, rows: Array | None = None) -> None:
+    """Put other clusters of its documents, or of the corpus rows ``rows``, into the artefact of toy/ngame."""
     with rewritten(workspace.folder("clusters", "toy", "ngame")) as build:
-        np.save(build.path / "order.npy", order.astype(np.int64))
-        np.save(build.path / "sizes.npy", sizes.astype(np.int64))
+        documents = published(workspace) if rows is None else rows
+        Clusters(documents.astype(np.int64), order.astype(np.int64), sizes.astype(np.int64)).write(build)
 
 
-def train_rows(workspace: Workspace) -> int:
-    return int(read_manifest(workspace.folder("corpus", "toy")).facts["rows"]["train"])
+def published(workspace: Workspace) -> Array:
+    """Return the train and validation rows of the corpus."""
+    return Corpus.open(workspace.folder("corpus", "toy")).published_rows()
 
 
 @pytest.mark.parametrize(
     ("sizes", "spread"),
-    [([19] * 11, 0), ([4] * 51 + [5], 1), ([5] * 38 + [4] * 4 + [3], 2), ([4] * 47 + [7] * 3, 3)],
+    [([20] * 12, 0), ([5] * 4 + [4] * 55, 1), ([5] * 45 + [4] * 3 + [3], 2), ([4] * 53 + [7] * 4, 3)],
 )
 def test_sizes_of_clusters_differ_by_one_at_most(own: Workspace, judge: Judge, sizes: list[int], spread: int) -> None:
-    rows = train_rows(own)
-    assert rows == sum(sizes), "the sizes are those of the toy world's 209 train documents"
+    rows = len(published(own))
+    assert rows == sum(sizes), "the sizes are those of the toy world's 240 train and validation documents"
     partition(own, np.random.default_rng(0).permutation(rows), np.array(sizes))
     found = judge(own, "cluster_balance")
     assert found.passed is found.went_on is (spread <= 1)
-    assert found.facts == {"covers_train": True, "spread": spread}
+    assert found.facts == {"covers_documents": True, "spread": spread}
 
 
 @pytest.mark.parametrize(
@@ -71,31 +75,48 @@ def test_sizes_of_clusters_differ_by_one_at_most(own: Workspace, judge: Judge, s
     ],
     ids=["one twice", "one outside", "one missing", "one too many"],
 )
-def test_a_partition_that_does_not_cover_the_train_documents_fails(
+def test_clusters_that_do_not_cover_the_documents_fail(
     own: Workspace, judge: Judge, order: Callable[[int], Array]
 ) -> None:
-    sizes = np.load(own.folder("clusters", "toy", "ngame") / "sizes.npy")
-    partition(own, order(train_rows(own)), sizes)
+    sizes = Clusters.open(own.folder("clusters", "toy", "ngame")).sizes
+    partition(own, order(len(published(own))), sizes)
     found = judge(own, "cluster_balance")
-    assert (found.passed, found.went_on, found.facts["covers_train"]) == (False, False, False)
+    assert (found.passed, found.went_on, found.facts["covers_documents"]) == (False, False, False)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [lambda rows: rows[:-1], lambda rows: np.r_[rows, rows[-1] + 1], lambda rows: np.r_[rows[:-1], rows[-1] + 1]],
+    ids=["one missing", "one of test", "one of test in place of another"],
+)
+def test_clusters_of_other_documents_than_train_and_validation_fail(
+    own: Workspace, judge: Judge, rows: Callable[[Array], Array]
+) -> None:
+    documents = rows(published(own))
+    partition(own, np.arange(len(documents)), np.full(1, len(documents)), documents)
+    found = judge(own, "cluster_balance")
+    assert (found.passed, found.facts) == (False, {"covers_documents": False, "spread": 0})
 
 
 @pytest.mark.parametrize("more", [-1, 1])
-def test_sizes_that_do_not_sum_to_the_train_documents_fail(own: Workspace, judge: Judge, more: int) -> None:
-    rows = train_rows(own)
-    partition(own, np.arange(rows), np.array([4] * 51 + [5 + more]))
+def test_sizes_that_do_not_sum_to_the_documents_fail(own: Workspace, judge: Judge, more: int) -> None:
+    rows = len(published(own))
+    partition(own, np.arange(rows), np.array([4] * 59 + [4 + more]))
     found = judge(own, "cluster_balance")
-    assert (found.passed, found.facts["covers_train"]) == (False, False)
+    assert (found.passed, found.facts["covers_documents"]) == (False, False)
 
 
 # finite_weights
 
 
-def table(workspace: Workspace, edit: Callable[[Array], Array]) -> None:
-    """Edit the classifier's rows."""
-    with rewritten(workspace.folder("classifier", "toy", "ngame")) as build:
-        path = build.path / "rows.npy"
+def table(workspace: Workspace, edit: Callable[[Array], Array], *, unit: bool) -> None:
+    """Edit the final rows of the classifier, which are unit vectors or not."""
+    folder = workspace.folder("classifier", "toy", "ngame")
+    with rewritten(folder) as build:
+        path, content = build.path / FINAL / "rows.npy", build.path / "tables.json"
         np.save(path, edit(np.load(path)))
+        build.json("tables.json", {**json.loads(content.read_text()), "unit": unit})
+    assert LabelTables.open(folder).unit is unit
 
 
 def scaled(factor: float) -> Callable[[Array], Array]:
@@ -133,8 +154,7 @@ def holding(value: float) -> Callable[[Array], Array]:
 def test_rows_are_finite_and_one_per_label(
     own: Workspace, judge: Judge, edit: Callable[[Array], Array], unit: bool, passes: bool
 ) -> None:
-    table(own, edit)
-    configure(own, "classifier", table={"lr": 0.02, "unit": unit})
+    table(own, edit, unit=unit)
     found = judge(own, "finite_weights")
     assert (found.passed, found.went_on) == (passes, passes)
 
@@ -152,8 +172,7 @@ def test_rows_are_finite_and_one_per_label(
 def test_rows_are_unit_vectors_if_the_recipe_makes_such(
     own: Workspace, judge: Judge, factor: float, unit: bool, passes: bool
 ) -> None:
-    table(own, scaled(factor))
-    configure(own, "classifier", table={"lr": 0.02, "unit": unit})
+    table(own, scaled(factor), unit=unit)
     found = judge(own, "finite_weights")
     assert (found.passed, found.went_on) == (passes, passes)
     assert found.facts == {"finite": True, "unit": abs(factor - 1) < 1e-3, "rows": 10}
@@ -162,18 +181,32 @@ def test_rows_are_unit_vectors_if_the_recipe_makes_such(
 # floors
 
 
+def recalls(workspace: Workspace, figures: dict[str, dict[str, float]]) -> None:
+    """Replace the measured figures of the scores; the recipe asks for a recall of 0.95."""
+    configure(workspace, "model", min_index_recall=0.95)
+    with rewritten(workspace.folder("scores", "toy", "ngame")) as build:
+        content = json.loads((build.path / "scores.json").read_text())
+        build.json("scores.json", {**content, "figures": figures})
+
+
 @pytest.mark.parametrize(("recall", "passes"), [(0.95, True), (1.0, True), (0.9499999, False)])
-def test_the_index_finds_at_least_the_recipes_share(own: Workspace, judge: Judge, recall: float, passes: bool) -> None:
-    configure(own, "model", min_index_recall=0.95)
-    with rewritten(own.folder("index", "toy", "ngame")) as build:
-        build.facts["recall_by_row"] = recall
+def test_every_index_finds_at_least_the_recipes_share(
+    own: Workspace, judge: Judge, recall: float, passes: bool
+) -> None:
+    recalls(own, {"label_text": {"recall": 1.0}, "classifier": {"recall": recall}})
     found = judge(own, "index_recall")
     assert (found.passed, found.went_on) == (passes, passes)
     assert found.facts == {"recall": recall, "floor": 0.95}
 
 
+def test_scores_without_an_index_pass(own: Workspace, judge: Judge) -> None:
+    recalls(own, {"classifier": {"seconds": 0.1}})
+    found = judge(own, "index_recall")
+    assert (found.passed, found.facts) == (True, {"recall": 1.0, "floor": 0.95})
+
+
 @pytest.mark.parametrize(("precision", "passes"), [(60.0, True), (100.0, True), (59.99, False)])
-def test_the_first_label_is_right_at_least_as_often_as_the_recipe_asks(
+def test_precision_at_1_is_at_least_the_minimum_of_the_recipe(
     own: Workspace, judge: Judge, precision: float, passes: bool
 ) -> None:
     configure(own, "model", min_P_at_1=60.0)

@@ -8,14 +8,16 @@ import dagster as dg
 import pytest
 
 from pipelines.definitions import build
-from xc_core.stages import STAGES, Workspace
+from xc_core.chain import STAGES, Workspace
 
 TRAINED = {"encoder", "embeddings", "classifier"}
-AFTER_ENCODER = {"embeddings", "clusters", "negatives", "classifier", "index", "fusion", "evaluation", "model"}
+AFTER_ENCODER = {
+    "embeddings", "clusters", "negatives", "classifier", "scores", "fusion", "evaluation", "audit", "model",
+}  # fmt: skip
 EXPERIMENT_CHECKS = {
     "clusters": {"cluster_balance"},
     "classifier": {"finite_weights"},
-    "index": {"index_recall"},
+    "scores": {"index_recall"},
     "evaluation": {"metric_floor"},
 }
 JOBS = {
@@ -24,6 +26,7 @@ JOBS = {
     "refresh": (AFTER_ENCODER, EXPERIMENT_CHECKS),
     "compare": ({"leaderboard"}, {}),
 }
+"""The assets of each job, and their blocking checks; every asset except the leaderboard has ``up_to_date`` too."""
 PER_DATASET = {"corpus", "tokens", "leaderboard"}
 EXPERIMENT = {"dataset": "dataset", "recipe": "recipe"}
 """The dimensions of an experiment's partitions."""
@@ -35,9 +38,10 @@ KINDS = {
     "clusters": {"numpy"},
     "negatives": {"faiss", "numpy"},
     "classifier": {"pytorch"},
-    "index": {"faiss"},
+    "scores": {"faiss", "numpy"},
     "fusion": {"numpy"},
     "evaluation": {"numpy"},
+    "audit": {"numpy"},
     "model": {"mlflow"},
     "leaderboard": {"polars"},
 }
@@ -75,7 +79,10 @@ def test_a_job_selects_exactly_its_assets_and_their_checks(definitions: dg.Defin
     checks: dict[str, set[str]] = {}
     for key in layer.asset_graph.asset_check_keys:
         checks.setdefault(key.asset_key.to_user_string(), set()).add(key.name)
-    assert ({key.to_user_string() for key in layer.selected_asset_keys}, checks) == JOBS[name]
+    assets, blocking = JOBS[name]
+    fresh = {asset: {"up_to_date"} for asset in assets - {"leaderboard"}}
+    assert {key.to_user_string() for key in layer.selected_asset_keys} == assets
+    assert checks == {asset: blocking.get(asset, set()) | fresh.get(asset, set()) for asset in blocking | fresh}
 
 
 @pytest.mark.parametrize("name", JOBS)
@@ -92,12 +99,12 @@ def test_a_job_has_the_partitions_of_its_assets(definitions: dg.Definitions, nam
 
 @pytest.mark.parametrize("name", JOBS)
 def test_a_job_runs_its_steps_in_one_process(definitions: dg.Definitions, name: str) -> None:
-    """The work of each step is a process of its own already."""
+    """Each stage already runs in a process of its own."""
     assert definitions.resolve_job_def(name).executor_def is dg.in_process_executor
 
 
 @pytest.mark.parametrize("name", STAGES)
-def test_an_asset_shows_what_the_registry_says_of_its_stage(definitions: dg.Definitions, name: str) -> None:
+def test_an_asset_shows_the_registry_entry_of_its_stage(definitions: dg.Definitions, name: str) -> None:
     asset = definitions.resolve_assets_def(name)
     (spec,) = asset.specs
     stage = STAGES[name]
@@ -108,7 +115,7 @@ def test_an_asset_shows_what_the_registry_says_of_its_stage(definitions: dg.Defi
 
 
 @pytest.mark.parametrize("name", STAGES)
-def test_only_assets_that_train_wait_for_the_gpu_and_are_tried_again(definitions: dg.Definitions, name: str) -> None:
+def test_only_assets_that_train_wait_for_the_gpu_and_are_retried(definitions: dg.Definitions, name: str) -> None:
     op = definitions.resolve_assets_def(name).op
     policy = dg.RetryPolicy(max_retries=1, delay=30) if name in TRAINED else None
     assert (op.pool, op.retry_policy) == ("gpu" if name in TRAINED else None, policy)
@@ -129,6 +136,16 @@ def test_every_check_is_blocking_and_partitioned_as_its_asset(definitions: dg.De
         assert spec.partitions_def == asset.partitions_def, spec.key
 
 
+@pytest.mark.parametrize("name", STAGES)
+def test_every_versioned_asset_has_the_check_up_to_date(definitions: dg.Definitions, name: str) -> None:
+    asset = definitions.resolve_assets_def(name)
+    specs = {spec.name: spec for spec in asset.check_specs}
+    assert set(specs) == ({"up_to_date"} if STAGES[name].versioned else set())
+    for spec in specs.values():
+        assert not spec.blocking, "an artefact that is out of date is shown; it stops no run"
+        assert spec.partitions_def == asset.partitions_def
+
+
 def test_every_resource_is_of_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     monkeypatch.setenv("XC_MLFLOW_ARTIFACTS", "file:///elsewhere")
@@ -142,7 +159,7 @@ def test_every_resource_is_of_the_project(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("present", [True, False])
-def test_dvc_records_only_where_the_project_has_it(tmp_path: Path, present: bool) -> None:
+def test_dvc_records_only_if_the_project_uses_it(tmp_path: Path, present: bool) -> None:
     workspace = empty(tmp_path)
     if present:
         (tmp_path / ".dvc").mkdir()

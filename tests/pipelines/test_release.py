@@ -1,4 +1,4 @@
-"""The asset model: what it asks the registry for, under the recipe's own limits."""
+"""The asset ``model``: how it registers the packed model, with the limit of the recipe."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ import pytest
 from tests.pipelines.recorded import Recorded
 from tests.pipelines.recorded import record as record
 from tests.pipelines.recorded import silent_mlflow as silent_mlflow
-from xc_core.artifacts import Manifest, read_manifest
-from xc_core.stages import Workspace
+from xc_core.chain import Workspace
+from xc_core.infer.bundle import Model
 
-# MLflow and its dependencies warn of their own future; nothing here calls what they warn of
+# MLflow and its dependencies warn of features that they will drop; nothing here uses these
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 KEY = dg.MultiPartitionKey({"dataset": "toy", "recipe": "ngame"})
@@ -46,13 +46,13 @@ def toy(record: Record, trained: Workspace) -> Recorded:
     return recorded
 
 
-def packed(recorded: Recorded) -> Manifest:
-    return read_manifest(recorded.workspace.folder("model", "toy", "ngame"))
+def packed(recorded: Recorded) -> Model:
+    return Model.open(recorded.workspace.folder("model", "toy", "ngame"))
 
 
 def champion(recorded: Recorded, precision: float, test: str | None = None) -> None:
-    """Let version 2 be champion with this P@5 on the test documents ``test``, those of now by default."""
-    tags = {"metrics": json.dumps({"P_at_5": precision}), "test": test or packed(recorded).facts["test"]}
+    """Let version 2 be champion with this P@5 on the test documents ``test``, by default the current ones."""
+    tags = {"metrics": json.dumps({"P_at_5": precision}), "test": test or packed(recorded).facts.test}
     recorded.mlflow.get_model_version_by_alias.return_value = Version("2", tags=tags)
 
 
@@ -70,8 +70,8 @@ def moved(recorded: Recorded) -> list[tuple[str, str]]:
 
 
 def test_a_model_at_the_recipes_limit_becomes_champion(toy: Recorded) -> None:
-    own = packed(toy).facts["metrics"]["P_at_5"]
-    limit = packed(toy).facts["config"]["max_drop"]
+    own, limit = packed(toy).facts.metrics["P_at_5"], packed(toy).facts.max_drop
+    assert limit == toy.workspace.params.experiment("toy", "ngame").settings("model").max_drop
     champion(toy, own + limit)
     found = released(toy)
     assert (found["version"], found["champion"]) == (3, True)
@@ -80,30 +80,30 @@ def test_a_model_at_the_recipes_limit_becomes_champion(toy: Recorded) -> None:
 
 
 def test_a_model_below_the_recipes_limit_stays_challenger(toy: Recorded) -> None:
-    own = packed(toy).facts["metrics"]["P_at_5"]
-    champion(toy, own + packed(toy).facts["config"]["max_drop"] + 0.01)
+    own = packed(toy).facts.metrics["P_at_5"]
+    champion(toy, own + packed(toy).facts.max_drop + 0.01)
     found = released(toy)
     assert (found["version"], found["champion"]) == (3, False)
     assert found["gate"].startswith("version 3 stays challenger: ")
     assert moved(toy) == [("challenger", "3")]
 
 
-def test_a_champion_of_other_test_documents_is_judged_on_those_of_the_dataset(
+def test_a_champion_of_other_test_documents_is_evaluated_on_the_current_ones(
     toy: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The champion is the same bundle here, so it has the figure of the candidate."""
+    """The champion is the same model here, so it has the figure of the candidate."""
     shutil.copytree(toy.workspace.folder("model", "toy", "ngame"), tmp_path / "artifacts" / "bundle")
     path = {"bundle": {"path": "artifacts/bundle"}}
     (tmp_path / "MLmodel").write_text(json.dumps({"flavors": {"python_function": {"artifacts": path}}}))
     monkeypatch.setattr(mlflow.artifacts, "download_artifacts", lambda uri: str(tmp_path))
     champion(toy, 99.0, test="others")
-    own = packed(toy).facts["metrics"]["P_at_5"]
+    own = packed(toy).facts.metrics["P_at_5"]
     found = released(toy)
     assert found["champion"] is True
     assert f"P@5 {own:.2f} against {own:.2f} of version 2" in found["gate"]
 
 
-def test_a_new_version_says_what_it_was_made_from(toy: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tags_of_a_new_version_name_its_origin(toy: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
     logged: dict[str, Any] = {}
 
     def log_model(**arguments: Any) -> Any:
@@ -116,12 +116,12 @@ def test_a_new_version_says_what_it_was_made_from(toy: Recorded, monkeypatch: py
     champion(toy, 0.0)
     result = toy.run("retrain", KEY, asset_selection=[dg.AssetKey("model")])
     tags = {call.args[2]: call.args[3] for call in toy.mlflow.set_model_version_tag.call_args_list}
-    manifest = packed(toy)
-    assert json.loads(tags.pop("metrics")) == manifest.facts["metrics"]
+    model = packed(toy)
+    assert json.loads(tags.pop("metrics")) == model.facts.metrics
     assert tags == {
-        "bundle": manifest.digest(),
+        "bundle": model.digest,
         "recipe": "ngame",
-        "test": manifest.facts["test"],
+        "test": model.facts.test,
         "dagster_run": result.run_id,
         "git": "none",
     }

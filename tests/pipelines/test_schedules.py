@@ -13,7 +13,7 @@ import pytest
 
 from pipelines.definitions import build
 from pipelines.schedules import safe_name
-from xc_core.stages import Workspace
+from xc_core.chain import Workspace
 
 SUNDAY = datetime(2026, 1, 4, 2, tzinfo=UTC)
 NIGHT = datetime(2026, 1, 5, 3, 30, tzinfo=UTC)
@@ -21,7 +21,7 @@ NIGHT = datetime(2026, 1, 5, 3, 30, tzinfo=UTC)
 
 @pytest.fixture(scope="module")
 def instance() -> Iterator[dg.DagsterInstance]:
-    """An instance on disk: a schedule's context takes no other."""
+    """An instance on disk: the context of a schedule needs one."""
     with dg.instance_for_test() as instance:
         yield instance
 
@@ -91,7 +91,7 @@ def test_every_tick_has_a_run_key_of_its_own(workspace: Workspace, instance: dg.
     assert len(keys) == 4
 
 
-def test_a_tick_makes_declared_experiments_known(workspace: Workspace, instance: dg.DagsterInstance) -> None:
+def test_a_tick_adds_new_experiments_as_partitions(workspace: Workspace, instance: dg.DagsterInstance) -> None:
     newer = declared(workspace.root, "newcomer")
     assert "newcomer" not in instance.get_dynamic_partitions("recipe")
     asked(newer, instance, "refresh_toy", SUNDAY)
@@ -99,7 +99,7 @@ def test_a_tick_makes_declared_experiments_known(workspace: Workspace, instance:
     assert "newcomer" in instance.get_dynamic_partitions("recipe")
 
 
-def test_names_of_schedules_are_legal_and_differ_where_the_datasets_do() -> None:
+def test_names_of_schedules_are_legal_and_differ_if_the_datasets_do() -> None:
     names = {dataset: safe_name(dataset) for dataset in ("toy", "a-b", "a.b", "a-b.c", "a.b-c")}
     assert (names["toy"], names["a-b"]) == ("toy", "a_b")
     assert len(set(names.values())) == len(names)

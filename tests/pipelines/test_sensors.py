@@ -1,4 +1,4 @@
-"""Sensors: when they look, what they watch, and every run they ask for."""
+"""Sensors: when they are evaluated, what they watch, and every run that they request."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
 import pytest
@@ -14,12 +13,13 @@ import pytest
 from assets import inbox
 from assets.partitions import sync
 from pipelines.definitions import build
-from xc_core.stages import Workspace
+from tests.pipelines.ticker import Ticker
+from xc_core.chain import Workspace
 
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Workspace:
-    """Two datasets: toy with two recipes, other with one; nothing is made of them."""
+    """Two datasets without artefacts: toy with two recipes, other with one."""
     pairs = [("toy", "ngame"), ("toy", "variant"), ("other", "ngame")]
     experiments = {f"{dataset}_{recipe}": {"dataset": dataset, "recipe": recipe} for dataset, recipe in pairs}
     content = {"datasets": {"toy": {}, "other": {}}, "experiments": experiments}
@@ -27,38 +27,12 @@ def workspace(tmp_path: Path) -> Workspace:
     return Workspace(tmp_path)
 
 
-class Ticker:
-    """One sensor, evaluated as the daemon does it: each tick starts at the cursor of the one before."""
-
-    def __init__(self, workspace: Workspace, instance: dg.DagsterInstance, name: str) -> None:
-        self.instance = instance
-        self.repository = build(workspace).get_repository_def()
-        self.sensor = self.repository.get_sensor_def(name)
-        self.cursor: str | None = None
-
-    def tick(self) -> Any:
-        context = dg.build_sensor_context(self.instance, self.cursor, repository_def=self.repository)
-        with dg.partition_loading_context(dynamic_partitions_store=self.instance), context as opened:
-            found = self.sensor.evaluate_tick(opened)
-        self.cursor = found.cursor
-        return found
-
-    def asked(self) -> list[tuple[str | None, str | None, str | None, dict[str, str]]]:
-        """Return run key, job, partition and the tags xc/... of every run that a tick asks for."""
-        found = self.tick()
-        assert found.dagster_run_reactions == [], "the sensor itself failed"
-        return [
-            (one.run_key, one.job_name, one.partition_key, {k: v for k, v in one.tags.items() if k.startswith("xc/")})
-            for one in found.run_requests
-        ]
-
-
 @pytest.fixture
 def follow_up(workspace: Workspace, instance: dg.DagsterInstance) -> Ticker:
     """The sensor follow_up after its first tick, which only sets the cursor."""
     sync(instance, workspace)
     ticker = Ticker(workspace, instance, "follow_up")
-    assert ticker.asked() == []
+    assert ticker.requested() == []
     return ticker
 
 
@@ -79,10 +53,10 @@ def finish(instance: dg.DagsterInstance, job: str, *, fails: bool = False, **tag
     return stub.execute_in_process(quiet, instance, tags=named, raise_on_error=False).run_id
 
 
-# what they are
+# definitions
 
 
-def test_there_are_four_sensors_each_with_its_status_interval_and_jobs(workspace: Workspace) -> None:
+def test_there_are_five_sensors_each_with_its_status_interval_and_jobs(workspace: Workspace) -> None:
     running, stopped = dg.DefaultSensorStatus.RUNNING, dg.DefaultSensorStatus.STOPPED
     found = {
         sensor.name: (
@@ -95,6 +69,7 @@ def test_there_are_four_sensors_each_with_its_status_interval_and_jobs(workspace
     }
     assert found == {
         "declared": (running, 30, "STANDARD", []),
+        "staleness": (running, 60, "STANDARD", []),
         "inbox": (stopped, 30, "STANDARD", ["prepare"]),
         "follow_up": (running, 30, "RUN_STATUS", ["retrain", "refresh", "compare"]),
         "failures": (running, 30, "RUN_STATUS", []),
@@ -109,21 +84,21 @@ def test_after_prepare_every_recipe_of_the_dataset_has_the_job_of_the_tag(
     follow_up: Ticker, instance: dg.DagsterInstance, job: str
 ) -> None:
     run = finish(instance, "prepare", dagster_partition="toy", xc_next=job)
-    assert follow_up.asked() == [
+    assert follow_up.requested() == [
         (f"{run}/ngame", job, "toy|ngame", {}),
         (f"{run}/variant", job, "toy|variant", {}),
     ]
-    assert follow_up.asked() == [], "a run is followed once"
+    assert follow_up.requested() == [], "a run is followed once"
 
 
 def test_after_prepare_only_recipes_of_its_dataset_run(follow_up: Ticker, instance: dg.DagsterInstance) -> None:
     run = finish(instance, "prepare", dagster_partition="other", xc_next="retrain")
-    assert follow_up.asked() == [(f"{run}/ngame", "retrain", "other|ngame", {})]
+    assert follow_up.requested() == [(f"{run}/ngame", "retrain", "other|ngame", {})]
 
 
 def test_after_prepare_without_the_tag_nothing_runs(follow_up: Ticker, instance: dg.DagsterInstance) -> None:
     finish(instance, "prepare", dagster_partition="toy")
-    assert follow_up.asked() == []
+    assert follow_up.requested() == []
 
 
 @pytest.mark.parametrize("job", ["retrain", "refresh"])
@@ -132,13 +107,13 @@ def test_after_retrain_and_refresh_the_recipes_are_compared(
     follow_up: Ticker, instance: dg.DagsterInstance, job: str, tags: dict[str, str]
 ) -> None:
     run = finish(instance, job, dagster_partition="toy|variant", **tags)
-    assert follow_up.asked() == [(f"{run}/compare", "compare", "toy", {})]
+    assert follow_up.requested() == [(f"{run}/compare", "compare", "toy", {})]
 
 
-@pytest.mark.parametrize("job", ["compare", "of_somebody_else"])
+@pytest.mark.parametrize("job", ["compare", "another"])
 def test_other_jobs_are_not_followed(follow_up: Ticker, instance: dg.DagsterInstance, job: str) -> None:
     finish(instance, job, dagster_partition="toy|ngame", xc_next="retrain")
-    assert follow_up.asked() == []
+    assert follow_up.requested() == []
 
 
 @pytest.mark.parametrize(("job", "partition"), [("prepare", "toy"), ("retrain", "toy|ngame"), ("refresh", "toy|ngame")])
@@ -146,7 +121,7 @@ def test_a_failed_run_is_not_followed(
     follow_up: Ticker, instance: dg.DagsterInstance, job: str, partition: str
 ) -> None:
     finish(instance, job, fails=True, dagster_partition=partition, xc_next="retrain")
-    assert follow_up.asked() == []
+    assert follow_up.requested() == []
 
 
 # failures
@@ -206,7 +181,7 @@ def test_declared_experiments_become_partitions_and_are_counted(
 
 
 def drop(workspace: Workspace, dataset: str, *, age: float = 60.0) -> str:
-    """Put a file that is ``age`` seconds old into an inbox; return the state the inbox has at rest."""
+    """Put a file that is ``age`` seconds old into an inbox; return the state of the complete inbox."""
     folder = inbox.inbox(workspace, dataset)
     folder.mkdir(parents=True)
     (folder / "train.csv").write_text("text,labels\n")
@@ -230,7 +205,7 @@ def inboxes(workspace: Workspace, instance: dg.DagsterInstance) -> Ticker:
 
 def test_every_drop_is_prepared_and_then_refreshed(workspace: Workspace, inboxes: Ticker) -> None:
     states = {dataset: drop(workspace, dataset) for dataset in ("toy", "other")}
-    assert inboxes.asked() == [
+    assert inboxes.requested() == [
         (f"inbox/{dataset}/{states[dataset]}", None, dataset, {"xc/next": "refresh", "xc/inbox": states[dataset]})
         for dataset in ("other", "toy")
     ]
@@ -238,41 +213,41 @@ def test_every_drop_is_prepared_and_then_refreshed(workspace: Workspace, inboxes
 
 
 @pytest.mark.parametrize("age", [None, 1.0])
-def test_an_empty_inbox_and_one_still_being_filled_are_left_alone(
+def test_nothing_is_requested_for_an_empty_inbox_or_one_still_being_filled(
     workspace: Workspace, inboxes: Ticker, age: float | None
 ) -> None:
     if age is not None:
         drop(workspace, "toy", age=age)
     found = inboxes.tick()
-    assert (found.run_requests, found.skip_message) == ([], "no inbox holds files that have come to rest")
+    assert (found.run_requests, found.skip_message) == ([], "no inbox holds complete files")
 
 
 @pytest.mark.parametrize("status", ["FAILURE", "CANCELED", "SUCCESS", "STARTED", "STARTING"])
-def test_a_drop_is_asked_for_once_whatever_became_of_its_run(
+def test_a_drop_is_requested_once_whatever_the_status_of_its_run(
     workspace: Workspace, inboxes: Ticker, status: str
 ) -> None:
     run = record_run(inboxes.instance, "toy", drop(workspace, "toy"), dg.DagsterRunStatus[status])
     found = inboxes.tick()
     assert found.run_requests == []
     assert found.skip_message.startswith(f"toy: run {run} ")
-    assert ("could not take" in found.skip_message) is (status in {"FAILURE", "CANCELED"})
+    assert ("could not ingest" in found.skip_message) is (status in {"FAILURE", "CANCELED"})
 
 
-def test_a_drop_that_was_tried_does_not_hold_up_another_dataset(workspace: Workspace, inboxes: Ticker) -> None:
+def test_a_drop_that_was_tried_does_not_delay_another_dataset(workspace: Workspace, inboxes: Ticker) -> None:
     record_run(inboxes.instance, "toy", drop(workspace, "toy"), dg.DagsterRunStatus.FAILURE)
     state = drop(workspace, "other")
-    assert [(key, partition) for key, _, partition, _ in inboxes.asked()] == [(f"inbox/other/{state}", "other")]
+    assert [(key, partition) for key, _, partition, _ in inboxes.requested()] == [(f"inbox/other/{state}", "other")]
 
 
 def test_a_run_of_another_dataset_or_another_drop_does_not_count(workspace: Workspace, inboxes: Ticker) -> None:
     state = drop(workspace, "toy")
     record_run(inboxes.instance, "other", state, dg.DagsterRunStatus.FAILURE)
     record_run(inboxes.instance, "toy", "0123456789abcdef", dg.DagsterRunStatus.FAILURE)
-    assert [key for key, *_ in inboxes.asked()] == [f"inbox/toy/{state}"]
+    assert [key for key, *_ in inboxes.requested()] == [f"inbox/toy/{state}"]
 
 
 def test_of_several_runs_of_a_drop_the_last_one_counts(workspace: Workspace, inboxes: Ticker) -> None:
     state = drop(workspace, "toy")
     record_run(inboxes.instance, "toy", state, dg.DagsterRunStatus.FAILURE)
     last = record_run(inboxes.instance, "toy", state, dg.DagsterRunStatus.STARTED)
-    assert inboxes.tick().skip_message == f"toy: run {last} is taking the files in"
+    assert inboxes.tick().skip_message == f"toy: run {last} is ingesting the files"

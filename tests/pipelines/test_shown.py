@@ -15,7 +15,8 @@ from tests.pipelines.judging import rewritten
 from tests.pipelines.recorded import Recorded
 from tests.pipelines.recorded import record as record
 from tests.pipelines.recorded import silent_mlflow as silent_mlflow
-from xc_core.stages import STAGES, Workspace
+from xc_core.chain import STAGES, Workspace
+from xc_core.sampling.audit import Audit
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -42,7 +43,7 @@ def artefact(toy: Recorded, stage: str, name: str) -> Any:
 
 
 def logged_metrics(toy: Recorded) -> dict[str, float]:
-    """Return the metrics that MLflow got, without curves."""
+    """Return the metrics that were logged to MLflow, without curves."""
     batches = [call.kwargs.get("metrics", []) for call in toy.mlflow.log_batch.call_args_list]
     return {metric.key: metric.value for batch in batches for metric in batch if metric.step == 0}
 
@@ -56,8 +57,9 @@ def test_every_artefact_shows_its_size_and_place_and_not_its_settings(toy: Recor
     found = shown(toy, stage)
     folder = Path(found["path"])
     files = [path for path in folder.rglob("*") if path.is_file() and path != folder / "manifest.json"]
+    files = [path for path in files if path.name != "made.json"]
     assert found["megabytes"] == round(sum(path.stat().st_size for path in files) / 1e6, 2)
-    assert not {"config", "fingerprint", "source", "inputs", "theorem1"} & set(found)
+    assert not {"settings", "depends", "fingerprint", "refreshed", "source", "theorem1"} & set(found)
 
 
 @pytest.mark.parametrize("stage", ["encoder", "classifier"])
@@ -75,22 +77,32 @@ def test_an_encoder_shows_the_figures_of_its_last_refresh(toy: Recorded) -> None
     }
 
 
-def test_clusters_show_both_sides_of_the_theorem_if_they_are_known(toy: Recorded) -> None:
-    theorem = artefact(toy, "clusters", "manifest.json")["facts"]["theorem1"]
+def test_an_audit_shows_both_sides_of_the_theorem_if_they_are_known(toy: Recorded) -> None:
+    theorem = Audit.open(toy.workspace.folder("audit", "toy", "ngame")).figures["theorem1"]
     known = {f"theorem1_{name}": value for name, value in theorem.items() if value is not None}
-    found = shown(toy, "clusters")
+    found = shown(toy, "audit")
     assert {name: found.get(name) for name in known} == {name: float(f"{v:.5g}") for name, v in known.items()}
     assert known.items() <= logged_metrics(toy).items()
     assert len(known) < len(theorem), "the toy world has no missed share"
-    assert not {f"theorem1_{name}" for name in theorem} - set(known) & set(found)
+    assert not ({f"theorem1_{name}" for name in theorem} - set(known)) & set(found)
+
+
+def test_an_audit_shows_the_share_of_hard_negatives_in_batches_and_the_label_map(toy: Recorded) -> None:
+    figures = Audit.open(toy.workspace.folder("audit", "toy", "ngame")).figures
+    names, found = ("held_by_batches", "held_by_random_batches", "documents", "k"), shown(toy, "audit")
+    assert {name: found[name] for name in names} == {name: figures[name] for name in names}
+    assert str(found["label_map"]).startswith("![label_map](data:image/png;base64,")
+    assert logged_metrics(toy)["held_by_batches"] == figures["held_by_batches"]
+    assert logged_files(toy) == ["label_map.png"]
 
 
 def test_a_fusion_shows_a_row_for_every_score(toy: Recorded) -> None:
     lines = shown(toy, "fusion")["validation"].splitlines()
     assert lines[0] == "| | P@1 | P@5 | PSP@5 |"
-    rows = artefact(toy, "fusion", "manifest.json")["facts"]["validation"]
+    rows = artefact(toy, "fusion", "made.json")["facts"]["validation"]
     assert [line.split(" | ")[0] for line in lines[2:]] == [f"| {name}" for name in rows]
-    assert logged_metrics(toy)["tree.P_at_1"] == rows["tree"]["P_at_1"]
+    assert set(rows) == {"label_text", "classifier", "sum", "fusion"}
+    assert logged_metrics(toy)["fusion.P_at_1"] == rows["fusion"]["P_at_1"]
 
 
 def test_an_evaluation_shows_metrics_examples_and_pictures(toy: Recorded) -> None:
@@ -105,18 +117,20 @@ def test_an_evaluation_shows_metrics_examples_and_pictures(toy: Recorded) -> Non
     first = f"{label['label']} {'✓' if label['true'] else '·'}"
     assert found["examples"].startswith(f"**{example['text']}**\n\npredicted: {first}")
     assert f"\n\ntrue: {', '.join(example['true'])}" in found["examples"]
-    assert logged_files(toy) == ["report.json", "deciles.png", "label_map.png", "training.png"]
+    assert logged_files(toy) == ["report.json", "deciles.png", "training.png"]
     assert report["metrics"].items() <= logged_metrics(toy).items()
 
 
-def test_an_evaluation_shows_wrong_labels_zeros_and_nothing_for_what_is_unknown(
+def test_an_evaluation_shows_wrong_labels_and_zeros_and_leaves_out_unknown_metrics(
     record: Callable[[Workspace], Recorded], own: Workspace
 ) -> None:
     with rewritten(own.folder("evaluation", "toy", "ngame")) as build:
         report = json.loads((build.path / "report.json").read_text())
         labels = [{"label": "river", "true": True}, {"label": "saddle", "true": False}]
         build.json("examples.json", [{"text": "a text", "predicted": labels, "true": ["river", "castle"]}])
-        build.json("report.json", {**report, "metrics": {"P_at_1": 0.0, "P_at_5": None}})
+        metrics = {"P_at_1": 0.0, "P_at_5": None}
+        build.json("report.json", {**report, "metrics": metrics})
+        build.json("metrics.json", metrics)
     toy = record(own)
     found = shown(toy, "evaluation")
     assert found["examples"] == "**a text**\n\npredicted: river ✓, saddle ·\n\ntrue: river, castle"

@@ -1,4 +1,4 @@
-"""Every asset calls ``xc`` once, with the arguments of its scope and of the mode of the run."""
+"""Every asset calls ``xc`` once, with the arguments for its scope and for the mode of the run."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ from tests.pipelines.recorded import Recorded
 from tests.pipelines.recorded import record as record
 from tests.pipelines.recorded import silent_mlflow as silent_mlflow
 from xc_core.artifacts import read_manifest
-from xc_core.stages import STAGES, Workspace
+from xc_core.chain import STAGES, Workspace
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 Record = Callable[[Workspace], Recorded]
 KEY = dg.MultiPartitionKey({"dataset": "toy", "recipe": "ngame"})
-EXPERIMENT = ["encoder", "embeddings", "clusters", "negatives", "classifier", "index", "fusion", "evaluation", "model"]
+EXPERIMENT = [
+    "encoder", "embeddings", "clusters", "negatives", "classifier", "scores", "fusion", "evaluation", "audit", "model",
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -35,7 +37,7 @@ def toy(record: Record, trained: Workspace) -> Recorded:
 
 
 def registered(toy: Recorded) -> None:
-    """Let the packed model be a version of MLflow already."""
+    """Let the packed model be a registered version already."""
     version = type("Version", (), {"version": "3", "tags": {}})()
     toy.mlflow.search_model_versions.return_value = [version]
     toy.mlflow.get_model_version_by_alias.return_value = version
@@ -50,11 +52,7 @@ def registered(toy: Recorded) -> None:
         (
             "refresh",
             KEY,
-            [
-                f"run {name} --dataset toy --recipe ngame{' --refresh' if name == 'classifier' else ''}"
-                for name in EXPERIMENT
-                if name != "encoder"
-            ],
+            [f"run {name} --dataset toy --recipe ngame --refresh" for name in EXPERIMENT if name != "encoder"],
         ),
     ],
 )
@@ -83,10 +81,10 @@ def test_a_stage_runs_in_the_project_with_the_python_of_the_run(toy: Recorded) -
 # what is reported of an artefact
 
 
-def test_without_dvc_the_version_of_an_artefact_is_its_digest(toy: Recorded) -> None:
-    result = toy.run("retrain", KEY, asset_selection=[dg.AssetKey("index")])
-    (event,) = result.asset_materializations_for_node("index")
-    folder = toy.workspace.folder("index", "toy", "ngame")
+def test_the_data_version_of_an_artefact_is_its_digest_without_dvc_too(toy: Recorded) -> None:
+    result = toy.run("retrain", KEY, asset_selection=[dg.AssetKey("scores")])
+    (event,) = result.asset_materializations_for_node("scores")
+    folder = toy.workspace.folder("scores", "toy", "ngame")
     digest = read_manifest(folder).digest()
     assert (event.metadata["path"].value, event.metadata["dvc_md5"].value) == (str(folder), digest)
     assert event.tags is not None
@@ -94,7 +92,7 @@ def test_without_dvc_the_version_of_an_artefact_is_its_digest(toy: Recorded) -> 
 
 
 @pytest.mark.parametrize(("job", "partition", "stage"), [("prepare", "toy", "tokens"), ("retrain", KEY, "clusters")])
-def test_mlflow_gets_the_run_and_the_artefact_of_a_stage(toy: Recorded, job: str, partition: str, stage: str) -> None:
+def test_the_tags_of_a_run_name_its_job_and_its_artefact(toy: Recorded, job: str, partition: str, stage: str) -> None:
     result = toy.run(job, partition, asset_selection=[dg.AssetKey(stage)])
     recipe = {"xc.recipe": "ngame"} if job == "retrain" else {}
     digest = read_manifest(toy.workspace.folder(stage, "toy", "ngame" if recipe else None)).digest()
@@ -110,14 +108,14 @@ def test_mlflow_gets_the_run_and_the_artefact_of_a_stage(toy: Recorded, job: str
     }
 
 
-def test_mlflow_gets_costs_and_metrics_of_a_stage(toy: Recorded) -> None:
+def test_costs_and_metrics_of_a_stage_are_logged(toy: Recorded) -> None:
     toy.run("retrain", KEY, asset_selection=[dg.AssetKey("evaluation")])
     batches = [call.kwargs.get("metrics", []) for call in toy.mlflow.log_batch.call_args_list]
     names = {metric.key for batch in batches for metric in batch}
     assert {"cost_seconds", "cost_peak_memory_mb", "P_at_1"} <= names
 
 
-def test_mlflow_gets_curves_and_parameters_of_a_training(toy: Recorded) -> None:
+def test_curves_and_parameters_of_a_training_are_logged(toy: Recorded) -> None:
     toy.run("retrain", KEY, asset_selection=[dg.AssetKey("encoder")])
     batches = [call.kwargs for call in toy.mlflow.log_batch.call_args_list]
     history = json.loads((toy.workspace.folder("encoder", "toy", "ngame") / "history.json").read_text())
@@ -134,10 +132,11 @@ def test_mlflow_gets_curves_and_parameters_of_a_training(toy: Recorded) -> None:
 def with_dvc(
     record: Record, trained: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[Recorded, list[str]]:
-    """A copy of the project with DVC, and the list of the commands it starts; none of them runs."""
+    """A copy of the project with DVC, and the list of the DVC commands it starts; none of them runs."""
     workspace = Workspace(Path(shutil.copytree(trained.root, tmp_path / "own")))
     (workspace.root / ".dvc").mkdir()
-    lock = {"stages": {"tokens@toy": {"outs": [{"md5": "0123.dir"}]}}}
+    outs = {"dataset-settings@toy": "89ab.dir", "tokens@toy": "0123.dir"}
+    lock = {"stages": {address: {"outs": [{"md5": md5}]} for address, md5 in outs.items()}}
     (workspace.root / "dvc.lock").write_text(json.dumps(lock))
     commands: list[str] = []
 
@@ -155,19 +154,19 @@ def test_raw_files_and_artefacts_are_recorded_in_dvc(with_dvc: tuple[Recorded, l
     result = toy.run("prepare", "toy")
     assert commands == [
         "--wait-for-lock add data/toy/raw",
-        "--wait-for-lock commit --force corpus@toy",
-        "--wait-for-lock commit --force tokens@toy",
+        "--wait-for-lock commit --force dataset-settings@toy corpus@toy",
+        "--wait-for-lock commit --force dataset-settings@toy tokens@toy",
     ]
     (event,) = result.asset_materializations_for_node("tokens")
     assert event.metadata["dvc_md5"].value == "0123.dir"
     assert event.tags is not None
-    assert event.tags["dagster/data_version"] == "0123.dir"
+    assert event.tags["dagster/data_version"] == toy.workspace.digest("tokens", "toy")
 
 
 def test_an_artefact_of_a_recipe_is_recorded_under_both_names(with_dvc: tuple[Recorded, list[str]]) -> None:
     toy, commands = with_dvc
     assert toy.run("retrain", KEY, asset_selection=[dg.AssetKey("clusters")]).success
-    assert commands == ["--wait-for-lock commit --force clusters@toy_ngame"]
+    assert commands == ["--wait-for-lock commit --force settings@toy_ngame clusters@toy_ngame"]
 
 
 # the inbox
@@ -186,11 +185,11 @@ def dropped(record: Record, trained: Workspace, tmp_path: Path) -> tuple[Recorde
     return record(workspace), state
 
 
-def test_a_drop_is_ingested_before_the_corpus_is_made_and_then_put_away(dropped: tuple[Recorded, str]) -> None:
+def test_a_drop_is_ingested_and_archived_before_the_corpus_is_made(dropped: tuple[Recorded, str]) -> None:
     toy, state = dropped
-    folder, away = inbox.inbox(toy.workspace, "toy"), toy.workspace.state / "inbox" / "toy" / state
+    folder, archive = inbox.inbox(toy.workspace, "toy"), toy.workspace.state / "inbox" / "toy" / state
     seen: list[tuple[str, bool, bool]] = []
-    toy.during = lambda arguments: seen.append((arguments[0], any(folder.iterdir()), away.is_dir()))
+    toy.during = lambda arguments: seen.append((arguments[0], any(folder.iterdir()), archive.is_dir()))
     assert toy.run("prepare", "toy", tags={"xc/inbox": state}).success
     assert toy.calls == [
         f"ingest {folder} --dataset toy --replace",
@@ -198,16 +197,16 @@ def test_a_drop_is_ingested_before_the_corpus_is_made_and_then_put_away(dropped:
         "run tokens --dataset toy",
     ]
     assert seen == [("ingest", True, False), ("run", False, True), ("run", False, True)]
-    assert [path.name for path in away.iterdir()] == ["train.csv"]
+    assert [path.name for path in archive.iterdir()] == ["train.csv"]
 
 
-def test_a_drop_that_changed_since_it_was_asked_for_is_not_taken(dropped: tuple[Recorded, str]) -> None:
+def test_a_drop_that_changed_since_its_run_was_requested_is_not_ingested(dropped: tuple[Recorded, str]) -> None:
     toy, state = dropped
     (inbox.inbox(toy.workspace, "toy") / "more.csv").write_text("text,labels\n")
     result = toy.run("prepare", "toy", tags={"xc/inbox": state})
     assert not result.success
     assert toy.calls == []
-    assert "another state than when this run was requested" in str(result.failure_data_for_node("corpus"))
+    assert "an inbox of toy that changed after this run was requested" in str(result.failure_data_for_node("corpus"))
 
 
 def test_a_drop_that_is_refused_stays_in_the_inbox(dropped: tuple[Recorded, str]) -> None:

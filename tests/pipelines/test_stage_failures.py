@@ -1,4 +1,4 @@
-"""A stage whose process fails: an explained error ends the run, a lost process is tried again."""
+"""A stage whose process fails: an error with a message is not retried, a lost process is."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from unittest.mock import MagicMock
 import dagster as dg
 import pytest
 
+from assets.git import git_commit
 from assets.partitions import sync
-from assets.station import git_commit
 from pipelines.definitions import build
 from tests.pipelines.recorded import QUIET, Recorded
 from tests.pipelines.recorded import record as record
 from tests.pipelines.recorded import silent_mlflow as silent_mlflow
-from xc_core.stages import Workspace
+from xc_core.chain import Workspace
 
 # Dagster warns of previews inside its own Pipes client
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -27,7 +27,7 @@ Broken = Callable[[str], Path]
 
 @pytest.fixture
 def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Broken:
-    """Replace the Python of all stages by a shell command; return a file with a line per start."""
+    """Replace the Python of all stages with a shell command; return a file with a line per start."""
 
     def install(command: str) -> Path:
         starts, python = tmp_path / "starts", tmp_path / "python"
@@ -39,65 +39,80 @@ def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Broken:
     return install
 
 
-def ending(workspace: Workspace, instance: dg.DagsterInstance, stage: str) -> BaseException:
-    """Run one stage of the dataset and return the exception it ends with."""
+def failure(workspace: Workspace, instance: dg.DagsterInstance, stage: str) -> dg.Failure:
+    """Run one stage of the dataset and return its failure."""
     sync(instance, workspace)
     job = build(workspace).resolve_job_def("prepare")
-    with pytest.raises(Exception) as caught:
+    with pytest.raises(dg.Failure) as caught:
         job.execute_in_process(QUIET, instance, partition_key="toy", asset_selection=[dg.AssetKey(stage)])
     return caught.value
 
 
-def may_be_tried_again(error: BaseException) -> bool:
-    """True if a retry policy would act: on everything but a failure that forbids it."""
-    return not (isinstance(error, dg.Failure) and not error.allow_retries)
-
-
 @pytest.mark.parametrize("code", [64, 65, 70, 78])
-def test_an_explained_exit_code_forbids_another_try(
+def test_an_exit_code_of_an_error_with_a_message_is_not_retried(
     trained: Workspace, record: Callable[[Workspace], Recorded], code: int
 ) -> None:
-    error = ending_with(record(trained), code)
-    assert isinstance(error, dg.Failure)
+    error = failed_with(record(trained), code)
     assert error.allow_retries is False
     assert "xc run corpus --dataset toy" in str(error.description)
     assert str(code) in str(error.description)
 
 
 @pytest.mark.parametrize("code", [1, 63, 79, 137, -9])
-def test_any_other_end_allows_another_try(
-    trained: Workspace, record: Callable[[Workspace], Recorded], code: int
-) -> None:
-    error = ending_with(record(trained), code)
-    assert isinstance(error, dg.Failure)
-    assert error.allow_retries is True
+def test_any_other_exit_code_is_retried(trained: Workspace, record: Callable[[Workspace], Recorded], code: int) -> None:
+    assert failed_with(record(trained), code).allow_retries is True
 
 
-def ending_with(recorded: Recorded, code: int) -> BaseException:
-    """Let the process of the stage corpus end with ``code``, as Dagster words it."""
+def failed_with(recorded: Recorded, code: int) -> dg.Failure:
+    """Let the process of the stage corpus end with ``code``, in the words of Dagster."""
 
     def end(arguments: list[str]) -> None:
         raise dg.DagsterError(f"External execution process failed with code {code}")
 
     recorded.during = end
-    return ending(recorded.workspace, recorded.instance, "corpus")
+    return failure(recorded.workspace, recorded.instance, "corpus")
 
 
-@pytest.mark.xfail(strict=True, reason="Dagster's error for a failed process is no DagsterError, so it is not caught")
-@pytest.mark.parametrize("command", ["exit 64", "exit 65", "exit 78"])
-def test_a_real_process_that_explains_its_end_is_not_tried_again(
-    trained: Workspace, instance: dg.DagsterInstance, broken: Broken, command: str
+def test_another_error_of_the_process_is_raised_as_it_is(
+    trained: Workspace, record: Callable[[Workspace], Recorded]
 ) -> None:
-    broken(command)
-    assert not may_be_tried_again(ending(trained, instance, "corpus"))
+    recorded = record(trained)
+
+    def fail(arguments: list[str]) -> None:
+        raise FileNotFoundError("no Python")
+
+    recorded.during = fail
+    with pytest.raises(FileNotFoundError, match="no Python"):
+        recorded.run("prepare", "toy", raise_on_error=True)
 
 
-@pytest.mark.parametrize("command", ["exit 1", "exit 63", "exit 79", "exit 137", "kill -9 $$"])
-def test_a_real_process_that_is_lost_may_be_tried_again(
-    trained: Workspace, instance: dg.DagsterInstance, broken: Broken, command: str
+@pytest.mark.parametrize("code", [64, 65, 78])
+def test_a_real_process_that_ends_with_a_message_is_not_retried(
+    trained: Workspace, instance: dg.DagsterInstance, broken: Broken, code: int
+) -> None:
+    broken(f"exit {code}")
+    error = failure(trained, instance, "corpus")
+    assert error.allow_retries is False
+    assert error.description == f"`xc run corpus --dataset toy` ended with exit code {code}; the log says why"
+
+
+@pytest.mark.parametrize(
+    ("command", "ended"),
+    [
+        ("exit 1", "ended with exit code 1"),
+        ("exit 63", "ended with exit code 63"),
+        ("exit 79", "ended with exit code 79"),
+        ("exit 137", "ended with exit code 137"),
+        ("kill -9 $$", "was killed by signal 9"),
+    ],
+)
+def test_a_real_process_that_is_lost_is_retried(
+    trained: Workspace, instance: dg.DagsterInstance, broken: Broken, command: str, ended: str
 ) -> None:
     starts = broken(command)
-    assert may_be_tried_again(ending(trained, instance, "tokens"))
+    error = failure(trained, instance, "tokens")
+    assert error.allow_retries is True
+    assert error.description == f"`xc run tokens --dataset toy` {ended}; the log says why"
     (line,) = starts.read_text().splitlines()
     assert line.endswith("run tokens --dataset toy")
 
@@ -109,7 +124,7 @@ def test_messages_of_a_stage_reach_the_event_log(
     sync(instance, trained)
     run = build(trained).resolve_job_def("compare").execute_in_process(QUIET, instance, partition_key="toy")
     lines = [str(entry.user_message) for entry in instance.all_logs(run.run_id)]
-    assert "leaderboard: up to date, nothing to do" in lines
+    assert "leaderboard: up to date" in lines
 
 
 # the commit
@@ -131,7 +146,7 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_commit_is_given_in_full(repository: Path) -> None:
+def test_the_commit_is_shown_in_full(repository: Path) -> None:
     assert git_commit(str(repository)) == git(repository, "rev-parse", "HEAD")
 
 

@@ -3,23 +3,38 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.conftest import TOY_CHANGES, make_workspace
-from xc_core.bundle import open_bundle
-from xc_core.fusion import load_fusion
+from tests.stages.halves import open_corpus, open_tables, run_until
+from xc_core.chain import STAGES, run_stage
+from xc_core.classifiers import TableHead
+from xc_core.fusion import FittedFusion
+from xc_core.infer.bundle import open_predictor
+from xc_core.losses import Loss
+from xc_core.metrics.evaluation import Evaluation
 from xc_core.params import plain
 from xc_core.recipes import RECIPES, Recipe
-from xc_core.sampling import NEGATIVES, ORDERS
-from xc_core.stages import STAGES, run_stage
+from xc_core.sampling import Clustered, Documents
+from xc_core.sampling.hard import HardNegatives
+from xc_core.scores import Scores
 from xc_core.train.checkpoint import Checkpoints
+from xc_core.train.encoder import EncoderSettings
+from xc_core.train.heads import BothHeads, ByBoth, ByRow, ByText, RowHead, TextHead
+from xc_core.train.table import ClassifierSettings
 
-ABLATIONS = ("ance", "dpr", "o-sgd", "tas")
+ABLATIONS = {
+    "ance": {"encoder", "classifier", "negatives"},
+    "dpr": {"encoder"},
+    "o-sgd": {"encoder"},
+    "tas": {"encoder"},
+}
+"""The stages in which each of NGAME's ablations differs from it."""
 
 
 @pytest.mark.parametrize("name", RECIPES.names())
@@ -30,22 +45,22 @@ def test_a_recipe_names_itself_its_source_and_its_module(name: str) -> None:
     assert recipe.module.startswith("xc_core.recipes.")
 
 
+def differing(ours: Any, theirs: Any) -> set[str]:
+    return {f.name for f in dataclasses.fields(ours) if getattr(ours, f.name) != getattr(theirs, f.name)}
+
+
 @pytest.mark.parametrize("name", ABLATIONS)
-def test_an_ablation_of_ngame_differs_in_m1_alone(name: str) -> None:
+def test_an_ablation_of_ngame_differs_only_in_how_negatives_are_found(name: str) -> None:
+    """In M1; ``ance`` also trains M4 on the mined hard negatives of M2."""
     ours, base = RECIPES[name], RECIPES["ngame"]
-    differing = {f.name for f in dataclasses.fields(ours) if getattr(ours, f.name) != getattr(base, f.name)}
-    assert differing == {"name", "paper", "module", "encoder"}
-    parts = {
-        f.name
-        for f in dataclasses.fields(ours.encoder)
-        if getattr(ours.encoder, f.name) != getattr(base.encoder, f.name)
-    }
-    assert parts <= {"order", "negatives", "loss"}
-    assert parts
+    assert differing(ours, base) == {"name", "paper", "module"} | ABLATIONS[name]
+    assert set() < differing(ours.encoder, base.encoder) <= {"order", "negatives", "loss"}
+    assert differing(ours.classifier, base.classifier) <= {"order", "negatives"}
+    assert differing(ours.negatives, base.negatives) <= {"k"}
 
 
 def test_no_two_recipes_are_the_same_method() -> None:
-    parts = ("encoder", "negatives", "classifier", "index", "fusion")
+    parts = ("encoder", "negatives", "classifier", "scores", "fusion")
     methods = {str([plain(getattr(RECIPES[name], part)) for part in parts]): name for name in RECIPES.names()}
     assert sorted(methods.values()) == RECIPES.names()
 
@@ -70,57 +85,139 @@ def settings(loss: Any) -> dict[str, Any]:
     return found
 
 
-def check_parts(task: Any, stage: Any) -> None:
-    """Order, negatives and loss of a training are those that its stage names, with their settings."""
-    assert type(task.order) is ORDERS[stage.order.kind]
-    assert type(task.negatives) is NEGATIVES[stage.negatives.kind]
-    assert (task.order.config, task.negatives.config) == (stage.order, stage.negatives)
-    assert settings(task.loss) == settings(stage.loss.build())
+def check_order(task: Any, stage: EncoderSettings | ClassifierSettings, documents: Documents) -> None:
+    """The order of a training is the one that its stage names, with its settings and seed."""
+    order = task.order
+    assert type(order) is type(stage.order.build(documents, stage.seed))
+    if isinstance(stage.order, Clustered):
+        assert order.settings == stage.order
+    else:
+        assert order.batch_size == getattr(stage.order, "batch_size", None)
+    assert order.seed == stage.seed
+
+
+def check_parts(task: Any, stage: EncoderSettings | ClassifierSettings, documents: Documents) -> None:
+    """Order and negatives of a training are those that its stage names, with their settings and seeds."""
+    check_order(task, stage, documents)
+    assert type(task.negatives) is type(stage.negatives.build(documents, stage.seed))
+    assert (task.negatives.settings, task.negatives.seed) == (stage.negatives, stage.seed)
     assert task.seed == stage.seed
 
 
+def table_of(head: TableHead) -> list[Any]:
+    """Return what a table is trained with: loss, divisor of the scores, settings of the rows."""
+    return [settings(head.loss), head.divisor, head.table.config]
+
+
+def text_of(head: TextHead) -> list[Any]:
+    """Return what label texts are trained with."""
+    return [settings(head.loss), head.cache]
+
+
+def head_of(head: Any) -> dict[str, Any]:
+    """Return what the parts of M1's head are trained with."""
+    if isinstance(head, BothHeads):
+        return {"share": head.share, "texts": text_of(head.texts), "rows": table_of(head.table.rows)}
+    return {"rows": table_of(head.rows)} if isinstance(head, RowHead) else {"texts": text_of(head)}
+
+
+def expected_head(encoder: EncoderSettings) -> dict[str, Any]:
+    """Return the same as ``head_of``, from the settings."""
+
+    def built(loss: Loss) -> dict[str, Any]:
+        return settings(loss.build())
+
+    scorer, loss = encoder.scorer, encoder.loss
+    if isinstance(scorer, ByBoth):
+        rows = [built(scorer.loss), scorer.loss.divisor, scorer.rows]
+        return {"share": scorer.share, "texts": [built(loss), scorer.cache], "rows": rows}
+    if isinstance(scorer, ByRow):
+        return {"rows": [built(loss), loss.divisor, scorer.rows]}
+    assert isinstance(scorer, ByText)
+    return {"texts": [built(loss), scorer.cache]}
+
+
+def check_encoder(task: Any, encoder: EncoderSettings) -> None:
+    """All parts of M1 are those that the settings name."""
+    check_parts(task, encoder, Documents(task.data.truth, task.data.filters))
+    assert head_of(task.head) == expected_head(encoder)
+    assert ("rows" in head_of(task.head)) == encoder.joint
+    assert task.optimizer.config == encoder.optim
+    assert task.data.augmented == encoder.augment
+    assert task.radius == encoder.order.radius
+
+
 def check_trainings(ran: dict[str, list[Any]], recipe: Recipe) -> None:
-    """What ran is what the recipe names: M1 once or not at all, M4 once or, with refit, three times."""
+    """The trainings are those that the recipe names: M1 once or not at all, M4 once or, with refit, three times."""
     encoder, classifier = recipe.encoder, recipe.classifier
     assert len(ran["encoder"]) == (encoder.epochs > 0)
     for task in ran["encoder"]:
-        check_parts(task, encoder)
-        assert (task.text_share, task.cache, task.optim) == (encoder.text_share, encoder.cache, encoder.optim)
-        assert task.search_rows == (encoder.negatives.search_in == "rows")
-        assert task.data.augmented == encoder.augment
-        assert (task.table is not None) == encoder.joint
-        if task.table is not None:
-            assert settings(task.table.loss) == settings(encoder.table_loss.build())
-            assert task.table.table.config == encoder.table
+        check_encoder(task, encoder)
     assert len(ran["classifier"]) == (classifier.epochs > 0) * (3 if classifier.refit else 1)
     for task in ran["classifier"]:
-        check_parts(task, classifier)
-        assert (task.dropout, task.table.config) == (classifier.dropout, classifier.table)
+        check_parts(task, classifier, task.data.documents)
+        assert table_of(task.head) == [settings(classifier.loss.build()), classifier.loss.divisor, classifier.table]
+        assert task.dropout == classifier.dropout
+
+
+def check_fusion(fusion: FittedFusion, recipe: Recipe) -> None:
+    """The fitted rule is the one that the recipe names; scores that it does not name are all that can be added."""
+    rule = recipe.fusion.rule
+    assert dataclasses.replace(fusion.rule, add=rule.add) == rule
+    assert fusion.candidates == recipe.fusion.candidates
+    assert fusion.names == tuple(recipe.scores)
+    summed = tuple(name for name, score in recipe.scores.items() if score.summed)
+    assert fusion.add == (rule.add or summed)
+    assert fusion.weight == getattr(rule, "weight", 1.0)
+    assert fusion.features == (tuple(recipe.scores) if rule.learns else ())
+
+
+def toy_changes(recipe: Recipe) -> dict[str, Any]:
+    """Return settings with which a recipe learns the toy world in seconds."""
+    changes = deepcopy(TOY_CHANGES)
+    if recipe.classifier.negatives.kind == "importance":
+        changes["classifier"]["negatives"] = {"uniform": 4}
+    if recipe.encoder.joint:
+        changes["encoder"]["scorer"] = {"rows": {"lr": 0.05}}
+    if recipe.negatives.k:
+        changes["negatives"] = {"k": 4}
+    if not recipe.encoder.epochs:  # each drawn label teaches little, and the bag is not trained
+        changes["encoder"]["epochs"] = 0.0
+        changes["classifier"]["epochs"] = 60.0
+    elif not recipe.classifier.epochs:
+        changes["classifier"]["epochs"] = 0.0
+    return changes
 
 
 @pytest.mark.parametrize("name", [name for name in RECIPES.names() if name != "ngame"])
-def test_a_recipe_learns_the_toy_world_by_the_parts_it_names_and_what_it_packs_answers(
+def test_a_recipe_learns_the_toy_world_by_the_parts_it_names_and_its_packed_model_answers(
     name: str, tmp_path: Path, trainings: dict[str, list[Any]]
 ) -> None:
     workspace = make_workspace(tmp_path)
-    changes = deepcopy(TOY_CHANGES)
-    changes["classifier"]["negatives"] = {"uniform": 4}
-    if RECIPES[name].encoder.joint:
-        changes["encoder"]["table"] = {"lr": 0.05}
-    if not RECIPES[name].encoder.epochs:  # drawn labels teach little each, and the bag is as it came
-        changes["encoder"]["epochs"] = 0.0
-        changes["classifier"]["epochs"] = 60.0
-    elif not RECIPES[name].classifier.epochs:
-        changes["classifier"]["epochs"] = 0.0
-    workspace.declare_experiment("toy", name, name, changes)
+    workspace.params.declare_experiment("toy", name, name, toy_changes(RECIPES[name]))
     for stage in STAGES:
         if stage != "leaderboard":
             run_stage(workspace, stage, "toy", name)
-    recipe = workspace.experiment("toy", name).recipe
-    assert recipe is not None
+    recipe = workspace.params.experiment("toy", name).recipe
     check_trainings(trainings, recipe)
-    assert load_fusion(workspace.folder("fusion", "toy", name) / "fusion.json").config == recipe.fusion
-    metrics = json.loads((workspace.folder("evaluation", "toy", name) / "metrics.json").read_text("utf-8"))
+    assert Scores.open(workspace.folder("scores", "toy", name)).parts == recipe.scores
+    check_fusion(FittedFusion.open(workspace.folder("fusion", "toy", name)), recipe)
+    metrics = Evaluation.open(workspace.folder("evaluation", "toy", name)).metrics
     assert metrics["P_at_1"] >= 90, metrics
-    answer = open_bundle(workspace.folder("model", "toy", name)).predict(["castle0 castle1 castle2"], k=1)
+    answer = open_predictor(workspace.folder("model", "toy", name)).predict(["castle0 castle1 castle2"], k=1)
     assert answer[0][0].title == "castle"
+
+
+def test_ance_trains_m4_on_the_hard_negatives_that_m2_mined(tmp_path: Path, trainings: dict[str, list[Any]]) -> None:
+    workspace = make_workspace(tmp_path)
+    changes = toy_changes(RECIPES["ance"])
+    changes["encoder"]["epochs"] = 0.0
+    workspace.params.declare_experiment("toy", "ance", "ance", changes)
+    run_until(workspace, "classifier", "ance")
+    mined = HardNegatives.open(workspace.folder("negatives", "toy", "ance"))
+    corpus, folds = open_corpus(workspace), open_tables(workspace, "ance").folds
+    for fold, task in zip(folds, trainings["classifier"], strict=True):
+        hard_NK = mined.of(fold.documents(corpus))
+        np.testing.assert_array_equal(task.negatives.hard_NK, hard_NK)
+        drawn = [np.isin(row, task.negatives.pool(np.array([at]), 0).labels_U) for at, row in enumerate(hard_NK)]
+        assert (np.array(drawn).sum(1) >= 1).all(), "every document meets one of its own hard negatives"

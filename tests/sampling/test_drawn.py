@@ -1,4 +1,4 @@
-"""Labels drawn from noise: as often as it says, counted, with their logarithms; what prediction needs of it."""
+"""Labels drawn from a noise distribution: frequencies, weights, log probabilities; the distribution at prediction."""
 
 from __future__ import annotations
 
@@ -7,13 +7,27 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 from scipy.stats import chi2
 
 from xc_core.data.labels import LabelMatrix
-from xc_core.errors import CorruptError
-from xc_core.sampling import NEGATIVES, LabelTree, NegativesConfig, NegativeSource, load_noise, save_noise
+from xc_core.errors import ConfigError, CorruptError
+from xc_core.params import changed
+from xc_core.sampling import (
+    NEGATIVES,
+    TEXTS,
+    Documents,
+    Frequency,
+    LabelTree,
+    Negatives,
+    NegativeSource,
+    Tree,
+    Uniform,
+    load_noise,
+    save_noise,
+)
 from xc_core.sampling.drawn import signal
-from xc_core.sampling.noise import FILE, FrequencyNoise
+from xc_core.sampling.noise import FrequencyNoise
 from xc_core.shapes import F32, PAD_ID
 
 SIZE, LABELS, WIDTH = 60, 11, 6
@@ -31,29 +45,30 @@ def vectors() -> F32:
     return np.random.default_rng(1).standard_normal((SIZE, WIDTH)).astype(np.float32)
 
 
-def source(kind: str, **settings: Any) -> NegativeSource:
-    own = NEGATIVES[kind](NegativesConfig(kind=kind, positives=0, tree_width=4, **settings), truth(), 0)
-    own.refresh(0, vectors(), np.zeros((LABELS, WIDTH), np.float32))
+def fitted(kind: str, **settings: Any) -> NegativeSource:
+    width = {"width": 4} if kind == "tree" else {}
+    own = NEGATIVES[kind](positives=0, **width, **settings).build(Documents(truth()), 0)
+    own.refresh(0, vectors(), {TEXTS: np.zeros((LABELS, WIDTH), np.float32)})
     return own
 
 
 def probabilities(kind: str, doc: int) -> np.ndarray[Any, Any]:
-    """p_n of every label for one document, from the room that defines it."""
+    """Return p_n of every label for one document, by its definition."""
     if kind == "uniform":
         return np.full(LABELS, 1 / LABELS)
     if kind == "frequency":
         counts = np.maximum(truth().frequency_L(), 0.5)
         return counts / counts.sum()
-    tree = source("tree").noise()
+    tree = fitted("tree").noise()
     assert tree is not None
     return np.exp(tree.log_prob(vectors()[[doc]], np.arange(LABELS)[None])[0])
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_draws_follow_the_distribution_and_are_all_counted(kind: str) -> None:
+def test_draws_follow_the_distribution_and_all_count(kind: str) -> None:
     """Chi-square over 3,000 steps at the level of one in a thousand."""
     doc = 7
-    own, pairs = source(kind, draws=2), len(truth().row(doc))
+    own, pairs = fitted(kind, draws=2), len(truth().row(doc))
     counts = np.zeros(LABELS)
     for step in range(3000):
         pool = own.pool(np.array([doc]), step)
@@ -69,9 +84,9 @@ def test_draws_follow_the_distribution_and_are_all_counted(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_noise_is_the_logarithm_of_the_probability_where_a_pair_is_used(kind: str) -> None:
+def test_noise_is_the_log_probability_of_each_used_pair(kind: str) -> None:
     docs = np.array([3, 7, 20])
-    pool = source(kind).pool(docs, 5)
+    pool = fitted(kind).pool(docs, 5)
     assert pool.weight_BU is not None
     assert pool.noise_BU is not None
     used = pool.chosen_BU | (pool.weight_BU > 0)
@@ -81,49 +96,94 @@ def test_noise_is_the_logarithm_of_the_probability_where_a_pair_is_used(kind: st
 
 
 def test_a_tree_that_was_saved_draws_the_same() -> None:
-    fitted = source("tree")
-    other = NEGATIVES["tree"](NegativesConfig(kind="tree", positives=0, tree_width=4), truth(), 0)
-    other.load(fitted.arrays())
+    saved = fitted("tree")
+    other = Tree(positives=0, width=4).build(Documents(truth()), 0)
+    other.load(saved.arrays())
     docs = np.arange(SIZE)
-    assert other.pool(docs, 9).labels_U.tolist() == fitted.pool(docs, 9).labels_U.tolist()
-    np.testing.assert_array_equal(other.pool(docs, 9).weight_BU, fitted.pool(docs, 9).weight_BU)
+    assert other.pool(docs, 9).labels_U.tolist() == saved.pool(docs, 9).labels_U.tolist()
+    np.testing.assert_array_equal(other.pool(docs, 9).weight_BU, saved.pool(docs, 9).weight_BU)
 
 
-def test_a_tree_is_fitted_once_and_says_how_much_signal_it_promises() -> None:
-    own = NEGATIVES["tree"](NegativesConfig(kind="tree", tree_width=4), truth(), 0)
-    label_LD = np.zeros((LABELS, WIDTH), np.float32)
-    figures = own.refresh(0, vectors(), label_LD)
+def test_a_tree_is_fitted_once_and_reports_its_signal() -> None:
+    own = Tree(width=4).build(Documents(truth()), 0)
+    figures = own.refresh(0, vectors(), {})
     assert figures["signal_tree"] > figures["signal_uniform"]
     assert figures["tree_log_likelihood"] > -np.log(LABELS)
-    assert own.refresh(1, vectors(), label_LD) == {}
+    assert own.refresh(1, vectors(), {}) == {}
 
 
 @pytest.mark.parametrize("kind", ["frequency", "tree"])
 def test_noise_survives_its_file(kind: str, tmp_path: Path) -> None:
-    noise = source(kind).noise()
+    noise = fitted(kind).noise()
     assert noise is not None
     save_noise(noise, tmp_path)
     again = load_noise(tmp_path)
-    assert again is not None
+    assert (again.kind, again.num_labels) == (kind, LABELS)
     ids = np.array([[0, 5, PAD_ID], [10, 1, 2]])
     np.testing.assert_array_equal(again.log_prob(vectors()[:2], ids), noise.log_prob(vectors()[:2], ids))
     np.testing.assert_array_equal(again.likely(vectors()[:2], 4), noise.likely(vectors()[:2], 4))
     assert again.log_prob(vectors()[:2], ids)[0, 2] == -np.inf
 
 
-def test_no_file_is_no_noise_and_a_wrong_one_an_error(tmp_path: Path) -> None:
-    from safetensors.numpy import save_file
-
-    assert load_noise(tmp_path) is None
-    save_file({"other/x": np.zeros(1)}, tmp_path / FILE)
-    with pytest.raises(CorruptError, match="one noise"):
+@pytest.mark.parametrize("arrays", [{}, {"other/x": np.zeros(1)}, {"frequency/x": np.zeros(1), "tree/x": np.zeros(1)}])
+def test_a_file_without_exactly_one_known_distribution_is_refused(arrays: dict[str, Any], tmp_path: Path) -> None:
+    save_noise(FrequencyNoise.of(truth()), tmp_path)
+    (file,) = tmp_path.iterdir()
+    save_file(arrays, file)
+    with pytest.raises(CorruptError, match="one known distribution"):
         load_noise(tmp_path)
+
+
+def test_a_missing_or_broken_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CorruptError, match="cannot be read"):
+        load_noise(tmp_path)
+    save_noise(FrequencyNoise.of(truth()), tmp_path)
+    (file,) = tmp_path.iterdir()
+    for content in (file.read_bytes()[:-8], b""):
+        file.write_bytes(content)
+        with pytest.raises(CorruptError, match="cannot be read"):
+            load_noise(tmp_path)
+
+
+@pytest.mark.parametrize("config", [Uniform(), Frequency(), Tree()])
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"draws": 0}, "draws 0"),
+        ({"positives": -1}, "positives -1"),
+        ({"hard": 1}, "a setting of the source of negatives '{kind}': positives, first, draws"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(config: Negatives, changes: dict[str, int], message: str) -> None:
+    with pytest.raises(ConfigError, match=message.format(kind=config.kind)):
+        changed(config, changes, "encoder.negatives")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"width": 0}, "width 0"),
+        ({"regulariser": 0.0}, "regulariser 0.0\n  expected: above 0"),
+        ({"tree_width": 4}, "a setting of the source of negatives 'tree': .*width, regulariser"),
+    ],
+)
+def test_a_tree_that_cannot_be_fitted_is_refused(changes: dict[str, float], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        changed(Tree(), changes, "encoder.negatives")
+
+
+def test_only_sources_whose_noise_prediction_needs_have_one() -> None:
+    for kind in NEGATIVES:
+        own = NEGATIVES[kind]
+        assert own.draws_from_noise == (kind in ("frequency", "tree"))
+        if kind != "stored":
+            assert (fitted(kind).noise() is not None) == own.draws_from_noise
 
 
 @pytest.mark.parametrize("kind", ["frequency", "tree"])
 @pytest.mark.parametrize("k", [1, 3, LABELS, 40])
-def test_the_likeliest_labels_are_those_a_sort_of_all_finds_where_the_beam_is_wide(kind: str, k: int) -> None:
-    noise = source(kind).noise()
+def test_a_wide_beam_finds_the_same_likeliest_labels_as_a_sort_of_all(kind: str, k: int) -> None:
+    noise = fitted(kind).noise()
     assert noise is not None
     found = noise.likely(vectors(), k)
     everything = noise.log_prob(vectors(), np.broadcast_to(np.arange(LABELS), (SIZE, LABELS)))
@@ -136,7 +196,7 @@ def test_the_likeliest_labels_are_those_a_sort_of_all_finds_where_the_beam_is_wi
 
 
 def test_a_narrow_beam_finds_most_of_the_likeliest() -> None:
-    tree = source("tree").noise()
+    tree = fitted("tree").noise()
     assert isinstance(tree, LabelTree)
     best = np.argsort(-tree.log_probs(vectors()), axis=1)[:, :3]
     found = tree.likely(vectors(), 3)

@@ -1,8 +1,9 @@
-"""ASTRA's source: an unbiased sample of all labels, hard ones of one's own, background searches that change nothing."""
+"""ASTRA's source: an unbiased sample of all labels, each document's own hard negatives, searches in the background."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,9 @@ import torch
 from tests.naive import search
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import ConfigError
-from xc_core.losses import LossConfig, Sampled
-from xc_core.sampling import NEGATIVES, NegativesConfig, NegativeSource
+from xc_core.losses import Bce, Sampled
+from xc_core.params import changed
+from xc_core.sampling import NEGATIVES, ROWS, Documents, Importance, NegativeSource
 from xc_core.shapes import F32
 
 SIZE, LABELS, WIDTH = 30, 40, 8
@@ -24,9 +26,13 @@ def truth() -> LabelMatrix:
     return LabelMatrix.from_pairs(*np.nonzero(np.random.default_rng(0).random((SIZE, LABELS)) < 0.1), (SIZE, LABELS))
 
 
-def source(**settings: Any) -> NegativeSource:
-    config = NegativesConfig(**{"kind": "importance", "positives": 0, "search_in": "rows", **settings})
-    return NEGATIVES[config.kind](config, truth(), 0)
+def source(kind: str = "importance", **settings: Any) -> NegativeSource:
+    return NEGATIVES[kind](positives=0, search_in=ROWS, **settings).build(Documents(truth()), 0)
+
+
+def refresh(own: NegativeSource, epoch: int, docs: F32, rows: F32) -> dict[str, float]:
+    """Refresh a source that has to search the rows: there are no other vectors."""
+    return own.refresh(epoch, docs, {ROWS: rows})
 
 
 def banks(seed: int = 1) -> tuple[F32, F32]:
@@ -38,7 +44,7 @@ def banks(seed: int = 1) -> tuple[F32, F32]:
 def searched(**settings: Any) -> NegativeSource:
     own = source(**settings)
     for epoch in range(2):
-        own.refresh(epoch, *banks())
+        refresh(own, epoch, *banks())
     return own
 
 
@@ -54,7 +60,7 @@ def test_the_binary_loss_on_the_sample_is_the_loss_over_all_labels_in_expectatio
     """6,000 draws; the interval of the mean is so narrow that a bias of 2 % would fall outside. Gradients too."""
     own = searched(hard=5, uniform=12)
     scores_NL = torch.from_numpy(np.random.default_rng(3).normal(0, 1.5, (SIZE, LABELS)).astype(np.float32))
-    loss = LossConfig(name="bce", temperature=1.0).build()
+    loss = Bce(temperature=1.0)
     known = torch.from_numpy(truth().contains(DOCS[:, None], np.arange(LABELS)[None]))
     whole = scores_NL[DOCS].clone().requires_grad_(True)
     full, _ = loss(whole, known, known)
@@ -75,7 +81,7 @@ def test_the_binary_loss_on_the_sample_is_the_loss_over_all_labels_in_expectatio
     np.testing.assert_allclose((gradient / 6000).numpy(), expected.numpy(), atol=0.06)
 
 
-def test_a_document_has_its_own_hard_negatives_and_nobody_elses() -> None:
+def test_a_document_has_its_own_hard_negatives_and_no_others() -> None:
     pool = searched(hard=3, uniform=1).pool(DOCS, 0)
     assert pool.weight_BU is not None
     for row, doc in enumerate(DOCS.tolist()):
@@ -85,7 +91,7 @@ def test_a_document_has_its_own_hard_negatives_and_nobody_elses() -> None:
         assert (pool.weight_BU[row, np.isin(pool.labels_U, hardest(3)[doc])] == 1).all()
 
 
-def test_no_weight_falls_on_a_positive() -> None:
+def test_positives_have_no_weight() -> None:
     own = searched(hard=3, uniform=LABELS)
     pool = own.pool(DOCS, 0)
     assert pool.weight_BU is not None
@@ -95,14 +101,14 @@ def test_no_weight_falls_on_a_positive() -> None:
 
 def test_before_the_first_search_all_negatives_are_uniform_and_as_many() -> None:
     own = source(hard=5, uniform=10)
-    own.refresh(0, *banks())
+    refresh(own, 0, *banks())
     pool = own.pool(np.zeros(0, np.int64), 0)
     assert len(pool.labels_U) == 15
-    own.refresh(1, *banks())
+    refresh(own, 1, *banks())
     assert len(own.pool(np.zeros(0, np.int64), 0).labels_U) == 10
 
 
-def test_hard_negatives_alone_leave_the_others_out() -> None:
+def test_without_uniform_draws_only_hard_negatives_have_weight() -> None:
     own = searched(hard=3, uniform=0)
     pool = own.pool(DOCS, 0)
     assert pool.weight_BU is not None
@@ -114,7 +120,7 @@ def test_a_curriculum_lets_hard_negatives_grow_and_keeps_the_sum() -> None:
     own = source(hard=8, uniform=4, curriculum=4.0)
     used = []
     for epoch in range(7):
-        own.refresh(epoch, *banks())
+        refresh(own, epoch, *banks())
         pool = own.pool(np.array([3]), 0)
         assert pool.weight_BU is not None
         hard = int((pool.weight_BU == 1).sum())
@@ -125,62 +131,89 @@ def test_a_curriculum_lets_hard_negatives_grow_and_keeps_the_sum() -> None:
 
 
 @pytest.mark.parametrize("kind", ["mined", "importance"])
-def test_a_search_in_the_background_uses_the_vectors_of_when_it_began(kind: str) -> None:
-    """Begun an epoch ahead on the vectors of then; what the vectors become meanwhile does not matter."""
-    plain = source(kind=kind, hard=4, search=4)
-    ahead = source(kind=kind, hard=4, search=4, ahead=1, warmup_epochs=2)
+def test_a_search_in_the_background_uses_the_vectors_at_its_start(kind: str) -> None:
+    """The search starts an epoch ahead; later changes of the vectors do not matter."""
+    kept = {"search": 4} if kind == "mined" else {}
+    plain = source(kind, hard=4, **kept)
+    ahead = source(kind, hard=4, ahead=1, warmup_epochs=2, **kept)
     docs, rows = banks(1)
-    plain.refresh(1, docs, rows)
-    assert ahead.refresh(0, *banks(3)) == {}, "before its first search is begun"
-    ahead.refresh(1, docs, rows)
+    refresh(plain, 1, docs, rows)
+    assert refresh(ahead, 0, *banks(3)) == {}, "before the start of its first search"
+    refresh(ahead, 1, docs, rows)
     docs[:], rows[:] = banks(2)
-    ahead.refresh(2, docs, rows)
+    refresh(ahead, 2, docs, rows)
     np.testing.assert_array_equal(ahead.arrays()["hard"], plain.arrays()["hard"])
-    plain.refresh(2, docs, rows)
-    ahead.refresh(3, *banks(3))
+    refresh(plain, 2, docs, rows)
+    refresh(ahead, 3, *banks(3))
     np.testing.assert_array_equal(ahead.arrays()["hard"], plain.arrays()["hard"])
 
 
-def test_a_search_under_way_is_part_of_the_state() -> None:
+def test_a_running_search_is_part_of_the_state() -> None:
     begun, other = (source(hard=4, ahead=1, warmup_epochs=2) for _ in range(2))
-    begun.refresh(1, *banks(1))
+    refresh(begun, 1, *banks(1))
     other.load(begun.arrays())
     for own in (begun, other):
-        own.refresh(2, *banks(2))
+        refresh(own, 2, *banks(2))
     np.testing.assert_array_equal(other.arrays()["hard"], begun.arrays()["hard"])
     np.testing.assert_array_equal(other.arrays()["hard_next"], begun.arrays()["hard_next"])
     assert other.pool(DOCS, 4).labels_U.tolist() == begun.pool(DOCS, 4).labels_U.tolist()
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("wrong", "message"),
     [
-        {"hard": 0, "uniform": 0},
-        {"ahead": 1, "warmup_epochs": 1},
-        {"ahead": 2, "warmup_epochs": 3, "refresh_every": 1},
-        {"search_in": "row"},
-        {"curriculum": -1.0},
-        {"draws": 0},
+        ({"hard": 0, "uniform": 0}, "uniform 0"),
+        ({"ahead": 1, "warmup_epochs": 1}, "ahead 1\n  expected: less than 1"),
+        ({"ahead": 2, "warmup_epochs": 3, "refresh_every": 1}, "ahead 2\n  expected: less than 2"),
+        ({"search_in": "row"}, "search_in 'row'\n  expected: texts or rows"),
+        ({"curriculum": -1.0}, "curriculum -1.0"),
+        ({"draws": 0}, "a setting of the source of negatives 'importance': .*hard, .*uniform, curriculum"),
     ],
 )
-def test_settings_that_mean_nothing_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="expected"):
-        NegativesConfig(**{"kind": "importance", **wrong})
+def test_settings_that_mean_nothing_are_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        changed(Importance(), wrong, "encoder.negatives")
 
 
-def test_staleness_is_one_where_nothing_moved_and_falls_where_rows_did() -> None:
+def test_recall_is_one_if_nothing_moved_and_falls_if_rows_moved() -> None:
     own = source(hard=6, ahead=1, warmup_epochs=2)
-    own.refresh(1, *banks(1))
-    same = own.refresh(2, *banks(1))
-    moved = own.refresh(3, *banks(2))
+    refresh(own, 1, *banks(1))
+    same = refresh(own, 2, *banks(1))
+    moved = refresh(own, 3, *banks(2))
     assert same["hard_recall"] == 1.0
     assert "hard_recall_left" not in same, "there were none before"
     assert moved["hard_recall"] < 0.7, "searched on the vectors before they moved"
     assert moved["hard_recall_left"] < 0.7
-    assert source(hard=6).refresh(1, *banks(1))["hard_recall"] == 1.0
+    assert refresh(source(hard=6), 1, *banks(1))["hard_recall"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("epochs", "changes"),
+    [
+        (0.7, {}),
+        (1.0, {}),
+        (1.5, {"warmup_epochs": 1, "ahead": 0, "curriculum": 0.9}),
+        (2.5, {"warmup_epochs": 2, "ahead": 1, "curriculum": 1.5}),
+        (3.5, {"curriculum": 2.1}),
+        (10.0, {"curriculum": 6.0}),
+    ],
+)
+def test_a_shorter_training_searches_in_its_last_epoch_at_the_latest(epochs: float, changes: dict[str, float]) -> None:
+    """Vectors to search come from the first epoch, so a training of one epoch stays as it is."""
+    settings = Importance(warmup_epochs=3, ahead=2, refresh_every=2, curriculum=6.0)
+    assert settings.shortened(epochs, of=10.0) == changes
+    shorter = replace(settings, **changes)  # type: ignore[arg-type]
+    assert any(shorter.due(epoch) for epoch in range(math.ceil(epochs))) == (epochs > 1)
+    assert not Importance(hard=0, warmup_epochs=3).shortened(epochs, of=10.0)
 
 
 def test_the_comparison_has_as_many_negatives_all_uniform() -> None:
-    other = searched(hard=4, uniform=8).all_uniform()
+    own = searched(hard=4, uniform=8)
+    estimates = own.estimates()
+    assert list(estimates) == ["gradient_error", "gradient_error_uniform"]
+    assert estimates["gradient_error"] is own
+    other = estimates["gradient_error_uniform"]
     pool = other.pool(np.zeros(0, np.int64), 0)
     assert len(pool.labels_U) == 12
+    np.testing.assert_array_equal(other.known.indices, own.known.indices)
+    assert set(np.unique(other.pool(DOCS, 0).weight_BU).tolist()) == {0.0, np.float32(LABELS / 12)}

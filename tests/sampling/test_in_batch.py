@@ -1,9 +1,11 @@
-"""In-batch negatives: the pool is the union of what was chosen, and the choice is uniform and independent."""
+"""In-batch negatives: the pool is the union of the chosen positives; the choice is uniform and independent."""
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import fields
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +14,9 @@ from scipy.stats import chi2
 from tests.naive import sampling as naive
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import ConfigError
-from xc_core.sampling import NEGATIVES, NegativesConfig
-from xc_core.sampling.negatives import InBatch, mask
+from xc_core.params import changed
+from xc_core.sampling import NEGATIVES, Documents, Frequency, Importance, InBatch, Negatives, NegativeSource
+from xc_core.sampling.base import mask
 
 STEPS = 3000
 
@@ -23,19 +26,24 @@ def matrix(rows: list[list[int]], labels: int) -> LabelMatrix:
     return LabelMatrix.from_pairs(docs, ids, (len(rows), labels))
 
 
+def source(truth: LabelMatrix, config: Negatives | None = None, **settings: Any) -> NegativeSource:
+    """Return the source of ``config``, or in-batch negatives with ``settings``."""
+    return (config or InBatch(**settings)).build(Documents(truth), 0)
+
+
 def test_the_pool_is_the_union_of_the_chosen_and_nothing_else() -> None:
     rows = [[0, 1, 2], [2, 3], [], [4], [0, 5]]
     truth = matrix(rows, 7)
     for step in range(20):
-        found = InBatch(NegativesConfig(positives=1), truth, 0).pool(np.arange(5), step)
+        found = source(truth, positives=1).pool(np.arange(5), step)
         chosen = [set(found.labels_U[row].tolist()) for row in found.chosen_BU]
         assert found.labels_U.tolist() == sorted(set().union(*chosen))
         assert [len(own) for own in chosen] == [1, 1, 0, 1, 1]
         assert found.known_BU.tolist() == naive.masks(found.labels_U.tolist(), [set(row) for row in rows])
 
 
-def test_all_positives_are_chosen_where_zero_is_asked_for() -> None:
-    found = InBatch(NegativesConfig(positives=0), matrix([[0, 1], [1, 4]], 6), 0).pool(np.array([1, 0]), 0)
+def test_zero_positives_means_all_of_them() -> None:
+    found = source(matrix([[0, 1], [1, 4]], 6), positives=0).pool(np.array([1, 0]), 0)
     assert found.labels_U.tolist() == [0, 1, 4]
     assert found.chosen_BU.tolist() == found.known_BU.tolist() == [[False, True, True], [True, True, False]]
 
@@ -48,10 +56,10 @@ def statistic(counts: Counter[object], cells: int, total: int) -> float:
 
 def pairs_drawn(positives: list[int], other: list[int]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Return what is chosen for two documents of one batch, two labels each, step after step."""
-    source = InBatch(NegativesConfig(positives=2), matrix([positives, other], 12), 0)
+    own = source(matrix([positives, other], 12), positives=2)
     drawn = []
     for step in range(STEPS):
-        pool = source.pool(np.array([0, 1]), step)
+        pool = own.pool(np.array([0, 1]), step)
         first, second = (tuple(pool.labels_U[row].tolist()) for row in pool.chosen_BU)
         drawn.append((first, second))
     return drawn
@@ -66,7 +74,7 @@ def test_each_pair_of_positives_is_chosen_equally_often_and_documents_choose_ind
     assert statistic(Counter(drawn), 30, STEPS) < chi2.ppf(0.999, 29)
 
 
-def test_a_sampler_that_favours_a_label_would_be_found_out() -> None:
+def test_a_sampler_that_favours_a_label_would_fail() -> None:
     random = np.random.default_rng(0)
     weights = np.array([0.24, 0.19, 0.19, 0.19, 0.19])
     drawn: Counter[object] = Counter(
@@ -81,32 +89,43 @@ def test_a_mask_marks_only_labels_of_the_pool() -> None:
     assert mask(matrix([[0, 5], [3]], 6), np.zeros(0, np.int64)).shape == (2, 0)
 
 
-@pytest.mark.parametrize("changes", [{"positives": -1}, {"kind": "inbatch"}])
-def test_settings_that_mean_nothing_are_refused(changes: dict[str, int]) -> None:
-    with pytest.raises(ConfigError):
-        NegativesConfig(**changes)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"positives": -1}, "positives -1"),
+        ({"unseen": -1}, "unseen -1"),
+        ("inbatch", "nearest: 'in-batch'"),
+        ({"uniform": 5}, "a setting of the source of negatives 'in-batch': positives, first, share, unseen"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(changes: object, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        changed(InBatch(), changes, "encoder.negatives")
 
 
-def test_the_first_labels_are_taken_where_asked_for_instead_of_a_sample() -> None:
-    config = NegativesConfig(positives=1, first=True)
+def test_only_in_batch_pools_and_stored_ones_add_unseen_labels() -> None:
+    with_unseen = {kind for kind in NEGATIVES if "unseen" in {field.name for field in fields(NEGATIVES[kind])}}
+    assert with_unseen == {"in-batch", "stored"}
+
+
+def test_the_first_labels_are_used_instead_of_a_sample_on_request() -> None:
     truth = LabelMatrix.from_pairs(np.array([0, 0, 0, 1]), np.array([7, 2, 5, 9]), (2, 10))
     for step in range(5):
-        pool = NEGATIVES["in-batch"](config, truth, 0).pool(np.array([1, 0]), step)
+        pool = source(truth, positives=1, first=True).pool(np.array([1, 0]), step)
         assert pool.labels_U.tolist() == [2, 9]
         assert pool.chosen_BU.tolist() == [[False, True], [True, False]]
         assert pool.known_BU.tolist() == pool.chosen_BU.tolist()
 
 
-def test_with_first_labels_alone_the_others_are_labels_like_any_other() -> None:
-    """Bamler and Mandt keep a document's first label: noise, weights and figures must be of the same data."""
+def test_with_first_labels_alone_the_others_are_ordinary_negatives() -> None:
+    """Bamler and Mandt keep a document's first label: noise, weights and figures must come from the same data."""
     truth = LabelMatrix.from_pairs(np.array([0, 0, 0, 1]), np.array([7, 2, 5, 9]), (2, 10))
-    some = {"positives": 1, "first": True}
-    every = NEGATIVES["importance"](NegativesConfig(kind="importance", hard=0, uniform=10, **some), truth, 0)  # type: ignore[arg-type]
-    pool = every.pool(np.array([0, 1]), 0)
+    every = Importance(hard=0, uniform=10, positives=1, first=True)
+    pool = source(truth, every).pool(np.array([0, 1]), 0)
     assert pool.weight_BU is not None
     assert pool.weight_BU.tolist() == [[float(label != own) for label in range(10)] for own in (2, 9)]
-    frequency = NEGATIVES["frequency"](NegativesConfig(kind="frequency", **some), truth, 0).noise()  # type: ignore[arg-type]
-    alone = NEGATIVES["frequency"](NegativesConfig(kind="frequency"), truth.first(1), 0).noise()
+    frequency = source(truth, Frequency(positives=1, first=True)).noise()
+    alone = source(truth.first(1), Frequency()).noise()
     assert frequency is not None and alone is not None
     where = np.zeros((1, 1), np.float32), np.arange(10)[None]
     np.testing.assert_array_equal(frequency.log_prob(*where), alone.log_prob(*where))

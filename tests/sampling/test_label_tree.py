@@ -1,4 +1,4 @@
-"""The adversarial label tree: that of the slow twin, a distribution for any L, drawn from as it says, never falling."""
+"""The adversarial label tree equals its slow twin, is a distribution for any L, and its objective never falls."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from tests.naive import label_tree as naive
+from tests.sampling.tree_worlds import every, positives, slow, train_likelihood, world
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import ConfigError
 from xc_core.sampling import label_tree, tree_growth
@@ -20,39 +21,6 @@ from xc_core.sampling.label_tree import LabelTree
 from xc_core.shapes import F32, PAD_ID
 
 SIZES = [1, 2, 3, 5, 16, 37]
-
-
-def world(
-    labels: int, *, docs: int = 60, width: int = 6, noise: float = 0.6, most: int = 3, seed: int = 0
-) -> tuple[F32, LabelMatrix]:
-    """Return documents around the mean of their one to ``most`` labels; label L - 1 has none where L > 4."""
-    random = np.random.default_rng(seed)
-    middles = random.standard_normal((labels, width))
-    used = labels - (labels > 4)
-    rows = [random.choice(used, random.integers(1, min(most, used) + 1), replace=False) for _ in range(docs)]
-    vectors = np.array([middles[row].mean(0) for row in rows]) + noise * random.standard_normal((docs, width))
-    truth = LabelMatrix.from_pairs(
-        np.repeat(np.arange(docs), list(map(len, rows))), np.concatenate(rows), (docs, labels)
-    )
-    return vectors.astype(np.float32), truth
-
-
-def positives(truth: LabelMatrix) -> list[set[int]]:
-    return [set(truth.row(i).tolist()) for i in range(len(truth))]
-
-
-def slow(vectors: F32, truth: LabelMatrix, width: int, regulariser: float, *, resplit: bool = True) -> naive.Tree:
-    mean, directions = naive.pca(vectors, width)
-    return naive.fit((vectors - mean) @ directions, positives(truth), truth.num_labels, regulariser, resplit=resplit)
-
-
-def every(labels: int, docs: int) -> np.ndarray:
-    return np.broadcast_to(np.arange(labels), (docs, labels))
-
-
-def train_likelihood(tree: LabelTree, vectors: F32, truth: LabelMatrix) -> float:
-    docs, labels = truth.pairs()
-    return float(tree.log_prob(vectors[docs], labels[:, None].astype(np.int64)).mean())
 
 
 @pytest.mark.parametrize("labels", SIZES)
@@ -113,7 +81,7 @@ def test_probabilities_sum_to_one_and_the_objective_never_falls(labels: int, doc
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
-def test_the_gradient_is_zero_at_every_node_and_no_label_would_rather_move(scale: float) -> None:
+def test_the_gradient_is_zero_at_every_node_and_no_label_gains_by_moving(scale: float) -> None:
     vectors, truth = world(16, docs=200)
     tree = LabelTree.fit(scale * vectors, truth, width=4, seed=0)
     mean, directions = naive.pca(scale * vectors, 4)
@@ -132,7 +100,7 @@ def test_the_gradient_is_zero_at_every_node_and_no_label_would_rather_move(scale
 
 
 def statistic(drawn: np.ndarray, expected: np.ndarray) -> tuple[float, int]:
-    """Return Pearson's chi-square of the labels drawn, cells below 5 put together, and the number of cells."""
+    """Return Pearson's chi-square of the labels drawn, with the cells below 5 merged, and the number of cells."""
     wanted = expected * drawn.size
     counts = np.bincount(drawn.ravel(), minlength=len(expected)).astype(float)
     small = wanted < 5
@@ -156,7 +124,7 @@ def test_draws_follow_the_twins_probabilities(labels: int) -> None:
         found, cells = statistic(drawn, expected)
         assert found < chi2.ppf(0.999, max(cells - 1, 1))
     uniform, cells = statistic(alone, np.full(labels, 1 / labels))
-    assert uniform > chi2.ppf(0.999, cells - 1), "a sampler that ignores the document would be found out"
+    assert uniform > chi2.ppf(0.999, cells - 1), "a sampler that ignores the document would fail"
 
 
 @pytest.mark.parametrize("labels", SIZES)
@@ -289,7 +257,7 @@ def test_a_fit_that_means_nothing_is_refused(vectors: F32, rows: int, labels: in
         LabelTree.fit(vectors, truth, seed=0, **changes)  # type: ignore[arg-type]
 
 
-def test_questions_that_mean_nothing_are_refused() -> None:
+def test_documents_labels_and_counts_that_mean_nothing_are_refused() -> None:
     vectors, truth = world(5)
     tree = LabelTree.fit(vectors, truth, seed=0)
     one = np.zeros((60, 1), np.int64)

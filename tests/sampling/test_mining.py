@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from tests.naive import sampling as naive
 from xc_core.data.labels import LabelMatrix
-from xc_core.sampling import NEGATIVES, NegativesConfig, audit_batches, hard_negatives, missed_by_pools
+from xc_core.sampling import (
+    Documents,
+    Importance,
+    InBatch,
+    audit_batches,
+    hard_negatives,
+    missed_by_pools,
+)
 from xc_core.shapes import F32, PAD_ID, Shortlist
 
 
@@ -58,7 +65,7 @@ def test_an_audit_by_hand() -> None:
     assert audit_batches(negatives, docs, truth, [np.array([i]) for i in range(4)]) == 0.0
 
 
-def test_without_hard_negatives_there_is_nothing_to_say() -> None:
+def test_without_hard_negatives_the_audit_is_not_a_number() -> None:
     assert math.isnan(audit_batches(shortlist([[]], 2), np.array([0]), matrix([{0}], 2), [np.array([0])]))
 
 
@@ -81,7 +88,7 @@ def test_hard_negatives_missed_by_pools_equal_a_loop(seed: int, positives: int) 
     truth, radius = matrix(rows, 10), 1.0
     docs, labels = unit(random, 20), unit(random, 10)
     batches = np.array_split(random.permutation(20), 5)
-    source = NEGATIVES["in-batch"](NegativesConfig(positives=positives), truth, 7)
+    source = InBatch(positives=positives).build(Documents(truth), 7)
     hard = missed = 0
     for number, batch in enumerate(batches):
         pool = {*source.pool(batch, -1 - number).labels_U.tolist()}
@@ -94,11 +101,11 @@ def test_hard_negatives_missed_by_pools_equal_a_loop(seed: int, positives: int) 
     assert found == pytest.approx(missed / hard)
 
 
-def test_a_batch_of_all_documents_misses_nothing_and_no_hard_negative_is_no_number() -> None:
+def test_a_batch_of_all_documents_misses_nothing_and_the_share_of_none_is_not_a_number() -> None:
     random = np.random.default_rng(0)
     truth = matrix([{i % 4} for i in range(8)], 4)
     vectors = unit(random, 8), unit(random, 4)
-    source = NEGATIVES["in-batch"](NegativesConfig(positives=0), truth, 0)
+    source = InBatch(positives=0).build(Documents(truth), 0)
     assert missed_by_pools(vectors, truth, [np.arange(8)], source, radius=2.0, seed=0) == 0.0
     assert missed_by_pools(vectors, truth, [np.array([i]) for i in range(8)], source, radius=2.0, seed=0) == 1.0
     assert math.isnan(missed_by_pools(vectors, truth, [np.arange(8)], source, radius=0.0, seed=0))
@@ -109,14 +116,14 @@ def test_a_filtered_pair_is_no_hard_negative_that_a_batch_could_miss() -> None:
     truth, filters = matrix([{0}, {1}, {2}], 3), matrix([set(), set(), {0, 1}], 3)
     vectors, batches = (np.eye(3, dtype=np.float32),) * 2, [np.array([0, 1]), np.array([2])]
     for aside, missed in ((None, 4 / 6), (filters, 2 / 4)):
-        source = NEGATIVES["in-batch"](NegativesConfig(positives=0), truth, 0, aside)
+        source = InBatch(positives=0).build(Documents(truth, aside), 0)
         assert missed_by_pools(vectors, truth, batches, source, radius=2.0, seed=0) == pytest.approx(missed)
 
 
-def test_a_label_that_weighs_nothing_for_a_document_is_missed() -> None:
+def test_a_label_without_weight_for_a_document_is_missed() -> None:
     truth = matrix([{0}, {1}], 3)
-    config = NegativesConfig(kind="importance", positives=0, hard=1, uniform=0, search_in="texts", warmup_epochs=0)
-    source = NEGATIVES["importance"](config, truth, 0)
+    config = Importance(positives=0, hard=1, uniform=0, search_in="texts", warmup_epochs=0)
+    source = config.build(Documents(truth), 0)
     vectors = np.eye(3, dtype=np.float32)[:2], np.eye(3, dtype=np.float32)
     source.load({"hard": np.array([[2], [2]], np.int32), "epoch": np.array([0])})
     assert missed_by_pools(vectors, truth, [np.arange(2)], source, radius=2.0, seed=0) == 1.0

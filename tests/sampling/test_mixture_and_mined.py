@@ -1,4 +1,4 @@
-"""Uniform and mined labels in a pool: drawn as often as they say, found where a search by sets finds them."""
+"""Uniform and mined labels in a pool: every label is drawn equally often, and searches find what sets find."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from tests.naive import sampling as naive
 from tests.naive import search
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import ConfigError
-from xc_core.sampling import NEGATIVES, NegativesConfig, NegativeSource
+from xc_core.params import changed
+from xc_core.sampling import NEGATIVES, TEXTS, Documents, InBatch, Mined, Mixture, Negatives, NegativeSource
 from xc_core.shapes import F32, PAD_ID
 
 SIZE, LABELS, WIDTH = 40, 25, 8
@@ -29,7 +30,12 @@ def positives() -> list[set[int]]:
 
 
 def source(kind: str, **settings: Any) -> NegativeSource:
-    return NEGATIVES[kind](NegativesConfig(kind=kind, **settings), truth(), 0)
+    return NEGATIVES[kind](**settings).build(Documents(truth()), 0)
+
+
+def refresh(own: NegativeSource, epoch: int, docs: F32, texts: F32) -> dict[str, float]:
+    """Refresh a source that has to search the label texts: there are no other vectors."""
+    return own.refresh(epoch, docs, {TEXTS: texts})
 
 
 def banks() -> tuple[F32, F32]:
@@ -37,7 +43,7 @@ def banks() -> tuple[F32, F32]:
     return tuple(random.standard_normal((n, WIDTH)).astype(np.float32) for n in (SIZE, LABELS))  # type: ignore[return-value]
 
 
-def test_a_mixture_holds_the_sampled_positives_and_so_many_more_labels_as_were_drawn() -> None:
+def test_a_mixture_holds_the_sampled_positives_and_the_drawn_labels() -> None:
     for step in range(20):
         in_batch = set(source("in-batch").pool(DOCS, step).labels_U.tolist())
         mixed = source("mixture", uniform=5).pool(DOCS, step).labels_U.tolist()
@@ -45,7 +51,7 @@ def test_a_mixture_holds_the_sampled_positives_and_so_many_more_labels_as_were_d
         assert len(in_batch) < len(mixed) <= len(in_batch) + 5
 
 
-def test_every_label_is_drawn_alike() -> None:
+def test_every_label_is_drawn_equally_often() -> None:
     """Chi-square of 4,000 draws of 5 of 25 labels: 24 degrees of freedom, beyond 51.2 once in a thousand."""
     drawer = source("mixture", uniform=5)
     nobody = np.zeros(0, np.int64)
@@ -66,7 +72,7 @@ def test_a_mixture_of_as_many_labels_as_there_are_is_all_labels(uniform: int) ->
 def test_mined_labels_are_the_nearest_that_are_no_positives() -> None:
     docs, labels = banks()
     mined = source("mined", hard=4, search=4)
-    figures = mined.refresh(1, docs, labels)
+    figures = refresh(mined, 1, docs, labels)
     nearest = naive.hard_negatives(search.nearest(labels, docs, LABELS), positives(), 4)
     assert [sorted(row) for row in mined.arrays()["hard"].tolist()] == [sorted(row) for row in nearest]
     assert figures == {"hard_negatives": 4.0, "hard_recall": 1.0}
@@ -75,10 +81,10 @@ def test_mined_labels_are_the_nearest_that_are_no_positives() -> None:
     assert pooled == wanted | set(source("in-batch").pool(DOCS, 0).labels_U.tolist())
 
 
-def test_of_many_found_so_many_are_drawn_as_asked_and_each_alike() -> None:
+def test_as_many_are_drawn_as_asked_for_and_each_equally_often() -> None:
     docs, labels = banks()
     mined = source("mined", hard=2, search=6, positives=1)
-    mined.refresh(1, docs, labels)
+    refresh(mined, 1, docs, labels)
     own = set(mined.arrays()["hard"][3].tolist())
     counts = dict.fromkeys(own, 0)
     for step in range(3000):
@@ -92,12 +98,12 @@ def test_of_many_found_so_many_are_drawn_as_asked_and_each_alike() -> None:
     assert all(abs(count - 1000) < 4 * deviation for count in counts.values())
 
 
-def test_a_neighbours_hard_negative_that_is_a_positive_is_learnt_from_where_positives_are_shared() -> None:
+def test_a_neighbours_hard_negative_that_is_a_positive_is_learnt_from_if_positives_are_shared() -> None:
     docs, labels = banks()
     chosen = {}
     for share in (True, False):
         mined = source("mined", hard=6, search=6, share=share)
-        mined.refresh(1, docs, labels)
+        refresh(mined, 1, docs, labels)
         found = mined.pool(np.arange(SIZE), 0)
         assert found.known_BU.tolist() == naive.masks(found.labels_U.tolist(), positives())
         chosen[share] = found.chosen_BU
@@ -105,10 +111,10 @@ def test_a_neighbours_hard_negative_that_is_a_positive_is_learnt_from_where_posi
     assert chosen[True].sum() > 2 * chosen[False].sum()
 
 
-def test_labels_are_searched_only_when_due_and_the_find_is_state() -> None:
+def test_labels_are_searched_only_when_due_and_the_result_is_state() -> None:
     docs, labels = banks()
     mined = source("mined", refresh_every=2, warmup_epochs=1)
-    due = [bool(mined.refresh(epoch, docs, labels)) for epoch in range(6)]
+    due = [bool(refresh(mined, epoch, docs, labels)) for epoch in range(6)]
     assert due == [False, True, False, True, False, True]
     other = source("mined")
     other.load(mined.arrays())
@@ -116,16 +122,28 @@ def test_labels_are_searched_only_when_due_and_the_find_is_state() -> None:
     assert first.labels_U.tolist() == second.labels_U.tolist()
 
 
-def test_a_document_with_fewer_negatives_than_asked_for_brings_no_hole_into_the_pool() -> None:
+def test_a_document_with_too_few_negatives_adds_no_hole_to_the_pool() -> None:
     full = LabelMatrix.from_pairs(np.array([0, 0, 0, 1]), np.array([0, 1, 2, 0]), (2, 4))
-    mined = NEGATIVES["mined"](NegativesConfig(kind="mined", hard=3, search=3), full, 0)
+    mined = Mined(hard=3, search=3).build(Documents(full), 0)
     random = np.random.default_rng(0)
-    mined.refresh(1, *(random.standard_normal((n, WIDTH)).astype(np.float32) for n in (2, 4)))
+    refresh(mined, 1, *(random.standard_normal((n, WIDTH)).astype(np.float32) for n in (2, 4)))
     assert (mined.arrays()["hard"] == PAD_ID).any()
     assert set(mined.pool(np.array([0]), 0).labels_U.tolist()) <= {0, 1, 2, 3}
 
 
-@pytest.mark.parametrize("wrong", [{"uniform": 0}, {"hard": 0}, {"search": 0}, {"refresh_every": 0}, {"kind": "mind"}])
-def test_settings_that_mean_nothing_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="expected"):
-        NegativesConfig(**wrong)
+@pytest.mark.parametrize(
+    ("config", "wrong", "message"),
+    [
+        (Mixture(), {"uniform": 0}, "uniform 0"),
+        (Mixture(), {"hard": 2}, "a setting of the source of negatives 'mixture': .*share, uniform"),
+        (Mined(), {"hard": 0}, "hard 0"),
+        (Mined(), {"search": 0}, "search 0"),
+        (Mined(), {"refresh_every": 0}, "refresh_every 0"),
+        (Mined(), {"warmup_epochs": -1}, "warmup_epochs -1"),
+        (Mined(), {"uniform": 5}, "a setting of the source of negatives 'mined'"),
+        (InBatch(), "mind", "nearest: 'mined'"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(config: Negatives, wrong: object, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        changed(config, wrong, "encoder.negatives")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from xc_core.stages import Workspace
+from xc_core.chain import Workspace
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A toy world in which every document names the part it is of, and which part each training must not have seen."""
+"""A toy world in which every document has a word of its part, and which parts each training must not have seen."""
 
 from __future__ import annotations
 
@@ -9,32 +9,57 @@ from typing import Any, Final
 import numpy as np
 
 from tests.conftest import TOY_CHANGES, ToyWorld, make_workspace
+from xc_core.chain import STAGES, Workspace, run_stage
+from xc_core.classifiers import LabelTables
 from xc_core.data.corpus import Corpus
+from xc_core.data.embeddings import Embeddings
+from xc_core.data.folds import FINAL
 from xc_core.data.splits import TEST, TRAIN, VALIDATION
 from xc_core.params import deep_merged
-from xc_core.shapes import I64
-from xc_core.stages import STAGES, Workspace, run_stage
+from xc_core.scores import Scores
+from xc_core.shapes import F32, I64
 
 PARTS: Final = ("half0", "half1", TRAIN, TEST)
 WORDS: Final = {"half0": "zebra", "half1": "walrus", TRAIN: "gibbon", TEST: "ibex"}
 """A word that is in all documents of a part and in no other."""
+HELD: Final = ("half-0", "half-1")
+"""The trainings that leave out a half of the validation documents."""
 UNSEEN: Final[dict[bool, dict[str, set[str]]]] = {
-    True: {"held/0": {"half0", TEST}, "held/1": {"half1", TEST}, "": {TEST}},
-    False: {"": {"half0", "half1", TEST}},
+    True: {HELD[0]: {"half0", TEST}, HELD[1]: {"half1", TEST}, FINAL: {TEST}},
+    False: {FINAL: {"half0", "half1", TEST}},
 }
 """With and without refit: the parts that each training has not seen."""
 CHANGES: Final[dict[str, Any]] = {
     "encoder": {"epochs": 0.0},
-    "classifier": {
-        "epochs": 2.0,
-        "lexical": {"use": True, "trees": 1},
-        "order": {"kind": "random", "batch_size": 32, "cluster_size": 1},
-    },
+    "classifier": {"epochs": 2.0, "order": {"kind": "random", "batch_size": 32}},
 }
 
 
 def open_corpus(workspace: Workspace) -> Corpus:
     return Corpus.open(workspace.folder("corpus", "toy"))
+
+
+def open_embeddings(workspace: Workspace, recipe: str = "ngame") -> Embeddings:
+    return Embeddings.open(workspace.folder("embeddings", "toy", recipe))
+
+
+def open_tables(workspace: Workspace, recipe: str = "ngame") -> LabelTables:
+    return LabelTables.open(workspace.folder("classifier", "toy", recipe))
+
+
+def open_scores(workspace: Workspace, recipe: str = "ngame") -> Scores:
+    return Scores.open(workspace.folder("scores", "toy", recipe))
+
+
+def rows_of(workspace: Workspace, training: str = FINAL, recipe: str = "ngame") -> F32:
+    """Return the rows of one training."""
+    return np.array(open_tables(workspace, recipe).rows(training))
+
+
+def texts_of(corpus: Corpus, rows: I64) -> list[str]:
+    """Return title and content of documents, joined here."""
+    table = corpus.table("documents", rows)
+    return [f"{title} {content}" for title, content in zip(table["title"], table["content"], strict=True)]
 
 
 def parts_of(corpus: Corpus) -> dict[str, I64]:
@@ -50,7 +75,7 @@ def seen(corpus: Corpus, training: str, *, refit: bool = True) -> I64:
 
 
 def part_of_uid(root: Path) -> dict[str, str]:
-    """Return the part of every document of the toy world; it is decided by the uid alone."""
+    """Return the part of every document of the toy world; the uid alone decides it."""
     workspace = make_workspace(root)
     run_stage(workspace, "corpus", "toy")
     corpus = open_corpus(workspace)
@@ -72,11 +97,12 @@ def prepared(root: Path, world: ToyWorld, changes: dict[str, Any], edit: Callabl
     workspace = make_workspace(root, world)
     edit(workspace.raw("toy"))
     whole = deep_merged(deep_merged(TOY_CHANGES, CHANGES), changes)
-    workspace.declare_experiment("toy", "ngame", "ngame", whole)
-    for name in list(STAGES)[: list(STAGES).index("classifier")]:
-        run_stage(workspace, name, "toy", "ngame")
+    workspace.params.declare_experiment("toy", "ngame", "ngame", whole)
+    run_until(workspace, "negatives")
     return workspace
 
 
-def file(workspace: Workspace, stage: str, name: str) -> Path:
-    return workspace.folder(stage, "toy", "ngame") / name
+def run_until(workspace: Workspace, last: str, recipe: str = "ngame") -> None:
+    """Run all stages up to ``last``; what is up to date stays."""
+    for name in list(STAGES)[: list(STAGES).index(last) + 1]:
+        run_stage(workspace, name, "toy", recipe)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +10,24 @@ import numpy as np
 import pytest
 
 from tests.conftest import TOY_CHANGES, ToyWorld, make_workspace
+from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.cluster import theorem1
 from xc_core.data.corpus import Corpus
 from xc_core.data.labels import LabelMatrix
 from xc_core.data.splits import TRAIN
-from xc_core.sampling import NEGATIVES, EveryLabel, NegativesConfig, hard_negatives
+from xc_core.errors import ConfigError
+from xc_core.params import changed
+from xc_core.sampling import NEGATIVES, Documents, EveryLabel, InBatch, Negatives, NegativeSource, hard_negatives
+from xc_core.sampling.hard import HardNegatives
 from xc_core.shapes import PAD_ID, Shortlist
-from xc_core.stages import STAGES, Workspace, clusters, fusion, run_stage
+from xc_core.stages import audit, fusion
 from xc_core.train import encoder as training
 
 SIZE, LABELS = 40, 20
 DOCS = np.arange(SIZE)
+FEW: dict[str, Any] = {"hard": 3, "search": 3}
+"""Settings that some sources have: few hard negatives per document."""
+SHARING = [kind for kind in NEGATIVES.names() if hasattr(NEGATIVES[kind](), "share")]
 
 
 def drawn(seed: int, share: float) -> LabelMatrix:
@@ -33,17 +41,28 @@ def dense(matrix: LabelMatrix) -> np.ndarray:
     return out
 
 
-@pytest.mark.parametrize("share", [False, True])
+def source_of(kind: str, documents: Documents, **settings: Any) -> NegativeSource:
+    """Return the source ``kind``, with those of the settings in ``FEW`` that it has."""
+    default = NEGATIVES[kind]()
+    few = {name: value for name, value in FEW.items() if hasattr(default, name)}
+    part: Negatives = changed(default, {**few, **settings}, "negatives")
+    return part.build(documents, 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "share"), [(kind, share) for share in (False, True) for kind in (SHARING if share else NEGATIVES.names())]
+)
 @pytest.mark.parametrize("positives", [0, 2])
-@pytest.mark.parametrize("kind", NEGATIVES.names())
 def test_no_pool_has_a_filtered_pair_as_a_positive_or_a_negative(kind: str, positives: int, share: bool) -> None:
     truth, filters = drawn(0, 0.12), drawn(1, 0.2)
-    config = NegativesConfig(kind=kind, positives=positives, share=share, hard=3, search=3)
-    source = NEGATIVES[kind](config, truth, 0, filters)
     random = np.random.default_rng(2)
-    vectors = [random.standard_normal((size, 8)).astype(np.float32) for size in (SIZE, LABELS)]
+    stored = random.integers(0, LABELS, (SIZE, 3), dtype=np.int32)
+    documents = Documents(truth, filters, hard=lambda: stored)
+    settings = {"share": True} if share else {}
+    source = source_of(kind, documents, positives=positives, **settings)
+    docs, labels = (random.standard_normal((size, 8)).astype(np.float32) for size in (SIZE, LABELS))
     for epoch in range(2):
-        source.refresh(epoch, *vectors)
+        source.refresh(epoch, docs, {"texts": labels, "rows": labels})
     pool = source.pool(DOCS, 0)
     own, aside = (dense(matrix)[:, pool.labels_U] for matrix in (truth, filters))
     np.testing.assert_array_equal(pool.known_BU, own | aside)
@@ -53,22 +72,28 @@ def test_no_pool_has_a_filtered_pair_as_a_positive_or_a_negative(kind: str, posi
         assert not pool.weight_BU[aside].any()
 
 
+@pytest.mark.parametrize("kind", [kind for kind in NEGATIVES.names() if kind not in SHARING])
+def test_a_source_whose_pool_is_not_shared_refuses_the_setting(kind: str) -> None:
+    with pytest.raises(ConfigError, match=rf"negatives\.share.*\n.*a setting of the source of negatives '{kind}'"):
+        source_of(kind, Documents(drawn(0, 0.12)), share=True)
+
+
 @pytest.mark.parametrize("kind", ["mined", "importance"])
 def test_no_search_finds_a_filtered_pair(kind: str) -> None:
     """Each document's nearest label is its own text: filtered, as in item-to-item data."""
     own = LabelMatrix.identity(LABELS)
     truth = LabelMatrix.from_pairs(np.arange(LABELS), (np.arange(LABELS) + 1) % LABELS, (LABELS, LABELS))
     vectors = np.random.default_rng(0).standard_normal((LABELS, 8)).astype(np.float32)
-    config = NegativesConfig(kind=kind, hard=4, search=4)
-    with_own, without_own = (NEGATIVES[kind](config, truth, 0, filters) for filters in (None, own))
+    part = changed(NEGATIVES[kind](), {"hard": 4} | ({"search": 4} if kind == "mined" else {}), "negatives")
+    with_own, without_own = (part.build(Documents(truth, filters), 0) for filters in (None, own))
     for source in (with_own, without_own):
-        source.refresh(0, vectors, vectors)
-        source.refresh(1, vectors, vectors)
+        source.refresh(0, vectors, {"texts": vectors})
+        source.refresh(1, vectors, {"texts": vectors})
     numbers = np.arange(LABELS)[:, None]
     assert (with_own.arrays()["hard"] == numbers).any(1).all()
     found = without_own.arrays()["hard"]
     assert not (found == numbers).any()
-    assert (found != PAD_ID).all(), "others stand in for them"
+    assert (found != PAD_ID).all(), "others take their place"
 
 
 def test_hard_negatives_are_the_best_that_are_not_known() -> None:
@@ -79,7 +104,7 @@ def test_hard_negatives_are_the_best_that_are_not_known() -> None:
 
 @pytest.fixture
 def filtered(tmp_path: Path) -> Workspace:
-    """Return the toy world in which label 0 is filtered for every train document of the file that has it not."""
+    """Return the toy world in which label 0 is filtered for every train document that does not have it."""
     world = ToyWorld.make()
     workspace = make_workspace(tmp_path, world)
     lines = [f"{number} 0\n" for number, row in enumerate(world.train) if 0 not in row["target_ind"]]
@@ -87,58 +112,83 @@ def filtered(tmp_path: Path) -> Workspace:
     return workspace
 
 
-def test_both_trainings_and_the_fusion_are_told(filtered: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[LabelMatrix] = []
-    real = NEGATIVES["in-batch"]
+def test_both_trainings_both_searches_and_the_fusion_get_the_filters(
+    filtered: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[LabelMatrix | None] = []
+    build = InBatch.build
 
-    def spy(*args: object) -> object:
-        made.append(args[3])  # type: ignore[arg-type]
-        return real(*args)  # type: ignore[arg-type]
+    def spy(part: InBatch, documents: Documents, seed: int) -> NegativeSource:
+        made.append(documents.filters)
+        return build(part, documents, seed)
 
-    monkeypatch.setitem(NEGATIVES._parts, "in-batch", spy)
-    gathered: list[fusion.Pairs] = []
-    pairs_of = fusion._pairs
-    monkeypatch.setattr(fusion, "_pairs", lambda *args: gathered.append(pairs_of(*args)) or gathered[-1])
-    told: list[LabelMatrix] = []
-    for module in (training, clusters):
-        monkeypatch.setattr(module, "theorem1", lambda *args, **kw: told.append(args[2]) or theorem1(*args, **kw))
+    monkeypatch.setattr(InBatch, "build", spy)
+    gathered: list[fusion.Candidates] = []
+    gather = fusion._gathered
+    monkeypatch.setattr(fusion, "_gathered", lambda *args: gathered.append(gather(*args)) or gathered[-1])
+    in_training, in_audit = (known_pairs_of_theorem1(module, monkeypatch) for module in (training, audit))
+    filtered.params.declare_experiment("toy", "ngame", "ngame", {**deepcopy(TOY_CHANGES), "negatives": {"k": 4}})
     for stage in STAGES:
         run_stage(filtered, stage, "toy", "ngame")
     corpus = Corpus.open(filtered.folder("corpus", "toy"))
     assert len(made) == 4, "M1; M4 without each half of the validation documents, and with both"
     for filters in made:
+        assert filters is not None
         assert 0 < len(filters.indices) < len(filters)
         assert (filters.indices == 0).all()
-    assert len(made[0]) == len(corpus.rows(TRAIN))
-    assert len(made[3]) == len(corpus.published_rows())
-    with np.load(filtered.folder("negatives", "toy", "ngame") / "hard_negatives.npz") as mined:
-        docs, ids = mined["docs"], mined["ids"]
-    truth, aside = (pairs.rows(corpus.rows(TRAIN)) for pairs in (corpus.labels, corpus.filters))
-    assert aside.counts_N[docs].any()
-    assert not aside.contains(docs[:, None], ids).any()
-    known = truth.union(aside)
-    assert len(told) > 1
-    assert all(np.array_equal(own.pairs(), known.pairs()) for own in told)
-    assert len(known.indices) > len(truth.indices)
-    for pairs in gathered:
-        with_it = (pairs.ids_NK == 0).any(1)
-        assert (pairs.positive_NK[pairs.ids_NK == 0]).all(), "label 0 is a candidate of documents that have it, alone"
+    assert made[0] is not None and len(made[0]) == len(corpus.rows(TRAIN))
+    assert made[3] is not None and len(made[3]) == len(corpus.published_rows())
+    check_theorems(corpus, in_training, in_audit)
+    check_mined(corpus, HardNegatives.open(filtered.folder("negatives", "toy", "ngame")))
+    for found in gathered:
+        with_it = (found.ids_NK == 0).any(1)
+        assert found.positive_NK[found.ids_NK == 0].all(), "label 0 is a candidate only of documents that have it"
         assert not with_it.all()
+
+
+def known_pairs_of_theorem1(module: Any, monkeypatch: pytest.MonkeyPatch) -> list[LabelMatrix]:
+    """Return a list that gets the known pairs of each call of ``theorem1`` in ``module``."""
+    known: list[LabelMatrix] = []
+
+    def spy(*args: Any, **settings: Any) -> Any:
+        known.append(args[2])
+        return theorem1(*args, **settings)
+
+    monkeypatch.setattr(module, "theorem1", spy)
+    return known
+
+
+def check_theorems(corpus: Corpus, in_training: list[LabelMatrix], in_audit: list[LabelMatrix]) -> None:
+    """Known pairs of the figures of Theorem 1 are positives and filtered pairs, of the documents trained on."""
+    for used, rows in ((in_training, corpus.rows(TRAIN)), (in_audit, corpus.published_rows())):
+        truth, aside = (pairs.rows(rows) for pairs in (corpus.labels, corpus.filters))
+        known = truth.union(aside)
+        assert used
+        assert all(np.array_equal(own.pairs(), known.pairs()) for own in used)
+        assert len(known.indices) > len(truth.indices)
+
+
+def check_mined(corpus: Corpus, mined: HardNegatives) -> None:
+    """No filtered pair is a hard negative."""
+    aside = corpus.filters.rows(mined.rows_N)
+    assert mined.found.k == 4
+    assert aside.counts_N.any()
+    assert not aside.contains(np.arange(len(aside))[:, None], mined.found.ids_NK).any()
 
 
 def test_the_gradient_that_an_estimate_is_compared_with_has_no_filtered_negative(
     filtered: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wholes: list[EveryLabel] = []
-    real = training.gradient_error
+    error_of = training.gradient_error
 
     def spy(*args: Any) -> float:
         wholes.append(args[-1])
-        return real(*args)
+        return error_of(*args)
 
     monkeypatch.setattr(training, "gradient_error", spy)
     few = {"negatives": {"hard": 3, "uniform": 5}, "order": {"batch_size": 32}}
-    filtered.declare_experiment("toy", "astra", "astra", {"encoder": {**TOY_CHANGES["encoder"], **few}})
+    filtered.params.declare_experiment("toy", "astra", "astra", {"encoder": {**TOY_CHANGES["encoder"], **few}})
     for stage in ("corpus", "tokens", "encoder"):
         run_stage(filtered, stage, "toy", "astra")
     assert wholes

@@ -1,26 +1,26 @@
-"""Refresh when the lines of the labels file moved: a row belongs to a uid, whatever line the uid stands on now."""
+"""Refresh after the lines of the labels file changed: a row belongs to a uid, on whatever line the uid is now."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import polars as pl
 import pytest
 
 from tests.conftest import TOY_CHANGES, ToyWorld, make_workspace
-from xc_core.bundle import open_bundle
+from tests.stages.halves import HELD, open_embeddings, open_tables, rows_of, run_until
+from xc_core import artifacts
+from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.classifiers import foreseen_rows
+from xc_core.data.folds import FINAL
 from xc_core.errors import MovedError
-from xc_core.sampling import load_noise
-from xc_core.stages import STAGES, Workspace, run_stage
+from xc_core.infer.bundle import open_predictor
 
-TRAININGS = ("", "held/0", "held/1")
-TURNED = ["L7", "L2", "L9", "L0", "L4", "L1", "L8", "L3", "L6", "L5"]
-"""No label stands where it stood, and no two neighbours are neighbours still."""
+TRAININGS = (FINAL, *HELD)
+TURNED = ["L7", "L2", "L9", "L0", "L5", "L1", "L8", "L3", "L6", "L4"]
+"""No label is on its old line, and no two neighbours are neighbours still."""
 MEADOW = {"uid": "L10", "title": "meadow", "content": "river0 river1 castle0"}
 
 
@@ -39,15 +39,17 @@ def relabelled(uids: list[str]) -> ToyWorld:
     return ToyWorld(world.train, world.test, [rows[uid] for uid in uids])
 
 
-def rows_of(workspace: Workspace, training: str, recipe: str = "ngame") -> np.ndarray[Any, Any]:
-    return np.load(workspace.folder("classifier", "toy", recipe) / training / "rows.npy")
+def renew_data(workspace: Workspace, world: ToyWorld, recipe: str = "ngame") -> None:
+    """Replace the source files and run every stage before the classifier, with the encoder as it is."""
+    world.write(workspace.raw("toy"))
+    for stage in list(STAGES)[: list(STAGES).index("classifier")]:
+        if stage != "encoder":
+            run_stage(workspace, stage, "toy", recipe, refresh=True)
 
 
 def refresh(workspace: Workspace, uids: list[str], recipe: str = "ngame") -> None:
-    """Put in the corpus with these labels, embed it with the encoder that there is, and refresh the classifier."""
-    relabelled(uids).write(workspace.raw("toy"))
-    for stage in ("corpus", "tokens", "embeddings"):
-        run_stage(workspace, stage, "toy", recipe)
+    """Replace the labels, embed them with the present encoder, and refresh the classifier."""
+    renew_data(workspace, relabelled(uids), recipe)
     run_stage(workspace, "classifier", "toy", recipe, refresh=True)
 
 
@@ -73,12 +75,12 @@ def test_every_label_keeps_its_own_row_in_every_training(copied: Workspace, chan
 
 
 @pytest.mark.parametrize("change", [name for name, uids in CHANGES.items() if "L10" in uids])
-def test_a_new_row_is_foreseen_from_its_own_text_by_what_is_left_of_its_training(
+def test_a_new_row_is_predicted_from_its_own_text_by_the_kept_rows_of_its_training(
     copied: Workspace, change: str
 ) -> None:
     uids = CHANGES[change]
     refresh(copied, uids)
-    texts = np.load(copied.folder("embeddings", "toy", "ngame") / "labels.npy")
+    texts = open_embeddings(copied).labels_LD
     line, others = uids.index("L10"), [line for line, uid in enumerate(uids) if uid != "L10"]
     for training in TRAININGS:
         rows = rows_of(copied, training)
@@ -90,8 +92,7 @@ def test_a_second_refresh_finds_rows_where_the_first_put_them(copied: Workspace)
     before = {training: rows_of(copied, training) for training in TRAININGS}
     for uids in (TURNED, TURNED[::-1]):
         refresh(copied, uids)
-        labels = pl.read_parquet(copied.folder("classifier", "toy", "ngame") / "labels.parquet")
-        assert labels["uid"].to_list() == uids
+        assert open_tables(copied).labels()["uid"].to_list() == uids
     for training, old in before.items():
         own = [int(uid[1:]) for uid in TURNED[::-1]]
         np.testing.assert_array_equal(rows_of(copied, training), old[own])
@@ -99,11 +100,11 @@ def test_a_second_refresh_finds_rows_where_the_first_put_them(copied: Workspace)
 
 def test_the_model_of_turned_labels_answers_as_before(copied: Workspace) -> None:
     texts = ["castle0 castle1 castle2", "saddle1 river2", "falcon3"]
-    before = open_bundle(copied.folder("model", "toy", "ngame")).predict(texts, 2)
+    before = open_predictor(copied.folder("model", "toy", "ngame")).predict(texts, 2)
     refresh(copied, TURNED)
-    for stage in ("clusters", "negatives", "index", "fusion", "evaluation", "model"):
+    for stage in ("scores", "fusion", "evaluation", "audit", "model"):
         run_stage(copied, stage, "toy", "ngame")
-    after = open_bundle(copied.folder("model", "toy", "ngame")).predict(texts, 2)
+    after = open_predictor(copied.folder("model", "toy", "ngame")).predict(texts, 2)
     for old, new in zip(before, after, strict=True):
         assert (new[0].uid, new[0].title) == (old[0].uid, old[0].title)
         assert new[0].label == TURNED.index(new[0].uid)
@@ -113,41 +114,117 @@ def test_the_model_of_turned_labels_answers_as_before(copied: Workspace) -> None
 
 @pytest.fixture
 def trained_with(tmp_path: Path) -> Callable[[str], Workspace]:
-    """Train a recipe up to its classifier, on an encoder as it came unless rows are trained with it."""
+    """Train a recipe up to its classifier, on an untrained encoder unless rows are trained with it."""
 
     def train(recipe: str) -> Workspace:
         workspace, changes = make_workspace(tmp_path), deepcopy(TOY_CHANGES)
-        changes["classifier" if recipe == "unidec" else "encoder"]["epochs"] = 0.0
-        workspace.declare_experiment("toy", recipe, recipe, changes)
-        for stage in ("corpus", "tokens", "encoder", "embeddings", "clusters", "negatives", "classifier"):
-            run_stage(workspace, stage, "toy", recipe if STAGES[stage].scope == "experiment" else None)
+        if recipe in JOINT:
+            changes["encoder"]["epochs"], changes["classifier"]["epochs"] = 1.0, 0.0
+        else:
+            changes["encoder"]["epochs"], changes["classifier"]["epochs"] = 0.0, 2.0
+        workspace.params.declare_experiment("toy", recipe, recipe, changes)
+        run_until(workspace, "classifier", recipe)
         return workspace
 
     return train
 
 
-def test_rows_that_were_trained_with_the_encoder_follow_their_labels(trained_with: Callable[[str], Workspace]) -> None:
-    workspace = trained_with("unidec")
-    before = rows_of(workspace, "", "unidec")
-    refresh(workspace, TURNED, "unidec")
-    np.testing.assert_array_equal(rows_of(workspace, "", "unidec"), before[[int(uid[1:]) for uid in TURNED]])
+JOINT = ("renee", "unidec")
+"""Recipes that train rows along with the encoder."""
 
 
-@pytest.mark.xfail(strict=True, reason="the file is copied as it is where as many labels stand on other lines")
-def test_noise_over_as_many_labels_on_other_lines_follows_them_or_is_refused(
-    trained_with: Callable[[str], Workspace],
+@pytest.mark.parametrize("recipe", JOINT)
+def test_a_refresh_keeps_rows_that_were_trained_with_the_encoder_with_their_labels(
+    trained_with: Callable[[str], Workspace], recipe: str
 ) -> None:
-    """The frequency of a label is its own, on whatever line it stands."""
-    workspace = trained_with("freq-ns")
+    workspace = trained_with(recipe)
+    before = rows_of(workspace, recipe=recipe)
+    refresh(workspace, TURNED, recipe)
+    np.testing.assert_array_equal(rows_of(workspace, recipe=recipe), before[[int(uid[1:]) for uid in TURNED]])
 
-    def log_share() -> np.ndarray[Any, Any]:
-        noise = load_noise(workspace.folder("classifier", "toy", "freq-ns"))
-        assert noise is not None
-        return noise.log_prob(np.zeros((1, 32), np.float32), np.arange(10)[None])[0]
 
-    before = log_share()
-    try:
-        refresh(workspace, TURNED, "freq-ns")
-    except MovedError:
-        return
-    np.testing.assert_allclose(log_share(), before[[int(uid[1:]) for uid in TURNED]])
+@pytest.mark.parametrize("recipe", JOINT)
+@pytest.mark.parametrize("change", CHANGES)
+def test_rows_that_were_trained_with_the_encoder_are_refused_for_other_labels(
+    trained_with: Callable[[str], Workspace], recipe: str, change: str
+) -> None:
+    """Without --refresh; also after a refresh, since which the older encoder is accepted."""
+    workspace = trained_with(recipe)
+    renew_data(workspace, relabelled(CHANGES[change]), recipe)
+    with pytest.raises(MovedError, match="encoder out of date: corpus and tokens changed"):
+        run_stage(workspace, "classifier", "toy", recipe)
+    run_stage(workspace, "classifier", "toy", recipe, refresh=True)
+    kept = rows_of(workspace, recipe=recipe)
+    with pytest.raises(MovedError, match="rows trained along with the encoder") as caught:
+        run_stage(workspace, "classifier", "toy", recipe, force=True)
+    assert "--refresh" in caught.value.do
+    np.testing.assert_array_equal(rows_of(workspace, recipe=recipe), kept)
+
+
+NOISE = ("freq-ns", "adversarial")
+"""Recipes that add the noise distribution at prediction: label frequencies, or a tree over labels."""
+
+
+@pytest.mark.parametrize("recipe", NOISE)
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_noise_distribution_over_other_labels_or_labels_in_another_order_is_refused(
+    trained_with: Callable[[str], Workspace], recipe: str, change: str
+) -> None:
+    """The probability of a label is its own, on whatever line it is."""
+    workspace = trained_with(recipe)
+    before = artifacts.verify(workspace.folder("classifier", "toy", recipe))
+    size = len(CHANGES[change])
+    with pytest.raises(MovedError, match=f"{size} labels, and a noise distribution over 10 others or in another order"):
+        refresh(workspace, CHANGES[change], recipe)
+    assert artifacts.verify(workspace.folder("classifier", "toy", recipe)) == before
+
+
+@pytest.mark.parametrize("recipe", NOISE)
+def test_a_noise_distribution_over_the_same_labels_is_kept_when_documents_are_added(
+    trained_with: Callable[[str], Workspace], recipe: str
+) -> None:
+    workspace, world = trained_with(recipe), ToyWorld.make()
+    before = open_tables(workspace, recipe).noise()
+    world.train.append({**world.train[0], "uid": "D9999", "title": "river1 castle3"})
+    renew_data(workspace, world, recipe)
+    run_stage(workspace, "classifier", "toy", recipe, refresh=True)
+    after = open_tables(workspace, recipe).noise()
+    assert before is not None and after is not None
+    assert before.arrays().keys() == after.arrays().keys()
+    for name, value in before.arrays().items():
+        np.testing.assert_array_equal(after.arrays()[name], value)
+
+
+def test_a_refresh_keeps_the_noise_distribution_of_each_training(tmp_path: Path) -> None:
+    """The held-out trainings drew from the labels of other documents than the final one."""
+    workspace, changes, world = make_workspace(tmp_path), deepcopy(TOY_CHANGES), ToyWorld.make()
+    changes["encoder"]["epochs"], changes["classifier"]["epochs"], changes["classifier"]["refit"] = 0.0, 2.0, True
+    workspace.params.declare_experiment("toy", "freq-ns", "freq-ns", changes)
+    run_until(workspace, "classifier", "freq-ns")
+    before = [open_tables(workspace, "freq-ns").noise(training) for training in TRAININGS]
+    world.train.append({**world.train[0], "uid": "D9999", "title": "river1 castle3"})
+    renew_data(workspace, world, "freq-ns")
+    run_stage(workspace, "classifier", "toy", "freq-ns", refresh=True)
+    after = [open_tables(workspace, "freq-ns").noise(training) for training in TRAININGS]
+    old, new = (
+        [{k: v.tolist() for k, v in noise.arrays().items()} for noise in all_ if noise] for all_ in (before, after)
+    )
+    assert new == old
+    assert len(old) == len(TRAININGS)
+    assert old[0] != old[1] != old[2] != old[0], "the trainings can be distinguished"
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_noise_distribution_that_prediction_does_not_need_refuses_no_labels(
+    trained_with: Callable[[str], Workspace], change: str
+) -> None:
+    """NCE learns scores without bias, so its distribution is only needed in training."""
+    workspace = trained_with("nce")
+    before = rows_of(workspace, recipe="nce")
+    refresh(workspace, CHANGES[change], "nce")
+    rows = rows_of(workspace, recipe="nce")
+    for line, uid in enumerate(CHANGES[change]):
+        if uid != "L10":
+            np.testing.assert_array_equal(rows[line], before[int(uid[1:])])
+    for stage in ("scores", "fusion", "evaluation"):
+        run_stage(workspace, stage, "toy", "nce")

@@ -1,4 +1,4 @@
-"""A small corpus of topics and words, as token stores and labels: what both kinds of training learn from."""
+"""A small corpus of topics and words, as token stores and labels, and trainings of M1 on it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from xc_core.data.labels import LabelMatrix
 from xc_core.data.tokenizer import load
 from xc_core.data.tokens import TokenStore
 from xc_core.encoders import EncoderConfig, build_encoder
-from xc_core.losses import PLAIN, LossConfig, Sampled
-from xc_core.losses.base import Stateless
-from xc_core.sampling import NEGATIVES, ORDERS, NegativesConfig, OrderConfig
-from xc_core.train.encoder import EncoderData, EncoderTask
+from xc_core.losses import PLAIN, Loss, Sampled, Stateless, Triplet
+from xc_core.sampling import Clustered, InBatch
+from xc_core.train import encoder
+from xc_core.train.encoder import EncoderData, EncoderSettings, EncoderTask
 from xc_core.train.optim import OptimConfig
 
 TOPICS = ("river", "castle", "engine", "violin", "glacier")
@@ -24,7 +24,7 @@ TOPICS = ("river", "castle", "engine", "violin", "glacier")
 
 @dataclass(frozen=True)
 class Broken(Stateless):
-    """A loss that is ``value`` times the scores: no number where ``value`` is none."""
+    """A loss that is ``value`` times the scores: not finite if ``value`` is not."""
 
     value: float
 
@@ -36,7 +36,7 @@ class Broken(Stateless):
 
 @dataclass(frozen=True)
 class Small:
-    """Documents of two topics each, of which every third is not a train row; a label is a topic."""
+    """Documents of two topics each; every third is not a train row. A label is a topic."""
 
     documents: TokenStore
     labels: TokenStore
@@ -77,20 +77,20 @@ def ten() -> Small:
 
 @pytest.fixture
 def encoder_task(small: Small) -> Callable[..., EncoderTask]:
-    """Make a fresh task; ``seed`` is the root of all its randomness."""
+    """Return a function that builds a new task; ``seed`` is its root seed."""
 
-    def make(seed: int = 0, *, lr: float = 0.02, data: EncoderData | None = None, loss: object = None) -> EncoderTask:
-        data = data or small.data()
-        order = OrderConfig(kind="clustered", batch_size=8, cluster_size=4, refresh_every=1, warmup_epochs=1)
-        return EncoderTask(
-            build_encoder(EncoderConfig(name="bag", width=16, precision="fp32"), small.vocabulary, seed),
-            data,
-            ORDERS[order.kind](order, len(data.rows_N), seed),
-            NEGATIVES["in-batch"](NegativesConfig(positives=1), data.truth, seed),
-            loss or LossConfig().build(),  # type: ignore[arg-type]
-            OptimConfig(lr=lr),
-            seed,
-            0.8,
+    def make(
+        seed: int = 0, *, lr: float = 0.02, data: EncoderData | None = None, loss: Loss | None = None
+    ) -> EncoderTask:
+        settings = EncoderSettings(
+            encoder=EncoderConfig(name="bag", width=16, precision="fp32"),
+            order=Clustered(batch_size=8, size=4, refresh_every=1, warmup_epochs=1),
+            negatives=InBatch(positives=1),
+            loss=loss or Triplet(),
+            optim=OptimConfig(lr=lr),
+            seed=seed,
         )
+        new = build_encoder(settings.encoder, small.vocabulary, seed)
+        return encoder.encoder_task(settings, new, data or small.data())
 
     return make

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,58 +11,67 @@ import numpy as np
 import pytest
 import torch
 
-from xc_core.classifiers import LabelTable, TableConfig, TableHead
+from xc_core.classifiers import LabelTable, TableConfig
 from xc_core.encoders import EncoderConfig, build_encoder, embed_rows, encode_rows
-from xc_core.losses import LossConfig
-from xc_core.sampling import NEGATIVES, ORDERS, NegativesConfig, OrderConfig
+from xc_core.losses import AugmentReduce, Bce, DecoupledSoftmax, Loss
+from xc_core.sampling import All, Importance, Mined, Negatives, Random
 from xc_core.train.checkpoint import Checkpoints
-from xc_core.train.encoder import EncoderData, EncoderTask
+from xc_core.train.encoder import EncoderData, EncoderSettings, EncoderTask, encoder_task
+from xc_core.train.heads import ByBoth, ByRow, ByText, Scorer
 from xc_core.train.loop import Plan, fit
 from xc_core.train.optim import OptimConfig
 from xc_core.train.state import History
 
 Make = Callable[..., EncoderTask]
-SOFTMAX = LossConfig(name="decoupled-softmax", temperature=0.2)
-BINARY = LossConfig(name="bce", temperature=0.2, bias=2.0)
+SOFTMAX = DecoupledSoftmax(temperature=0.2)
+BINARY = Bce(temperature=0.2, bias=2.0)
+EVERY = All(positives=0, share=True)
+ESTIMATE = Importance(
+    positives=0, share=True, hard=1, uniform=2, search_in="rows", ahead=1, warmup_epochs=2, refresh_every=1
+)
+
+
+def scorer_of(share: float, loss: Loss, rows: TableConfig, *, cache: bool) -> Scorer:
+    """Return a scorer by label texts for share 1, by rows for share 0, else by both."""
+    if share == 1:
+        return ByText(cache=cache)
+    return ByBoth(share=share, loss=loss, rows=rows, cache=cache) if share else ByRow(rows=rows)
 
 
 @pytest.fixture
 def joint(small: Any) -> Make:
-    """Make a task with a table; ``share`` of the loss is on label texts."""
+    """Return a function that builds a task: share x ``text_loss`` on label texts + (1 - share) x ``loss`` on rows."""
 
     def make(
         share: float = 0.5,
         *,
         heads: int = 1,
-        kind: str = "mined",
-        loss: LossConfig = BINARY,
+        negatives: Negatives | None = None,
+        loss: Loss = BINARY,
+        text_loss: Loss = SOFTMAX,
         table: TableConfig | None = None,
         data: EncoderData | None = None,
         cache: bool = False,
-        search_rows: bool = False,
-        **negatives: Any,
     ) -> EncoderTask:
-        data = data or small.data()
-        order = OrderConfig(kind="random", batch_size=8, cluster_size=1)
-        config = NegativesConfig(kind=kind, **{"positives": 1, "share": True, "search": 2, **negatives})
-        encoder = build_encoder(EncoderConfig(name="bag", width=16, precision="fp32", heads=heads), small.vocabulary, 0)
-        rows = torch.zeros(data.truth.num_labels, encoder.width // heads)
-        return EncoderTask(
-            encoder,
-            data,
-            ORDERS["random"](order, len(data.rows_N), 0),
-            NEGATIVES[kind](config, data.truth, 0),
-            SOFTMAX.build(),
-            OptimConfig(lr=0.02),
-            0,
-            0.8,
-            table=TableHead(LabelTable(rows, table or TableConfig(lr=0.05)), loss.build()) if share < 1 else None,
-            text_share=share,
-            cache=cache,
-            search_rows=search_rows,
+        searched = "texts" if share else "rows"
+        settings = EncoderSettings(
+            encoder=EncoderConfig(name="bag", width=16, precision="fp32", heads=heads),
+            order=Random(batch_size=8),
+            negatives=negatives or Mined(positives=1, share=True, hard=1, search=2, search_in=searched),
+            scorer=scorer_of(share, loss, table or TableConfig(lr=0.05), cache=cache),
+            loss=text_loss if share else loss,
+            optim=OptimConfig(lr=0.02),
         )
+        encoder = build_encoder(settings.encoder, small.vocabulary, 0)
+        return encoder_task(settings, encoder, data or small.data())
 
     return make
+
+
+def table_of(task: EncoderTask) -> LabelTable:
+    """Return the table that is trained along."""
+    assert task.head.rows is not None
+    return task.head.rows.table
 
 
 def train(task: EncoderTask, folder: Path, epochs: float = 3) -> History:
@@ -69,7 +79,7 @@ def train(task: EncoderTask, folder: Path, epochs: float = 3) -> History:
 
 
 def vectors(task: EncoderTask) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Documents of train, and label texts as they are searched."""
+    """Return vectors of the train documents, and of label texts as they are searched."""
     docs = np.zeros((len(task.data.rows_N), task.encoder.width), np.float32)
     labels = np.zeros((task.data.truth.num_labels, task.encoder.width), np.float32)
     embed_rows(task.encoder, task.data.documents, task.data.rows_N, docs, "x")
@@ -78,7 +88,7 @@ def vectors(task: EncoderTask) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, An
 
 
 def gradients(task: EncoderTask, docs: Any) -> dict[str, torch.Tensor]:
-    """The encoder's gradient of one step, its weights left as they are."""
+    """Return the encoder's gradient in one step, which does not change its weights."""
     kept: dict[str, torch.Tensor] = {}
 
     def keep(scale: float) -> float:
@@ -98,7 +108,7 @@ DOCS = np.arange(8)
 @pytest.mark.parametrize("heads", [1, 2])
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 def test_the_gradient_is_that_of_both_losses_in_one_graph(joint: Make, share: float, heads: int) -> None:
-    """The twin writes the whole loss down at once and lets autograd go through all of it."""
+    """The twin computes the whole loss as one expression and differentiates it with autograd."""
     task = joint(share, heads=heads)
     found = gradients(task, DOCS)
     twin = joint(share, heads=heads)
@@ -113,8 +123,7 @@ def test_the_gradient_is_that_of_both_losses_in_one_graph(joint: Make, share: fl
         total, count = SOFTMAX.build()(for_text @ label.T, chosen, known)
         whole = whole + share * total / count
     if share < 1:
-        assert twin.table is not None
-        rows = torch.nn.functional.normalize(twin.table.table.rows_LD[pool.labels_U], dim=1)
+        rows = torch.nn.functional.normalize(table_of(twin).rows_LD[pool.labels_U], dim=1)
         total, count = BINARY.build()(for_rows @ rows.T, chosen, known)
         whole = whole + (1 - share) * total / count
     whole.backward()
@@ -125,7 +134,7 @@ def test_the_gradient_is_that_of_both_losses_in_one_graph(joint: Make, share: fl
 
 
 @pytest.mark.parametrize("heads", [1, 2])
-def test_gradcache_gives_the_gradient_of_one_graph(joint: Make, heads: int) -> None:
+def test_gradcache_computes_the_gradient_of_one_graph(joint: Make, heads: int) -> None:
     plain, cached = (gradients(joint(0.5, heads=heads, cache=cache), DOCS) for cache in (False, True))
     assert plain.keys() == cached.keys()
     for name, value in plain.items():
@@ -137,24 +146,23 @@ def test_gradcache_gives_the_gradient_of_one_graph(joint: Make, heads: int) -> N
     [
         ({"share": 0.5, "heads": 2}, "sum"),
         ({"share": 0.5, "heads": 1, "cache": True}, "sum"),
-        ({"share": 0.0, "kind": "all", "positives": 0}, "rows"),
-        ({"share": 0.0, "kind": "importance", "positives": 0, "hard": 1, "uniform": 2, "search_in": "rows",
-          "search_rows": True, "ahead": 1, "warmup_epochs": 2}, "rows"),
+        ({"share": 0.0, "negatives": EVERY}, "rows"),
+        ({"share": 0.0, "negatives": ESTIMATE}, "rows"),
     ],
-)  # fmt: skip
-def test_ten_documents_are_learnt_by_heart(joint: Make, ten: Any, tmp_path: Path, settings: Any, by: str) -> None:
+)
+def test_ten_documents_can_be_overfitted(joint: Make, ten: Any, tmp_path: Path, settings: Any, by: str) -> None:
     task = joint(**{"data": ten.data(), **settings})
     history = train(task, tmp_path / "run", epochs=40)
     assert np.mean(history.losses[-10:]) < 0.3 * np.mean(history.losses[:5])
     docs, texts = vectors(task)
-    scored = task.rows_LD + (texts if by == "sum" else 0)
+    scored = task.row_vectors() + (texts if by == "sum" else 0)
     best = np.argsort(-(docs @ scored.T), axis=1)[:, :1]
     assert task.data.truth.contains(np.arange(10)[:, None], best).all()
 
 
-def test_without_a_share_of_texts_no_label_text_is_read_after_the_start(joint: Make, small: Any) -> None:
-    class Deaf:
-        """A store that must not be asked."""
+def test_a_training_on_rows_alone_reads_no_label_text(joint: Make, small: Any) -> None:
+    class Unreadable:
+        """A store that fails if it is read."""
 
         def __len__(self) -> int:
             return len(small.labels)
@@ -164,31 +172,29 @@ def test_without_a_share_of_texts_no_label_text_is_read_after_the_start(joint: M
 
         batch = lengths
 
-    task = joint(0.0, kind="all", positives=0, table=TableConfig(start="zero", unit=False))
-    task.data = EncoderData(small.documents, Deaf(), small.rows_N, small.truth)
+    task = joint(0.0, negatives=EVERY, table=TableConfig(start="zero", unit=False))
+    task.data = EncoderData(small.documents, Unreadable(), small.rows_N, small.truth)
     task.start_epoch(0)
     assert np.isfinite(task.step(DOCS, 0, 1.0)[0])
 
 
 @pytest.mark.parametrize("heads", [1, 2])
-def test_rows_start_at_the_vectors_that_face_them(joint: Make, heads: int) -> None:
+def test_rows_start_at_the_vectors_they_are_scored_with(joint: Make, heads: int) -> None:
     task = joint(0.5, heads=heads)
     task.start_epoch(0)
     full = np.zeros((5, task.encoder.width), np.float32)
     embed_rows(task.encoder, task.data.labels, np.arange(5), full, "x")
     expected = task.encoder.views(torch.from_numpy(full))[1]
-    assert task.table is not None
-    assert torch.allclose(task.table.table.rows_LD, expected, atol=1e-6)
+    assert torch.allclose(table_of(task).rows_LD, expected, atol=1e-6)
 
 
-def test_with_two_heads_a_product_is_one_score_and_the_product_with_the_sum_is_both(joint: Make) -> None:
+def test_with_two_heads_the_product_with_the_sum_of_both_vectors_is_the_sum_of_both_scores(joint: Make) -> None:
     task = joint(0.5, heads=2)
     task.start_epoch(0)
     docs, texts = vectors(task)
-    rows = task.rows_LD
+    rows = task.row_vectors()
     for_text, for_rows = (view.numpy() for view in task.encoder.views(torch.from_numpy(docs)))
-    assert task.table is not None
-    unit = torch.nn.functional.normalize(task.table.table.rows_LD, dim=1).numpy()
+    unit = torch.nn.functional.normalize(table_of(task).rows_LD, dim=1).numpy()
     np.testing.assert_allclose(np.linalg.norm(docs, axis=1), 1, atol=1e-5)
     np.testing.assert_allclose(docs @ texts.T, for_text @ texts[:, :16].T / np.sqrt(2), atol=1e-5)
     np.testing.assert_allclose(docs @ rows.T, for_rows @ unit.T / np.sqrt(2), atol=1e-5)
@@ -217,12 +223,13 @@ def test_label_texts_are_documents_of_their_label_and_nothing_is_copied(small: A
     "settings",
     [
         {"share": 0.5, "heads": 2},
-        {"share": 0.0, "kind": "importance", "positives": 0, "hard": 1, "uniform": 2, "search_in": "rows",
-         "search_rows": True, "ahead": 1, "warmup_epochs": 2, "curriculum": 2.0},
-        {"share": 0.0, "kind": "all", "positives": 0, "loss": LossConfig(name="augment-reduce", temperature=0.2)},
+        {"share": 0.0, "negatives": replace(ESTIMATE, curriculum=2.0)},
+        {"share": 0.0, "negatives": EVERY, "loss": AugmentReduce(temperature=0.2)},
+        {"share": 1.0, "text_loss": AugmentReduce(temperature=0.2)},
+        {"share": 0.5, "text_loss": AugmentReduce(temperature=0.2), "loss": AugmentReduce(temperature=0.4)},
     ],
-)  # fmt: skip
-def test_a_crash_changes_nothing_of_the_result(
+)
+def test_a_crash_does_not_change_the_result(
     joint: Make, tmp_path: Path, crash: int, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = Plan(epochs=3, warmup=0.05, checkpoint_seconds=-1)

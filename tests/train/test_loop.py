@@ -1,4 +1,4 @@
-"""The loop visits every batch once, saves its state, and goes on after a crash to the same end as without one."""
+"""The loop visits every batch once and saves its state; a training resumed after a crash equals an unbroken one."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ BATCHES = 4
 
 
 class CrashError(Exception):
-    """The process is gone."""
+    """Stands for the end of the process."""
 
 
 @dataclass
 class Walk:
-    """A task whose state depends on every step, its order and its schedule, and on what a refresh saw."""
+    """A task whose state depends on every step, on their order and schedule, and on refreshes."""
 
     crash_at: int = -1
     nan_at: int = -1
@@ -70,7 +70,7 @@ def plan(epochs: float, checkpoint_seconds: float = -1.0) -> Plan:
 
 
 def same(history: History) -> dict[str, Any]:
-    """Return what no clock goes into."""
+    """Return a history without times."""
     return {name: value for name, value in history.as_dict().items() if "seconds" not in name}
 
 
@@ -114,7 +114,7 @@ def test_rounding_noise_adds_no_batch() -> None:
 
 @given(crashes=st.sets(st.integers(0, 11), min_size=1, max_size=4), epochs=st.sampled_from([2.5, 3]))
 @settings(deadline=None, max_examples=15)
-def test_crashes_anywhere_change_nothing_of_the_result(crashes: set[int], epochs: float, tmp_path_factory: Any) -> None:
+def test_crashes_do_not_change_the_result(crashes: set[int], epochs: float, tmp_path_factory: Any) -> None:
     folder = tmp_path_factory.mktemp("runs")
     unbroken = Walk()
     expected = fit(unbroken, plan(epochs), Checkpoints(folder / "a", "x"))
@@ -123,7 +123,7 @@ def test_crashes_anywhere_change_nothing_of_the_result(crashes: set[int], epochs
         task = Walk(crash_at=crash)
         with pytest.raises(CrashError):
             fit(task, plan(epochs), Checkpoints(folder / "b", "x"))
-        assert [step for step, _, _ in task.seen] == list(range(reached, crash)), "it must go on, not start again"
+        assert [step for step, _, _ in task.seen] == list(range(reached, crash)), "it must resume, not start again"
         reached = crash
     last = Walk()
     history = fit(last, plan(epochs), Checkpoints(folder / "b", "x"))
@@ -139,7 +139,7 @@ def test_a_resume_right_after_an_epochs_last_step_refreshes_once(tmp_path: Path)
     assert task.refreshed == [1]
 
 
-def test_how_often_it_saves_changes_nothing(tmp_path: Path) -> None:
+def test_the_interval_of_checkpoints_does_not_change_the_result(tmp_path: Path) -> None:
     often, never = Walk(), Walk()
     one = fit(often, plan(2), Checkpoints(tmp_path / "a", "x"))
     two = fit(never, plan(2, checkpoint_seconds=1e9), Checkpoints(tmp_path / "b", "x"))
@@ -150,7 +150,7 @@ def test_how_often_it_saves_changes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("other", [Checkpoints(Path(), "other inputs"), Walk(name="other task")])
-def test_a_checkpoint_of_something_else_is_not_used_and_said_so(
+def test_a_checkpoint_of_another_training_is_reported_and_not_used(
     other: Checkpoints | Walk, tmp_path: Path, lines: list[str]
 ) -> None:
     with pytest.raises(CrashError):
@@ -158,11 +158,11 @@ def test_a_checkpoint_of_something_else_is_not_used_and_said_so(
     task = other if isinstance(other, Walk) else Walk()
     fit(task, plan(2), Checkpoints(tmp_path / "run", other.fingerprint if isinstance(other, Checkpoints) else "x"))
     assert task.seen[0][0] == 0
-    assert f"{task.name}: the checkpoint is of other parameters or inputs, starting anew" in lines
+    assert f"{task.name}: the checkpoint is of other parameters or inputs, starting from the beginning" in lines
 
 
-@pytest.mark.parametrize("name", ["state.safetensors", "history.json", "manifest.json"])
-def test_a_damaged_checkpoint_is_not_used_and_said_so(name: str, tmp_path: Path, lines: list[str]) -> None:
+@pytest.mark.parametrize("name", ["state.safetensors", "history.json", "position.json", "manifest.json"])
+def test_a_damaged_checkpoint_is_reported_and_not_used(name: str, tmp_path: Path, lines: list[str]) -> None:
     with pytest.raises(CrashError):
         fit(Walk(crash_at=5), plan(2), Checkpoints(tmp_path / "run", "x"))
     path = tmp_path / "run" / name
@@ -170,23 +170,24 @@ def test_a_damaged_checkpoint_is_not_used_and_said_so(name: str, tmp_path: Path,
     task, unbroken = Walk(), Walk()
     history = fit(task, plan(2), Checkpoints(tmp_path / "run", "x"))
     assert task.seen[0][0] == 0
-    assert any("the checkpoint cannot be used, starting anew (" in line and name in line for line in lines)
+    message = "the checkpoint cannot be used, starting from the beginning ("
+    assert any(message in line and name in line for line in lines)
     assert same(history) == same(fit(unbroken, plan(2), Checkpoints(tmp_path / "other", "x")))
 
 
-def test_a_first_start_says_nothing_of_checkpoints(tmp_path: Path, lines: list[str]) -> None:
+def test_a_first_start_reports_nothing_about_checkpoints(tmp_path: Path, lines: list[str]) -> None:
     fit(Walk(), plan(0.5), Checkpoints(tmp_path / "run", "x"))
     assert not any("checkpoint" in line for line in lines)
 
 
-def test_a_resume_says_where_it_goes_on(tmp_path: Path, lines: list[str]) -> None:
+def test_a_resume_reports_its_position(tmp_path: Path, lines: list[str]) -> None:
     with pytest.raises(CrashError):
         fit(Walk(crash_at=5), plan(2), Checkpoints(tmp_path / "run", "x"))
     fit(Walk(), plan(2), Checkpoints(tmp_path / "run", "x"))
-    assert "walk: going on at epoch 1, batch 1 (step 5)" in lines
+    assert "walk: resuming at epoch 1, batch 1 (step 5)" in lines
 
 
-def test_a_loss_that_is_no_number_ends_the_training_and_keeps_the_last_checkpoint(tmp_path: Path) -> None:
+def test_a_loss_that_is_not_finite_ends_the_training_and_keeps_the_last_checkpoint(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path / "run", "x")
     with pytest.raises(DivergedError, match="a loss of nan in step 6") as caught:
         fit(Walk(nan_at=6), plan(2), checkpoints)
@@ -201,8 +202,8 @@ def test_a_checkpoint_holds_no_pickle(tmp_path: Path) -> None:
     with pytest.raises(CrashError):
         fit(Walk(crash_at=2), plan(1), Checkpoints(tmp_path / "run", "x"))
     names = {path.name for path in (tmp_path / "run").iterdir()}
-    assert names == {"state.safetensors", "history.json", "manifest.json"}
-    assert json.loads((tmp_path / "run" / "manifest.json").read_text())["facts"]["position"]["step"] == 2
+    assert names == {"state.safetensors", "history.json", "position.json", "manifest.json", "made.json"}
+    assert json.loads((tmp_path / "run" / "position.json").read_text())["position"]["step"] == 2
 
 
 def test_clear_deletes_the_checkpoint(tmp_path: Path) -> None:
@@ -213,6 +214,6 @@ def test_clear_deletes_the_checkpoint(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_plan_of_less_than_nothing_is_refused() -> None:
+def test_negative_epochs_are_refused() -> None:
     with pytest.raises(ConfigError):
         Plan(epochs=-1, warmup=0)

@@ -1,4 +1,4 @@
-"""The optimiser of an encoder is AdamW with a clip and a scale; the schedule goes up, then down to nothing."""
+"""The optimiser of an encoder is AdamW with clipping and a schedule, which rises and then falls to zero."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def descend(module: nn.Module, step: int, size: float = 1.0) -> None:
 
 
 def plain_adamw(module: nn.Module, config: OptimConfig) -> torch.optim.AdamW:
-    """AdamW as torch has it, without fusion: decay for matrices alone."""
+    """Return torch's own AdamW, not fused, with weight decay of matrices only."""
     groups = [
         {"params": [p for p in module.parameters() if p.ndim > 1], "weight_decay": config.weight_decay},
         {"params": [p for p in module.parameters() if p.ndim == 1], "weight_decay": 0.0},
@@ -47,7 +47,7 @@ def plain_adamw(module: nn.Module, config: OptimConfig) -> torch.optim.AdamW:
 
 
 @pytest.mark.parametrize("clip", [1e9, 0.5])
-def test_it_moves_as_torchs_adamw_with_a_clip_does(clip: float) -> None:
+def test_steps_equal_those_of_torchs_adamw_with_clipping(clip: float) -> None:
     config = OptimConfig(lr=0.05, weight_decay=0.3, clip=clip)
     ours, theirs = model(), model()
     optimizer, reference = EncoderOptimizer(ours, config), plain_adamw(theirs, config)
@@ -76,7 +76,7 @@ def test_matrices_decay_and_vectors_do_not() -> None:
         assert torch.allclose(p, before[name] * (1 - 0.1 * 0.5 if p.ndim > 1 else 1)), name
 
 
-def test_what_is_frozen_gets_no_state() -> None:
+def test_frozen_parameters_have_no_state() -> None:
     module = model()
     module[0].requires_grad_(False)
     optimizer = EncoderOptimizer(module, OptimConfig())
@@ -85,7 +85,7 @@ def test_what_is_frozen_gets_no_state() -> None:
     assert {name.split(".")[0] for name in optimizer.tensors()} == {"1", "2"}
 
 
-def test_saved_state_goes_on_to_the_same_weights() -> None:
+def test_training_from_saved_state_gives_the_same_weights() -> None:
     config = OptimConfig(lr=0.05)
     whole, broken = model(), model()
     one, two = EncoderOptimizer(whole, config), EncoderOptimizer(broken, config)
@@ -103,7 +103,7 @@ def test_saved_state_goes_on_to_the_same_weights() -> None:
         assert torch.equal(a, b)
 
 
-def test_a_gradient_that_is_not_finite_moves_nothing_and_is_told() -> None:
+def test_a_gradient_that_is_not_finite_changes_nothing_and_its_norm_is_returned() -> None:
     module = model()
     before = [p.detach().clone() for p in module.parameters()]
     optimizer = EncoderOptimizer(module, OptimConfig())
@@ -114,6 +114,6 @@ def test_a_gradient_that_is_not_finite_moves_nothing_and_is_told() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"lr": 0}, {"warmup": 1}, {"warmup": -0.1}, {"weight_decay": -1}, {"clip": 0}])
-def test_settings_that_cannot_be_are_refused(wrong: dict[str, float]) -> None:
+def test_settings_out_of_range_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigError):
         OptimConfig(**wrong)

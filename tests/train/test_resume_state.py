@@ -1,4 +1,4 @@
-"""M4 with a loss or negatives that remember: what a checkpoint holds is all there is, to the bit."""
+"""M4 with a loss or negatives that have state: a resumed training equals the unbroken one, bit by bit."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ import numpy as np
 import pytest
 import torch
 
-from xc_core.classifiers import LabelTable, TableConfig
+from xc_core.classifiers import TableConfig
 from xc_core.data.labels import LabelMatrix
-from xc_core.losses import LossConfig
-from xc_core.sampling import NEGATIVES, ORDERS, NegativesConfig, OrderConfig
+from xc_core.losses import AugmentReduce, Loss, NoiseContrastive
+from xc_core.sampling import Documents, Importance, Mined, Negatives, Random, Tree, Uniform
 from xc_core.seeds import generator
 from xc_core.train.checkpoint import Checkpoints
-from xc_core.train.classifier import ClassifierTask
 from xc_core.train.loop import Plan, fit
+from xc_core.train.table import ClassifierSettings, ClassifierTask, TableData, table_task
 
 LABELS, DOCUMENTS, WIDTH, EPOCHS, BATCHES = 12, 60, 8, 3, 5
-ETA = LossConfig(name="augment-reduce", temperature=0.2)
-CASES = {
-    "eta": (ETA, NegativesConfig(kind="uniform", positives=0, draws=3)),
-    "eta and a sample of all labels": (ETA, NegativesConfig(kind="importance", positives=0, hard=2, uniform=4)),
+ETA = AugmentReduce(temperature=0.2)
+CASES: dict[str, tuple[Loss, Negatives]] = {
+    "eta": (ETA, Uniform(positives=0, draws=3)),
+    "eta and a sample of all labels": (ETA, Importance(positives=0, hard=2, uniform=4, search_in="rows")),
     "eta and a search under way": (
         ETA,
-        NegativesConfig(kind="mined", positives=2, hard=2, search=4, ahead=1, warmup_epochs=2, search_in="rows"),
+        Mined(positives=2, hard=2, search=4, ahead=1, warmup_epochs=2, search_in="rows"),
     ),
-    "a tree": (LossConfig(name="nce"), NegativesConfig(kind="tree", positives=0, tree_width=3)),
+    "a tree": (NoiseContrastive(temperature=0.1), Tree(positives=0, width=3)),
 }
 
 
 @pytest.fixture(autouse=True)
 def no_power_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Waiting for the disk after every step takes most of the time, and nothing here is about power cuts."""
+    """Do not wait for the disk after every step: that takes most of the time, and no test here is about power cuts."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
@@ -44,18 +44,14 @@ def make(case: str) -> ClassifierTask:
     vectors = random.standard_normal((DOCUMENTS, WIDTH)).astype(np.float32)
     pairs = np.repeat(np.arange(DOCUMENTS), 2), random.integers(0, LABELS, 2 * DOCUMENTS)
     truth = LabelMatrix.from_pairs(*pairs, (DOCUMENTS, LABELS))
-    order = OrderConfig(kind="random", batch_size=DOCUMENTS // BATCHES, cluster_size=1)
-    rows = torch.from_numpy(random.standard_normal((LABELS, WIDTH)).astype(np.float32))
-    return ClassifierTask(
-        vectors,
-        truth,
-        LabelTable(rows, TableConfig(unit=False, lr=0.05)),
-        ORDERS["random"](order, DOCUMENTS, 0),
-        NEGATIVES[negatives.kind](negatives, truth, 0),
-        loss.build(),
-        0.0,
-        0,
+    rows = random.standard_normal((LABELS, WIDTH)).astype(np.float32)
+    settings = ClassifierSettings(
+        order=Random(batch_size=DOCUMENTS // BATCHES),
+        negatives=negatives,
+        loss=loss,
+        table=TableConfig(unit=False, lr=0.05),
     )
+    return table_task(settings, TableData(vectors, rows, np.zeros_like(rows), Documents(truth)))
 
 
 def train(task: ClassifierTask, folder: Path) -> list[float]:
@@ -91,8 +87,8 @@ def test_a_training_stopped_twice_is_the_unbroken_one_to_the_bit(case: str, tmp_
 
 
 @pytest.mark.parametrize("case", ["eta", "eta and a sample of all labels"])
-def test_what_the_loss_remembers_changes_its_next_value(case: str) -> None:
-    """Else a checkpoint without it would be as good."""
+def test_the_state_of_the_loss_changes_its_next_value(case: str) -> None:
+    """Otherwise a checkpoint without the state would do as well."""
     task, fresh = make(case), make(case)
     docs = task.batches(0)[0]
     for one in (task, fresh):
@@ -108,6 +104,7 @@ def test_a_checkpoint_holds_each_pair_that_was_learnt_from_once() -> None:
     for epoch in range(2):
         for number, docs in enumerate(task.batches(epoch)):
             task.step(docs, number, 1.0)
-    pairs = task.tensors()["loss/eta_pairs"].tolist()
-    assert sorted(pairs) == [list(pair) for pair in zip(*(part.tolist() for part in task.truth.pairs()), strict=True)]
-    assert task.tensors()["loss/eta_seen"].tolist() == [2.0] * len(pairs)
+    pairs = task.tensors()["head/loss/eta_pairs"].tolist()
+    docs, labels = task.data.documents.truth.pairs()
+    assert sorted(pairs) == [list(pair) for pair in zip(docs.tolist(), labels.tolist(), strict=True)]
+    assert task.tensors()["head/loss/eta_seen"].tolist() == [2.0] * len(pairs)

@@ -1,24 +1,25 @@
-"""M3 and M4 learn, move only rows that a batch touched, and go on after a crash to the same bytes, dropout included."""
+"""M3 and M4 learn, change only rows that a batch scores, and resume after a crash to the same bytes (dropout too)."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from tests.train.conftest import Broken
-from xc_core.classifiers import LabelTable, TableConfig
+from xc_core.classifiers import TableConfig
 from xc_core.data.labels import LabelMatrix
-from xc_core.losses import LossConfig
-from xc_core.sampling import NEGATIVES, ORDERS, NegativesConfig, OrderConfig
+from xc_core.losses import Triplet
+from xc_core.sampling import Clustered, Documents, InBatch, Mined, Negatives, Order, Random
 from xc_core.seeds import generator
 from xc_core.shapes import F32
 from xc_core.train.checkpoint import Checkpoints
-from xc_core.train.classifier import ClassifierTask
 from xc_core.train.loop import Plan, fit
 from xc_core.train.state import DivergedError, History
+from xc_core.train.table import ClassifierSettings, ClassifierTask, TableData, table_task
 
 L, N, D = 12, 60, 16
 
@@ -36,20 +37,25 @@ def world() -> tuple[F32, LabelMatrix]:
     return documents, LabelMatrix.from_pairs(np.arange(N), label, (N, L))
 
 
-def make(seed: int = 0, *, dropout: float = 0.0, lr: float = 0.05) -> ClassifierTask:
-    documents, truth = world()
-    start = unit(generator(seed, "rows").standard_normal((L, D)).astype(np.float32))
-    order = OrderConfig(kind="random", batch_size=12, cluster_size=4)
-    return ClassifierTask(
-        documents,
-        truth,
-        LabelTable(torch.from_numpy(start), TableConfig(lr=lr)),
-        ORDERS["random"](order, N, seed),
-        NEGATIVES["in-batch"](NegativesConfig(positives=0), truth, seed),
-        LossConfig(margin=0.5).build(),
-        dropout,
-        seed,
+def make(
+    seed: int = 0,
+    *,
+    dropout: float = 0.0,
+    lr: float = 0.05,
+    order: Order | None = None,
+    negatives: Negatives | None = None,
+) -> ClassifierTask:
+    settings = ClassifierSettings(
+        order=order or Random(batch_size=12),
+        negatives=negatives or InBatch(positives=0),
+        loss=Triplet(margin=0.5),
+        table=TableConfig(lr=lr),
+        dropout=dropout,
+        seed=seed,
     )
+    documents, truth = world()
+    start, texts = (unit(generator(seed, of).standard_normal((L, D)).astype(np.float32)) for of in ("rows", "texts"))
+    return table_task(settings, TableData(documents, start, texts, Documents(truth)))
 
 
 def train(task: ClassifierTask, folder: Path, epochs: float = 4) -> History:
@@ -60,29 +66,27 @@ def train(task: ClassifierTask, folder: Path, epochs: float = 4) -> History:
 def test_it_learns_which_label_a_document_has(tmp_path: Path, dropout: float) -> None:
     task = make(dropout=dropout)
     train(task, tmp_path / "run", epochs=60)
-    rows = torch.nn.functional.normalize(task.table.rows_LD, dim=1).numpy()
-    best = (task.doc_ND @ rows.T).argmax(1)
+    rows = torch.nn.functional.normalize(task.head.table.rows_LD, dim=1).numpy()
+    best = (task.data.doc_ND @ rows.T).argmax(1)
     assert (best == np.arange(N) % (L - 2)).mean() > 0.95
 
 
-def test_a_row_that_no_batch_touched_stays(tmp_path: Path) -> None:
+def test_rows_that_no_batch_scores_do_not_change(tmp_path: Path) -> None:
     task = make()
-    before = task.table.rows_LD.clone()
+    before = task.head.table.rows_LD.clone()
     train(task, tmp_path / "run")
-    moved = (task.table.rows_LD != before).any(1)
+    moved = (task.head.table.rows_LD != before).any(1)
     assert moved.tolist() == [True] * (L - 2) + [False] * 2
-    assert (task.table.steps_L > 0).tolist() == moved.tolist()
+    assert (task.head.table.steps_L > 0).tolist() == moved.tolist()
 
 
 def test_the_given_rows_and_vectors_are_never_changed(tmp_path: Path) -> None:
-    start = torch.randn(L, D)
-    kept, table = start.clone(), LabelTable(start, TableConfig())
     task = make()
-    task.table = table
-    documents = task.doc_ND.copy()
+    before = [array.copy() for array in (task.data.doc_ND, task.data.rows_LD, task.data.text_LD)]
     train(task, tmp_path / "run")
-    assert torch.equal(start, kept)
-    assert np.array_equal(task.doc_ND, documents)
+    assert not np.array_equal(task.head.table.rows_LD.numpy(), before[1])
+    for array, kept in zip((task.data.doc_ND, task.data.rows_LD, task.data.text_LD), before, strict=True):
+        assert np.array_equal(array, kept)
 
 
 def test_dropout_zeroes_its_share_keeps_the_mean_and_depends_on_seed_and_step_alone() -> None:
@@ -103,32 +107,59 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(tmp_path: Pa
     one, two, other = make(dropout=dropout), make(dropout=dropout), make(1, dropout=dropout)
     losses = [train(task, tmp_path / str(i)).losses for i, task in enumerate((one, two, other))]
     assert losses[0] == losses[1] != losses[2]
-    assert torch.equal(one.table.rows_LD, two.table.rows_LD)
-    assert not torch.equal(one.table.rows_LD, other.table.rows_LD)
+    assert torch.equal(one.head.table.rows_LD, two.head.table.rows_LD)
+    assert not torch.equal(one.head.table.rows_LD, other.head.table.rows_LD)
 
 
 @pytest.mark.parametrize("crash", [1, 5, 10, 13])
-def test_a_crash_changes_nothing_of_the_result(tmp_path: Path, crash: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {},
+        {"order": Clustered(batch_size=12, size=4, refresh_every=2)},
+        {"negatives": Mined(positives=0, search=3, search_in="rows", refresh_every=2, ahead=1, warmup_epochs=2)},
+    ],
+)
+def test_a_crash_does_not_change_the_result(
+    tmp_path: Path, crash: int, parts: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan = Plan(epochs=4, warmup=0.05, checkpoint_seconds=-1)
-    whole = make(dropout=0.3)
+    whole = make(dropout=0.3, **parts)
     expected = train(whole, tmp_path / "whole").losses
     checkpoints = Checkpoints(tmp_path / "run", "x")
-    first = make(dropout=0.3)
+    first = make(dropout=0.3, **parts)
     step = first.step
     with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
         patch.setattr(first, "step", lambda docs, at, scale: step(docs, at, scale / (at != crash)))
         fit(first, plan, checkpoints)
-    second = make(dropout=0.3)
+    second = make(dropout=0.3, **parts)
     assert fit(second, plan, checkpoints).losses == expected
     for name, value in whole.tensors().items():
         assert torch.equal(second.tensors()[name], value), name
 
 
+@pytest.mark.parametrize("where", ["texts", "rows"])
+def test_a_search_reads_the_vectors_that_its_setting_names(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = make(negatives=Mined(positives=0, search_in=where, warmup_epochs=0))
+    searched: list[F32] = []
+    monkeypatch.setattr(task.negatives, "_search", lambda docs, labels: searched.append(labels) or np.zeros((N, 1)))
+    task.start_epoch(0)
+    assert np.allclose(searched[0], task.data.text_LD if where == "texts" else task.data.rows_LD, atol=1e-6)
+
+
+def test_an_order_adapts_to_the_frozen_vectors() -> None:
+    task = make(order=Clustered(batch_size=12, size=4, warmup_epochs=0))
+    figures = task.start_epoch(0)
+    assert figures["cluster_size"] == 4.0
+    documents = [doc for batch in task.batches(0) for doc in batch]
+    assert sorted(documents) == list(range(N))
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-def test_a_loss_that_is_no_number_ends_it_with_the_rows_unharmed(tmp_path: Path, value: float) -> None:
+def test_a_loss_that_is_not_finite_ends_the_training_and_changes_no_row(tmp_path: Path, value: float) -> None:
     task = make()
-    before = task.table.rows_LD.clone()
-    task.loss = Broken(value)
+    before = task.head.table.rows_LD.clone()
+    task.head.loss = Broken(value)
     with pytest.raises(DivergedError, match=r"a loss of .* in step 0"):
         train(task, tmp_path / "run")
-    assert torch.equal(task.table.rows_LD, before)
+    assert torch.equal(task.head.table.rows_LD, before)

@@ -1,4 +1,4 @@
-"""M1 learns, reads train rows alone, fills its memory bank for free, and depends on nothing but its seed."""
+"""M1 learns, reads train documents only, fills its memory bank at no cost, and depends on its seed alone."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ import torch
 from torch import Tensor
 
 from tests.train.conftest import Broken
-from xc_core.artifacts import canonical
+from xc_core.canonical import canonical
 from xc_core.data.tokens import TokenStore
 from xc_core.encoders import embed_rows, encode_rows
-from xc_core.losses import PLAIN, Sampled
-from xc_core.losses.base import Stateless
+from xc_core.losses import PLAIN, Loss, Sampled, Stateless
 from xc_core.shapes import F32, I64, TokenBatch
 from xc_core.train.checkpoint import Checkpoints
 from xc_core.train.encoder import EncoderTask
@@ -32,7 +31,7 @@ def train(task: EncoderTask, folder: Path, epochs: float = 3) -> History:
     return fit(task, Plan(epochs=epochs, warmup=0.1, checkpoint_seconds=1e9), Checkpoints(folder, "x"))
 
 
-def test_ten_documents_are_learnt_by_heart(encoder_task: Make, ten: Any, tmp_path: Path) -> None:
+def test_ten_documents_can_be_overfitted(encoder_task: Make, ten: Any, tmp_path: Path) -> None:
     data = ten.data()
     assert len(data.rows_N) == 10
     task = encoder_task(data=data)
@@ -48,7 +47,7 @@ def test_ten_documents_are_learnt_by_heart(encoder_task: Make, ten: Any, tmp_pat
 
 
 class Spy:
-    """A token store that notes which rows are asked for."""
+    """A token store that records which rows are read."""
 
     def __init__(self, store: TokenStore) -> None:
         self.store, self.asked = store, set[int]()
@@ -87,7 +86,8 @@ def test_the_bank_holds_the_vectors_of_the_last_steps(
             labels[rows] = vectors.detach().numpy()
         return vectors
 
-    monkeypatch.setattr("xc_core.train.encoder.encode_rows", noting)
+    for module in ("encoder", "heads"):
+        monkeypatch.setattr(f"xc_core.train.{module}.encode_rows", noting)
     train(task, tmp_path / "run", epochs=1.5)
     assert np.array_equal(task.bank_ND, docs)
     assert np.array_equal(task.label_bank_LD, labels)
@@ -99,7 +99,8 @@ def test_a_refresh_sees_the_bank_and_encodes_nothing(
 ) -> None:
     task = encoder_task()
     train(task, tmp_path / "run", epochs=1)
-    monkeypatch.setattr("xc_core.train.encoder.encode_rows", None)
+    for name in ("encoder.encode_rows", "encoder.embed_rows", "heads.encode_rows"):
+        monkeypatch.setattr(f"xc_core.train.{name}", None)
     seen: list[F32] = []
     refresh = task.order.refresh
     monkeypatch.setattr(task.order, "refresh", lambda epoch, bank: seen.append(bank.copy()) or refresh(epoch, bank))
@@ -110,8 +111,8 @@ def test_a_refresh_sees_the_bank_and_encodes_nothing(
     assert 0 <= figures["missed"] <= 1
 
 
-def test_a_label_that_no_batch_drew_so_far_is_no_part_of_the_theorem(encoder_task: Make, tmp_path: Path) -> None:
-    """Its vector in the bank is zero, neither near nor far: it would count as a positive that is far."""
+def test_theorem_1_leaves_out_labels_that_no_batch_has_drawn(encoder_task: Make, tmp_path: Path) -> None:
+    """Their vectors in the bank are zero, so they would count as distant positives."""
     task = encoder_task()
     train(task, tmp_path / "run", epochs=1)
     task.radius, task.label_bank_LD[:3] = 1.3, 0
@@ -142,8 +143,10 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(encoder_task
 
 
 @pytest.mark.parametrize("stop", [1.0, 1.5, 2.0])
-def test_saved_state_goes_on_to_the_same_bytes(encoder_task: Make, tmp_path: Path, stop: float) -> None:
-    """1 and 2 are epoch boundaries, before a refresh; 1.5 is within an epoch, after one."""
+def test_a_training_resumed_from_saved_state_gives_the_same_bytes(
+    encoder_task: Make, tmp_path: Path, stop: float
+) -> None:
+    """1 and 2 are the ends of epochs, before a refresh; 1.5 is within an epoch, after a refresh."""
     whole, first = encoder_task(), encoder_task()
     expected = train(whole, tmp_path / "whole")
     checkpoints = Checkpoints(tmp_path / "run", "x")
@@ -169,7 +172,7 @@ def test_saved_state_goes_on_to_the_same_bytes(encoder_task: Make, tmp_path: Pat
 
 
 class InfiniteGradient(Stateless):
-    """A finite loss with a gradient that is not: the root of 0."""
+    """A finite loss whose gradient is not finite: the square root of 0."""
 
     def __call__(
         self, scores: Tensor, chosen: Tensor, known: Tensor, sampled: Sampled = PLAIN
@@ -178,8 +181,8 @@ class InfiniteGradient(Stateless):
 
 
 @pytest.mark.parametrize("loss", [Broken(float("nan")), Broken(float("inf")), InfiniteGradient()])
-def test_a_loss_or_gradient_that_is_no_number_ends_it_with_the_weights_unharmed(
-    encoder_task: Make, tmp_path: Path, loss: object
+def test_a_loss_or_gradient_that_is_not_finite_ends_the_training_and_changes_no_weight(
+    encoder_task: Make, tmp_path: Path, loss: Loss
 ) -> None:
     task = encoder_task(loss=loss)
     before = weights(task)
@@ -188,7 +191,7 @@ def test_a_loss_or_gradient_that_is_no_number_ends_it_with_the_weights_unharmed(
     assert all(torch.equal(before[name], value) for name, value in weights(task).items())
 
 
-def test_documents_without_labels_do_not_stop_it(encoder_task: Make, small: Any, tmp_path: Path) -> None:
+def test_documents_without_labels_do_not_stop_the_training(encoder_task: Make, small: Any, tmp_path: Path) -> None:
     indptr = np.concatenate([np.zeros(9, np.int64), small.truth.indptr[9:] - small.truth.indptr[8]])
     truth = replace(small.truth, indptr=indptr, indices=small.truth.indices[small.truth.indptr[8] :])
     task = encoder_task(data=replace(small.data(), truth=truth))

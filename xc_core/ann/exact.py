@@ -1,14 +1,12 @@
-"""Exact search by blocked matrix products: the truth for all other indexes, and the fastest up to some 400,000 labels.
+"""Exact search by blocked matrix products: the reference for all other indexes, and the fastest up to 400,000 labels.
 
-Takes: vectors_LD.                   Gives: Index.
-May import: shapes, ann.base.        Never: a score matrix larger than one block.
-
-faiss multiplies and keeps the best; which of equal scores it keeps is left open, so that queries with a tie at the last
-place are answered again, by sorting.
+faiss multiplies and keeps the best. Which of several equal scores it keeps is undefined, so queries with a tie at the
+last place are searched again, by sorting.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -16,13 +14,13 @@ import faiss
 import numpy as np
 import torch
 
-from xc_core.ann.base import INDEXES, IndexConfig, checked
+from xc_core.ann.base import INDEXES, Index, IndexPart, checked
 from xc_core.shapes import F32, I32, Shortlist
 
-faiss.cvar.distance_compute_blas_threshold = 2  # from 2 queries on a matrix product is faster; faiss waits for 20
+faiss.cvar.distance_compute_blas_threshold = 2  # a matrix product is faster from 2 queries on; faiss's default is 20
 _QUERIES: Final = 256
 _LABELS: Final = 16_384
-"""A block of scores, 256 x 16,384 x 4 bytes = 16 MB, stays near the cache."""
+"""A block of scores has 256 x 16,384 x 4 bytes = 16 MB, about the size of a cache."""
 
 
 class ExactIndex:
@@ -31,6 +29,11 @@ class ExactIndex:
     def __init__(self, vectors_LD: F32) -> None:
         self.vectors_LD = vectors_LD
         self.size, self.width = vectors_LD.shape
+
+    @property
+    def part(self) -> IndexPart:
+        """Exact search has no settings."""
+        return Exact()
 
     def search(self, queries_BD: F32, k: int) -> Shortlist:
         """Return the k best labels of each query; equal scores by rising label id."""
@@ -49,7 +52,7 @@ class ExactIndex:
         return Shortlist(ids, scores).top(k)
 
     def _sorted(self, queries_BD: F32, k: int) -> tuple[I32, F32]:
-        """Return ids and scores of the k best, the first of equal ones; k is below the number of labels."""
+        """Return ids and scores of the k best, lower ids first among equal scores; k is below the number of labels."""
         queries, vectors = torch.from_numpy(queries_BD), torch.from_numpy(self.vectors_LD)
         scores_list, ids_list = [], []
         for start in range(0, self.size, _LABELS):
@@ -67,7 +70,10 @@ class ExactIndex:
 
 
 def _best(scores_BU: torch.Tensor, k: int) -> torch.Tensor:
-    """Return the columns of each row's k largest scores, the first of equal ones at the edge (topk takes any)."""
+    """Return the columns of each row's k largest scores; of scores equal to the k-th, the first columns are kept.
+
+    Which of these ``topk`` keeps is undefined.
+    """
     width = scores_BU.shape[1]
     if k >= width:
         return torch.arange(width).expand(scores_BU.shape)
@@ -75,25 +81,21 @@ def _best(scores_BU: torch.Tensor, k: int) -> torch.Tensor:
     tied = values[:, k - 1] == values[:, k]
     ids = ids[:, :k]
     if tied.any():
-        edge, own = values[tied, k - 1 : k], scores_BU[tied]
-        above, level = own > edge, own == edge
-        room = k - above.sum(1, keepdim=True)
-        ids[tied] = (above | (level & (level.cumsum(1) <= room))).nonzero()[:, 1].view(-1, k)
+        edge, scores = values[tied, k - 1 : k], scores_BU[tied]
+        above, equal = scores > edge, scores == edge
+        missing = k - above.sum(1, keepdim=True)
+        ids[tied] = (above | (equal & (equal.cumsum(1) <= missing))).nonzero()[:, 1].view(-1, k)
     return ids
 
 
-class Exact:
-    """The family of exact indexes."""
+@INDEXES.register("exact")
+@dataclass(frozen=True, kw_only=True)
+class Exact(IndexPart):
+    """Exact search: every query is compared with all labels."""
 
-    @staticmethod
-    def build(vectors_LD: F32, config: IndexConfig) -> ExactIndex:
-        """Keep the vectors."""
+    def _built(self, vectors_LD: F32) -> Index:
         return ExactIndex(vectors_LD)
 
-    @staticmethod
-    def load(folder: Path, config: IndexConfig, width: int) -> ExactIndex:
-        """Map the vectors copy-on-write (torch wants writable memory; nothing is ever written)."""
+    def load(self, folder: Path, width: int) -> Index:
+        """Memory-map the vectors, copy-on-write because torch requires writable memory; nothing is written."""
         return ExactIndex(np.load(folder / "index.npy", mmap_mode="c", allow_pickle=False))
-
-
-INDEXES.add("exact", Exact)

@@ -1,12 +1,9 @@
-"""What the faiss-backed indexes share: inner products made to look like distances, searching, saving.
+"""Code that the faiss indexes share: search, save, and vectors of different lengths.
 
-Takes: a faiss index.            Gives: Index.
-May import: shapes, ann.base.    Never: normalises a vector whose length carries meaning.
-
-Cells need all vectors of one length to rank by inner product. Where lengths differ, each vector gets one more
-coordinate, sqrt(M^2 - |v|^2) with M the largest length, and queries a 0 there: inner products stay as they are and all
-lengths become M (Bachrach et al., RecSys 2014). On 30,000 vectors of log-normal lengths this raises the recall of IVF
-from 0.55 to 0.92; that of HNSW it lowers from 1.00 to 0.27, so graphs take the vectors as they are.
+IVF needs vectors of equal length to rank by inner product. If lengths differ, each vector gets one more coordinate,
+sqrt(M^2 - |v|^2) with M the largest length, and queries a 0 there: inner products stay the same and all lengths become
+M (Bachrach et al., RecSys 2014). On 30,000 vectors of log-normal lengths this raises the recall of IVF from 0.55 to
+0.92. It lowers that of HNSW from 1.00 to 0.27, so graphs use the vectors as they are.
 """
 
 from __future__ import annotations
@@ -17,31 +14,33 @@ from typing import Any, Final
 import faiss
 import numpy as np
 
-from xc_core.ann.base import checked
+from xc_core.ann.base import IndexPart, checked
 from xc_core.shapes import F32, Shortlist
 
 _SAME_LENGTH: Final = 1e-3
-"""Relative spread of lengths under which vectors count as equally long."""
+"""Relative difference of lengths below which vectors count as equally long."""
 
 
 def even_lengths(vectors_LD: F32) -> F32:
-    """Return the vectors, one coordinate longer where their lengths differ."""
+    """Return the vectors, with one more coordinate if their lengths differ."""
     squares = np.einsum("ld,ld->l", vectors_LD, vectors_LD, dtype=np.float64)
-    most = squares.max()
-    if np.sqrt(squares.min()) > (1 - _SAME_LENGTH) * np.sqrt(most):
+    largest = squares.max()
+    if np.sqrt(squares.min()) > (1 - _SAME_LENGTH) * np.sqrt(largest):
         return vectors_LD
-    extra = np.sqrt(np.maximum(most - squares, 0)).astype(np.float32)
+    extra = np.sqrt(np.maximum(largest - squares, 0)).astype(np.float32)
     return np.concatenate([vectors_LD, extra[:, None]], axis=1)
 
 
 class FaissIndex:
-    """A faiss index over vectors of width ``width``, perhaps one coordinate wider inside."""
+    """A faiss index over vectors of width ``width``; inside, vectors may have one more coordinate."""
 
-    def __init__(self, inner: Any, width: int) -> None:
-        self.inner, self.width, self.size = inner, width, int(inner.ntotal)
+    vectors_LD = None
+
+    def __init__(self, inner: Any, width: int, part: IndexPart) -> None:
+        self.inner, self.width, self.size, self.part = inner, width, int(inner.ntotal), part
 
     def search(self, queries_BD: F32, k: int) -> Shortlist:
-        """Return about the k best labels of each query."""
+        """Return the k best labels of each query, approximately."""
         queries = checked(queries_BD, self.width, k)
         if self.inner.d > self.width:
             queries = np.pad(queries, ((0, 0), (0, 1)))

@@ -1,41 +1,46 @@
-"""Graph search (HNSW) through faiss: single queries in well under a millisecond at any number of labels.
-
-Takes: vectors_LD.                        Gives: Index.
-May import: ann.base, ann.faiss_index.    Never: batches of queries where exact search is faster (see ``auto``).
-"""
+"""Graph search (HNSW) through faiss: a single query takes well under a millisecond for any number of labels."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import faiss
 
-from xc_core.ann.base import INDEXES, IndexConfig
+from xc_core.ann.base import INDEXES, Index, IndexPart
 from xc_core.ann.faiss_index import FaissIndex, read
+from xc_core.params import at_least
 from xc_core.shapes import F32
 
 
-class Hnsw:
-    """The family of HNSW indexes."""
+@INDEXES.register("hnsw")
+@dataclass(frozen=True, kw_only=True)
+class Hnsw(IndexPart):
+    """A graph of near labels.
 
-    @staticmethod
-    def build(vectors_LD: F32, config: IndexConfig) -> FaissIndex:
-        """Insert all vectors; the levels of the graph are drawn by faiss from its fixed seed.
+    Links follow the inner product itself, for vectors of any length (Morozov and Babenko, NeurIPS 2018). faiss draws
+    the levels of the graph from its fixed seed.
+    """
 
-        Links follow the inner product itself, whatever the lengths (Morozov and Babenko, NeurIPS 2018).
-        """
-        inner = faiss.IndexHNSWFlat(vectors_LD.shape[1], config.links, faiss.METRIC_INNER_PRODUCT)
-        inner.hnsw.efConstruction = config.build_effort
-        inner.hnsw.efSearch = config.search_effort
+    links: int = 32
+    """Links per node (M)."""
+    build_effort: int = 200
+    """Candidates kept while building (efConstruction)."""
+    search_effort: int = 200
+    """Candidates kept while searching (efSearch)."""
+
+    def __post_init__(self) -> None:
+        at_least(self, links=1, build_effort=1, search_effort=1)
+
+    def _built(self, vectors_LD: F32) -> Index:
+        inner = faiss.IndexHNSWFlat(vectors_LD.shape[1], self.links, faiss.METRIC_INNER_PRODUCT)
+        inner.hnsw.efConstruction = self.build_effort
+        inner.hnsw.efSearch = self.search_effort
         inner.add(vectors_LD)
-        return FaissIndex(inner, vectors_LD.shape[1])
+        return FaissIndex(inner, vectors_LD.shape[1], self)
 
-    @staticmethod
-    def load(folder: Path, config: IndexConfig, width: int) -> FaissIndex:
+    def load(self, folder: Path, width: int) -> Index:
         """Read the graph."""
         inner = read(folder)
-        inner.hnsw.efSearch = config.search_effort
-        return FaissIndex(inner, width)
-
-
-INDEXES.add("hnsw", Hnsw)
+        inner.hnsw.efSearch = self.search_effort
+        return FaissIndex(inner, width, self)

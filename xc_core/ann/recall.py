@@ -1,8 +1,4 @@
-"""How many of the true nearest labels an index finds.
-
-Takes: two shortlists.   Gives: a share.
-May import: shapes.      Never: counts holes.
-"""
+"""Recall of an index: the share of the true nearest labels that it finds."""
 
 from __future__ import annotations
 
@@ -12,9 +8,9 @@ from xc_core.shapes import PAD_ID, Shortlist
 
 
 def recall(found: Shortlist, true: Shortlist) -> float:
-    """Return the share of ``true``'s labels that ``found`` has, over all documents; 1.0 where ``true`` has none.
+    """Return the share of the labels in ``true`` that ``found`` has too, over all documents; 1.0 if ``true`` is empty.
 
-    Raises ValueError where the two have different N.
+    Holes (PAD_ID) are not counted. Raises ValueError for shortlists of different N.
     """
     if len(found) != len(true):
         raise ValueError(f"{len(found)} shortlists against {len(true)}")

@@ -1,7 +1,19 @@
-"""A vector for every label, learnt from documents."""
+"""Label tables: one trained vector (row) per label."""
 
 from xc_core.classifiers.foreseen import foreseen_rows
 from xc_core.classifiers.one_vs_rest import BLOCK, Descent, TableHead, gradient_error, marks
 from xc_core.classifiers.table import LabelTable, TableConfig
+from xc_core.classifiers.tables import LabelTables, TablesWriter
 
-__all__ = ["BLOCK", "Descent", "LabelTable", "TableConfig", "TableHead", "foreseen_rows", "gradient_error", "marks"]
+__all__ = [
+    "BLOCK",
+    "Descent",
+    "LabelTable",
+    "LabelTables",
+    "TableConfig",
+    "TableHead",
+    "TablesWriter",
+    "foreseen_rows",
+    "gradient_error",
+    "marks",
+]

@@ -1,8 +1,4 @@
-"""One step of a label table: score a pool, take the gradients, update the rows; block by block where the loss allows.
-
-Takes: document vectors, a pool, a loss.                Gives: Descent: the loss and the documents' gradient.
-May import: classifiers.table, losses, sampling, shapes.  Never: a matrix of targets or scores wider than a block.
-"""
+"""A training step of a label table: score a pool, compute gradients, update rows; in blocks if the loss allows."""
 
 from __future__ import annotations
 
@@ -15,7 +11,7 @@ import torch
 from torch import Tensor
 
 from xc_core.classifiers.table import LabelTable
-from xc_core.losses import Loss, Sampled
+from xc_core.losses import BatchLoss, Sampled
 from xc_core.sampling import Pool
 from xc_core.shapes import I64
 
@@ -25,7 +21,7 @@ BLOCK: Final = 2048
 
 @dataclass(frozen=True)
 class Descent:
-    """What a step found: loss summed over the batch, what it counts, and d(loss / count) / d(document vectors)."""
+    """Result of a step: loss summed over the batch, what it counts, and d(loss / count) / d(document vectors)."""
 
     loss: float
     count: float
@@ -34,23 +30,40 @@ class Descent:
 
 @dataclass
 class TableHead:
-    """Rows of a table, scored against document vectors, learnt by their own optimiser.
+    """Rows of a table, scored against document vectors and updated by their own optimiser.
 
-    With a separable loss (BCE) scores, gradients and updates are made for ``block`` labels at a time and thrown away,
-    so memory is B x block however many labels there are, and the matrix of targets never exists (Renee).
+    With a separable loss (BCE), scores and gradients are computed for ``block`` labels at a time and discarded, so
+    memory is B x block for any number of labels, and the matrix of targets never exists (Renee).
     """
 
     table: LabelTable
-    loss: Loss
+    loss: BatchLoss
+    divisor: float = 1.0
+    """The loss divides scores by this."""
     block: int = BLOCK
 
     def descend(self, doc_BD: Tensor, pool: Pool, docs_B: I64, scale: float | None) -> Descent:
-        """Update the pool's rows against their gradient; return the documents' where ``doc_BD`` asks for one.
+        """Update the pool's rows; return the gradient of the documents too if ``doc_BD`` requires one.
 
-        With ``scale`` None no row moves. A loss that is not finite moves nothing from there on.
+        ``scale`` is the schedule's factor on the learning rate; None updates nothing. If the loss of a block is not
+        finite, this block and later ones update nothing.
         """
         leaf = doc_BD.detach().requires_grad_(doc_BD.requires_grad)
         gradient = torch.zeros_like(leaf) if leaf.requires_grad else None
+        loss, count = self._descend(leaf, gradient, pool, docs_B, scale)
+        return Descent(loss, count, gradient)
+
+    def gradient(self, doc_BD: Tensor, pool: Pool, docs_B: I64) -> Tensor:
+        """Return d(loss / count) / d(``doc_BD``) on ``pool``; updates nothing."""
+        leaf = doc_BD.detach().requires_grad_(True)
+        gradient = torch.zeros_like(leaf)
+        self._descend(leaf, gradient, pool, docs_B, None)
+        return gradient
+
+    def _descend(
+        self, leaf: Tensor, gradient: Tensor | None, pool: Pool, docs_B: I64, scale: float | None
+    ) -> tuple[float, float]:
+        """Return loss and count; add the gradient of ``leaf`` to ``gradient``; update rows if there is a ``scale``."""
         loss, count = 0.0, 0.0
         for block in pool.blocks(self.block) if self.loss.separable else (pool,):
             labels = torch.from_numpy(block.labels_U).to(leaf.device)
@@ -65,27 +78,34 @@ class TableHead:
                 self.table.update(labels, found[0], scale)
             if gradient is not None:
                 gradient += found[1]
-        return Descent(loss, count, gradient)
+        return loss, count
+
+    def released(self) -> Tensor:
+        """Return all rows as they are served: unit vectors, or rows whose products with documents are logits."""
+        return self.table.released(self.divisor)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the table's rows and optimiser state, and the state of the loss."""
+        return self.table.tensors() | {f"loss/{name}": value for name, value in self.loss.tensors().items()}
+
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        """Restore saved state."""
+        self.table.load(tensors)
+        self.loss.load({n.removeprefix("loss/"): value for n, value in tensors.items() if n.startswith("loss/")})
 
 
 def gradient_error(head: TableHead, doc_BD: Tensor, docs_B: I64, pools: Sequence[Pool], whole: Pool) -> float:
-    """Return mean_r |g_r - g|^2 / |g|^2: g the documents' gradient on the ``whole`` pool, g_r that on ``pools`` r.
+    """Return mean_r |g_r - g|^2 / |g|^2; g: the documents' gradient on the pool ``whole``, g_r: that on ``pools[r]``.
 
-    The relative variance of a gradient estimate where it is unbiased (ASTRA, lemma 4.1, part 2, bounds its root).
+    If the estimate g_r is unbiased, this is its relative variance (ASTRA, lemma 4.1, part 2, bounds its root).
     """
-    leaf = doc_BD.detach().requires_grad_(True)
-    exact = head.descend(leaf, whole, docs_B, None).gradient_BD
-    assert exact is not None
-    errors = []
-    for pool in pools:
-        found = head.descend(leaf, pool, docs_B, None).gradient_BD
-        assert found is not None
-        errors.append(float((found - exact).square().sum()))
+    exact = head.gradient(doc_BD, whole, docs_B)
+    errors = [float((head.gradient(doc_BD, pool, docs_B) - exact).square().sum()) for pool in pools]
     return sum(errors) / len(errors) / max(float(exact.square().sum()), 1e-30)
 
 
 def marks(pool: Pool, docs_B: I64, device: torch.device) -> tuple[Tensor, Tensor, Sampled]:
-    """Return what a loss reads of a pool, as tensors: chosen, known (both B x U), and how labels were drawn."""
+    """Return the masks of a pool as tensors: chosen and known (both B x U), and how labels were sampled."""
     chosen, known = (torch.from_numpy(m).to(device) for m in (pool.chosen_BU, pool.known_BU))
     weight, noise = (None if m is None else torch.from_numpy(m).to(device) for m in (pool.weight_BU, pool.noise_BU))
     docs, labels = torch.from_numpy(docs_B).to(device), torch.from_numpy(pool.labels_U).to(device)

@@ -1,9 +1,6 @@
-"""The label table: one row a label, of which a step reads and writes only those it touches.
+"""The label table: one row per label; a step reads and writes only the rows that it scores.
 
-Takes: initial rows, gradients of touched rows.  Gives: LabelTable.
-May import: errors, shapes.                      Never: a gradient or optimiser state of the table's full width.
-
-Memory: 4 (D + 2) bytes a label. A step costs O(U D) for U touched rows, whatever L is.
+Memory: 4 (D + 2) bytes per label. A step on U rows costs O(U D), independent of L.
 """
 
 from __future__ import annotations
@@ -17,40 +14,39 @@ from torch import Tensor
 from xc_core.errors import ConfigError
 
 _TINY: Final = 1e-15
-"""Least root of a mean square that a gradient is divided by; the square of a smaller one underflows to 0."""
+"""Lower bound of the root mean square that gradients are divided by: squares of much smaller numbers underflow to 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableConfig:
-    """How rows start, are compared and are updated."""
+    """How rows are initialised, scored and updated."""
 
     start: str = "text"
-    """"text": at the vectors of the labels' texts (NGAME's M3); "zero": at nothing."""
+    """Initial rows: "text" for the vectors of the labels' texts (NGAME's M3), or "zero"."""
     unit: bool = True
-    """Compare rows by direction alone, as cosines; False: their length counts too (logits of logistic losses)."""
+    """Scores are cosines: the length of a row does not count. False: products with rows (logits of logistic losses)."""
 
     lr: float = 0.01
-    """Step size at full schedule, as a root mean square change per coordinate."""
+    """Learning rate after the warm-up: about the root mean square change per coordinate in a step."""
     decay: float = 0.99
-    """Forgetting factor of a row's running mean square gradient."""
+    """Decay of a row's running mean square gradient."""
 
     def __post_init__(self) -> None:
         if self.start not in ("text", "zero") or (self.unit and self.start == "zero"):
             raise ConfigError(
-                f"start {self.start!r}, unit {self.unit}", expected="text, or zero with unit false", do="mend the value"
+                f"start {self.start!r}, unit {self.unit}", expected="text, or zero with unit false", do="fix the value"
             )
         if self.lr <= 0 or not 0 <= self.decay < 1:
             raise ConfigError(
-                f"lr {self.lr}, decay {self.decay}", expected="lr > 0, 0 <= decay < 1", do="mend the value"
+                f"lr {self.lr}, decay {self.decay}", expected="lr > 0, 0 <= decay < 1", do="fix the value"
             )
 
 
 class LabelTable:
-    """L rows of width D (float32) with a row-wise RMSProp: one running mean square and one step count a row.
+    """L rows of width D (float32) with a row-wise RMSProp: one running mean square and one step count per row.
 
-    The direction of a row's gradient is kept, its length normalised by the row's own history; a rare label therefore
-    moves as far in its few steps as a frequent one does in as many, which a mean square per coordinate would also give,
-    at D times the memory.
+    A row's gradient is divided by the root of the row's own running mean square, so a rare label moves as far per step
+    as a frequent one. A mean square per coordinate would do the same with D times the memory.
     """
 
     def __init__(self, rows_LD: Tensor, config: TableConfig) -> None:
@@ -62,26 +58,30 @@ class LabelTable:
         self.steps_L = torch.zeros(len(rows_LD), dtype=torch.int32, device=rows_LD.device)
 
     def take(self, labels_U: Tensor) -> Tensor:
-        """Return the rows ``labels_U`` (distinct, rising) to collect a gradient: a copy, or a view where they touch."""
-        return self.rows_LD[_place(labels_U)].detach().requires_grad_(True)
+        """Return the rows ``labels_U`` (distinct, rising) as a leaf of a graph: a view if contiguous, else a copy."""
+        return self.rows_LD[_index(labels_U)].detach().requires_grad_(True)
 
     def vectors(self, rows_UD: Tensor) -> Tensor:
-        """Return ``rows_UD`` as documents are scored against them."""
+        """Return ``rows_UD`` as documents are scored against them: normalised if ``unit``."""
         return torch.nn.functional.normalize(rows_UD, dim=1) if self.config.unit else rows_UD
 
     def released(self, temperature: float) -> Tensor:
-        """Return all rows as serving scores them: unit vectors, or rows whose products are logits."""
+        """Return all rows as they are served: unit vectors, or rows whose products with documents are logits.
+
+        Training divides products by ``temperature``; served rows that are no unit vectors are divided by it already.
+        """
         return self.vectors(self.rows_LD) if self.config.unit else self.rows_LD / temperature
 
     def update(self, labels_U: Tensor, gradient_UD: Tensor, scale: float) -> None:
-        """Move the rows ``labels_U`` (distinct) against their gradient; ``scale`` in [0, 1] is the schedule.
+        """Take one step on the rows ``labels_U`` (distinct, rising); ``scale`` in [0, 1] is the schedule's factor.
 
-        g = mean square over the row; v <- decay v + (1 - decay) g; w <- w - lr scale grad / sqrt(v / (1 - decay^t)).
-        A row whose gradient is 0 stays, and its history too.
+        g = mean square of the row's gradient; v <- decay v + (1 - decay) g;
+        w <- w - lr scale gradient / sqrt(v / (1 - decay^t)), t counting the steps of the row.
+        A row whose gradient is 0 keeps its value, v and t.
         """
         square_U = gradient_UD.square().mean(1)
         moved = square_U > 0
-        at, gradient, square = _place(labels_U), gradient_UD, square_U
+        at, gradient, square = _index(labels_U), gradient_UD, square_U
         if not moved.all():
             at, gradient, square = labels_U[moved], gradient_UD[moved], square_U[moved]
         self.steps_L[at] += 1
@@ -94,15 +94,16 @@ class LabelTable:
         return {"rows": self.rows_LD, "square": self.square_L, "steps": self.steps_L}
 
     def load(self, tensors: dict[str, Tensor]) -> None:
-        """Take over saved state."""
-        device = self.rows_LD.device
-        own = (tensors[name].clone().to(device) for name in ("rows", "square", "steps"))
-        self.rows_LD, self.square_L, self.steps_L = own
+        """Restore saved state."""
+        saved = (tensors[name].clone().to(self.rows_LD.device) for name in ("rows", "square", "steps"))
+        self.rows_LD, self.square_L, self.steps_L = saved
 
 
-def _place(labels_U: Tensor) -> Tensor | slice:
-    """Return where the rows ``labels_U`` (distinct, rising) are: a slice where they touch, which is neither gathered
-    nor scattered."""
+def _index(labels_U: Tensor) -> Tensor | slice:
+    """Return an index for the rows ``labels_U`` (distinct, rising): a slice if they are contiguous, else the ids.
+
+    A slice is read and written without a copy.
+    """
     if not len(labels_U) or int(labels_U[-1] - labels_U[0]) + 1 != len(labels_U):
         return labels_U
     return slice(int(labels_U[0]), int(labels_U[-1]) + 1)

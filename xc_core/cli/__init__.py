@@ -1,1 +1,1 @@
-"""The one command line: ``xc``."""
+"""The command line ``xc``."""

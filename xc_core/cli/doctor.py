@@ -1,8 +1,4 @@
-"""``xc doctor``: is this machine, this environment and this project fit to work? Each line says what to do if not.
-
-Takes: nothing.                                Gives: a list of findings, exit code 0 or 78.
-May import: stages, artifacts, encoders.       Never: changes anything.
-"""
+"""``xc doctor``: checks machine, environment and project; each line says what to do if something is wrong."""
 
 from __future__ import annotations
 
@@ -18,8 +14,9 @@ from pathlib import Path
 import click
 
 from xc_core import artifacts
-from xc_core.errors import ConfigError, MissingError, XCError
-from xc_core.stages import STAGES, Workspace
+from xc_core.chain import STAGES, Workspace
+from xc_core.errors import ConfigError, XCError
+from xc_core.plugins import GROUP, load_plugins
 
 _LEAST_DISK_GB = 5
 _LINE, _INDENTED = "\n", "\n       "
@@ -27,7 +24,7 @@ _LINE, _INDENTED = "\n", "\n       "
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at."""
+    """Result of one check."""
 
     level: str
     """ok, note or fault."""
@@ -36,29 +33,30 @@ class Finding:
 
 @click.command(short_help="Check machine, environment and project.")
 def doctor() -> None:
-    """Look at versions, processor, disk, parameters and artefacts, and at whatever other packages want looked at."""
+    """Check versions, processor, disk, parameters and artefacts, and run the checks of other packages."""
     checks: list[Callable[[], Iterator[Finding]]] = [
         _python,
         _versions,
         _selection_parser,
+        _plugins,
         _machine,
         _project,
     ]
     checks += [partial(_of_package, entry) for entry in metadata.entry_points(group="xc.checks")]
-    told: set[Finding] = set()
+    seen: set[Finding] = set()
     for check in checks:
         for finding in _findings(check):
-            if finding not in told:  # a project that is not there is found so by every check
+            if finding not in seen:  # every check finds that there is no project
                 click.echo(f"{finding.level:>5}  {finding.text.replace(_LINE, _INDENTED)}")
-            told.add(finding)
-    faults = sum(finding.level == "fault" for finding in told)
+            seen.add(finding)
+    faults = sum(finding.level == "fault" for finding in seen)
     click.echo("all well" if not faults else f"{faults} fault{'s' if faults > 1 else ''}")
     if faults:
         sys.exit(ConfigError.exit_code)
 
 
 def _findings(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
-    """Yield what ``check`` finds; an error it meets is a finding too."""
+    """Yield the findings of ``check``; an error that it raises is a finding too."""
     try:
         yield from check()
     except XCError as error:
@@ -68,7 +66,7 @@ def _findings(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
 
 
 def _of_package(entry: metadata.EntryPoint) -> Iterator[Finding]:
-    """Yield what the check of another package finds."""
+    """Yield the findings of another package's check."""
     yield from entry.load()()
 
 
@@ -78,7 +76,7 @@ def _python() -> Iterator[Finding]:
 
 
 def _versions() -> Iterator[Finding]:
-    """Compare what is installed with the project's pins."""
+    """Compare the installed versions with the project's pins."""
     path = Workspace.find().root / "constraints.txt"
     if not path.is_file():
         yield Finding("note", f"no {path}, so versions are not compared with the project's pins")
@@ -101,7 +99,7 @@ def _versions() -> Iterator[Finding]:
 
 
 def _selection_parser() -> Iterator[Finding]:
-    """Find the silent break of Dagster's asset selection by the antlr that dvc's hydra would bring."""
+    """Find the antlr version of dvc's hydra, which breaks Dagster's asset selection without a message."""
     try:
         found = metadata.version("antlr4-python3-runtime")
     except metadata.PackageNotFoundError:
@@ -112,6 +110,13 @@ def _selection_parser() -> Iterator[Finding]:
         "ok" if fits else "fault",
         text if fits else f"{text}: Dagster's asset selection needs 4.13; pip install -c constraints.txt again",
     )
+
+
+def _plugins() -> Iterator[Finding]:
+    """Import every plug-in that registers parts."""
+    load_plugins()
+    names = sorted(entry.name for entry in metadata.entry_points(group=GROUP))
+    yield Finding("ok", f"plug-ins: {', '.join(names) or 'none'}")
 
 
 def _machine() -> Iterator[Finding]:
@@ -129,18 +134,18 @@ def _machine() -> Iterator[Finding]:
 
 
 def _project() -> Iterator[Finding]:
-    """Resolve every experiment and verify every artefact that is there."""
+    """Resolve every experiment and verify every artefact."""
     workspace = Workspace.find()
-    datasets, pairs = workspace.datasets(), workspace.experiments()
+    datasets, pairs = workspace.params.datasets(), workspace.params.experiments()
     yield Finding("ok", f"params.yaml: {len(datasets)} datasets, {len(pairs)} experiments")
     for dataset, recipe in [*((name, None) for name in datasets), *pairs]:
         try:
-            workspace.experiment(dataset, recipe)
+            workspace.params.partition(dataset, recipe)
         except XCError as error:
             yield Finding("fault", str(error))
     folders = {workspace.folder(s.name, d) for d in datasets for s in STAGES.values() if s.scope == "dataset"}
     folders |= {workspace.folder(s.name, d, r) for d, r in pairs for s in STAGES.values() if s.scope == "experiment"}
-    present = sorted(folder for folder in folders if (folder / artifacts.MANIFEST).is_file())
+    present = sorted(folder for folder in folders if folder.is_dir())
     broken = list(_broken(present))
     yield from (Finding("fault", text) for text in broken)
     yield Finding("ok", f"{len(present) - len(broken)} artefacts whole")
@@ -150,7 +155,5 @@ def _broken(folders: list[Path]) -> Iterator[str]:
     for folder in folders:
         try:
             artifacts.verify(folder, kind=folder.name)
-        except MissingError:
-            continue
         except XCError as error:
             yield str(error)

@@ -1,8 +1,4 @@
-"""``xc ingest``: a folder of text becomes a dataset, or an error says why not and nothing is written.
-
-Takes: a folder, a name.                   Gives: data/<dataset>/raw, data/<dataset>/corpus, an entry in params.yaml.
-May import: data, stages.                  Never: touches the folder it reads.
-"""
+"""``xc ingest``: a folder of text becomes a dataset, or an error says why not and nothing is written."""
 
 from __future__ import annotations
 
@@ -17,16 +13,17 @@ import click
 import psutil
 
 from xc_core import artifacts
+from xc_core.chain import Ran, Workspace, run_stage
+from xc_core.chain.names import checked_name
+from xc_core.cli.options import PartNames
 from xc_core.data.checks import MOST_SHARED, Allowed
 from xc_core.data.corpus import Corpus
 from xc_core.data.formats import LAYOUTS, open_source
 from xc_core.data.ingest import FILTERS, IngestConfig
+from xc_core.data.propensity import PROPENSITY
 from xc_core.data.splits import TEST
 from xc_core.errors import UsageError, storage_error, storage_reason
-from xc_core.metrics.propensity import PROPENSITY
 from xc_core.progress import report
-from xc_core.stages import Ran, Workspace, run_stage
-from xc_core.stages.workspace import checked_name
 
 _DEFAULT = IngestConfig()
 
@@ -34,25 +31,28 @@ _DEFAULT = IngestConfig()
 @click.command(short_help="Check a folder of text and make it a dataset.")
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--dataset", required=True, help="Name of the dataset: lower-case letters, digits and '-'.")
-@click.option("--layout", type=click.Choice(["auto", *LAYOUTS.names()]), default="auto", show_default=True,
+@click.option("--layout", type=PartNames("layout", LAYOUTS.names, "auto"), default="auto", show_default=True,
               help="Layout of the folder; auto: by the names of its files.")  # fmt: skip
 @click.option("--filters", type=click.Choice(FILTERS), default=_DEFAULT.filters, show_default=True,
               help="Pairs left out of predictions: from filter files, made from the uids, or none.")  # fmt: skip
-@click.option("--propensity", type=click.Choice(PROPENSITY.names()), default=_DEFAULT.propensity, show_default=True,
+@click.option("--propensity", type=PartNames("propensity model", PROPENSITY.names),
+              default=_DEFAULT.propensity, show_default=True,
               help="Constants of the propensity model, by which rare labels count more in PSP@k.")  # fmt: skip
 @click.option("--validation-fraction", type=float, default=_DEFAULT.validation_fraction, show_default=True,
               help="Share of the train rows held out, by a hash of the uid.")  # fmt: skip
 @click.option("--test-fraction", type=float, default=_DEFAULT.test_fraction, show_default=True,
-              help="Share of the rows cut off as test where a Parquet or CSV folder has no test file.")  # fmt: skip
+              help="Share of the rows split off as test if a Parquet or CSV folder has no test file.")  # fmt: skip
 @click.option("--allow", multiple=True, metavar="KIND",
-              help=f"Let in one of {', '.join(Allowed.kinds())}; may be given several times.")  # fmt: skip
+              help=f"Accept one of {', '.join(Allowed.kinds())}; may be given several times.")  # fmt: skip
+@click.option("--fields", multiple=True, default=_DEFAULT.fields, show_default=True, metavar="COLUMN",
+              help="title or content; may be given twice. Columns joined by a space into a text.")  # fmt: skip
 @click.option("--max-line-bytes", type=int, default=_DEFAULT.max_line_bytes, show_default=True,
               help="Longest line of a text file (Parquet and CSV have no limit).")  # fmt: skip
 @click.option(
     "--label-separator",
     default=_DEFAULT.label_separator,
     show_default=True,
-    help="Between the labels of a CSV cell.",
+    help="Separates the labels of a CSV cell.",
 )
 @click.option("--replace", is_flag=True, help="Replace a dataset of that name.")
 def ingest(path: Path, dataset: str, replace: bool, **settings: object) -> None:
@@ -63,25 +63,24 @@ def ingest(path: Path, dataset: str, replace: bool, **settings: object) -> None:
     """
     workspace = Workspace.find()
     checked_name("dataset", dataset)
-    allow = settings.pop("allow")
-    config = IngestConfig(allow=tuple(allow), **settings)  # type: ignore[arg-type]
+    config = IngestConfig(**settings)  # type: ignore[arg-type]
     ran = place(workspace, path, dataset, config, replace=replace)
     rows = ran.facts["rows"]
     click.echo(
         f"{dataset}: {rows['train']:,} train, {rows['validation']:,} validation, {rows['test']:,} test documents, "
         f"{ran.facts['labels']:,} labels"
     )
-    _say_shared(Corpus.open(ran.folder), config)
+    _report_shared(Corpus.open(ran.folder), config)
     click.echo(f"next: xc train --dataset {dataset} --recipe ngame")
 
 
-def _say_shared(corpus: Corpus, config: IngestConfig) -> None:
-    """Say where many test texts stand in train: what a model is judged by is then in part what it has seen."""
+def _report_shared(corpus: Corpus, config: IngestConfig) -> None:
+    """Report if many test texts also appear in train, because metrics are then too good."""
     shared, tests = corpus.shared("title", "content"), len(corpus.rows(TEST))
     if shared > MOST_SHARED * tests and "shared-texts" not in config.allow:
         report(
-            f"{shared:,} of {tests:,} test texts ({shared / tests:.0%}) stand in train word for word, and metrics will "
-            "flatter; drop them, or pass --allow shared-texts, without which Dagster stops here"
+            f"{shared:,} of {tests:,} test texts ({shared / tests:.0%}) also appear in train, word for word, which "
+            "makes metrics too good; drop them, or pass --allow shared-texts, without which Dagster stops here"
         )
 
 
@@ -97,7 +96,7 @@ def place(workspace: Workspace, path: Path, dataset: str, config: IngestConfig, 
         )
     _, source = open_source(path, config.layout, config.read_options())
     with _scratch(workspace) as inner:
-        inner.declare_dataset(dataset, config)
+        inner.params.declare_dataset(dataset, config)
         if again:
             inner.raw(dataset).parent.mkdir(parents=True)
             inner.raw(dataset).symlink_to(target.resolve())
@@ -107,17 +106,17 @@ def place(workspace: Workspace, path: Path, dataset: str, config: IngestConfig, 
         if not again:
             artifacts.install(inner.raw(dataset), target)
         artifacts.install(ran.folder, workspace.folder("corpus", dataset))
-    workspace.declare_dataset(dataset, config)
+    workspace.params.declare_dataset(dataset, config)
     return Ran(workspace.folder("corpus", dataset), False, ran.seconds, ran.facts, ran.costs)
 
 
 @contextmanager
 def _scratch(workspace: Workspace) -> Iterator[Workspace]:
-    """Yield a workspace inside the state folder, with the same params.yaml; it is gone afterwards.
+    """Yield a workspace inside the state folder, with the same params.yaml; it is deleted afterwards.
 
-    What an ingest that was killed left there goes too. Raises StorageError where the disk refuses.
+    Leftovers of a killed ingest are deleted too. Raises StorageError if the disk cannot be written.
     """
-    workspace.params()  # one that cannot be read is met before anything is written
+    workspace.params.read()  # one that cannot be read is reported before anything is written
     try:
         workspace.state.mkdir(parents=True, exist_ok=True)
         for old in workspace.state.glob("ingest-*-*"):
@@ -135,7 +134,7 @@ def _scratch(workspace: Workspace) -> Iterator[Workspace]:
 
 
 def _copy(folder: Path, files: list[Path], target: Path) -> None:
-    """Copy what is read, and the papers that go with it (licence, readme)."""
+    """Copy the files that are read, and the licence and readme beside them."""
     papers = [p for p in folder.iterdir() if p.is_file() and p.name.upper().startswith(("LICENSE", "README"))]
     target.mkdir(parents=True)
     for file in sorted({*files, *papers}):

@@ -1,8 +1,4 @@
-"""The command ``xc``: finds a subcommand, runs it, turns errors into a message and an exit code.
-
-Takes: arguments.                         Gives: output, an exit code.
-May import: everything of lower rank.     Never: does a stage's work itself.
-"""
+"""The command ``xc``: finds a subcommand, runs it, turns errors into a message and an exit code."""
 
 from __future__ import annotations
 
@@ -22,31 +18,35 @@ from xc_core.progress import listen, report
 
 _OWN: Final = {
     "ingest": "xc_core.cli.ingest:ingest",
-    "run": "xc_core.cli.chain:run",
-    "train": "xc_core.cli.chain:train",
-    "evaluate": "xc_core.cli.chain:evaluate",
-    "leaderboard": "xc_core.cli.chain:leaderboard",
+    "run": "xc_core.cli.run:run",
+    "train": "xc_core.cli.train:train",
+    "evaluate": "xc_core.cli.run:evaluate",
+    "leaderboard": "xc_core.cli.run:leaderboard",
+    "status": "xc_core.cli.status:status",
+    "settings": "xc_core.cli.status:settings",
     "compare": "xc_core.cli.compare:compare",
     "predict": "xc_core.cli.predict:predict",
     "doctor": "xc_core.cli.doctor:doctor",
 }
 _ORDER: Final = (
     ("Data", ("ingest",)),
-    ("Training", ("train", "run", "evaluate", "leaderboard", "compare")),
+    ("Training", ("train", "run", "status", "settings", "evaluate", "leaderboard", "compare")),
     ("Serving", ("predict", "promote", "rollback")),
-    ("House", ("demo", "ui", "doctor")),
+    ("Project", ("demo", "ui", "doctor")),
 )
 _EXIT_CODES: Final = """Exit codes: 0 done; 2, 64 wrong command; 65 wrong data; 66 something is missing; 69 a service
 does not answer; 70 a fault of this software; 73 disk full or not writable; 74 a corrupt artefact; 75 busy; 76 inputs
-moved; 77 a gate refused; 78 wrong parameter; 130 interrupted; 141 the reader of the output has gone."""
+out of date or changed; 77 a gate refused; 78 wrong parameter; 130 interrupted; 141 the output was closed."""
 
-_ROOM: Final = "  expected: room and permission to write\n  do this:  free space or mend the permission, then try again"
+_NO_WRITE: Final = (
+    "  expected: space and permission to write\n  do this:  free space or fix the permission, then try again"
+)
 _BROKEN_PIPE: Final = 141
-"""128 + SIGPIPE, what a shell reports for a program that wrote to a closed pipe."""
+"""128 + SIGPIPE, the code that a shell reports for a program that wrote to a closed pipe."""
 
 
 class Commands(click.Group):
-    """Subcommands by table, imported only when called; others add theirs by the entry points ``xc.commands``."""
+    """Subcommands by name, imported only when called; other packages add theirs by the entry points ``xc.commands``."""
 
     def _places(self) -> dict[str, Callable[[], Any]]:
         own: dict[str, Callable[[], Any]] = {name: lambda place=place: _load(place) for name, place in _OWN.items()}  # type: ignore[misc]
@@ -58,17 +58,28 @@ class Commands(click.Group):
         return sorted(self._places(), key=lambda name: ordered.index(name) if name in ordered else len(ordered))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command; say what is nearest where there is none."""
+        """Return a command; raise UsageError, naming the nearest, if there is none."""
         places = self._places()
         if cmd_name not in places:
             raise click.UsageError(f"no command {cmd_name!r}{nearest(cmd_name, places)}")
         command: click.Command = places[cmd_name]()
         return command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; end with exit code 141 if the reader of the output closes it, as ``head`` does."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:  # before click, which would end with code 1
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise click.exceptions.Exit(_BROKEN_PIPE) from None
+        return result
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands under headings."""
         present = self._places()
-        for heading, names in _ORDER:
+        known = {name for _, names in _ORDER for name in names}
+        for heading, names in (*_ORDER, ("Other", tuple(sorted(present.keys() - known)))):
             rows = []
             for name in names:
                 command = self.get_command(ctx, name) if name in present else None
@@ -96,7 +107,7 @@ def cli(debug: bool) -> None:
 
     \b
     xc ingest FOLDER --dataset NAME             check a folder of text and make it a dataset
-    xc train --dataset NAME --recipe ngame      run the whole chain
+    xc train --dataset NAME --recipe ngame      run the whole pipeline
     xc predict --dataset NAME "some text"       ask the model
     """
     if debug:
@@ -117,18 +128,15 @@ def main(arguments: list[str] | None = None) -> None:
         code = _say(str(error), error.exit_code)
     except KeyboardInterrupt:
         code = _say("interrupted", 130)
-    except BrokenPipeError:  # the reader of the output has seen enough, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = _BROKEN_PIPE
     except Exception as error:
-        code = _unforeseen(error)
+        code = _unexpected(error)
     sys.exit(code)
 
 
-def _unforeseen(error: Exception) -> int:
-    """Say what no one gave words to: a refusal of the disk, or a fault of this software; return the exit code."""
+def _unexpected(error: Exception) -> int:
+    """Report an error without a message of its own: of the disk, or a fault of this software; return the exit code."""
     if isinstance(error, OSError) and (reason := storage_reason(error, Path.cwd())):
-        return _say(f"found {reason}\n{_ROOM}", StorageError.exit_code)
+        return _say(f"found {reason}\n{_NO_WRITE}", StorageError.exit_code)
     fault = "a fault of xc; `xc --debug ...` shows where; please report it"
     return _say(f"{type(error).__name__}: {error}\n  {fault}", XCError.exit_code)
 

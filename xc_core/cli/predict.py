@@ -1,8 +1,4 @@
-"""``xc predict``: the labels of a text, from the champion or a named recipe.
-
-Takes: texts.                    Gives: labels with scores.
-May import: bundle, stages.      Never: trains.
-"""
+"""``xc predict``: the labels of a text, from the champion or a named recipe."""
 
 from __future__ import annotations
 
@@ -14,8 +10,8 @@ from pathlib import Path
 
 import click
 
+from xc_core.chain import Workspace
 from xc_core.errors import MissingError, UsageError
-from xc_core.stages import Workspace, outdated
 
 
 @click.command(short_help="Ask the model for the labels of a text.")
@@ -23,8 +19,8 @@ from xc_core.stages import Workspace, outdated
 @click.option("--dataset", default=None, help="Name of the dataset; its champion answers.")
 @click.option("--recipe", default=None, help="Ask this recipe's packed model instead of the champion.")
 @click.option("--bundle", type=click.Path(path_type=Path), default=None, help="Ask the packed model in this folder.")
-@click.option("-k", default=5, show_default=True, help="Labels a text.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON list a text.")
+@click.option("-k", default=5, show_default=True, help="Labels per text.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON list per text.")
 def predict(
     texts: tuple[str, ...],
     dataset: str | None,
@@ -34,10 +30,10 @@ def predict(
     as_json: bool,
 ) -> None:
     """Print the K best labels of each text; without TEXTS, of each line of the standard input."""
-    from xc_core.bundle import open_bundle
+    from xc_core.infer.bundle import open_predictor
 
     folder = _bundle(dataset, recipe, bundle)
-    predictor = open_bundle(folder)
+    predictor = open_predictor(folder)
     asked = list(texts) or _lines()
     if not asked:
         raise UsageError("no text", expected="texts as arguments or lines on the standard input", do="give one")
@@ -51,15 +47,15 @@ def predict(
 
 
 def _lines() -> list[str]:
-    """Return the lines of the standard input, which are UTF-8 whatever the locale says."""
+    """Return the lines of the standard input, read as UTF-8 in any locale."""
     lines = sys.stdin.buffer.read().splitlines()
     try:
         return [line.decode("utf-8") for line in lines]
     except UnicodeDecodeError as error:
         number = next(i for i, line in enumerate(lines, 1) if line == error.object)
         raise UsageError(
-            f"bytes that are no UTF-8 in line {number} of the standard input",
-            expected="one text a line, in UTF-8",
+            f"bytes that are not UTF-8 in line {number} of the standard input",
+            expected="one text per line, in UTF-8",
             do="convert it, for instance: iconv -f latin1 -t utf-8",
         ) from error
 
@@ -73,19 +69,9 @@ def _bundle(dataset: str | None, recipe: str | None, bundle: Path | None) -> Pat
     if dataset is None:
         raise UsageError("neither --dataset nor --bundle", expected="one of them", do="name the dataset")
     workspace = Workspace.find()
-    workspace.experiment(dataset, recipe)
     if recipe is not None:
-        folder = workspace.folder("model", dataset, recipe)
-        if not folder.is_dir():
-            raise MissingError(
-                f"no packed model at {folder}",
-                expected="a recipe whose chain has run",
-                do=f"xc train --dataset {dataset} --recipe {recipe}",
-            )
-        if outdated(workspace, "model", dataset, recipe):
-            pack = f"xc train --dataset {dataset} --recipe {recipe}, or xc run model"
-            click.echo(f"note: this model was packed from other artefacts than there are now; anew: {pack}", err=True)
-        return folder
+        return _packed(workspace, dataset, recipe)
+    workspace.params.dataset(dataset)  # raises the error of an unknown name
     for entry in metadata.entry_points(group="xc.champions"):
         champion: Path | None = entry.load()(workspace, dataset)
         if champion is not None:
@@ -95,3 +81,23 @@ def _bundle(dataset: str | None, recipe: str | None, bundle: Path | None) -> Pat
         expected=f"a registered model xc-{dataset} with the alias champion",
         do=f"name a trained recipe with --recipe, or release one: xc promote --dataset {dataset} --recipe NAME",
     )
+
+
+def _packed(workspace: Workspace, dataset: str, recipe: str) -> Path:
+    """Return the folder of a recipe's packed model; note one that is out of date."""
+    from xc_core.chain.plan import Status, states
+
+    state = states(workspace, workspace.params.experiment(dataset, recipe))["model"]
+    folder = workspace.folder("model", dataset, recipe)
+    if state.status is Status.MISSING:
+        raise MissingError(
+            f"no packed model at {folder}",
+            expected="a recipe whose stages have run",
+            do=f"xc train --dataset {dataset} --recipe {recipe}",
+        )
+    if state.status is Status.STALE:
+        rebuild = f"xc train --dataset {dataset} --recipe {recipe}"
+        click.echo(
+            f"note: this model is out of date ({state.why} since it was packed). Rebuild it: {rebuild}", err=True
+        )
+    return folder

@@ -1,6 +1,7 @@
-"""Grouping vectors into clusters of equal size, and saying how good the groups are."""
+"""Clusters of equal size over vectors, and measures of their quality."""
 
 from xc_core.cluster.balanced import balanced_clusters, cluster_sizes
+from xc_core.cluster.clusters import Clusters
 from xc_core.cluster.quality import Theorem1, cohesion, theorem1
 
-__all__ = ["Theorem1", "balanced_clusters", "cluster_sizes", "cohesion", "theorem1"]
+__all__ = ["Clusters", "Theorem1", "balanced_clusters", "cluster_sizes", "cohesion", "theorem1"]

@@ -1,11 +1,8 @@
 """Balanced hierarchical 2-means: N unit vectors into ceil(N / C) clusters whose sizes differ by at most one.
 
-Takes: vectors_ND, a target size C, a seed.  Gives: an order of the rows in which each cluster is a run.
-May import: errors, seeds, shapes.           Never: a Python call per cluster; a count rounded to a power of two.
-
-The tree is built level by level. The nodes of a level have about the same size, so as many of them as fit the cache are
-split together. 2-means sees all points of a node; where there are more than SEEN of them, it sees a sample, whose
-direction then splits them all. Cost O(N D log(N / C)), NGAME appendix C.
+The tree is built level by level. The nodes of a level have about the same size, and as many as fit into the cache are
+split together. 2-means uses all points of a node; if there are more than SEEN, it uses a sample, whose direction then
+splits them all. Cost O(N D log(N / C)), NGAME appendix C.
 """
 
 from __future__ import annotations
@@ -20,23 +17,23 @@ from xc_core.seeds import generator
 from xc_core.shapes import F32, I64, Bool
 
 SEEN: Final = 1 << 15
-"""Points of a node that 2-means sees at most: many times the width of a vector, so the direction is well known."""
+"""Points of a node, at most, that 2-means uses: many times the width of a vector, so the direction is accurate."""
 ROUNDS: Final = 16
-"""2-means rounds at most; on title embeddings small nodes settle after 3, those above 256 points after 10 to 12."""
+"""Rounds of 2-means, at most; on title embeddings small nodes need 3, those above 256 points 10 to 12."""
 _TOGETHER: Final = 1024
-"""Points of the nodes split together: 1024 x 384 x 4 bytes = 1.5 MB stay in the cache through all rounds."""
+"""Points of the nodes that are split together: 1024 x 384 x 4 bytes = 1.5 MB stay in the cache in all rounds."""
 
 
 def cluster_sizes(num_points: int, target: int) -> I64:
-    """Return the sizes of ceil(N / C) clusters, all floor or ceil of the mean size."""
+    """Return the sizes of ceil(N / C) clusters; each is the mean size, rounded down or up."""
     count = -(-num_points // target)
     return np.full(count, num_points // count, np.int64) + (np.arange(count) < num_points % count)
 
 
 def balanced_clusters(vectors_ND: F32, target: int, seed: int) -> tuple[I64, I64]:
-    """Return (order_N, sizes): rows in an order in which cluster j is the j-th run, of ``sizes[j]`` rows.
+    """Return (order_N, sizes): the rows in an order such that cluster j is the j-th run, of ``sizes[j]`` rows.
 
-    Neighbouring runs come from neighbouring leaves of the tree, so a run of clusters is a larger cluster.
+    Neighbouring runs come from neighbouring leaves of the tree, so several consecutive clusters are a larger cluster.
     The same vectors, target and seed give the same result. Raises ConfigError for a target below 1 and for vectors
     that are not finite.
     """
@@ -67,7 +64,7 @@ def _together(counts_J: I64) -> Iterator[slice]:
 
 
 def _split(order: I64, vectors_ND: F32, begin_J: I64, middle_J: I64, end_J: I64, random: np.random.Generator) -> None:
-    """Sort the points of each node in ``order`` along its direction, so that its halves become runs."""
+    """Sort the points of each node in ``order`` along the node's direction, so that its halves become runs."""
     counts, left = end_J - begin_J, middle_J - begin_J
     width = int(counts.max())
     if width > SEEN:
@@ -88,7 +85,7 @@ def _split(order: I64, vectors_ND: F32, begin_J: I64, middle_J: I64, end_J: I64,
 
 
 def _ranked(points_JMD: F32, direction_JD: F32, real_JM: Bool) -> I64:
-    """Return the points of each node by rising projection, those that are not real last."""
+    """Return the points of each node by rising projection, padding last."""
     scores = np.matmul(points_JMD, direction_JD[:, :, None])[:, :, 0]
     return np.where(real_JM, scores, np.inf).argsort(1, kind="stable")
 
@@ -96,9 +93,9 @@ def _ranked(points_JMD: F32, direction_JD: F32, real_JM: Bool) -> I64:
 def _two_means(points_JMD: F32, counts_J: I64, left_J: I64, random: np.random.Generator) -> F32:
     """Return the direction mean(right) - mean(left) that balanced 2-means finds in each of J nodes (J x D).
 
-    The first ``counts_J`` points of a node are real; its left half holds ``left_J`` of them. The start is a random
-    point and the point furthest from it. A node whose halves no longer change is done. Raises ConfigError for a
-    direction that is not finite: every point has a part in it.
+    The first ``counts_J`` points of a node are real, the others padding; its left half holds ``left_J`` of them. The
+    start is a random point and the point furthest from it. A node is finished when its halves no longer change. Raises
+    ConfigError if a direction is not finite: every point contributes to it.
     """
     nodes, width, _ = points_JMD.shape
     place = np.arange(width)

@@ -1,8 +1,4 @@
-"""How good a clustering is: cohesion, and the figures of NGAME's Theorem 1, which nobody reports.
-
-Takes: vectors, clusters, positives.   Gives: numbers.
-May import: seeds, shapes, data.labels.  Never: logs or decides.
-"""
+"""The quality of a clustering: cohesion, and the figures of NGAME's Theorem 1."""
 
 from __future__ import annotations
 
@@ -17,13 +13,13 @@ from xc_core.shapes import F32, I64, Bool
 
 _ROWS_AT_ONCE: Final = 1 << 15
 _AT_ONCE: Final = 32
-"""Sampled documents whose cosines with everything are in memory together."""
+"""Sampled documents whose cosines with all documents and labels are in memory at the same time."""
 
 
 def cohesion(vectors_ND: F32, order_N: I64, sizes: I64) -> float:
-    """Return the mean cosine over all pairs that share a cluster (unit vectors); nan where no cluster has two points.
+    """Return the mean cosine over all pairs in the same cluster (unit vectors); nan if no cluster has two points.
 
-    Uses |sum of a cluster|^2 = n + sum over its ordered pairs of the cosine.
+    Computed from |sum of a cluster|^2 = n + the sum of the cosines of its ordered pairs.
     """
     pairs = float((sizes * (sizes - 1)).sum())
     if not pairs:
@@ -42,20 +38,19 @@ def cohesion(vectors_ND: F32, order_N: I64, sizes: I64) -> float:
 class Theorem1:
     """Both sides of NGAME's Theorem 1 (constants: Theorem 4, appendix F of the longer version), on a sample.
 
-    ``missed`` <= ``bound`` = c1 eps1 + c2 eps2 is what the theorem says; ``missed_share`` is missed over all r-hard
-    negatives: what a user wants to know.
+    The theorem states that ``missed`` <= ``bound`` = c1 eps1 + c2 eps2.
     """
 
     radius: float
     eps1: float
-    """P over positive pairs that document and label are further apart than r."""
+    """Share of positive pairs whose document and label are further apart than r."""
     eps2: float
-    """P over pairs of documents that they are within 2r but in different clusters."""
+    """Share of pairs of documents that are within 2r but in different clusters."""
     missed: float
-    """Share of all (document, label) pairs that are r-hard negatives whose label no cluster mate has, though some
-    document has it."""
+    """Share of all (document, label) pairs that are missed: r-hard negatives whose label is a positive of some
+    document, but of none in the same cluster."""
     missed_share: float
-    """The same as a share of the r-hard negatives; nan where there is none."""
+    """Missed pairs as a share of the r-hard negatives; nan if there are none."""
     c1: float
     c2: float
     bound: float
@@ -77,11 +72,10 @@ def theorem1(
 ) -> Theorem1:
     """Measure Theorem 1 on ``sample`` documents against all labels and all documents.
 
-    ``vectors`` are of documents (N x D) and labels (L x D), unit ones; ``known`` are the pairs that are no negatives:
-    those of ``truth`` and filtered ones.
-    ``clusters`` is (order_N, sizes) as balanced_clusters gives it. Distances come from cosines: |a - b|^2 = 2 - 2 a.b.
-    The theorem speaks of labels that have documents; a label without any is no negative here, for no batch can hold it.
-    Cost sample x (N + L) x D, memory 32 (N + L).
+    ``vectors`` are the unit vectors of documents (N x D) and labels (L x D); ``known`` are the pairs that are not
+    negatives: those of ``truth`` and filtered ones; ``clusters`` is (order_N, sizes), as from ``balanced_clusters``.
+    Distances come from cosines: |a - b|^2 = 2 - 2 a.b. The theorem is about labels that have documents; a label without
+    any is not a negative here, because no batch can hold it. Cost sample x (N + L) x D, memory 32 (N + L).
     """
     doc_ND, label_LD = vectors
     size = len(doc_ND)
@@ -107,7 +101,7 @@ def theorem1(
 
 @dataclass(frozen=True)
 class _Places:
-    """Positives, pairs that are no negatives, clusters, the cluster of each document, labels that have documents."""
+    """Positives, pairs that are not negatives, clusters, the cluster of each document, labels that have documents."""
 
     truth: LabelMatrix
     known: LabelMatrix
@@ -124,7 +118,7 @@ class _Places:
         return cls(truth, known, order_N, sizes, cluster_N, truth.frequency_L() > 0)
 
     def mates(self, docs: I64) -> tuple[I64, I64]:
-        """Return (position in ``docs``, document) of everyone in the same cluster."""
+        """Return (position in ``docs``, document) of all documents in the same cluster."""
         own = self.cluster_N[docs]
         counts = self.sizes[own]
         starts = (np.cumsum(self.sizes) - self.sizes)[own]
@@ -132,7 +126,7 @@ class _Places:
 
 
 def _far_positives(doc_ND: F32, label_LD: F32, truth: LabelMatrix, radius: float) -> float:
-    """Return eps1, on 50,000 to 100,000 positive pairs spread evenly over the documents where there are more."""
+    """Return eps1; from 100,000 positive pairs on, measured on at least 50,000 that are evenly spread."""
     docs, labels = truth.pairs()
     step = max(len(docs) // 50_000, 1)
     cosines = np.einsum("pd,pd->p", doc_ND[docs[::step]], label_LD[labels[::step]])
@@ -140,7 +134,7 @@ def _far_positives(doc_ND: F32, label_LD: F32, truth: LabelMatrix, radius: float
 
 
 def _tally(doc_ND: F32, label_LD: F32, places: _Places, docs: I64, radius: float) -> tuple[int, int, int]:
-    """Count near documents of other clusters, r-hard negatives, and those of them that no cluster mate has."""
+    """Count near documents of other clusters, r-hard negatives, and those that no document of the cluster has."""
     near = (doc_ND[docs] @ doc_ND.T) >= 1 - (2 * radius) ** 2 / 2
     apart = near & (places.cluster_N[docs][:, None] != places.cluster_N)
     hard = ((doc_ND[docs] @ label_LD.T) >= 1 - radius**2 / 2) & places.used_L
@@ -156,8 +150,8 @@ def _tally(doc_ND: F32, label_LD: F32, places: _Places, docs: I64, radius: float
 def constants(truth: LabelMatrix) -> tuple[float, float]:
     """Return c1 = q_mean (mu1 + sigma1 sqrt(L)) / N and c2 = (p_mean + sigma2 sqrt(N)) N / (q_min L).
 
-    p_i: positives of document i; q_l: documents of label l, labels without any left out (the theorem divides by q_l).
-    Both nan where no label has a document.
+    p_i: positives of document i; q_l: documents of label l. Labels without documents are left out because the theorem
+    divides by q_l. Both are nan if no label has a document.
     """
     size = len(truth)
     p = truth.counts_N.astype(np.float64)

@@ -1,1 +1,1 @@
-"""From a folder of text to documents, labels, tokens and batches."""
+"""Datasets: from a folder of text to documents, labels, tokens and batches."""

@@ -1,8 +1,4 @@
-"""What a row must be to enter a corpus; imperfect data enters only where the user allows that kind by name.
-
-Takes: a Block.                    Gives: nothing, or a DataError that names the row.
-May import: errors, data.formats.  Never: mends silently.
-"""
+"""Checks of each row of a dataset. Imperfect data is accepted only if the user allows its kind by name."""
 
 from __future__ import annotations
 
@@ -16,49 +12,49 @@ from xc_core.data.formats import Block
 from xc_core.errors import ConfigError, DataError, nearest, preview
 
 MOST_SHARED: Final = 0.01
-"""Share of the test texts that may stand in train word for word; more needs ``--allow shared-texts``."""
+"""Share of the test texts that may also appear in train, word for word; more needs ``--allow shared-texts``."""
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\x85\u2028\u2029]")
-"""Control characters other than tab, and all line breaks that Unicode has."""
+"""Control characters other than tab, and all line breaks of Unicode."""
 
 
 @dataclass(frozen=True)
 class Allowed:
-    """Kinds of imperfect data that are let in."""
+    """Kinds of imperfect data that are accepted."""
 
     empty_text: bool = False
     """A document or label without any text."""
     empty_labels: bool = False
     """A document without labels."""
     unseen_labels: bool = False
-    """A label that no train document has."""
+    """A label without train documents."""
     repeated_labels: bool = False
-    """A label named twice by one document (counted once)."""
+    """A document that names a label twice (counted once)."""
     clean_text: bool = False
-    """Line breaks and control characters inside a text (each becomes a space)."""
+    """Line breaks and control characters in a text (each is replaced by a space)."""
     shared_texts: bool = False
-    """More than 1 % of the test texts that stand in train word for word (said after ingest, as Dagster's `leakage`)."""
+    """More than 1 % of the test texts also appear in train, word for word (checked after the ingest)."""
 
     @classmethod
     def kinds(cls) -> list[str]:
-        """Return the names a user gives."""
+        """Return the names of the kinds, as users write them."""
         return [f.name.replace("_", "-") for f in fields(cls)]
 
     @classmethod
     def parse(cls, names: tuple[str, ...]) -> Allowed:
-        """Build from the names a user gives, for instance ("empty-text",)."""
+        """Build from names as users write them, for instance ("empty-text",); raise ConfigError for an unknown one."""
         known = cls.kinds()
         for name in names:
             if name not in known:
                 raise ConfigError(
                     f"allow {name!r}{nearest(str(name), known)}",
                     expected=f"one of {', '.join(known)}",
-                    do="mend the name",
+                    do="fix the name",
                 )
         return cls(**{name.replace("-", "_"): True for name in names})
 
 
 def clean_block(block: Block, allowed: Allowed) -> Block:
-    """Return the block as the user allowed it to be mended: text cleaned, repeated labels dropped."""
+    """Return the block with the repairs that the user allowed: texts cleaned, repeated labels dropped."""
     if allowed.clean_text:
         titles = [_CONTROL.sub(" ", text) for text in block.titles]
         block = replace(block, titles=titles, contents=[_CONTROL.sub(" ", text) for text in block.contents])
@@ -72,7 +68,7 @@ def clean_block(block: Block, allowed: Allowed) -> Block:
 
 
 def check_block(block: Block, allowed: Allowed, *, num_labels: int | None) -> None:
-    """Raise DataError for the first row of ``block`` that may not enter; ``num_labels`` None for a block of labels."""
+    """Raise DataError for the first invalid row of ``block``; ``num_labels`` is None for a block of labels."""
     for row, (uid, title, content) in enumerate(zip(block.uids, block.titles, block.contents, strict=True)):
         _check_text(block, row, uid, f"{title} {content}", allowed)
     if num_labels is not None:
@@ -83,22 +79,22 @@ def _check_text(block: Block, row: int, uid: str, text: str, allowed: Allowed) -
     if not uid.strip() or _CONTROL.search(uid):
         raise DataError(
             f"the uid {preview(uid)}",
-            expected="a uid with a visible character, without line breaks or control characters",
-            do="give the row a proper uid",
+            expected="a uid with at least one visible character, without line breaks or control characters",
+            do="change the uid of the row",
             where=block.where(row),
         )
     if match := _CONTROL.search(text):
         raise DataError(
-            f"the character {match[0]!r} inside a text",
+            f"the character {match[0]!r} in a text",
             expected="texts of one line, without control characters",
-            do="clean the text, or pass --allow clean-text to turn each into a space",
+            do="clean the text, or pass --allow clean-text to replace each such character by a space",
             where=block.where(row),
         )
     if not allowed.empty_text and not text.strip():
         raise DataError(
             "an empty text",
             expected="a title or a content",
-            do="drop the row, or pass --allow empty-text",
+            do="delete the row, or pass --allow empty-text",
             where=block.where(row),
         )
 
@@ -110,7 +106,7 @@ def _check_labels(block: Block, allowed: Allowed, num_labels: int) -> None:
         raise DataError(
             f"the label index {block.label_ids[outside[0]]}",
             expected=f"indices from 0 to {num_labels - 1} (there are {num_labels} labels)",
-            do="mend the index; indices count from 0",
+            do="fix the index; indices count from 0",
             where=block.where_labels(int(rows[outside[0]])),
         )
     empty = np.flatnonzero(block.label_counts == 0)
@@ -118,7 +114,7 @@ def _check_labels(block: Block, allowed: Allowed, num_labels: int) -> None:
         raise DataError(
             "a document without labels",
             expected="at least one label",
-            do="drop the row, or pass --allow empty-labels",
+            do="delete the row, or pass --allow empty-labels",
             where=block.where_labels(int(empty[0])),
         )
     keys = rows * np.int64(num_labels) + block.label_ids
@@ -127,8 +123,8 @@ def _check_labels(block: Block, allowed: Allowed, num_labels: int) -> None:
     if len(twice):
         raise DataError(
             f"the label {block.label_ids[twice.min()]} twice",
-            expected="each label once a document",
-            do="drop the repetition, or pass --allow repeated-labels to count it once",
+            expected="each label once per document",
+            do="delete the repetition, or pass --allow repeated-labels to count it once",
             where=block.where_labels(int(rows[twice.min()])),
         )
     if block.relevance is None:
@@ -137,7 +133,7 @@ def _check_labels(block: Block, allowed: Allowed, num_labels: int) -> None:
     if len(wrong):
         raise DataError(
             f"the relevance {block.relevance[wrong[0]]:g} of the label {block.label_ids[wrong[0]]}",
-            expected="a finite relevance above 0 (a pair is relevant or it is not there; degrees are not used)",
+            expected="a finite relevance above 0 (every listed pair is relevant; the degree is not used)",
             do="drop pairs that are not relevant",
             where=block.where_labels(int(rows[wrong[0]])),
         )

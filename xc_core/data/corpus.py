@@ -1,10 +1,8 @@
-"""A dataset as Parquet: documents, labels, pairs, filters; and the reader of it.
-
-Takes: the folder of a corpus artefact.    Gives: Corpus.
-May import: errors, artifacts, data.labels, data.splits.  Never: torch.
+"""The artefact of the stage corpus: a dataset as Parquet.
 
 Files: ``documents.parquet`` (uid, title, content, split; train and validation rows first, in file order, then test),
-``labels.parquet`` (uid, title, content), ``pairs.parquet`` and ``filters.parquet`` (doc int64, label int32, by doc).
+``labels.parquet`` (uid, title, content), ``pairs.parquet`` and ``filters.parquet`` (doc int64, label int32, sorted),
+``corpus.json`` (counts, propensity constants, the columns that form a text).
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import polars as pl
@@ -24,11 +22,12 @@ import pyarrow.parquet as pq
 
 from xc_core import artifacts
 from xc_core.data.labels import LabelMatrix
+from xc_core.data.propensity import inverse_propensity
 from xc_core.data.splits import SPLITS, TEST, TRAIN, VALIDATION, digests, halves
 from xc_core.errors import ConfigError
-from xc_core.shapes import I64
+from xc_core.shapes import F64, I64
 
-KIND: Final = "corpus"
+CONTENT: Final = "corpus.json"
 DOCUMENTS: Final = pa.schema(
     [("uid", pa.string()), ("title", pa.string()), ("content", pa.string()), ("split", pa.string())]
 )
@@ -38,11 +37,14 @@ PAIRS: Final = pa.schema([("doc", pa.int64()), ("label", pa.int32())])
 
 @dataclass(frozen=True)
 class Corpus:
-    """A corpus artefact, opened; columns are read when asked for."""
+    """An opened corpus: N documents, L labels. Columns are read when needed."""
 
+    kind: ClassVar[str] = "corpus"
     folder: Path
     facts: dict[str, Any]
+    """The content of ``corpus.json``."""
     digest: str
+    """Digest of all files; equal digests mean equal content."""
 
     @classmethod
     def open(cls, folder: Path) -> Corpus:
@@ -50,17 +52,32 @@ class Corpus:
 
         Raises MissingError, CorruptError.
         """
-        manifest = artifacts.verify(folder, kind=KIND)
-        return cls(folder, dict(manifest.facts), manifest.digest())
+        manifest = artifacts.verify(folder, kind=cls.kind)
+        return cls(folder, dict(json.loads((folder / CONTENT).read_text("utf-8"))), manifest.digest())
+
+    def wrong_schemas(self) -> list[str]:
+        """Return the names of tables whose columns or types differ from those that the pipeline reads."""
+        wanted = {"documents": DOCUMENTS, "labels": LABELS, "pairs": PAIRS, "filters": PAIRS}
+        found = {name: pq.read_schema(self.folder / f"{name}.parquet") for name in wanted}
+        return [name for name, schema in wanted.items() if not found[name].equals(schema)]
+
+    def allows(self, kind: str) -> bool:
+        """Return True if the dataset was ingested with ``--allow KIND``."""
+        return kind in artifacts.read_made(self.folder).facts.get("allow", ())
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The columns that form a text."""
+        return tuple(self.facts["fields"])
 
     @property
     def num_documents(self) -> int:
-        """N, of all splits together."""
+        """N, the number of documents of all splits."""
         return int(self.facts["documents"])
 
     @property
     def num_labels(self) -> int:
-        """L."""
+        """L, the number of labels."""
         return int(self.facts["labels"])
 
     @property
@@ -75,12 +92,12 @@ class Corpus:
 
     @cached_property
     def labels(self) -> LabelMatrix:
-        """All documents x labels."""
+        """The labels of all documents (N x L)."""
         return self._matrix("pairs.parquet")
 
     @cached_property
     def filters(self) -> LabelMatrix:
-        """All documents x labels that evaluation leaves out of predictions."""
+        """The pairs that are removed from predictions (N x L)."""
         return self._matrix("filters.parquet")
 
     def _matrix(self, name: str) -> LabelMatrix:
@@ -89,17 +106,17 @@ class Corpus:
         return LabelMatrix.from_pairs(pairs["doc"].to_numpy(), pairs["label"].to_numpy(), shape)
 
     def rows(self, split: str) -> I64:
-        """Return the row numbers of ``split`` (train, validation, test)."""
+        """Return the row numbers of ``split`` (train, validation, test), ascending; raise ConfigError for another."""
         if split not in SPLITS:
-            raise ConfigError(f"split {split!r}", expected=f"one of {', '.join(SPLITS)}", do="mend the name")
+            raise ConfigError(f"split {split!r}", expected=f"one of {', '.join(SPLITS)}", do="fix the name")
         return np.flatnonzero((self._split_N == split).to_numpy()).astype(np.int64)
 
     def published_rows(self) -> I64:
-        """Return the row numbers of the train file as published: train and validation."""
+        """Return the row numbers of the published train file: train and validation."""
         return np.flatnonzero(self._split_N.is_in([TRAIN, VALIDATION]).to_numpy()).astype(np.int64)
 
     def validation_halves(self) -> tuple[I64, I64]:
-        """Return the row numbers of the validation documents in two halves, by a hash of the uid."""
+        """Return the row numbers of the validation documents in two halves, split by a hash of the uid."""
         rows = self.rows(VALIDATION)
         documents = pl.scan_parquet(self.folder / "documents.parquet")
         uids = documents.filter(pl.col("split") == VALIDATION).select("uid").collect()["uid"].to_list()
@@ -107,45 +124,54 @@ class Corpus:
         return rows[half == 0], rows[half == 1]
 
     def published_train(self) -> LabelMatrix:
-        """Return the binary train matrix as published (train and validation rows): what propensities come from."""
+        """Return the published binary train matrix (train and validation rows)."""
         return self.labels.rows(self.published_rows())
+
+    def weights(self) -> F64:
+        """Return the inverse propensity of each label (L), from its frequency in the published train matrix."""
+        train = self.published_train()
+        return inverse_propensity(train.frequency_L(), len(train), self.propensity)
 
     def shared(self, *columns: str) -> int:
         """Return how many test documents have the same ``columns`` as a train or validation document.
 
-        Hashes of 64 bits are compared, so that the memory it takes does not grow with the texts.
+        64-bit hashes are compared, so memory does not grow with the length of the texts.
         """
-        own = pl.concat_str([pl.col(name).hash() for name in columns], separator=" ").hash()
-        documents = pl.scan_parquet(self.folder / "documents.parquet").select("split", own=own)
+        key = pl.concat_str([pl.col(name).hash() for name in columns], separator=" ").hash()
+        documents = pl.scan_parquet(self.folder / "documents.parquet").select("split", key=key)
         known, test = documents.filter(pl.col("split") != TEST), documents.filter(pl.col("split") == TEST)
-        shared = test.join(known, on="own", how="semi").select(pl.len())
+        shared = test.join(known, on="key", how="semi").select(pl.len())
         return int(shared.collect(engine="streaming").item())
 
     def test_digest(self) -> str:
-        """Return a digest of what models are judged on: the test documents with uid, text, labels and filtered labels.
+        """Return a digest of the test documents: uid, text, labels and filtered labels.
 
-        It does not change where train documents come, or labels that no test document has.
+        It does not change with new train documents, or with new labels that no test document has.
         """
         uids, digest = self.table("labels")["uid"].to_list(), hashlib.blake2b(digest_size=8)
         is_test_N, start = (self._split_N == TEST).to_numpy(), 0
         for block in self.texts("documents", ("uid", "title", "content")):
             for at in np.flatnonzero(is_test_N[start : start + len(block)]).tolist():
-                own = [sorted(uids[i] for i in pairs.row(start + at)) for pairs in (self.labels, self.filters)]
-                digest.update(json.dumps([block[at], *own]).encode())
+                names = [sorted(uids[i] for i in pairs.row(start + at)) for pairs in (self.labels, self.filters)]
+                digest.update(json.dumps([block[at], *names]).encode())
             start += len(block)
         return digest.hexdigest()
 
-    def texts(self, side: str, fields: tuple[str, ...] = ("title", "content")) -> Iterator[list[str]]:
-        """Yield blocks of texts of ``side`` ("documents" or "labels"), the fields joined by a space."""
+    def texts(self, side: str, fields: tuple[str, ...] | None = None) -> Iterator[list[str]]:
+        """Yield blocks of texts of ``side`` ("documents" or "labels"): non-empty fields joined by a space.
+
+        ``fields`` are by default those of the corpus.
+        """
+        fields = self.fields if fields is None else fields
         for batch in pq.ParquetFile(self.folder / f"{side}.parquet").iter_batches(16_384, columns=list(fields)):
             columns = [batch[name].to_pylist() for name in fields]
             yield [" ".join(part for part in parts if part) for parts in zip(*columns, strict=True)]
 
-    def own_texts(self, side: str, rows: I64, fields: tuple[str, ...] = ("title", "content")) -> list[str]:
-        """Return the texts of ``rows`` of ``side``, in their order, as ``texts`` joins them."""
+    def texts_of(self, side: str, rows: I64) -> list[str]:
+        """Return the texts of ``rows`` of ``side``, in the order of ``rows``."""
         found, order = [""] * len(rows), np.argsort(rows, kind="stable")
         ordered, start = rows[order], 0
-        for block in self.texts(side, fields):
+        for block in self.texts(side):
             inside = slice(*np.searchsorted(ordered, (start, start + len(block))))
             for place, row in zip(order[inside].tolist(), ordered[inside].tolist(), strict=True):
                 found[place] = block[row - start]
@@ -153,6 +179,6 @@ class Corpus:
         return found
 
     def table(self, side: str, rows: I64 | None = None) -> pl.DataFrame:
-        """Return uid, title, content (and split) of ``rows`` of ``side``, all where None."""
+        """Return uid, title, content (and split) of ``rows`` of ``side``; of all rows if None."""
         frame = pl.read_parquet(self.folder / f"{side}.parquet")
         return frame if rows is None else frame[rows.tolist()]

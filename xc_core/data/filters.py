@@ -1,8 +1,4 @@
-"""Pairs that evaluation leaves out of predictions: read from a file, or made from the uids.
-
-Takes: a filter file, or a corpus being built.   Gives: (document row, label) pairs.
-May import: errors, data.formats.                Never: touches the truth; a filter is for predictions only.
-"""
+"""Pairs that are removed from predictions: read from a file or derived from uids. They never change the true labels."""
 
 from __future__ import annotations
 
@@ -22,9 +18,10 @@ _PAIR: Final = re.compile(r"(\d{1,18})[ \t]+(\d{1,18})\s*", re.ASCII)
 
 
 def given_pairs(path: Path, *, first_row: int, rows: int, labels: int, options: ReadOptions) -> I64:
-    """Return the pairs of a filter file ("document label" a line, no header), documents shifted by ``first_row``.
+    """Return the pairs of a filter file (P x 2, int64), with ``first_row`` added to the document.
 
-    Raises DataError where a line is no pair or points outside ``rows`` x ``labels``.
+    Each line is "document label"; there is no header. Raises DataError if a line is not a pair or points outside
+    ``rows`` x ``labels``.
     """
     parts = [np.zeros((0, 2), np.int64)]
     for number, texts in lines(path, options):
@@ -33,13 +30,13 @@ def given_pairs(path: Path, *, first_row: int, rows: int, labels: int, options: 
             match = _PAIR.fullmatch(text)
             if match is None:
                 found = f"the line {preview(text)}" if text else "an empty line"
-                _refuse(found, "'document label', two numbers from 0", path, number + offset)
+                _refuse(found, "'document label': two numbers from 0", path, number + offset)
             pairs[offset] = int(match[1]), int(match[2])
         for column, limit, what in ((0, rows, "document"), (1, labels, "label")):
             outside = np.flatnonzero(pairs[:, column] >= limit)
             if len(outside):
                 found = f"the {what} {pairs[outside[0], column]}"
-                expected = f"{what}s from 0 to {limit - 1}, as many as the dataset has"
+                expected = f"{what}s from 0 to {limit - 1}: the dataset has {limit}"
                 _refuse(found, expected, path, number + int(outside[0]))
         parts.append(pairs)
     pairs = np.unique(np.concatenate(parts), axis=0)
@@ -51,20 +48,20 @@ def _refuse(found: str, expected: str, path: Path, line: int) -> NoReturn:
     raise DataError(
         found,
         expected=expected,
-        do="fetch or make the file again; an empty file, or none, means no filter",
+        do="download or write the file again; an empty or missing file means no filter",
         where=f"{path.name}, line {line}",
     )
 
 
 def generated_pairs(folder: Path) -> I64:
-    """Return the pairs that item-to-item datasets leave out, made from the uids of a corpus being built.
+    """Return the pairs that item-to-item datasets leave out (P x 2, int64), derived from the uids of a corpus.
 
-    Every document with the label of its own uid; and for test documents the label A where a train document of
-    uid A has the label B and the test document's uid is B (the mirror image of what was seen in training).
+    They are every document with the label of its own uid and, for a test document with uid B, the label A if a train
+    document with uid A has the label B (the mirror image of a train pair). ``folder`` has the tables of the corpus.
     """
     documents = pl.scan_parquet(folder / "documents.parquet").select("uid", "split").with_row_index("doc")
     labels = pl.scan_parquet(folder / "labels.parquet").select(pl.col("uid").alias("label_uid")).with_row_index("label")
-    own = documents.join(labels, left_on="uid", right_on="label_uid").select("doc", "label")
+    same_uid = documents.join(labels, left_on="uid", right_on="label_uid").select("doc", "label")
     test = documents.filter(pl.col("split") == "test").select("doc", "uid")
     mirrored = (
         pl.scan_parquet(folder / "pairs.parquet")
@@ -76,5 +73,5 @@ def generated_pairs(folder: Path) -> I64:
         .join(labels, left_on="uid", right_on="label_uid")
         .select("doc", "label")
     )
-    pairs = pl.concat([own, mirrored]).unique().sort("doc", "label").collect()
+    pairs = pl.concat([same_uid, mirrored]).unique().sort("doc", "label").collect()
     return pairs.cast(pl.Int64).to_numpy().reshape(-1, 2)

@@ -1,8 +1,4 @@
-"""A folder in a public layout becomes a corpus artefact: strict, streaming, all or nothing.
-
-Takes: a folder and an IngestConfig.          Gives: the files and facts of a corpus.
-May import: errors, artifacts, progress, data.*, metrics.propensity.  Never: repairs data without being told to.
-"""
+"""Ingest a folder in a public layout into a corpus artefact: strictly, in a stream, completely or not at all."""
 
 from __future__ import annotations
 
@@ -17,17 +13,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from xc_core.artifacts import Build, sha256_file
-from xc_core.data import corpus as corpus_room
+from xc_core.data import corpus as schemas
 from xc_core.data.checks import Allowed, check_block, clean_block
 from xc_core.data.filters import generated_pairs, given_pairs
 from xc_core.data.formats import LAYOUTS, Block, ReadOptions, Source, open_source
+from xc_core.data.propensity import PROPENSITY
 from xc_core.data.splits import TEST, TRAIN, VALIDATION, Distinct, digests, is_validation
 from xc_core.errors import ConfigError, DataError, preview
-from xc_core.metrics.propensity import PROPENSITY
 from xc_core.progress import Meter
 from xc_core.shapes import I64
 
 FILTERS: Final = ("given", "generate", "none")
+FIELDS: Final = ("title", "content")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,42 +34,47 @@ class IngestConfig:
     layout: str = "auto"
     """Name of the layout, or "auto"."""
     validation_fraction: float = 0.1
-    """Share of the train rows held out for validation, by hash of the uid."""
+    """Share of the train rows held out for validation, chosen by a hash of the uid."""
     filters: str = "given"
-    """"given": the filter files, empty where there are none; "generate": self and reverse pairs by uid; "none"."""
+    """"given": from filter files, if there are any; "generate": self and reverse pairs, by uid; "none"."""
     propensity: str = "default"
     """Constants (A, B) of the propensity model: default, wikipedia or amazon."""
     allow: tuple[str, ...] = ()
-    """Kinds of imperfect data that are let in: empty-text, empty-labels, unseen-labels, repeated-labels, clean-text."""
+    """Kinds of imperfect data that are accepted: empty-text, empty-labels, unseen-labels, repeated-labels, clean-text,
+    shared-texts."""
     max_line_bytes: int = ReadOptions.max_line_bytes
-    """A longer line is an error (bytes)."""
+    """Length limit of a line, in bytes; a line that reaches it is an error."""
+    fields: tuple[str, ...] = ("title", "content")
+    """Columns joined by a space to form the text of a document or label, in this order."""
     label_separator: str = ReadOptions.label_separator
-    """Between the labels of a CSV cell."""
+    """Separates the labels of a CSV cell."""
     test_fraction: float = ReadOptions.test_fraction
-    """Share of rows cut off as test where a tabular folder has no test file."""
+    """Share of rows split off as test if a tabular folder has no test file."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.validation_fraction < 1:
             raise ConfigError(
                 f"validation_fraction {self.validation_fraction}",
                 expected="0 <= share < 1",
-                do="mend the value",
+                do="fix the value",
             )
         if not 0 < self.test_fraction < 1:
-            raise ConfigError(f"test_fraction {self.test_fraction}", expected="0 < share < 1", do="mend the value")
+            raise ConfigError(f"test_fraction {self.test_fraction}", expected="0 < share < 1", do="fix the value")
         if self.max_line_bytes < 1:
-            raise ConfigError(f"max_line_bytes {self.max_line_bytes}", expected="1 or more", do="mend the value")
+            raise ConfigError(f"max_line_bytes {self.max_line_bytes}", expected="at least 1", do="fix the value")
+        if not self.fields or not set(self.fields) <= set(FIELDS) or len(set(self.fields)) < len(self.fields):
+            raise ConfigError(f"fields {self.fields}", expected=" and ".join(FIELDS), do="name one or both, once each")
         if not self.label_separator:
-            raise ConfigError("an empty label_separator", expected="a character or more", do="mend the value")
+            raise ConfigError("an empty label_separator", expected="at least one character", do="fix the value")
         if self.filters not in FILTERS:
-            raise ConfigError(f"filters {self.filters!r}", expected=f"one of {', '.join(FILTERS)}", do="mend the value")
+            raise ConfigError(f"filters {self.filters!r}", expected=f"one of {', '.join(FILTERS)}", do="fix the value")
         if self.layout != "auto":
             LAYOUTS[self.layout]
         PROPENSITY[self.propensity]
         Allowed.parse(self.allow)
 
     def read_options(self) -> ReadOptions:
-        """Return the part of it that readers need."""
+        """Return the settings of the readers."""
         return ReadOptions(
             max_line_bytes=self.max_line_bytes,
             label_separator=self.label_separator,
@@ -83,7 +85,7 @@ class IngestConfig:
 def ingest(folder: Path, build: Build, config: IngestConfig) -> None:
     """Read ``folder`` into the files of a corpus under ``build.path`` and describe it in ``build.facts``.
 
-    Raises DataError (file, line, found, expected, what to do) on the first thing that is wrong.
+    Raises DataError for the first problem, with file and line; MissingError if the folder or a file is missing.
     """
     layout, source = open_source(folder, config.layout, config.read_options())
     writer = _CorpusWriter(build.path, config)
@@ -97,26 +99,32 @@ def ingest(folder: Path, build: Build, config: IngestConfig) -> None:
     pairs = _filter_pairs(source, writer, config, build.path)
     _write_pairs(build.path / "filters.parquet", pairs)
     constants = PROPENSITY[config.propensity]
+    content = {
+        **writer.counts(),
+        "propensity": {"A": constants[0], "B": constants[1]},
+        "fields": list(config.fields),
+    }
+    build.json(schemas.CONTENT, content)
     build.facts |= {
         "layout": layout.name,
         "source": {
             path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
             for path in source.files
         },
-        **writer.facts(),
+        **content,
         "filters": {
             "source": config.filters,
             "pairs": len(pairs),
-            "files": [p.name for p in _filter_files(source, config)],
+            "files": [path.name for path in _filter_files(source, config)],
         },
-        "propensity": {"A": constants[0], "B": constants[1]},
+        "allow": list(config.allow),
         "validation_fraction": config.validation_fraction,
     }
 
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a block came from: all that is remembered of it."""
+    """File and line of a block; nothing else of a block is kept."""
 
     first_row: int
     file: str
@@ -125,14 +133,14 @@ class _Place:
 
     @classmethod
     def of(cls, block: Block, first_row: int) -> _Place:
-        """Return the place of a block; where rows were left out it is only near."""
+        """Return the place of a block; it is approximate if the block leaves out rows."""
         unit = block.unit if block.offsets is None else f"{block.unit} after"
         return cls(first_row, block.file, block.first_line, unit)
 
 
 @dataclass
 class _CorpusWriter:
-    """Streams blocks into Parquet; keeps counts per label and a constant amount per block, never the rows."""
+    """Streams blocks into Parquet; keeps counts per label and a few numbers per block, never the rows."""
 
     folder: Path
     config: IngestConfig
@@ -147,9 +155,9 @@ class _CorpusWriter:
         self._label_places: list[_Place] = []
         self._doc_places: list[_Place] = []
         options: dict[str, Any] = {"compression": "zstd"}
-        self._label_file = pq.ParquetWriter(self.folder / "labels.parquet", corpus_room.LABELS, **options)
-        self._doc_file = pq.ParquetWriter(self.folder / "documents.parquet", corpus_room.DOCUMENTS, **options)
-        self._pair_file = pq.ParquetWriter(self.folder / "pairs.parquet", corpus_room.PAIRS, **options)
+        self._label_file = pq.ParquetWriter(self.folder / "labels.parquet", schemas.LABELS, **options)
+        self._doc_file = pq.ParquetWriter(self.folder / "documents.parquet", schemas.DOCUMENTS, **options)
+        self._pair_file = pq.ParquetWriter(self.folder / "pairs.parquet", schemas.PAIRS, **options)
         self._meter = Meter("reading documents", 0, "documents")
         return self
 
@@ -168,7 +176,7 @@ class _CorpusWriter:
         self._label_places.append(_Place.of(block, self.labels))
         self.labels += len(block)
         columns = [pa.array(column, pa.string()) for column in (block.uids, block.titles, block.contents)]
-        self._label_file.write_batch(pa.record_batch(columns, schema=corpus_room.LABELS))
+        self._label_file.write_batch(pa.record_batch(columns, schema=schemas.LABELS))
 
     def add_documents(self, block: Block, split: str) -> None:
         """Write a block of documents of ``split`` ("train" or "test") and their pairs."""
@@ -180,12 +188,12 @@ class _CorpusWriter:
         self._doc_uids.add(digest_N)
         self._doc_places.append(_Place.of(block, self.documents))
         columns = [pa.array(c, pa.string()) for c in (block.uids, block.titles, block.contents, names.tolist())]
-        self._doc_file.write_batch(pa.record_batch(columns, schema=corpus_room.DOCUMENTS))
+        self._doc_file.write_batch(pa.record_batch(columns, schema=schemas.DOCUMENTS))
         doc_ids = self.documents + np.repeat(np.arange(len(block)), block.label_counts)
         label_ids = block.label_ids.astype(np.int32)
         order = np.lexsort((label_ids, doc_ids))
         self._pair_file.write_batch(
-            pa.record_batch([pa.array(doc_ids[order]), pa.array(label_ids[order])], schema=corpus_room.PAIRS)
+            pa.record_batch([pa.array(doc_ids[order]), pa.array(label_ids[order])], schema=schemas.PAIRS)
         )
         if split == TRAIN:
             self._frequency = _grown(self._frequency, self.labels)
@@ -198,12 +206,12 @@ class _CorpusWriter:
         self._meter.update(len(block))
 
     def check_whole(self) -> None:
-        """Check what no single block shows: repeated uids, labels no train document has, empty splits."""
+        """Check what no single block shows: repeated uids, labels without train documents, empty splits."""
         if not self.labels or not self.sizes[TRAIN] or not self.sizes[TEST]:
             counts = f"{self.labels} labels, {self.sizes[TRAIN]} train and {self.sizes[TEST]} test documents"
             held = f" ({self.sizes[VALIDATION]} more for validation)" if self.sizes[VALIDATION] else ""
             all_held = bool(held) and not self.sizes[TRAIN]
-            do = "check that the files are whole" + (", or lower --validation-fraction" if all_held else "")
+            do = "check that the files are complete" + (", or lower --validation-fraction" if all_held else "")
             raise DataError(counts + held, expected="at least one of each", do=do)
         self._check_uids("label", self._label_uids, self._label_places)
         self._check_uids("document", self._doc_uids, self._doc_places)
@@ -213,8 +221,8 @@ class _CorpusWriter:
             raise DataError(
                 f"{len(unseen)} of {self.labels} labels without a train document, "
                 f"the first is label {unseen[0]}, {preview(uids.item())}",
-                expected="a train document for every label, also where test rows are cut off a file that holds both",
-                do="drop these labels, or pass --allow unseen-labels: they are then found by their text alone",
+                expected="a train document for every label, also if the test rows are split off the same file",
+                do="delete these labels, or pass --allow unseen-labels: they can then be found only by their text",
                 where=_place(self._label_places, int(unseen[0])),
             )
 
@@ -225,16 +233,16 @@ class _CorpusWriter:
         earlier, later = (_place(places, row) for row in repeat)
         column = pl.scan_parquet(self.folder / f"{what}s.parquet").select("uid")
         uid = column.slice(repeat[1], 1).collect().item()
-        leak = "; a document in train and test would leak its answer" if what == "document" else ""
+        leak = "; a document in both train and test would leak its labels" if what == "document" else ""
         raise DataError(
-            f"the uid {preview(uid)} again, which is that of {earlier}",
-            expected=f"every {what} uid once" + (", train and test together" if leak else ""),
+            f"the uid {preview(uid)} again, which is also the uid of {earlier}",
+            expected=f"every {what} uid once" + (" in train and test together" if leak else ""),
             do=f"rename or drop one of the two{leak}",
             where=later,
         )
 
-    def facts(self) -> dict[str, Any]:
-        """Return the counts."""
+    def counts(self) -> dict[str, Any]:
+        """Return the counts of rows, labels and pairs."""
         return {
             "documents": self.documents,
             "labels": self.labels,
@@ -261,7 +269,7 @@ def _filter_files(source: Source, config: IngestConfig) -> list[Path]:
 
 
 def _filter_pairs(source: Source, writer: _CorpusWriter, config: IngestConfig, folder: Path) -> I64:
-    """Return all (document row, label) filter pairs; documents of the test file are counted after those of train."""
+    """Return all (document row, label) filter pairs; rows of the test file follow those of the train file."""
     if config.filters == "none":
         return np.zeros((0, 2), np.int64)
     if config.filters == "generate":
@@ -283,5 +291,5 @@ def _filter_pairs(source: Source, writer: _CorpusWriter, config: IngestConfig, f
 
 
 def _write_pairs(path: Path, pairs: I64) -> None:
-    table = pa.table([pa.array(pairs[:, 0]), pa.array(pairs[:, 1].astype(np.int32))], schema=corpus_room.PAIRS)
+    table = pa.table([pa.array(pairs[:, 0]), pa.array(pairs[:, 1].astype(np.int32))], schema=schemas.PAIRS)
     pq.write_table(table, path, compression="zstd")

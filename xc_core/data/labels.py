@@ -1,8 +1,4 @@
-"""Which labels are positive for which documents, as a sparse binary matrix.
-
-Takes: (document, label) pairs.   Gives: LabelMatrix.
-May import: shapes.               Never: torch; relevance weights (the matrix is binary).
-"""
+"""Which labels are positive for which documents, as a sparse binary matrix."""
 
 from __future__ import annotations
 
@@ -15,7 +11,7 @@ from xc_core.shapes import I32, I64, PAD_ID, Array, Bool
 
 @dataclass(frozen=True, slots=True)
 class LabelMatrix:
-    """N documents x L labels in CSR: ``indices`` (int32, rising within a row) and ``indptr`` (int64, N + 1)."""
+    """N documents x L labels in CSR: ``indices`` (int32, ascending within a row) and ``indptr`` (int64, N + 1)."""
 
     indptr: I64
     indices: I32
@@ -23,7 +19,7 @@ class LabelMatrix:
 
     @classmethod
     def from_pairs(cls, doc_ids: Array, label_ids: Array, shape: tuple[int, int]) -> LabelMatrix:
-        """Build from pairs in any order; a pair given twice counts once."""
+        """Build from pairs in any order; a repeated pair counts once."""
         keys = np.unique(doc_ids.astype(np.int64) * shape[1] + label_ids)
         rows, columns = np.divmod(keys, max(shape[1], 1))
         indptr = np.zeros(shape[0] + 1, np.int64)
@@ -40,11 +36,11 @@ class LabelMatrix:
 
     @property
     def counts_N(self) -> I64:
-        """Number of positives of each document."""
+        """Number of positives of each document (N)."""
         return np.diff(self.indptr)
 
     def frequency_L(self) -> I64:
-        """Number of documents of each label."""
+        """Return the number of documents of each label (L)."""
         return np.bincount(self.indices, minlength=self.num_labels).astype(np.int64)
 
     def row(self, doc: int) -> I32:
@@ -64,9 +60,8 @@ class LabelMatrix:
 
     @classmethod
     def identity(cls, num_labels: int) -> LabelMatrix:
-        """Return L documents of which each has one label, its own: label texts as documents."""
-        own = np.arange(num_labels + 1)
-        return cls(own.astype(np.int64), own[:-1].astype(np.int32), num_labels)
+        """Return L documents, each with its own label: label texts used as documents."""
+        return cls(np.arange(num_labels + 1, dtype=np.int64), np.arange(num_labels, dtype=np.int32), num_labels)
 
     def above(self, other: LabelMatrix) -> LabelMatrix:
         """Return the documents of this matrix, then those of ``other``."""
@@ -74,7 +69,7 @@ class LabelMatrix:
         return LabelMatrix(indptr, np.concatenate([self.indices, other.indices]), self.num_labels)
 
     def union(self, other: LabelMatrix) -> LabelMatrix:
-        """Return the matrix of the pairs that are in either; both have as many documents."""
+        """Return the matrix of the pairs that are in either matrix; both have the same shape."""
         docs = np.concatenate([self.pairs()[0], other.pairs()[0]])
         return LabelMatrix.from_pairs(docs, np.concatenate([self.indices, other.indices]), self.shape)
 
@@ -83,7 +78,7 @@ class LabelMatrix:
         return np.repeat(np.arange(len(self)), self.counts_N), self.indices
 
     def contains(self, docs: Array, labels: Array) -> Bool:
-        """True where ``labels`` is positive for ``docs`` (arrays of equal or broadcastable shape; PAD_ID is never)."""
+        """Return True where ``labels`` is positive for ``docs`` (arrays that broadcast); always False for PAD_ID."""
         docs, labels = np.broadcast_arrays(docs, labels)
         keys = np.repeat(np.arange(len(self)), self.counts_N) * np.int64(self.num_labels) + self.indices
         wanted = docs.astype(np.int64) * self.num_labels + labels
@@ -94,16 +89,16 @@ class LabelMatrix:
         return np.asarray(hit & (labels != PAD_ID))
 
     def where(self, kept_P: Bool) -> LabelMatrix:
-        """Return the matrix of the marked pairs alone; pairs are in the order of ``pairs``."""
+        """Return the matrix with only the marked pairs; ``kept_P`` has the order of ``pairs``."""
         indptr = np.concatenate([[0], np.cumsum(kept_P)]).astype(np.int64)[self.indptr]
         return LabelMatrix(indptr, self.indices[kept_P], self.num_labels)
 
     def first(self, count: int) -> LabelMatrix:
-        """Return the matrix of each document's first ``count`` positives by id, as if it had no others."""
+        """Return the matrix with only the first ``count`` positives, by id, of each document."""
         return self.where(np.arange(len(self.indices)) - np.repeat(self.indptr[:-1], self.counts_N) < count)
 
     def only(self, labels_L: Bool) -> LabelMatrix:
-        """Return the matrix in which labels that are not marked are positive for no document."""
+        """Return the matrix with only the pairs of marked labels."""
         return self.where(labels_L[self.indices])
 
     def transpose(self) -> LabelMatrix:
@@ -115,7 +110,7 @@ class LabelMatrix:
 
 
 def ragged_positions(starts: I64, counts: I64) -> I64:
-    """Return the flat positions of ragged rows: starts[0], starts[0]+1, ..., for counts[0] of them, and so on."""
+    """Return the flat positions of ragged rows: starts[0], starts[0]+1, ... (counts[0] of them), and so on."""
     total = int(counts.sum())
     ends = np.cumsum(counts)
     return np.asarray(np.arange(total) + np.repeat(starts - (ends - counts), counts), np.int64)

@@ -1,7 +1,6 @@
-"""Which rows of train are held out for validation: decided by a hash of the uid, for ever.
+"""Which train documents are held out for validation, by a hash of the uid, so that it never changes.
 
-Takes: uids.           Gives: a mask; a duplicate check that works on any number of uids.
-May import: errors.    Never: draws random numbers.
+Also a check for duplicate uids among any number of rows.
 """
 
 from __future__ import annotations
@@ -22,25 +21,25 @@ _RECORD: Final = np.dtype([("high", "<u8"), ("low", "<u8"), ("row", "<i8")])
 
 
 def digests(uids: list[str]) -> Array:
-    """Return 128-bit BLAKE2 digests of ``uids`` as records (high, low, row), row left 0."""
+    """Return 128-bit BLAKE2 digests of ``uids`` as records (high, low, row) with row 0."""
     raw = b"".join(hashlib.blake2b(uid.encode(), digest_size=16).digest() + bytes(8) for uid in uids)
     return np.frombuffer(bytearray(raw), _RECORD)
 
 
 def is_validation(digest_N: Array, fraction: float) -> Bool:
-    """True for the ``fraction`` of uids whose digest is lowest: the same uid falls the same way in every ingest."""
+    """Return True for the ``fraction`` of uids with the lowest digests; a uid gets the same result in every ingest."""
     return np.asarray(digest_N["high"] < np.uint64(min(int(fraction * 2.0**64), 2**64 - 1)))
 
 
 def halves(digest_N: Array) -> Array:
-    """Return 0 or 1 for each uid, as likely, whatever split it fell to: the same in every ingest."""
+    """Return 0 or 1 for each uid, equally likely and independent of its split; the same in every ingest."""
     return (digest_N["low"] & np.uint64(1)).astype(np.int64)
 
 
 class Distinct:
-    """Finds a repeated uid among any number of rows in bounded memory: digests wait in files, a 64th each.
+    """Finds a repeated uid among any number of rows in bounded memory: digests are spread over 64 files.
 
-    The files lie in ``folder``, which is made here and gone after ``first_repeat``.
+    The files are in ``folder``, which is created here and deleted by ``first_repeat``.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -61,7 +60,7 @@ class Distinct:
                     stream.write(part.tobytes())
 
     def first_repeat(self) -> tuple[int, int] | None:
-        """Return (earlier row, later row) of the first repeated uid, None where all differ; ends the collection."""
+        """Return (earlier row, later row) of the first repeated uid, or None; delete the files."""
         found: list[tuple[int, int]] = []
         for file in self._folder.iterdir():
             records = np.fromfile(file, _RECORD)

@@ -1,7 +1,6 @@
-"""Text to token ids: the tokenizer of a pretrained encoder, or a WordPiece vocabulary made from the corpus itself.
+"""Texts to token ids: the tokenizer of a pretrained encoder, or a WordPiece vocabulary trained on the corpus itself.
 
-Takes: texts.                    Gives: ragged ids without special tokens.
-May import: errors, pretrained.  Never: pads or truncates; the token store does.
+A tokenizer here never pads, truncates or adds special tokens; ``TokenStore.batch`` does.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from xc_core.pretrained import locate
 from xc_core.shapes import I64
 
 FROM_CORPUS: Final = "wordpiece"
-"""Name of the tokenizer that is made from the corpus."""
+"""Name of the tokenizer that is trained on the corpus."""
 _SPECIAL: Final = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 @dataclass(frozen=True)
 class TextTokenizer:
-    """A fast tokenizer and the special tokens its encoder wants around a text."""
+    """A fast tokenizer, and the special tokens that its encoder expects around a text."""
 
     name: str
     backend: Tokenizer
@@ -35,7 +34,7 @@ class TextTokenizer:
 
     @classmethod
     def wrap(cls, name: str, backend: Tokenizer) -> TextTokenizer:
-        """Find out which ids ``backend`` puts before and after a text, by asking it."""
+        """Wrap ``backend`` without padding and truncation; find its special tokens by encoding a text with it."""
         backend.no_truncation()
         backend.no_padding()
         plain = backend.encode("a", add_special_tokens=False).ids
@@ -47,10 +46,14 @@ class TextTokenizer:
 
     @classmethod
     def from_file(cls, name: str, path: Path) -> TextTokenizer:
-        """Load a ``tokenizer.json``."""
+        """Load a ``tokenizer.json``; raise MissingError if there is none."""
         if not path.is_file():
             raise MissingError(f"no {path}", expected="the tokenizer of the encoder", do="run the stage tokens again")
         return cls.wrap(name, Tokenizer.from_file(str(path)))
+
+    def same_as(self, other: TextTokenizer) -> bool:
+        """Return True if both map every text to the same ids."""
+        return bool(self.backend.to_str() == other.backend.to_str())
 
     @property
     def vocabulary_size(self) -> int:
@@ -58,7 +61,7 @@ class TextTokenizer:
         return 1 + max(self.backend.get_vocab(with_added_tokens=True).values(), default=-1)
 
     def encode(self, texts: list[str]) -> tuple[I64, I64]:
-        """Return (flat ids, number of ids of each text), special tokens left out."""
+        """Return (flat ids, number of ids per text), both int64, without special tokens."""
         encoded = self.backend.encode_batch_fast(texts, add_special_tokens=False)
         counts = np.array([len(e.ids) for e in encoded], np.int64)
         flat = np.fromiter((i for e in encoded for i in e.ids), np.int64, int(counts.sum()))
@@ -66,9 +69,9 @@ class TextTokenizer:
 
 
 def load(name: str, texts: Iterable[list[str]] | None = None, vocabulary_size: int = 30_000) -> TextTokenizer:
-    """Return the tokenizer of encoder ``name``; for "wordpiece", one made from ``texts`` (blocks of texts).
+    """Return the tokenizer of encoder ``name``; for "wordpiece", one trained on ``texts`` (blocks of texts).
 
-    Raises MissingError for a folder without a tokenizer, UnavailableError where a hub cannot be reached.
+    Raises MissingError for a folder without a tokenizer, UnavailableError if the model hub cannot be reached.
     """
     if name == FROM_CORPUS:
         return TextTokenizer.wrap(name, _train(texts or [], vocabulary_size))
@@ -79,7 +82,7 @@ def load(name: str, texts: Iterable[list[str]] | None = None, vocabulary_size: i
 
 
 def _from_transformers(name: str, place: Path | str) -> Tokenizer:
-    """Load what transformers knows as the tokenizer of ``place``: a folder without tokenizer.json, or a hub name."""
+    """Load a tokenizer with transformers: from a folder without tokenizer.json, or by its name on the model hub."""
     from transformers import AutoTokenizer
 
     try:
@@ -91,20 +94,20 @@ def _from_transformers(name: str, place: Path | str) -> Tokenizer:
             raise MissingError(
                 f"no usable tokenizer in {place} ({first})",
                 expected="tokenizer.json",
-                do="save the tokenizer there",
+                do="save the tokenizer in that folder",
             ) from error
         raise UnavailableError(
             f"no tokenizer {name!r} on this machine or on the model hub ({first})",
-            expected="a name the hub knows and a network, or a local folder",
-            do="download the model where there is a network and give its folder instead of its name",
+            expected="the name of a model on the hub and network access, or a local folder",
+            do="download the model on a machine with network access and pass its folder instead of its name",
         ) from error
 
 
 def _train(texts: Iterable[list[str]], vocabulary_size: int) -> Tokenizer:
-    """Make a lower-case WordPiece vocabulary from ``texts``; the same texts give the same vocabulary.
+    """Train a lower-case WordPiece vocabulary on ``texts``; the same texts give the same vocabulary.
 
-    A word starts with a mark, and a piece inside of one has none. With a mark on inner pieces instead ("##s"), as BERT
-    has it, the trainer numbers them in the order of a hash map, and breaks ties by number: another result each time.
+    The first piece of a word has a mark, inner pieces have none. BERT marks the inner pieces ("##s"); then the trainer
+    numbers them in the order of a hash map and breaks ties by number, so each run gives another vocabulary.
     """
     backend = Tokenizer(models.WordPiece(unk_token="[UNK]", continuing_subword_prefix=""))
     backend.normalizer = normalizers.BertNormalizer(lowercase=True)

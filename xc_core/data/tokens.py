@@ -1,18 +1,17 @@
-"""The token store: ragged ids of all documents and all labels, without padding.
+"""The artefact of the stage tokens: ragged token ids of all documents and all labels, one store per tokenizer.
 
-Takes: blocks of texts.                       Gives: TokenStore, TokenBatch.
-May import: errors, artifacts, shapes, data.tokenizer, data.labels.  Never: torch.
-
-Files of a side: ``{side}.ids.npy`` (flat uint16, or uint32 above 65,536 token ids) and ``{side}.offsets.npy``
-(int64, one more than texts). ``tokenizer.json`` lies beside them, so a store says what its ids mean.
+Files of a store: for each side ``{side}.ids.npy`` (flat uint16, or uint32 above 65,536 token ids) and
+``{side}.offsets.npy`` (int64, one more than texts); ``tokenizer.json``; ``store.json`` (tokenizer, limit, counts).
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 import numpy as np
 from numpy.lib.format import open_memmap
@@ -25,13 +24,21 @@ from xc_core.errors import ConfigError
 from xc_core.progress import Meter
 from xc_core.shapes import I64, Array, TokenBatch
 
-KIND: Final = "tokens"
 SIDES: Final = ("documents", "labels")
+TOKENIZER: Final = "tokenizer.json"
+_CONTENT: Final = "store.json"
+
+
+def store_name(tokenizer: str) -> str:
+    """Return the folder name of a tokenizer's store: its name, or a safe form of a path or hub name."""
+    safe = "".join(char if char.isascii() and (char.isalnum() or char in "-.") else "-" for char in tokenizer)
+    safe = safe.strip("-.")
+    return safe if safe == tokenizer else f"{safe}-{hashlib.sha256(tokenizer.encode()).hexdigest()[:8]}".lstrip("-")
 
 
 @dataclass(frozen=True)
 class TokenStore:
-    """Token ids of the texts of one side; ``ids`` and ``offsets`` are memory-mapped."""
+    """Token ids of the texts of one side, without special tokens; text i has ``ids[offsets[i] : offsets[i + 1]]``."""
 
     ids: Array
     offsets: I64
@@ -40,23 +47,8 @@ class TokenStore:
     pad_id: int
 
     @classmethod
-    def open(cls, folder: Path, side: str) -> TokenStore:
-        """Map one side of the store at ``folder``, after checking the store's hashes."""
-        facts = artifacts.verify(folder, kind=KIND).facts
-        return cls.from_arrays(
-            np.load(folder / f"{side}.ids.npy", mmap_mode="r"),
-            np.load(folder / f"{side}.offsets.npy", mmap_mode="r"),
-            facts,
-        )
-
-    @classmethod
-    def from_arrays(cls, ids: Array, offsets: I64, facts: Any) -> TokenStore:
-        """Build from arrays and the facts that name special tokens."""
-        return cls(ids, offsets, tuple(facts["prefix"]), tuple(facts["suffix"]), int(facts["pad_id"]))
-
-    @classmethod
     def of_texts(cls, texts: list[str], tokenizer: TextTokenizer) -> TokenStore:
-        """Tokenise a few texts in memory, as serving does."""
+        """Tokenise a few texts in memory, for instance queries."""
         flat, counts = tokenizer.encode(texts)
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         return cls(flat, offsets, tokenizer.prefix, tokenizer.suffix, tokenizer.pad_id)
@@ -65,7 +57,10 @@ class TokenStore:
         return len(self.offsets) - 1
 
     def lengths(self, rows: I64, max_length: int) -> I64:
-        """Return the number of tokens of ``rows`` in a batch: special tokens included, at most ``max_length``."""
+        """Return the number of tokens of ``rows`` in a batch: special tokens included, at most ``max_length``.
+
+        Raises ConfigError if ``max_length`` leaves no space beside the special tokens.
+        """
         extra = len(self.prefix) + len(self.suffix)
         if max_length <= extra:
             raise ConfigError(
@@ -73,11 +68,11 @@ class TokenStore:
                 expected=f"more than the {extra} special tokens",
                 do="raise max_length",
             )
-        own = np.asarray(self.offsets[rows + 1] - self.offsets[rows], np.int64)
-        return np.minimum(own, max_length - extra) + extra
+        counts = np.asarray(self.offsets[rows + 1] - self.offsets[rows], np.int64)
+        return np.minimum(counts, max_length - extra) + extra
 
     def batch(self, rows: I64, max_length: int) -> TokenBatch:
-        """Return ``rows`` as a TokenBatch: prefix, the first ids, suffix; padded to the longest row."""
+        """Return ``rows`` as a TokenBatch: prefix, the first ids, suffix, and padding up to the longest row."""
         lengths_B = self.lengths(rows, max_length)
         counts = lengths_B - len(self.prefix) - len(self.suffix)
         ids_BT = np.full((len(rows), int(lengths_B.max(initial=1))), self.pad_id, np.int64)
@@ -90,8 +85,42 @@ class TokenStore:
         return TokenBatch(ids_BT, lengths_B)
 
 
+@dataclass(frozen=True)
+class Tokenised:
+    """The texts of both sides as token ids of one tokenizer."""
+
+    kind: ClassVar[str] = "tokens"
+    tokenizer: TextTokenizer
+    documents: TokenStore
+    labels: TokenStore
+    max_tokens: int
+    """Largest number of token ids that were kept of a text."""
+
+    @classmethod
+    def open(cls, folder: Path) -> Tokenised:
+        """Open and verify the store at ``folder``; ids are memory-mapped.
+
+        Raises MissingError, CorruptError.
+        """
+        artifacts.verify(folder, kind=cls.kind)
+        facts = json.loads((folder / _CONTENT).read_text("utf-8"))
+        tokenizer = TextTokenizer.from_file(facts["tokenizer"], folder / TOKENIZER)
+        documents, labels = (_mapped(folder, side, tokenizer) for side in SIDES)
+        return cls(tokenizer, documents, labels, int(facts["max_tokens"]))
+
+    def side(self, name: str) -> TokenStore:
+        """Return the tokens of "documents" or "labels"."""
+        return self.documents if name == "documents" else self.labels
+
+
+def _mapped(folder: Path, side: str, tokenizer: TextTokenizer) -> TokenStore:
+    ids = np.load(folder / f"{side}.ids.npy", mmap_mode="r")
+    offsets = np.load(folder / f"{side}.offsets.npy", mmap_mode="r")
+    return TokenStore(ids, offsets, tokenizer.prefix, tokenizer.suffix, tokenizer.pad_id)
+
+
 class Tokens(Protocol):
-    """Texts as rows of token ids: what an encoder reads."""
+    """Texts as rows of token ids: the input of an encoder."""
 
     def __len__(self) -> int: ...
 
@@ -104,7 +133,7 @@ class Tokens(Protocol):
 
 @dataclass(frozen=True)
 class Joined:
-    """Two stores of one tokenizer as one: the rows of ``first``, then those of ``second``; nothing is copied."""
+    """Two stores of one tokenizer, concatenated without a copy: the rows of ``first``, then those of ``second``."""
 
     first: Tokens
     second: Tokens
@@ -116,40 +145,49 @@ class Joined:
     def lengths(self, rows: I64, max_length: int) -> I64:
         """Return the number of tokens of ``rows`` in a batch, at most ``max_length``."""
         out = np.empty(len(rows), np.int64)
-        for own, store, at in self._parts(rows):
-            out[own] = store.lengths(at, max_length)
+        for places, store, inner in self._parts(rows):
+            out[places] = store.lengths(inner, max_length)
         return out
 
     def batch(self, rows: I64, max_length: int) -> TokenBatch:
         """Return ``rows`` as a TokenBatch, padded to the longest row."""
         lengths_B = self.lengths(rows, max_length)
         ids_BT = np.full((len(rows), int(lengths_B.max(initial=1))), self.pad_id, np.int64)
-        for own, store, at in self._parts(rows):
-            part = store.batch(at, max_length)
-            ids_BT[own, : part.ids_BT.shape[1]] = part.ids_BT
+        for places, store, inner in self._parts(rows):
+            part = store.batch(inner, max_length)
+            ids_BT[places, : part.ids_BT.shape[1]] = part.ids_BT
         return TokenBatch(ids_BT, lengths_B)
 
     def _parts(self, rows: I64) -> Iterator[tuple[I64, Tokens, I64]]:
-        """Yield, for each store that is asked, the places of its rows, the store, and the rows in it."""
+        """Yield, for each store that has some of ``rows``: their places among ``rows``, the store, their rows in it."""
         is_first = rows < len(self.first)
-        for mine, store, start in ((is_first, self.first, 0), (~is_first, self.second, len(self.first))):
-            if mine.any():
-                yield np.flatnonzero(mine), store, rows[mine] - start
+        for inside, store, start in ((is_first, self.first, 0), (~is_first, self.second, len(self.first))):
+            if inside.any():
+                yield np.flatnonzero(inside), store, rows[inside] - start
 
 
-def write_store(
+def write_tokens(
     build: Build, tokenizer: TextTokenizer, sides: Mapping[str, tuple[int, Iterable[list[str]]]], max_tokens: int
-) -> None:
-    """Tokenise every side, (number of texts, blocks of texts), into the files of a store under ``build.path``.
+) -> dict[str, Any]:
+    """Tokenise every side into a store inside the artefact that is being built, and return counts.
 
-    A text keeps its first ``max_tokens`` ids. Memory holds one block; ids are appended to a flat file.
+    A side is (number of texts, blocks of texts). A text keeps its first ``max_tokens`` ids. Memory holds one block.
     """
+    with artifacts.building(build.path / store_name(tokenizer.name), kind=Tokenised.kind) as store:
+        counts = _write_sides(store.path, tokenizer, sides, max_tokens)
+        tokenizer.backend.save(str(store.path / TOKENIZER))
+        store.json(_CONTENT, {"tokenizer": tokenizer.name, "max_tokens": max_tokens, "sides": counts})
+    return {"vocabulary": tokenizer.vocabulary_size, "sides": counts}
+
+
+def _write_sides(
+    folder: Path, tokenizer: TextTokenizer, sides: Mapping[str, tuple[int, Iterable[list[str]]]], max_tokens: int
+) -> dict[str, dict[str, int]]:
     dtype = np.dtype(np.uint16 if tokenizer.vocabulary_size <= 1 << 16 else np.uint32)
-    tokenizer.backend.save(str(build.path / "tokenizer.json"))
     counts: dict[str, dict[str, int]] = {}
     for side, (size, blocks) in sides.items():
         offsets = np.zeros(size + 1, np.int64)
-        flat = build.path / f"{side}.flat"
+        flat = folder / f"{side}.flat"
         done = 0
         with flat.open("wb") as stream, Meter(f"tokenising {side}", size, "texts") as meter:
             for block in blocks:
@@ -159,23 +197,14 @@ def write_store(
                 done += len(block)
                 meter.update(len(block))
         np.cumsum(offsets, out=offsets)
-        np.save(build.path / f"{side}.offsets.npy", offsets)
-        _to_npy(flat, build.path / f"{side}.ids.npy", dtype, int(offsets[-1]))
+        np.save(folder / f"{side}.offsets.npy", offsets)
+        _to_npy(flat, folder / f"{side}.ids.npy", dtype, int(offsets[-1]))
         counts[side] = {
             "texts": size,
             "tokens": int(offsets[-1]),
             "longest": int(np.diff(offsets).max(initial=0)),
         }
-    build.facts |= {
-        "tokenizer": tokenizer.name,
-        "vocabulary": tokenizer.vocabulary_size,
-        "dtype": dtype.name,
-        "prefix": list(tokenizer.prefix),
-        "suffix": list(tokenizer.suffix),
-        "pad_id": tokenizer.pad_id,
-        "max_tokens": max_tokens,
-        "sides": counts,
-    }
+    return counts
 
 
 def _cut(flat: I64, counts: I64, limit: int) -> tuple[I64, I64]:
@@ -187,7 +216,7 @@ def _cut(flat: I64, counts: I64, limit: int) -> tuple[I64, I64]:
 
 
 def _to_npy(flat: Path, path: Path, dtype: np.dtype[Any], size: int) -> None:
-    """Give a flat binary file a numpy header, block by block."""
+    """Convert a flat binary file to ``.npy``, block by block, and delete it."""
     target = open_memmap(path, mode="w+", dtype=dtype, shape=(size,))
     step = 1 << 24
     with flat.open("rb") as stream:

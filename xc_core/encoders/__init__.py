@@ -1,19 +1,26 @@
-"""Text to vectors; importing this fills the table of encoders."""
+"""Encoders: turn the tokens of a text into a vector.
 
-from xc_core.encoders import bag, transformer
+To add a family, add a module to this folder; importing the package registers all of them.
+"""
+
 from xc_core.encoders.base import ENCODERS, Encoder, EncoderConfig, build_encoder, load_encoder, save_encoder
 from xc_core.encoders.embed import CachedRows, embed_rows, encode_rows
+from xc_core.encoders.trained import TrainedEncoder, open_encoder, write_encoder
+from xc_core.plugins import import_all
+
+import_all(__name__, __path__)
 
 __all__ = [
     "ENCODERS",
     "CachedRows",
     "Encoder",
     "EncoderConfig",
-    "bag",
+    "TrainedEncoder",
     "build_encoder",
     "embed_rows",
     "encode_rows",
     "load_encoder",
+    "open_encoder",
     "save_encoder",
-    "transformer",
+    "write_encoder",
 ]

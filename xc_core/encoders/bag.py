@@ -1,7 +1,6 @@
-"""A bag of word pieces: the weighted mean of learnt token vectors. Trains from nothing on a CPU in seconds.
+"""A bag of word pieces: the weighted mean of learnt token vectors. Trains on a CPU in seconds, without pretraining.
 
-Takes: token ids.              Gives: Encoder.
-May import: encoders.base.     Never: looks at word order.
+Word order does not count.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from xc_core.encoders.base import ENCODERS, Encoder, EncoderConfig, Family
 
 
 class BagEncoder(Encoder):
-    """Token vectors and one learnt weight a token (a softmax over the text, so rare telling words can dominate)."""
+    """Token vectors and one learnt weight per token; a softmax over the text lets a few important words dominate."""
 
     def __init__(self, config: EncoderConfig, vocabulary_size: int) -> None:
         super().__init__(config, config.width)
@@ -25,13 +24,17 @@ class BagEncoder(Encoder):
         nn.init.zeros_(self.importance.weight)
 
     def pooled(self, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
-        """Return the weighted mean of the token vectors; zero for a text without any."""
+        """Return the weighted mean of the token vectors; zero for a text without tokens."""
         logits_BT = self.importance(ids_BT).squeeze(-1).masked_fill(~mask_BT, torch.finfo(torch.float32).min)
         return torch.einsum("bt,btd->bd", logits_BT.softmax(1) * mask_BT, self.tokens(ids_BT))
 
     def shape_facts(self) -> dict[str, Any]:
-        """Return the vocabulary's size."""
+        """Return the size of the vocabulary."""
         return {"vocabulary_size": self.tokens.num_embeddings}
 
 
-ENCODERS.add("bag", Family(BagEncoder, lambda config, facts: BagEncoder(config, int(facts["vocabulary_size"]))))
+def _rebuild(config: EncoderConfig, facts: dict[str, Any]) -> BagEncoder:
+    return BagEncoder(config, int(facts["vocabulary_size"]))
+
+
+ENCODERS.add("bag", Family(BagEncoder, _rebuild, unused=frozenset({"pooling", "frozen_layers"})))

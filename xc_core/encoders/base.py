@@ -1,8 +1,4 @@
-"""What every encoder is: token ids in, unit vectors out; and how one is built, saved and loaded.
-
-Takes: EncoderConfig, a tokenizer's facts.      Gives: Encoder.
-May import: errors, params, plugins, seeds, encoders.pooling, .heads.  Never: knows documents from labels.
-"""
+"""The contract of an encoder (token ids in, unit vectors out), and how one is built, saved and loaded."""
 
 from __future__ import annotations
 
@@ -28,7 +24,7 @@ from xc_core.seeds import seed_torch
 
 
 class Precision(StrEnum):
-    """Number format of an encoder's matrix products; weights and reductions stay fp32."""
+    """Number format of an encoder's matrix products; weights and reductions are fp32."""
 
     AUTO = "auto"
     BF16 = "bf16"
@@ -37,26 +33,26 @@ class Precision(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderConfig:
-    """Which encoder, and how a text becomes a vector."""
+    """Settings of an encoder."""
 
     name: str = "minilm"
     """"bag", a packaged encoder ("minilm"), a folder, or a name on the Hugging Face hub."""
     pooling: Pooling = Pooling.MEAN
-    """How token vectors become one."""
+    """How the vectors of tokens are combined into one: "mean", "cls" or "last"."""
     projection: int = 0
-    """Width of a linear projection behind the pooling; 0 for none. (ASTRA: 64 above 3 million labels.)"""
+    """Width of a linear projection after the pooling; 0 for none (ASTRA: 64 above 3 million labels)."""
     heads: int = 1
-    """1, or 2: a projection of its own for the classifier rows, its vector standing behind the other (UniDEC)."""
+    """1, or 2 for a second projection whose vectors are scored against classifier rows (UniDEC)."""
     max_length: int = 64
-    """Tokens of a text that are read, special tokens included."""
+    """Largest number of tokens of a text that are read, special tokens included."""
     frozen_layers: int = 0
-    """Lowest layers of a transformer that are not trained (the token embeddings too, where above 0)."""
+    """Lowest layers of a transformer that are not trained; above 0, no embeddings are trained either."""
     width: int = 256
-    """Width of the vectors of ``bag``; a transformer brings its own."""
+    """Width of the vectors of ``bag``; a transformer has its own."""
     precision: Precision = Precision.AUTO
-    """"bf16", "fp32", or "auto": bf16 where the processor multiplies it natively."""
+    """"bf16", "fp32", or "auto": bf16 if the processor multiplies it natively."""
     tokens_per_pass: int = 2048
-    """Padded tokens encoded at a time: larger needs more memory, smaller wastes start-up time."""
+    """Padded tokens per forward pass: more need more memory, fewer need more passes."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pooling", Pooling(self.pooling))
@@ -64,35 +60,39 @@ class EncoderConfig:
         at_least(self, max_length=1, width=1, tokens_per_pass=1, projection=0, frozen_layers=0, heads=1)
         below(self, heads=3)
 
+    def unused(self) -> frozenset[str]:
+        """Return the settings that the encoder's family does not read."""
+        return ENCODERS[_family(self)].unused
+
     @property
     def tokenizer(self) -> str:
-        """Name of the tokenizer whose ids this encoder reads."""
+        """Name of the tokenizer of this encoder."""
         return "wordpiece" if self.name == "bag" else self.name
 
 
 class Encoder(nn.Module, ABC):
-    """Token ids (B x T) and their mask to unit vectors (B x D), float32."""
+    """Base of encoders: maps token ids (B x T) and their mask to unit vectors (B x D), float32."""
 
     def __init__(self, config: EncoderConfig, width: int) -> None:
         super().__init__()
         self.config = config
         self.head = projection_head(width, config.projection)
-        own = config.projection or width
-        self.second = projection_head(width, own) if config.heads == 2 else None
-        self.width = own * config.heads
+        head_width = config.projection or width
+        self.second = projection_head(width, head_width) if config.heads == 2 else None
+        self.width = head_width * config.heads
 
     @abstractmethod
     def pooled(self, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
-        """Return one vector a text, before projection and normalisation."""
+        """Return one vector per text, before projection and normalisation."""
 
     @abstractmethod
     def shape_facts(self) -> dict[str, Any]:
-        """Return what ``rebuild`` needs to make an encoder of this shape without pretrained weights."""
+        """Return what ``Family.rebuild`` needs to build an encoder of this shape without pretrained weights."""
 
     def forward(self, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
-        """Return unit vectors (B x D, float32 inside an autocast too); a text without any token may be zero.
+        """Return unit vectors (B x D), float32 even under autocast; the vector of a text without tokens may be zero.
 
-        With two heads the halves are unit vectors over sqrt(2): one for label texts, one for classifier rows.
+        With two heads, each half is a unit vector over sqrt(2): the first for label texts, the second for rows.
         """
         pooled = self.pooled(ids_BT, mask_BT).float()
         first = nn.functional.normalize(self.head(pooled).float(), dim=1)
@@ -102,46 +102,48 @@ class Encoder(nn.Module, ABC):
         return joined(first, second)
 
     def views(self, vectors_BD: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the unit vectors that face label texts and those that face classifier rows (the same of one head)."""
+        """Return the unit vectors to score against label texts and those against rows; equal with one head."""
         return split(vectors_BD, self.config.heads)
 
     def as_label(self, vectors_BD: Tensor) -> Tensor:
-        """Return what a label's text is searched by: with two heads its first half alone, as a unit vector."""
+        """Return vectors of label texts for a search; with two heads: the first half as a unit vector, then zeros."""
         if self.second is None:
             return vectors_BD
         first, second = self.views(vectors_BD)
         return torch.cat([first, torch.zeros_like(second)], dim=1)
 
     def as_rows(self, rows_LD: Tensor) -> Tensor:
-        """Return what a classifier row is searched by: with two heads it stands in the second half."""
+        """Return classifier rows for a search; with two heads: zeros, then the row."""
         return rows_LD if self.second is None else torch.cat([torch.zeros_like(rows_LD), rows_LD], dim=1)
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device that the weights are on."""
         return next(self.parameters()).device
 
     def autocast(self) -> torch.autocast:
-        """Return the context in which to call the encoder, after its ``precision``."""
+        """Return the context to call the encoder in, according to its ``precision``."""
         kind = self.device.type
         wanted = self.config.precision
-        fits = wanted is Precision.BF16 or (wanted is Precision.AUTO and multiplies_bf16(kind))
-        return torch.autocast(kind, torch.bfloat16, enabled=fits)
+        bf16 = wanted is Precision.BF16 or (wanted is Precision.AUTO and multiplies_bf16(kind))
+        return torch.autocast(kind, torch.bfloat16, enabled=bf16)
 
 
 @dataclass(frozen=True)
 class Family:
-    """How one family of encoders is made: with pretrained weights, or from saved facts to be filled."""
+    """Two ways to build an encoder of a family: a new one, or one of a saved shape whose weights are loaded later."""
 
     build: Callable[[EncoderConfig, int], Encoder]
     rebuild: Callable[[EncoderConfig, dict[str, Any]], Encoder]
+    unused: frozenset[str] = frozenset()
+    """Settings that encoders of this family do not read."""
 
 
 ENCODERS: Table[Family] = Table("encoder family")
 
 
 def multiplies_bf16(device: str) -> bool:
-    """True where bf16 matrix products run natively on ``device`` ("cpu" or "cuda")."""
+    """Return True if bf16 matrix products run natively on ``device`` ("cpu" or "cuda")."""
     if device == "cuda":
         return bool(torch.cuda.is_bf16_supported())
     probe = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
@@ -149,7 +151,7 @@ def multiplies_bf16(device: str) -> bool:
 
 
 def build_encoder(config: EncoderConfig, vocabulary_size: int, seed: int) -> Encoder:
-    """Return a new encoder, pretrained where its name says so; new weights are drawn from ``seed``."""
+    """Return a new encoder, pretrained unless it is "bag"; new weights are drawn from ``seed``."""
     seed_torch(seed, "encoder-weights")
     return ENCODERS[_family(config)].build(config, vocabulary_size)
 
@@ -180,8 +182,9 @@ def load_encoder(folder: Path) -> Encoder:
         encoder = ENCODERS[facts["family"]].rebuild(EncoderConfig(**facts["config"]), facts["shape"])
         encoder.load_state_dict(load_file(folder / "encoder.safetensors"))
     except (OSError, RuntimeError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        first = str(error).partition("\n")[0]
         raise CorruptError(
-            f"an encoder in {folder} that cannot be loaded ({type(error).__name__}: {str(error).splitlines()[0]})",
+            f"an encoder in {folder} that cannot be loaded ({type(error).__name__}: {first})",
             expected="encoder.json and the encoder.safetensors saved with it",
             do="run the stage encoder again",
         ) from error

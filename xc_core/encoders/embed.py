@@ -1,8 +1,4 @@
-"""Many texts through an encoder: like lengths together, so that little of the work is padding.
-
-Takes: Encoder, Tokens, row numbers.      Gives: a tensor with gradient, or a matrix filled block by block.
-May import: shapes, progress, data.tokens, data.batches, encoders.base.  Never: shuffles.
-"""
+"""Encode many texts, in chunks of similar length so that little padding is encoded."""
 
 from __future__ import annotations
 
@@ -26,9 +22,9 @@ def encode_batch(encoder: Encoder, batch: TokenBatch) -> Tensor:
 
 
 def encode_rows(encoder: Encoder, store: Tokens, rows: I64) -> Tensor:
-    """Return unit vectors (len(rows) x D), with gradient, in the order of ``rows``; encoded in chunks of like length.
+    """Return unit vectors (len(rows) x D), with gradient, in the order of ``rows``.
 
-    Call inside ``encoder.autocast()``: one context for all rows of a step casts the weights once.
+    Call it in ``encoder.autocast()``: one context for all rows of a step casts the weights once.
     """
     if not len(rows):
         return torch.zeros((0, encoder.width), device=encoder.device)
@@ -40,10 +36,11 @@ def encode_rows(encoder: Encoder, store: Tokens, rows: I64) -> Tensor:
 
 
 class CachedRows:
-    """Rows encoded without a graph, then once more, chunk by chunk, to pass their gradient on (GradCache).
+    """Rows that are encoded without a graph, then again chunk by chunk for their gradient (GradCache).
 
-    Memory holds one chunk's activations instead of all, for one more forward pass. Source: Gao et al., "Scaling Deep
-    Contrastive Learning Batch Size under Memory Limited Setup" (2021); DEXML trains its label tower so.
+    Memory holds the activations of one chunk instead of all, at the cost of a second forward pass. Source: Gao et al.,
+    "Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup" (2021). DEXML trains its label tower this
+    way.
     """
 
     def __init__(self, encoder: Encoder, store: Tokens, rows: I64) -> None:
@@ -53,7 +50,7 @@ class CachedRows:
         self.vectors_UD = vectors.requires_grad_(True)
 
     def backward(self) -> None:
-        """Add the gradient of ``vectors_UD`` to the encoder's parameters; call it after the loss's own backward."""
+        """Add the gradient of ``vectors_UD`` to the encoder's parameters; call it after the loss's backward pass."""
         gradient_UD, config = self.vectors_UD.grad, self.encoder.config
         if gradient_UD is None:
             return
@@ -65,7 +62,10 @@ class CachedRows:
 
 @torch.no_grad()
 def embed_rows(encoder: Encoder, store: Tokens, rows: I64, out_ND: F32, what: str) -> None:
-    """Fill ``out_ND`` (len(rows) x D, float32, may be a memory map) with the unit vectors of ``rows``."""
+    """Fill ``out_ND`` (len(rows) x D, float32, may be a memory map) with unit vectors, in evaluation mode.
+
+    ``what`` is the title of the progress bar.
+    """
     was_training = encoder.training
     encoder.eval()
     lengths = store.lengths(rows, encoder.config.max_length)

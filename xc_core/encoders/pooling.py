@@ -1,8 +1,4 @@
-"""Token vectors of a text to one vector.
-
-Takes: hidden_BTD, mask_BT.   Gives: pooled_BD.
-May import: plugins.          Never: reads a padded position.
-"""
+"""Pooling: combine the token vectors of a text (B x T x D) into one (B x D). Padding is never read."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ from torch import Tensor
 
 
 class Pooling(StrEnum):
-    """The ways to pool."""
+    """Kinds of pooling."""
 
     MEAN = "mean"
     CLS = "cls"
@@ -22,7 +18,7 @@ class Pooling(StrEnum):
 
 
 def mean(hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-    """Return the mean over real tokens; zero for a text without any."""
+    """Return the mean over real tokens; zero for a text without tokens."""
     weights = mask_BT.unsqueeze(-1).to(hidden_BTD.dtype)
     return (hidden_BTD * weights).sum(1) / weights.sum(1).clamp(min=1)
 

@@ -1,8 +1,4 @@
-"""A transformer of the Hugging Face library with pooling and an optional projection.
-
-Takes: a packaged encoder, a folder or a hub name.  Gives: Encoder.
-May import: errors, pretrained, encoders.base, .pooling.  Never: reaches a network for a local folder.
-"""
+"""A Hugging Face transformer with pooling and an optional projection; a local folder needs no network."""
 
 from __future__ import annotations
 
@@ -22,9 +18,9 @@ from xc_core.pretrained import locate
 class TransformerEncoder(Encoder):
     """``backbone`` is any encoder-only model of transformers; its token embeddings are never trained.
 
-    Fine-tuning leaves the token embeddings as they were: their dense gradient costs a tenth of a training step and
-    short texts touch few of their rows. Dropout is off: contrastive fine-tuning of a pretrained encoder over a few
-    epochs gains nothing from it, and packed passes stay deterministic.
+    Their dense gradient would cost a tenth of a training step, and short texts use few of their rows. Dropout is off:
+    contrastive fine-tuning of a pretrained encoder for a few epochs gains nothing from it, and without it a result does
+    not depend on how texts are divided into passes.
     """
 
     def __init__(self, config: EncoderConfig, backbone: Any) -> None:
@@ -43,7 +39,7 @@ class TransformerEncoder(Encoder):
         if layers > len(stack):
             raise ConfigError(
                 f"frozen_layers {layers}",
-                expected=f"at most {len(stack)}, the layers there are",
+                expected=f"at most {len(stack)}, the number of layers",
                 do="lower the value",
             )
         for module in [self.backbone.embeddings, *stack[:layers]]:
@@ -55,14 +51,14 @@ class TransformerEncoder(Encoder):
         return POOL[self.config.pooling](hidden_BTD.float(), mask_BT)
 
     def shape_facts(self) -> dict[str, Any]:
-        """Return the backbone's configuration."""
+        """Return the configuration of the backbone."""
         facts = self.backbone.config.to_dict()
         facts.pop("_name_or_path", None)
         return dict(facts)
 
 
 def _layers(backbone: Any) -> list[nn.Module]:
-    """Return the stack of layers, wherever this kind of model keeps it."""
+    """Return the stack of layers: the longest ModuleList of the model."""
     stacks = [list(m) for m in backbone.modules() if isinstance(m, nn.ModuleList) and len(m) > 1]
     if not stacks or not hasattr(backbone, "embeddings"):
         raise ConfigError(
@@ -74,10 +70,11 @@ def _layers(backbone: Any) -> list[nn.Module]:
 
 
 def build(config: EncoderConfig, vocabulary_size: int) -> TransformerEncoder:
-    """Load pretrained weights as fp32; attention by plain matrix products, which trains faster on short texts.
+    """Load pretrained weights as fp32; attention is "eager" (plain matrix products), which is faster on short texts.
 
-    Only safetensors are read: a pickled checkpoint could run code.
-    Raises MissingError for a folder without a model, UnavailableError where a hub cannot be reached.
+    Only safetensors are read, because a pickled checkpoint could run code.
+    Raises MissingError for a folder without a model, UnavailableError if the hub does not have the model or cannot be
+    reached.
     """
     from transformers import AutoModel
     from transformers.utils import logging
@@ -89,7 +86,7 @@ def build(config: EncoderConfig, vocabulary_size: int) -> TransformerEncoder:
             place, dtype=torch.float32, attn_implementation="eager", use_safetensors=True
         )
     except (OSError, ValueError, SafetensorError) as error:
-        first = str(error).strip().splitlines()[0]
+        first = str(error).strip().partition("\n")[0]
         if isinstance(place, Path):
             raise MissingError(
                 f"no usable model in {place} ({first})",
@@ -98,18 +95,18 @@ def build(config: EncoderConfig, vocabulary_size: int) -> TransformerEncoder:
             ) from error
         raise UnavailableError(
             f"no model {config.name!r} on this machine or on the model hub ({first})",
-            expected="a name the hub knows and a network, or a local folder",
-            do="download the model where there is a network and give its folder instead of its name",
+            expected="the name of a model on the hub, and a network; or a local folder",
+            do="download the model on a machine with a network, and give its folder instead of its name",
         ) from error
     return TransformerEncoder(config, backbone)
 
 
 def rebuild(config: EncoderConfig, facts: dict[str, Any]) -> TransformerEncoder:
-    """Make an encoder of a saved shape; its weights are filled by the caller."""
+    """Build an encoder of a saved shape; the caller loads its weights."""
     from transformers import AutoConfig, AutoModel
 
     shape = AutoConfig.for_model(**facts)
     return TransformerEncoder(config, AutoModel.from_config(shape, attn_implementation="eager"))
 
 
-ENCODERS.add("transformer", Family(build, rebuild))
+ENCODERS.add("transformer", Family(build, rebuild, unused=frozenset({"width"})))

@@ -1,34 +1,27 @@
-"""Several scores of a label become one; importing this fills the tables of features and rules."""
+"""Fusion: combines the values of several scores into one.
 
-from xc_core.fusion import features, rules
+To add a fusion, add a module to this folder; importing the package registers all of them.
+"""
+
+from xc_core.fusion.base import FUSIONS, FittedFusion, Fusion, Inputs, Pairs
 from xc_core.fusion.boosting import BoostedTrees, Boosting
-from xc_core.fusion.features import BY_WORDS, FEATURES, LEXICAL, NOISE, VOTES, Query, Sources, feature_table
-from xc_core.fusion.lexical import Lexical, LexicalConfig
-from xc_core.fusion.neighbours import Neighbours
-from xc_core.fusion.rules import FUSIONS, Fusion, FusionConfig, load_fusion, parts_of, worth
+from xc_core.fusion.rules import Boosted, Sum, Tree, summed
 from xc_core.fusion.tree import RegressionTree
+from xc_core.plugins import import_all
+
+import_all(__name__, __path__)
 
 __all__ = [
-    "BY_WORDS",
-    "FEATURES",
     "FUSIONS",
-    "LEXICAL",
-    "NOISE",
-    "VOTES",
+    "Boosted",
     "BoostedTrees",
     "Boosting",
+    "FittedFusion",
     "Fusion",
-    "FusionConfig",
-    "Lexical",
-    "LexicalConfig",
-    "Neighbours",
-    "Query",
+    "Inputs",
+    "Pairs",
     "RegressionTree",
-    "Sources",
-    "feature_table",
-    "features",
-    "load_fusion",
-    "parts_of",
-    "rules",
-    "worth",
+    "Sum",
+    "Tree",
+    "summed",
 ]

@@ -1,8 +1,4 @@
-"""A regression tree over a few features of millions of pairs, fitted level by level.
-
-Takes: features_MF, targets_M.  Gives: RegressionTree.
-May import: shapes.             Never: recursion; a sort per node.
-"""
+"""A regression tree over a few features of millions of pairs, fitted level by level without a sort per node."""
 
 from __future__ import annotations
 
@@ -14,13 +10,14 @@ import numpy as np
 from xc_core.shapes import F32, F64, I64, Array, Bool
 
 ROUNDING: Final = 1e-10
-"""Share of the targets' squared deviation below which two gains are equal and one gain is none: float64 sums of
-millions of pairs err by less, and a tree must not depend on the order of its pairs."""
+"""Share of the targets' total squared deviation: gains that differ by less are equal, and smaller gains are zero.
+
+float64 sums over millions of pairs have smaller errors, so a tree does not depend on the order of its pairs."""
 
 
 @dataclass(frozen=True)
 class RegressionTree:
-    """A binary tree in arrays, root first. A pair goes left where feature <= threshold; leaves have feature -1."""
+    """A binary tree in arrays, root first. A pair goes left if feature <= threshold; leaves have feature -1."""
 
     feature: Array
     threshold: F64
@@ -30,16 +27,16 @@ class RegressionTree:
 
     @classmethod
     def fit(cls, features_MF: F32, targets_M: F64, *, depth: int = 7, min_leaf: int = 1) -> RegressionTree:
-        """Fit by greedy reduction of squared error, level by level (CART for regression).
+        """Fit to M pairs by greedy reduction of squared error, level by level (CART for regression).
 
         Thresholds lie midway between neighbouring values of a feature. Ties go to the first feature and the lowest
-        threshold, gains that differ by rounding alone being ties. Raises ValueError for no pairs or unequal lengths.
+        threshold; gains that differ only by rounding are ties. Raises ValueError for no pairs or unequal lengths.
         """
         return cls.grow(SortedFeatures.of(features_MF), targets_M, depth=depth, min_leaf=min_leaf)
 
     @classmethod
     def grow(cls, features: SortedFeatures, targets_M: F64, *, depth: int, min_leaf: int) -> RegressionTree:
-        """Fit as ``fit`` does, on features that are in order already."""
+        """Fit like ``fit``, on features that are already sorted."""
         size = features.value_FM.shape[1]
         if size == 0 or len(targets_M) != size:
             raise ValueError(f"{size} pairs with {len(targets_M)} targets")
@@ -55,7 +52,7 @@ class RegressionTree:
         return int((self.feature < 0).sum())
 
     def predict(self, features_MF: F32) -> F64:
-        """Return the value of the leaf that each pair reaches on a walk from the root."""
+        """Return the value of the leaf that each pair reaches (M)."""
         node_M = np.zeros(len(features_MF), np.int64)
         while True:
             feature = self.feature[node_M]
@@ -67,13 +64,13 @@ class RegressionTree:
             node_M[inner] = np.where(goes_left, self.left[at], self.right[at])
 
     def to_dict(self) -> dict[str, list[Any]]:
-        """Return plain lists."""
+        """Return the tree as plain lists."""
         names = ("feature", "threshold", "left", "right", "value")
         return {name: getattr(self, name).tolist() for name in names}
 
     @classmethod
     def from_dict(cls, lists: dict[str, list[Any]]) -> RegressionTree:
-        """Build from plain lists."""
+        """Return the tree from the lists of ``to_dict``."""
         whole = {name: np.array(lists[name], np.int64) for name in ("feature", "left", "right")}
         real = {name: np.array(lists[name], np.float64) for name in ("threshold", "value")}
         return cls(whole["feature"], real["threshold"], whole["left"], whole["right"], real["value"])
@@ -81,11 +78,11 @@ class RegressionTree:
 
 @dataclass(frozen=True)
 class SortedFeatures:
-    """Features by column, and the pairs in the rising order of each: sorted once for trees on some of the pairs."""
+    """Features by column, and the pairs in ascending order of each; sorted once for many trees on subsets."""
 
     value_FM: F64
     pair_FS: I64
-    """Pairs by value, equal values by pair."""
+    """Pairs by value; equal values by pair."""
 
     @classmethod
     def of(cls, features_MF: F32) -> SortedFeatures:
@@ -94,7 +91,7 @@ class SortedFeatures:
         return cls(value_FM, np.argsort(value_FM, axis=1, kind="stable"))
 
     def only(self, kept_M: Bool) -> SortedFeatures:
-        """Return the same of the pairs that ``kept_M`` marks; nothing is sorted."""
+        """Return the features of the pairs that ``kept_M`` marks, without sorting again."""
         place_M = np.cumsum(kept_M) - 1
         pairs = [place_M[pair_S[kept_M[pair_S]]] for pair_S in self.pair_FS]
         return SortedFeatures(self.value_FM[:, kept_M], np.stack(pairs))
@@ -102,9 +99,9 @@ class SortedFeatures:
 
 @dataclass(frozen=True)
 class _Column:
-    """A feature made ready: its distinct values, each pair's value; and in rising order pairs, their ranks and targets.
+    """A feature: its distinct values, each pair's value, and pairs, ranks and targets in ascending order of value.
 
-    What is read in rising order is stored in it: gathering it anew at each level takes most of the time.
+    Ranks and targets are stored in that order because gathering them at each level would take most of the time.
     """
 
     values: F64
@@ -121,13 +118,13 @@ class _Column:
         return cls(values, value_M, pair_S, np.cumsum(new_S), target_M[pair_S])
 
     def threshold(self, rank: int) -> float:
-        """Return the cut between the values of ``rank`` and of the next."""
+        """Return the midpoint between the value of ``rank`` and the next one."""
         return float((self.values[rank] + self.values[rank + 1]) / 2)
 
 
 @dataclass(frozen=True)
 class _Splits:
-    """The best split of each of J nodes by one feature: its gain, the rank it cuts after, the two means (J x 2)."""
+    """The best split of each of J nodes by one feature: gain, last rank on the left, and the two means (J x 2)."""
 
     gain_J: F64
     rank_J: I64
@@ -135,7 +132,7 @@ class _Splits:
 
 
 class _Growth:
-    """A tree in the making: the splits of a level are found by one pass over all pairs in (node, value) order."""
+    """A tree during its fit. The splits of a level are found in one pass over all pairs in (node, value) order."""
 
     def __init__(self, features: SortedFeatures, targets_M: F64, min_leaf: int) -> None:
         self.mean, self.min_leaf = float(targets_M.mean()), max(min_leaf, 1)
@@ -149,7 +146,7 @@ class _Growth:
         self.level = [0]
 
     def split_level(self) -> bool:
-        """Split every node of the deepest level that gains from it; False where none does."""
+        """Split each node of the deepest level for which a split has a gain; return False if there is none."""
         slot = np.full(len(self.feature), -1, np.int64)
         slot[self.level] = np.arange(len(self.level))
         slot_M = slot[self.node_M]
@@ -178,19 +175,19 @@ class _Growth:
         return [first, first + 1]
 
     def _descend(self, rows: I64) -> None:
-        """Move the pairs ``rows`` from nodes that have been split into their leaves."""
+        """Move the pairs ``rows`` from split nodes into the new leaves."""
         feature, node = np.array(self.feature), self.node_M[rows]
         for f, column in enumerate(self.columns):
-            own = rows[feature[node] == f]
-            at = self.node_M[own]
-            goes_left = column.value_M[own] <= np.array(self.threshold)[at]
-            self.node_M[own] = np.where(goes_left, np.array(self.left)[at], np.array(self.right)[at])
+            moved = rows[feature[node] == f]
+            at = self.node_M[moved]
+            goes_left = column.value_M[moved] <= np.array(self.threshold)[at]
+            self.node_M[moved] = np.where(goes_left, np.array(self.left)[at], np.array(self.right)[at])
 
     def _best(self, column: _Column, slot_M: I64) -> _Splits:
-        """Return the best splits by one feature; ``slot_M`` is each pair's place in the level, -1 outside it."""
+        """Return the best split of each node; ``slot_M`` is each pair's node as a position in the level, or -1."""
         slot_S = slot_M[column.pair_S]
         live = np.flatnonzero(slot_S >= 0)
-        small = np.uint16 if len(self.level) <= 1 << 16 else np.int64  # numpy sorts 16 bits in linear time
+        small = np.uint16 if len(self.level) <= 1 << 16 else np.int64  # numpy sorts 16-bit integers in linear time
         at = live[np.argsort(slot_S[live].astype(small), kind="stable")]
         slot, rank = slot_S[at], column.rank_S[at]
         last = np.flatnonzero(np.append((slot[1:] != slot[:-1]) | (rank[1:] != rank[:-1]), True))
@@ -212,6 +209,6 @@ class _Growth:
         return _Splits(gain[best], rank[best], totals / np.maximum(counts, 1))
 
     def tree(self) -> RegressionTree:
-        """Return what has grown."""
+        """Return the fitted tree."""
         names = ("feature", "threshold", "left", "right", "value")
         return RegressionTree.from_dict({name: getattr(self, name) for name in names})

@@ -1,1 +1,1 @@
-"""From vectors or texts to ranked labels."""
+"""Inference: from texts or vectors to ranked labels."""

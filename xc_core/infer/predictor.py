@@ -1,8 +1,4 @@
-"""Texts in, labels out: what a service calls.
-
-Takes: a released bundle's parts.                  Gives: Prediction.
-May import: data, encoders, infer.score, shapes.   Never: writes; reads the network.
-"""
+"""Predicts the labels of texts; this is what a service calls."""
 
 from __future__ import annotations
 
@@ -16,12 +12,13 @@ from xc_core.data.tokens import TokenStore
 from xc_core.encoders import Encoder, encode_rows
 from xc_core.errors import UsageError
 from xc_core.infer.score import Scorer
+from xc_core.scores import Query
 from xc_core.shapes import F32, PAD_ID, Shortlist
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """One label of one text."""
+    """A predicted label of a text."""
 
     label: int
     uid: str
@@ -31,7 +28,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Predictor:
-    """Tokenizer, encoder and scorer with the labels' names; safe to share between threads."""
+    """Tokenizer, encoder, scorer and the names of the labels; several threads may use it at once."""
 
     tokenizer: TextTokenizer
     encoder: Encoder
@@ -40,29 +37,30 @@ class Predictor:
     titles: list[str]
 
     def embed(self, texts: list[str]) -> F32:
-        """Return unit vectors, one a text."""
+        """Return the unit vector of each text (N x D)."""
         store = TokenStore.of_texts(texts, self.tokenizer)
         with torch.inference_mode(), self.encoder.autocast():
             vectors = encode_rows(self.encoder, store, np.arange(len(texts), dtype=np.int64))
         return vectors.float().cpu().numpy()
 
     def shortlist(self, texts: list[str], k: int) -> Shortlist:
-        """Return the ``k`` best labels of each text (at most L columns); rows end in holes where fewer were found.
+        """Return the ``k`` best labels of each text (N x min(k, L)); rows end in holes if fewer were found.
 
-        Raises UsageError for k that is no whole number above 0, or a text that is no string.
+        Raises UsageError for a k that is not a whole number above 0, or a text that is not a string.
         """
         if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-            raise UsageError(f"k {k!r}", expected="a whole number, at least 1", do="mend k")
+            raise UsageError(f"k {k!r}", expected="a whole number, at least 1", do="fix k")
         _check(texts)
-        k = min(k, self.scorer.searchers.by_row.size)
+        k = min(k, self.scorer.num_labels)
         if not texts:
             return Shortlist(np.zeros((0, k), np.int32), np.zeros((0, k), np.float32))
-        return self.scorer.shortlist(self.embed(texts), k, texts)
+        return self.scorer.shortlist(Query(self.embed(texts), texts), k)
 
     def predict(self, texts: list[str], k: int = 5) -> list[list[Prediction]]:
-        """Return the ``k`` best labels of each text by name, best first; fewer where there are not as many.
+        """Return the ``k`` best labels of each text with their names, best first; fewer if fewer were found.
 
-        At most those are ranked that the searches find, ``fusion.candidates`` of each.
+        Only candidates are ranked: about ``fusion.candidates`` labels from each score that can search. Raises
+        UsageError as ``shortlist`` does.
         """
         short = self.shortlist(texts, k)
         return [
@@ -76,9 +74,9 @@ class Predictor:
 
 
 def _check(texts: object) -> None:
-    """Raise UsageError where ``texts`` is no list of strings that UTF-8 can hold."""
+    """Raise UsageError unless ``texts`` is a list of strings that UTF-8 can encode."""
     if not isinstance(texts, list):
-        raise UsageError(f"a {type(texts).__name__} of texts", expected="a list of strings", do="put them into a list")
+        raise UsageError(f"a {type(texts).__name__} of texts", expected="a list of strings", do="pass a list")
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise UsageError(
@@ -89,6 +87,6 @@ def _check(texts: object) -> None:
         except UnicodeEncodeError as error:
             raise UsageError(
                 f"half a character (U+{ord(text[error.start]):X}) at place {error.start} of text {number}",
-                expected="whole characters, as UTF-8 can hold them",
-                do="decode the text anew where it comes from",
+                expected="characters that UTF-8 can encode",
+                do="decode the text correctly where it is read",
             ) from error

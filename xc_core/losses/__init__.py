@@ -1,6 +1,31 @@
-"""Scores and a mask of positives to a number to be minimised; importing this fills the table of losses."""
+"""Losses: each maps the scores of a mini-batch and masks of its positives to a sum and a count.
 
-from xc_core.losses import bce, negative_sampling, softmax, triplet
-from xc_core.losses.base import LOSSES, PLAIN, Loss, LossConfig, Sampled
+To add a loss, add a module to this folder; importing the package registers all of them.
+"""
 
-__all__ = ["LOSSES", "PLAIN", "Loss", "LossConfig", "Sampled", "bce", "negative_sampling", "softmax", "triplet"]
+from xc_core.losses.base import LOSSES, PLAIN, BatchLoss, Loss, Sampled, Stateless
+from xc_core.losses.bce import Bce
+from xc_core.losses.negative_sampling import AugmentReduce, NegativeSampling, NoiseContrastive, OneVsEach
+from xc_core.losses.softmax import DecoupledSoftmax, SupCon, WithBinary
+from xc_core.losses.triplet import Triplet
+from xc_core.plugins import import_all
+
+import_all(__name__, __path__)
+
+__all__ = [
+    "LOSSES",
+    "PLAIN",
+    "AugmentReduce",
+    "BatchLoss",
+    "Bce",
+    "DecoupledSoftmax",
+    "Loss",
+    "NegativeSampling",
+    "NoiseContrastive",
+    "OneVsEach",
+    "Sampled",
+    "Stateless",
+    "SupCon",
+    "Triplet",
+    "WithBinary",
+]

@@ -1,124 +1,128 @@
-"""The contract of a loss: scores of B documents against U labels and two masks in, (sum, count) out.
+"""The contract of a loss: it maps scores of B documents against U labels, and two masks, to (sum, count).
 
-Takes: scores_BU, chosen_BU, known_BU, Sampled.  Gives: (sum, count); one place outside divides.
-May import: errors, params, plugins.             Never: a mean, a process group, a change to its arguments.
+A loss never changes its arguments and never divides by the count; only the training step divides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 from torch import Tensor
 
 from xc_core.errors import ConfigError
-from xc_core.params import at_least
-from xc_core.plugins import Table
+from xc_core.plugins import Part, Table
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """How the labels of a pool were drawn: what losses on samples read besides the masks."""
+    """How the labels of a pool were sampled; losses on samples read this besides the masks."""
 
     weight_BU: Tensor | None = None
-    """How much a label counts as a negative of a document (0: not at all); None: 1 where it is no known positive."""
+    """Weight of a label as a negative of a document (0: not a negative); None: 1 unless it is a known positive."""
     noise_BU: Tensor | None = None
-    """log p_n(label | document) where the label is chosen or has a weight."""
+    """log p_n(label | document) of labels that are chosen or have a weight."""
     docs_B: Tensor | None = None
-    """Positions of the documents, for losses that remember something of them."""
+    """Positions of the documents, for losses that keep state per document."""
     labels_U: Tensor | None = None
-    """Ids of the labels, for the same."""
+    """Ids of the labels, for losses that keep state per label."""
 
     def negatives(self, chosen_BU: Tensor, known_BU: Tensor) -> Tensor:
-        """Return the weights as numbers (B x U), made from the masks where none were given."""
+        """Return the weights (B x U); if there are none, compute them from the masks."""
         return (~(known_BU | chosen_BU)).float() if self.weight_BU is None else self.weight_BU
 
 
 PLAIN: Final = Sampled()
 
 
-class Loss(Protocol):
-    """Callable on one mini-batch."""
+class BatchLoss(Protocol):
+    """A loss that is ready to be called on mini-batches."""
 
-    separable: bool
-    """True where the loss of a batch is the sum of its losses on blocks of labels; it then counts all documents."""
+    @property
+    def separable(self) -> bool:
+        """True if the loss of a batch is the sum of its losses on blocks of labels; all documents then count."""
 
     def __call__(
         self, scores_BU: Tensor, chosen_BU: Tensor, known_BU: Tensor, sampled: Sampled = PLAIN
     ) -> tuple[Tensor, Tensor]:
-        """Return the loss summed over the batch and what it counts (both scalars; the sum carries the gradient).
+        """Return the loss summed over the batch, and its count (both scalars; the sum carries the gradient).
 
-        ``chosen_BU`` (bool) marks the positives to learn from, ``known_BU`` all positives that are known; a known
-        positive that is not chosen is neither a positive nor, unless ``sampled`` gives it a weight, a negative. A
-        document without a chosen positive, or without a negative, adds nothing to either number (a separable loss
-        cannot know, so there it adds what its negatives cost).
+        ``chosen_BU`` (bool) marks the positives to learn from, ``known_BU`` all known positives. A known positive that
+        is not chosen is neither a positive nor, unless ``sampled`` gives it a weight, a negative. A document without a
+        chosen positive, or without a negative, adds nothing to either number. (A separable loss does not see all labels
+        of a document at once, so it always counts the document and adds the cost of its negatives.)
         """
 
     def tensors(self) -> dict[str, Tensor]:
         """Return all state, to be saved."""
 
     def load(self, tensors: dict[str, Tensor]) -> None:
-        """Take over saved state."""
+        """Restore saved state."""
 
 
-class Stateless:
-    """A loss that remembers nothing and needs all labels of a document at once."""
+LOSSES: Table[type[Loss]] = Table("loss")
 
-    separable = False
+
+class Loss(Part):
+    """Settings of a loss; ``build`` returns the loss itself."""
+
+    table = LOSSES
+    unbiased: ClassVar[bool] = False
+    """True if its optimum has no bias from the noise distribution that negatives are drawn from, so that prediction
+    does not need this distribution."""
+
+    @property
+    def divisor(self) -> float:
+        """The number that the loss divides scores by; rows that are released as logits are divided by it too."""
+        return 1.0
+
+    def build(self) -> BatchLoss:
+        """Return the loss with these settings."""
+        raise NotImplementedError
+
+
+class Tempered(Loss):
+    """Base of losses that divide scores by ``temperature``."""
+
+    temperature: float
+
+    @property
+    def divisor(self) -> float:
+        """The temperature."""
+        return self.temperature
+
+
+class Stateless(Loss):
+    """Base of losses without state: the settings are the loss. Subclasses define ``__call__``."""
+
+    separable: ClassVar[bool] = False
+
+    def build(self) -> BatchLoss:
+        """Return the loss itself."""
+        return self
+
+    def __call__(
+        self, scores_BU: Tensor, chosen_BU: Tensor, known_BU: Tensor, sampled: Sampled = PLAIN
+    ) -> tuple[Tensor, Tensor]:
+        """Return (sum, count); see ``BatchLoss``."""
+        raise NotImplementedError
 
     def tensors(self) -> dict[str, Tensor]:
-        """No state."""
+        """Return no state."""
         return {}
 
     def load(self, tensors: dict[str, Tensor]) -> None:
-        """No state."""
+        """There is no state."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class LossConfig:
-    """A loss by name and the settings that the losses have between them."""
-
-    name: str = "triplet"
-    """Name in the table of losses."""
-    margin: float = 0.3
-    """triplet: by how much (cosine) a positive must beat a negative."""
-    negatives: int = 10
-    """triplet: hardest negatives of a document that count."""
-    positives: int = 1
-    """triplet: hardest chosen positives of a document that count."""
-    temperature: float = 0.1
-    """triplet: softmax temperature of the weights over active negatives; 0: all alike, as the paper's sum has it.
-    All others: what scores are divided by, above 0."""
-    forward: float = 1.0
-    """supcon, decoupled-softmax: share of the loss from documents to labels; the rest is from labels to documents."""
-    bias: float = 0.0
-    """bce, nce: taken from every logit; the same for all labels, so it moves no rank and starts rare ones low."""
-    binary: float = 0.0
-    """supcon, decoupled-softmax: weight of a binary cross-entropy added on the same scores (UniDEC, table 3)."""
-    regulariser: float = 0.0
-    """negative-sampling: lambda of the squared unbiased scores (adversarial softmax, equation 6)."""
-    decay: float = 0.9
-    """augment-reduce: the t-th estimate of a pair's eta is taken in with weight t^-decay."""
-
-    def __post_init__(self) -> None:
-        if self.margin < 0 or self.temperature < 0 or self.negatives < 1 or self.positives < 1:
-            raise ConfigError(
-                f"margin {self.margin}, temperature {self.temperature}, counts {self.negatives}, {self.positives}",
-                expected="margin, temperature >= 0 and negatives, positives >= 1",
-                do="mend the value",
-            )
-        at_least(self, binary=0, regulariser=0, decay=0)
-        if not 0 <= self.forward <= 1 or (self.temperature == 0 and self.name != "triplet"):
-            raise ConfigError(
-                f"forward {self.forward}, temperature {self.temperature}",
-                expected="forward between 0 and 1, and except for triplet a temperature above 0",
-                do="mend the value",
-            )
-
-    def build(self) -> Loss:
-        """Return the loss."""
-        return LOSSES[self.name](self)
+def check_temperature(config: Tempered) -> None:
+    """Raise ConfigError unless ``temperature`` is above 0."""
+    if not config.temperature > 0:
+        raise ConfigError(f"temperature {config.temperature}", expected="above 0", do="fix the value")
 
 
-LOSSES: Table[Callable[[LossConfig], Loss]] = Table("loss")
+def check_share(config: object, name: str) -> None:
+    """Raise ConfigError unless the field ``name`` lies in [0, 1]."""
+    value = getattr(config, name)
+    if not 0 <= value <= 1:
+        raise ConfigError(f"{name} {value}", expected="between 0 and 1", do="fix the value")

@@ -1,8 +1,4 @@
-"""Binary cross-entropy over all labels, or over a sample whose weights make it the same in expectation.
-
-Takes: scores_BU, chosen_BU, known_BU, Sampled.  Gives: (sum, count).
-May import: losses.base.                         Never: needs two labels at once.
-"""
+"""Binary cross-entropy over all labels, or over a sample whose weights give the same loss in expectation."""
 
 from __future__ import annotations
 
@@ -13,24 +9,29 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from xc_core.losses.base import LOSSES, PLAIN, LossConfig, Sampled, Stateless
+from xc_core.losses.base import LOSSES, PLAIN, Sampled, Stateless, Tempered, check_temperature
 
 
-@dataclass(frozen=True)
-class BinaryLoss(Stateless):
+@LOSSES.register("bce")
+@dataclass(frozen=True, kw_only=True)
+class Bce(Stateless, Tempered):
     """sum_i [ sum_{l in P_i} log(1 + exp(-z_il)) + sum_l w_il log(1 + exp(z_il)) ],  z = s / t - bias, per document.
 
-    ``P_i``: chosen positives. w: ``Sampled.weight_BU``, or 1 for every label that is no known positive.
+    ``P_i``: chosen positives. w: ``Sampled.weight_BU``, or 1 for every label that is not a known positive.
 
     Source: ASTRA (004), equations (1), all labels, and (2), a sample: weight 1 for a hard negative, (L - k_h) / k_r for
-    a uniform one. Over all labels it is the loss of Renee. A sum of terms of one label each, so it may be computed on
+    a uniform one. Over all labels it is the loss of Renee. Each term has one label, so the loss may be computed on
     blocks of labels and added up.
     """
 
-    temperature: float
-    bias: float
-
     separable = True
+    temperature: float = 0.05
+    """Divides the scores (cosines)."""
+    bias: float = 0.0
+    """Subtracted from every logit. The same for all labels, so no ranking changes; rare labels start low."""
+
+    def __post_init__(self) -> None:
+        check_temperature(self)
 
     def __call__(
         self, scores_BU: Tensor, chosen_BU: Tensor, known_BU: Tensor, sampled: Sampled = PLAIN
@@ -42,9 +43,9 @@ class BinaryLoss(Stateless):
 
 
 class _Binary(torch.autograd.Function):
-    """Value and gradient in one sweep: sigma(z) w, less sigma(-z) at the few positives, is all there is to go back for.
+    """Value and gradient in one pass: the gradient is sigma(z) w, minus sigma(-z) at the few positives.
 
-    Autograd through two softplus of the whole matrix would read and write it some ten times more.
+    Autograd through two softplus of the whole matrix would read and write it about ten times more often.
     """
 
     @staticmethod
@@ -56,7 +57,7 @@ class _Binary(torch.autograd.Function):
         at = (known_BU | chosen_BU).nonzero(as_tuple=True)
         z_P, chosen_P = z_BU[at], chosen_BU[at]
         slope_BU = z_BU.sigmoid()
-        if weight_BU is None:  # positives are few: what they added to the sum of all is taken out again
+        if weight_BU is None:  # positives are few: subtract what they added to the sum over all
             cost = softplus(z_BU).sum() - softplus(z_P).sum()
             slope_BU[at] = 0.0
         else:
@@ -71,9 +72,3 @@ class _Binary(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
         (slope_BU,) = ctx.saved_tensors
         return (slope_BU * (gradients[0] * ctx.scale)).to(ctx.dtype), None, None, None
-
-
-@LOSSES.register("bce")
-def build(config: LossConfig) -> BinaryLoss:
-    """Return the loss of ``config``."""
-    return BinaryLoss(config.temperature, config.bias)

@@ -1,9 +1,6 @@
-"""Losses on a few drawn labels that stand for a softmax over all: logistic, NCE, one-vs-each, augment-and-reduce.
+"""Losses on a few sampled labels that replace a softmax over all: logistic, NCE, one-vs-each, augment-and-reduce.
 
-Takes: scores_BU, chosen_BU, known_BU, Sampled.  Gives: (sum, count) of chosen pairs.
-May import: losses.base.                         Never: draws.
-
-All four read z = s / t. Where ``Sampled`` gives no weights, every label that is no known positive is drawn once.
+All four read z = s / t. If ``Sampled`` has no weights, every label that is not a known positive counts as drawn once.
 """
 
 from __future__ import annotations
@@ -14,12 +11,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from xc_core.losses.base import LOSSES, PLAIN, Sampled, Stateless
+from xc_core.losses.base import LOSSES, PLAIN, BatchLoss, Sampled, Stateless, Tempered, check_temperature
+from xc_core.params import at_least
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """The documents that have a chosen positive and a negative: what every loss here starts from."""
+    """The documents that have a chosen positive and a negative. Every loss here sums over these alone."""
 
     logits_RU: Tensor
     chosen_RU: Tensor
@@ -29,7 +27,7 @@ class _Rows:
 
     @classmethod
     def of(cls, scores_BU: Tensor, temperature: float, masks: tuple[Tensor, Tensor], sampled: Sampled) -> _Rows:
-        """Select the rows; noise is 0 where none was given."""
+        """Select the rows; the noise is 0 if there is none."""
         chosen_BU, known_BU = masks
         weight_BU = sampled.negatives(chosen_BU, known_BU)
         own_B = chosen_BU.any(1) & (weight_BU > 0).any(1)
@@ -38,11 +36,15 @@ class _Rows:
         return cls(logits, chosen_BU[own_B], weight_BU[own_B], noise, own_B)
 
 
-@dataclass(frozen=True)
-class _OnRows(Stateless):
-    """A loss that is a sum over the rows that count, and counts their chosen pairs."""
+@dataclass(frozen=True, kw_only=True)
+class _OnRows(Stateless, Tempered):
+    """A loss that sums over the selected rows and counts their chosen pairs."""
 
-    temperature: float
+    temperature: float = 0.05
+    """Divides the scores."""
+
+    def __post_init__(self) -> None:
+        check_temperature(self)
 
     def __call__(
         self, scores_BU: Tensor, chosen_BU: Tensor, known_BU: Tensor, sampled: Sampled = PLAIN
@@ -56,16 +58,22 @@ class _OnRows(Stateless):
         raise NotImplementedError
 
 
-@dataclass(frozen=True)
-class NegativeSamplingLoss(_OnRows):
+@LOSSES.register("negative-sampling")
+@dataclass(frozen=True, kw_only=True)
+class NegativeSampling(_OnRows):
     """sum over chosen (i, l) of [ log(1 + exp(-z_il)) + lambda (z_il + n_il)^2 ]
     + sum over drawn (i, k) of w_ik [ log(1 + exp(z_ik)) + lambda (z_ik + n_ik)^2 ],  n = log p_n.
 
     Source: Bamler and Mandt (2020), equations (2) and (6). Its optimum is z_il = log p(l | i) - log p_n(l | i) + const,
-    so z + n ranks as a softmax does (equation 5); the fusion feature ``noise`` adds n at prediction.
+    so z + n ranks as a softmax does (equation 5); the score ``noise`` adds n at prediction.
     """
 
-    regulariser: float
+    regulariser: float = 0.0
+    """lambda, the weight of the squared unbiased scores (equation 6)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, regulariser=0)
 
     def total(self, rows: _Rows) -> Tensor:
         """Return the sum."""
@@ -77,16 +85,20 @@ class NegativeSamplingLoss(_OnRows):
         return total
 
 
-@dataclass(frozen=True)
-class ContrastiveLoss(_OnRows):
-    """Noise-contrastive estimation: the logistic loss of z_il - bias - n_il - log k, k the draws of a chosen positive.
+@LOSSES.register("nce")
+@dataclass(frozen=True, kw_only=True)
+class NoiseContrastive(_OnRows):
+    """Noise-contrastive estimation: the logistic loss of z_il - bias - n_il - log k, with k draws per chosen positive.
 
     Source: Gutmann and Hyvaerinen (2010), as Bamler and Mandt (2020), section 5, use it with the tree as p_n. Its
-    optimum is z_il - bias = log p(l | i), so nothing is added at prediction and the noise's knowledge is learnt anew.
-    The bias, the same for all labels, lets a label that was never drawn start as unlikely as labels are (log L).
+    optimum is z_il - bias = log p(l | i), so nothing is added at prediction, and the model has to learn all that the
+    noise distribution already knows. The bias is the same for all labels; with log L, a label that was never drawn is
+    as unlikely as an average label.
     """
 
-    bias: float
+    unbiased = True
+    bias: float = 0.0
+    """Subtracted from every logit."""
 
     def total(self, rows: _Rows) -> Tensor:
         """Return the sum."""
@@ -95,12 +107,13 @@ class ContrastiveLoss(_OnRows):
         return (softplus(-logits) * rows.chosen_RU + softplus(logits) * rows.weight_RU).sum()
 
 
-@dataclass(frozen=True)
-class OneVsEachLoss(_OnRows):
+@LOSSES.register("one-vs-each")
+@dataclass(frozen=True, kw_only=True)
+class OneVsEach(_OnRows):
     """sum over chosen (i, l), drawn k of w_ik log(1 + exp(z_ik - z_il)) / sum_k w_ik.
 
-    Source: Titsias (2016), a product of pairwise probabilities that bounds the softmax from below; uniform draws stand
-    for all k, and their mean for the sum (a constant factor).
+    Source: Titsias (2016), a product of pairwise probabilities that bounds the softmax from below. A mean over uniform
+    draws replaces the sum over all k (a constant factor).
     """
 
     def total(self, rows: _Rows) -> Tensor:
@@ -111,32 +124,51 @@ class OneVsEachLoss(_OnRows):
         return (softplus(gaps) * share[row]).sum()
 
 
+@LOSSES.register("augment-reduce")
+@dataclass(frozen=True, kw_only=True)
+class AugmentReduce(Tempered):
+    """Settings of ``AugmentReduceLoss``."""
+
+    temperature: float = 0.05
+    """Divides the scores."""
+    decay: float = 0.9
+    """The t-th estimate of a pair's eta gets weight t^-decay."""
+
+    def __post_init__(self) -> None:
+        check_temperature(self)
+        at_least(self, decay=0)
+
+    def build(self) -> BatchLoss:
+        """Return the loss, without estimates."""
+        return AugmentReduceLoss(self.temperature, self.decay)
+
+
 @dataclass
 class AugmentReduceLoss:
     """sum over chosen (i, l) of [ log(1 + eta_il) + (S_il - eta_il) / (1 + eta_il) ],
     S_il = sum over drawn or other chosen k of w_ik exp(z_ik - z_il).
 
-    eta_il is S_il as remembered, one number a pair: its t-th estimate is taken in with weight t^-decay, the first one
-    whole. By log(1 + a) <= log(1 + b) + (a - b) / (1 + b) the value is an upper bound of the softmax loss for any eta,
-    and equal to it at the right one. eta is held constant in the gradient, which therefore always lifts the positive:
-    each label k is pushed down by w_ik exp(z_ik - z_il) / (1 + eta_il), and l up by the sum of these.
+    eta_il is a running estimate of S_il, one number per pair: the t-th estimate gets weight t^-decay, the first one
+    weight 1. Because log(1 + a) <= log(1 + b) + (a - b) / (1 + b), the value is an upper bound of the softmax loss for
+    any eta and equals it at the right one. eta is constant in the gradient, which therefore always raises the positive:
+    each label k is pushed down by w_ik exp(z_ik - z_il) / (1 + eta_il), and l is pushed up by the sum of these.
 
-    Source: Ruiz et al., "Augment and Reduce" (2018), the softmax case; ``decay`` 0.9 is its public code's.
+    Source: Ruiz et al., "Augment and Reduce" (2018), the softmax case; its public code has ``decay`` 0.9.
     """
 
     temperature: float
     decay: float
     separable: bool = False
     slots: dict[tuple[int, int], int] = field(default_factory=dict)
-    """Where a pair (document, label) is in the two tensors."""
+    """Position of each pair (document, label) in the two tensors."""
     log_eta_M: Tensor = field(default_factory=lambda: torch.zeros(0))
     seen_M: Tensor = field(default_factory=lambda: torch.zeros(0))
-    """Estimates that a pair's eta has taken in."""
+    """Number of estimates behind each pair's eta."""
 
     def __call__(
         self, scores_BU: Tensor, chosen_BU: Tensor, known_BU: Tensor, sampled: Sampled = PLAIN
     ) -> tuple[Tensor, Tensor]:
-        """Return (sum, number of chosen pairs); remember eta where ``sampled`` says which documents and labels."""
+        """Return (sum, number of chosen pairs); update eta if ``sampled`` names the documents and labels."""
         rows = _Rows.of(scores_BU, self.temperature, (chosen_BU, known_BU), sampled)
         row, column = rows.chosen_RU.nonzero(as_tuple=True)
         gaps_PU = rows.logits_RU[row] - rows.logits_RU[row, column][:, None]
@@ -149,7 +181,7 @@ class AugmentReduceLoss:
         return bounds_P.sum(), rows.chosen_RU.sum()
 
     def _remembered(self, log_now_P: Tensor, pairs: list[tuple[int, int]] | None) -> Tensor:
-        """Return log eta of each pair after taking in the present estimate; the estimate itself for unknown pairs."""
+        """Return log eta of each pair after adding the present estimate; the estimate itself if pairs are unknown."""
         if pairs is None or not pairs:
             return log_now_P
         at_P = torch.tensor([self.slots.setdefault(pair, len(self.slots)) for pair in pairs], device=log_now_P.device)
@@ -163,26 +195,20 @@ class AugmentReduceLoss:
         return mixed_P
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return what is remembered, and of which pairs."""
+        """Return every eta and the pair it belongs to."""
         pairs = torch.tensor([*self.slots], dtype=torch.int64).reshape(-1, 2)
         return {"eta_pairs": pairs, "log_eta": self.log_eta_M, "eta_seen": self.seen_M}
 
     def load(self, tensors: dict[str, Tensor]) -> None:
-        """Take over what is remembered."""
+        """Restore every eta."""
         docs, labels = tensors["eta_pairs"].T.tolist()
         self.slots = {pair: slot for slot, pair in enumerate(zip(docs, labels, strict=True))}
         self.log_eta_M, self.seen_M = tensors["log_eta"].clone(), tensors["eta_seen"].clone()
 
 
 def _pairs(sampled: Sampled, own_B: Tensor, row: Tensor, column: Tensor) -> list[tuple[int, int]] | None:
-    """Return the (document, label) of each chosen pair; None where the sample does not say."""
+    """Return the (document, label) of each chosen pair; None if the sample does not name them."""
     if sampled.docs_B is None or sampled.labels_U is None:
         return None
     docs = sampled.docs_B[own_B][row].tolist()
     return list(zip(docs, sampled.labels_U[column].tolist(), strict=True))
-
-
-LOSSES.add("negative-sampling", lambda config: NegativeSamplingLoss(config.temperature, config.regulariser))
-LOSSES.add("nce", lambda config: ContrastiveLoss(config.temperature, config.bias))
-LOSSES.add("one-vs-each", lambda config: OneVsEachLoss(config.temperature))
-LOSSES.add("augment-reduce", lambda config: AugmentReduceLoss(config.temperature, config.decay))

@@ -1,39 +1,44 @@
-"""Softmax over the labels of a mini-batch with several positives: SupCon, and the decoupled form of UniDEC and DEXML.
-
-Takes: scores_BU, chosen_BU, known_BU.  Gives: (sum, count).
-May import: losses.base, losses.bce.    Never: puts a known positive among the negatives.
-"""
+"""Softmax over the labels of a mini-batch with several positives: SupCon, and UniDEC's and DEXML's decoupled form."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from xc_core.losses.base import LOSSES, PLAIN, LossConfig, Sampled, Stateless
-from xc_core.losses.bce import BinaryLoss
+from xc_core.errors import ConfigError
+from xc_core.losses.base import LOSSES, PLAIN, Sampled, Stateless, Tempered, check_share, check_temperature
+from xc_core.losses.bce import Bce
+from xc_core.params import at_least
 
 
-@dataclass(frozen=True)
-class SoftmaxLoss(Stateless):
+@dataclass(frozen=True, kw_only=True)
+class _Softmax(Stateless, Tempered):
     """sum_i 1/|P_i| sum_{l in P_i} [ log(sum_{k in D_il} exp(s_ik / t)) - s_il / t ], counted per document i.
 
-    ``P_i``: chosen positives of document i. ``D_il``: l and the labels that are no known positive of i (decoupled: no
-    other positive stands in the denominator), or these and all of ``P_i`` (SupCon). t: the temperature.
+    ``P_i``: chosen positives of document i. ``D_il``: l and the labels that are not known positives of i (decoupled:
+    the other positives stay out of the denominator), or these and all of ``P_i`` (SupCon). t: the temperature.
 
-    With ``forward`` below 1 the loss is forward * (this) + (1 - forward) * (the same from labels to documents), where a
-    label's positives are the documents that chose it and its negatives those that do not have it.
+    If ``forward`` is below 1, the loss is forward * (this) + (1 - forward) * (the same from labels to documents), where
+    a label's positives are the documents that chose it and its negatives those that do not have it.
 
-    Source: UniDEC (001), sections 3.1 and 3.2, L_PSL and L_D, with the losses of its table 3; decoupled softmax is also
-    DEXML's. With one positive a document both are the softmax cross-entropy. The paper sums over both sides alike, so
-    the count is the documents'.
+    Source: UniDEC (001), sections 3.1 and 3.2, L_PSL and L_D, with the losses of its table 3; DEXML uses the decoupled
+    softmax too. With one positive per document both are the softmax cross-entropy. The paper sums both sides over the
+    batch alike, so the count is the number of documents.
     """
 
-    temperature: float
-    decoupled: bool
+    decoupled: ClassVar[bool]
+    temperature: float = 0.05
+    """Divides the scores (cosines)."""
     forward: float = 1.0
+    """Share of the loss from documents to labels; the rest is from labels to documents."""
+
+    def __post_init__(self) -> None:
+        check_temperature(self)
+        check_share(self, "forward")
 
     def __call__(
         self, scores_BU: Tensor, chosen_BU: Tensor, known_BU: Tensor, sampled: Sampled = PLAIN
@@ -58,16 +63,46 @@ class SoftmaxLoss(Stateless):
         return (each.masked_fill(~chosen, 0.0).sum(1) / chosen.sum(1)).sum(), counts_B.sum()
 
 
-@dataclass(frozen=True)
-class WithBinary(Stateless):
-    """A softmax loss plus ``weight`` times the binary cross-entropy of the same scores, per document.
+@LOSSES.register("decoupled-softmax")
+@dataclass(frozen=True, kw_only=True)
+class DecoupledSoftmax(_Softmax):
+    """Softmax loss that leaves a document's other positives out of the denominator; the formula is in ``_Softmax``."""
 
-    Source: UniDEC (001), table 3: the classifier head's loss of its best row.
+    decoupled = True
+
+
+@LOSSES.register("supcon")
+@dataclass(frozen=True, kw_only=True)
+class SupCon(_Softmax):
+    """Softmax loss with all of a document's chosen positives in the denominator; the formula is in ``_Softmax``."""
+
+    decoupled = False
+
+
+@LOSSES.register("softmax-and-bce")
+@dataclass(frozen=True, kw_only=True)
+class WithBinary(Stateless):
+    """A softmax loss plus ``weight`` times the binary cross-entropy of the same scores, counted per document.
+
+    Source: UniDEC (001), table 3: the loss of the classifier head in the row with the best P@1.
     """
 
-    softmax: SoftmaxLoss
-    binary: BinaryLoss
-    weight: float
+    softmax: DecoupledSoftmax | SupCon = field(default_factory=DecoupledSoftmax)
+    binary: Bce = field(default_factory=Bce)
+    weight: float = 0.1
+    """Weight of the binary cross-entropy."""
+
+    def __post_init__(self) -> None:
+        at_least(self, weight=0)
+        for name, wanted in (("softmax", (DecoupledSoftmax, SupCon)), ("binary", (Bce,))):
+            if not isinstance(own := getattr(self, name), wanted):
+                kinds = " or ".join(kind.kind for kind in wanted)
+                raise ConfigError(f"{name} {own.kind!r}", expected=kinds, do="fix the value")
+
+    @property
+    def divisor(self) -> float:
+        """The temperature of the softmax."""
+        return self.softmax.temperature
 
     def __call__(
         self, scores_BU: Tensor, chosen_BU: Tensor, known_BU: Tensor, sampled: Sampled = PLAIN
@@ -77,22 +112,3 @@ class WithBinary(Stateless):
         own_B = chosen_BU.any(1) & ~(known_BU | chosen_BU).all(1)
         pairs, _ = self.binary(scores_BU[own_B], chosen_BU[own_B], known_BU[own_B])
         return total + self.weight * pairs, count
-
-
-@LOSSES.register("decoupled-softmax")
-def decoupled(config: LossConfig) -> SoftmaxLoss | WithBinary:
-    """Return the decoupled softmax of ``config``."""
-    return _built(config, decoupled=True)
-
-
-@LOSSES.register("supcon")
-def supcon(config: LossConfig) -> SoftmaxLoss | WithBinary:
-    """Return the SupCon loss of ``config``."""
-    return _built(config, decoupled=False)
-
-
-def _built(config: LossConfig, *, decoupled: bool) -> SoftmaxLoss | WithBinary:
-    loss = SoftmaxLoss(config.temperature, decoupled=decoupled, forward=config.forward)
-    if not config.binary:
-        return loss
-    return WithBinary(loss, BinaryLoss(config.temperature, config.bias), config.binary)

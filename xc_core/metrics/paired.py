@@ -1,8 +1,4 @@
-"""Is one model better than another on the same documents: the difference of every metric, with an interval.
-
-Takes: two PerDocument of the same documents.  Gives: Difference of each metric.
-May import: seeds, metrics.ranking.            Never: calls two intervals that overlap a tie (the documents are paired).
-"""
+"""Compares two models on the same documents: the difference of each metric, with a paired bootstrap interval."""
 
 from __future__ import annotations
 
@@ -11,15 +7,16 @@ from typing import Final
 
 import numpy as np
 
-from xc_core.metrics.ranking import PerDocument, columns, percent, resamples
+from xc_core.metrics.ranking import PerDocument, columns, percent, quantiles, resamples
 from xc_core.seeds import generator
 
 RESAMPLES: Final = 2000
+"""Bootstrap resamples per comparison."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Ours minus theirs, in points of percent, and the ends of its 95 % interval."""
+    """Ours minus theirs, in percentage points, and the ends of its 95 % interval."""
 
     points: float
     low: float
@@ -27,15 +24,15 @@ class Difference:
 
     @property
     def clear(self) -> bool:
-        """True where the interval leaves out 0."""
+        """True if the interval excludes 0."""
         return self.low > 0 or self.high < 0
 
 
 def differences(ours: PerDocument, theirs: PerDocument, *, seed: int = 0) -> dict[str, Difference]:
-    """Return the difference of every metric both have, with a percentile interval of a paired bootstrap over documents.
+    """Return the difference of each metric that both have, with a percentile interval of a paired bootstrap.
 
-    Both models are judged on the same resample, so what is hard in a document is hard for both and drops out. Raises
-    ValueError for other numbers of documents.
+    Both models are evaluated on the same resamples of documents, so the difficulty of a document cancels out. Intervals
+    of (nan, nan) belong to metrics that no resample defines. Raises ValueError for different numbers of documents.
     """
     names = [name for name in ours.num if name in theirs.num]
     tables = [columns(figures, names) for figures in (ours, theirs)]
@@ -46,5 +43,5 @@ def differences(ours: PerDocument, theirs: PerDocument, *, seed: int = 0) -> dic
     for i, weights in enumerate(resamples(generator(seed, "paired"), size, RESAMPLES)):
         drawn[i] = percent(weights @ tables[0]) - percent(weights @ tables[1])
     points = percent(tables[0].sum(0)) - percent(tables[1].sum(0))
-    low, high = np.nanquantile(drawn, [0.025, 0.975], axis=0)
+    low, high = quantiles(drawn, (0.025, 0.975))
     return {name: Difference(float(points[i]), float(low[i]), float(high[i])) for i, name in enumerate(names)}

@@ -1,11 +1,8 @@
-"""P@k, nDCG@k, PSP@k, PSnDCG@k, R@k of a shortlist against the truth.
+"""P@k, nDCG@k, PSP@k, PSnDCG@k and R@k of a shortlist, as defined by the Extreme Classification Repository.
 
-Takes: Shortlist, LabelMatrix, inverse propensities.  Gives: per-document figures and their aggregate.
-May import: shapes, data.labels, metrics.propensity.  Never: torch; a loop over documents.
-
-Definitions are those of the Extreme Classification Repository. P@k divides by k, also where a document has fewer than
-k positives. nDCG@k is normalised by the ideal of min(k, positives). PSP@k and PSnDCG@k are ratios of sums over the
-corpus, not means of ratios. Documents without positives count as 0 in P@k and are left out of nDCG@k and R@k.
+P@k divides by k even if a document has fewer than k positives. nDCG@k is normalised by the ideal ranking of
+min(k, positives). PSP@k and PSnDCG@k are ratios of sums over the corpus, not means of ratios. Documents without
+positives count as 0 in P@k and are left out of nDCG@k and R@k.
 """
 
 from __future__ import annotations
@@ -25,7 +22,7 @@ RECALL_KS: Final = (10, 100)
 
 @dataclass(frozen=True)
 class PerDocument:
-    """Numerators and denominators of every metric for each of N documents; ``total`` aggregates any set of them.
+    """Numerators and denominators of each metric for each of N documents; ``total`` aggregates any set of documents.
 
     ``num[name]`` and ``den[name]`` are float64 of length N; a metric is 100 * sum(num) / sum(den).
     """
@@ -34,7 +31,7 @@ class PerDocument:
     den: dict[str, F64]
 
     def total(self, rows: I64 | slice = slice(None)) -> dict[str, float]:
-        """Return every metric, in percent, over ``rows``; nan where nothing can be said."""
+        """Return each metric, in percent, over ``rows``; nan if its denominator is 0."""
         out = {}
         for name, num in self.num.items():
             den = float(self.den[name][rows].sum())
@@ -43,24 +40,35 @@ class PerDocument:
 
 
 def columns(figures: PerDocument, names: list[str]) -> F64:
-    """Return the numerators of ``names``, then their denominators, as columns (N x 2M): a sum of rows is a corpus."""
+    """Return the numerators of M metrics, then their denominators, as columns (N x 2M), which can be summed."""
     return np.stack([figures.num[n] for n in names] + [figures.den[n] for n in names], axis=1).astype(np.float64)
 
 
 def percent(sums: F64) -> F64:
-    """Return 100 * numerator / denominator of summed ``columns``; nan where nothing can be said."""
+    """Return 100 * numerator / denominator of summed ``columns`` (M); nan if the denominator is 0."""
     num, den = np.split(sums, 2)
     return np.asarray(100 * np.divide(num, den, out=np.full(len(num), np.nan), where=den > 0))
 
 
 def resamples(random: np.random.Generator, size: int, count: int) -> Iterator[F64]:
-    """Yield ``count`` bootstrap resamples of ``size`` documents: how often each document is in it."""
+    """Yield ``count`` bootstrap resamples of ``size`` documents, each as the number of times a document is drawn."""
     for _ in range(count):
         yield np.bincount(random.integers(0, max(size, 1), size), minlength=size).astype(np.float64)
 
 
+def quantiles(drawn_RM: F64, shares: tuple[float, float]) -> F64:
+    """Return two quantiles of M metrics over R resamples (2 x M).
+
+    Resamples in which a metric is nan are left out; its quantiles are nan if none remains.
+    """
+    ends = np.full((2, drawn_RM.shape[1]), np.nan)
+    known = np.isfinite(drawn_RM).any(axis=0)
+    ends[:, known] = np.nanquantile(drawn_RM[:, known], shares, axis=0)
+    return ends
+
+
 def packed(figures: dict[str, PerDocument], names: list[str]) -> dict[str, F32]:
-    """Return the figures of several scores as flat arrays, ``score/side/metric``, to be saved."""
+    """Return the figures of several scores as flat arrays named ``score/side/metric``, for saving."""
     return {
         f"{score}/{side}/{name}": getattr(own, side)[name].astype(np.float32)
         for score, own in figures.items()
@@ -70,7 +78,7 @@ def packed(figures: dict[str, PerDocument], names: list[str]) -> dict[str, F32]:
 
 
 def unpacked(arrays: Mapping[str, Array], score: str) -> PerDocument | None:
-    """Return the figures of ``score`` out of what ``packed`` gave; None where there are none of it."""
+    """Return the figures of ``score`` from the arrays of ``packed``; None if there are none."""
     num, den = (
         {
             name.rpartition("/")[2]: arrays[name].astype(np.float64)
@@ -85,8 +93,8 @@ def unpacked(arrays: Mapping[str, Array], score: str) -> PerDocument | None:
 def per_document(shortlist: Shortlist, truth: LabelMatrix, inverse_propensity_L: F64) -> PerDocument:
     """Return the figures of all metrics for each document of ``shortlist`` (N x K, best first).
 
-    A shortlist shorter than k counts the missing places as misses.
-    Raises ValueError where shortlist and truth have different N.
+    If a shortlist is shorter than k, the missing ranks count as misses. Raises ValueError if shortlist and truth have
+    different numbers of documents.
     """
     hits_NK = hits(shortlist.top(min(shortlist.k, max(RECALL_KS))), truth)
     gains_NK = np.where(hits_NK[:, : max(KS)], inverse_propensity_L[shortlist.ids_NK[:, : max(KS)]], 0.0)
@@ -115,20 +123,23 @@ def per_document(shortlist: Shortlist, truth: LabelMatrix, inverse_propensity_L:
 
 
 def hits(shortlist: Shortlist, truth: LabelMatrix) -> Bool:
-    """True where a shortlisted label is positive (N x K). Raises ValueError where shortlist and truth differ in N."""
+    """Return True for each label that is positive (N x K).
+
+    Raises ValueError if shortlist and truth have different numbers of documents.
+    """
     if len(shortlist) != len(truth):
         raise ValueError(f"{len(shortlist)} shortlists for {len(truth)} documents")
     return truth.contains(np.arange(len(truth))[:, None], shortlist.ids_NK)
 
 
 def _first(values_NK: F64 | Bool, k: int) -> F64:
-    """Return the first k columns as float64, padded with zeros where there are fewer."""
+    """Return the first k columns as float64, padded with zeros if there are fewer."""
     part = values_NK[:, :k].astype(np.float64)
     return np.pad(part, ((0, 0), (0, k - part.shape[1])))
 
 
 def _ideal_gains(truth: LabelMatrix, inverse_propensity_L: F64, k: int) -> F64:
-    """Return the k largest inverse propensities of each document's positives, falling (N x k)."""
+    """Return the k largest inverse propensities of each document's positives in descending order (N x k)."""
     docs, labels = truth.pairs()
     gains = inverse_propensity_L[labels]
     order = np.lexsort((-gains, docs))
@@ -140,7 +151,7 @@ def _ideal_gains(truth: LabelMatrix, inverse_propensity_L: F64, k: int) -> F64:
 
 
 def without(shortlist: Shortlist, filters: LabelMatrix) -> Shortlist:
-    """Take filtered pairs out of a shortlist and close the gaps; the truth is left as it is (as in NGAME)."""
+    """Return the shortlist without filtered pairs, gaps closed. The truth keeps them, as in NGAME."""
     drop_NK = hits(shortlist, filters)
     if not drop_NK.any():
         return shortlist

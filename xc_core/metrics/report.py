@@ -1,8 +1,4 @@
-"""All that is said of a model's shortlists: metrics, intervals, and the same by label frequency.
-
-Takes: Shortlist, LabelMatrix, label frequencies.  Gives: plain dictionaries.
-May import: seeds, shapes, data.labels, metrics.*. Never: files, plots.
-"""
+"""The report on a model's shortlists: metrics, bootstrap intervals, and contributions by label frequency."""
 
 from __future__ import annotations
 
@@ -11,20 +7,23 @@ from typing import Any, Final
 import numpy as np
 
 from xc_core.data.labels import LabelMatrix
-from xc_core.metrics.ranking import PerDocument, columns, hits, per_document, percent, resamples
+from xc_core.metrics.ranking import PerDocument, columns, hits, per_document, percent, quantiles, resamples
 from xc_core.seeds import generator
 from xc_core.shapes import F64, I32, I64, Bool, Shortlist
 
 BINS: Final = (("tail", 0, 3), ("torso", 4, 20), ("head", 21, None))
-"""Labels by train frequency: tail has at most 3 documents, torso 4 to 20, head more."""
+"""Bins of labels by number of train documents: at most 3 (tail), 4 to 20 (torso), more (head)."""
 BOOTSTRAPS: Final = 1000
-"""Resamples of the test documents behind an interval."""
+"""Bootstrap resamples per interval."""
 
 
 def report(
     shortlist: Shortlist, truth: LabelMatrix, inverse_propensity_L: F64, frequency_L: I64, *, seed: int = 0
 ) -> dict[str, Any]:
-    """Return metrics in percent, 95 % bootstrap intervals, and contributions by frequency bin and decile."""
+    """Return metrics in percent, 95 % bootstrap intervals, and contributions by frequency bin and decile.
+
+    Raises ValueError if shortlist and truth have different numbers of documents.
+    """
     figures = per_document(shortlist, truth, inverse_propensity_L)
     found = places(shortlist, truth)
     edges = decile_edges(frequency_L, truth)
@@ -49,46 +48,44 @@ def report(
 
 
 def intervals(figures: PerDocument, *, seed: int, level: float = 0.95) -> dict[str, tuple[float, float]]:
-    """Return a percentile bootstrap interval of each metric over documents; ratios of sums are resampled as such.
+    """Return the percentile bootstrap interval of each metric over documents; ratios of sums are resampled as such.
 
-    Resamples of which nothing can be said are left out; (nan, nan) where that is all of them.
+    Resamples in which a metric is undefined are left out; the interval is (nan, nan) if none remains.
     """
     names = list(figures.num)
     table = columns(figures, names)
-    means = np.empty((BOOTSTRAPS, len(names)))
+    drawn = np.empty((BOOTSTRAPS, len(names)))
     for i, weights in enumerate(resamples(generator(seed, "bootstrap"), len(table), BOOTSTRAPS)):
-        means[i] = percent(weights @ table)
-    ends = np.full((2, len(names)), np.nan)
-    known = np.isfinite(means).any(axis=0)
-    ends[:, known] = np.nanquantile(means[:, known], [(1 - level) / 2, (1 + level) / 2], axis=0)
+        drawn[i] = percent(weights @ table)
+    ends = quantiles(drawn, ((1 - level) / 2, (1 + level) / 2))
     return {name: (float(ends[0, i]), float(ends[1, i])) for i, name in enumerate(names)}
 
 
 def places(shortlist: Shortlist, truth: LabelMatrix) -> tuple[I64, I32]:
-    """Return (rank, label) of every hit among the first ten, ranks from 0: few next to the shortlist they are of."""
+    """Return rank, from 0, and label of each hit among the first ten."""
     top = shortlist.top(10)
     docs, ranks = np.nonzero(hits(top, truth))
     return ranks, top.ids_NK[docs, ranks]
 
 
 def by_frequency(found: tuple[I64, I32], truth: LabelMatrix, chosen_L: Bool) -> dict[str, float]:
-    """Return what the labels ``chosen_L`` give: share of P@5 points, and recall of their own positives at 1, 5, 10.
+    """Return the contribution of the labels ``chosen_L``: points of P@5, and recall of their positives at 1, 5 and 10.
 
-    ``found`` is what ``places`` returns.
+    ``found`` is the result of ``places``.
     """
     ranks, labels = found
-    own = ranks[chosen_L[labels]]
+    chosen_ranks = ranks[chosen_L[labels]]
     positives = float(chosen_L[truth.indices].sum())
     points = 5 * len(truth)
     out = {"labels": float(np.sum(chosen_L)), "positives": positives}
-    out["P_at_5_points"] = 100 * float((own < 5).sum()) / points if points else float("nan")
+    out["P_at_5_points"] = 100 * float((chosen_ranks < 5).sum()) / points if points else float("nan")
     for k in (1, 5, 10):
-        out[f"recall_at_{k}"] = 100 * float((own < k).sum()) / positives if positives else float("nan")
+        out[f"recall_at_{k}"] = 100 * float((chosen_ranks < k).sum()) / positives if positives else float("nan")
     return out
 
 
 def decile_edges(frequency_L: I64, truth: LabelMatrix) -> list[tuple[int, int]]:
-    """Return up to ten inclusive ranges of train frequency that hold about a tenth of the true positives each."""
+    """Return up to ten inclusive ranges of train frequency, each with about a tenth of the true positives."""
     of_positive = np.sort(frequency_L[truth.indices])
     if not len(of_positive):
         return []

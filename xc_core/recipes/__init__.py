@@ -1,17 +1,11 @@
-"""One file a paper; importing this loads every module of the folder, and recipes that other packages offer.
+"""Recipes: one file per paper.
 
-A new recipe is a new file here (or an entry point of the group ``xc.recipes``); nothing else is edited.
+A new recipe is a new module of this folder, or a module of another package that an entry point of ``xc.parts`` names.
 """
 
-import importlib
-import pkgutil
-from importlib import metadata
+from xc_core.plugins import import_all
+from xc_core.recipes.base import RECIPES, Recipe, find_recipe, named
 
-from xc_core.recipes.base import RECIPES, Recipe, find_recipe
+import_all(__name__, __path__)
 
-for _module in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_module.name}")
-for _entry in metadata.entry_points(group="xc.recipes"):
-    _entry.load()
-
-__all__ = ["RECIPES", "Recipe", "find_recipe"]
+__all__ = ["RECIPES", "Recipe", "find_recipe", "named"]

@@ -1,41 +1,67 @@
-"""Which documents meet in a mini-batch, and which labels are scored against them; importing this fills the tables."""
+"""Sampling: which documents share a mini-batch, and which labels they are scored against.
 
-from xc_core.sampling import drawn, negatives, order, searched
+To add an order or a source of negatives, add a module to this folder; importing the package registers all of them.
+"""
+
+from xc_core.plugins import import_all
 from xc_core.sampling.base import (
     NEGATIVES,
     ORDERS,
+    ROWS,
+    TEXTS,
     BatchOrder,
+    Documents,
     EveryLabel,
     LabelPool,
-    NegativesConfig,
+    LabelVectors,
+    Negatives,
     NegativeSource,
-    OrderConfig,
+    Order,
     Pool,
 )
+from xc_core.sampling.drawn import Frequency, Tree, Uniform
+from xc_core.sampling.importance import Importance
 from xc_core.sampling.label_tree import LabelTree
 from xc_core.sampling.mining import audit_batches, hard_negatives, missed_by_pools, search_rows
+from xc_core.sampling.negatives import All, InBatch, Mixture
 from xc_core.sampling.noise import Noise, load_noise, save_noise
+from xc_core.sampling.order import Clustered, Random, StoredClusters
+from xc_core.sampling.searched import Mined, Stored
+
+import_all(__name__, __path__)
 
 __all__ = [
     "NEGATIVES",
     "ORDERS",
+    "ROWS",
+    "TEXTS",
+    "All",
     "BatchOrder",
+    "Clustered",
+    "Documents",
     "EveryLabel",
+    "Frequency",
+    "Importance",
+    "InBatch",
     "LabelPool",
     "LabelTree",
+    "LabelVectors",
+    "Mined",
+    "Mixture",
     "NegativeSource",
-    "NegativesConfig",
+    "Negatives",
     "Noise",
-    "OrderConfig",
+    "Order",
     "Pool",
+    "Random",
+    "Stored",
+    "StoredClusters",
+    "Tree",
+    "Uniform",
     "audit_batches",
-    "drawn",
     "hard_negatives",
     "load_noise",
     "missed_by_pools",
-    "negatives",
-    "order",
     "save_noise",
     "search_rows",
-    "searched",
 ]

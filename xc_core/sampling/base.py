@@ -1,7 +1,6 @@
-"""The two contracts of sampling: an order of batches, a pool of labels for a batch.
+"""The two contracts of sampling: an order of mini-batches, and a pool of labels for each mini-batch.
 
-Takes: configs.   Gives: BatchOrder, NegativeSource, their tables; the pools, LabelPool and EveryLabel.
-May import: errors, params, plugins, shapes, data.labels, sampling.noise.  Never: an encoder (vectors are handed in).
+Callers pass vectors in; nothing here uses an encoder.
 """
 
 from __future__ import annotations
@@ -9,89 +8,114 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 import numpy as np
 
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import ConfigError
-from xc_core.params import at_least, below
-from xc_core.plugins import Table
+from xc_core.params import at_least
+from xc_core.plugins import Part, Table
 from xc_core.sampling.noise import Noise
-from xc_core.shapes import F32, I64, Array, Bool
+from xc_core.shapes import F32, I32, I64, Array, Bool
+
+TEXTS: Final = "texts"
+ROWS: Final = "rows"
+SEARCHED: Final = (TEXTS, ROWS)
+"""Where hard negatives can be searched: the vectors of label texts, or the rows of a label table."""
 
 
-def _falls_due(epoch: int, first: int, every: int) -> bool:
-    """True in epoch ``first`` and each ``every`` epochs after it."""
+def falls_due(epoch: int, first: int, every: int) -> bool:
+    """Return True in epoch ``first`` and every ``every`` epochs after it."""
     return epoch >= first and (epoch - first) % every == 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class OrderConfig:
-    """Which documents meet in a mini-batch."""
+def _not_stored(what: str) -> Callable[[], Any]:
+    def refuse() -> Any:
+        raise ConfigError(
+            f"stored {what} in a training that has none",
+            expected="a training of the stage classifier (M4), which reads the stages before it",
+            do="choose another order or source of negatives",
+        )
 
-    kind: str = "clustered"
-    """"random", or "clustered": near documents together (NGAME, algorithm 1)."""
-    batch_size: int = 128
-    """Documents of a mini-batch (S)."""
-    cluster_size: int = 8
-    """clustered: documents of a cluster at the first clustering (C)."""
-    double_every: int = 0
-    """clustered: epochs after which C doubles, up to the batch size; 0 for never (curriculum, NGAME section 3)."""
-    refresh_every: int = 1
-    """clustered: epochs between two clusterings (tau)."""
-    warmup_epochs: int = 1
-    """clustered: random epochs before the first clustering; they fill the memory bank for free."""
+    return refuse
 
-    def __post_init__(self) -> None:
-        ORDERS[self.kind]
-        at_least(self, batch_size=1, cluster_size=1, double_every=0, refresh_every=1, warmup_epochs=0)
-        if self.cluster_size > self.batch_size:
-            raise ConfigError(
-                f"cluster_size {self.cluster_size} with batch_size {self.batch_size}",
-                expected="clusters that fit into a batch",
-                do="lower cluster_size or raise batch_size",
-            )
 
-    def size_at(self, epoch: int) -> int:
-        """Return C in ``epoch``, after the curriculum."""
-        doublings = max(epoch - self.warmup_epochs, 0) // self.double_every if self.double_every else 0
-        return int(min(self.cluster_size << min(doublings, 32), self.batch_size))
+_NO_CLUSTERS, _NO_HARD = _not_stored("clusters"), _not_stored("hard negatives")
 
-    @property
-    def clusters(self) -> bool:
-        """True where batches are made of clusters."""
-        return self.kind == "clustered"
 
-    def due(self, epoch: int) -> bool:
-        """True where clusters are made anew before ``epoch``."""
-        return self.clusters and _falls_due(epoch, self.warmup_epochs, self.refresh_every)
+@dataclass(frozen=True)
+class Documents:
+    """The N documents of a training: their labels, and the results of earlier stages for them."""
+
+    truth: LabelMatrix
+    """The positives (N x L)."""
+    filters: LabelMatrix | None = None
+    """Pairs that predictions leave out; neither positives nor negatives."""
+    clusters: Callable[[], tuple[I64, I64]] = _NO_CLUSTERS
+    """Returns (order, sizes) of the clusters of the stage clusters, as positions among these documents."""
+    hard: Callable[[], I32] = _NO_HARD
+    """Returns the hard negatives of the stage negatives (N x K, holes last)."""
+
+    def __len__(self) -> int:
+        return len(self.truth)
 
 
 class BatchOrder(Protocol):
     """The batches of an epoch over N documents, by their positions 0 to N - 1."""
 
     def batches(self, epoch: int) -> list[I64]:
-        """Return the batches of ``epoch``: every position in exactly one; the same for the same state and seed."""
+        """Return the batches of ``epoch``: each position is in exactly one. Same state and seed, same batches."""
 
     def refresh(self, epoch: int, vectors_ND: F32) -> dict[str, float]:
-        """Adapt to the documents' vectors where due; return figures worth logging (empty where nothing was done)."""
+        """Adapt to the documents' vectors if due; return figures to log (empty if nothing was done)."""
+
+    def clusters(self) -> tuple[I64, I64] | None:
+        """Return the present clusters as (order, sizes); None if batches are not made of clusters."""
 
     def arrays(self) -> dict[str, Array]:
         """Return all state, to be saved."""
 
     def load(self, arrays: dict[str, Array]) -> None:
-        """Take over saved state."""
+        """Restore saved state."""
+
+
+ORDERS: Table[type[Order]] = Table("order")
+
+
+class Order(Part):
+    """Settings of an order of mini-batches."""
+
+    table = ORDERS
+    stored: ClassVar[bool] = False
+    """True for an order that reads the clusters of the stage clusters."""
+    adapts: ClassVar[bool] = False
+    """True for an order that adapts to vectors between epochs."""
+    radius: ClassVar[float] = 0.8
+    """Hardness radius r of the figures of Theorem 1 that a training logs, a distance between unit vectors (0.8 is a
+    cosine of 0.68). The stage ``audit`` has a setting for it."""
+
+    def build(self, documents: Documents, seed: int) -> BatchOrder:
+        """Return the order of ``documents``."""
+        raise NotImplementedError
+
+    def due(self, epoch: int) -> bool:
+        """Return True if the order adapts to vectors before ``epoch``."""
+        return False
+
+    def shortened(self, epochs: float) -> dict[str, Any]:
+        """Return changes for fewer ``epochs``, such that the order adapts before the last one at the latest."""
+        return {}
 
 
 @dataclass(frozen=True)
 class LabelPool:
     """The labels scored against a batch: ``labels_U`` (distinct, rising) and masks over B x U.
 
-    ``chosen_BU``: positives to learn from; ``known_BU``: all that are no negatives, positives whoever brought them in
-    and pairs that predictions leave out.
-    ``weight_BU``: how much a label counts as a negative of a document, where that is more than a yes or no.
-    ``noise_BU``: log p_n(label | document) where a label is chosen or has a weight, where labels were drawn from p_n.
+    ``chosen_BU``: positives to learn from. ``known_BU``: pairs that are not negatives: all known positives, whichever
+    document added the label, and pairs that predictions leave out.
+    ``weight_BU``: weight of a label as a negative of a document; None: every label that is not known counts once.
+    ``noise_BU``: log p_n(label | document) where a label is chosen or has a weight, if labels were drawn from p_n.
     """
 
     labels_U: I64
@@ -109,7 +133,7 @@ class LabelPool:
 
 
 class EveryLabel:
-    """The pool of all labels; its masks are made block by block, so the B x L matrix of targets need not exist."""
+    """The pool of all labels. Masks are computed block by block, so the B x L matrix of targets need not exist."""
 
     weight_BU = None
     noise_BU = None
@@ -139,7 +163,10 @@ Pool = LabelPool | EveryLabel
 
 
 def mask(positives: LabelMatrix, labels_U: I64) -> Bool:
-    """True where a pooled label is among a document's ``positives`` (B x U); ``labels_U`` is distinct and rising."""
+    """Return True where a pooled label is one of a document's ``positives`` (B x U).
+
+    ``labels_U`` are distinct and rising.
+    """
     docs, labels = positives.pairs()
     out = np.zeros((len(positives), len(labels_U)), bool)
     if len(labels_U):
@@ -149,107 +176,80 @@ def mask(positives: LabelMatrix, labels_U: I64) -> Bool:
     return out
 
 
-@dataclass(frozen=True, kw_only=True)
-class NegativesConfig:
-    """Which labels are scored against a mini-batch."""
+class LabelVectors(Protocol):
+    """Vectors of all L labels, as a training has them at a refresh."""
 
-    kind: str = "in-batch"
-    """Name in the table of negatives. "in-batch": the positives of the other documents. "mixture": these and labels
-    drawn uniformly. "mined": these and hard negatives of a search (ANCE, UniDEC). "importance": a document's own hard
-    negatives and weighted uniform draws, an unbiased sample of all labels (ASTRA). "all": every label.
-    "uniform", "frequency", "tree": for each chosen positive, labels drawn from a noise distribution (adversarial)."""
-    positives: int = 1
-    """Positives sampled a document; 0 for all of them (beta in UniDEC)."""
-    first: bool = False
-    """Learn as if a document had its first ``positives`` labels by id and no others, instead of a sample of all: noise,
-    draws and figures are of these too (adversarial softmax: 1 of them)."""
-    share: bool = False
-    """Learn from every positive in the pool, whoever brought it in (UniDEC: pick some labels), not the sampled ones."""
-    unseen: int = 0
-    """in-batch: labels without any train document drawn into a pool. No batch holds them as a positive, so rows that
-    are trained on batches alone leave theirs where it started, among rows that were all pushed down: a few of them
-    stand first in every list (WordNetTags: 158 of 19,071 cost 8 points of P@1)."""
-    uniform: int = 1024
-    """mixture, importance: labels drawn for a batch; as many as there are, or more, makes it all labels."""
-    hard: int = 1
-    """mined: hard negatives sampled a document and step (eta in UniDEC). importance: those a document has (k_h)."""
-    search: int = 20
-    """mined: hard negatives found for a document at a refresh, of which ``hard`` are drawn."""
-    search_in: str = "texts"
-    """mined, importance: what is searched, the label "texts"' vectors or the classifier's "rows" (ASTRA)."""
-    refresh_every: int = 1
-    """mined, importance: epochs between two searches (tau)."""
-    warmup_epochs: int = 1
-    """mined, importance: epochs before the first search; they fill the banks."""
-    ahead: int = 0
-    """mined, importance: epochs before its use at which a search is begun, in the background: less than warmup_epochs,
-    and at most refresh_every, for one search is under way at a time (ASTRA: 1, on the vectors of the epoch before)."""
-    curriculum: float = 0.0
-    """importance: epochs over which the hard negatives rise from none to ``hard``, uniform ones making up the rest."""
-    draws: int = 1
-    """uniform, frequency, tree: labels drawn for each chosen positive, with replacement."""
-    tree_width: int = 16
-    """tree: principal components of the document vectors that it reads."""
-    tree_regulariser: float = 0.01
-    """tree: lambda_n of its fit (equation 8)."""
-
-    def __post_init__(self) -> None:
-        NEGATIVES[self.kind]
-        few = 0 if self.kind == "importance" else 1
-        at_least(self, positives=0, uniform=few, hard=few, search=1, refresh_every=1, warmup_epochs=0)
-        at_least(self, ahead=0, curriculum=0, draws=1, tree_width=1, unseen=0)
-        below(self, ahead=min(max(self.warmup_epochs, 1), self.refresh_every + 1))
-        if self.search_in not in ("texts", "rows"):
-            raise ConfigError(f"search_in {self.search_in!r}", expected="texts or rows", do="mend the value")
-        if self.uniform + self.hard < 1 or self.tree_regulariser <= 0:
-            raise ConfigError(
-                f"uniform {self.uniform}, hard {self.hard}, tree_regulariser {self.tree_regulariser}",
-                expected="some negatives, and a regulariser above 0",
-                do="mend the value",
-            )
-
-    @property
-    def searches(self) -> bool:
-        """True where hard negatives come from a search between epochs."""
-        return self.kind == "mined" or (self.kind == "importance" and self.hard > 0)
-
-    def due(self, epoch: int) -> bool:
-        """True where hard negatives of a search are new in ``epoch``."""
-        return self.searches and _falls_due(epoch, self.warmup_epochs, self.refresh_every)
+    def __getitem__(self, where: str, /) -> F32:
+        """Return the vectors of label "texts" or the table's "rows" (L x D)."""
 
 
 class NegativeSource(Protocol):
     """The labels of a mini-batch."""
 
     known: LabelMatrix
-    """The pairs that are no negatives: positives, and those that predictions leave out (filters)."""
+    """The pairs that are not negatives: positives, and pairs that predictions leave out (filters)."""
 
     def pool(self, docs_B: I64, step: int) -> Pool:
         """Return the pool of the documents ``docs_B`` in training step ``step``."""
 
-    def refresh(self, epoch: int, doc_ND: F32, label_LD: F32) -> dict[str, float]:
-        """Search or fit anew where due, on stale vectors; return figures worth logging (empty: nothing was done)."""
+    def refresh(self, epoch: int, doc_ND: F32, labels: LabelVectors) -> dict[str, float]:
+        """Search or fit on stale vectors if due; return figures to log (empty if nothing was done)."""
+
+    def estimates(self) -> dict[str, NegativeSource]:
+        """Return sources whose pools are weighted samples of all labels, by the name of the figure of their error."""
 
     def noise(self) -> Noise | None:
-        """Return p_n, where labels are drawn from one whose bias is to be removed at prediction (equation 5)."""
+        """Return p_n if labels are drawn from it and prediction removes its bias (Bamler and Mandt, equation 5)."""
 
     def arrays(self) -> dict[str, Array]:
         """Return all state, to be saved."""
 
     def load(self, arrays: dict[str, Array]) -> None:
-        """Take over saved state."""
+        """Restore saved state."""
 
 
-ORDERS: Table[Callable[[OrderConfig, int, int], BatchOrder]] = Table("order")
+NEGATIVES: Table[type[Negatives]] = Table("source of negatives")
 
 
-class MakesNegatives(Protocol):
-    """What makes a source."""
+@dataclass(frozen=True, kw_only=True)
+class Negatives(Part):
+    """Settings that all sources of negatives share: which positives a document contributes."""
 
-    def __call__(
-        self, config: NegativesConfig, truth: LabelMatrix, seed: int, filters: LabelMatrix | None = None, /
-    ) -> NegativeSource:
-        """Return the source for documents with the positives ``truth``, of which predictions leave ``filters`` out."""
+    table = NEGATIVES
+    stored: ClassVar[bool] = False
+    """True for a source that reads the hard negatives of the stage negatives."""
+    draws_from_noise: ClassVar[bool] = False
+    """True for a source that draws from a distribution that prediction needs again."""
+    positives: int = 1
+    """Positives sampled per document; 0 for all of them (beta in UniDEC)."""
+    first: bool = False
+    """Learn as if a document had only its first ``positives`` labels by id, instead of a sample of all. Noise, draws
+    and figures use only these too (adversarial softmax: 1 label)."""
 
+    def __post_init__(self) -> None:
+        at_least(self, positives=0)
 
-NEGATIVES: Table[MakesNegatives] = Table("negatives")
+    def build(self, documents: Documents, seed: int) -> NegativeSource:
+        """Return the source for ``documents``."""
+        raise NotImplementedError
+
+    def due(self, epoch: int) -> bool:
+        """Return True if hard negatives of a new search are used from ``epoch`` on."""
+        return False
+
+    @property
+    def searches(self) -> str | None:
+        """Where the source searches: "texts", "rows", or None for a source that does not search."""
+        return None
+
+    @property
+    def kept(self) -> int:
+        """Hard negatives kept per document at a search."""
+        return 0
+
+    def shortened(self, epochs: float, *, of: float) -> dict[str, Any]:
+        """Return changes for fewer ``epochs``, such that the last one uses hard negatives at the latest.
+
+        ``of`` is the number of epochs that the settings were made for.
+        """
+        return {}

@@ -1,33 +1,93 @@
 """Sources that draw negatives for each chosen positive from a noise distribution: uniform, frequency, label tree.
 
-Takes: LabelMatrix, document positions, document vectors.   Gives: NegativeSource.
-May import: seeds, shapes, data.labels, sampling.*.         Never: leaves out a draw that happens to be a positive.
-
-A draw that is a positive of its document counts as a negative too: equation 2 of Bamler and Mandt (2020) has it so, and
-without it the optimum would not be log p - log p_n.
+A draw that is a positive of its document counts as a negative too, as in equation 2 of Bamler and Mandt (2020);
+otherwise the optimum would not be log p - log p_n.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 
-from xc_core.data.labels import LabelMatrix
-from xc_core.sampling.base import NEGATIVES, LabelPool, NegativesConfig, mask
+from xc_core.errors import ConfigError
+from xc_core.params import at_least
+from xc_core.sampling.base import NEGATIVES, Documents, LabelPool, LabelVectors, Negatives, NegativeSource, mask
 from xc_core.sampling.label_tree import LabelTree
-from xc_core.sampling.negatives import InBatch
+from xc_core.sampling.negatives import Source
 from xc_core.sampling.noise import FrequencyNoise, Noise
 from xc_core.seeds import derive, generator
 from xc_core.shapes import F32, F64, I64, Array
 
 
+@dataclass(frozen=True, kw_only=True)
+class Drawn(Negatives):
+    """Settings of sources that draw labels for each chosen positive, with replacement."""
+
+    draws: int = 1
+    """Labels drawn for each chosen positive."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, draws=1)
+
+
 @NEGATIVES.register("uniform")
-class Uniform(InBatch):
-    """``draws`` labels for each chosen positive, each label as likely as any other: p_n(y) = 1 / L."""
+@dataclass(frozen=True, kw_only=True)
+class Uniform(Drawn):
+    """Every label with the same probability: p_n(y) = 1 / L."""
+
+    def build(self, documents: Documents, seed: int) -> NegativeSource:
+        """Return the source."""
+        return UniformSource(self, documents, seed)
+
+
+@NEGATIVES.register("frequency")
+@dataclass(frozen=True, kw_only=True)
+class Frequency(Drawn):
+    """Every label with its share of the train pairs (the noise of word2vec, without the exponent)."""
+
+    draws_from_noise = True
+
+    def build(self, documents: Documents, seed: int) -> NegativeSource:
+        """Return the source."""
+        return FrequencySource(self, documents, seed)
+
+
+@NEGATIVES.register("tree")
+@dataclass(frozen=True, kw_only=True)
+class Tree(Drawn):
+    """Labels from a probabilistic label tree, fitted once to the documents' vectors: p_n(y | x) (Bamler and Mandt)."""
+
+    draws_from_noise = True
+    width: int = 16
+    """Principal components of the document vectors that the tree uses."""
+    regulariser: float = 0.01
+    """lambda_n of the fit (equation 8)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, width=1)
+        if self.regulariser <= 0:
+            raise ConfigError(f"regulariser {self.regulariser}", expected="above 0", do="fix the value")
+
+    def build(self, documents: Documents, seed: int) -> NegativeSource:
+        """Return the source."""
+        return TreeSource(self, documents, seed)
+
+
+D = TypeVar("D", bound=Drawn)
+
+
+class _DrawnSource(Source[D]):
+    """``draws`` labels for each chosen positive."""
 
     def pool(self, docs_B: I64, step: int) -> LabelPool:
-        """Return positives and draws, each counted; they depend on the seed, ``step`` and the noise alone."""
+        """Return positives and draws; a label's weight is how often it was drawn.
+
+        Draws depend on the seed, ``step`` and the noise alone.
+        """
         chosen = self._chosen(docs_B, step)
         rows, _ = chosen.pairs()
         drawn_PK = self._drawn(docs_B, rows, generator(self.seed, "noise", step))
@@ -43,30 +103,37 @@ class Uniform(InBatch):
 
     def _drawn(self, docs_B: I64, rows: I64, random: np.random.Generator) -> I64:
         """Return the draws for each chosen pair of the batch's ``rows`` (P x draws)."""
-        return random.integers(0, self.truth.num_labels, (len(rows), self.config.draws))
+        raise NotImplementedError
 
     def _log_prob(self, docs_B: I64, rows: I64, labels: I64) -> Any:
         """Return log p_n of pairs (batch row, label)."""
+        raise NotImplementedError
+
+
+class UniformSource(_DrawnSource[Uniform]):
+    """Uniform draws."""
+
+    def _drawn(self, docs_B: I64, rows: I64, random: np.random.Generator) -> I64:
+        return random.integers(0, self.truth.num_labels, (len(rows), self.settings.draws))
+
+    def _log_prob(self, docs_B: I64, rows: I64, labels: I64) -> Any:
         return -np.log(self.truth.num_labels)
 
 
-@NEGATIVES.register("frequency")
-class Frequency(Uniform):
-    """Draws from the train pairs: p_n(y) = share of y among them (word2vec's, without its power)."""
+class FrequencySource(_DrawnSource[Frequency]):
+    """Draws from the train pairs."""
 
-    def __init__(
-        self, config: NegativesConfig, truth: LabelMatrix, seed: int, filters: LabelMatrix | None = None
-    ) -> None:
-        super().__init__(config, truth, seed, filters)
+    def __init__(self, settings: Frequency, documents: Documents, seed: int) -> None:
+        super().__init__(settings, documents, seed)
         self.shares = FrequencyNoise.of(self.truth)
         self.cumulative_L = np.cumsum(np.exp(self.shares.log_prob_L))
 
     def noise(self) -> Noise:
-        """Return the shares."""
+        """Return the distribution."""
         return self.shares
 
     def _drawn(self, docs_B: I64, rows: I64, random: np.random.Generator) -> I64:
-        uniform = random.random((len(rows), self.config.draws)) * self.cumulative_L[-1]
+        uniform = random.random((len(rows), self.settings.draws)) * self.cumulative_L[-1]
         at = np.searchsorted(self.cumulative_L, uniform, side="right")
         return np.asarray(np.minimum(at, self.truth.num_labels - 1), np.int64)
 
@@ -74,28 +141,21 @@ class Frequency(Uniform):
         return self.shares.log_prob_L[labels]
 
 
-@NEGATIVES.register("tree")
-class Tree(Uniform):
-    """Draws from the probabilistic label tree, fitted once to the documents' vectors: p_n(y | x) (Bamler and Mandt)."""
+class TreeSource(_DrawnSource[Tree]):
+    """Draws from the label tree."""
 
-    def __init__(
-        self, config: NegativesConfig, truth: LabelMatrix, seed: int, filters: LabelMatrix | None = None
-    ) -> None:
-        super().__init__(config, truth, seed, filters)
+    def __init__(self, settings: Tree, documents: Documents, seed: int) -> None:
+        super().__init__(settings, documents, seed)
         self.tree: LabelTree | None = None
         self.features_NQ: F64 = np.zeros((len(self.truth), 0))
 
-    def refresh(self, epoch: int, doc_ND: F32, label_LD: F32) -> dict[str, float]:
-        """Fit the tree where there is none yet; return its likelihood and the signal it promises beside others'."""
+    def refresh(self, epoch: int, doc_ND: F32, labels: LabelVectors) -> dict[str, float]:
+        """Fit the tree if there is none yet; return its likelihood, its signal, and that of other noise."""
         if self.tree is not None:
             return {}
-        config = self.config
+        seed = derive(self.seed, "tree")
         self.tree = LabelTree.fit(
-            doc_ND,
-            self.truth,
-            width=config.tree_width,
-            regulariser=config.tree_regulariser,
-            seed=derive(self.seed, "tree"),
+            doc_ND, self.truth, width=self.settings.width, regulariser=self.settings.regulariser, seed=seed
         )
         self.features_NQ = self.tree.features(doc_ND)
         return self._figures()
@@ -105,26 +165,26 @@ class Tree(Uniform):
         return self.tree
 
     def arrays(self) -> dict[str, Array]:
-        """Return the tree and the documents as it sees them."""
+        """Return the tree and the documents after its PCA."""
         if self.tree is None:
             return {}
         return {"features": self.features_NQ} | {f"tree/{name}": part for name, part in self.tree.arrays().items()}
 
     def load(self, arrays: dict[str, Array]) -> None:
-        """Take over a fitted tree."""
+        """Restore a fitted tree."""
         if arrays:
             own = {name.removeprefix("tree/"): part for name, part in arrays.items() if name.startswith("tree/")}
             self.tree, self.features_NQ = LabelTree.from_arrays(own), arrays["features"]
 
     def _drawn(self, docs_B: I64, rows: I64, random: np.random.Generator) -> I64:
-        return self._fitted().walk(self.features_NQ[docs_B[rows]], random, self.config.draws)
+        return self._fitted().walk(self.features_NQ[docs_B[rows]], random, self.settings.draws)
 
     def _log_prob(self, docs_B: I64, rows: I64, labels: I64) -> F64:
         return self._fitted().path_log_prob(self.features_NQ[docs_B[rows]], labels[:, None])[:, 0]
 
     def _fitted(self) -> LabelTree:
         if self.tree is None:
-            raise RuntimeError("the tree draws only after its first refresh")
+            raise RuntimeError("a draw before the first refresh, which fits the tree")
         return self.tree
 
     def _figures(self) -> dict[str, float]:
@@ -145,10 +205,10 @@ class Tree(Uniform):
 
 
 def signal(data_P: F64, noise_P: F64, docs: int) -> float:
-    """Return 2 sum_y p_D p_n / (p_D + p_n), averaged over documents: between 0 and 1, 1 where noise equals data.
+    """Return 2 sum_y p_D p_n / (p_D + p_n), averaged over documents: between 0 and 1, 1 if noise equals data.
 
-    ``data_P`` and ``noise_P`` are p_D(y | x) and p_n(y | x) of the positive pairs of ``docs`` documents (elsewhere p_D
-    is 0 and so is the term). It is the quantity that theorem 2 maximises, the trace of the Hessian at the optimum,
-    times 2: the signal-to-noise ratio of a gradient of negative sampling rises with it (equations 13 to 16).
+    ``data_P`` and ``noise_P`` are p_D(y | x) and p_n(y | x) of the positive pairs of ``docs`` documents (for other
+    pairs p_D is 0 and so is the term). It is twice the trace of the Hessian at the optimum. The signal-to-noise ratio
+    of a gradient of negative sampling rises with it (Bamler and Mandt, equations 13 to 16 and theorem 2).
     """
     return float((2 * data_P * noise_P / (data_P + noise_P)).sum() / max(docs, 1))

@@ -1,9 +1,6 @@
 """Adversarial negatives: a probabilistic binary tree over the labels, p_n(y | x), fitted to the train pairs.
 
-Takes: doc_ND, LabelMatrix, a seed.              Gives: LabelTree: log p_n(y | x), and labels drawn from it.
-May import: errors, seeds, shapes, data.labels, sampling.tree_growth.  Never: recursion.
-
-Bamler and Mandt, "Extreme Classification via Adversarial Softmax Approximation" (2020), section 3.
+Source: Bamler and Mandt, "Extreme Classification via Adversarial Softmax Approximation" (2020), section 3.
 
 Letters: H levels, M leaves (a power of two, L or more), V = M - 1 inner nodes in heap order (children 2v + 1, 2v + 2),
 J nodes fitted together, S leaves below each, P its pairs, Q the width after PCA (plus 1 in the fit, for the bias).
@@ -12,7 +9,7 @@ J nodes fitted together, S leaves below each, P its pairs, Q the width after PCA
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 from scipy.special import expit, log_expit
@@ -24,20 +21,21 @@ from xc_core.seeds import generator
 from xc_core.shapes import F32, F64, I32, I64, PAD_ID, Array
 
 SEEN: Final = 1 << 15
-"""Documents that PCA sees at most, a random sample of them: many times the width of a vector."""
+"""Documents, at most, that PCA is computed on: a random sample, many times larger than the width of a vector."""
 _TOGETHER: Final = 1 << 14
 """Documents projected at a time."""
 
 
 @dataclass(frozen=True)
 class LabelTree:
-    """A fitted tree. A walk goes right at node v with probability sigma(w_v . x + b_v), x being a document after PCA:
+    """A fitted tree. A walk goes right at node v with probability sigma(w_v . x + b_v); x is a document after PCA:
 
         (7)  log p_n(y | x) = sum along the path to y of log sigma(zeta (w_v . x + b_v)),  zeta = +1 right, -1 left.
 
-    A node with only padding on one side has w = 0 and b = -inf or +inf: that side has probability 0, exactly.
+    A node with only padding on one side has w = 0 and b = -inf or +inf, so that side has probability exactly 0.
     """
 
+    kind: ClassVar[str] = "tree"
     mean_D: F64
     directions_DQ: F64
     weight_VQ: F64
@@ -46,22 +44,22 @@ class LabelTree:
     label_M: I64
     """The label of each leaf, ``PAD_ID`` for padding."""
     history_HT: F64
-    """Equation 8, summed over the nodes of each level, after every split and every climb of the fit; it never falls."""
+    """Equation 8, summed over the nodes of each level, after every split and every fit of weights; it never falls."""
 
     @classmethod
     def fit(cls, doc_ND: F32, truth: LabelMatrix, *, width: int = 16, regulariser: float = 0.1, seed: int) -> LabelTree:
-        """Fit to every (document, positive) pair of ``truth`` (N x L), PCA to min(``width``, D) directions first.
+        """Fit to every (document, positive) pair of ``truth`` (N x L), after PCA to min(``width``, D) directions.
 
-        At each node maximise, in turn, over the weights (Newton) and over the split into equal halves,
+        Each node maximises, in turn, over the weights (Newton) and over the split into equal halves,
 
             (8)  sum over its pairs of log sigma(zeta_y (w . x + b)) - regulariser (|w|^2 + b^2),
             (9)  Delta_y = sum over the documents x of label y of (w . x + b): the larger half goes right,
 
         from b = 0 and w = the dominant eigenvector of the covariance of the labels' summed documents, until no label
-        moves. Of equal Delta_y the higher label goes right, padding (Delta = 0) last. A label without documents has
-        Delta = 0 too, and some probability. The paper finds ``regulariser`` by validation. ``seed`` matters where there
-        are more than SEEN documents. Raises ConfigError for none, for no labels, for vectors that are not finite and
-        for settings that mean nothing.
+        moves. Among equal Delta_y the higher label goes right; padding has Delta = 0 and the highest ids. A label
+        without documents has Delta = 0 too, and gets some probability. The paper chooses ``regulariser`` by validation.
+        ``seed`` matters only for more than SEEN documents. Raises ConfigError if there are no documents or no labels,
+        if a vector is not finite, or if a setting is out of range.
         """
         _check(doc_ND, truth, width, regulariser)
         mean, directions = _pca(doc_ND, width, generator(seed, "label-tree"))
@@ -73,20 +71,28 @@ class LabelTree:
         return cls(mean, directions, weight_VQ, bias_V, leaf_L, label_M, stacked(growth.history))
 
     @property
+    def num_labels(self) -> int:
+        """L."""
+        return len(self.leaf_L)
+
+    @property
     def depth(self) -> int:
         """H: decisions from the root to a leaf, ceil(log2 L)."""
         return len(self.label_M).bit_length() - 1
 
     def log_prob(self, doc_BD: F32, labels_BK: I64) -> F64:
-        """Return log p_n(y | x) (B x K) of K labels of each document, equation 7, in O(Q log L) a pair.
+        """Return log p_n(y | x) (B x K) of K labels per document, equation 7, in O(Q log L) per pair.
 
-        Finite for every label; -inf for ``PAD_ID``, as a shortlist's holes have it. Raises ConfigError for documents
-        of another width or not finite, and for ids that are no labels.
+        Finite for every label; -inf for ``PAD_ID`` (the holes of a shortlist). Raises ConfigError for documents of
+        another width or with values that are not finite, and for ids that are not labels.
         """
         return self.path_log_prob(self.features(doc_BD), labels_BK)
 
     def path_log_prob(self, x_BQ: F64, labels_BK: I64) -> F64:
-        """Return ``log_prob`` of documents whose ``features`` (B x Q) are known; raises as it does."""
+        """Return ``log_prob`` of documents whose ``features`` (B x Q) are known.
+
+        Raises ConfigError for ids that are not labels.
+        """
         real, size = labels_BK != PAD_ID, len(self.leaf_L)
         if len(labels_BK) != len(x_BQ) or ((labels_BK < 0) | (labels_BK >= size))[real].any():
             found, expected = f"labels of shape {labels_BK.shape}, or ids outside the tree", f"B x K ids below {size}"
@@ -101,7 +107,10 @@ class LabelTree:
         return np.where(real, total, -np.inf)
 
     def log_probs(self, doc_BD: F32) -> F64:
-        """Return log p_n(y | x) (B x L) of all labels, level by level, in O(Q L) a document; raises as log_prob."""
+        """Return log p_n(y | x) (B x L) of all labels, level by level, in O(Q L) per document.
+
+        Raises ConfigError as ``log_prob`` does for documents.
+        """
         x_BQ = self.features(doc_BD)
         log_BJ = np.zeros((len(x_BQ), 1))
         for level in range(self.depth):
@@ -112,11 +121,17 @@ class LabelTree:
         return np.asarray(log_BJ[:, self.leaf_L])
 
     def sample(self, doc_BD: F32, random: np.random.Generator, count: int = 1) -> I64:
-        """Draw ``count`` labels a document (B x count), with replacement, in O(Q log L) each; raises as log_prob."""
+        """Draw ``count`` labels per document (B x count), with replacement, in O(Q log L) per label.
+
+        Raises ConfigError for a ``count`` below 0, and as ``log_prob`` does for documents.
+        """
         return self.walk(self.features(doc_BD), random, count)
 
     def walk(self, x_BQ: F64, random: np.random.Generator, count: int = 1) -> I64:
-        """Return ``sample`` of documents whose ``features`` (B x Q) are known."""
+        """Return ``sample`` of documents whose ``features`` (B x Q) are known.
+
+        Raises ConfigError for a ``count`` below 0.
+        """
         if count < 0:
             raise ConfigError(f"count {count}", expected="at least 0", do="raise it")
         node_BK = np.zeros((len(x_BQ), count), np.int64)
@@ -126,9 +141,10 @@ class LabelTree:
         return np.asarray(self.label_M[node_BK - len(self.bias_V)])
 
     def likely(self, doc_BD: F32, k: int) -> I32:
-        """Return the ``k`` likeliest labels (B x k, holes last) that a beam of ``k`` nodes a level finds.
+        """Return the likeliest labels (B x min(k, M), holes last) that a beam of ``k`` nodes per level finds.
 
-        O(k Q log L) a document. A beam may miss a label whose ancestors are beaten by nodes of many unlikely labels.
+        O(k Q log L) per document. The beam misses a likely label if an ancestor of it is less likely than ``k`` nodes
+        of the same level, which may hold many unlikely labels.
         """
         x_BQ = self.features(doc_BD)
         node_BK: I64 = np.zeros((len(x_BQ), 1), np.int64)
@@ -149,7 +165,7 @@ class LabelTree:
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, Array]) -> LabelTree:
-        """Build from what ``arrays`` gave."""
+        """Return the tree that ``arrays`` saved."""
         return cls(**{field.name: arrays[field.name] for field in fields(cls)})
 
     def features(self, doc_BD: F32) -> F64:
@@ -165,16 +181,16 @@ class LabelTree:
 
 
 def _check(doc_ND: F32, truth: LabelMatrix, width: int, regulariser: float) -> None:
-    """Raise ConfigError for a fit that cannot mean anything."""
+    """Raise ConfigError for documents, labels or settings to which no tree can be fitted."""
     shapes, settings = f"vectors of shape {doc_ND.shape}, labels {truth.shape}", f"{width=}, {regulariser=}"
     if doc_ND.ndim != 2 or len(doc_ND) != len(truth) or not doc_ND.size or not truth.num_labels:
-        raise ConfigError(shapes, expected="N x D and N x L, none of them 0", do="hand in documents and their labels")
-    if width < 1 or not 0 < regulariser < np.inf:  # separable labels have no optimum without a regulariser
-        raise ConfigError(settings, expected="width at least 1, a regulariser above 0", do="mend the value")
+        raise ConfigError(shapes, expected="N x D and N x L, none of them 0", do="pass documents and their labels")
+    if width < 1 or not 0 < regulariser < np.inf:  # without a regulariser, separable labels have no optimum
+        raise ConfigError(settings, expected="width at least 1, a regulariser above 0", do="fix the value")
 
 
 def _double(doc_BD: F32) -> F64:
-    """Return vectors in double precision; raise ConfigError where they are not finite."""
+    """Return vectors in double precision; raise ConfigError if they are not finite."""
     if not np.isfinite(doc_BD).all():
         raise ConfigError("vectors that are not finite", expected="finite numbers", do="check the training run")
     return doc_BD.astype(np.float64)

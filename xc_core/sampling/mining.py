@@ -1,8 +1,4 @@
-"""Hard negatives from a search, and how many of them a batch would have held anyway.
-
-Takes: Shortlist, LabelMatrix.             Gives: Shortlist, a share.
-May import: ann, seeds, shapes, data.labels, metrics, sampling.base.  Never: builds an index.
-"""
+"""Hard negatives from a search, and the share of them that mini-batches hold or miss."""
 
 from __future__ import annotations
 
@@ -19,11 +15,11 @@ from xc_core.shapes import F32, I64, Shortlist
 
 _DOCS_AT_ONCE: Final = 4096
 _SAMPLE: Final = 512
-"""Documents on which hard negatives missed by batches are counted."""
+"""Documents, at least, on which hard negatives missed by batches are counted (fewer if there are fewer)."""
 
 
 def search_rows(index: Index, doc_ND: F32, rows: I64, k: int) -> Shortlist:
-    """Return the ``k`` best labels of the documents ``rows``, searched block by block (``doc_ND`` may be mapped)."""
+    """Return the ``k`` best labels of the documents ``rows``, block by block (``doc_ND`` may be memory-mapped)."""
     starts = range(0, max(len(rows), 1), _DOCS_AT_ONCE)
     blocks = [np.ascontiguousarray(doc_ND[rows[start : start + _DOCS_AT_ONCE]]) for start in starts]
     return Shortlist.stack([index.search(block, k) for block in blocks])
@@ -43,11 +39,11 @@ def missed_by_pools(
     radius: float,
     seed: int,
 ) -> float:
-    """Return the share of r-hard negatives that are not in the pool of their document's batch; nan where none is hard.
+    """Return the share of r-hard negatives that are not in the pool of their document's batch; nan if there are none.
 
-    ``vectors`` are of documents and labels (unit). An r-hard negative lies within ``radius`` of the document and is
-    none of its ``source.known``, but a positive of some document of ``truth``. Measured on up to 512 documents, whole
-    batches, drawn at random, with pools as ``source`` makes them: samples of positives and mined labels included.
+    ``vectors`` are those of documents and labels (unit). An r-hard negative lies within ``radius`` of the document, is
+    not among its ``source.known`` and is a positive of some document of ``truth``. Measured on random whole batches of
+    about 512 documents in all, with the pools of ``source``, including sampled positives and mined labels.
     """
     doc_ND, label_LD = vectors
     used_L = truth.frequency_L() > 0
@@ -67,10 +63,10 @@ def missed_by_pools(
 
 
 def audit_batches(negatives: Shortlist, docs: I64, truth: LabelMatrix, batches: list[I64]) -> float:
-    """Return the share of the hard negatives of ``docs`` that is a positive of some document in the same batch.
+    """Return the share of the hard negatives of ``docs`` that are positives of a document in the same batch.
 
-    ``negatives`` row i belongs to document ``docs[i]``; ``batches`` hold document positions, as an order gives them.
-    This is 1 minus the measured miss of in-batch mining (NGAME, theorem 1), for the batches as they really are.
+    nan if there are none. Row i of ``negatives`` belongs to document ``docs[i]``; ``batches`` hold positions of
+    documents. The result is 1 minus the measured miss of in-batch mining (NGAME, theorem 1) in these batches.
     """
     batch_of = np.full(len(truth), -1, np.int64)
     for number, rows in enumerate(batches):

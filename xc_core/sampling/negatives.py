@@ -1,71 +1,72 @@
-"""Sources of labels for a mini-batch: the batch's own positives, these and uniform draws, all labels.
-
-Takes: LabelMatrix, document positions.                 Gives: NegativeSource.
-May import: seeds, shapes, data.labels, sampling.base.  Never: calls a known positive a negative.
-"""
+"""Sources of labels for a mini-batch: the positives of its documents, these and uniform draws, or all labels."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from xc_core.data.labels import LabelMatrix
-from xc_core.sampling.base import NEGATIVES, EveryLabel, LabelPool, NegativesConfig, Pool, mask
+from xc_core.params import at_least
+from xc_core.sampling.base import (
+    NEGATIVES,
+    Documents,
+    EveryLabel,
+    LabelPool,
+    LabelVectors,
+    Negatives,
+    NegativeSource,
+    Pool,
+    mask,
+)
 from xc_core.sampling.noise import Noise
 from xc_core.seeds import generator
 from xc_core.shapes import F32, I64, Array
 
+S = TypeVar("S", bound=Negatives)
 
-@NEGATIVES.register("in-batch")
-class InBatch:
-    """The union over the batch of sampled positives (all of them where ``positives`` is 0), and ``unseen`` labels.
 
-    NGAME, algorithm 1, lines 6 to 8; M1 samples one positive a document (appendix C), M4 takes all. In the paper every
-    label has a train document. Pairs that predictions leave out, ``filters``, are neither positives nor negatives.
-    """
+class Source(Generic[S]):
+    """Base of sources: samples positives and builds the masks of a pool; has no state."""
 
-    def __init__(
-        self, config: NegativesConfig, truth: LabelMatrix, seed: int, filters: LabelMatrix | None = None
-    ) -> None:
-        self.config, self.seed = config, seed
-        self.truth = truth.first(config.positives) if config.first and config.positives else truth
+    def __init__(self, settings: S, documents: Documents, seed: int) -> None:
+        self.settings, self.seed = settings, seed
+        truth, filters = documents.truth, documents.filters
+        self.truth = truth.first(settings.positives) if settings.first and settings.positives else truth
         self.known = self.truth if filters is None or not len(filters.indices) else self.truth.union(filters)
-        self._unseen = np.flatnonzero(self.truth.frequency_L() == 0) if config.unseen else np.zeros(0, np.int64)
 
     def pool(self, docs_B: I64, step: int) -> Pool:
-        """Return the pool; sample and draw depend on the seed and ``step`` alone."""
-        chosen = self._chosen(docs_B, step)
-        return self._pool(docs_B, chosen, np.union1d(chosen.indices, self._drawn_unseen(step)).astype(np.int64))
+        """Return the pool of ``docs_B``; samples depend on the seed and ``step`` alone."""
+        raise NotImplementedError
 
-    def refresh(self, epoch: int, doc_ND: F32, label_LD: F32) -> dict[str, float]:
-        """Nothing to search."""
+    def refresh(self, epoch: int, doc_ND: F32, labels: LabelVectors) -> dict[str, float]:
+        """Do nothing: there is no search."""
+        return {}
+
+    def estimates(self) -> dict[str, NegativeSource]:
+        """Return nothing: pools are not weighted samples of all labels."""
         return {}
 
     def noise(self) -> Noise | None:
-        """Labels are not drawn from a distribution that prediction would have to know."""
+        """Return None: labels are not drawn from a distribution that prediction needs."""
         return None
 
     def arrays(self) -> dict[str, Array]:
-        """No state."""
+        """Return no state."""
         return {}
 
     def load(self, arrays: dict[str, Array]) -> None:
-        """No state."""
-
-    def _drawn_unseen(self, step: int) -> I64:
-        """Return up to ``unseen`` of the labels without a train document, without replacement."""
-        if len(self._unseen) <= self.config.unseen:
-            return self._unseen
-        random = generator(self.seed, "unseen", step)
-        return random.choice(self._unseen, self.config.unseen, replace=False, shuffle=False)
+        """There is no state."""
 
     def _chosen(self, docs_B: I64, step: int) -> LabelMatrix:
-        """Return the positives that bring labels into the batch's pool: all, or the sampled ones."""
+        """Return the positives that add labels to the batch's pool: all, or a sample."""
         own = self.truth.rows(docs_B)
-        return self._sample(own, step) if self.config.positives else own
+        return self._sample(own, step) if self.settings.positives else own
 
     def _learnt(self, docs_B: I64, chosen: LabelMatrix) -> LabelMatrix:
-        """Return the positives to learn from where the pool holds them: those ``chosen``, or with ``share`` all."""
-        return self.truth.rows(docs_B) if self.config.share else chosen
+        """Return the positives to learn from if the pool holds them: ``chosen``, or all with the setting ``share``."""
+        return self.truth.rows(docs_B) if getattr(self.settings, "share", False) else chosen
 
     def _pool(self, docs_B: I64, chosen: LabelMatrix, labels_U: I64) -> LabelPool:
         """Return the pool of ``labels_U`` (distinct, rising) with its masks."""
@@ -73,38 +74,122 @@ class InBatch:
         return LabelPool(labels_U, learnt_BU, mask(self.known.rows(docs_B), labels_U))
 
     def _sample(self, own: LabelMatrix, step: int) -> LabelMatrix:
-        """Keep up to ``positives`` positives of each document, random ones without replacement."""
+        """Keep up to ``positives`` positives of each document, chosen at random without replacement."""
         docs, _ = own.pairs()
         keys = generator(self.seed, "positives", step).random(len(docs))
         order = np.lexsort((keys, docs))
         rank = np.arange(len(docs)) - own.indptr[docs]
         kept = np.zeros(len(docs), bool)
-        kept[order[rank < self.config.positives]] = True
+        kept[order[rank < self.settings.positives]] = True
         return own.where(kept)
 
 
-@NEGATIVES.register("mixture")
-class Mixture(InBatch):
-    """The batch's positives and ``uniform`` labels drawn without replacement; all labels where there are no more.
+@dataclass(frozen=True, kw_only=True)
+class Shared(Negatives):
+    """Settings of sources whose pool is shared by the documents of a batch."""
 
-    A drawn label that is a positive of some document is a known positive of it, learnt from only where it was sampled.
+    share: bool = False
+    """Learn from every positive in the pool, whichever document added it (UniDEC: pick some labels), instead of from
+    the sampled ones only."""
+
+
+@NEGATIVES.register("in-batch")
+@dataclass(frozen=True, kw_only=True)
+class InBatch(Shared):
+    """The positives of the batch's documents (NGAME, algorithm 1, lines 6 to 8).
+
+    M1 samples one positive per document (appendix C), M4 takes all.
     """
+
+    unseen: int = 0
+    """Labels without train documents that are added to a pool. No document has them as a positive, so otherwise their
+    rows keep their initial values while all others are pushed down, and a few of them are ranked first for every
+    document (WordNetTags: 158 such labels of 19,071 cost 8 points of P@1)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, unseen=0)
+
+    def build(self, documents: Documents, seed: int) -> NegativeSource:
+        """Return the source."""
+        return InBatchSource(self, documents, seed)
+
+
+P = TypeVar("P", bound=InBatch)
+
+
+class InBatchSource(Source[P]):
+    """The union of the batch's positives, sampled or all, and of ``unseen`` labels."""
+
+    def __init__(self, settings: P, documents: Documents, seed: int) -> None:
+        super().__init__(settings, documents, seed)
+        self._unseen = np.flatnonzero(self.truth.frequency_L() == 0) if settings.unseen else np.zeros(0, np.int64)
 
     def pool(self, docs_B: I64, step: int) -> LabelPool:
         """Return the pool; sample and draw depend on the seed and ``step`` alone."""
         chosen = self._chosen(docs_B, step)
-        if self.config.uniform >= self.truth.num_labels:
+        return self._pool(docs_B, chosen, np.union1d(chosen.indices, self.more(docs_B, step)).astype(np.int64))
+
+    def more(self, docs_B: I64, step: int) -> I64:
+        """Return the labels that are added to the positives."""
+        return self._drawn_unseen(step)
+
+    def _drawn_unseen(self, step: int) -> I64:
+        """Draw up to ``unseen`` of the labels without train documents, without replacement."""
+        if len(self._unseen) <= self.settings.unseen:
+            return self._unseen
+        random = generator(self.seed, "unseen", step)
+        return random.choice(self._unseen, self.settings.unseen, replace=False, shuffle=False)
+
+
+@NEGATIVES.register("mixture")
+@dataclass(frozen=True, kw_only=True)
+class Mixture(Shared):
+    """The batch's positives and ``uniform`` labels drawn without replacement; all labels if there are no more.
+
+    A drawn label that is a positive of a document is known for it, but is learnt from only if it was sampled (or with
+    ``share``).
+    """
+
+    uniform: int = 1024
+    """Labels drawn per batch."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, uniform=1)
+
+    def build(self, documents: Documents, seed: int) -> NegativeSource:
+        """Return the source."""
+        return MixtureSource(self, documents, seed)
+
+
+class MixtureSource(Source[Mixture]):
+    """The batch's positives and uniform draws."""
+
+    def pool(self, docs_B: I64, step: int) -> LabelPool:
+        """Return the pool; sample and draw depend on the seed and ``step`` alone."""
+        chosen = self._chosen(docs_B, step)
+        if self.settings.uniform >= self.truth.num_labels:
             labels_U = np.arange(self.truth.num_labels, dtype=np.int64)
         else:
             random = generator(self.seed, "uniform", step)
-            drawn = random.choice(self.truth.num_labels, self.config.uniform, replace=False, shuffle=False)
+            drawn = random.choice(self.truth.num_labels, self.settings.uniform, replace=False, shuffle=False)
             labels_U = np.union1d(chosen.indices, drawn).astype(np.int64)
         return self._pool(docs_B, chosen, labels_U)
 
 
 @NEGATIVES.register("all")
-class All(InBatch):
+@dataclass(frozen=True, kw_only=True)
+class All(Shared):
     """Every label (Renee, DEXML)."""
+
+    def build(self, documents: Documents, seed: int) -> NegativeSource:
+        """Return the source."""
+        return AllSource(self, documents, seed)
+
+
+class AllSource(Source[All]):
+    """All labels."""
 
     def pool(self, docs_B: I64, step: int) -> EveryLabel:
         """Return all labels; the sample of positives depends on the seed and ``step`` alone."""

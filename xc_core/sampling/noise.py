@@ -1,16 +1,13 @@
-"""Noise distributions p_n(label | document): what drawn labels are drawn from, and what prediction gives back.
-
-Takes: document vectors, LabelMatrix.                  Gives: Noise, its plain arrays.
-May import: errors, plugins, shapes, data.labels, sampling.label_tree.  Never: reads a validation or test row.
-"""
+"""Noise distributions p_n(label | document): negatives are drawn from one, and prediction needs it again."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from xc_core.data.labels import LabelMatrix
@@ -19,11 +16,18 @@ from xc_core.plugins import Table
 from xc_core.sampling.label_tree import LabelTree
 from xc_core.shapes import F32, F64, I32, I64, PAD_ID, Array
 
-FILE: Final = "noise.safetensors"
+_FILE: Final = "noise.safetensors"
 
 
 class Noise(Protocol):
     """A distribution over the labels for each document."""
+
+    kind: ClassVar[str]
+    """Its name in the table of noise distributions."""
+
+    @property
+    def num_labels(self) -> int:
+        """L."""
 
     def log_prob(self, doc_BD: F32, labels_BK: I64) -> F64:
         """Return log p_n(y | x) of K labels of each document (B x K); -inf for holes."""
@@ -32,54 +36,67 @@ class Noise(Protocol):
         """Return about the ``k`` likeliest labels of each document (B x k), holes last."""
 
     def arrays(self) -> dict[str, Array]:
-        """Return all of it as plain arrays."""
+        """Return the distribution as plain arrays."""
 
 
 class FrequencyNoise:
-    """p_n(y) = the share of label y among the train pairs, whatever the document."""
+    """p_n(y) = the share of label y among the train pairs, the same for every document."""
+
+    kind: ClassVar[str] = "frequency"
 
     def __init__(self, log_prob_L: F64) -> None:
         self.log_prob_L = log_prob_L
 
+    @property
+    def num_labels(self) -> int:
+        """L."""
+        return len(self.log_prob_L)
+
     @classmethod
     def of(cls, truth: LabelMatrix) -> FrequencyNoise:
-        """Count; a label without a pair counts half a pair, for a share of 0 has no logarithm."""
+        """Count pairs. A label without pairs counts as half a pair, because a share of 0 has no logarithm."""
         counts_L = np.maximum(truth.frequency_L().astype(np.float64), 0.5)
         return cls(np.log(counts_L / counts_L.sum()))
 
     def log_prob(self, doc_BD: F32, labels_BK: I64) -> F64:
-        """Return the logarithm of each label's share."""
+        """Return the logarithm of each label's share (B x K); -inf for holes."""
         return np.where(labels_BK == PAD_ID, -np.inf, self.log_prob_L[np.maximum(labels_BK, 0)])
 
     def likely(self, doc_BD: F32, k: int) -> I32:
-        """Return the most frequent labels, the same for each document."""
+        """Return the ``k`` most frequent labels, the same for each document."""
         best = np.argsort(-self.log_prob_L, kind="stable")[:k].astype(np.int32)
         return np.broadcast_to(best, (len(doc_BD), len(best))).copy()
 
     def arrays(self) -> dict[str, Array]:
-        """Return the shares."""
+        """Return the logarithms of the shares."""
         return {"log_prob_L": self.log_prob_L}
 
 
 NOISES: Table[Callable[[dict[str, Array]], Noise]] = Table("noise")
-NOISES.add("frequency", lambda arrays: FrequencyNoise(arrays["log_prob_L"]))
-NOISES.add("tree", LabelTree.from_arrays)
+NOISES.add(FrequencyNoise.kind, lambda arrays: FrequencyNoise(arrays["log_prob_L"]))
+NOISES.add(LabelTree.kind, LabelTree.from_arrays)
 
 
 def save_noise(noise: Noise, folder: Path) -> None:
     """Write ``noise.safetensors`` into ``folder``."""
-    kind = "tree" if isinstance(noise, LabelTree) else "frequency"
-    arrays = {f"{kind}/{name}": np.ascontiguousarray(value) for name, value in noise.arrays().items()}
-    save_file(arrays, folder / FILE)
+    arrays = {f"{noise.kind}/{name}": np.ascontiguousarray(value) for name, value in noise.arrays().items()}
+    save_file(arrays, folder / _FILE)
 
 
-def load_noise(folder: Path) -> Noise | None:
-    """Return what ``save_noise`` wrote; None where nothing was written."""
-    if not (folder / FILE).is_file():
-        return None
-    arrays = load_file(folder / FILE)
+def load_noise(folder: Path) -> Noise:
+    """Return what ``save_noise`` wrote.
+
+    Raises CorruptError if the file cannot be read or does not hold one known distribution.
+    """
+    path = folder / _FILE
+    try:
+        arrays = load_file(path)
+    except (OSError, SafetensorError) as error:
+        found = f"{path} that cannot be read: {error}"
+        raise CorruptError(found, expected="a saved distribution", do="run the stage that builds it again") from error
     kinds = {name.partition("/")[0] for name in arrays}
     if len(kinds) != 1 or not kinds <= set(NOISES):
-        raise CorruptError(f"{folder / FILE} of kind {sorted(kinds)}", expected="one noise", do="train again")
+        found = f"{path} with distributions {sorted(kinds)}"
+        raise CorruptError(found, expected="one known distribution", do="run the stage that builds it again")
     (kind,) = kinds
     return NOISES[kind]({name.partition("/")[2]: value for name, value in arrays.items()})

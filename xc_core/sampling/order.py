@@ -1,89 +1,137 @@
-"""Orders of mini-batches: random, and clustered with a curriculum (NGAME, algorithm 1).
-
-Takes: OrderConfig, number of documents, seed.          Gives: BatchOrder.
-May import: seeds, shapes, cluster, sampling.base.      Never: cuts a cluster in two.
-"""
+"""Orders of mini-batches: random, clustered with a curriculum (NGAME, algorithm 1), or made of stored clusters."""
 
 from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from xc_core.cluster import balanced_clusters, cohesion
-from xc_core.sampling.base import ORDERS, OrderConfig
+from xc_core.errors import ConfigError
+from xc_core.params import at_least
+from xc_core.sampling.base import ORDERS, BatchOrder, Documents, Order, falls_due
 from xc_core.seeds import derive, generator
-from xc_core.shapes import F32, I64, Array, Bool
+from xc_core.shapes import F32, I64, Array
 
 
 @ORDERS.register("random")
-class RandomOrder:
-    """A new random permutation every epoch, cut into batches of S."""
+@dataclass(frozen=True, kw_only=True)
+class Random(Order):
+    """A new random permutation every epoch."""
 
-    def __init__(self, config: OrderConfig, size: int, seed: int) -> None:
-        self.config, self.size, self.seed = config, size, seed
+    batch_size: int = 128
+    """Documents per mini-batch (S)."""
+
+    def __post_init__(self) -> None:
+        at_least(self, batch_size=1)
+
+    def build(self, documents: Documents, seed: int) -> BatchOrder:
+        """Return the order of ``documents``."""
+        return RandomOrder(self.batch_size, len(documents), seed)
+
+
+@dataclass
+class RandomOrder:
+    """A random permutation of ``size`` documents per epoch, cut into batches."""
+
+    batch_size: int
+    size: int
+    seed: int
 
     def batches(self, epoch: int) -> list[I64]:
         """Return ceil(N / S) batches of sizes that differ by at most one."""
         order = generator(self.seed, "order", epoch).permutation(self.size)
-        return np.array_split(order, max(-(-self.size // self.config.batch_size), 1))
+        return np.array_split(order, max(-(-self.size // self.batch_size), 1))
 
     def refresh(self, epoch: int, vectors_ND: F32) -> dict[str, float]:
-        """Nothing to adapt."""
+        """Do nothing: a random order does not adapt."""
         return {}
 
+    def clusters(self) -> tuple[I64, I64] | None:
+        """Return None: there are no clusters."""
+        return None
+
     def arrays(self) -> dict[str, Array]:
-        """No state."""
+        """Return no state."""
         return {}
 
     def load(self, arrays: dict[str, Array]) -> None:
-        """No state."""
-
-
-def within(clusters: tuple[I64, I64], kept_N: Bool) -> tuple[I64, I64]:
-    """Return clusters (order, sizes) of the documents that are kept alone, counted among these; none is empty."""
-    order_N, sizes = clusters
-    left = kept_N[order_N]
-    cluster_N = np.repeat(np.arange(len(sizes)), sizes)
-    own = np.bincount(cluster_N[left], minlength=len(sizes))
-    return (np.cumsum(kept_N) - 1)[order_N[left]], own[own > 0]
+        """There is no state."""
 
 
 @ORDERS.register("clustered")
-class ClusteredOrder:
-    """Random whole clusters together, ceil(S / C) a batch; random batches until the first clustering.
+@dataclass(frozen=True, kw_only=True)
+class Clustered(Order):
+    """Batches of near documents: ceil(S / C) whole clusters each (NGAME, algorithm 1).
 
-    A cluster holds C or C - 1 documents, so a batch has S documents where C divides S, and up to C more elsewhere.
+    Batches are random until the first clustering. Clusters are computed during the training, on the vectors of the
+    previous epoch.
     """
 
-    def __init__(self, config: OrderConfig, size: int, seed: int) -> None:
-        self.config, self.size, self.seed = config, size, seed
+    adapts = True
+    batch_size: int = 128
+    """Documents per mini-batch (S)."""
+    size: int = 8
+    """Documents per cluster at the first clustering (C)."""
+    double_every: int = 0
+    """Epochs after which C doubles, up to the batch size; 0 for never (curriculum, NGAME section 3)."""
+    refresh_every: int = 1
+    """Epochs between two clusterings (tau)."""
+    warmup_epochs: int = 1
+    """Random epochs before the first clustering; they fill the memory bank at no cost."""
+
+    def __post_init__(self) -> None:
+        at_least(self, batch_size=1, size=1, double_every=0, refresh_every=1, warmup_epochs=0)
+        if self.size > self.batch_size:
+            raise ConfigError(
+                f"clusters of size {self.size} with batch_size {self.batch_size}",
+                expected="clusters that fit into a batch",
+                do="lower size or raise batch_size",
+            )
+
+    def size_at(self, epoch: int) -> int:
+        """Return C in ``epoch``, after the curriculum."""
+        doublings = max(epoch - self.warmup_epochs, 0) // self.double_every if self.double_every else 0
+        return int(min(self.size << min(doublings, 32), self.batch_size))
+
+    def due(self, epoch: int) -> bool:
+        """Return True if documents are clustered before ``epoch``."""
+        return falls_due(epoch, self.warmup_epochs, self.refresh_every)
+
+    def shortened(self, epochs: float) -> dict[str, Any]:
+        """Return changes for fewer ``epochs``, such that the first clustering is before the last one at the latest."""
+        last = math.ceil(epochs) - 1  # vectors to cluster come from the first epoch
+        return {"warmup_epochs": last} if 1 <= last < self.warmup_epochs else {}
+
+    def build(self, documents: Documents, seed: int) -> BatchOrder:
+        """Return the order of ``documents``."""
+        return ClusteredOrder(self, len(documents), seed)
+
+
+class ClusteredOrder:
+    """Shuffled whole clusters; random batches until the first clustering.
+
+    A cluster holds C or C - 1 documents, so a batch has S documents if C divides S, and up to C more otherwise.
+    """
+
+    def __init__(self, settings: Clustered, size: int, seed: int) -> None:
+        self.settings, self.size, self.seed = settings, size, seed
         self.order_N: I64 = np.zeros(0, np.int64)
         self.sizes: I64 = np.zeros(0, np.int64)
-
-    @classmethod
-    def fixed(cls, config: OrderConfig, clusters: tuple[I64, I64], seed: int) -> ClusteredOrder:
-        """Build on given clusters, as M4 does: its documents' vectors are frozen, so there is nothing to refresh."""
-        order = cls(config, len(clusters[0]), seed)
-        order.order_N, order.sizes = clusters
-        return order
 
     def batches(self, epoch: int) -> list[I64]:
         """Return the batches: shuffled clusters, ceil(S / C) of them each."""
         if not len(self.sizes):
-            return RandomOrder(self.config, self.size, self.seed).batches(epoch)
-        random = generator(self.seed, "order", epoch)
-        shuffled = random.permutation(len(self.sizes))
-        per_batch = -(-self.config.batch_size // int(self.sizes.max()))
-        starts = np.cumsum(self.sizes) - self.sizes
-        groups = np.array_split(shuffled, max(-(-len(shuffled) // per_batch), 1))
-        return [
-            np.concatenate([self.order_N[starts[j] : starts[j] + self.sizes[j]] for j in group]) for group in groups
-        ]
+            return RandomOrder(self.settings.batch_size, self.size, self.seed).batches(epoch)
+        return cluster_batches((self.order_N, self.sizes), self.settings.batch_size, epoch, self.seed)
 
     def refresh(self, epoch: int, vectors_ND: F32) -> dict[str, float]:
-        """Cluster the vectors anew where the epoch is due; return cluster size, count and cohesion."""
-        if not self.config.due(epoch):
+        """Cluster the vectors if due; return cluster size, number of clusters and cohesion."""
+        if not self.settings.due(epoch):
             return {}
-        target = self.config.size_at(epoch)
+        target = self.settings.size_at(epoch)
         self.order_N, self.sizes = balanced_clusters(vectors_ND, target, derive(self.seed, "refresh", epoch))
         return {
             "cluster_size": float(target),
@@ -91,10 +139,72 @@ class ClusteredOrder:
             "cohesion": cohesion(vectors_ND, self.order_N, self.sizes),
         }
 
+    def clusters(self) -> tuple[I64, I64] | None:
+        """Return the present clusters, if any were computed."""
+        return (self.order_N, self.sizes) if len(self.sizes) else None
+
     def arrays(self) -> dict[str, Array]:
         """Return the present clusters."""
         return {"order": self.order_N, "sizes": self.sizes}
 
     def load(self, arrays: dict[str, Array]) -> None:
-        """Take over saved clusters."""
+        """Restore saved clusters."""
         self.order_N, self.sizes = arrays["order"].astype(np.int64), arrays["sizes"].astype(np.int64)
+
+
+@ORDERS.register("stored-clusters")
+@dataclass(frozen=True, kw_only=True)
+class StoredClusters(Order):
+    """Batches of ceil(S / C) whole clusters of the stage clusters.
+
+    For M4: its document vectors are frozen, so clusters are computed once.
+    """
+
+    stored = True
+    batch_size: int = 1024
+    """Documents per mini-batch (S)."""
+
+    def __post_init__(self) -> None:
+        at_least(self, batch_size=1)
+
+    def build(self, documents: Documents, seed: int) -> BatchOrder:
+        """Return the order of ``documents``; raises ConfigError if no clusters are stored for them."""
+        return StoredOrder(documents.clusters(), self.batch_size, seed)
+
+
+@dataclass
+class StoredOrder:
+    """Shuffled whole clusters that never change."""
+
+    stored: tuple[I64, I64]
+    batch_size: int
+    seed: int
+
+    def batches(self, epoch: int) -> list[I64]:
+        """Return the batches: shuffled clusters, ceil(S / C) of them each."""
+        return cluster_batches(self.stored, self.batch_size, epoch, self.seed)
+
+    def refresh(self, epoch: int, vectors_ND: F32) -> dict[str, float]:
+        """Do nothing: the clusters are fixed."""
+        return {}
+
+    def clusters(self) -> tuple[I64, I64] | None:
+        """Return the clusters."""
+        return self.stored
+
+    def arrays(self) -> dict[str, Array]:
+        """Return no state: the clusters are an input."""
+        return {}
+
+    def load(self, arrays: dict[str, Array]) -> None:
+        """There is no state."""
+
+
+def cluster_batches(clusters: tuple[I64, I64], batch_size: int, epoch: int, seed: int) -> list[I64]:
+    """Return batches of shuffled whole clusters; ``clusters`` is (order, sizes), as from ``balanced_clusters``."""
+    order_N, sizes = clusters
+    shuffled = generator(seed, "order", epoch).permutation(len(sizes))
+    per_batch = -(-batch_size // int(sizes.max()))
+    starts = np.cumsum(sizes) - sizes
+    groups = np.array_split(shuffled, max(-(-len(shuffled) // per_batch), 1))
+    return [np.concatenate([order_N[starts[j] : starts[j] + sizes[j]] for j in group]) for group in groups]

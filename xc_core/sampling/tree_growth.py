@@ -1,9 +1,6 @@
 """The greedy fit of the probabilistic label tree, from the root, level by level.
 
-Takes: documents after PCA, LabelMatrix, a regulariser.  Gives: Growth: weights, leaves, the objective's history.
-May import: shapes, data.labels.                         Never: recursion; a Python call per node.
-
-Letters as in ``label_tree``. As many nodes of a level as fit the cache are fitted together.
+The letters are those of ``label_tree``. As many nodes of a level as fit into the cache are fitted together.
 """
 
 from __future__ import annotations
@@ -20,19 +17,19 @@ from xc_core.data.labels import LabelMatrix, ragged_positions
 from xc_core.shapes import F64, I64, Bool
 
 ROUNDS: Final = 64
-"""Turns of split and climb at a node at most."""
+"""Rounds of a split and a fit of weights per node, at most."""
 _STEPS: Final = 50
-"""Newton steps of a climb at most, and halvings of a step; 5 to 10 steps reach the optimum."""
+"""Newton steps per fit, and halvings per step, at most; 5 to 10 steps reach the optimum."""
 _CLOSE: Final = 1e-14
-"""Share of the objective that the last Newton step promised: its error is the square of that before it."""
+"""A fit ends with a Newton step that promises less than this share of the objective; each step squares the error."""
 _ROUNDING: Final = 1e-12
-"""Share of the objective below which a fall is rounding: a sum over millions of pairs errs by less."""
+"""A decrease below this share of the objective counts as rounding: sums over millions of pairs have smaller errors."""
 _TOGETHER: Final = 1 << 14
-"""Pairs of the nodes fitted together: 16,384 x 17 x 8 bytes = 2.2 MB. """
+"""Pairs of the nodes fitted together: 16,384 x 17 x 8 bytes = 2.2 MB."""
 
 
 class Growth:
-    """A tree in the making; leaves from L on are padding: labels without documents that must not be reached."""
+    """A tree that is being fitted. Leaves from L on are padding: labels without documents, which no walk may reach."""
 
     def __init__(self, feature_NQ: F64, truth: LabelMatrix, regulariser: float) -> None:
         self.num_labels, self.regulariser = truth.num_labels, regulariser
@@ -48,7 +45,7 @@ class Growth:
         self.history: list[F64] = []
 
     def grow(self) -> I64:
-        """Fit all levels; return the label of each leaf. A node is given by its labels, in rising order."""
+        """Fit all levels and return the label of each leaf. A node is described by its labels, in rising order."""
         labels_JS = np.arange(self.leaves).reshape(1, -1)
         while labels_JS.shape[1] > 1:
             count, size = labels_JS.shape
@@ -77,13 +74,13 @@ def _together(cells_J: I64) -> Iterator[I64]:
 
 @dataclass(frozen=True)
 class _Nodes:
-    """J nodes that are fitted together: their labels' summed documents, and their pairs, padded to the same P."""
+    """J nodes that are fitted together: the summed documents of their labels, and their pairs, padded to P."""
 
     sums_JSQ: F64
     real_JS: Bool
     points_JPQ: F64
     place_JP: I64
-    """Which of the node's labels a pair belongs to, S for padding."""
+    """Position of each pair's label among the labels of its node; S for padding."""
 
     @classmethod
     def of(cls, growth: Growth, labels_JS: I64) -> _Nodes:
@@ -97,7 +94,7 @@ class _Nodes:
         return cls(growth.sums_MQ[labels_JS], labels_JS < growth.num_labels, growth.feature_NQ[docs], place)
 
     def fit(self, regulariser: float) -> tuple[F64, Bool, F64]:
-        """Return the weights (J x Q), who goes right (J x S), and the objective of all nodes after every half turn."""
+        """Return the weights (J x Q), which labels go right (J x S), and the objective after every split and fit."""
         weight, right = self._first_weight(), np.zeros_like(self.real_JS)
         value, trace = np.zeros(len(weight)), []
         live, nodes = np.arange(len(weight)), self
@@ -120,7 +117,7 @@ class _Nodes:
         return weight, right, np.array(trace)
 
     def _first_weight(self) -> F64:
-        """Return b = 0 and w = the dominant eigenvector of the covariance of a node's labels' sums (0 for padding)."""
+        """Return b = 0 and w = the dominant eigenvector of the covariance of the labels' sums (0 for padding)."""
         share = self.real_JS / np.maximum(self.real_JS.sum(1, keepdims=True), 1)
         vectors = self.sums_JSQ[:, :, :-1]
         centred = vectors - np.matmul(share[:, None, :], vectors)
@@ -129,7 +126,7 @@ class _Nodes:
         return np.pad(directions, ((0, 0), (0, 1))) * self.real_JS.any(1, keepdims=True)
 
     def _split(self, weight_JQ: F64) -> Bool:
-        """True for the half of a node's labels with the largest Delta_y (J x S), equation 9."""
+        """Return True for the half of a node's labels with the largest Delta_y (J x S), equation 9."""
         delta_JS = np.matmul(self.sums_JSQ, weight_JQ[:, :, None])[:, :, 0]
         rank_JS = delta_JS.argsort(axis=1, kind="stable").argsort(axis=1)
         return np.asarray(rank_JS >= delta_JS.shape[1] // 2)
@@ -137,7 +134,7 @@ class _Nodes:
 
 @dataclass(frozen=True)
 class _Regression:
-    """Equation 8 at J nodes, the split held fixed: regularised logistic regressions, concave in the weights."""
+    """Equation 8 at J nodes with a fixed split: regularised logistic regressions, concave in the weights."""
 
     points_JPQ: F64
     signs_JP: F64
@@ -151,9 +148,9 @@ class _Regression:
         return np.asarray(likelihood_J - self.regulariser * (weight_JQ**2).sum(1))
 
     def climb(self, weight_JQ: F64, value_J: F64) -> tuple[F64, F64]:
-        """Return the optimum and its value, by Newton steps from a start with its value.
+        """Return the optimal weights and their value, by Newton steps from ``weight_JQ`` with ``value_J``.
 
-        A step is halved where it wins less than a quarter of what it promised.
+        A step is halved while it gains less than a quarter of its promise.
         """
         for _ in range(_STEPS):
             step_JQ, promise_J = self._step(weight_JQ)
@@ -170,7 +167,7 @@ class _Regression:
         return weight_JQ, value_J
 
     def _step(self, weight_JQ: F64) -> tuple[F64, F64]:
-        """Return the Newton step (J x Q) and its promise, gradient . step (J): twice what it wins on a parabola."""
+        """Return the Newton step (J x Q) and its promise, gradient . step (J): twice its gain on a parabola."""
         margins_JP = np.matmul(self.points_JPQ, weight_JQ[:, :, None])[:, :, 0] * self.signs_JP
         slope_JP = self.signs_JP * expit(-margins_JP)
         gradient = np.matmul(slope_JP[:, None, :], self.points_JPQ)[:, 0] - 2 * self.regulariser * weight_JQ
@@ -182,13 +179,13 @@ class _Regression:
 
 
 def upright(vectors_JD: F64) -> F64:
-    """Return the vectors, each turned so that its largest component (the first of equals) is positive."""
+    """Return the vectors with signs such that the largest component of each (the first of equals) is positive."""
     largest = np.take_along_axis(vectors_JD, np.abs(vectors_JD).argmax(1)[:, None], axis=1)
     return np.where(largest < 0, -vectors_JD, vectors_JD)
 
 
 def stacked(traces: list[F64]) -> F64:
-    """Return traces of several lengths as rows, each keeping its last value to the end."""
+    """Return traces of several lengths as rows, each padded with its last value."""
     longest = max(map(len, traces), default=0)
     rows = [np.pad(trace, (0, longest - len(trace)), mode="edge") for trace in traces]
     return np.array(rows).reshape(len(rows), longest)

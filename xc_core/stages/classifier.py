@@ -1,264 +1,204 @@
 """Stage classifier (M3 and M4): a row for every label, started at its text's vector, trained on frozen vectors.
 
-Takes: corpus, embeddings, clusters, negatives.  Gives: rows.npy (L x D), history.json, perhaps noise, lexical/, held/.
-May import: classifiers, data, fusion, losses, sampling, train, stages.runner.  Never: reads test rows.
-
-With ``refit`` what serves has learnt on validation documents too. The fusion needs documents that are as new to the
-rows as a test document is, so there are two trainings before, each without one half of the validation documents:
-``held/0`` and ``held/1`` have the same files of these. Where one half is as many as the fusion reads, one is enough.
+With ``refit`` the final training uses validation documents too, and held-out trainings before it leave one half of them
+out (``data.folds``). Test documents are never read.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import shutil
-import time
+import math
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import polars as pl
-import torch
 
-from xc_core.artifacts import verify
-from xc_core.classifiers import LabelTable, foreseen_rows
+from xc_core.chain.context import Context, checkpoint_seconds
+from xc_core.classifiers import LabelTables, TablesWriter, foreseen_rows
+from xc_core.cluster import Clusters
 from xc_core.data.corpus import Corpus
+from xc_core.data.embeddings import Embeddings
+from xc_core.data.folds import Fold, folds
 from xc_core.data.labels import LabelMatrix
+from xc_core.data.names import label_names, old_places
 from xc_core.distributed import alone
+from xc_core.encoders import TrainedEncoder
 from xc_core.errors import MovedError
-from xc_core.fusion import LEXICAL, Lexical
-from xc_core.fusion import NOISE as NOISE_FEATURE
-from xc_core.fusion.lexical import require
-from xc_core.progress import report
-from xc_core.recipes.base import ClassifierStage, Recipe
-from xc_core.sampling import NEGATIVES, save_noise
-from xc_core.sampling.noise import FILE as NOISE
-from xc_core.shapes import F32, I64, Bool, Embeddings
-from xc_core.stages.clusters import batch_order, refits, trainings
-from xc_core.stages.embeddings import STARTS
-from xc_core.stages.encoder import ROWS, summary
-from xc_core.stages.runner import Context
+from xc_core.sampling import Documents, Noise
+from xc_core.sampling.hard import HardNegatives
+from xc_core.shapes import F32, I64
 from xc_core.train.checkpoint import Checkpoints
-from xc_core.train.classifier import ClassifierTask
 from xc_core.train.loop import Plan, fit
 from xc_core.train.state import History
+from xc_core.train.table import ClassifierSettings, TableData, table_task
 
-LABELS: Final = "labels.parquet"
-_RENAMED: Final = 0.2
-"""Share of labels whose text may have been edited between a training and a refresh."""
+_TRAIN: Final = "train the classifier: xc run classifier, without --refresh"
 
 
 @dataclass(frozen=True)
-class Fold:
-    """The documents that one of the trainings learns on, and the folder for what it makes."""
+class Inputs:
+    """The inputs of every fold."""
 
-    rows_N: I64
-    folder: Path
-    name: str
-    """The folder's name, empty for what serves."""
+    corpus: Corpus
+    embeddings: Embeddings
+    joint_LD: F32 | None
+    """Rows that were trained with the encoder."""
 
-
-def _folds(context: Context, corpus: Corpus) -> list[Fold]:
-    """Return the trainings; the last one makes what serves."""
-    made = []
-    recipe = context.experiment.recipe
-    assert recipe is not None
-    for name, rows_N in trainings(corpus, refit=refits(corpus, context.config), enough=recipe.fusion.rows).items():
-        folder = context.build.path / name
-        folder.mkdir(parents=True, exist_ok=True)
-        made.append(Fold(rows_N, folder, name))
-    return made
+    @property
+    def starts_LD(self) -> F32:
+        """The initial rows: the label texts' vectors, or the rows that were trained with the encoder."""
+        return np.array(self.embeddings.starts_LD if self.joint_LD is None else self.joint_LD)
 
 
-def run(context: Context) -> None:
-    """Train and write the rows as serving scores them; without epochs hand on those they would start from."""
+@dataclass(frozen=True)
+class Trained:
+    """Result of one fold."""
+
+    rows_LD: F32
+    history: History
+    noise: Noise | None
+    batches: list[I64] | None
+    moved: int
+    """Rows that were updated."""
+
+
+def run(context: Context[ClassifierSettings]) -> None:
+    """Train every fold and write the rows as a service scores them; with 0 epochs, write the initial rows."""
     alone("the stage classifier")
-    config = context.config
-    if config.lexical.use:
-        require()  # said now, not after the training
-    corpus = Corpus.open(context.input("corpus"))
-    for name in ("embeddings", "clusters"):
-        verify(context.input(name), kind=name)
+    settings = context.settings
+    trained = context.read(TrainedEncoder)
+    corpus = context.read(Corpus)
+    inputs = Inputs(corpus, context.read(Embeddings), _joint_rows(trained, corpus))
+    made = folds(inputs.corpus, refit=settings.refit, enough=settings.enough)
+    writer, history = TablesWriter(context.build), History()
     costs = {"train_seconds": 0.0, "mining_seconds": 0.0}
-    for fold in _folds(context, corpus):
-        history = _train(context, corpus, fold)
-        costs["train_seconds"] += history.seconds
-        costs["mining_seconds"] += history.refresh_seconds
+    for fold in made:
+        found = _train(context, inputs, fold)
+        writer.fold(fold, found.rows_LD, found.noise)
+        if fold.final:
+            history = found.history
+            if found.batches is not None:
+                writer.batches(found.batches, len(fold.documents(inputs.corpus)))
+            context.build.facts["rows_trained"] = found.moved
+        costs["train_seconds"] += found.history.seconds
+        costs["mining_seconds"] += found.history.refresh_seconds
+    unit = _unit(settings, trained)
+    writer.finish(made, label_names(inputs.corpus), history.results(), unit=unit)
     context.costs.update(costs)
 
 
-def _train(context: Context, corpus: Corpus, fold: Fold) -> History:
-    """Train on one fold and write what came of it."""
-    config = context.config
-    joint = context.input("embeddings") / ROWS
-    rows_LD = np.load(joint) if joint.is_file() else _starts(context)
-    history, facts = History(), {"rows_trained": 0}
-    if config.epochs > 0:
-        if joint.is_file() and not config.table.unit:
-            rows_LD = rows_LD * np.float32(config.loss.temperature)  # what was trained along is released as logits
-        task = _task(context, corpus, rows_LD, fold)
-        plan = Plan(epochs=config.epochs, warmup=config.warmup, checkpoint_seconds=context.checkpoint_seconds)
-        resume = context.resume_folder / (fold.name.replace("/", "-") or "whole")
-        history = fit(task, plan, Checkpoints(resume, context.fingerprint))
-        rows_LD = task.table.released(config.loss.temperature).numpy()
-        facts["rows_trained"] = int((task.table.steps_L > 0).sum())
-        if (noise := task.negatives.noise()) is not None:
-            save_noise(noise, fold.folder)
-    _write(context, corpus, rows_LD, summary(history), fold)
-    context.build.facts |= {"steps": len(history.losses), "documents": len(fold.rows_N), **facts}
-    return history
+def _joint_rows(trained: TrainedEncoder, corpus: Corpus) -> F32 | None:
+    """Return the rows that were trained with the encoder; raise MovedError if they belong to other labels."""
+    if trained.rows_LD is None:
+        return None
+    do = "train the encoder: xc run encoder; or keep the rows of the classifier: xc run classifier --refresh"
+    names, size = label_names(corpus), len(trained.rows_LD)
+    then = trained.row_labels
+    if then is None or old_places(names, then, do=do).to_list() != list(range(size)):
+        raise MovedError(
+            f"{len(names)} labels, and rows trained along with the encoder for {size} others or in another order",
+            expected="the labels that the encoder was trained on, in the same order",
+            do=do,
+        )
+    return trained.rows_LD
 
 
-def _task(context: Context, corpus: Corpus, rows_LD: F32, fold: Fold) -> ClassifierTask:
-    """Return the training of a table that starts at ``rows_LD`` on the vectors of the fold's documents."""
-    config = context.config
-    truth, filters = corpus.labels.rows(fold.rows_N), corpus.filters.rows(fold.rows_N)
-    doc_ND = Embeddings.open(context.input("embeddings") / "documents.npy").vectors_ND[fold.rows_N]
-    if config.augment:
-        labels = np.asarray(Embeddings.open(context.input("embeddings") / "labels.npy").vectors_ND)
-        doc_ND, size = np.concatenate([doc_ND, labels]), len(labels)
+def _unit(settings: ClassifierSettings, trained: TrainedEncoder) -> bool:
+    """Return True if the rows are unit vectors."""
+    return settings.table.unit if settings.epochs > 0 or trained.rows_LD is None else trained.unit_rows
+
+
+def _train(context: Context[ClassifierSettings], inputs: Inputs, fold: Fold) -> Trained:
+    """Train on the documents of one fold."""
+    settings, rows_LD = context.settings, inputs.starts_LD
+    if settings.epochs == 0:
+        return Trained(rows_LD, History(), None, None, 0)
+    if inputs.joint_LD is not None and not settings.table.unit:
+        rows_LD = rows_LD * np.float32(settings.loss.divisor)  # rows trained with the encoder are released as logits
+    task = table_task(settings, _data(context, inputs, fold, rows_LD))
+    plan = Plan(epochs=settings.epochs, warmup=settings.warmup, checkpoint_seconds=checkpoint_seconds())
+    history = fit(task, plan, Checkpoints(context.run.checkpoints / fold.name, context.run.fingerprint))
+    moved = int((task.head.table.steps_L > 0).sum())
+    # an order that adapts has only the clusters of its last refresh left
+    audited = math.ceil(settings.epochs) - 1 if settings.order.adapts else 0
+    batches = task.batches(audited) if fold.final else None
+    return Trained(task.head.released().numpy(), history, task.negatives.noise(), batches, moved)
+
+
+def _data(context: Context[ClassifierSettings], inputs: Inputs, fold: Fold, rows_LD: F32) -> TableData:
+    """Return the training data of a fold."""
+    corpus, embeddings, rows_N = inputs.corpus, inputs.embeddings, fold.documents(inputs.corpus)
+    truth, filters = corpus.labels.rows(rows_N), corpus.filters.rows(rows_N)
+    doc_ND: F32 = embeddings.documents_ND[rows_N]
+    if context.settings.augment:
+        size = corpus.num_labels
+        doc_ND = np.concatenate([doc_ND, embeddings.labels_LD])
         truth, filters = truth.above(LabelMatrix.identity(size)), filters.above(LabelMatrix.none(size, size))
-    return ClassifierTask(
-        doc_ND,
+    documents = Documents(
         truth,
-        LabelTable(torch.from_numpy(rows_LD), config.table),
-        batch_order(context, config, len(doc_ND), _kept(corpus, config, fold)),
-        NEGATIVES[config.negatives.kind](config.negatives, truth, config.seed, filters),
-        config.loss.build(),
-        config.dropout,
-        config.seed,
+        filters,
+        clusters=lambda: context.read(Clusters).among(rows_N),
+        hard=lambda: context.read(HardNegatives).of(rows_N),
     )
+    return TableData(doc_ND, rows_LD, embeddings.labels_LD, documents)
 
 
-def _kept(corpus: Corpus, config: ClassifierStage, fold: Fold) -> Bool | None:
-    """Return which train and validation documents the fold learns on; None where it is the train documents, once."""
-    return np.isin(corpus.published_rows(), fold.rows_N) if refits(corpus, config) else None
+def refresh(context: Context[ClassifierSettings]) -> None:
+    """Keep every trained row whose label is still there, by uid; predict a new label's row from its text's vector."""
+    corpus, embeddings = context.read(Corpus), context.read(Embeddings)
+    tables = LabelTables.open(context.old)
+    names = label_names(corpus)
+    old = old_places(names, tables.labels(), do=f"append new labels at the end, or give labels uids; or {_TRAIN}")
+    writer = TablesWriter(context.build)
+    made = folds(corpus, refit=context.settings.refit, enough=context.settings.enough)
+    _check_folds(made, tables.folds)
+    for fold in made:
+        rows_LD = _kept_rows(tables.rows(fold.name), embeddings.starts_LD, old, unit=tables.unit)
+        writer.fold(fold, rows_LD, _kept_noise(tables, fold, old, needed=not context.settings.loss.unbiased))
+    writer.finish(made, names, tables.history, unit=tables.unit)
+    context.build.facts |= {"rows_kept": len(old) - old.null_count(), "rows_new": old.null_count()}
 
 
-def _starts(context: Context) -> F32:
-    """Return where the label's rows start: their texts' vectors, those that face rows where there are two heads."""
-    folder = context.input("embeddings")
-    name = STARTS if (folder / STARTS).is_file() else "labels.npy"
-    return np.array(np.load(folder / name), np.float32)
-
-
-def unit_rows(recipe: Recipe) -> bool:
-    """Return whether rows are released as unit vectors."""
-    trained = recipe.classifier.epochs > 0 or not recipe.encoder.joint
-    return (recipe.classifier if trained else recipe.encoder).table.unit
-
-
-def refresh(context: Context) -> None:
-    """Keep every trained row whose label is still there, by uid; a new label's row is foreseen from its text's vector.
-
-    The lexical score is fitted anew: that takes seconds to minutes.
-    """
-    corpus = Corpus.open(context.input("corpus"))
-    verify(context.input("embeddings"), kind="embeddings")
-    folder = context.workspace.folder("classifier", context.experiment.dataset, context.recipe)
-    verify(folder, kind="classifier")
-    old = pl.read_parquet(folder / LABELS).with_row_index("old")
-    new = _labels(context, corpus).join(old, on="uid", how="left", maintain_order="left", suffix="_then")
-    known = new["old"].is_not_null().to_numpy()
-    _check_names(new.filter(known), folder)
-    history = json.loads((folder / "history.json").read_text("utf-8"))
-    for fold in _folds(context, corpus):
-        own = folder / fold.name
-        rows_LD = _kept_rows(context, own, new["old"])
-        _keep_noise(context, own, new["old"], fold)
-        _write(context, corpus, rows_LD, history, fold)
-    context.build.facts |= {
-        "steps": len(history["losses"]),
-        "rows_kept": int(known.sum()),
-        "rows_new": int((~known).sum()),
-    }
-
-
-def _labels(context: Context, corpus: Corpus) -> pl.DataFrame:
-    """Return uid and a hash of the text of every label."""
-    texts = corpus.own_texts("labels", np.arange(corpus.num_labels), context.experiment.tokens.fields)
-    hashes = [hashlib.blake2b(text.encode(), digest_size=8).hexdigest() for text in texts]
-    return corpus.table("labels").select("uid").with_columns(text=pl.Series(hashes, dtype=pl.String))
-
-
-def _check_names(known: pl.DataFrame, folder: Path) -> None:
-    """Raise MovedError where many labels have another text than when their rows were trained: the uids have moved.
-
-    Line numbers stand in for uids in layouts without any, and a line put in between gives all below it another one.
-    """
-    if "text_then" not in known.columns or not len(known):
-        return  # trained before texts were noted
-    other = int((known["text"] != known["text_then"]).sum())
-    if other > _RENAMED * len(known):
+def _check_folds(wanted: list[Fold], have: list[Fold]) -> None:
+    """Raise MovedError if the trained folds are not those of the settings."""
+    if not {fold.name for fold in wanted} <= {fold.name for fold in have} or wanted[-1].refit != have[-1].refit:
         raise MovedError(
-            f"{other:,} of {len(known):,} labels of {folder} with another text than the one their row was trained for",
-            expected=f"at most {_RENAMED:.0%}: uids, or line numbers that stand for them, that name the same labels",
-            do="append new labels at the end, or give labels uids; or train: xc run classifier, without --refresh",
+            "trained rows of other folds than the settings ask for",
+            expected="settings classifier.refit and classifier.enough as they were when the classifier was trained",
+            do=_TRAIN,
         )
 
 
-def _kept_rows(context: Context, folder: Path, old: pl.Series) -> F32:
-    """Return the rows in ``folder``, in the order of the labels now; ``old`` is where each stood, null for a new one.
+def _kept_rows(kept_LD: F32, starts_LD: F32, old: pl.Series, *, unit: bool) -> F32:
+    """Return trained rows in the order of the present labels.
 
-    Raises MovedError where they are of another width, or where there are none.
+    ``old`` has the position of each label at the training, null for a new label. Raises MovedError for rows of another
+    width than the label vectors.
     """
-    recipe = context.experiment.recipe
-    assert recipe is not None
-    texts = _starts(context)
-    kept = np.load(folder / "rows.npy") if (folder / "rows.npy").is_file() else np.zeros((0, 0), np.float32)
-    if kept.shape[1] != texts.shape[1]:
+    if kept_LD.shape[1] != starts_LD.shape[1]:
         raise MovedError(
-            f"trained rows of width {kept.shape[1]} in {folder} and label vectors of width {texts.shape[1]}",
-            expected="an encoder, and a setting classifier.refit, as they were when the classifier was trained",
-            do="train the classifier: xc run classifier, without --refresh",
+            f"trained rows of width {kept_LD.shape[1]} and label vectors of width {starts_LD.shape[1]}",
+            expected="the encoder that the classifier was trained with",
+            do=_TRAIN,
         )
-    known, rows = old.is_not_null().to_numpy(), np.empty_like(texts)
-    rows[known] = kept[old.drop_nulls().to_numpy()]
-    rows[~known] = foreseen_rows(texts[~known], texts[known], rows[known], unit=unit_rows(recipe))
-    return rows
+    known, rows_LD = old.is_not_null().to_numpy(), np.empty_like(starts_LD)
+    rows_LD[known] = kept_LD[old.drop_nulls().to_numpy()]
+    rows_LD[~known] = foreseen_rows(starts_LD[~known], starts_LD[known], rows_LD[known], unit=unit)
+    return rows_LD
 
 
-def _keep_noise(context: Context, folder: Path, old: pl.Series, fold: Fold) -> None:
-    """Hand on the noise distribution, where prediction needs it; raise MovedError where it is over other labels."""
-    recipe = context.experiment.recipe
-    assert recipe is not None
-    if NOISE_FEATURE not in recipe.fusion.needed:
-        return
-    trained = len(np.load(folder / "rows.npy", mmap_mode="r"))
-    if old.null_count() or trained != len(old):
+def _kept_noise(tables: LabelTables, fold: Fold, old: pl.Series, *, needed: bool) -> Noise | None:
+    """Return the noise distribution of a fold, or None if it was fitted on other labels.
+
+    Raises MovedError in that case if prediction needs it.
+    """
+    noise = tables.noise(fold.name)
+    if noise is None or old.to_list() == list(range(noise.num_labels)):
+        return noise
+    if needed:
         raise MovedError(
-            f"{len(old)} labels, and a noise distribution over {trained} others",
-            expected="the labels that the classifier was trained on",
-            do="train the classifier: xc run classifier, without --refresh",
+            f"{len(old)} labels, and a noise distribution over {noise.num_labels} others or in another order",
+            expected="the labels that the classifier was trained on, in the same order",
+            do=_TRAIN,
         )
-    shutil.copyfile(folder / NOISE, fold.folder / NOISE)
-
-
-def _write(context: Context, corpus: Corpus, rows_LD: F32, history: dict[str, Any], fold: Fold) -> None:
-    """Write rows and, where it is asked for, the lexical score; beside what serves also its labels and the history."""
-    np.save(fold.folder / "rows.npy", rows_LD)
-    if context.config.lexical.use:
-        _write_lexical(context, corpus, fold)
-    if not fold.name:
-        _labels(context, corpus).write_parquet(context.build.path / LABELS)
-        context.build.json("history.json", history)
-        context.build.facts |= {"rows": len(rows_LD), "finite": bool(np.isfinite(rows_LD).all())}
-
-
-def _write_lexical(context: Context, corpus: Corpus, fold: Fold) -> None:
-    """Fit the lexical score on the fold's documents and write it."""
-    started = time.monotonic()
-    fields = context.experiment.tokens.fields
-    texts = corpus.own_texts("documents", fold.rows_N, fields)
-    labels = corpus.own_texts("labels", np.arange(corpus.num_labels), fields)
-    truth = corpus.labels.rows(fold.rows_N)
-    fitted = Lexical.fit(texts, truth, context.config.lexical, context.build.path, labels)
-    folder = fold.folder / LEXICAL
-    folder.mkdir()
-    fitted.save(folder)
-    context.build.facts["terms"] = fitted.terms
-    seconds = context.costs.get("lexical_seconds", 0.0) + time.monotonic() - started
-    context.costs["lexical_seconds"] = round(seconds, 3)
-    report(f"classifier: the lexical score of {len(texts):,} documents knows {fitted.terms:,} terms")
+    return None

@@ -1,75 +1,57 @@
-"""Stage embeddings: unit vectors of all documents and labels, and the rows that were trained with the encoder.
-
-Takes: corpus, tokens, encoder.   Gives: documents.npy, labels.npy (float32), perhaps rows.npy, starts.npy.
-May import: data, encoders, stages.runner.       Never: trains.
-"""
+"""Stage embeddings: unit vectors of all documents and labels."""
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 import torch
-from numpy.lib.format import open_memmap
 
-from xc_core.artifacts import building, reserve, sha256_file, verify
+from xc_core.artifacts import building
+from xc_core.chain.context import Context
 from xc_core.data.corpus import Corpus
-from xc_core.data.tokens import KIND, SIDES, TokenStore, write_store
-from xc_core.encoders import Encoder, embed_rows, load_encoder
-from xc_core.progress import report
-from xc_core.stages.encoder import ROWS, TOKENIZER, tokenizer_of
-from xc_core.stages.runner import Context
-from xc_core.stages.workspace import store_name
-
-STARTS: Final = "starts.npy"
-"""With two heads: where the row of a label starts, its text's vector in the half that faces rows."""
+from xc_core.data.embeddings import EmbeddingsWriter
+from xc_core.data.tokens import SIDES, Tokenised, store_name, write_tokens
+from xc_core.encoders import TrainedEncoder, embed_rows
+from xc_core.recipes.settings import EmbeddingsSettings
 
 
-def run(context: Context) -> None:
-    """Encode both sides, block by block, straight into mapped files."""
-    verify(context.input("encoder"), kind="encoder")
-    encoder = load_encoder(context.input("encoder")).to("cuda" if torch.cuda.is_available() else "cpu")
-    with _stores(context, encoder) as stores:
-        for side, store in stores.items():
-            shape = (len(store), encoder.width)
-            path = context.build.path / f"{side}.npy"
-            out = open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
-            reserve(path)
+def run(context: Context[EmbeddingsSettings]) -> None:
+    """Encode both sides, block by block, into memory-mapped files."""
+    trained = context.read(TrainedEncoder)
+    encoder = trained.encoder.to("cuda" if torch.cuda.is_available() else "cpu")
+    writer = EmbeddingsWriter(context.build)
+    with _tokens(context, trained) as tokens:
+        for side in SIDES:
+            store = tokens.side(side)
+            out = writer.allocate(side, len(store), encoder.width)
             embed_rows(encoder, store, np.arange(len(store), dtype=np.int64), out, f"encoding {side}")
             if side == "labels" and encoder.config.heads > 1:
                 vectors = torch.from_numpy(np.array(out))
-                np.save(context.build.path / STARTS, encoder.as_rows(encoder.views(vectors)[1]).numpy())
+                writer.starts(encoder.as_rows(encoder.views(vectors)[1]).numpy())
                 out[:] = encoder.as_label(vectors).numpy()
-            out.flush()
-            context.build.facts[side] = {"rows": shape[0], "width": shape[1]}
-    context.build.facts["heads"] = encoder.config.heads
-    if (context.input("encoder") / ROWS).is_file():
-        shutil.copyfile(context.input("encoder") / ROWS, context.build.path / ROWS)
+    writer.finish(encoder.config.heads)
 
 
 @contextmanager
-def _stores(context: Context, encoder: Encoder) -> Iterator[dict[str, TokenStore]]:
-    """Yield the token stores of both sides, in the ids that the encoder was trained on.
+def _tokens(context: Context[EmbeddingsSettings], trained: TrainedEncoder) -> Iterator[Tokenised]:
+    """Yield the tokens of both sides, in the ids that the encoder was trained on.
 
-    A vocabulary made from the corpus changes with new documents; an encoder that is kept (refresh) still wants its own.
+    A vocabulary made from the corpus changes with new documents; an encoder that a refresh keeps needs its own.
     """
-    shared = context.input("tokens") / store_name(encoder.config.tokenizer)
-    tokenizer = tokenizer_of(context.input("encoder"), encoder)
-    if sha256_file(shared / TOKENIZER) == sha256_file(context.input("encoder") / TOKENIZER):
-        yield {side: TokenStore.open(shared, side) for side in SIDES}
+    tokens = context.read(Tokenised)
+    if tokens.tokenizer.same_as(trained.tokenizer):
+        yield tokens
         return
-    report("embeddings: the vocabulary is newer than the encoder, so the texts are tokenised with the encoder's own")
-    corpus = Corpus.open(context.input("corpus"))
-    config = context.experiment.tokens
+    context.report("embeddings: the vocabulary is newer than the encoder; tokenising with the encoder's own vocabulary")
+    corpus = context.read(Corpus)
     sizes = {"documents": corpus.num_documents, "labels": corpus.num_labels}
-    texts = {side: (sizes[side], corpus.texts(side, config.fields)) for side in SIDES}
+    texts = {side: (sizes[side], corpus.texts(side)) for side in SIDES}
     with tempfile.TemporaryDirectory(dir=context.build.path) as scratch:
-        folder = Path(scratch) / "store"
-        with building(folder, kind=KIND) as build:
-            write_store(build, tokenizer, texts, config.max_tokens)
-        yield {side: TokenStore.open(folder, side) for side in SIDES}
+        folder = Path(scratch) / "tokens"
+        with building(folder, kind=Tokenised.kind) as build:
+            write_tokens(build, trained.tokenizer, texts, tokens.max_tokens)
+        yield Tokenised.open(folder / store_name(trained.tokenizer.name))

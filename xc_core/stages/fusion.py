@@ -1,41 +1,42 @@
-"""Stage fusion: the tree or trees that fuse scores, fitted on validation documents' candidates and positives.
-
-Takes: corpus, embeddings, classifier, index.              Gives: fusion.json, report.json.
-May import: data, fusion, infer, metrics, shapes, stages.  Never: reads test rows.
-"""
+"""Stage fusion: fits the fusion on candidates and positives of validation documents that no score has seen."""
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from xc_core.chain.context import Context
 from xc_core.data.corpus import Corpus
+from xc_core.data.embeddings import Embeddings
+from xc_core.data.folds import unseen
 from xc_core.data.labels import LabelMatrix
 from xc_core.data.splits import VALIDATION
-from xc_core.fusion import FUSIONS, Fusion, FusionConfig, Query, feature_table, parts_of, worth
-from xc_core.infer.score import distinct
+from xc_core.fusion import FittedFusion, Inputs, Pairs, summed
+from xc_core.infer.score import candidates, distinct, values
+from xc_core.metrics.evaluation import FUSION
 from xc_core.metrics.ranking import per_document
-from xc_core.progress import report
-from xc_core.shapes import F32, F64, I32, I64, PAD_ID, Bool, Embeddings, Shortlist
-from xc_core.stages.released import searchers, sources, texts, unseen, weights
-from xc_core.stages.runner import Context
+from xc_core.recipes.settings import FusionSettings
+from xc_core.scores import FittedScore, Query, Scores
+from xc_core.shapes import F32, F64, I32, I64, PAD_ID, Bool, Shortlist
+
+_SHOWN = ("P_at_1", "P_at_5", "PSP_at_5")
 
 
 @dataclass(frozen=True)
-class Pairs:
-    """Candidates of validation documents with their features: those a search found, and the positives it did not."""
+class Candidates:
+    """Candidates of documents and their scores' values: labels that the scores propose, and all positives."""
 
     ids_NK: I32
-    features_NKF: F32
+    values_NKF: F32
     positive_NK: Bool
     found_NK: Bool
+    """True for a candidate that a score proposed; only these are candidates in serving."""
 
     @classmethod
-    def together(cls, parts: list[Pairs], rows: I64) -> Pairs:
-        """Put parts together in the order of their documents, ``rows``, which are those of all parts."""
+    def concat(cls, parts: list[Candidates], rows: I64) -> Candidates:
+        """Return all parts together, ordered by ``rows``, the documents of the parts one after the other."""
         width, back = max(part.ids_NK.shape[1] for part in parts), np.argsort(rows)
 
         def joined(name: str, hole: int) -> Any:
@@ -46,97 +47,104 @@ class Pairs:
                 wide.append(np.pad(own, more, constant_values=hole))
             return np.concatenate(wide)[back]
 
-        return cls(joined("ids_NK", PAD_ID), joined("features_NKF", 0), joined("positive_NK", 0), joined("found_NK", 0))
+        return cls(joined("ids_NK", PAD_ID), joined("values_NKF", 0), joined("positive_NK", 0), joined("found_NK", 0))
 
-    def fit(self, config: FusionConfig, weights_L: F64, rows: I64 | slice = slice(None)) -> Fusion:
-        """Fit on found candidates and positives of ``rows`` (NGAME, appendix C)."""
+    def fit(
+        self, settings: FusionSettings, inputs: Inputs, weights_L: F64, rows: I64 | slice = slice(None)
+    ) -> FittedFusion:
+        """Fit on the candidates of ``rows``, including positives that no score proposed (NGAME, appendix C)."""
         ids_NK = self.ids_NK[rows]
-        worth_NK = worth(self.positive_NK[rows], weights_L[ids_NK].astype(np.float32), config.tail)
-        return FUSIONS[config.kind](config, self.features_NKF[rows], worth_NK, ids_NK != PAD_ID)
+        target_NK = settings.rule.target(self.positive_NK[rows], weights_L[ids_NK].astype(np.float32))
+        fitted = settings.rule.fit(inputs, Pairs(self.values_NKF[rows], target_NK, ids_NK != PAD_ID))
+        return replace(fitted, candidates=settings.candidates)
 
-    def rank(self, fusion: Fusion, names: tuple[str, ...], rows: I64 | slice = slice(None)) -> Shortlist:
-        """Rank what serving would have: found candidates alone."""
+    def rank(self, fusion: FittedFusion, rows: I64 | slice = slice(None)) -> Shortlist:
+        """Rank the candidates that scores proposed, as in serving."""
         ids_NK = np.where(self.found_NK[rows], self.ids_NK[rows], PAD_ID).astype(np.int32)
-        return fusion.rank(ids_NK, fusion.own(self.features_NKF[rows], names))
+        return fusion.rank(ids_NK, self.values_NKF[rows])
 
 
-def run(context: Context) -> None:
-    """Gather candidates of validation documents, fit, and compare with each score alone by two-fold cross-fitting."""
-    config: FusionConfig = context.config
-    corpus = Corpus.open(context.input("corpus"))
+def run(context: Context[FusionSettings]) -> None:
+    """Gather candidates, fit, and compare with each score alone by two-fold cross-fitting."""
+    settings, corpus, scores = context.settings, context.read(Corpus), context.read(Scores)
+    summed_names = tuple(name for name, part in scores.parts.items() if part.summed)
+    inputs = Inputs(tuple(scores.parts), summed_names)
     if not len(corpus.rows(VALIDATION)):
-        _without_validation(context, config)
+        _without_validation(context, inputs)
         return
-    halves = unseen(context, corpus, config.rows)
-    parts = [_gathered(context, corpus, own, training) for training, own in halves.items()]
+    halves = unseen(scores.folds, corpus, settings.rows)
+    embeddings = context.read(Embeddings)
+    parts = [_gathered(settings, corpus, embeddings, scores.fitted(fold), rows) for fold, rows in halves.items()]
     mixed = np.concatenate([*halves.values()])
-    pairs, rows = Pairs.together(parts, mixed), np.sort(mixed)
-    truth = corpus.labels.rows(rows)
-    weights_L = weights(corpus)
-    pairs.fit(config, weights_L).save(context.build.path / "fusion.json")
-    compared = _compare(config, pairs, truth, weights_L)
-    facts: dict[str, Any] = {"documents": len(rows), "pairs": int((pairs.ids_NK != PAD_ID).sum()), "kind": config.kind}
-    facts["validation"] = compared
-    context.build.json("report.json", facts)
-    context.build.facts |= facts
-    told = ", ".join(f"{name} {value['P_at_1']:.1f} / {value['PSP_at_5']:.1f}" for name, value in compared.items())
-    report(f"fusion: P@1 / PSP@5 on validation, cross-fitted: {told}")
+    gathered, rows = Candidates.concat(parts, mixed), np.sort(mixed)
+    weights_L = corpus.weights()
+    fitted = gathered.fit(settings, inputs, weights_L)
+    fitted.write(context.build.path)
+    compared = _compare(settings, inputs, gathered, (corpus.labels.rows(rows), weights_L), fitted)
+    context.build.facts |= {
+        "documents": len(rows),
+        "pairs": int((gathered.ids_NK != PAD_ID).sum()),
+        "rule": settings.rule.kind,
+        "validation": compared,
+    }
+    shown = ", ".join(f"{name} {value['P_at_1']:.1f} / {value['PSP_at_5']:.1f}" for name, value in compared.items())
+    context.report(f"fusion: P@1 / PSP@5 on validation, cross-fitted: {shown}")
 
 
-def _gathered(context: Context, corpus: Corpus, rows: I64, training: str) -> Pairs:
-    """Return the candidates of documents as the training of that name, which has not seen them, scores them."""
-    config: FusionConfig = context.config
-    vectors = Embeddings.open(context.input("embeddings") / "documents.npy").vectors_ND
-    own = sources(context, corpus, config, training)
-    query = Query(np.ascontiguousarray(vectors[rows]), own, texts(context, corpus, own, rows))
-    found_NK = searchers(context, training).candidates(query, config.candidates)
-    return _pairs(config, query, found_NK, corpus.labels.rows(rows), corpus.filters.rows(rows))
-
-
-def _without_validation(context: Context, config: FusionConfig) -> None:
-    """Write the plain sum of the scores: a tree is fitted on validation documents or not at all."""
-    report("fusion: there are no validation documents, so no tree is fitted and the scores are summed")
-    summed = dataclasses.replace(config, kind="sum")
-    Fusion(summed).save(context.build.path / "fusion.json")
-    facts: dict[str, Any] = {"documents": 0, "pairs": 0, "kind": summed.kind, "validation": {}}
-    context.build.json("report.json", facts)
-    context.build.facts |= facts
-
-
-def _pairs(config: FusionConfig, query: Query, found_NK: I32, truth: LabelMatrix, filters: LabelMatrix) -> Pairs:
-    """Return found candidates and all positives of each document with their features, without what is filtered.
-
-    As negatives such pairs would teach that a label with the document's own text is wrong.
-    """
-    own_rows = np.arange(len(truth))[:, None]
-    positives = np.full((len(truth), int(truth.counts_N.max(initial=1))), PAD_ID, np.int32)
-    docs, labels = truth.pairs()
-    positives[docs, np.arange(len(docs)) - truth.indptr[docs]] = labels
-    both_NK = np.concatenate([found_NK, positives], axis=1)
-    ids_NK = distinct(np.where(filters.contains(own_rows, both_NK), PAD_ID, both_NK).astype(np.int32))
-    width = np.int64(truth.num_labels + 1)
-    return Pairs(
+def _gathered(
+    settings: FusionSettings, corpus: Corpus, embeddings: Embeddings, scores: dict[str, FittedScore], rows: I64
+) -> Candidates:
+    """Return the candidates of documents, found and scored by ``scores`` that have not seen the documents."""
+    doc_ND = np.ascontiguousarray(embeddings.documents_ND[rows])
+    query = Query(doc_ND, lambda: corpus.texts_of("documents", rows))
+    found_NK = candidates(scores, query, settings.candidates)
+    truth, filters = corpus.labels.rows(rows), corpus.filters.rows(rows)
+    ids_NK = _with_positives(found_NK, truth, filters)
+    own_rows, width = np.arange(len(truth))[:, None], np.int64(truth.num_labels + 1)
+    return Candidates(
         ids_NK,
-        feature_table(config.needed, query, ids_NK),
+        values(scores, query, ids_NK),
         truth.contains(own_rows, ids_NK),
         np.isin(own_rows * width + ids_NK, own_rows * width + found_NK) & (ids_NK != PAD_ID),
     )
 
 
-def _compare(config: FusionConfig, pairs: Pairs, truth: LabelMatrix, weights_L: F64) -> dict[str, dict[str, float]]:
+def _with_positives(found_NK: I32, truth: LabelMatrix, filters: LabelMatrix) -> I32:
+    """Return the found candidates and all positives of each document, without filtered pairs.
+
+    As negatives, filtered pairs would teach that a label with the document's own text is wrong.
+    """
+    positives = np.full((len(truth), int(truth.counts_N.max(initial=1))), PAD_ID, np.int32)
+    docs, labels = truth.pairs()
+    positives[docs, np.arange(len(docs)) - truth.indptr[docs]] = labels
+    both_NK = np.concatenate([found_NK, positives], axis=1)
+    filtered_NK = filters.contains(np.arange(len(truth))[:, None], both_NK)
+    return distinct(np.where(filtered_NK, PAD_ID, both_NK).astype(np.int32))
+
+
+def _without_validation(context: Context[FusionSettings], inputs: Inputs) -> None:
+    """Write the sum of the scores, because a rule is only fitted on validation documents."""
+    context.report("fusion: there are no validation documents, so no rule is fitted and the scores are summed")
+    plain = replace(summed(context.settings.rule, inputs), candidates=context.settings.candidates)
+    plain.write(context.build.path)
+    context.build.facts |= {"documents": 0, "pairs": 0, "rule": "sum", "validation": {}}
+
+
+def _compare(
+    settings: FusionSettings,
+    inputs: Inputs,
+    gathered: Candidates,
+    judge: tuple[LabelMatrix, F64],
+    fitted: FittedFusion,
+) -> dict[str, dict[str, float]]:
     """Return figures of each score, of their sum, and of the fusion fitted on the other half of the documents."""
-    ranked = {name: pairs.rank(fusion, config.needed) for name, fusion in parts_of(config).items()}
-    if config.fitted and len(truth) > 1:
+    truth, weights_L = judge
+    ranked = {name: gathered.rank(part) for name, part in fitted.parts().items()}
+    if settings.rule.learns and len(truth) > 1:
         halves = np.arange(0, len(truth), 2), np.arange(1, len(truth), 2)
-        fits = [pairs.fit(config, weights_L, half) for half in reversed(halves)]
-        crossed = [pairs.rank(fitted, config.needed, half) for fitted, half in zip(fits, halves, strict=True)]
+        fits = [gathered.fit(settings, inputs, weights_L, half) for half in reversed(halves)]
+        crossed = [gathered.rank(own, half) for own, half in zip(fits, halves, strict=True)]
         back = np.argsort(np.concatenate(halves))
-        ranked[config.kind] = Shortlist.stack(crossed).rows(back)
-    return {
-        name: {
-            key: value
-            for key, value in per_document(short, truth, weights_L).total().items()
-            if key in ("P_at_1", "P_at_5", "PSP_at_5")
-        }
-        for name, short in ranked.items()
-    }
+        ranked[FUSION] = Shortlist.stack(crossed).rows(back)
+    figures = {name: per_document(short, truth, weights_L).total() for name, short in ranked.items()}
+    return {name: {metric: found[metric] for metric in _SHOWN} for name, found in figures.items()}

@@ -1,68 +1,47 @@
-"""Stage model: everything serving needs in one folder; refuses a model below its floor.
-
-Takes: the whole chain.                              Gives: a bundle.
-May import: bundle, data, encoders, stages.          Never: talks to a registry (the orchestration does).
-"""
+"""Stage model: packs all that a service needs into one folder; refuses a model below its floors."""
 
 from __future__ import annotations
-
-import json
 
 import numpy as np
 import polars as pl
 
-from xc_core.artifacts import read_manifest, verify
-from xc_core.bundle import Parts, write_bundle
+from xc_core.chain.context import Context
 from xc_core.data.corpus import Corpus
-from xc_core.encoders import load_encoder
+from xc_core.encoders import TrainedEncoder
 from xc_core.errors import RefusedError
-from xc_core.progress import report
-from xc_core.stages.encoder import tokenizer_of
-from xc_core.stages.released import scorer
-from xc_core.stages.runner import Context
+from xc_core.fusion import FittedFusion
+from xc_core.infer.bundle import ModelFacts, Parts, write_model
+from xc_core.metrics.evaluation import Evaluation
+from xc_core.recipes.settings import ModelSettings
+from xc_core.scores import Scores
 
 
-def run(context: Context) -> None:
+def run(context: Context[ModelSettings]) -> None:
     """Check the floors, then pack."""
-    metrics = _checked_metrics(context)
-    corpus = Corpus.open(context.input("corpus"))
-    verify(context.input("encoder"), kind="encoder")
-    encoder = load_encoder(context.input("encoder"))
-    tokenizer = tokenizer_of(context.input("encoder"), encoder)
-    recipe = context.experiment.recipe
-    assert recipe is not None
-    facts = {
-        "dataset": context.experiment.dataset,
-        "recipe": recipe.name,
-        "metrics": metrics,
-        "test": corpus.test_digest(),
-        "inputs": {
-            name: read_manifest(context.input(name)).digest() for name in context.stage.deps if name != "tokens"
-        },
-    }
-    labels = corpus.table("labels").with_columns(pl.col("title").fill_null(""))
-    write_bundle(context.build, Parts(encoder, tokenizer, scorer(context, corpus), labels), recipe.index.rows, facts)
-    report(f"model: packed, {sum(p.stat().st_size for p in context.build.path.rglob('*') if p.is_file()) / 1e6:.0f} MB")
-
-
-def _checked_metrics(context: Context) -> dict[str, float]:
-    """Return the metrics on test rows.
-
-    Raises RefusedError below the recipe's floor, or for an index or rows that cannot be served.
-    """
-    verify(context.input("evaluation"), kind="evaluation")
-    metrics: dict[str, float] = json.loads((context.input("evaluation") / "metrics.json").read_text("utf-8"))
-    recall: float | None = read_manifest(context.input("index")).facts["recall_by_row"]
-    floors = (
-        ("P@1 on test documents", metrics["P_at_1"], "min_P_at_1"),
-        ("index recall", recall, "min_index_recall"),
+    evaluation, scores, corpus = context.read(Evaluation), context.read(Scores), context.read(Corpus)
+    _check_floors(context, evaluation.metrics, scores.recalls)
+    facts = ModelFacts(
+        dataset=context.run.dataset,
+        recipe=context.run.recipe,
+        metrics=evaluation.metrics,
+        test=corpus.test_digest(),
+        max_drop=context.settings.max_drop,
     )
+    labels = corpus.table("labels").with_columns(pl.col("title").fill_null(""))
+    parts = Parts(context.read(TrainedEncoder), scores, context.read(FittedFusion), labels)
+    write_model(context.build, parts, facts)
+    context.report(f"model: packed, {sum(p.stat().st_size for p in context.build.path.rglob('*')) / 1e6:.0f} MB")
+
+
+def _check_floors(context: Context[ModelSettings], metrics: dict[str, float], recalls: dict[str, float]) -> None:
+    """Raise RefusedError for a model below its floors."""
+    floors = [("P@1 on test documents", metrics["P_at_1"], "min_P_at_1")]
+    floors += [(f"index recall of the score {name}", recall, "min_index_recall") for name, recall in recalls.items()]
     for name, value, setting in floors:
-        floor = getattr(context.config, setting)
+        floor = getattr(context.settings, setting)
         if value is None or not np.isfinite(value) or value < floor:
             raise RefusedError(
                 f"a model with {name} of {'no number' if value is None else f'{value:.4g}'}",
                 expected=f"at least {floor:g}, the floor model.{setting} of the recipe",
-                do=f"look at {context.input('evaluation')}; lower the floor in params.yaml only where that is right",
+                do=f"look at the evaluation of {context.run.title}; lower the floor only if that is right",
             )
-    return metrics

@@ -1,1 +1,1 @@
-"""One loop for every training: it visits batches, logs, checkpoints, and goes on where it was killed."""
+"""Training of encoders and label tables: one loop that logs, saves checkpoints and resumes a killed training."""

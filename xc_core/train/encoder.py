@@ -1,9 +1,7 @@
-"""M1: the encoder learns that a document lies near its labels' texts, near rows of a table, or near both.
+"""M1: train the encoder so that a document's vector is near those of its labels' texts, rows of a table, or both.
 
-Takes: Encoder, token stores, LabelMatrix, the four parts.   Gives: a Task.
-May import: classifiers, cluster, data, encoders, losses, sampling, train.*.  Never: reads validation or test rows.
-
-Each step's vectors go into a memory bank, so a refresh encodes nothing twice (stale embeddings, NGAME section 3).
+The vectors of each step are kept in a memory bank, so a refresh does not encode again (stale embeddings, NGAME
+section 3).
 """
 
 from __future__ import annotations
@@ -16,37 +14,113 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from xc_core.classifiers import TableHead, gradient_error, marks
+from xc_core.classifiers import TableHead, gradient_error
 from xc_core.cluster import theorem1
+from xc_core.data.corpus import Corpus
 from xc_core.data.labels import LabelMatrix
-from xc_core.data.tokens import Joined, Tokens, TokenStore
-from xc_core.encoders import CachedRows, Encoder, embed_rows, encode_rows
-from xc_core.losses import Loss
-from xc_core.sampling import BatchOrder, EveryLabel, NegativeSource, Pool, missed_by_pools
-from xc_core.sampling.searched import Importance
+from xc_core.data.splits import TRAIN
+from xc_core.data.tokens import Joined, Tokenised, Tokens, TokenStore
+from xc_core.encoders import Encoder, EncoderConfig, embed_rows, encode_rows
+from xc_core.errors import ConfigError, UsageError
+from xc_core.losses import Loss, Triplet
+from xc_core.params import at_least
+from xc_core.sampling import (
+    ROWS,
+    TEXTS,
+    BatchOrder,
+    Clustered,
+    Documents,
+    EveryLabel,
+    InBatch,
+    Negatives,
+    NegativeSource,
+    Order,
+    missed_by_pools,
+)
 from xc_core.seeds import generator
 from xc_core.shapes import F32, I64
+from xc_core.train.heads import Batch, ByText, Head, Scorer
 from xc_core.train.optim import EncoderOptimizer, OptimConfig
 from xc_core.train.state import diverged, part
 
 _SAMPLE: Final = 256
-"""Documents on which the error of a gradient estimate is measured, a batch's worth."""
+"""Documents on which the error of a gradient estimate is measured, about as many as a batch has."""
 _DRAWS: Final = 8
-"""Draws it is averaged over."""
+"""Number of estimates that the error is averaged over."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderSettings:
+    """M1: how the encoder is trained."""
+
+    encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    order: Order = field(default_factory=Clustered)
+    negatives: Negatives = field(default_factory=InBatch)
+    scorer: Scorer = field(default_factory=ByText)
+    """Source of a label's vector: its text, a row of a table that is trained along, or both."""
+    loss: Loss = field(default_factory=Triplet)
+    """The loss on label texts, or on rows if only rows are scored."""
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    augment: bool = False
+    """Train on every label's text too, as a document of that label (ASTRA, Renee)."""
+    epochs: float = 5.0
+    """Passes over the train documents; 0 leaves the encoder as it was pretrained."""
+    seed: int = 0
+    """Root seed."""
+
+    def __post_init__(self) -> None:
+        at_least(self, epochs=0)
+        searched = self.negatives.searches
+        if searched == ROWS and not self.scorer.trains_rows:
+            raise ConfigError(
+                "a search in rows without a table", expected="a scorer with rows", do="set negatives.search_in to texts"
+            )
+        if searched == TEXTS and not (self.scorer.reads_texts or self.augment):
+            raise ConfigError(
+                "a search in label texts that nothing encodes",
+                expected="label texts as documents",
+                do="set augment to true, or negatives.search_in to rows",
+            )
+        for name, chosen in (("order", self.order), ("negatives", self.negatives)):
+            if chosen.stored:
+                raise ConfigError(
+                    f"the {name} {chosen.kind!r} for M1, which trains before they are computed",
+                    expected=f"{name} that the training computes itself",
+                    do=f"choose another kind of {name}",
+                )
+
+    @property
+    def joint(self) -> bool:
+        """True if a table is trained along with the encoder."""
+        return self.epochs > 0 and self.scorer.trains_rows
+
+    def unused(self) -> frozenset[str]:
+        """Without epochs, no setting of the training is used."""
+        training = {"order", "negatives", "scorer", "loss", "optim", "augment", "encoder.frozen_layers"}
+        return frozenset() if self.epochs else frozenset(training)
 
 
 @dataclass(frozen=True)
 class EncoderData:
-    """What an encoder is trained on: the rows of train, their labels (one row each), and both token stores."""
+    """Training data of an encoder: the train documents, their labels, and the tokens of both."""
 
     documents: Tokens
     labels: Tokens
     rows_N: I64
+    """Rows of ``documents`` to train on."""
     truth: LabelMatrix
+    """Labels of ``rows_N`` (N x L)."""
     filters: LabelMatrix | None = None
-    """The pairs that predictions leave out, which are neither positives nor negatives."""
+    """Pairs that predictions leave out; neither positives nor negatives."""
     augmented: bool = False
-    """True where the last L documents are the labels' texts."""
+    """True if the last L documents are the labels' texts."""
+
+    @classmethod
+    def of(cls, corpus: Corpus, tokens: Tokenised, *, augment: bool = False) -> EncoderData:
+        """Return the train documents of a corpus; with ``augment``, followed by label texts as documents."""
+        rows = corpus.rows(TRAIN)
+        make = cls.with_label_texts if augment else cls
+        return make(tokens.documents, tokens.labels, rows, corpus.labels.rows(rows), corpus.filters.rows(rows))
 
     @classmethod
     def with_label_texts(
@@ -57,7 +131,7 @@ class EncoderData:
         truth: LabelMatrix,
         filters: LabelMatrix | None = None,
     ) -> EncoderData:
-        """Return documents and, behind them, every label's text as a document of that label; no text is copied.
+        """Return the documents, followed by the text of every label as a document of that label; no text is copied.
 
         Source: ASTRA (004), section 3.2, and Renee: label texts as training points.
         """
@@ -70,57 +144,63 @@ class EncoderData:
         return cls(both, labels, rows, truth.above(LabelMatrix.identity(size)), filters, augmented=True)
 
 
+def encoder_task(settings: EncoderSettings, encoder: Encoder, data: EncoderData) -> EncoderTask:
+    """Return the training of ``encoder`` on ``data`` that ``settings`` describe."""
+    documents = Documents(data.truth, data.filters)
+    return EncoderTask(
+        encoder,
+        data,
+        settings.order.build(documents, settings.seed),
+        settings.negatives.build(documents, settings.seed),
+        settings.scorer.build(settings.loss, encoder, data.truth.num_labels),
+        EncoderOptimizer(encoder, settings.optim),
+        settings.seed,
+        settings.order.radius,
+        fill_banks=settings.order.due(0) or settings.negatives.due(0),
+    )
+
+
 @dataclass
 class EncoderTask:
-    """Document and label towers share the encoder; scores are cosines; the pool's labels are encoded once a batch.
-
-    With a ``table`` its rows are scored and learnt along, on the same batch and pool, and the loss is ``text_share``
-    of that on label texts and the rest of that on rows (UniDEC, section 3.3); with share 0 no label text is read.
-    """
+    """Training of an encoder that documents and label texts share; scores are cosines."""
 
     encoder: Encoder
     data: EncoderData
     order: BatchOrder
     negatives: NegativeSource
-    loss: Loss
-    optim: OptimConfig
+    head: Head
+    optimizer: EncoderOptimizer
     seed: int
     radius: float
     """Hardness radius r of the figures of Theorem 1."""
     fill_banks: bool = False
-    """Encode everything before the first step: for parts that refresh before epoch 0, on the encoder as it came."""
-    table: TableHead | None = None
-    text_share: float = 1.0
-    cache: bool = False
-    """Encode the pool's labels twice instead of keeping their activations (GradCache)."""
-    search_rows: bool = False
-    """Let negatives search the table's rows instead of the label texts."""
+    """Encode everything before the first step, for parts that refresh before epoch 0."""
     name: str = "encoder"
     bank_ND: F32 = field(init=False)
+    """The latest vector of each document (N x D)."""
     label_bank_LD: F32 = field(init=False)
+    """The latest vector of each label's text (L x D); zero if it was never encoded."""
 
     def __post_init__(self) -> None:
         self.encoder.train()
-        self.optimizer = EncoderOptimizer(self.encoder, self.optim)
         self.bank_ND = np.zeros((len(self.data.rows_N), self.encoder.width), np.float32)
         self.label_bank_LD = np.zeros((self.data.truth.num_labels, self.encoder.width), np.float32)
 
     def start_epoch(self, epoch: int) -> dict[str, float]:
-        """Cluster the bank and search it where due, and measure Theorem 1 on new clusters."""
+        """Cluster documents and search hard negatives if due; measure Theorem 1 on new clusters."""
         if epoch == 0:
             self._begin()
-        searched = self.rows_LD if self.search_rows else self._text_vectors()
-        mined = self.negatives.refresh(epoch, self.bank_ND, searched)
+        mined = self.negatives.refresh(epoch, self.bank_ND, _LabelVectors(self))
         figures = self.order.refresh(epoch, self.bank_ND)
-        clusters = self.order.arrays()
-        if figures and "sizes" in clusters and self.text_share:
-            figures |= self._theorem(epoch, (clusters["order"], clusters["sizes"]))
+        clusters = self.order.clusters()
+        if figures and clusters is not None and self.head.reads_texts:
+            figures |= self._theorem(epoch, clusters)
         return figures | mined | (self._gradient_errors() if mined and (epoch or self.fill_banks) else {})
 
     def _theorem(self, epoch: int, clusters: tuple[I64, I64]) -> dict[str, float]:
-        """Return the figures of Theorem 1 on new clusters, and what the batches of the epoch miss with their pools.
+        """Return the figures of Theorem 1 on new clusters, and the share of hard labels that the epoch's pools miss.
 
-        They are of the labels that have a vector: one that no batch has drawn so far has none, and is counted out.
+        Labels that no batch has drawn yet have no vector and are left out.
         """
         docs = self.encoder.views(torch.from_numpy(self.bank_ND))[0].numpy()
         labels = self.label_bank_LD[:, : docs.shape[1]]
@@ -134,120 +214,112 @@ class EncoderTask:
         return {"labels_seen": share, **measured.as_dict(), "missed_by_batches": missed}
 
     def _gradient_errors(self) -> dict[str, float]:
-        """Return how far ASTRA's gradient estimate is from the one over all labels, and a uniform one beside it."""
-        source, size = self.negatives, len(self.data.rows_N)
-        if not isinstance(source, Importance) or self.table is None or not self.table.loss.separable:
+        """Return the relative error of gradients on sampled pools against the gradient on all labels (ASTRA)."""
+        head, size = self.head.rows, len(self.data.rows_N)
+        sources = self.negatives.estimates()
+        if head is None or not head.loss.separable or not sources:
             return {}
         docs = np.sort(generator(self.seed, "gradient").choice(size, min(_SAMPLE, size), replace=False))
         vectors = self.encoder.views(torch.from_numpy(self.bank_ND[docs]).to(self.encoder.device))[1]
-        sources = {"gradient_error": source, "gradient_error_uniform": source.all_uniform()}
-        pools = {name: [own.pool(docs, -1 - draw) for draw in range(_DRAWS)] for name, own in sources.items()}
-        whole = EveryLabel(self.data.truth.rows(docs), source.known.rows(docs))
-        return {name: gradient_error(self.table, vectors, docs, drawn, whole) for name, drawn in pools.items()}
+        pools = {name: [source.pool(docs, -1 - draw) for draw in range(_DRAWS)] for name, source in sources.items()}
+        whole = EveryLabel(self.data.truth.rows(docs), self.negatives.known.rows(docs))
+        return {name: gradient_error(head, vectors, docs, drawn, whole) for name, drawn in pools.items()}
 
-    def _text_vectors(self) -> F32:
-        """Return the latest vectors of the label texts: as labels, or where none is read so, as documents."""
-        if self.text_share or not self.data.augmented:
+    def text_vectors(self) -> F32:
+        """Return the latest vectors of the label texts (L x D).
+
+        If steps encode label texts as documents only, these vectors are used.
+        """
+        if self.head.reads_texts or not self.data.augmented:
             return self.label_bank_LD
         return self.encoder.as_label(torch.from_numpy(self.bank_ND[-len(self.label_bank_LD) :])).numpy()
 
-    @property
-    def rows_LD(self) -> F32:
-        """The table's rows (L x D) as a document's vector is scored against them."""
-        assert self.table is not None
-        rows = self.table.table.vectors(self.table.table.rows_LD)
-        return np.asarray(self.encoder.as_rows(rows).cpu().numpy())
+    def row_vectors(self) -> F32:
+        """Return the table's rows (L x D) as documents are scored against them.
+
+        Raises UsageError if there is no table.
+        """
+        table = _table(self.head).table
+        return np.asarray(self.encoder.as_rows(table.vectors(table.rows_LD)).cpu().numpy())
+
+    def released_rows(self) -> F32:
+        """Return the table's rows (L x D) as they are served.
+
+        Raises UsageError if there is no table.
+        """
+        return np.asarray(self.encoder.as_rows(_table(self.head).released()).cpu().numpy())
 
     def _begin(self) -> None:
-        """Fill the banks where parts want vectors before the first step, and start rows at their labels' texts."""
+        """Fill the banks if parts need vectors before the first step; initialise rows with vectors of label texts."""
+        rows = self.head.rows.table if self.head.rows is not None else None
+        start = rows is not None and rows.config.start == "text"
         if self.fill_banks:
             embed_rows(self.encoder, self.data.documents, self.data.rows_N, self.bank_ND, "encoding documents")
-        if self.fill_banks or (self.table and self.table.table.config.start == "text"):
+        if self.fill_banks or start:
             labels = np.arange(len(self.label_bank_LD), dtype=np.int64)
             embed_rows(self.encoder, self.data.labels, labels, self.label_bank_LD, "encoding labels")
             vectors = torch.from_numpy(self.label_bank_LD)
-            if self.table and self.table.table.config.start == "text":
-                self.table.table.rows_LD.copy_(self.encoder.views(vectors)[1])
+            if rows is not None and start:
+                rows.rows_LD.copy_(self.encoder.views(vectors)[1])
             self.label_bank_LD = self.encoder.as_label(vectors).numpy()
 
     def batches(self, epoch: int) -> list[I64]:
-        """Return the order's batches of positions in ``data.rows_N``."""
+        """Return the batches of ``epoch``, as positions in ``data.rows_N``."""
         return self.order.batches(epoch)
 
     def step(self, docs_B: I64, step: int, scale: float) -> tuple[float, float]:
-        """Encode batch and pool, descend on the loss, put the vectors into the banks."""
+        """Encode the batch, score it against its pool, take a step, and save the vectors in the banks."""
         pool = self.negatives.pool(docs_B, step)
         with self.encoder.autocast():
             doc_BD = encode_rows(self.encoder, self.data.documents, self.data.rows_N[docs_B])
-        texts = self._texts(pool) if self.text_share else None
-        loss, count, ends = self._descend(doc_BD, texts, pool, docs_B, scale)
-        if not math.isfinite(loss):
-            return loss, count
-        torch.autograd.backward(*ends)
-        if isinstance(texts, CachedRows):
-            texts.backward()
+        scored = self.head.score(self.encoder, self.data.labels, Batch(doc_BD, pool, docs_B, scale))
+        if not math.isfinite(scored.loss):
+            return scored.loss, scored.count
+        scored.backward()
         if not math.isfinite(self.optimizer.step(scale)):
             raise diverged("a gradient that is not finite", step)
         self.bank_ND[docs_B] = doc_BD.detach().cpu().numpy()
-        if texts is not None:
-            vectors = texts.vectors_UD if isinstance(texts, CachedRows) else texts
-            self.label_bank_LD[pool.labels_U] = self.encoder.as_label(vectors.detach()).cpu().numpy()
-        return loss, count
-
-    def _texts(self, pool: Pool) -> Tensor | CachedRows:
-        """Encode the pool's label texts, with their graph or to be encoded again."""
-        with self.encoder.autocast():
-            if self.cache:
-                return CachedRows(self.encoder, self.data.labels, pool.labels_U)
-            return encode_rows(self.encoder, self.data.labels, pool.labels_U)
-
-    def _descend(
-        self, doc_BD: Tensor, texts: Tensor | CachedRows | None, pool: Pool, docs_B: I64, scale: float
-    ) -> tuple[float, float, tuple[list[Tensor], list[Tensor | None]]]:
-        """Return the loss, its count, and (tensors, gradients) to go back from; the table's rows are updated here."""
-        for_text, for_rows = self.encoder.views(doc_BD)
-        loss, count, ends, gradients = 0.0, 0.0, list[Tensor](), list[Tensor | None]()
-        if texts is not None:
-            vectors = texts.vectors_UD if isinstance(texts, CachedRows) else texts
-            label_UD = self.encoder.views(vectors)[0]
-            total, counted = self.loss(for_text @ label_UD.T, *marks(pool, docs_B, doc_BD.device))
-            loss, count = float(total.detach()), float(counted)
-            mean = total / counted.clamp(min=1)
-            ends.append(mean if self.table is None else self.text_share * mean)
-            gradients.append(None)
-        if self.table is not None:
-            found = self.table.descend(for_rows, pool, docs_B, scale)
-            share = 1 - self.text_share
-            assert found.gradient_BD is not None
-            ends.append(for_rows)
-            gradients.append(share * found.gradient_BD)
-            of_rows = found.loss / found.count if found.count else 0.0
-            loss, count = (self.text_share * loss / max(count, 1) + share * of_rows) * found.count, found.count
-        return loss, count, (ends, gradients)
+        if scored.label_UD is not None:
+            self.label_bank_LD[pool.labels_U] = self.encoder.as_label(scored.label_UD.detach()).cpu().numpy()
+        return scored.loss, scored.count
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return weights, optimiser state, banks, order, and the table where there is one."""
-        arrays = {"bank": self.bank_ND, "label_bank": self.label_bank_LD}
-        rows = {} if self.table is None else {**self.table.table.tensors(), **self.table.loss.tensors()}
+        """Return weights, optimiser state, banks, order, negatives, and the table if there is one."""
         return {
             **{f"encoder/{name}": value for name, value in self.encoder.state_dict().items()},
             **{f"adam/{name}": value for name, value in self.optimizer.tensors().items()},
             **{f"order/{name}": torch.from_numpy(value) for name, value in self.order.arrays().items()},
             **{f"negatives/{name}": torch.from_numpy(value) for name, value in self.negatives.arrays().items()},
-            **{f"loss/{name}": value for name, value in self.loss.tensors().items()},
-            **{f"table/{name}": value for name, value in rows.items()},
-            **{name: torch.from_numpy(value) for name, value in arrays.items()},
+            **{f"head/{name}": value for name, value in self.head.tensors().items()},
+            "bank": torch.from_numpy(self.bank_ND),
+            "label_bank": torch.from_numpy(self.label_bank_LD),
         }
 
     def load(self, tensors: dict[str, Tensor]) -> None:
-        """Take over saved state."""
+        """Restore saved state."""
         self.encoder.load_state_dict(part(tensors, "encoder/"))
         self.optimizer.load(part(tensors, "adam/"))
         self.order.load({name: value.numpy() for name, value in part(tensors, "order/").items()})
         self.negatives.load({name: value.numpy() for name, value in part(tensors, "negatives/").items()})
-        self.loss.load(part(tensors, "loss/"))
-        if self.table is not None:
-            self.table.table.load(part(tensors, "table/"))
-            self.table.loss.load(part(tensors, "table/"))
+        self.head.load(part(tensors, "head/"))
         self.bank_ND = tensors["bank"].numpy().copy()
         self.label_bank_LD = tensors["label_bank"].numpy().copy()
+
+
+def _table(head: Head) -> TableHead:
+    """Return the head's table; raise UsageError if there is none."""
+    if head.rows is None:
+        raise UsageError(
+            "rows of a training without a table", expected="a scorer with rows", do="set encoder.scorer to row"
+        )
+    return head.rows
+
+
+@dataclass(frozen=True)
+class _LabelVectors:
+    """The vectors of all labels, computed on access."""
+
+    task: EncoderTask
+
+    def __getitem__(self, where: str) -> F32:
+        return self.task.row_vectors() if where == ROWS else self.task.text_vectors()

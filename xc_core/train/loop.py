@@ -1,8 +1,4 @@
-"""The one training loop.
-
-Takes: Task, Plan, Checkpoints.                           Gives: History; the task is trained in place.
-May import: errors, progress, seeds, train.*.             Never: knows what is trained.
-"""
+"""The training loop. It trains any ``Task``, logs, saves checkpoints and resumes."""
 
 from __future__ import annotations
 
@@ -20,24 +16,24 @@ from xc_core.train.state import History, Position, Task, diverged
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How long to train and how often to save."""
+    """Length of a training and how often to save it."""
 
     epochs: float
-    """Passes over the documents; a fraction ends within an epoch."""
+    """Passes over the documents; may be a fraction."""
     warmup: float
     """Share of the training that warms up."""
     checkpoint_seconds: float = 60.0
-    """Seconds between two checkpoints; the results do not depend on it."""
+    """Seconds between two checkpoints; results do not depend on it."""
 
     def __post_init__(self) -> None:
         if self.epochs < 0:
-            raise ConfigError(f"epochs {self.epochs}", expected="0 or more", do="mend the value")
+            raise ConfigError(f"epochs {self.epochs}", expected="0 or more", do="fix the value")
 
 
 def fit(task: Task, plan: Plan, checkpoints: Checkpoints) -> History:
-    """Train ``task`` after ``plan``, from its checkpoint where there is one; return the whole history.
+    """Train ``task`` as ``plan`` says, from its checkpoint if there is one; return the whole history.
 
-    Raises DivergedError where the loss is no longer finite; the last checkpoint stays.
+    Raises DivergedError if a loss is not finite; the last checkpoint is kept.
     """
     position, history = checkpoints.restore(task)
     saved = time.monotonic()
@@ -69,7 +65,7 @@ def fit(task: Task, plan: Plan, checkpoints: Checkpoints) -> History:
 
 
 def _open_epoch(task: Task, position: Position, history: History) -> list[I64]:
-    """Refresh before the first batch of an epoch; a resume inside an epoch finds the refresh in its state."""
+    """Return the batches of the epoch, after its refresh; a resume within an epoch has the refresh in its state."""
     if position.batch == 0:
         started = time.monotonic()
         figures = task.start_epoch(position.epoch)
@@ -78,13 +74,13 @@ def _open_epoch(task: Task, position: Position, history: History) -> list[I64]:
         if figures:
             history.refresh_seconds += spent
             history.refreshes.append({"epoch": float(position.epoch), **figures})
-            told = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
-            report(f"{task.name}: refreshed before epoch {position.epoch} in {spent:.1f} s ({told})")
+            values = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
+            report(f"{task.name}: refreshed before epoch {position.epoch} in {spent:.1f} s ({values})")
     return task.batches(position.epoch)
 
 
 def _whole(batches: float) -> int:
-    """Return ``batches`` rounded up, rounding noise (1.1 epochs less 1 are not 0.1) aside."""
+    """Return ``batches`` rounded up, ignoring floating-point errors (1.1 - 1 is a little more than 0.1)."""
     return math.ceil(round(batches, 6))
 
 

@@ -1,8 +1,4 @@
-"""The optimiser of an encoder and the schedule of every training.
-
-Takes: parameters, a share of training done.  Gives: AdamW, a scale in [0, 1].
-May import: errors.                           Never: knows how many steps there are.
-"""
+"""The optimiser of an encoder, and the learning rate schedule of every training."""
 
 from __future__ import annotations
 
@@ -20,32 +16,35 @@ class OptimConfig:
     """AdamW with linear warm-up and linear decay to zero."""
 
     lr: float = 2e-4
-    """Step size after the warm-up."""
+    """Learning rate after the warm-up."""
     warmup: float = 0.1
-    """Share of the training that warms up."""
+    """Share of the training that is warm-up."""
     weight_decay: float = 0.01
-    """Decoupled decay of matrices (vectors, that is biases and norms, have none)."""
+    """Decoupled weight decay of matrices; vectors (biases, norms) have none."""
     clip: float = 1.0
-    """Largest norm of the whole gradient; longer ones are shortened to it."""
+    """Largest norm of the whole gradient; a larger gradient is scaled down to it."""
 
     def __post_init__(self) -> None:
         if self.lr <= 0 or not 0 <= self.warmup < 1 or self.weight_decay < 0 or self.clip <= 0:
             raise ConfigError(
                 f"lr {self.lr}, warmup {self.warmup}, weight_decay {self.weight_decay}, clip {self.clip}",
                 expected="lr, clip > 0, 0 <= warmup < 1, weight_decay >= 0",
-                do="mend the value",
+                do="fix the value",
             )
 
 
 def schedule(done: float, warmup: float) -> float:
-    """Return the factor on the step size when the share ``done`` of a training is over: up over warmup, then down."""
+    """Return the factor in [0, 1] on the learning rate after the share ``done`` of a training.
+
+    It rises linearly to 1 over the share ``warmup`` and falls linearly to 0 at the end.
+    """
     if done < warmup:
         return done / warmup
     return max(1 - done, 0.0) / (1 - warmup)
 
 
 class EncoderOptimizer:
-    """Fused AdamW over the trainable parameters of a module, its state saved and loaded by parameter name."""
+    """Fused AdamW over the trainable parameters of a module; its state is saved and loaded by parameter name."""
 
     def __init__(self, module: nn.Module, config: OptimConfig) -> None:
         self.config = config
@@ -59,9 +58,9 @@ class EncoderOptimizer:
         self.adam = torch.optim.AdamW([g for g in groups if g["params"]], lr=config.lr, fused=True)
 
     def step(self, scale: float) -> float:
-        """Shorten the gradient where it is too long, move the parameters, clear the gradient; return its norm.
+        """Clip the gradient, take a step, zero the gradients, and return the gradient norm before clipping.
 
-        Where the norm is not finite, nothing moves.
+        ``scale`` is the schedule's factor on the learning rate. If the norm is not finite, parameters do not change.
         """
         norm = float(nn.utils.clip_grad_norm_(self.named.values(), self.config.clip))
         if math.isfinite(norm):
@@ -72,7 +71,7 @@ class EncoderOptimizer:
         return norm
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the state of every parameter that has one."""
+        """Return the state of every parameter that has one, to be saved."""
         out = {}
         for name, parameter in self.named.items():
             for key, value in self.adam.state.get(parameter, {}).items():
@@ -80,7 +79,7 @@ class EncoderOptimizer:
         return out
 
     def load(self, tensors: dict[str, Tensor]) -> None:
-        """Take over saved state."""
+        """Restore saved state."""
         for name, parameter in self.named.items():
             state = {k.rsplit("/", 1)[1]: v.clone() for k, v in tensors.items() if k.rsplit("/", 1)[0] == name}
             if state:

@@ -1,8 +1,4 @@
-"""Where a training stands and what it has measured.
-
-Takes: losses, figures.       Gives: History, Position, DivergedError, the contract of a Task.
-May import: errors, shapes.   Never: holds weights (the task does).
-"""
+"""The contract of a training (``Task``), its position and its history."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ from xc_core.shapes import I64
 
 @dataclass
 class Position:
-    """The next batch to be trained on: batch ``batch`` of epoch ``epoch``; ``step`` batches are done in all."""
+    """The next batch: number ``batch`` of epoch ``epoch``, after ``step`` batches in all epochs."""
 
     epoch: int = 0
     batch: int = 0
@@ -26,29 +22,36 @@ class Position:
 
 @dataclass
 class History:
-    """Loss of every step and figures of every refresh, in order."""
+    """The loss of every step and the figures of every refresh, in order."""
 
     losses: list[float] = field(default_factory=list)
+    """Mean loss of each step."""
     epochs: list[float] = field(default_factory=list)
+    """Epochs that were completed after each step, with fractions."""
     refreshes: list[dict[str, float]] = field(default_factory=list)
+    """Figures of each refresh, and the epoch before which it was."""
     seconds: float = 0.0
-    """Time spent training, refreshes included, over all starts of this run."""
+    """Training time, refreshes included, in all processes of this training."""
     refresh_seconds: float = 0.0
-    """Time of it spent on refreshes (mining)."""
+    """Part of it that was spent on refreshes (mining)."""
+
+    def results(self) -> dict[str, Any]:
+        """Return what is equal in every run: losses and figures of refreshes, no times."""
+        return {"losses": self.losses, "epochs": self.epochs, "refreshes": self.refreshes}
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain lists and numbers."""
+        """Return all fields as plain lists and numbers."""
         return asdict(self)
 
 
 class DivergedError(XCError):
-    """The loss or its gradient is no longer a finite number."""
+    """The loss or its gradient is not finite."""
 
     exit_code = 70
 
 
 def diverged(what: str, step: int) -> DivergedError:
-    """Return the error of a training whose ``what`` is not finite in ``step``."""
+    """Return the error of a training in which ``what``, for instance "a loss of nan", was found in ``step``."""
     return DivergedError(
         f"{what} in step {step}",
         expected="finite numbers",
@@ -57,29 +60,29 @@ def diverged(what: str, step: int) -> DivergedError:
 
 
 class Task(Protocol):
-    """One thing to train. All its randomness comes from seeds and step numbers, none from what was drawn before."""
+    """A training. Its random draws depend on seeds and on epoch and step numbers, never on earlier draws."""
 
     name: str
 
     def start_epoch(self, epoch: int) -> dict[str, float]:
-        """Refresh what is refreshed between epochs; return figures worth logging."""
+        """Refresh what changes between epochs; return figures to log (empty if nothing was done)."""
 
     def batches(self, epoch: int) -> list[I64]:
         """Return the batches of ``epoch``."""
 
     def step(self, docs_B: I64, step: int, scale: float) -> tuple[float, float]:
-        """Train on one batch with the schedule's ``scale``; return (loss sum, what it counts).
+        """Train on one batch; return (sum of the loss, what it counts).
 
-        A loss that is not finite is returned, and nothing is trained on it.
+        ``scale`` is the schedule's factor on the learning rate. A loss that is not finite is returned without a step.
         """
 
     def tensors(self) -> dict[str, Tensor]:
         """Return all state, to be saved."""
 
     def load(self, tensors: dict[str, Tensor]) -> None:
-        """Take over saved state."""
+        """Restore saved state."""
 
 
 def part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Return the tensors whose names begin with ``prefix``, without it."""
+    """Return the tensors whose names start with ``prefix``, under names without it."""
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

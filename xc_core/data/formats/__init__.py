@@ -1,17 +1,11 @@
-"""Readers of the public dataset layouts, one file a layout; importing this fills the table."""
+"""Readers of the public dataset layouts.
 
-from xc_core.data.formats import pecos, tabular, xc_json, xc_text
+A new layout is a new module in this folder; importing the package registers all of them.
+"""
+
 from xc_core.data.formats.base import LAYOUTS, Block, Layout, ReadOptions, Source, open_source
+from xc_core.plugins import import_all
 
-__all__ = [
-    "LAYOUTS",
-    "Block",
-    "Layout",
-    "ReadOptions",
-    "Source",
-    "open_source",
-    "pecos",
-    "tabular",
-    "xc_json",
-    "xc_text",
-]
+import_all(__name__, __path__)
+
+__all__ = ["LAYOUTS", "Block", "Layout", "ReadOptions", "Source", "open_source"]

@@ -1,8 +1,4 @@
-"""What every layout gives: blocks of rows, in order, that know the file and line they came from.
-
-Takes: a folder.                    Gives: Source, Block; the table of layouts.
-May import: errors, plugins, shapes.  Never: holds more than a block of rows.
-"""
+"""The contract of a layout: a source yields rows in blocks, in order; a block knows the file and line of each row."""
 
 from __future__ import annotations
 
@@ -25,18 +21,18 @@ class ReadOptions:
     """How files are read."""
 
     max_line_bytes: int = 1_000_000
-    """A longer line (bytes, newline included) is an error: it is nearly always a lost line break."""
+    """Length limit of a line in bytes; a line that reaches it is an error, as it nearly always lacks a line break."""
     block_bytes: int = 4 << 20
-    """Text read at a time, bytes; memory use is a small multiple of it."""
+    """Text read at a time, in bytes; memory use is a small multiple of it."""
     label_separator: str = ";"
-    """Between the labels of a CSV cell."""
+    """Separates the labels of a CSV cell."""
     test_fraction: float = 0.2
-    """Share of rows cut off as test where a tabular folder has no test file."""
+    """Share of rows split off as test if a tabular folder has no test file."""
 
 
 @dataclass
 class Block:
-    """Rows of one file: texts, and for documents their labels as (flat ids, number of ids of each row)."""
+    """Rows of one file: texts and, for documents, their labels as (flat ids, number of ids per row)."""
 
     file: str
     first_line: int
@@ -48,9 +44,9 @@ class Block:
     relevance: F64 | None = None
     unit: str = "line"
     offsets: I64 | None = None
-    """Distance of each row from ``first_line``, where rows between were left out; None where there are all."""
+    """Distance of each row from ``first_line`` if rows are left out; None if the rows are consecutive."""
     label_place: tuple[str, str, int] | None = None
-    """File, unit and first line of the labels, where another file than that of the texts holds them."""
+    """File, unit and first line of the labels if they are not in the file of the texts."""
 
     def __len__(self) -> int:
         return len(self.uids)
@@ -72,7 +68,7 @@ class Source(Protocol):
     """An opened folder of one layout."""
 
     files: list[Path]
-    """Every file that is read."""
+    """All files that are read."""
 
     def labels(self) -> Iterator[Block]:
         """Yield all labels in the order of their ids."""
@@ -81,12 +77,12 @@ class Source(Protocol):
         """Yield the documents of ``split`` ("train" or "test") in file order."""
 
     def filters(self, split: str) -> Path | None:
-        """Return the file of "document label" pairs that evaluation leaves out, None where there is none."""
+        """Return the file of "document label" pairs that are removed from predictions; None if there is none."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """One public layout: its name, the files that give it away, and how to open it."""
+    """One public layout: its name, the files by which it is recognised, a description, and how to open a folder."""
 
     name: str
     signature: tuple[str, ...]
@@ -98,7 +94,7 @@ LAYOUTS: Table[Layout] = Table("layout")
 
 
 def find(folder: Path, *names: str) -> Path | None:
-    """Return the first of ``names`` (plain or with ``.gz``) that is in ``folder``."""
+    """Return the path of the first of ``names`` (plain or with ``.gz``) that is in ``folder``; None if none is."""
     for name in names:
         for candidate in (folder / name, folder / f"{name}.gz"):
             if candidate.is_file():
@@ -107,25 +103,25 @@ def find(folder: Path, *names: str) -> Path | None:
 
 
 def need(folder: Path, *names: str) -> Path:
-    """Return the first of ``names`` in ``folder``; raise MissingError where there is none."""
+    """Return the path of the first of ``names`` that is in ``folder``; raise MissingError if none is."""
     path = find(folder, *names)
     if path is None:
         raise MissingError(
             f"no {names[0]} in {folder}",
             expected=" or ".join(f"{n} or {n}.gz" for n in names),
-            do="put the file there, or point at the right folder",
+            do="add the file, or pass the right folder",
         )
     return path
 
 
 def open_source(folder: Path, layout: str, options: ReadOptions) -> tuple[Layout, Source]:
-    """Open ``folder`` as ``layout``, by name or "auto", and return both.
+    """Open ``folder`` as ``layout``, a name or "auto"; return the layout and the source.
 
-    Raises MissingError where the folder or a file is absent, DataError where it is ambiguous, unsafe or unreadable.
+    Raises MissingError if the folder or a file is missing, DataError if the folder is ambiguous, unsafe or unreadable.
     """
     if not folder.is_dir():
         found = f"a file {folder}" if folder.exists() else f"no folder {folder}"
-        raise MissingError(found, expected="a folder with a dataset", do="give the folder that holds the files")
+        raise MissingError(found, expected="a folder with a dataset", do="pass the folder that has the files")
     _refuse_unreadable(folder)
     refuse_outside_links(folder)
     chosen = detect(folder) if layout == "auto" else LAYOUTS[layout]
@@ -139,8 +135,8 @@ def _refuse_unreadable(path: Path) -> None:
     if not os.access(path, os.R_OK):
         raise DataError(
             "no permission to read it",
-            expected="files and a folder that this user may read",
-            do="give the permission (chmod), or copy the folder",
+            expected="a folder and files that this user may read",
+            do="change the permission (chmod), or copy the folder",
             where=str(path),
         )
 
@@ -148,7 +144,7 @@ def _refuse_unreadable(path: Path) -> None:
 def detect(folder: Path) -> Layout:
     """Return the layout whose signature files are in ``folder``.
 
-    Raises MissingError where it is of no known layout, DataError where it is of several.
+    Raises MissingError if no layout matches, DataError if several do.
     """
     found = [LAYOUTS[name] for name in LAYOUTS if _matches(folder, LAYOUTS[name])]
     if not found:
@@ -157,12 +153,12 @@ def detect(folder: Path) -> Layout:
         raise MissingError(
             f"no known layout in {folder} (it holds {', '.join(names[:8]) or 'nothing'}{more})",
             expected=_expected(folder),
-            do="add or rename the files as a layout has them (docs/data-formats.md)",
+            do="add or rename files to match a layout (docs/data-formats.md)",
         )
     if len(found) > 1:
         raise DataError(
             f"files of {len(found)} layouts in {folder}: {', '.join(x.name for x in found)}",
-            expected="one layout a folder",
+            expected="one layout per folder",
             do="choose one with --layout",
         )
     return found[0]
@@ -177,7 +173,7 @@ def _absent(folder: Path, layout: Layout) -> list[str]:
 
 
 def _expected(folder: Path) -> str:
-    """Return what is missing to the layout that the folder nearly has, or all layouts."""
+    """Return what the folder lacks for the layout with most files present, or describe all layouts."""
     absent = {name: _absent(folder, LAYOUTS[name]) for name in LAYOUTS}
     near = max(absent, key=lambda name: len(LAYOUTS[name].signature) - len(absent[name]))
     if len(absent[near]) < len(LAYOUTS[near].signature):
@@ -186,7 +182,7 @@ def _expected(folder: Path) -> str:
 
 
 def refuse_outside_links(folder: Path) -> None:
-    """Raise DataError where a symbolic link in ``folder`` leads out of it."""
+    """Raise DataError if a symbolic link in ``folder`` points outside of it."""
     root = folder.resolve()
     for path in sorted(folder.rglob("*")):
         goal = Path(os.path.realpath(path))  # Path.resolve would raise on a link to itself
@@ -200,6 +196,6 @@ def refuse_outside_links(folder: Path) -> None:
 
 
 def shown(value: Any, limit: int = 60) -> str:
-    """Return a value as JSON writes it, on one line, cut to ``limit`` characters."""
+    """Return a value as JSON on one line, cut to ``limit`` characters."""
     text = json.dumps(value, default=str)
     return text if len(text) <= limit else f"{text[: limit - 3]}..."

@@ -1,8 +1,4 @@
-"""Text files as blocks of whole lines, plain or gzipped, checked as they stream by.
-
-Takes: a path.                 Gives: (number of the first line, bytes of whole lines).
-May import: errors, formats.base.  Never: holds a whole file.
-"""
+"""Text files, plain or gzipped, as blocks of whole lines that are checked while they are read."""
 
 from __future__ import annotations
 
@@ -19,10 +15,10 @@ from xc_core.errors import DataError
 
 
 def blocks(path: Path, options: ReadOptions) -> Iterator[tuple[int, bytes]]:
-    """Yield (1-based number of the first line, whole lines each ending in a newline).
+    """Yield (1-based number of the first line, whole lines, each ending in a newline).
 
-    A byte order mark at the start of the file is no part of its first line.
-    Raises DataError on a truncated or broken gzip stream, a line over the limit, bytes that are no UTF-8 or a NUL.
+    A byte order mark at the start of the file is skipped. Raises DataError for a truncated or damaged gzip stream, a
+    line that reaches the limit, bytes that are not UTF-8, or a NUL.
     """
     number, rest, start = 1, b"", True
     with open_bytes(path) as stream:
@@ -42,13 +38,13 @@ def blocks(path: Path, options: ReadOptions) -> Iterator[tuple[int, bytes]]:
 
 
 def lines(path: Path, options: ReadOptions) -> Iterator[tuple[int, list[str]]]:
-    """Yield (1-based number of the first line, lines without their newline, a carriage return taken off)."""
+    """Yield (1-based number of the first line, lines without newline or carriage return); raise as ``blocks``."""
     for number, block in blocks(path, options):
         yield number, [line.removesuffix("\r") for line in block.decode().split("\n")[:-1]]
 
 
 def open_bytes(path: Path) -> BufferedIOBase:
-    """Open a file, gzipped where its name ends in .gz."""
+    """Open a file for reading bytes; a file whose name ends in .gz is decompressed."""
     return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
 
 
@@ -57,9 +53,9 @@ def _read(stream: BufferedIOBase, amount: int, path: Path, number: int) -> bytes
         return stream.read(amount)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(
-            f"a gzip stream that ends too early or is broken ({error})",
-            expected="a whole gzip file, as its name says",
-            do=f"fetch the file again (`gzip -t {path.name}` checks it), or take off .gz where it is plain text",
+            f"a truncated or broken gzip stream ({error})",
+            expected="a complete gzip file, because the name ends in .gz",
+            do=f"download the file again (`gzip -t {path.name}` checks it), or remove .gz from its name if it is text",
             where=f"{path.name}, line {number} or later",
         ) from error
 
@@ -70,7 +66,7 @@ def _check(block: bytes, path: Path, number: int, options: ReadOptions) -> None:
     except UnicodeDecodeError as error:
         other = "utf-16" if number == 1 and block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "latin1"
         raise DataError(
-            f"the byte 0x{block[error.start]:02x}, which is no UTF-8",
+            f"the byte 0x{block[error.start]:02x}, which is not UTF-8",
             expected="UTF-8 text",
             do=f"convert the file, for instance: iconv -f {other} -t utf-8 OLD > NEW",
             where=_place(path, number, block, error.start),
@@ -79,7 +75,7 @@ def _check(block: bytes, path: Path, number: int, options: ReadOptions) -> None:
         raise DataError(
             "a NUL byte",
             expected="text without NUL",
-            do="take the NUL bytes out, for instance with: tr -d '\\000'",
+            do="remove the NUL bytes, for instance with: tr -d '\\000'",
             where=_place(path, number, block, at),
         )
     if len(block) >= options.max_line_bytes:
@@ -97,6 +93,6 @@ def _too_long(path: Path, number: int, options: ReadOptions) -> NoReturn:
     raise DataError(
         f"a line of {options.max_line_bytes:,} bytes or more",
         expected=f"lines under {options.max_line_bytes:,} bytes",
-        do="look for a lost line break; where the text really is that long, raise --max-line-bytes",
+        do="look for a missing line break; if the text really is that long, raise --max-line-bytes",
         where=f"{path.name}, line {number}",
     )

@@ -1,7 +1,6 @@
-"""PECOS: X.trn.txt, X.tst.txt (one text a line), Y.trn.npz, Y.tst.npz (scipy CSR), output-items.txt (label texts).
+"""PECOS: X.trn.txt, X.tst.txt (one text per line), Y.trn.npz, Y.tst.npz (scipy CSR), output-items.txt (label texts).
 
-Takes: a folder.                     Gives: Source.
-May import: errors, data.formats.base, .lines and .xc_text.  Never: unpickles.
+Pickles are never opened.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from xc_core.shapes import F64, I64
 
 _STEM = {"train": "trn", "test": "tst"}
 _ROWS = 65_536
-"""Rows of a matrix handed on at a time."""
+"""Rows of a matrix that are yielded at a time."""
 
 
 class Pecos:
     """Source over ``X.{trn,tst}.txt``, ``Y.{trn,tst}.npz`` and ``output-items.txt``.
 
-    A label matrix is held in memory, one at a time (12 bytes a pair); texts are streamed.
+    One label matrix at a time is held in memory (12 bytes per pair); texts are streamed.
     """
 
     def __init__(self, folder: Path, options: ReadOptions) -> None:
@@ -41,7 +40,7 @@ class Pecos:
         self.files = [*self._texts.values(), *self._targets.values(), self._labels, *filters]
 
     def labels(self) -> Iterator[Block]:
-        """Yield the lines of output-items.txt; check their count against the matrices."""
+        """Yield the lines of output-items.txt; compare their number with the columns of the matrices."""
         total = 0
         for block in text_rows(self._labels, "", self.options):
             total += len(block)
@@ -52,7 +51,7 @@ class Pecos:
                 raise DataError(
                     f"{columns} columns",
                     expected=f"{total}, the number of lines of {self._labels.name}",
-                    do="write both files again; a text with an inner line break shifts all lines after it",
+                    do="write both files again; a line break inside a text shifts all lines after it",
                     where=path.name,
                 )
 
@@ -63,13 +62,13 @@ class Pecos:
         yield from zip_rows(rows, _matrix_rows(targets), texts.name, (targets.name, "row", 1))
 
     def filters(self, split: str) -> Path | None:
-        """Return filter_labels_{split}.txt, None where there is none."""
+        """Return filter_labels_{split}.txt; None if there is none."""
         return find(self.folder, f"filter_labels_{split}.txt")
 
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
-    """Open a file and turn what numpy and scipy say of one they cannot read into a DataError."""
+    """Open a file; turn the errors of numpy and scipy for an unreadable file into a DataError."""
     try:
         with path.open("rb") as stream:
             yield stream
@@ -77,7 +76,7 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
         raise DataError(
             f"a file that scipy cannot read ({error})",
             expected="a sparse matrix written by scipy.sparse.save_npz; pickles are not opened",
-            do="fetch or write the file again",
+            do="download or write the file again",
             where=path.name,
         ) from error
 
@@ -88,7 +87,7 @@ def _columns(path: Path) -> int:
 
 
 def _matrix_rows(path: Path) -> Iterator[tuple[I64, I64, F64]]:
-    """Yield (flat label ids, number of ids of each row, relevance), some rows at a time."""
+    """Yield (flat label ids, number of ids per row, relevance), some rows at a time."""
     with _opened(path) as stream:
         matrix = scipy.sparse.load_npz(stream).tocsr()
         matrix.check_format(full_check=True)

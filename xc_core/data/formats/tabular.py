@@ -1,11 +1,8 @@
-"""Parquet or CSV[.gz]: train.* with columns text (or title, content) and labels; test.* and labels.* optional.
+"""Parquet or CSV[.gz]: train.* with columns text (or title, content) and labels; test.* and labels.* are optional.
 
-Takes: a folder.                     Gives: Source.
-May import: errors, progress, data.formats.base and .lines.  Never: infers a column's type from its first rows.
-
-``labels`` is a list of strings or indices (Parquet), or a cell with the labels between separators (CSV).
-Without a labels file the labels are the distinct names in train and test, sorted, each its own text. Without a test
-file the last ``test_fraction`` of the rows, in the order of a hash of the uid, is the test set.
+``labels`` is a list of strings or indices (Parquet), or a cell of labels between separators (CSV). Without a labels
+file the labels are the distinct names in train and test, sorted; a label's text is its name. Without a test file a
+share ``test_fraction`` of the rows, chosen by a hash of the uid, is the test set. Types are never guessed from rows.
 """
 
 from __future__ import annotations
@@ -31,9 +28,9 @@ from xc_core.errors import DataError, MissingError, nearest, preview
 from xc_core.progress import report
 
 _ROWS = 8192
-"""Rows read at a time."""
+"""Rows that are read at a time."""
 _BUFFER = 1 << 20
-"""Bytes of a Parquet column that are read at a time; without it a whole row group would be."""
+"""Bytes of a Parquet column that are read at a time, instead of a whole row group."""
 _FILTERS = "filter_labels_{}.txt"
 _KNOWN: tuple[str, ...] = ("uid", "title", "text", "content", "labels")
 
@@ -43,27 +40,27 @@ class Tabular:
 
     def __init__(self, folder: Path, options: ReadOptions) -> None:
         self.folder, self.options = folder, options
-        self._train, self._test = _table(folder, "train"), _table(folder, "test")
-        self._names = _table(folder, "labels")
-        if self._train is None:
+        train, self._test, self._names = (_table(folder, stem) for stem in ("train", "test", "labels"))
+        if train is None:
             raise MissingError(
-                f"no train table in {folder}", expected="train.parquet, train.csv or .csv.gz", do="add it"
+                f"no train table in {folder}", expected="train.parquet, train.csv or .csv.gz", do="add the table"
             )
+        self._train = train
         filters = [path for split in ("train", "test") if (path := find(folder, _FILTERS.format(split)))]
         self._tables = [path for path in (self._train, self._test, self._names) if path is not None]
         self.files = [*self._tables, *filters]
         self._ids: dict[str, int] | None = None
 
     def labels(self) -> Iterator[Block]:
-        """Yield the rows of the labels table, or the distinct label names; say which columns go unused."""
+        """Yield the rows of the labels table, or the distinct label names; report unused columns."""
         for path in self._tables:
-            _say_unused(path)
+            _report_unused(path)
         if self._names is not None:
             for block, _ in _read(self._names, self.options, with_labels=False):
                 yield block
             return
         names = sorted(self._vocabulary())
-        _say_separator(names, self.options)
+        _report_separator(names, self.options)
         for start in range(0, len(names), _ROWS):
             part = names[start : start + _ROWS]
             yield Block("labels column", start + 1, part, part, [""] * len(part), unit="label")
@@ -71,7 +68,6 @@ class Tabular:
     def documents(self, split: str) -> Iterator[Block]:
         """Yield the rows of the split's table."""
         path = self._train if split == "train" or self._test is None else self._test
-        assert path is not None
         ids = self._vocabulary()
         for block, cells in _read(path, self.options, with_labels=True):
             _number(block, cells, ids, self._names)
@@ -81,13 +77,13 @@ class Tabular:
                 yield block
 
     def filters(self, split: str) -> Path | None:
-        """Return filter_labels_{split}.txt, None where there is none; raise DataError where its numbers mean no row."""
+        """Return filter_labels_{split}.txt; None if there is none. Raises DataError for one without a test table."""
         path = find(self.folder, _FILTERS.format(split))
         if path is not None and self._test is None:
             raise DataError(
-                f"{path.name} beside a train table whose test rows are cut by a hash",
-                expected="a test table: documents of filter files are numbered within the train and the test rows",
-                do="give a test table, or pass --filters generate (from uids), or none", where=str(self.folder),
+                f"{path.name}, but no test table, so test rows are chosen by a hash",
+                expected="a test table: a filter file numbers the documents within train and within test",
+                do="add a test table, or pass --filters generate (by uid) or --filters none", where=str(self.folder),
             )  # fmt: skip
         return path
 
@@ -119,7 +115,7 @@ def _table(folder: Path, stem: str) -> Path | None:
 
 
 def _read(path: Path, options: ReadOptions, *, with_labels: bool) -> Iterator[tuple[Block, list[list[Any]]]]:
-    """Yield blocks of a table with the label cells of their rows."""
+    """Yield blocks of a table, each with the label cells of its rows."""
     first = _first_row(path)
     for batch in _batches(path, options):
         block = _block(batch, path, first, with_labels=with_labels)
@@ -145,15 +141,12 @@ def _stem(path: Path) -> str:
 
 
 def _first_row(path: Path) -> int:
-    """Rows are counted as a spreadsheet shows them: the header of a CSV is row 1."""
+    """Return the number of the first row as a spreadsheet shows it: the header of a CSV is row 1."""
     return 1 if path.suffix == ".parquet" else 2
 
 
 def _batches(path: Path, options: ReadOptions) -> Iterator[pa.RecordBatch]:
-    """Yield a table in parts.
-
-    Raises DataError where it cannot be read.
-    """
+    """Yield a table in parts; raise DataError if it cannot be read."""
     row = _first_row(path)
     rows = _parquet_batches(path) if path.suffix == ".parquet" else _csv_batches(path, options)
     while True:
@@ -187,19 +180,19 @@ def _csv_batches(path: Path, options: ReadOptions) -> Iterator[pa.RecordBatch]:
 
 @contextlib.contextmanager
 def _refusing(path: Path, row: int, options: ReadOptions) -> Iterator[None]:
-    """Turn what pyarrow says of a table that it cannot read into a DataError."""
+    """Turn the errors of pyarrow for an unreadable table into a DataError."""
     try:
         yield
     except (pa.ArrowException, OSError, EOFError, UnicodeError, zlib.error, csv.Error) as error:
         if path.suffix != ".parquet":
-            for _ in blocks(path, options):  # reading it as text names the line of a byte that is no UTF-8
+            for _ in blocks(path, options):  # raises, with the line, if the text is not UTF-8
                 pass
         reason = (str(error) or type(error).__name__).splitlines()[0]
         exact = re.search(r"Row #(\d+)", reason)
         raise DataError(
             f"a table that cannot be read ({reason})",
-            expected="a whole Parquet file" if path.suffix == ".parquet" else "CSV with a header line, in UTF-8",
-            do="mend the row, or write the file again",
+            expected="a complete Parquet file" if path.suffix == ".parquet" else "CSV with a header line, in UTF-8",
+            do="fix the row, or write the file again",
             where=f"{path.name}, row {exact[1] if exact else f'{row} or later'}",
         ) from error
 
@@ -213,27 +206,27 @@ def _names(path: Path) -> list[str]:
     return next(csv.reader([header]), [])
 
 
-def _say_unused(path: Path) -> None:
+def _report_unused(path: Path) -> None:
     with _refusing(path, 1, ReadOptions()):
         unused = [name for name in _names(path) if name not in _KNOWN]
     if unused:
-        report(f"{path.name}: not used: the columns {', '.join(map(repr, unused))}")
+        report(f"{path.name}: ignored columns: {', '.join(map(repr, unused))}")
 
 
-def _say_separator(names: list[str], options: ReadOptions) -> None:
-    """Say where most label names look like several: hold the same other separator, which a name rarely does."""
+def _report_separator(names: list[str], options: ReadOptions) -> None:
+    """Report if most label names contain the same other separator, so that each is probably several labels."""
     for other in ("|", ";", "\t", ","):
         inside = [name for name in names if other in name]
         if other != options.label_separator and 2 * len(inside) > len(names) > 1:
             report(
-                f"most labels hold {other!r}, for instance {preview(inside[0])}; "
-                f"where that is what stands between labels: --label-separator {other!r}"
+                f"most labels contain {other!r}, for instance {preview(inside[0])}; "
+                f"if it separates labels, pass --label-separator {other!r}"
             )
             return
 
 
 def _columns(names: list[str], path: Path, *, with_labels: bool) -> dict[str, str | None]:
-    """Return which columns hold title, content and uid."""
+    """Return the columns of title, content and uid; raise DataError if columns are missing or ambiguous."""
     have = {name: name for name in names}
     body = [name for name in _KNOWN[1:4] if name in have] or ([] if with_labels else ["uid"])
     found = f"the columns {', '.join(map(repr, names))}"
@@ -268,7 +261,7 @@ def _uids(batch: pa.RecordBatch, column: str, block: Block) -> list[str]:
             raise DataError(
                 f"the uid {shown(value)}",
                 expected="a string or a whole number in every row",
-                do="give the row a uid, or leave out the column",
+                do="fill in the uid, or delete the column",
                 where=block.where(row),
             )
     return [str(value) for value in values]
@@ -287,14 +280,14 @@ def _cells(batch: pa.RecordBatch, block: Block, options: ReadOptions) -> list[li
             raise DataError(
                 f"the labels {shown(cell)}",
                 expected=f"a list of names or whole numbers, or text with {options.label_separator!r} between names",
-                do="write the column so",
+                do="write the column in one of these forms",
                 where=block.where(row),
             )
     return cells
 
 
 def _number(block: Block, cells: list[list[Any]], ids: dict[str, int], table: Path | None) -> None:
-    """Turn label names into ids; whole numbers are ids already where a labels table gives the order."""
+    """Set the label ids of a block from names; with a labels table, whole numbers are ids already."""
     flat: list[int] = []
     for row, cell in enumerate(cells):
         for name in cell:
@@ -309,18 +302,18 @@ def _number(block: Block, cells: list[list[Any]], ids: dict[str, int], table: Pa
 
 
 def _no_label(name: object, ids: dict[str, int], table: Path | None, where: str) -> DataError:
-    """Return the error of a label that is not in the labels table."""
+    """Return the error for a label that is not in the labels table."""
     found = f"the label {preview(str(name))}{nearest(str(name), list(ids)[:10000])}"
     if table is not None and "uid" not in _names(table):
-        expected, do = f"a column uid in {table.name}, which says how labels are named", "add the column"
+        expected, do = f"a column uid in {table.name}, with the names of the labels", "add the column"
     else:
-        expected = f"a label whose uid stands in the column uid of {table.name if table else 'the table'}"
-        do = "add the label there, or mend the name"
+        expected = f"a name in the column uid of {table.name if table else 'the table'}"
+        do = "add the label there, or fix the name"
     return DataError(found, expected=expected, do=do, where=where)
 
 
 def _part(block: Block, split: str, fraction: float) -> Block:
-    """Keep the rows of ``split`` of a table that holds both; where a row goes depends on its uid alone."""
+    """Return the rows of ``split`` from a table that holds both splits; only the uid decides about a row."""
     digests = [hashlib.blake2b(f"test/{uid}".encode(), digest_size=8).digest() for uid in block.uids]
     is_test = np.array([int.from_bytes(d, "big") / 2**64 < fraction for d in digests], bool)
     keep = np.flatnonzero(is_test == (split == "test"))

@@ -1,9 +1,6 @@
 """XC repository JSON: trn.json, tst.json (uid, title, content, target_ind, target_rel), lbl.json (uid, title, content).
 
-Takes: a folder.                     Gives: Source.
-May import: errors, data.formats.base and .lines.  Never: guesses at a broken line.
-
-A block is parsed at once by pyarrow; only where that fails is it walked line by line, to say which line and why.
+pyarrow parses a block at once; only if that fails, the first wrong line is searched for, to explain what is wrong.
 """
 
 from __future__ import annotations
@@ -29,7 +26,7 @@ _TEXT = [("uid", pa.string()), ("title", pa.string()), ("content", pa.string())]
 _TARGET = [("target_ind", pa.list_(pa.int64())), ("target_rel", pa.list_(pa.float64()))]
 _STEM = {"train": "trn", "test": "tst"}
 _SEAM = re.compile(rb"\}[ \t\r]*\n[ \t]*(?=\{)")
-"""Between two objects: inside of one, JSON never has a "{" right after a "}"."""
+"""The end of one object and the start of the next; inside an object, JSON never has a "{" right after a "}"."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -44,7 +41,7 @@ class XCJson:
         self.files = [*self._path.values(), *filters, *matrices]
 
     def labels(self) -> Iterator[Block]:
-        """Yield the lines of lbl.json; check their count as that of the documents."""
+        """Yield the lines of lbl.json; compare their number with ``*_X_Y.txt`` if there is one."""
         rows = 0
         for block in self._read("lbl", with_targets=False):
             rows += len(block)
@@ -53,7 +50,7 @@ class XCJson:
             self._compare(self._path["lbl"].name, f"{stem}_X_Y.txt", "labels", rows)
 
     def documents(self, split: str) -> Iterator[Block]:
-        """Yield the lines of trn.json or tst.json; check their count against ``*_X_Y.txt`` where that is present."""
+        """Yield the lines of trn.json or tst.json; compare their number with ``*_X_Y.txt`` if there is one."""
         stem, rows = _STEM[split], 0
         for block in self._read(stem, with_targets=True):
             rows += len(block)
@@ -61,11 +58,11 @@ class XCJson:
         self._compare(self._path[stem].name, f"{stem}_X_Y.txt", "documents", rows)
 
     def filters(self, split: str) -> Path | None:
-        """Return filter_labels_{split}.txt, None where there is none."""
+        """Return filter_labels_{split}.txt; None if there is none."""
         return find(self.folder, f"filter_labels_{split}.txt")
 
     def _compare(self, file: str, matrix: str, what: str, count: int) -> None:
-        """Raise DataError where the header of a matrix that lies beside the JSON says another count."""
+        """Raise DataError if the header of a matrix beside the JSON states another number."""
         path = find(self.folder, matrix)
         if path is None:
             return
@@ -74,8 +71,8 @@ class XCJson:
         if claimed != count:
             raise DataError(
                 f"{claimed} {what} in the header",
-                expected=f"{count}, as many as {file} has lines",
-                do=f"fetch both files again; {path.name} is not needed beside JSON, so it may also be deleted",
+                expected=f"{count}, the number of lines of {file}",
+                do=f"download both files again; {path.name} is not needed beside JSON, so it can also be deleted",
                 where=f"{path.name}, line 1",
             )
 
@@ -90,7 +87,7 @@ class XCJson:
 
 
 def _parse(raw: bytes, schema: pa.Schema) -> pa.Table | None:
-    """Return lines as a table, one object a row; None where any of them is not as it should be."""
+    """Return lines as a table, one object per row; None if any line is wrong."""
     if len(_SEAM.findall(raw)) != raw.count(b"\n") - 1:
         return None
     try:
@@ -105,7 +102,7 @@ def _parse(raw: bytes, schema: pa.Schema) -> pa.Table | None:
 
 
 def _complete(table: pa.Table) -> bool:
-    """False where a uid, both texts, the targets, an element of a list or one of several relevances is missing."""
+    """Return False if a uid, both texts, the targets, an element of a list or one of several relevances is missing."""
     if table["uid"].null_count or (table["title"].is_null().to_numpy() & table["content"].is_null().to_numpy()).any():
         return False
     if "target_ind" not in table.column_names:
@@ -140,7 +137,7 @@ def _block(table: pa.Table, file: str, number: int) -> Block:
 
 
 def _explain(raw: bytes, path: Path, number: int, schema: pa.Schema) -> NoReturn:
-    """Find the first line that is wrong, by halving, and say what is wrong with it."""
+    """Find the first wrong line by bisection and raise DataError with the problem."""
     lines = raw.split(b"\n")[:-1]
     first, end = 0, len(lines)
     while end - first > 1:
@@ -150,19 +147,19 @@ def _explain(raw: bytes, path: Path, number: int, schema: pa.Schema) -> NoReturn
         else:
             first = middle
     found, expected = _problem(lines[first].decode(), with_targets="target_ind" in schema.names)
-    raise DataError(found, expected=expected, do="mend or delete the line", where=f"{path.name}, line {number + first}")
+    raise DataError(found, expected=expected, do="fix or delete the line", where=f"{path.name}, line {number + first}")
 
 
 def _problem(line: str, *, with_targets: bool) -> tuple[str, str]:
-    """Return what was found in a line that is wrong, and what was expected."""
+    """Return what was found in a wrong line, and what was expected."""
     if not line.strip():
-        return "an empty line", "one JSON object a line"
+        return "an empty line", "one JSON object per line"
     try:
         row = json.loads(line, object_pairs_hook=_each_once)
     except (ValueError, RecursionError) as error:
         return (
-            f"a line that is no JSON ({error}): {preview(line)}",
-            "one JSON object a line, without inner line breaks",
+            f"a line that is not JSON ({error}): {preview(line)}",
+            "one JSON object per line, without inner line breaks",
         )
     if not isinstance(row, dict):
         return f"{shown(row)} instead of an object", "a JSON object with uid, title, content"
@@ -176,15 +173,15 @@ def _problem(line: str, *, with_targets: bool) -> tuple[str, str]:
     if row.get("title") is None and row.get("content") is None:
         return f"neither title nor content, but {', '.join(sorted(row))}", "title, content, or both"
     if _SURROGATE.search(json.dumps(row, ensure_ascii=False)):
-        return "half of a surrogate pair (an escape like \\ud83d alone)", "text that can be written as UTF-8"
+        return "half of a surrogate pair (an escape like \\ud83d alone)", "text that can be encoded as UTF-8"
     return (_target_problem(row) if with_targets else None) or (
-        f"a line that reads in more than one way: {preview(line)}",
+        f"an ambiguous line: {preview(line)}",
         "a plain JSON object",
     )
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build an object; raise ValueError where it has a key twice."""
+    """Build an object; raise ValueError if a key occurs twice."""
     keys = [key for key, _ in pairs]
     for key in keys:
         if keys.count(key) > 1:
@@ -207,7 +204,7 @@ def _target_problem(row: dict[str, Any]) -> tuple[str, str] | None:
     if not isinstance(relevance, list):
         return f"target_rel {shown(relevance)}", "a list of numbers, or no target_rel"
     if len(relevance) != len(targets):
-        return f"{len(relevance)} target_rel for {len(targets)} target_ind", "one relevance a label"
+        return f"{len(relevance)} target_rel for {len(targets)} target_ind", "one relevance per label"
     for value in relevance:
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             return (

@@ -1,7 +1,6 @@
-"""XC text: trn_X.txt, tst_X.txt, Y.txt (one text a line) with trn_X_Y.txt, tst_X_Y.txt ("N L", then "label:value ...").
+"""XC text: trn_X.txt, tst_X.txt, Y.txt (one text per line); trn_X_Y.txt, tst_X_Y.txt ("N L", then "label:value ...").
 
-Takes: a folder.                     Gives: Source; readers of raw text and of a sparse label matrix.
-May import: errors, data.formats.base and .lines.  Never: pads or trims rows to make counts fit.
+If counts differ, reading fails: rows are never padded or cut to fit.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class XCText:
         self.files = [*self._texts.values(), *self._targets.values(), self._labels, *filters]
 
     def labels(self) -> Iterator[Block]:
-        """Yield the lines of Y.txt; check their count against the headers."""
+        """Yield the lines of Y.txt; compare their number with the headers of the matrices."""
         total = 0
         for block in text_rows(self._labels, "", self.options):
             total += len(block)
@@ -48,7 +47,7 @@ class XCText:
                 raise DataError(
                     f"{columns} labels in the header",
                     expected=f"{total}, the number of lines of {self._labels.name}",
-                    do="fetch both files again; a text with an inner line break shifts all lines after it",
+                    do="download both files again; a line break inside a text shifts all lines after it",
                     where=f"{path.name}, line 1",
                 )
 
@@ -59,19 +58,19 @@ class XCText:
         yield from zip_rows(texts, matrix_rows(matrix, self.options), self._texts[split].name, (matrix.name, "line", 2))
 
     def filters(self, split: str) -> Path | None:
-        """Return the filter file under either of its two names, None where there is none."""
+        """Return the filter file under either of its two names; None if there is none."""
         return find(self.folder, f"filter_labels_{split}.txt", f"{_STEM[split]}_filter_labels.txt")
 
 
 def text_rows(path: Path, prefix: str, options: ReadOptions) -> Iterator[Block]:
-    """Yield a raw text file as blocks; the uid of a row is ``prefix`` and its 0-based row number."""
+    """Yield a text file as blocks; the uid of a row is ``prefix`` and its 0-based row number."""
     for number, rows in lines(path, options):
         uids = [f"{prefix}{number - 1 + i}" for i in range(len(rows))]
         yield Block(path.name, number, uids, rows, [""] * len(rows))
 
 
 def read_header(path: Path, options: ReadOptions) -> tuple[int, int]:
-    """Return (rows, labels) of the first line of a sparse label matrix."""
+    """Return (rows, labels) from the first line of a sparse label matrix; raise DataError if it is malformed."""
     _, first = next(lines(path, options), (1, [""]))
     match = _HEADER.fullmatch(first[0])
     if match is None:
@@ -85,7 +84,10 @@ def read_header(path: Path, options: ReadOptions) -> tuple[int, int]:
 
 
 def matrix_rows(path: Path, options: ReadOptions) -> Iterator[tuple[I64, I64, F64]]:
-    """Yield (flat label ids, number of ids of each row, relevance), block by block; check the count of rows."""
+    """Yield (flat label ids, number of ids per row, relevance), block by block.
+
+    Raises DataError for a malformed row, a label index beyond the header, or another number of rows than the header's.
+    """
     rows, labels = read_header(path, options)
     seen = 0
     for number, raw in blocks(path, options):
@@ -102,15 +104,15 @@ def matrix_rows(path: Path, options: ReadOptions) -> Iterator[tuple[I64, I64, F6
             raise DataError(
                 f"the label index {numbers[2 * outside[0]]:.0f}",
                 expected=f"indices from 0 to {labels - 1}, as the header says",
-                do="mend the line or the header; indices count from 0",
+                do="fix the line or the header; indices count from 0",
                 where=f"{path.name}, line {first + row}",
             )
         yield numbers[0::2].astype(np.int64), counts, numbers[1::2]
     if seen != rows:
         raise DataError(
-            f"a header of {rows} rows over {seen} rows",
-            expected="the number of rows in the header",
-            do="fetch the file again; a document without labels is an empty line, not a missing one",
+            f"{seen} rows under a header of {rows} rows",
+            expected="as many rows as the header states",
+            do="download the file again; a document without labels is an empty line, not a missing one",
             where=f"{path.name}, line 1",
         )
 
@@ -130,7 +132,7 @@ def _explain(body: bytes, path: Path, first: int) -> None:
             raise DataError(
                 f"the row {preview(line.rstrip())}",
                 expected="'label:value label:value ...', labels by their index from 0, or an empty line",
-                do="mend the line",
+                do="fix the line",
                 where=f"{path.name}, line {first + offset}",
             )
 
@@ -154,8 +156,8 @@ def zip_rows(
 ) -> Iterator[Block]:
     """Join blocks of texts with blocks of targets of other sizes, row by row.
 
-    ``target_place`` is the file of the targets, the unit that its rows are counted in, and the first row's number.
-    Raises DataError where one side ends before the other.
+    ``target_place`` is the file of the targets, the unit of its rows, and the number of the first row. Raises DataError
+    if one side ends before the other.
     """
     ids, counts, values = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float64)
     done = 0
@@ -183,7 +185,7 @@ def _uneven(texts: str, rows: str, where: str) -> NoReturn:
     raise DataError(
         f"{texts} and {rows}",
         expected="as many texts as rows",
-        do="look for a text with an inner line break, or fetch both files again",
+        do="look for a text with an inner line break, or download both files again",
         where=where,
     )
 

@@ -1,0 +1,121 @@
+"""``xc promote``, ``xc rollback``, and what ``xc predict`` and ``xc doctor`` need from MLflow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from assets.settings import mlflow_settings
+from xc_core.chain import Workspace
+from xc_core.cli.doctor import Finding
+from xc_core.errors import MissingError, MovedError, UsageError
+
+
+@contextmanager
+def _client(workspace: Workspace) -> Iterator[Any]:
+    """Yield a client of the project's MLflow; errors of MLflow in the block become UnavailableError."""
+    from assets.tracking import answering, connect
+
+    settings = mlflow_settings(workspace.root)
+    with answering(settings.uri):
+        yield connect(settings.uri, settings.lock)
+
+
+@click.command(short_help="Make a model the champion, the version that is served.")
+@click.option("--dataset", required=True, help="Name of the dataset.")
+@click.option("--recipe", default=None, help="Promote the packed model of this recipe; register it first if needed.")
+@click.option("--version", type=int, default=None, help="Promote this registered version.")
+def promote(dataset: str, recipe: str | None, version: int | None) -> None:
+    """Make a model the champion, the version that models:/xc-DATASET@champion serves.
+
+    The model is that of a recipe, a version or, by default, the challenger: the model that was registered last. It is
+    not compared with the old champion, to which xc rollback returns.
+    """
+    from assets.release import registry
+
+    if recipe is not None and version is not None:
+        raise UsageError("both --recipe and --version", expected="one of them, or neither", do="drop one")
+    workspace = Workspace.find()
+    workspace.params.partition(dataset, recipe)  # reports what is wrong with a name
+    name = registry.model_name(dataset)
+    with _client(workspace) as client:
+        if recipe is not None:
+            version = _registered(workspace, client, dataset, recipe)
+        elif version is None:
+            version = _challenger(client, name)
+        registry.check_version(client, name, version)
+        registry.set_champion(client, name, version)
+    click.echo(f"models:/{name}@champion is version {version}")
+
+
+def _challenger(client: Any, name: str) -> int:
+    from assets.release import registry
+
+    challenger = registry.version_of(client, name, registry.CHALLENGER)
+    if challenger is None:
+        raise MissingError(f"no challenger of {name}", expected="a registered model", do="name a recipe with --recipe")
+    return int(challenger.version)
+
+
+def _registered(workspace: Workspace, client: Any, dataset: str, recipe: str) -> int:
+    """Register a recipe's packed model, if it is up to date, and return its version."""
+    from assets.release import registry
+    from xc_core.chain.plan import Status, states
+    from xc_core.infer.bundle import Model
+
+    model = Model.open(workspace.folder("model", dataset, recipe))
+    state = states(workspace, workspace.params.experiment(dataset, recipe))["model"]
+    if state.status is Status.STALE:
+        raise MovedError(
+            f"a model of {dataset}/{recipe} that is out of date: {state.why} since it was packed",
+            expected="the model whose figures xc evaluate shows",
+            do=f"xc train --dataset {dataset} --recipe {recipe}; a registered one is promoted by --version",
+        )
+    candidate = replace(registry.Candidate.of(model, {}), max_drop=float("inf"))
+    return registry.register(client, mlflow_settings(workspace.root).artifacts, candidate).version
+
+
+@click.command(short_help="Return to the previous champion.")
+@click.option("--dataset", required=True, help="Name of the dataset.")
+def rollback(dataset: str) -> None:
+    """Make the previous champion serve again. A second call undoes the first."""
+    from assets.release import registry
+
+    workspace = Workspace.find()
+    workspace.params.dataset(dataset)  # reports what is wrong with a name
+    with _client(workspace) as client:
+        now, before = registry.roll_back(client, dataset)
+    click.echo(f"models:/{registry.model_name(dataset)}@champion is version {now} again (instead of {before})")
+
+
+def champion(workspace: Workspace, dataset: str) -> Path | None:
+    """Return a folder with the champion's packed model, None if there is no champion (entry point ``xc.champions``)."""
+    from assets.release import registry
+
+    with _client(workspace) as client:
+        return registry.bundle_folder(client, dataset)
+
+
+def check() -> Iterator[Finding]:
+    """Report whether the tracking server answers and which champions there are (entry point ``xc.checks``)."""
+    from assets.release import registry
+    from xc_core.artifacts import read_manifest
+    from xc_core.chain.plan import Status, states
+
+    workspace = Workspace.find()
+    settings = mlflow_settings(workspace.root)
+    with _client(workspace) as client:
+        yield Finding("ok", f"MLflow answers at {settings.uri}")
+        for dataset in workspace.params.datasets():
+            version = registry.version_of(client, registry.model_name(dataset), registry.CHAMPION)
+            champion = f"version {version.version}, recipe {version.tags.get('recipe')}" if version else "none yet"
+            yield Finding("ok" if version else "note", f"champion of {dataset}: {champion}")
+    for dataset, recipe in workspace.params.experiments():
+        folder = workspace.folder("model", dataset, recipe)
+        if states(workspace, workspace.params.experiment(dataset, recipe))["model"].status is not Status.MISSING:
+            yield Finding("ok", f"packed model of {dataset}/{recipe}: {read_manifest(folder).digest()[:12]}")

@@ -1,0 +1,39 @@
+"""The model that MLflow serves: this file as code, weights and tables from the packed model, nothing unpickled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pydantic
+from mlflow.models import set_model
+from mlflow.pyfunc.model import PythonModel
+
+
+class Label(pydantic.BaseModel):
+    """One label of one text."""
+
+    uid: str
+    title: str
+    score: float
+
+
+class Labels(PythonModel):  # type: ignore[misc,unused-ignore]
+    """Predicts uid, title and score of the best labels of each text."""
+
+    def load_context(self, context: Any) -> None:
+        """Open the packed model after checking its hashes."""
+        from xc_core.infer.bundle import open_predictor
+
+        self.predictor = open_predictor(Path(context.artifacts["bundle"]))
+
+    def predict(self, context: Any, model_input: list[str], params: dict[str, Any] | None = None) -> list[list[Label]]:
+        """Return the best labels of each text, as dictionaries in the shape of Label; ``params`` may hold k.
+
+        MLflow takes inputs, parameters and outputs of the served model from these type hints.
+        """
+        found = self.predictor.predict(list(model_input), int((params or {}).get("k", 5)))
+        return [[Label(uid=one.uid, title=one.title, score=one.score).model_dump() for one in row] for row in found]  # type: ignore[misc]
+
+
+set_model(Labels())

@@ -1,0 +1,73 @@
+"""What Dagster and MLflow show of a stage's artefact, besides its facts and plots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import dagster as dg
+
+from assets.metadata import Shown, numbers, table
+from xc_core.artifacts import read_made
+from xc_core.data.history import read_history
+
+_COLUMNS: Final = ["P_at_1", "P_at_3", "P_at_5", "nDCG_at_5", "PSP_at_1", "PSP_at_3", "PSP_at_5", "R_at_10"]
+
+
+def _training(folder: Path) -> Shown:
+    """Show the last loss and the figures of the last refresh."""
+    history = read_history(folder) or {"losses": [], "refreshes": []}
+    metrics = {"last_loss": float(history["losses"][-1])} if history["losses"] else {}
+    last = history["refreshes"][-1] if history["refreshes"] else {}
+    return Shown(metadata={**metrics, **last}, metrics=metrics)
+
+
+def _audit(folder: Path) -> Shown:
+    """Show both sides of Theorem 1."""
+    from xc_core.sampling.audit import Audit
+
+    theorem = Audit.open(folder).figures["theorem1"]
+    figures = {f"theorem1_{name}": value for name, value in theorem.items() if value is not None}
+    return Shown(metadata=dict(figures), metrics=figures)
+
+
+def _fusion(folder: Path) -> Shown:
+    """Show each score, their sum and the fusion on validation documents."""
+    rows = read_made(folder).facts["validation"]
+    return Shown(metadata={"validation": table(rows, ["P_at_1", "P_at_5", "PSP_at_5"])}, metrics=numbers(rows))
+
+
+def _evaluation(folder: Path) -> Shown:
+    """Show the metrics, the ablation, and some texts with their labels."""
+    from xc_core.metrics.evaluation import Evaluation
+
+    found = Evaluation.open(folder)
+    metrics = {name: value for name, value in found.metrics.items() if value is not None}
+    examples = "\n\n".join(
+        f"**{row['text'][:200]}**\n\npredicted: "
+        + ", ".join(f"{label['label']} {'✓' if label['true'] else '·'}" for label in row["predicted"])
+        + f"\n\ntrue: {', '.join(row['true'])}"
+        for row in found.examples
+    )
+    shown = {"metrics": table(found.report["ablation"], _COLUMNS), "examples": dg.MetadataValue.md(examples)}
+    return Shown(metadata={**shown, **metrics}, metrics=metrics, files=[found.report_file])
+
+
+def _leaderboard(folder: Path) -> Shown:
+    """Show the table."""
+    from xc_core.metrics.leaderboard import Leaderboard
+
+    found = Leaderboard.open(folder)
+    return Shown(metadata={"table": dg.MetadataValue.md(found.text)}, files=[found.file])
+
+
+SHOWN: Final[dict[str, Callable[[Path], Shown]]] = {
+    "encoder": _training,
+    "classifier": _training,
+    "audit": _audit,
+    "fusion": _fusion,
+    "evaluation": _evaluation,
+    "leaderboard": _leaderboard,
+}
+"""By stage; a stage without an entry shows its facts and plots."""

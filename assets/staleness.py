@@ -1,0 +1,152 @@
+"""Shows in Dagster which artefacts are out of date: the check ``up_to_date`` of each asset repeats ``xc status``.
+
+Dagster's own staleness does not see changed settings, so ``xc`` decides.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import dagster as dg
+
+from assets.partitions import DATASETS, EXPERIMENTS, experiment_key
+from xc_core.artifacts import MANIFEST
+from xc_core.chain.registry import STAGES, Stage
+from xc_core.chain.workspace import Workspace
+from xc_core.errors import UnavailableError
+from xc_core.plugins import plugin_files
+
+warnings.filterwarnings("ignore", category=dg.PreviewWarning, message=".*partitions_def on an AssetCheckSpec")
+# Partitioned checks are a preview in Dagster 1.13; without partitions a check could not name the experiment.
+
+CHECK: Final = "up_to_date"
+_MISSING: Final = "missing"
+_BAD: Final = ("out of date", "damaged", _MISSING)
+_SECONDS: Final = 60.0
+"""Limit of the time that ``xc status`` takes; it hashes new source files."""
+
+
+def spec(stage: Stage) -> dg.AssetCheckSpec:
+    """Return the declaration of the check for a stage's asset."""
+    return dg.AssetCheckSpec(
+        CHECK,
+        asset=stage.name,
+        partitions_def=DATASETS if stage.scope == "dataset" else EXPERIMENTS,
+        description="The settings, code and inputs have not changed since the artefact was made (xc status).",
+    )
+
+
+def fresh() -> dg.AssetCheckResult:
+    """Return the result of the check for an artefact that a run has just made or found up to date."""
+    return dg.AssetCheckResult(
+        passed=True, check_name=CHECK, severity=dg.AssetCheckSeverity.WARN, metadata={"status": "up to date"}
+    )
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The state of an artefact of one partition, as ``xc status`` prints it."""
+
+    stage: str
+    partition: str
+    status: str
+    why: str
+
+    @property
+    def key(self) -> str:
+        """The stage and partition, as one name."""
+        return f"{self.stage}@{self.partition}"
+
+    @property
+    def text(self) -> str:
+        """The status and its reason."""
+        return f"{self.status}: {self.why}"
+
+    @property
+    def missing(self) -> bool:
+        """True if there is no such artefact."""
+        return self.status == _MISSING
+
+    @property
+    def evaluation(self) -> dg.AssetCheckEvaluation:
+        """The check result that Dagster records."""
+        return dg.AssetCheckEvaluation(
+            asset_key=dg.AssetKey(self.stage),
+            check_name=CHECK,
+            passed=self.status not in _BAD,
+            severity=dg.AssetCheckSeverity.WARN,
+            metadata={"status": self.status, "why": self.why or "-"},
+            blocking=False,
+            partition=self.partition,
+        )
+
+
+def verdicts(workspace: Workspace) -> list[Verdict]:
+    """Return the state of every artefact of the project, from ``xc status`` in a subprocess (it imports torch).
+
+    Raises UnavailableError if the command fails or takes too long.
+    """
+    found = {(row["stage"], _partition(row)): row for row in map(json.loads, _status(workspace.root).splitlines())}
+    return [Verdict(stage, partition, row["status"], row["why"]) for (stage, partition), row in found.items()]
+
+
+def report(instance: dg.DagsterInstance, found: list[Verdict]) -> None:
+    """Record verdicts as results of the check ``up_to_date``, in one short run.
+
+    Dagster 1.13 can store only one result per partition outside of runs: its table of check results has one row for
+    each run and partition.
+    """
+
+    @dg.op(name="report", out={})
+    def _report() -> Iterator[dg.AssetCheckEvaluation]:
+        yield from (verdict.evaluation for verdict in found)
+
+    @dg.job(name="staleness")
+    def _job() -> None:
+        _report()
+
+    quiet = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+    _job.execute_in_process(run_config=quiet, instance=instance)
+
+
+def _status(root: Path) -> str:
+    command = [sys.executable, "-m", "xc_core.cli.main", "status", "--json"]
+    environment = {**os.environ, "XC_ROOT": str(root)}
+    try:
+        done = subprocess.run(
+            command, cwd=root, env=environment, capture_output=True, text=True, check=False, timeout=_SECONDS
+        )
+    except subprocess.TimeoutExpired as error:
+        raise UnavailableError(
+            f"xc status still running after {_SECONDS:.0f} s",
+            expected="an answer within this time",
+            do="run xc status by hand once: it stores the hashes of new source files",
+        ) from error
+    if done.returncode:
+        raise UnavailableError(f"xc status failing: {done.stderr[-400:]}", expected="exit code 0", do="run xc doctor")
+    return done.stdout
+
+
+def _partition(row: dict[str, Any]) -> str:
+    scoped = STAGES[row["stage"]].scope == "experiment"
+    return str(experiment_key(row["dataset"], row["recipe"])) if scoped else str(row["dataset"])
+
+
+def mark(workspace: Workspace) -> str:
+    """Return a cheap hash that changes if params.yaml, a recipe, a plug-in, an artefact or a raw file changes."""
+    content = workspace.params.read()
+    entries = [*(content.get("datasets") or {}).values(), *(content.get("experiments") or {}).values()]
+    sources = {entry["source"] for entry in entries if entry and entry.get("source")}
+    places = [workspace.params.path, *plugin_files(), *(workspace.root / source for source in sorted(sources))]
+    places += [*sorted(workspace.data.glob("*/raw/**/*")), *sorted(workspace.data.glob(f"**/{MANIFEST}"))]
+    facts = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in places if path.is_file()]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]

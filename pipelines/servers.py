@@ -1,0 +1,93 @@
+"""``xc ui`` starts the servers of Dagster and MLflow; ``xc demo`` runs the pipeline on the bundled dataset."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from assets.settings import dagster_environment, mlflow_settings
+from xc_core.chain.workspace import Workspace
+from xc_core.cli.doctor import Finding
+
+
+@click.command(short_help="Run the whole pipeline on the bundled dataset.")
+@click.option("--dataset", default="wordnet-mini", show_default=True)
+@click.option("--recipe", default="ngame", show_default=True)
+def demo(dataset: str, recipe: str) -> None:
+    """Run every stage through Dagster, register the model, and show what it predicts."""
+    workspace = Workspace.find()
+    os.environ.update(dagster_environment(workspace.root))
+    os.chdir(workspace.root)
+    from pipelines.demo import run
+
+    run(workspace, dataset, recipe)
+
+
+@click.command(short_help="Open the Dagster UI and the MLflow UI.")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on. Other machines can reach any address except loopback.",
+)
+@click.option("--dagster-port", default=3000, show_default=True)
+@click.option("--mlflow-port", default=5000, show_default=True)
+def ui(host: str, dagster_port: int, mlflow_port: int) -> None:
+    """Start `dagster dev` and `mlflow server` for this project; both run until interrupted."""
+    root = Workspace.find().root
+    settings = mlflow_settings(root)
+    # MLflow's job execution, which is for language models, would start eight processes (2 GB)
+    environment = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", **os.environ, **dagster_environment(root)}
+    commands = [
+        [_beside_python("dagster"), "dev", "-h", host, "-p", str(dagster_port)],
+        [_beside_python("mlflow"), "server", "--backend-store-uri", settings.uri, "--default-artifact-root",
+         settings.artifacts, "--host", host, "--port", str(mlflow_port), "--workers", "1"],
+    ]  # fmt: skip
+    click.echo(f"Dagster  http://{host}:{dagster_port}\nMLflow   http://{host}:{mlflow_port}\nstop with Ctrl-C")
+    # SIGTERM stops both servers too, as Ctrl-C does
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    running = [subprocess.Popen(command, cwd=root, env=environment, start_new_session=True) for command in commands]
+    try:
+        while all(process.poll() is None for process in running):
+            time.sleep(0.5)
+    except KeyboardInterrupt:
+        click.echo("stopping", err=True)
+    finally:
+        _stop(running)
+
+
+def _stop(running: list[subprocess.Popen[bytes]], patience: float = 15.0) -> None:
+    """Stop each server and all its processes: SIGINT first, SIGKILL after ``patience`` seconds."""
+    for number in (signal.SIGINT, signal.SIGKILL):
+        for process in running:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+        for process in running:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=patience)
+
+
+def _beside_python(name: str) -> str:
+    """Return the path of a command of this environment."""
+    beside = Path(sys.executable).with_name(name)
+    return str(beside) if beside.exists() else (shutil.which(name) or name)
+
+
+def check() -> Iterator[Finding]:
+    """Report whether the stage registry, Dagster's graph and dvc.yaml agree (entry point ``xc.checks``)."""
+    from pipelines.graph import differences
+
+    found = differences(Workspace.find().root)
+    for text in found:
+        yield Finding("fault", text)
+    if not found:
+        yield Finding("ok", "stage registry, Dagster's assets and dvc.yaml agree")

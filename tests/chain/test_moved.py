@@ -1,0 +1,119 @@
+"""What a stage depends on must not change while it runs; everything else may."""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.chain.toy import STAGES_OF, Edit, folder_of, recipe_of, set_content, set_fact
+from xc_core import artifacts
+from xc_core.chain import STAGES, Workspace, run_stage
+from xc_core.chain.context import Context
+from xc_core.chain.runner import read_costs
+from xc_core.errors import MovedError
+
+
+def running(name: str, change: Callable[[], object], monkeypatch: pytest.MonkeyPatch, function: str = "run") -> None:
+    """Let ``change`` happen at the end of the stage's own code."""
+    module = importlib.import_module(f"xc_core.stages.{name}")
+    plain = getattr(module, function)
+
+    def changing(context: Context[Any]) -> None:
+        plain(context)
+        change()
+
+    monkeypatch.setattr(module, function, changing)
+
+
+@dataclass(frozen=True)
+class Change:
+    """Something that changes while a stage runs."""
+
+    stage: str
+    apply: Callable[[Workspace, Edit], object]
+    refresh: bool = False
+
+
+def setting(name: str, value: Any) -> Callable[[Workspace, Edit], None]:
+    return lambda workspace, edit: edit(workspace, {f"{STAGES_OF}/{name}": value})
+
+
+def content(stage: str) -> Callable[[Workspace, Edit], None]:
+    return lambda workspace, edit: set_content(folder_of(workspace, stage))
+
+
+def fact(stage: str) -> Callable[[Workspace, Edit], None]:
+    return lambda workspace, edit: set_fact(folder_of(workspace, stage), "another", "figure")
+
+
+def params(text: str) -> Callable[[Workspace, Edit], object]:
+    return lambda workspace, edit: (workspace.root / "params.yaml").write_text(text)
+
+
+def source_file(workspace: Workspace, edit: Edit) -> None:
+    (workspace.raw("toy") / "another.txt").write_text("1")
+
+
+def own_tokens(workspace: Workspace, edit: Edit) -> None:
+    set_content(folder_of(workspace, "tokens") / "wordpiece")
+
+
+def nothing(workspace: Workspace, edit: Edit) -> None:
+    pass
+
+
+MOVED = {
+    "a setting of its own": Change("clusters", setting("clusters/size", 5)),
+    "a setting of its own part": Change("fusion", setting("fusion/rule", {"depth": 3})),
+    "a setting while it is refreshed": Change("classifier", setting("classifier/dropout", 0.1), refresh=True),
+    "an input": Change("audit", content("clusters")),
+    "an input goes": Change("audit", lambda workspace, edit: shutil.rmtree(folder_of(workspace, "clusters"))),
+    "the experiment goes": Change("audit", params("datasets: {toy: {}}\n")),
+    "the file breaks": Change("audit", params("datasets: [")),
+    "a source file": Change("corpus", source_file),
+    "the tokens of its tokenizer": Change("encoder", own_tokens),
+    "an evaluation": Change("leaderboard", content("evaluation")),
+}
+UNMOVED = {
+    "a setting of another stage": Change("clusters", setting("fusion/rule", {"depth": 3})),
+    "the rows of the fusion": Change("classifier", setting("fusion/rows", 3)),
+    "another experiment": Change(
+        "clusters", lambda workspace, edit: workspace.params.declare_experiment("toy", "b", "dpr", {})
+    ),
+    "a source file of the corpus before": Change("clusters", source_file),
+    "tokens of another tokenizer": Change("encoder", content("tokens")),
+    "how an input was made": Change("audit", fact("clusters")),
+    "an artefact that needs this one": Change("clusters", content("evaluation")),
+    "nothing, while it is refreshed": Change("classifier", nothing, refresh=True),
+}
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_a_change_of_what_a_stage_depends_on_is_noticed_and_nothing_is_kept(
+    name: str, copied: Workspace, edit: Edit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change = MOVED[name]
+    folder, recipe = folder_of(copied, change.stage), recipe_of(change.stage)
+    before, made = artifacts.verify(folder), artifacts.read_made(folder)
+    costs = read_costs(copied, STAGES[change.stage], "toy", recipe)
+    running(change.stage, lambda: change.apply(copied, edit), monkeypatch, "refresh" if change.refresh else "run")
+    with pytest.raises(
+        MovedError, match=f"found parameters or inputs of {change.stage} that changed during the run"
+    ) as caught:
+        run_stage(copied, change.stage, "toy", "ngame", force=True, refresh=change.refresh)
+    assert (caught.value.exit_code, caught.value.do) == (76, "run the stage again; the result was not kept")
+    assert (artifacts.verify(folder), artifacts.read_made(folder)) == (before, made)
+    assert read_costs(copied, STAGES[change.stage], "toy", recipe) == costs
+    assert [path.name for path in folder.parent.iterdir() if path.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize("name", UNMOVED)
+def test_everything_else_may_change(name: str, copied: Workspace, edit: Edit, monkeypatch: pytest.MonkeyPatch) -> None:
+    change = UNMOVED[name]
+    running(change.stage, lambda: change.apply(copied, edit), monkeypatch, "refresh" if change.refresh else "run")
+    assert not run_stage(copied, change.stage, "toy", "ngame", force=True, refresh=change.refresh).skipped

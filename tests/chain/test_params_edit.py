@@ -1,0 +1,147 @@
+"""Editing params.yaml: a declaration changes its own entry, keeps comments, and loses nothing of another process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from tests.chain.conftest import PARAMS
+from tests.chain.test_params_read import write
+from xc_core import artifacts
+from xc_core.chain import Workspace, params_file
+from xc_core.chain.params_file import source_of
+from xc_core.data.ingest import IngestConfig
+from xc_core.errors import ConfigError, MissingError
+from xc_core.recipes import find_recipe
+
+
+def test_comments_survive_a_declaration(bare: Workspace) -> None:
+    bare.params.declare_dataset("toy", IngestConfig(validation_fraction=0.3))
+    bare.params.declare_experiment("toy", "ngame-short", "ngame", {"encoder": {"epochs": 1}})
+    text = (bare.root / "params.yaml").read_text()
+    for comment in ("# What the chain works on.", "# the first one", "# <dataset>_<recipe>: settings.",
+                    "# the paper's", "# a try", "# the end"):  # fmt: skip
+        assert comment in text
+    assert bare.params.experiment("toy", "ngame").dataset.corpus.validation_fraction == 0.3
+
+
+def test_a_comment_stays_above_what_it_is_about(bare: Workspace) -> None:
+    bare.params.declare_dataset("second", IngestConfig())
+    lines = (bare.root / "params.yaml").read_text().splitlines()
+    assert lines[lines.index("# <dataset>_<recipe>: settings.") + 1] == "experiments:"
+    assert lines.index("  second:") < lines.index("# <dataset>_<recipe>: settings.")
+
+
+def test_the_same_declaration_twice_leaves_the_file_alone(bare: Workspace) -> None:
+    bare.params.declare_dataset("second", IngestConfig(filters="none"))
+    bare.params.declare_experiment("second", "ngame", "ngame", {"encoder": {"epochs": 1}})
+    before = (bare.root / "params.yaml").stat().st_mtime_ns, (bare.root / "params.yaml").read_bytes()
+    bare.params.declare_dataset("second", IngestConfig(filters="none"))
+    bare.params.declare_experiment("second", "ngame", "ngame", {"encoder": {"epochs": 1}})
+    assert before == ((bare.root / "params.yaml").stat().st_mtime_ns, (bare.root / "params.yaml").read_bytes())
+
+
+@pytest.mark.parametrize(
+    "text", ["", "datasets:\nexperiments:\n", "datasets: {}\nexperiments: {}\n", "datasets:\n  toy:\n"]
+)
+def test_declarations_fill_what_is_empty_over_several_lines(text: str, bare: Workspace) -> None:
+    write(bare, text)
+    bare.params.declare_dataset("toy", IngestConfig(filters="none"))
+    found = bare.params.declare_experiment("toy", "ngame", "ngame", {"encoder": {"encoder": {"name": "bag"}}})
+    assert found.dataset.corpus.filters == "none"
+    assert found.dataset.tokens.tokenizers == ("minilm", "wordpiece")
+    assert max(map(len, (bare.root / "params.yaml").read_text().splitlines())) < 60
+
+
+def test_a_declaration_brings_in_its_tokenizer_once(bare: Workspace) -> None:
+    for name in ("ngame-a", "ngame-b"):
+        bare.params.declare_experiment("toy", name, "ngame", {"encoder": {"encoder": {"name": "bag"}}})
+    content = YAML(typ="safe").load((bare.root / "params.yaml").read_text())
+    assert content["datasets"]["toy"]["tokens"] == {"tokenizers": ["minilm", "wordpiece"]}
+    entry = content["experiments"]["toy_ngame-a"]
+    assert (entry["tokens"], entry["base"]) == ("wordpiece", "ngame")
+    assert entry["stages"] == {"encoder": {"encoder": {"name": "bag"}}}, "changes, and no empty stages"
+
+
+def test_a_tokenizer_that_its_one_experiment_gave_up_goes(bare: Workspace) -> None:
+    def declared(recipe: str, name: str) -> tuple[str, ...]:
+        return bare.params.declare_experiment(
+            "toy", recipe, "ngame", {"encoder": {"encoder": {"name": name}}}
+        ).dataset.tokens.tokenizers
+
+    assert declared("a", "owner/mistyped") == ("minilm", "owner/mistyped")
+    assert declared("a", "bag") == ("minilm", "wordpiece")
+    assert declared("b", "bag") == ("minilm", "wordpiece")
+    assert declared("a", "minilm") == ("minilm", "wordpiece"), "b still reads it"
+
+
+def test_a_declaration_that_is_refused_changes_nothing(bare: Workspace) -> None:
+    with pytest.raises(ConfigError):
+        bare.params.declare_experiment("toy", "ngame", "ngame", {"encoder": {"epoch": 1}})
+    with pytest.raises(MissingError, match="no dataset 'absent'"):
+        bare.params.declare_experiment("absent", "ngame", "ngame", {})
+    assert (bare.root / "params.yaml").read_text() == PARAMS
+
+
+DECLARE = """
+import sys
+from pathlib import Path
+from xc_core.data.ingest import IngestConfig
+from xc_core.chain import Workspace
+for number in range(5):
+    Workspace(Path(sys.argv[1])).params.declare_dataset(f"set-{sys.argv[2]}-{number}", IngestConfig())
+"""
+
+
+def test_declarations_at_the_same_time_lose_nothing(bare: Workspace) -> None:
+    command = [sys.executable, "-c", DECLARE, str(bare.root)]
+    running = [subprocess.Popen([*command, str(i)]) for i in range(4)]
+    assert [process.wait() for process in running] == [0] * 4
+    assert len(bare.params.datasets()) == 1 + 4 * 5
+    assert sorted(path.name for path in bare.root.iterdir()) == [".xc", "params.yaml"]
+
+
+def test_an_edit_of_a_file_that_is_wrong_is_refused_with_the_reason(bare: Workspace) -> None:
+    write(bare, "datasets: [toy]\n")
+    with pytest.raises(ConfigError, match="datasets = "):
+        bare.params.declare_dataset("second", IngestConfig())
+    (bare.root / "params.yaml").unlink()
+    with pytest.raises(MissingError, match=r"no .*params\.yaml"):
+        bare.params.declare_dataset("second", IngestConfig())
+
+
+# what DVC compares for a dataset or recipe
+
+PROJECT = Path(artifacts.__file__).parents[1]
+
+
+def test_the_source_is_the_file_of_resolved_settings_inside_the_project_and_the_pins_elsewhere(
+    bare: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert source_of("ngame", PROJECT) == "xc_core/recipes/resolved/ngame.yaml"
+    assert source_of("dataset", PROJECT) == "xc_core/recipes/resolved/dataset.yaml"
+    assert source_of("ngame", bare.root) == "constraints.txt"
+    monkeypatch.setattr(sys, "prefix", str(PROJECT / "xc_core"))
+    assert source_of("ngame", PROJECT) == "constraints.txt", "an environment may lie inside the project"
+
+
+@pytest.mark.parametrize("module", ["__main__", "no_such_package.recipes", "pytest"])
+def test_the_source_of_a_recipe_of_another_package_is_the_pins(module: str) -> None:
+    own = find_recipe("ngame")
+    stray = own.variant("stray", "a paper", module, {})
+    for root in (PROJECT, Path(sys.prefix).parent):
+        assert params_file._source(stray, "stray", root) == "constraints.txt"
+    assert params_file._source(own, "ngame", PROJECT) == source_of("ngame", PROJECT)
+
+
+def test_a_declaration_names_the_source_of_its_base(bare: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(params_file, "source_of", lambda name, root: f"{root.name}/{name}.yaml")
+    bare.params.declare_experiment("toy", "short", "astra", {"encoder": {"epochs": 1}})
+    bare.params.declare_dataset("toy", IngestConfig())
+    content = bare.params.read()
+    assert content["experiments"]["toy_short"]["source"] == f"{bare.root.name}/astra.yaml"
+    assert content["datasets"]["toy"]["source"] == f"{bare.root.name}/dataset.yaml"

@@ -1,0 +1,113 @@
+"""Reading params.yaml: datasets and experiments with their settings, or an error that names the place."""
+
+from __future__ import annotations
+
+import pytest
+
+from xc_core.chain import Workspace
+from xc_core.data.ingest import IngestConfig
+from xc_core.errors import ConfigError, MissingError
+from xc_core.recipes import find_recipe
+
+
+def write(workspace: Workspace, text: str) -> Workspace:
+    (workspace.root / "params.yaml").write_text(text)
+    return workspace
+
+
+def test_an_experiment_is_the_recipe_with_its_changes(bare: Workspace) -> None:
+    found = bare.params.experiment("toy", "ngame")
+    assert found.recipe == find_recipe("ngame").changed({"encoder": {"epochs": 2}})
+    assert found.dataset.corpus == IngestConfig(validation_fraction=0.2)
+    assert found.settings("encoder").epochs == 2.0
+    assert found.settings("corpus").validation_fraction == 0.2
+    assert found.settings("leaderboard") is None
+    assert (found.place, found.tokenizer) == (("toy", "ngame"), "minilm")
+    dataset = bare.params.dataset("toy")
+    assert dataset == found.dataset == dataset.dataset
+    assert (dataset.place, dataset.tokenizer) == (("toy", None), None)
+    assert dataset.settings("encoder") is None
+
+
+def test_a_partition_is_a_dataset_or_an_experiment(bare: Workspace) -> None:
+    assert bare.params.partition("toy", None) == bare.params.dataset("toy")
+    assert bare.params.partition("toy", "ngame") == bare.params.experiment("toy", "ngame")
+
+
+def test_a_variant_is_another_recipe_under_its_own_name(bare: Workspace) -> None:
+    found = bare.params.declare_experiment("toy", "ngame-short", "ngame", {"encoder": {"epochs": 1}}).recipe
+    assert (found.name, found.encoder.epochs, found.module) == ("ngame-short", 1.0, "xc_core.recipes.ngame")
+    assert bare.params.experiments("toy") == [("toy", "ngame"), ("toy", "ngame-short")]
+    assert bare.params.experiments() == bare.params.experiments("toy")
+    assert bare.params.experiments("another") == []
+    assert bare.params.declared("toy", "ngame-short") == ("ngame", {"encoder": {"epochs": 1}})
+    assert bare.params.declared("toy", "absent") is None
+
+
+@pytest.mark.parametrize(
+    ("dataset", "recipe", "found", "do"),
+    [
+        ("tay", "ngame", "no dataset 'tay' in params.yaml (nearest: 'toy')", "xc ingest PATH --dataset tay"),
+        ("toy", "ngames", "no experiment 'toy_ngames' in params.yaml (nearest: 'toy_ngame')",
+         "xc train --dataset toy --recipe ngames, with --base KNOWN for a variant"),
+    ],
+)  # fmt: skip
+def test_what_params_does_not_have_is_missing_and_the_error_says_how_to_create_it(
+    dataset: str, recipe: str, found: str, do: str, bare: Workspace
+) -> None:
+    with pytest.raises(MissingError) as caught:
+        bare.params.experiment(dataset, recipe)
+    assert caught.value.found == found
+    assert caught.value.do == f"create it: {do}"
+
+
+WRONG = {
+    "no YAML": ("datasets: [", "invalid YAML ("),
+    "a tab": ("datasets:\n\ttoy: {}\n", "invalid YAML ("),
+    "a list": ("- a\n", "a list"),
+    "datasets a list": ("datasets: [toy]\n", "datasets = ['toy']"),
+    "a dataset's name a number": ("datasets: {7: {}}\n", "datasets.7"),
+    "a dataset a text": ("datasets: {toy: yes please}\n", "datasets.toy = 'yes please'"),
+    "a misspelt part": ("datasets: {toy: {corpos: {}}}\n", "datasets.toy.corpos (nearest: 'corpus')"),
+    "an unknown setting": ("datasets: {toy: {corpus: {filter: none}}}\n", "corpus.filter (nearest: 'filters')"),
+    "a setting of the wrong type": ("datasets: {toy: {tokens: {max_tokens: many}}}\n", "tokens.max_tokens = 'many'"),
+    "a setting that is no mapping": ("datasets: {toy: {corpus: 7}}\n", "datasets.toy.corpus = 7"),
+    "an experiment without names": ("datasets: {toy: }\nexperiments: {toy_ngame: {base: ngame}}\n", "toy_ngame with"),
+    "an experiment of another name": (
+        "datasets: {toy: }\nexperiments: {toy_x: {dataset: toy, recipe: ngame}}\n", "toy_x with dataset 'toy'"),
+    "an unknown stage": (
+        "datasets: {toy: }\nexperiments: {toy_ngame: {dataset: toy, recipe: ngame, stages: {encodr: {}}}}\n",
+        "ngame.encodr (nearest: 'encoder')"),
+    "an unknown base": (
+        "datasets: {toy: }\nexperiments: {toy_ngame: {dataset: toy, recipe: ngame, base: game}}\n",
+        "recipe 'game' (nearest: 'ngame')"),
+    "a value out of range": (
+        "datasets: {toy: }\nexperiments: {toy_ngame: {dataset: toy, recipe: ngame, stages: {clusters: {size: 0}}}}\n",
+        "size 0"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_params_file_is_a_config_error_that_names_the_place(name: str, bare: Workspace) -> None:
+    text, found = WRONG[name]
+    with pytest.raises(ConfigError) as caught:
+        write(bare, text).params.experiment("toy", "ngame")
+    assert found in caught.value.found
+    assert caught.value.exit_code == 78
+
+
+def test_bytes_that_are_no_text_are_a_config_error(bare: Workspace) -> None:
+    (bare.root / "params.yaml").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="invalid YAML"):
+        bare.params.read()
+
+
+def test_an_empty_params_file_has_no_datasets(bare: Workspace) -> None:
+    for text in ("", "datasets:\nexperiments:\n"):
+        write(bare, text)
+        assert bare.params.datasets() == []
+        assert bare.params.experiments() == []
+        with pytest.raises(MissingError) as caught:
+            bare.params.dataset("toy")
+        assert (caught.value.found, caught.value.expected) == (
+            "no dataset 'toy' in params.yaml", "a dataset; there is none yet")  # fmt: skip

@@ -1,0 +1,135 @@
+"""A refresh: the encoder and the trained rows are kept, everything else is made from the new data."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import pytest
+
+from tests.chain.toy import (
+    NAMES,
+    STAGES_OF,
+    Edit,
+    folder_of,
+    print_of,
+    set_older,
+    states_of,
+    statuses,
+)
+from tests.conftest import ToyWorld
+from xc_core import artifacts
+from xc_core.chain import STAGES, Workspace, run_stage
+from xc_core.chain.plan import Status
+from xc_core.errors import MissingError, MovedError
+
+NEW = {"uid": "L10", "title": "meadow", "content": "river0 river1 castle0"}
+
+
+def add_label(workspace: Workspace) -> None:
+    """Let the source files have a label and a document more."""
+    world = ToyWorld.make()
+    world.labels.append(NEW)
+    world.train.append({"uid": "D9999", "title": "meadow0", "content": "", "target_ind": [10], "target_rel": [1.0]})
+    world.write(workspace.raw("toy"))
+
+
+@pytest.mark.parametrize("name", [stage.name for stage in STAGES.values() if "encoder" in stage.deps])
+def test_a_refresh_reads_an_encoder_that_is_older_than_its_inputs(name: str, copied: Workspace) -> None:
+    set_older(folder_of(copied, "encoder"), "corpus")
+    with pytest.raises(MovedError, match="encoder out of date: corpus changed"):
+        run_stage(copied, name, "toy", "ngame", force=True)
+    assert not run_stage(copied, name, "toy", "ngame", force=True, refresh=True).skipped
+
+
+def test_a_refresh_does_not_read_an_encoder_of_other_settings(copied: Workspace, edit: Edit) -> None:
+    edit(copied, {f"{STAGES_OF}/encoder/epochs": 2.0})
+    with pytest.raises(MovedError, match="encoder out of date: settings changed"):
+        run_stage(copied, "embeddings", "toy", "ngame", refresh=True)
+
+
+@pytest.mark.parametrize("dep", ["embeddings", "clusters"])
+def test_a_refresh_of_the_classifier_reads_no_other_stale_input(dep: str, copied: Workspace) -> None:
+    set_older(folder_of(copied, dep), "corpus")
+    with pytest.raises(MovedError, match=f"{dep} out of date"):
+        run_stage(copied, "classifier", "toy", "ngame", refresh=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({"classifier/dropout": 0.5}, "rows that were trained with other settings: classifier.dropout"),
+        ({"classifier/refit": False, "classifier/seed": 3},
+         "rows that were trained with other settings: classifier.refit, classifier.seed"),
+        ({"classifier/epochs": 0.0}, "rows that were trained with other settings: classifier.epochs"),
+    ],
+)  # fmt: skip
+def test_a_refresh_does_not_keep_rows_of_other_settings(
+    changes: dict[str, Any], found: str, copied: Workspace, edit: Edit
+) -> None:
+    """Otherwise they would be recorded as trained with the settings of now."""
+    before = artifacts.read_made(folder_of(copied, "classifier"))
+    edit(copied, {f"{STAGES_OF}/{name}": value for name, value in changes.items()})
+    with pytest.raises(MovedError) as caught:
+        run_stage(copied, "classifier", "toy", "ngame", refresh=True)
+    assert (caught.value.found, caught.value.do) == (
+        found, "set them back, or train: xc run classifier, without --refresh")  # fmt: skip
+    assert artifacts.read_made(folder_of(copied, "classifier")) == before
+    assert not run_stage(copied, "classifier", "toy", "ngame").skipped
+
+
+def test_a_refresh_does_not_keep_rows_of_other_code_and_has_nothing_to_keep_without_rows(copied: Workspace) -> None:
+    set_older(folder_of(copied, "classifier"), "code")
+    with pytest.raises(MovedError, match="rows that were trained with other code\n"):
+        run_stage(copied, "classifier", "toy", "ngame", refresh=True)
+    shutil.rmtree(folder_of(copied, "classifier"))
+    with pytest.raises(MissingError, match=r"no artefact at .*classifier"):
+        run_stage(copied, "classifier", "toy", "ngame", refresh=True)
+
+
+def test_what_was_trained_is_not_what_was_refreshed(copied: Workspace) -> None:
+    """A trained classifier needs no refresh; a refreshed one is kept by a refresh and trained again without one."""
+    assert print_of(copied, "classifier", refresh=True) != print_of(copied, "classifier")
+    steps = [(False, False), (True, False), (True, True), (True, False), (False, False), (False, False)]
+    runs = [
+        run_stage(copied, "classifier", "toy", "ngame", refresh=refresh, force=force).skipped
+        for refresh, force in steps
+    ]
+    assert runs == [True, True, False, True, False, True]
+
+
+def test_a_refresh_keeps_the_encoder_and_a_run_without_it_trains_again(copied: Workspace, lines: list[str]) -> None:
+    set_older(folder_of(copied, "encoder"), "corpus")
+    assert run_stage(copied, "encoder", "toy", "ngame", refresh=True).skipped
+    assert lines[-1] == "encoder: kept, trained on older data"
+    assert not run_stage(copied, "encoder", "toy", "ngame").skipped
+    assert run_stage(copied, "encoder", "toy", "ngame", refresh=True).skipped
+    assert lines[-1] == "encoder: up to date"
+
+
+def test_new_data_is_refreshed_stage_by_stage_and_trained_by_a_run_without_refresh(copied: Workspace) -> None:
+    add_label(copied)
+    for name in ("corpus", "tokens"):
+        run_stage(copied, name, "toy")
+    assert states_of(copied)["model"].root == "encoder"
+    with pytest.raises(MovedError, match="or add --refresh to keep the trained encoder"):
+        run_stage(copied, "embeddings", "toy", "ngame")
+    trained = artifacts.verify(folder_of(copied, "encoder"))
+    for name in NAMES[2:]:
+        assert run_stage(copied, name, "toy", "ngame", refresh=True).skipped == (name == "encoder")
+    assert artifacts.verify(folder_of(copied, "encoder")) == trained
+    found = states_of(copied)
+    kept = {name: state.why for name, state in found.items() if state.status is Status.KEPT}
+    assert kept == {
+        "encoder": "trained on older data: corpus and tokens changed",
+        "classifier": "trained on older data",
+    }
+    assert {state.status for name, state in found.items() if name not in kept} == {Status.FRESH}
+    assert artifacts.read_made(folder_of(copied, "classifier")).refreshed
+    assert run_stage(copied, "evaluation", "toy", "ngame").skipped, "nothing after a refresh asks for --refresh"
+
+    for name in NAMES:
+        ran = run_stage(copied, name, "toy", "ngame")
+        assert ran.skipped == (name in ("corpus", "tokens")), name
+    assert set(statuses(copied).values()) == {"FRESH"}
+    assert not artifacts.read_made(folder_of(copied, "classifier")).refreshed

@@ -1,0 +1,210 @@
+"""Running a stage: once for the same parameters and inputs, again if the artefact is damaged, never twice at a time."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.chain.toy import NAMES, folder_of, parts_of, print_of, read_json, reads, recipe_of
+from xc_core import artifacts
+from xc_core.chain import STAGES, Workspace, run_stage
+from xc_core.chain.context import Context
+from xc_core.chain.costs import forget_peak_memory, peak_memory_mb
+from xc_core.chain.runner import read_costs
+from xc_core.cluster import Clusters
+from xc_core.errors import BusyError, ConfigError, MissingError, UsageError
+from xc_core.fusion import FittedFusion
+from xc_core.locks import locked
+from xc_core.params import plain
+
+
+def stage_code(name: str, run: Callable[[Context[Any]], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a stage run other code."""
+    monkeypatch.setattr(importlib.import_module(f"xc_core.stages.{name}"), "run", run)
+
+
+# up to date, forced, damaged
+
+
+def test_a_stage_that_is_up_to_date_is_skipped_and_one_by_force_is_not(copied: Workspace, lines: list[str]) -> None:
+    folder = folder_of(copied, "clusters")
+    before = folder.stat().st_ino
+    ran = run_stage(copied, "clusters", "toy", "ngame")
+    assert ran.skipped
+    assert ran.costs == read_costs(copied, STAGES["clusters"], "toy", "ngame") != {}
+    assert ran.facts["clusters"] > 1
+    assert folder.stat().st_ino == before
+    assert lines == ["clusters: up to date"]
+    assert not run_stage(copied, "clusters", "toy", "ngame", force=True).skipped
+    assert folder.stat().st_ino != before
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: (folder / "manifest.json").write_text("{"),
+        lambda folder: (folder / "order.npy").unlink(),
+        lambda folder: os.truncate(folder / "order.npy", 10),
+        lambda folder: shutil.rmtree(folder),
+    ],
+)
+def test_an_artefact_whose_damage_shows_is_made_again(
+    copied: Workspace, damage: Callable[[Path], object], lines: list[str]
+) -> None:
+    folder = folder_of(copied, "clusters")
+    whole = artifacts.read_manifest(folder)
+    damage(folder)
+    there = folder.exists()
+    assert not run_stage(copied, "clusters", "toy", "ngame").skipped
+    assert artifacts.verify(folder) == whole
+    said = "clusters: rebuilding, the existing artefact is damaged ("
+    assert any(line.startswith(said) for line in lines) == there
+
+
+def test_the_stages_before_and_after_a_damaged_artefact_still_run(copied: Workspace) -> None:
+    (folder_of(copied, "clusters") / "manifest.json").write_text("{")
+    for name in ("embeddings", "negatives", "fusion"):
+        assert run_stage(copied, name, "toy", "ngame").skipped
+
+
+def test_an_artefact_records_what_it_was_made_from_beside_its_content(trained: Workspace) -> None:
+    for name in NAMES:
+        folder, partition = folder_of(trained, name), trained.params.partition("toy", recipe_of(name))
+        made = artifacts.read_made(folder)
+        assert made.fingerprint == print_of(trained, name)
+        assert made.depends == parts_of(trained, name)
+        assert (made.settings, made.refreshed) == (plain(partition.settings(name)), False)
+        assert read_json(folder / artifacts.MANIFEST).keys() == {"kind", "format", "files"}
+        assert artifacts.verify(folder).kind == name
+    assert artifacts.read_made(folder_of(trained, "clusters")).settings == {"size": 4, "seed": 0}
+
+
+# costs
+
+
+def test_costs_lie_outside_the_artefact(trained: Workspace) -> None:
+    for name in NAMES:
+        costs = read_costs(trained, STAGES[name], "toy", recipe_of(name))
+        assert costs["seconds"] > 0 and costs["peak_memory_mb"] > 1
+        folder = folder_of(trained, name)
+        text = "".join(path.read_text() for path in sorted(folder.rglob("*.json")) if "tokenizer" not in path.name)
+        assert "seconds" not in text and "latency" not in text.replace("latency_queries", ""), name
+    assert read_costs(trained, STAGES["encoder"], "toy", "ngame")["train_seconds"] > 0
+    assert read_costs(trained, STAGES["evaluation"], "toy", "ngame")["latency_p50_ms"] > 0
+    assert not list((trained.state / "run").glob("*")), "a training that ended leaves no checkpoint"
+
+
+def test_a_stage_that_never_ran_here_has_no_costs(workspace: Workspace) -> None:
+    assert read_costs(workspace, STAGES["encoder"], "toy", "ngame") == {}
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux can reset the peak")
+def test_the_peak_memory_of_a_stage_is_not_that_of_the_stage_before() -> None:
+    block = bytearray(200 << 20)
+    block[:: 1 << 12] = b"1" * (len(block) >> 12)
+    high = peak_memory_mb()
+    del block
+    forget_peak_memory()
+    assert peak_memory_mb() < high - 150
+
+
+# missing, busy, wrong
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if STAGES[name].deps])
+def test_a_missing_input_names_the_command_that_makes_it(copied: Workspace, name: str) -> None:
+    for dep in reads(STAGES[name]):
+        folder = folder_of(copied, dep)
+        aside = folder.with_name("aside")
+        folder.rename(aside)
+        with pytest.raises(MissingError) as caught:
+            run_stage(copied, name, "toy", "ngame")
+        aside.rename(folder)
+        flags = "--dataset toy" + (" --recipe ngame" if STAGES[dep].scope == "experiment" else "")
+        assert caught.value.do == f"make it first: xc run {dep} {flags}"
+        assert caught.value.expected == f"the artefact of {dep}"
+        assert str(folder) in caught.value.found
+
+
+def test_in_a_workspace_without_artefacts_every_stage_asks_for_the_first(workspace: Workspace) -> None:
+    for name in NAMES[1:]:
+        with pytest.raises(MissingError, match="xc run corpus --dataset toy"):
+            run_stage(workspace, name, "toy", "ngame")
+    shutil.rmtree(workspace.raw("toy"))
+    with pytest.raises(MissingError, match="xc ingest PATH --dataset toy"):
+        run_stage(workspace, "corpus", "toy")
+
+
+def test_a_second_run_of_a_stage_is_refused_and_others_are_not(copied: Workspace) -> None:
+    with locked(copied.scratch("lock", STAGES["clusters"], "toy", "ngame"), "x"):
+        with pytest.raises(BusyError, match=f"clusters of toy/ngame, which process {os.getpid()} is running"):
+            run_stage(copied, "clusters", "toy", "ngame")
+        assert run_stage(copied, "negatives", "toy", "ngame").skipped
+        command = [sys.executable, "-m", "xc_core.cli.main", "run", "clusters", "--dataset", "toy", "--recipe", "ngame"]
+        environment = {**os.environ, "XC_ROOT": str(copied.root)}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 75
+    assert f"which process {os.getpid()} is running" in done.stderr
+
+
+def test_an_unknown_stage_and_a_stage_without_its_recipe_are_refused(workspace: Workspace) -> None:
+    with pytest.raises(ConfigError, match=r"stage 'clustrs' \(nearest: 'clusters'\)"):
+        run_stage(workspace, "clustrs", "toy", "ngame")
+    with pytest.raises(UsageError, match="no recipe for scores"):
+        run_stage(workspace, "scores", "toy")
+
+
+# what a stage is given
+
+
+def test_the_interval_of_checkpoints_is_set_by_the_machine(copied: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    from xc_core.chain.context import checkpoint_seconds
+
+    seen: list[float] = []
+    stage_code("clusters", lambda context: seen.append(checkpoint_seconds()), monkeypatch)
+    for value in (None, "0.5"):
+        if value is not None:
+            monkeypatch.setenv("XC_CHECKPOINT_SECONDS", value)
+        run_stage(copied, "clusters", "toy", "ngame", force=True)
+    assert seen == [60.0, 0.5]
+    monkeypatch.setenv("XC_CHECKPOINT_SECONDS", "often")
+    with pytest.raises(ConfigError, match="XC_CHECKPOINT_SECONDS=often"):
+        run_stage(copied, "clusters", "toy", "ngame", force=True)
+
+
+def test_a_stage_reads_only_what_it_declares(copied: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage_code("clusters", lambda context: context.read(FittedFusion), monkeypatch)
+    with pytest.raises(ConfigError, match="a stage that reads fusion, which it does not declare") as caught:
+        run_stage(copied, "clusters", "toy", "ngame", force=True)
+    assert caught.value.expected == "one of its inputs: corpus, embeddings"
+
+
+def test_a_stage_gets_its_settings_its_place_and_its_inputs(copied: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Context[Any]] = []
+    stage_code("audit", lambda context: seen.append(context), monkeypatch)
+    run_stage(copied, "audit", "toy", "ngame", force=True)
+    [context] = seen
+    assert context.settings == copied.params.experiment("toy", "ngame").recipe.audit
+    assert (context.run.dataset, context.run.recipe, context.run.title) == ("toy", "ngame", "toy / ngame")
+    assert context.run.checkpoints == copied.state / "run" / "audit@toy_ngame"
+    assert context.run.fingerprint == print_of(copied, "audit")
+    assert context.inputs == {dep: folder_of(copied, dep) for dep in STAGES["audit"].deps}
+    assert len(context.read(Clusters).sizes) > 1
+    assert context.others is None
+
+
+def test_a_stage_of_the_encoder_reads_the_tokens_of_its_tokenizer(
+    copied: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Path] = []
+    stage_code("encoder", lambda context: seen.append(context.inputs["tokens"]), monkeypatch)
+    run_stage(copied, "encoder", "toy", "ngame", force=True)
+    assert seen == [copied.folder("tokens", "toy") / "wordpiece"]

@@ -1,0 +1,102 @@
+"""Names of datasets and recipes, and the folders they lead to: never out of the data folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.chain.conftest import PARAMS
+from xc_core.chain import STAGES, Workspace
+from xc_core.chain.names import checked_name
+from xc_core.data.ingest import IngestConfig
+from xc_core.data.tokens import store_name
+from xc_core.errors import MissingError, UsageError, XCError
+
+GOOD = ["a", "7", "wordnet-mini", "ngame-bag", "lf-amazontitles-131k", "a" * 64]
+BAD = ["", "A", "a_b", "-a", "a-", ".", "..", "a..b", "a/b", "/etc", "../x", "a b", "ä", "a\n", "a" * 65, "~", "a\0b"]
+BAD += ["raw", "inbox", "settings", "ngame-0.5", *STAGES]
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_a_good_name_is_accepted(name: str) -> None:
+    assert checked_name("dataset", name) == name
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_name_is_refused_everywhere_a_name_becomes_a_path(name: str, bare: Workspace) -> None:
+    calls = [
+        lambda: bare.raw(name),
+        lambda: bare.folder("corpus", name),
+        lambda: bare.folder("encoder", "toy", name),
+        lambda: bare.params.dataset(name),
+        lambda: bare.params.partition(name, "ngame"),
+        lambda: bare.params.experiment("toy", name),
+        lambda: bare.params.declare_dataset(name, IngestConfig()),
+        lambda: bare.params.declare_experiment("toy", name, "ngame", {}),
+    ]
+    for call in calls:
+        with pytest.raises(UsageError, match="choose another name"):
+            call()
+    assert (bare.root / "params.yaml").read_text() == PARAMS
+
+
+@given(st.text(max_size=12))
+@settings(deadline=None, max_examples=200)
+def test_no_name_leads_out_of_the_data_folder(name: str) -> None:
+    workspace = Workspace(Path("/project"))
+    try:
+        folder = workspace.folder("encoder", name, name)
+    except XCError:
+        return
+    assert folder.parents[2] == Path("/project/data")
+    assert folder.name == "encoder"
+
+
+def test_folders_and_scratch_files_lie_where_the_layout_says(bare: Workspace) -> None:
+    assert bare.folder("tokens", "toy", "ngame") == bare.root / "data/toy/tokens"
+    assert bare.folder("scores", "toy", "ngame") == bare.root / "data/toy/ngame/scores"
+    assert bare.raw("toy") == bare.root / "data/toy/raw"
+    assert bare.scratch("lock", STAGES["scores"], "toy", "ngame") == bare.root / ".xc/lock/scores@toy_ngame"
+    assert bare.scratch("cost", STAGES["corpus"], "toy", "ngame") == bare.root / ".xc/cost/corpus@toy"
+    tokens, scores = (bare.settings_file(STAGES[name], "toy", "ngame") for name in ("tokens", "scores"))
+    assert tokens == bare.root / "data/toy/settings/tokens.json"
+    assert scores == bare.root / "data/toy/ngame/settings/scores.json"
+    for place in (bare.folder, lambda name, dataset: bare.settings_file(STAGES[name], dataset, None)):
+        with pytest.raises(UsageError, match="no recipe for scores"):
+            place("scores", "toy")
+
+
+def test_the_project_is_found_from_below_or_by_the_environment(
+    bare: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("XC_ROOT", raising=False)
+    (bare.root / "a" / "b").mkdir(parents=True)
+    assert Workspace.find(bare.root / "a" / "b").root == bare.root
+    monkeypatch.setenv("XC_ROOT", str(bare.root))
+    assert Workspace.find(Path("/")).root == bare.root
+    monkeypatch.delenv("XC_ROOT")
+    with pytest.raises(MissingError, match=r"no params\.yaml in / or above it"):
+        Workspace.find(Path("/"))
+
+
+# names of token stores
+
+
+@pytest.mark.parametrize("name", ["minilm", "wordpiece", "distilbert-base-uncased"])
+def test_a_plain_tokenizer_name_is_its_folders_name(name: str) -> None:
+    assert store_name(name) == name
+
+
+@pytest.mark.parametrize("name", ["/models/tiny", "../tiny", "owner/model", ".hidden", "a b", "..", "~/x", "ü/ü"])
+def test_a_path_or_hub_name_becomes_a_safe_folder_name(name: str) -> None:
+    made = store_name(name)
+    assert "/" not in made and not made.startswith(".") and made not in (".", "..")
+    assert made.isascii() and " " not in made
+
+
+def test_two_tokenizers_never_share_a_folder() -> None:
+    names = ["owner/model", "owner-model", "owner.model", "owner/model/", "owner model"]
+    assert len({store_name(name) for name in names}) == len(names)

@@ -1,0 +1,27 @@
+"""``xc compare``: paired differences of recipes and scores."""
+
+from __future__ import annotations
+
+from tests.cli.conftest import TOY, Xc
+from tests.conftest import ToyWorld
+from xc_core.chain import Workspace, run_stage
+
+
+def test_compare_prints_paired_differences_of_recipes_and_scores(xc: Xc, ready: Workspace) -> None:
+    same = xc("compare", *TOY, "ngame", "ngame:fusion")
+    assert same.code == 0, same.err
+    assert "P@1        +0.00   [+0.00, +0.00]   not clear" in same.out
+    other = xc("compare", *TOY, "ngame", "ngame:label_text").out.splitlines()
+    assert other[0] == "toy: ngame minus ngame:label_text, points of percent"
+    assert [line.split()[0] for line in other[1:]] == [
+        "P@1", "P@3", "P@5", "nDCG@1", "nDCG@3", "nDCG@5", "PSP@1", "PSP@3", "PSP@5", "R@10",
+    ]  # fmt: skip
+    xc("compare", *TOY, "ngame", "ngame:classifer").refused(64, "nearest: 'classifier'", "fix the name")
+    xc("compare", *TOY, "ngame", "npr").refused(66, "no evaluation of 'npr' on toy", "xc train --dataset toy")
+    xc("compare", "--dataset", "tay", "ngame", "ngame").refused(66, "no dataset 'tay' in params.yaml (nearest: 'toy')")
+
+
+def test_compare_refuses_figures_of_documents_that_were_replaced(xc: Xc, own: Workspace) -> None:
+    ToyWorld.make(documents=200).write(own.raw("toy"))
+    run_stage(own, "corpus", "toy")
+    xc("compare", *TOY, "ngame", "ngame:classifier").refused(76, "on another corpus", "xc train --dataset toy")

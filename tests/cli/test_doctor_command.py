@@ -1,0 +1,68 @@
+"""``xc doctor``: a healthy project, and every fault it reports."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Xc, entry, offered, spoil
+from xc_core.chain import STAGES, Workspace
+from xc_core.cli.doctor import Finding
+
+
+def test_doctor_finds_a_healthy_project_well(xc: Xc, own: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    offered(monkeypatch, "xc.checks", entry("other", lambda: iter([Finding("ok", "other is fine")])))
+    ended = xc("doctor")
+    assert ended.code == 0, ended.out
+    assert "   ok  params.yaml: 1 datasets, 1 experiments" in ended.out
+    assert f"   ok  {len(STAGES)} artefacts whole" in ended.out
+    assert "   ok  other is fine" in ended.out
+    assert ended.out.splitlines()[-1] == "all well"
+
+
+@pytest.mark.parametrize("fault", ["content", "missing file", "manifest"])
+def test_doctor_finds_a_broken_artefact(xc: Xc, own: Workspace, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    offered(monkeypatch, "xc.checks")
+    path = spoil(own)
+    if fault == "missing file":
+        path.unlink()
+    elif fault == "manifest":
+        path.with_name("manifest.json").write_text("{")
+    ended = xc("doctor")
+    assert ended.code == 78
+    (line,) = [line for line in ended.out.splitlines() if line.startswith("fault")]
+    assert str(path if fault != "manifest" else path.with_name("manifest.json")) in line
+    assert "xc run model --force" in ended.out
+    assert f"{len(STAGES) - 1} artefacts whole" in ended.out
+    assert ended.out.splitlines()[-1] == "1 fault"
+
+
+def test_doctor_finds_wrong_parameters_and_checks_that_cannot_run(
+    xc: Xc, own: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offered(monkeypatch, "xc.checks", entry("broken", lambda: 1 / 0))
+    params = (own.root / "params.yaml").read_text()
+    (own.root / "params.yaml").write_text(params.replace("epochs: 6.0", "epoch: 6.0"))
+    ended = xc("doctor")
+    assert ended.code == 78
+    assert "fault  found ngame.classifier.epoch (nearest: 'epochs')" in ended.out
+    assert "fault  a check that cannot run (ZeroDivisionError: division by zero)" in ended.out
+    assert ended.out.splitlines()[-1] == "2 faults"
+
+
+def test_doctor_compares_versions_with_the_pins(xc: Xc, own: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    offered(monkeypatch, "xc.checks")
+    (own.root / "constraints.txt").write_text("# pins\nnumpy==0.1\nnot-installed-here==1.0\n")
+    said = xc("doctor").out
+    assert re.search(r"^ note  versions differ from constraints.txt: numpy \S+ instead of 0\.1$", said, re.MULTILINE)
+
+
+def test_doctor_outside_a_project_says_so_once(xc: Xc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    offered(monkeypatch, "xc.checks")
+    monkeypatch.delenv("XC_ROOT", raising=False)
+    monkeypatch.chdir(tmp_path)
+    ended = xc("doctor")
+    assert ended.code == 78
+    assert ended.out.count("no params.yaml in") == 1

@@ -1,0 +1,137 @@
+"""The command line as a whole: help, exit codes, unknown commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import click
+import pytest
+
+from tests.cli.conftest import TOY, Xc, entry, offered
+from xc_core.chain import Workspace
+from xc_core.errors import XCError
+
+COMMANDS = (
+    "ingest", "run", "train", "status", "settings", "evaluate", "predict", "leaderboard", "compare", "promote",
+    "rollback", "ui", "doctor", "demo",
+)  # fmt: skip
+
+
+def test_help_lists_every_command_once_with_a_sentence(xc: Xc) -> None:
+    ended = xc("--help")
+    assert ended.code == 0
+    listed = re.findall(r"^  ([a-z]+)  +([A-Z].+\.)$", ended.out, re.MULTILINE)
+    assert sorted(name for name, _ in listed) == sorted(COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_of_its_own(xc: Xc, command: str) -> None:
+    ended = xc(command, "--help")
+    assert ended.code == 0
+    assert ended.out.startswith(f"Usage: xc {command}")
+    assert re.search(r"^  [A-Z].+", ended.out, re.MULTILINE), "a sentence that says what it does"
+
+
+def test_the_exit_codes_of_the_help_are_those_of_the_errors(xc: Xc) -> None:
+    text = xc("--help").out.split("Exit codes:")[1]
+    listed = sorted(map(int, re.findall(r"\b\d+\b", text)))
+    kinds = [kind for kind in (XCError, *XCError.__subclasses__()) if kind.__module__ == "xc_core.errors"]
+    assert listed == sorted([0, 2, 130, 141, *(kind.exit_code for kind in kinds)])
+
+
+@pytest.mark.parametrize("kind", [XCError, *XCError.__subclasses__()])
+def test_an_error_of_any_kind_ends_with_its_code(xc: Xc, kind: type[XCError], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise kind("a", expected="b", do="c", where="here")
+
+    monkeypatch.setattr(Workspace, "find", classmethod(lambda cls: fail()))
+    xc("leaderboard", *TOY).refused(kind.exit_code, "here: found a", "c")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (RuntimeError("odd"), 70, "RuntimeError: odd\n  a fault of xc; `xc --debug ...` shows where; please report it"),
+        (OSError(28, "No space left on device"), 73, "found a full disk"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+)
+def test_what_nobody_gave_words_to_has_a_code_too(
+    xc: Xc, error: BaseException, code: int, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr(Workspace, "find", classmethod(lambda cls: fail()))
+    ended = xc("leaderboard", *TOY)
+    assert ended.code == code
+    assert said in ended.err
+    assert "Traceback" not in ended.err
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        *(f"xc_core.cli.{name}" for name in ("train", "run", "status", "compare", "doctor", "ingest", "predict")),
+        "assets.release.promotion",
+        "pipelines.servers",
+    ],
+)
+def test_help_and_wrong_names_do_not_wait_for_torch(module: str) -> None:
+    code = f"import sys, {module}; print([m for m in ('torch', 'faiss', 'mlflow', 'sklearn') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "[]\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("wrong", "near"), [("trian", "train"), ("predit", "predict"), ("leaderbord", "leaderboard"), ("Doctor", "doctor")]
+)
+def test_an_unknown_command_names_the_nearest(xc: Xc, wrong: str, near: str) -> None:
+    ended = xc(wrong)
+    assert ended.code == 2
+    assert f"no command {wrong!r} (nearest: {near!r})" in ended.err
+
+
+def test_commands_of_other_packages_join_the_one_table(xc: Xc, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without such packages the library's own commands are all there is."""
+    offered(monkeypatch, "xc.commands")
+    listed = re.findall(r"^  ([a-z]+)  +[A-Z].+\.$", xc("--help").out, re.MULTILINE)
+    assert set(COMMANDS) - set(listed) == {"promote", "rollback", "ui", "demo"}
+
+
+def test_help_lists_the_commands_of_other_packages(xc: Xc, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = click.Command("labels", short_help="Print the labels.")
+    offered(monkeypatch, "xc.commands", entry("labels", command))
+    assert re.search(r"^Other:\n  labels  Print the labels\.$", xc("--help").out, re.MULTILINE)
+
+
+def test_a_closed_pipe_ends_with_the_code_of_the_signal(own: Workspace) -> None:
+    command = [sys.executable, "-m", "xc_core.cli.main", "settings", *TOY, "--recipe", "ngame"]
+    process = subprocess.Popen(
+        command, env={**os.environ, "XC_ROOT": str(own.root)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    said = process.stderr.read()
+    assert (process.wait(), said) == (141, "")
+    process.stderr.close()
+
+
+def test_a_wrong_experiment_does_not_hide_the_status_of_the_others(xc: Xc, own: Workspace) -> None:
+    params = own.root / "params.yaml"
+    text = params.read_text()
+    at = text.index("  toy_ngame:")
+    block = text[at:]
+    wrong = (
+        block.replace("toy_ngame", "toy_wrong").replace("recipe: ngame", "recipe: wrong").replace("epochs:", "epoch:")
+    )
+    params.write_text(text[:at] + wrong + block)
+    ended = xc("status", "--json")
+    assert ended.code == 0
+    assert "wrong.encoder.epoch (nearest: 'epochs')" in ended.err
+    assert {json.loads(line)["recipe"] for line in ended.out.splitlines()} >= {"ngame"}
+    assert xc("status").code == 78

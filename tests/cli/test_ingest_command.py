@@ -1,0 +1,117 @@
+"""``xc ingest``: what it makes, says and refuses."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Ended, Xc
+from tests.conftest import ToyWorld
+from xc_core import artifacts
+from xc_core.chain import Workspace
+from xc_core.cli.ingest import ingest as ingest_command
+from xc_core.data.ingest import IngestConfig
+
+
+def ingest(xc: Xc, folder: Path, name: str = "new", *more: str) -> Ended:
+    return xc("ingest", folder, "--dataset", name, *more)
+
+
+def test_ingest_makes_a_dataset_and_says_what_is_next(xc: Xc, fresh: Workspace, tmp_path: Path) -> None:
+    source = ToyWorld.make(documents=60, tests=10).write(tmp_path / "drop")
+    ended = ingest(xc, source)
+    assert ended.code == 0, ended.err
+    assert ended.out.splitlines() == [
+        "new: 54 train, 6 validation, 10 test documents, 10 labels",
+        "next: xc train --dataset new --recipe ngame",
+    ]
+    assert fresh.params.datasets() == ["new", "toy"]
+    assert artifacts.read_made(fresh.folder("corpus", "new")).facts["rows"]["train"] == 54
+    again = xc("run", "corpus", "--dataset", "new")
+    assert again.out == f"corpus: up to date, {fresh.folder('corpus', 'new')}\n"
+
+
+def test_ingest_says_that_test_texts_stand_in_train(xc: Xc, fresh: Workspace, tmp_path: Path) -> None:
+    world = ToyWorld.make(documents=60, tests=10)
+    for known, test in zip(world.train[:3], world.test[:3], strict=True):
+        test["title"], test["content"] = known["title"], known["content"]
+    source = world.write(tmp_path / "drop")
+    assert "3 of 10 test texts (30%) also appear in train, word for word" in ingest(xc, source).err
+    assert "also appear in train" not in ingest(xc, source, "allowed", "--allow", "shared-texts").err
+    assert "also appear in train" not in ingest(xc, ToyWorld.make(60, 10).write(tmp_path / "clean"), "clean").err
+
+
+def test_ingest_says_that_labels_look_like_lists(xc: Xc, fresh: Workspace, tmp_path: Path) -> None:
+    rows = [f"text {i},a{i % 3}|b{i % 2}" for i in range(60)]
+    (tmp_path / "drop").mkdir()
+    (tmp_path / "drop" / "train.csv").write_text("\n".join(["text,labels", *rows]) + "\n", "utf-8")
+    told = ingest(xc, tmp_path / "drop").err
+    assert "most labels contain '|', for instance 'a0|b0'" in told
+    assert "--label-separator '|'" in told
+    right = ingest(xc, tmp_path / "drop", "right", "--label-separator", "|")
+    assert "most labels contain" not in right.err
+    assert "5 labels" in right.out
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "UPPER", "", ".", "raw", "corpus", "a..b", "-x", "x" * 65, "ü"])
+def test_ingest_refuses_a_name_that_is_no_name(xc: Xc, fresh: Workspace, name: str) -> None:
+    before = sorted(fresh.root.rglob("*"))
+    ingest(xc, fresh.raw("toy"), name).refused(64, f"the dataset name {name!r}", "choose another name")
+    assert sorted(fresh.root.rglob("*")) == before
+
+
+def test_ingest_leaves_a_dataset_of_that_name_alone_unless_told(xc: Xc, fresh: Workspace, tmp_path: Path) -> None:
+    source = ToyWorld.make(documents=60, tests=10).write(tmp_path / "drop")
+    ingest(xc, source, "toy").refused(64, "a dataset 'toy' at", "--replace")
+    assert ingest(xc, source, "toy", "--replace").code == 0
+    assert artifacts.read_made(fresh.folder("corpus", "toy")).facts["rows"]["test"] == 10
+
+
+def test_ingest_names_file_and_line_and_writes_nothing(xc: Xc, fresh: Workspace, tmp_path: Path) -> None:
+    world = ToyWorld.make(documents=60, tests=10)
+    world.train[6] |= {"target_ind": [99], "target_rel": [1.0]}
+    source = world.write(tmp_path / "drop")
+    before = {p: p.read_bytes() for p in fresh.data.rglob("*") if p.is_file()}
+    ended = ingest(xc, source)
+    ended.refused(65, "99")
+    assert ended.err.startswith("xc: trn.json.gz, line 7: found ")
+    assert {p: p.read_bytes() for p in fresh.data.rglob("*") if p.is_file()} == before
+    assert fresh.params.datasets() == ["toy"]
+
+
+@pytest.mark.parametrize(
+    ("make", "code", "found"),
+    [
+        (lambda path: None, 66, "no folder"),
+        (lambda path: path.mkdir(), 66, "no known layout"),
+        (lambda path: path.write_text("a"), 66, "a file"),
+    ],
+)
+def test_ingest_refuses_what_is_no_dataset(
+    xc: Xc, fresh: Workspace, tmp_path: Path, make: Any, code: int, found: str
+) -> None:
+    make(tmp_path / "drop")
+    ingest(xc, tmp_path / "drop").refused(code, found)
+
+
+def test_every_setting_of_an_ingest_has_an_option_with_its_default(xc: Xc, fresh: Workspace, tmp_path: Path) -> None:
+    """Else a dataset with that setting could not be taken in again from its inbox."""
+    options = {option.name: option for option in ingest_command.params}
+    default = IngestConfig()
+    assert {f.name for f in fields(IngestConfig)} <= set(options)
+    assert ingest(xc, ToyWorld.make(documents=60, tests=10).write(tmp_path / "drop")).code == 0
+    assert fresh.params.dataset("new").corpus == default
+    assert fresh.params.read()["datasets"]["new"]["corpus"] == {}
+    changes = {
+        "validation_fraction": 0.3, "filters": "none", "propensity": "amazon", "allow": ("clean-text",),
+        "max_line_bytes": 9999, "fields": ("content",), "label_separator": "#", "test_fraction": 0.4,
+        "layout": "xc-json",
+    }  # fmt: skip
+    assert set(changes) == {f.name for f in fields(IngestConfig)}
+    plain = {name: value[0] if isinstance(value, tuple) else value for name, value in changes.items()}
+    settings = [part for name, value in plain.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+    assert ingest(xc, tmp_path / "drop", "new", "--replace", *settings).code == 0
+    assert fresh.params.dataset("new").corpus == IngestConfig(**changes)

@@ -1,0 +1,97 @@
+"""``xc predict``: answers, input and refusals."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+
+import pytest
+
+from tests.cli.conftest import NGAME, TOY, TOY_SETTINGS, Xc, entry, offered, spoil
+from tests.conftest import TOPICS
+from xc_core.chain import Workspace
+
+
+def test_predict_prints_each_text_with_its_labels(xc: Xc, ready: Workspace) -> None:
+    ended = xc("predict", *NGAME, "-k", "2", "falcon", "castle0 castle1")
+    assert ended.code == 0, ended.err
+    lines = ended.out.splitlines()
+    assert [lines[0], lines[3]] == ["falcon", "castle0 castle1"]
+    assert re.fullmatch(r"  +-?\d+\.\d{3}  falcon  \[L5\]", lines[1])
+    assert re.fullmatch(r"  +-?\d+\.\d{3}  castle  \[L1\]", lines[4])
+    assert len(lines) == 6
+
+
+def test_a_model_that_was_packed_before_the_last_evaluation_answers_with_a_note(xc: Xc, own: Workspace) -> None:
+    assert xc("predict", *NGAME, "falcon").err == ""
+    other = [*TOY_SETTINGS, "--set", "fusion.rule.depth=2"]
+    assert xc("train", *NGAME, *other, "--until", "evaluation").code == 0
+    ended = xc("predict", *NGAME, "falcon")
+    assert ended.code == 0
+    assert ended.err.startswith("note: this model is out of date (fusion changed since it was packed)")
+    assert xc("run", "model", *NGAME).code == 0
+    assert xc("predict", *NGAME, "falcon").err == ""
+    shutil.rmtree(own.folder("fusion", "toy", "ngame"))
+    assert xc("predict", *NGAME, "falcon").err == "", "a machine that serves need not have the rest"
+
+
+def test_predict_prints_json_that_has_the_same_labels(xc: Xc, ready: Workspace) -> None:
+    ended = xc("predict", *NGAME, "--json", "-k", "3", *TOPICS)
+    answers = [json.loads(line) for line in ended.out.splitlines()]
+    assert [answer[0]["title"] for answer in answers] == list(TOPICS)
+    assert all(set(label) == {"label", "uid", "title", "score"} for answer in answers for label in answer)
+    assert [len(answer) for answer in answers] == [3] * len(TOPICS)
+
+
+def test_no_answer_has_a_minus_before_zero(xc: Xc, ready: Workspace) -> None:
+    assert "-0.000" not in xc("predict", *NGAME, "").out
+
+
+@pytest.mark.parametrize("stdin", ["falcon\ncastle\n", "falcon\r\ncastle", "falcon\ncastle"])
+def test_predict_reads_lines_of_the_standard_input(xc: Xc, ready: Workspace, stdin: str) -> None:
+    ended = xc("predict", *NGAME, "--json", stdin=stdin.encode())
+    assert [json.loads(line)[0]["title"] for line in ended.out.splitlines()] == ["falcon", "castle"]
+
+
+def test_predict_asks_any_bundle(xc: Xc, ready: Workspace) -> None:
+    ended = xc("predict", "--bundle", ready.folder("model", "toy", "ngame"), "--json", "falcon")
+    assert json.loads(ended.out)[0]["title"] == "falcon"
+
+
+def test_predict_asks_the_champion_where_no_recipe_is_named(
+    xc: Xc, ready: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = ready.folder("model", "toy", "ngame")
+    offered(monkeypatch, "xc.champions", entry("none", lambda *_: None),
+            entry("one", lambda workspace, dataset: folder if dataset == "toy" else None))  # fmt: skip
+    assert json.loads(xc("predict", *TOY, "--json", "falcon").out)[0]["title"] == "falcon"
+
+
+def test_predict_says_that_there_is_no_champion(xc: Xc, ready: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    offered(monkeypatch, "xc.champions", entry("none", lambda *_: None))
+    xc("predict", *TOY, "falcon").refused(66, "no champion of toy", "xc promote --dataset toy")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "found"),
+    [
+        (["-k", "0", "a"], b"", "k 0"),
+        (["-k", "-3", "a"], b"", "k -3"),
+        ([], b"", "no text"),
+        ([], b"ok\nf\xfcr\n", "bytes that are not UTF-8 in line 2 of the standard input"),
+        (["ab\udcff"], b"", "half a character (U+DCFF) at place 2 of text 0"),
+    ],
+)
+def test_predict_refuses_what_it_cannot_answer(
+    xc: Xc, ready: Workspace, arguments: list[str], stdin: bytes, found: str
+) -> None:
+    ended = xc("predict", *NGAME, *arguments, stdin=stdin)
+    ended.refused(64, found)
+    assert not ended.out
+
+
+def test_predict_refuses_a_spoilt_model(xc: Xc, own: Workspace) -> None:
+    spoil(own)
+    ended = xc("predict", *NGAME, "falcon")
+    ended.refused(74, "encoder.safetensors, whose content has changed since it was written", "xc run model --force")

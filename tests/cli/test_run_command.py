@@ -1,0 +1,42 @@
+"""``xc run``, ``xc evaluate`` and ``xc leaderboard``."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from tests.cli.conftest import NGAME, TOY, Xc
+from xc_core.chain import STAGES, Workspace
+from xc_core.locks import locked
+
+
+def test_run_says_what_it_did_and_that_all_is_up_to_date(xc: Xc, fresh: Workspace) -> None:
+    folder = fresh.folder("corpus", "toy")
+    said = [xc("run", "corpus", *TOY, *more).out for more in ([], [], ["--force"])]
+    assert [re.sub(r"\d+\.\d s", "S", line) for line in said] == [
+        f"corpus: done in S, {folder}\n", f"corpus: up to date, {folder}\n", f"corpus: done in S, {folder}\n",
+    ]  # fmt: skip
+
+
+def test_a_second_run_of_the_same_stage_is_refused(xc: Xc, fresh: Workspace) -> None:
+    with locked(fresh.scratch("lock", STAGES["corpus"], "toy", None), "corpus of toy"):
+        xc("run", "corpus", *TOY).refused(75, "corpus of toy, which process", "wait for it to end")
+    assert xc("run", "corpus", *TOY).code == 0
+
+
+def test_evaluate_prints_the_metrics_of_every_score(xc: Xc, ready: Workspace) -> None:
+    metrics = json.loads((ready.folder("evaluation", "toy", "ngame") / "metrics.json").read_text())
+    lines = xc("evaluate", *NGAME).out.splitlines()
+    assert lines[1].split() == ["P@1", "P@3", "P@5", "nDCG@5", "PSP@1", "PSP@3", "PSP@5", "R@10"]
+    rows = {line[:12].strip(): line[12:].split() for line in lines[2:]}
+    assert set(rows) == {"label_text", "classifier", "sum", "fusion", "95 % from", "to"}
+    assert rows["fusion"][0] == f"{metrics['P_at_1']:.2f}"
+    assert rows["fusion"][6] == f"{metrics['PSP_at_5']:.2f}"
+
+
+def test_leaderboard_prints_one_row_a_recipe(xc: Xc, ready: Workspace) -> None:
+    ended = xc("leaderboard", *TOY)
+    assert ended.code == 0, ended.err
+    table = [line for line in ended.out.splitlines() if line.startswith("|")]
+    assert [cell.strip() for cell in table[0].split("|")[1:4]] == ["recipe", "P@1", "P@3"]
+    assert [row.split("|")[1].strip() for row in table[2:]] == ["ngame"]

@@ -1,0 +1,186 @@
+"""``xc train``: what it declares, runs, times and prints."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import NGAME, TOY, TOY_SETTINGS, Xc
+from xc_core import artifacts
+from xc_core.chain import STAGES, Workspace, run_stage
+from xc_core.chain.experiment import Experiment
+from xc_core.chain.runner import Ran
+from xc_core.errors import ConfigError, MissingError
+from xc_core.recipes import RECIPES
+from xc_core.scores import Frequency
+
+ANY = ("--set", "encoder.encoder.name=bag", "--set", "encoder.epochs=0", "--until", "encoder")
+"""Makes the first stages of any recipe quick."""
+
+
+def test_all_recipes_are_trained_one_after_the_other(xc: Xc, fresh: Workspace) -> None:
+    assert xc("train", "--dataset", "toy", "--recipe", "all", *ANY).code == 0
+    assert [recipe for _, recipe in fresh.params.experiments("toy")] == RECIPES.names()
+    for name in RECIPES.names():
+        assert artifacts.read_made(fresh.folder("encoder", "toy", name)).facts["steps"] == 0
+
+
+def test_one_recipe_that_fails_does_not_keep_the_others_from_being_trained(
+    xc: Xc, fresh: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(workspace: Workspace, name: str, dataset: str, recipe: str | None = None, *, force: bool = False) -> Any:
+        if name == "encoder" and recipe == "dpr":
+            raise ConfigError("a broken recipe", expected="one that works", do="fix it")
+        return run_stage(workspace, name, dataset, recipe, force=force)
+
+    monkeypatch.setattr("xc_core.cli.train.run_stage", run)
+    ended = xc("train", "--dataset", "toy", "--recipe", "all", *ANY)
+    assert ended.code == 78
+    assert "xc: found recipes that are not trained: dpr (a broken recipe)\n  expected: one that works" in ended.err
+    for name in RECIPES.names():
+        assert fresh.folder("encoder", "toy", name).is_dir() == (name != "dpr")
+
+
+def test_all_recipes_are_no_variant_of_one(xc: Xc, fresh: Workspace) -> None:
+    xc("train", "--dataset", "toy", "--recipe", "v1").refused(78, "recipe 'v1'", "--base KNOWN")
+    xc("train", "--dataset", "toy", "--recipe", "all", "--base", "ngame").refused(64, "--recipe all", "drop --base")
+
+
+def test_a_budget_shortens_the_training_and_stands_in_the_parameters(xc: Xc, fresh: Workspace) -> None:
+    quick = ("--set", "encoder.encoder.name=bag", "--until", "encoder")
+    assert xc("train", *NGAME, *quick, "--budget", "0.001s").code == 0
+    recipe = fresh.params.experiment("toy", "ngame").recipe
+    assert 0 < recipe.encoder.epochs < RECIPES["ngame"].encoder.epochs
+    assert recipe.encoder.encoder.name == "bag"
+
+
+@pytest.mark.parametrize(
+    ("options", "allowed"),
+    [
+        ((), 2880.0),
+        (("--budget", "10m"), 600.0),
+        (("--budget", "none"), None),
+        (("--set", "encoder.epochs=1"), None),
+        (("--set", "encoder.epochs=1", "--budget", "2h"), 7200.0),
+        (("--set", "encoder.optim.lr=0.1"), 2880.0),
+    ],
+)
+def test_a_training_has_its_part_of_an_hour_unless_told_otherwise(
+    xc: Xc, fresh: Workspace, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], allowed: float | None
+) -> None:
+    asked: list[float] = []
+
+    def scaled(workspace: Workspace, experiment: Experiment, seconds: float, *, again: bool) -> dict[str, Any]:
+        asked.append(seconds)
+        return {"encoder": {"epochs": 0.25}}
+
+    monkeypatch.setattr("xc_core.chain.budget.scaled_epochs", scaled)
+    quick = ("--set", "encoder.encoder.name=bag", "--until", "encoder")
+    assert xc("train", *NGAME, *quick, *options).code == 0
+    assert asked == ([] if allowed is None else [allowed])
+    recipe = fresh.params.experiment("toy", "ngame").recipe
+    assert (recipe.encoder.epochs == 0.25) == bool(asked)
+
+
+def test_nothing_is_timed_for_stages_before_the_training(
+    xc: Xc, fresh: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("xc_core.chain.budget.scaled_epochs")
+    assert xc("train", *NGAME, "--until", "corpus").code == 0
+
+
+def test_a_package_that_a_score_needs_is_looked_for_before_the_encoder_is_trained(
+    xc: Xc, fresh: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "omikuji", None)
+    words = ("--set", "encoder.encoder.name=bag", "--set", "scores.lexical=lexical")
+    ended = xc("train", *NGAME, *words)
+    assert ended.code == 66, ended.err
+    assert "no installed package omikuji" in ended.err
+    assert not fresh.folder("encoder", "toy", "ngame").exists()
+    assert xc("train", *NGAME, *words, "--until", "encoder").code == 0
+
+
+def test_train_puts_its_settings_into_params_and_drops_those_of_an_earlier_call(xc: Xc, fresh: Workspace) -> None:
+    chosen = ["encoder.epochs=2", "encoder.encoder.name=bag", "scores.label_text=null", "fusion.rule.add=[classifier]"]
+    ended = xc("train", *TOY, "--recipe", "mine", "--base", "ngame", "--until", "corpus",
+               *(part for setting in chosen for part in ("--set", setting)))  # fmt: skip
+    assert ended.code == 0, ended.err
+    recipe = fresh.params.experiment("toy", "mine").recipe
+    assert (recipe.encoder.epochs, recipe.encoder.encoder.name) == (2.0, "bag")
+    assert (tuple(recipe.scores), recipe.fusion.rule.add) == (("classifier", "frequency"), ("classifier",))
+    assert xc("train", *TOY, "--recipe", "mine", "--base", "ngame", "--until", "corpus").code == 0
+    assert fresh.params.read()["experiments"]["toy_mine"]["stages"] == {}
+    assert fresh.folder("corpus", "toy").is_dir()
+    assert not fresh.folder("tokens", "toy").exists()
+
+
+def test_a_variant_is_known_by_its_name_once_it_is_declared(xc: Xc, fresh: Workspace) -> None:
+    short = ("--until", "corpus")
+    assert xc("train", *TOY, "--recipe", "mine", *short).code == 78, "no recipe, and nothing says what it is"
+    assert xc("train", *TOY, "--recipe", "mine", "--base", "dpr", "--set", "encoder.epochs=2", *short).code == 0
+    declared = fresh.params.read()["experiments"]["toy_mine"]
+    again = xc("train", *TOY, "--recipe", "mine", *short)
+    assert again.code == 0, again.err
+    assert "mine: as params.yaml has it, a variant of dpr" in again.err
+    assert fresh.params.read()["experiments"]["toy_mine"] == declared
+    assert xc("train", *TOY, "--recipe", "mine", "--set", "encoder.seed=7", *short).code == 0
+    changed = fresh.params.read()["experiments"]["toy_mine"]
+    assert changed["base"] == "dpr"
+    assert changed["stages"]["encoder"] == {"seed": 7}
+
+
+def test_what_a_training_that_ends_earlier_says_is_next_can_be_done(xc: Xc, own: Workspace) -> None:
+    ended = xc("train", *NGAME, *TOY_SETTINGS, "--until", "evaluation")
+    assert ended.out.splitlines()[-1] == "pack it:     xc run model --dataset toy --recipe ngame"
+    assert "xc predict" not in ended.out
+    assert xc("run", "model", *NGAME).code == 0
+
+
+def test_train_again_skips_all_and_shows_table_and_next_steps(xc: Xc, own: Workspace) -> None:
+    ended = xc("train", *NGAME, *TOY_SETTINGS)
+    assert ended.code == 0, ended.err
+    skipped = [line for line in ended.err.splitlines() if line.endswith(": up to date")]
+    assert skipped == [f"{name}: up to date" for name in STAGES if name != "leaderboard"]
+    assert ended.out.splitlines()[0] == "toy / ngame: 40 test documents"
+    assert ended.out.splitlines()[-2:] == [
+        'ask it:      xc predict --dataset toy --recipe ngame "some text"',
+        "release it:  xc promote --dataset toy --recipe ngame",
+    ]
+
+
+@pytest.mark.parametrize("until", ["classifier", "scores", "fusion"])
+def test_a_score_that_cannot_be_fitted_is_reported_before_anything_is_trained(
+    xc: Xc, fresh: Workspace, monkeypatch: pytest.MonkeyPatch, until: str
+) -> None:
+    def absent(score: Any) -> None:
+        raise MissingError("no installed package abacus", expected="it", do="install it")
+
+    ran: list[str] = []
+    done = Ran(fresh.root, True, 0.0, {}, {})
+    monkeypatch.setattr(Frequency, "check", absent)
+    monkeypatch.setattr("xc_core.cli.train.run_stage", lambda workspace, name, *_, **__: ran.append(name) or done)
+    ended = xc("train", *NGAME, "--until", until, "--budget", "none")
+    if until == "classifier":
+        assert (ended.code, ran[-1]) == (0, "classifier")
+    else:
+        ended.refused(66, "no installed package abacus", "install it")
+        assert ran == []
+
+
+@pytest.mark.parametrize("force", [True, False])
+def test_force_makes_every_stage_again(xc: Xc, fresh: Workspace, monkeypatch: pytest.MonkeyPatch, force: bool) -> None:
+    asked: dict[str, bool] = {}
+    done = Ran(fresh.root, True, 0.0, {}, {})
+
+    def run(workspace: Workspace, name: str, dataset: str, recipe: str | None = None, *, force: bool = False) -> Ran:
+        asked[name] = force
+        return done
+
+    monkeypatch.setattr("xc_core.cli.train.run_stage", run)
+    options = ("--force",) if force else ()
+    assert xc("train", *NGAME, "--until", "fusion", "--budget", "none", *options).code == 0
+    assert list(asked) == list(STAGES)[: list(STAGES).index("fusion") + 1]
+    assert set(asked.values()) == {force}

@@ -1,0 +1,81 @@
+"""Token stores inside the tokens artefact: folders by tokenizer, both sides, and two stores read as one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.data.stores import TEXTS, backend, opened, write
+from xc_core import artifacts
+from xc_core.data.tokenizer import TextTokenizer
+from xc_core.data.tokens import Joined, Tokenised, TokenStore, store_name, write_tokens
+from xc_core.errors import CorruptError, MissingError
+
+
+def tokenizer(name: str = "toy") -> TextTokenizer:
+    return TextTokenizer.wrap(name, backend())
+
+
+def test_every_tokenizer_has_a_store_of_its_own(tmp_path: Path) -> None:
+    texts = {"toy": ["river"], "org/model": ["castle", "river castle"]}
+    with artifacts.building(tmp_path / "tokens", kind="tokens") as build:
+        for name, own in texts.items():
+            sides = {"documents": (len(own), iter([own])), "labels": (1, iter([["a"]]))}
+            write_tokens(build, tokenizer(name), sides, 510)
+    artifacts.verify(tmp_path / "tokens", kind="tokens")
+    for name, own in texts.items():
+        store = Tokenised.open(tmp_path / "tokens" / store_name(name))
+        assert store.tokenizer.name == name
+        assert len(store.side("documents")) == len(own) and len(store.side("labels")) == 1
+        assert store.max_tokens == 510
+
+
+def test_a_store_keeps_its_digest_beside_another_one(tmp_path: Path) -> None:
+    """So adding a tokenizer to a dataset does not change what the encoders of other tokenizers read."""
+    alone = write(tmp_path / "alone", tokenizer(), TEXTS)
+    with artifacts.building(tmp_path / "both", kind="tokens") as build:
+        for name in ("toy", "other"):
+            sides = {side: (len(TEXTS), iter([TEXTS])) for side in ("documents", "labels")}
+            write_tokens(build, tokenizer(name), sides, 510)
+    both = tmp_path / "both" / "toy"
+    assert artifacts.verify(both).digest() == artifacts.verify(alone).digest()
+
+
+def test_the_record_of_an_inner_store_is_not_content_of_the_outer_artefact(tmp_path: Path) -> None:
+    write(tmp_path / "tokens", tokenizer(), TEXTS)
+    files = artifacts.verify(tmp_path / "tokens", kind="tokens").files
+    assert "toy/manifest.json" in files
+    assert not any(name.endswith(artifacts.MADE) for name in files)
+
+
+@pytest.mark.parametrize("rows", [[0], [8], [7, 8], [10, 0, 3, 8, 8, 15], []])
+def test_two_stores_joined_read_as_one(rows: list[int]) -> None:
+    first, second = TEXTS, [f"{text} river" for text in reversed(TEXTS)]
+    whole = TokenStore.of_texts(first + second, tokenizer())
+    joined = Joined(TokenStore.of_texts(first, tokenizer()), TokenStore.of_texts(second, tokenizer()), whole.pad_id)
+    chosen = np.array(rows, np.int64)
+    assert len(joined) == len(whole) == 16
+    assert joined.lengths(chosen, 6).tolist() == whole.lengths(chosen, 6).tolist()
+    found, expected = joined.batch(chosen, 6), whole.batch(chosen, 6)
+    assert found.ids_BT.tolist() == expected.ids_BT.tolist()
+    assert found.lengths_B.tolist() == expected.lengths_B.tolist()
+
+
+def test_a_store_without_a_file_or_of_another_kind_is_refused(tmp_path: Path) -> None:
+    folder = write(tmp_path / "tokens", tokenizer(), TEXTS)
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(CorruptError, match=r"no file .*tokenizer\.json"):
+        opened(folder, "labels")
+    with pytest.raises(MissingError, match="no artefact"):
+        opened(tmp_path / "tokens" / "absent", "labels")
+    with artifacts.building(tmp_path / "clusters", kind="clusters"):
+        pass
+    with pytest.raises(CorruptError, match="kind 'clusters'"):
+        opened(tmp_path / "clusters", "labels")
+
+
+def test_tokenizers_are_the_same_if_they_give_the_same_ids() -> None:
+    assert tokenizer("one").same_as(tokenizer("two"))
+    assert not tokenizer().same_as(TextTokenizer.wrap("toy", backend(extra=1)))

@@ -1,0 +1,144 @@
+"""The artefacts of evaluation and leaderboard come back as they were written; plots are the same bytes every time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from xc_core import artifacts
+from xc_core.data.labels import LabelMatrix
+from xc_core.errors import CorruptError, MissingError
+from xc_core.metrics import plots
+from xc_core.metrics.evaluation import FUSION, Evaluation, write_evaluation
+from xc_core.metrics.leaderboard import COSTS, METRICS, Leaderboard, markdown, write_leaderboard
+from xc_core.metrics.ranking import PerDocument, per_document
+from xc_core.shapes import Shortlist
+
+TRUTH = LabelMatrix.from_pairs(np.arange(6), np.array([0, 1, 2, 0, 1, 2]), (6, 3))
+EXAMPLES = [{"uid": "D1", "text": "a $b$", "predicted": [], "true": ["x"]}]
+
+
+def figures(seed: int) -> PerDocument:
+    random = np.random.default_rng(seed)
+    ids = random.random((6, 3)).argsort(1).astype(np.int32)
+    short = Shortlist(ids, -np.tile(np.arange(3, dtype=np.float32), (6, 1)))
+    return per_document(short, TRUTH, np.array([1.0, 2.0, 3.5]))
+
+
+@pytest.fixture
+def evaluation(tmp_path: Path) -> Path:
+    kept = {FUSION: figures(0), "classifier": figures(1)}
+    report = {"metrics": kept[FUSION].total(), "deciles": []}
+    with artifacts.building(tmp_path / "evaluation", kind=Evaluation.kind) as build:
+        write_evaluation(build, report, kept, EXAMPLES)
+    return tmp_path / "evaluation"
+
+
+def test_an_evaluation_comes_back_as_it_was_written(evaluation: Path) -> None:
+    found = Evaluation.open(evaluation)
+    assert found.metrics == found.report["metrics"] == figures(0).total()
+    assert (found.scores, found.examples) == (["classifier", FUSION], EXAMPLES)
+    assert found.report_file.is_file()
+    assert artifacts.read_made(evaluation).facts["metrics"] == found.metrics
+
+
+@pytest.mark.parametrize(("score", "seed"), [(FUSION, 0), ("classifier", 1)])
+def test_the_figures_of_each_document_are_kept_for_each_score(evaluation: Path, score: str, seed: int) -> None:
+    found = Evaluation.open(evaluation).figures(score)
+    assert found is not None
+    total = figures(seed).total()
+    assert found.total() == pytest.approx({name: total[name] for name in found.num})
+    assert {"P_at_1", "PSP_at_5", "nDCG_at_5", "R_at_10"} <= set(found.num)
+    np.testing.assert_array_equal(found.num["P_at_1"], figures(seed).num["P_at_1"])
+
+
+def test_a_score_that_was_not_evaluated_has_no_figures(evaluation: Path) -> None:
+    assert Evaluation.open(evaluation).figures("class") is None
+    assert Evaluation.open(evaluation).figures("lexical") is None
+
+
+def test_a_changed_evaluation_is_refused(evaluation: Path, tmp_path: Path) -> None:
+    (evaluation / "metrics.json").write_text("{}", "utf-8")
+    with pytest.raises(CorruptError, match=r"metrics\.json"):
+        Evaluation.open(evaluation)
+    with pytest.raises(MissingError):
+        Evaluation.open(tmp_path / "absent")
+
+
+def row(recipe: str, value: float, **changes: Any) -> dict[str, Any]:
+    intervals = {"P_at_1_low": value - 1, "P_at_1_high": value + 1, "PSP_at_5_low": 1.0, "PSP_at_5_high": 2.0}
+    costs: dict[str, Any] = {**dict.fromkeys(COSTS, 0.123456), "train_seconds": 1234.5}
+    return {"recipe": recipe, **dict.fromkeys(METRICS, value), **intervals, **costs, "p_value": 0.25, **changes}
+
+
+ROWS = [
+    row("ngame", 61.234, p_value=None),
+    row("astra", 60.0, p_value=0.0004, latency_p50_ms=None),
+    row("new", 59.0, PSP_at_5=None),
+]
+
+
+def test_a_leaderboard_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    with artifacts.building(tmp_path / "leaderboard", kind=Leaderboard.kind) as build:
+        write_leaderboard(build, ROWS, "toy $1")
+    found = Leaderboard.open(tmp_path / "leaderboard")
+    assert found.rows.to_dicts() == ROWS
+    assert found.text == found.file.read_text("utf-8") == f"# toy $1\n\n{markdown(ROWS)}\n"
+    assert [path.name for path in artifacts.pictures(tmp_path / "leaderboard")] == ["leaderboard.png"]
+    facts = artifacts.read_made(tmp_path / "leaderboard").facts
+    assert facts == {"recipes": ["ngame", "astra", "new"], "best": "ngame"}
+
+
+def test_the_table_shows_two_digits_of_metrics_and_three_of_costs() -> None:
+    head, ruler, *rows = markdown(ROWS).splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in (head, *rows)]
+    assert cells[0][:2] == ["recipe", "P@1"]
+    assert ruler.count("---") == len(cells[0])
+    assert [line[1] for line in cells[1:]] == ["61.23", "60.00", "59.00"]
+    at = {name: cells[0].index(name) for name in ("P@1 95 %", "p", "train seconds", "latency p50 ms", "PSP@5")}
+    assert [line[at["P@1 95 %"]] for line in cells[1:]] == ["60.2 to 62.2", "59.0 to 61.0", "58.0 to 60.0"]
+    assert [line[at["p"]] for line in cells[1:]] == ["best", "<0.001", "0.250"]
+    assert [line[at["train seconds"]] for line in cells[1:]] == ["1234", "1234", "1234"]
+    assert [line[at["latency p50 ms"]] for line in cells[1:]] == ["0.123", "-", "0.123"]
+    assert [line[at["PSP@5"]] for line in cells[1:]] == ["61.23", "60.00", "-"]
+
+
+def labels() -> plots.LabelMap:
+    random = np.random.default_rng(0)
+    return plots.LabelMap(
+        label_LD=random.standard_normal((30, 4)).astype(np.float32),
+        doc_D=random.standard_normal(4).astype(np.float32),
+        text="costs $5 河 and a title that is cut",
+        titles=[f"label ${number}" for number in range(30)],
+        positives=np.array([1, 2]),
+        in_batch=np.arange(10),
+        held=np.array([3]),
+        missed=np.array([12, 13]),
+    )
+
+
+HISTORY = {"losses": [3.0, 2.0, 1.0], "epochs": [0.3, 0.6, 1.0], "refreshes": [{"epoch": 0.5}]}
+NONE = {"losses": [], "epochs": [], "refreshes": []}
+DRAWN: dict[str, Callable[[Path], None]] = {
+    "training.png": lambda folder: plots.training_curves(folder, {"encoder": HISTORY, "classifier": NONE}, "toy"),
+    "deciles.png": lambda folder: plots.deciles(
+        folder, [{"from": 0, "to": 3, "P_at_5_points": 1.0, "recall_at_5": 2.0}], "toy"
+    ),
+    "label_map.png": lambda folder: plots.label_map(folder, labels(), "toy"),
+    "leaderboard.png": lambda folder: plots.leaderboard(folder, ROWS, "toy"),
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_plot_is_the_same_bytes_every_time(name: str, tmp_path: Path) -> None:
+    found = []
+    for folder in (tmp_path / "one", tmp_path / "two"):
+        folder.mkdir()
+        DRAWN[name](folder)
+        found.append((folder / name).read_bytes())
+    assert found[0] == found[1]
+    assert found[0].startswith(b"\x89PNG")

@@ -1,0 +1,65 @@
+"""The score ``label_words``: the cosine of both texts' TF-IDF vectors as by loops, and the same after a reload."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from tests.conftest import TOPICS
+from tests.naive import lexical as naive
+from tests.scores.toy import LABEL_TEXTS, TESTS, TEXTS, TRUTH, asked, data_of
+from xc_core.errors import CorruptError
+from xc_core.scores import LabelWords, label_words
+from xc_core.scores.label_words import Matches
+
+EVERY = np.tile(np.arange(len(TOPICS), dtype=np.int32), (len(TESTS), 1))
+
+
+def fit(label_texts: list[str] | None = None) -> Matches:
+    fitted = LabelWords().fit(data_of(TEXTS, TRUTH, label_texts))
+    assert isinstance(fitted, Matches)
+    return fitted
+
+
+@pytest.fixture(scope="module")
+def matching() -> Matches:
+    return fit(LABEL_TEXTS)
+
+
+@pytest.mark.parametrize("together", [7, 64])
+def test_a_value_is_the_cosine_of_both_texts_terms_as_by_loops(
+    matching: Matches, together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(label_words, "_TEXTS_AT_ONCE", together)
+    known = naive.idf(TEXTS + LABEL_TEXTS, 2)
+    ids = np.random.default_rng(0).integers(-1, len(TOPICS), (len(TESTS), 150)).astype(np.int32)
+    found = matching.values(asked(TESTS), ids)
+    assert found.dtype == np.float32
+    labels = [naive.vector(text, known) for text in LABEL_TEXTS]
+    for text, row, scores in zip(TESTS, ids.tolist(), found.tolist(), strict=True):
+        own = naive.vector(text, known)
+        for label, score in zip(row, scores, strict=True):
+            expected = 0.0 if label < 0 else sum(value * labels[label].get(term, 0.0) for term, value in own.items())
+            assert score == pytest.approx(expected, abs=1e-6)
+
+
+def test_values_survive_the_files_and_are_zero_without_label_texts(matching: Matches, tmp_path: Path) -> None:
+    matching.save(tmp_path)
+    again = LabelWords().open(tmp_path)
+    np.testing.assert_array_equal(again.values(asked(TESTS), EVERY), matching.values(asked(TESTS), EVERY))
+    assert (again.num_labels, again.candidates(asked(TESTS), 5)) == (len(TOPICS), None)
+    assert not fit().values(asked(TESTS), EVERY).any()
+    assert matching.values(asked([]), EVERY[:0]).shape == (0, len(TOPICS))
+
+
+def test_label_texts_of_other_terms_are_refused_when_opened(matching: Matches, tmp_path: Path) -> None:
+    matching.save(tmp_path)
+    path = tmp_path / "labels.safetensors"
+    parts = load_file(path)
+    parts["indices"][-1] = len(matching.terms)
+    save_file(parts, path)
+    with pytest.raises(CorruptError, match="label texts with terms"):
+        LabelWords().open(tmp_path)

@@ -1,0 +1,248 @@
+"""The lexical score: it learns the toy world, survives its files, and finds nothing for texts of unknown words."""
+
+from __future__ import annotations
+
+import builtins
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.conftest import TOPICS
+from tests.naive import lexical as naive
+from tests.scores.toy import LABEL_TEXTS, NO_LABEL_TEXTS, TESTS, TEXTS, TRUTH, WORLD, asked, data_of, truth_of
+from xc_core.data.labels import LabelMatrix
+from xc_core.errors import ConfigError, CorruptError, DataError, MissingError
+from xc_core.params import changed
+from xc_core.scores import LabelWords, Lexical, Query
+from xc_core.scores.lexical import LabelTrees, scores_of
+from xc_core.scores.terms import TermSettings
+from xc_core.shapes import PAD_ID, Shortlist
+
+ONE_TREE = Lexical(trees=1)
+
+
+def fit(texts: list[str], truth: LabelMatrix, settings: Lexical | None = None, **more: Any) -> LabelTrees:
+    model = (settings or Lexical()).fit(data_of(texts, truth, **more))
+    assert isinstance(model, LabelTrees)
+    return model
+
+
+def shortlist(model: LabelTrees, texts: list[str]) -> Shortlist:
+    return model.shortlist(model.terms.vectors(texts))
+
+
+def saved(model: LabelTrees, folder: Path) -> Path:
+    folder.mkdir()
+    model.save(folder)
+    return folder
+
+
+def opened(folder: Path, settings: Lexical | None = None) -> LabelTrees:
+    model = (settings or Lexical()).open(folder)
+    assert isinstance(model, LabelTrees)
+    return model
+
+
+@pytest.fixture(scope="module")
+def fitted() -> LabelTrees:
+    return fit(TEXTS, TRUTH)
+
+
+def test_it_learns_the_toy_world(fitted: LabelTrees) -> None:
+    for ids, row in zip(shortlist(fitted, TESTS).ids_NK.tolist(), WORLD.test, strict=True):
+        assert sorted(ids[: len(row["target_ind"])]) == row["target_ind"]
+
+
+def test_scores_are_shares_best_first_each_label_once_holes_last(fitted: LabelTrees) -> None:
+    short = shortlist(fitted, TESTS)
+    assert (short.ids_NK.dtype, short.scores_NK.dtype) == (np.int32, np.float32)
+    assert short.ids_NK.shape == (len(TESTS), fitted.settings.labels), "as wide for ten labels"
+    for ids, scores, filled in zip(short.ids_NK, short.scores_NK, short.filled_NK, strict=True):
+        assert len(set(ids[filled].tolist())) == filled.sum() == len(TOPICS)
+        assert filled[: filled.sum()].all()
+        assert (np.diff(scores[filled]) <= 0).all()
+        assert ((scores[filled] > 0) & (scores[filled] <= 1)).all()
+        assert (scores[~filled] == -np.inf).all()
+
+
+def test_a_score_is_the_mean_over_the_trees(fitted: LabelTrees) -> None:
+    known = naive.idf(TEXTS + NO_LABEL_TEXTS, 2)
+    columns = {term: at for at, term in enumerate(fitted.terms.vectorizer.get_feature_names_out())}
+    short = shortlist(fitted, TESTS[:5])
+    for text, ids, scores in zip(TESTS, short.ids_NK, short.scores_NK, strict=False):
+        pairs = [(columns[term], value) for term, value in naive.vector(text, known).items()]
+        expected = dict.fromkeys(range(len(TOPICS)), 0.0)
+        for tree in fitted.trees:
+            for label, score in tree.predict(pairs, fitted.settings.beam, len(TOPICS)):
+                expected[label] += score / len(fitted.trees)
+        assert dict(zip(ids.tolist(), scores.tolist(), strict=True)) | {PAD_ID: 0} == pytest.approx(
+            {**expected, PAD_ID: 0}, abs=1e-5
+        )
+
+
+@pytest.mark.parametrize("text", ["", " \t", "quixotic zeppelins", "a b c", "河", "\x00", "n239"])
+def test_a_text_without_a_known_word_has_no_labels(fitted: LabelTrees, text: str) -> None:
+    assert not shortlist(fitted, [text]).filled_NK.any()
+
+
+def test_no_texts_give_no_rows(fitted: LabelTrees) -> None:
+    assert shortlist(fitted, []).ids_NK.shape == (0, fitted.settings.labels)
+
+
+def test_the_number_of_labels_is_kept(fitted: LabelTrees) -> None:
+    few = LabelTrees(Lexical(labels=3), fitted.num_labels, fitted.terms, fitted.trees)
+    cut, whole = shortlist(few, TESTS), shortlist(fitted, TESTS).top(3)
+    np.testing.assert_array_equal(cut.ids_NK, whole.ids_NK)
+    np.testing.assert_array_equal(cut.scores_NK, whole.scores_NK)
+
+
+def test_what_is_saved_and_opened_gives_the_same_scores_and_the_same_bytes(fitted: LabelTrees, tmp_path: Path) -> None:
+    one = saved(fitted, tmp_path / "one")
+    again = opened(one)
+    for texts in (TESTS, ["falcon0"], [""]):
+        ours, theirs = shortlist(fitted, texts), shortlist(again, texts)
+        np.testing.assert_array_equal(ours.ids_NK, theirs.ids_NK)
+        np.testing.assert_array_equal(ours.scores_NK, theirs.scores_NK)
+    assert (again.settings, again.num_labels) == (fitted.settings, len(TOPICS))
+    two = saved(again, tmp_path / "two")
+    names = sorted(p.relative_to(one).as_posix() for p in one.rglob("*") if p.is_file())
+    assert names == sorted(
+        ["lexical.json", "terms.json", "terms.parquet"]
+        + [f"tree{i}/{name}" for i in range(3) for name in ("settings.json", "tree0.cbor")]
+    )
+    assert [name for name in names if (one / name).read_bytes() != (two / name).read_bytes()] == []
+
+
+def test_threads_share_it(fitted: LabelTrees, tmp_path: Path) -> None:
+    model = opened(saved(fitted, tmp_path / "one"))
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda text: shortlist(model, [text]).ids_NK[0].tolist(), TESTS * 3))
+    assert found == shortlist(fitted, TESTS * 3).ids_NK.tolist()
+
+
+def test_nothing_is_written_to_either_output(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    model = opened(saved(fit(TEXTS, TRUTH, ONE_TREE), tmp_path / "one"), ONE_TREE)
+    shortlist(model, TESTS)
+    print("after")
+    assert capfd.readouterr() == ("after\n", "")
+
+
+@pytest.mark.parametrize("labels", [1, 2])
+def test_one_label_or_two_are_enough(labels: int) -> None:
+    held = LabelMatrix.from_pairs(np.arange(4), np.arange(4) % labels, (4, labels))
+    short = shortlist(fit(["red red", "blue blue", "red sky", "blue sky"], held, ONE_TREE), ["red"])
+    assert short.filled_NK.sum() == labels
+    assert short.ids_NK[0, 0] == 0
+
+
+def test_documents_that_teach_nothing_are_left_out() -> None:
+    """One document has no kept term, one no label; omikuji itself would train on the first and stop at the second."""
+    texts = ["red sky", "red sea", "unheard", "red sky"]
+    held = LabelMatrix.from_pairs(np.array([0, 1, 2]), np.array([0, 1, 2]), (4, 3))
+    short = shortlist(fit(texts, held, ONE_TREE), ["red sky"])
+    assert 2 not in short.ids_NK
+    assert short.ids_NK[0, 0] == 0
+
+
+@pytest.mark.parametrize(
+    ("texts", "held"),
+    [(["one", "two"], True), (["", "a"], True), (["same words", "same words"], False), ([], True)],
+)
+def test_nothing_to_learn_from_is_an_error_that_says_what_to_do(texts: list[str], held: bool) -> None:
+    docs = np.arange(len(texts) if held else 0)
+    with pytest.raises(DataError, match=r"scores\.lexical=null"):
+        fit(texts, LabelMatrix.from_pairs(docs, docs, (len(texts), 2)))
+
+
+def test_texts_and_labels_of_different_documents_are_refused() -> None:
+    with pytest.raises(ValueError, match="12 texts for 240 documents and 10 labels"):
+        fit(["a", "b"], TRUTH)
+
+
+def test_training_leaves_nothing_in_its_scratch_folder(tmp_path: Path) -> None:
+    fit(TEXTS, TRUTH, ONE_TREE, scratch=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("absent", ["omikuji", "sklearn"])
+def test_a_package_that_is_not_installed_is_named(
+    fitted: LabelTrees, absent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, own = saved(fitted, tmp_path / "one"), builtins.__import__
+
+    def without(name: str, *rest: Any, **more: Any) -> Any:
+        if name.split(".")[0] == absent:
+            raise ImportError(name)
+        return own(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    uses = [lambda: Lexical().open(folder), lambda: fit(TEXTS, TRUTH), Lexical().check]
+    for use in uses if absent == "omikuji" else [*uses, LabelWords().check]:
+        with pytest.raises(MissingError, match="no installed package") as caught:
+            use()
+        assert "pip install" in caught.value.do
+
+
+def test_parts_that_do_not_fit_are_refused(fitted: LabelTrees, tmp_path: Path) -> None:
+    folder = saved(fitted, tmp_path / "one")
+    shutil.copy(folder / "tree0" / "tree0.cbor", folder / "tree0" / "tree1.cbor")
+    with pytest.raises(CorruptError, match=r"\[2, 1, 1\]"):
+        opened(folder)
+    shutil.rmtree(folder / "tree0")
+    with pytest.raises(CorruptError, match=r"no .*tree0"):
+        opened(folder)
+    mixed = saved(fit(TEXTS[:50], TRUTH.rows(np.arange(50)), ONE_TREE), tmp_path / "mixed")
+    shutil.copy(folder / "terms.parquet", mixed / "terms.parquet")
+    with pytest.raises(CorruptError, match="terms per tree"):
+        opened(mixed, ONE_TREE)
+
+
+def test_scores_are_looked_up_as_by_a_loop() -> None:
+    random = np.random.default_rng(0)
+    ids = np.array([random.permutation(30)[:8] for _ in range(9)], np.int32)
+    ids[3] = PAD_ID
+    ids[4, 5:] = PAD_ID
+    short = Shortlist.ranked(ids, random.random(ids.shape))
+    wanted = random.integers(-1, 60, (9, 12)).astype(np.int32)
+    own = [dict(zip(a.tolist(), b.tolist(), strict=True)) for a, b in zip(short.ids_NK, short.scores_NK, strict=True)]
+    expected = [[own[i].get(k, 0.0) if k != PAD_ID else 0.0 for k in row] for i, row in enumerate(wanted.tolist())]
+    found = scores_of(short, wanted)
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, np.array(expected, np.float32))
+    empty = Shortlist(np.full((9, 2), PAD_ID, np.int32), np.full((9, 2), -np.inf, np.float32))
+    assert (scores_of(empty, wanted) == 0).all()
+    assert scores_of(short.rows(slice(0, 0)), wanted[:0]).shape == (0, 12)
+
+
+def test_values_and_candidates_are_those_of_the_shortlist(fitted: LabelTrees) -> None:
+    ids = np.tile(np.arange(-1, len(TOPICS), dtype=np.int32), (2, 1))
+    query = asked(["falcon0 falcon1", "unheard"])
+    found, best = fitted.values(query, ids), fitted.candidates(query, 3)
+    assert best is not None
+    assert ids[0, found[0].argmax()] == best[0, 0] == TOPICS.index("falcon")
+    assert (found[0, 0], found[1].tolist()) == (0.0, [0.0] * ids.shape[1])
+
+
+@pytest.mark.parametrize("texts", [None, ["a"]])
+def test_a_query_without_texts_is_an_error(fitted: LabelTrees, texts: list[str] | None) -> None:
+    with pytest.raises(ValueError, match="texts for 2 documents"):
+        fitted.values(Query(np.eye(2, dtype=np.float32), texts), np.zeros((2, 1), np.int32))
+
+
+@pytest.mark.parametrize("name", ["trees", "clusters", "beam", "labels", "depth"])
+def test_a_setting_below_its_bound_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=name):
+        changed(Lexical(), {name: 0}, "scores.lexical")
+
+
+def test_a_label_that_no_document_has_is_found_by_its_own_text() -> None:
+    rows = [row for row in WORLD.train if 4 not in row["target_ind"]]
+    texts, settings = [f"{row['title']} {row['content']}" for row in rows], Lexical(terms=TermSettings(min_documents=1))
+    plain, taught = (fit(texts, truth_of(rows), settings, label_texts=own) for own in (NO_LABEL_TEXTS, LABEL_TEXTS))
+    text = ["glacier glacier0 glacier1"]
+    assert shortlist(plain, text).ids_NK[0, 0] == PAD_ID
+    assert shortlist(taught, text).ids_NK[0, 0] == 4

@@ -1,0 +1,88 @@
+"""TF-IDF as by loops over dictionaries, the same as scikit-learn's, shared by the scores that read it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.naive import lexical as naive
+from tests.scores.toy import LABEL_TEXTS, NO_LABEL_TEXTS, TESTS, TEXTS, TRUTH, WORLD, asked, data_of, truth_of
+from xc_core.errors import ConfigError, DataError
+from xc_core.params import changed
+from xc_core.scores import LabelWords, Lexical
+from xc_core.scores.terms import Terms, TermSettings
+
+
+@pytest.fixture(scope="module")
+def fitted() -> Terms:
+    return Terms.of(data_of(TEXTS, TRUTH), TermSettings())[0]
+
+
+def test_a_vector_is_that_of_loops_over_dictionaries(fitted: Terms) -> None:
+    known = naive.idf(TEXTS + NO_LABEL_TEXTS, fitted.settings.min_documents)
+    names = fitted.vectorizer.get_feature_names_out()
+    assert sorted(names) == sorted(known)
+    assert len(fitted) == len(known)
+    for text in [*TESTS[:10], "falcon0 falcon0 falcon0 Castle1 unheard", "", "a b c"]:
+        row = fitted.vectors([text])
+        found = {names[at]: value for at, value in zip(row.indices, row.data, strict=True)}
+        assert found == pytest.approx(naive.vector(text, known), abs=1e-6)
+
+
+def test_vectors_are_those_of_the_vectoriser_in_one_call_and_text_by_text(fitted: Terms) -> None:
+    texts = [*TESTS, "", "unheard", " ".join(TESTS)]
+    theirs, ours = fitted.transform(texts), fitted.vectors(texts)
+    for name in ("indptr", "indices"):
+        np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
+    np.testing.assert_allclose(ours.data, theirs.data, rtol=1e-6)
+    assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape)
+    for at, text in enumerate(texts):
+        np.testing.assert_array_equal(fitted.vectors([text]).toarray(), ours[[at]].toarray())
+
+
+def test_terms_survive_their_files_bit_for_bit(fitted: Terms, tmp_path: Path) -> None:
+    fitted.save(tmp_path)
+    again = Terms.open(tmp_path)
+    assert (fitted.vectors(TESTS) != again.vectors(TESTS)).nnz == 0
+    assert (again.settings, len(again), again.digest) == (fitted.settings, len(fitted), fitted.digest)
+
+
+def test_a_fit_returns_its_own_texts_as_rows_of_terms() -> None:
+    terms, rows = Terms.of(data_of(TEXTS, TRUTH, LABEL_TEXTS), TermSettings(terms=40))
+    theirs = terms.transform(TEXTS + LABEL_TEXTS)
+    assert rows.shape == theirs.shape == (len(TEXTS) + len(LABEL_TEXTS), 40)
+    np.testing.assert_array_equal(rows.toarray(), theirs.toarray())
+
+
+def test_texts_of_other_documents_or_labels_are_refused() -> None:
+    with pytest.raises(ValueError, match="250 texts for 240 documents and 11 labels"):
+        LabelWords().fit(data_of(TEXTS, truth_of(WORLD.train, 11), LABEL_TEXTS))
+
+
+def test_scores_of_one_fit_share_the_terms_unless_their_settings_differ() -> None:
+    data = data_of(TEXTS, TRUTH, LABEL_TEXTS)
+    assert Terms.of(data, TermSettings()) is Terms.of(data, TermSettings())
+    assert Terms.of(data, TermSettings()) is not Terms.of(data, TermSettings(ngrams=1))
+
+
+def test_a_query_is_turned_into_terms_once_for_equal_terms(fitted: Terms, tmp_path: Path) -> None:
+    fitted.save(tmp_path)
+    query = asked(TESTS)
+    assert fitted.of_query(query) is Terms.open(tmp_path).of_query(query)
+    other, _ = Terms.of(data_of(TEXTS[:50], TRUTH.rows(np.arange(50))), TermSettings())
+    assert other.digest != fitted.digest
+    assert other.of_query(query) is not fitted.of_query(query)
+
+
+def test_texts_without_a_term_in_common_are_refused() -> None:
+    with pytest.raises(DataError, match=r"scores\.lexical=null .*scores\.label_words=null"):
+        Terms.fit(["one", "two"], TermSettings())
+
+
+@pytest.mark.parametrize("score", [Lexical(), LabelWords()])
+@pytest.mark.parametrize("name", ["terms", "ngrams", "min_documents"])
+def test_a_setting_below_its_bound_is_refused(score: Lexical | LabelWords, name: str) -> None:
+    with pytest.raises(ConfigError, match=name):
+        changed(score, {"terms": {name: 0}}, "scores")

@@ -1,0 +1,55 @@
+"""The stage audit measures what its settings ask for, on the documents and batches of the final training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.stages.halves import open_corpus, open_embeddings, open_tables, seen
+from xc_core.chain import Workspace, run_stage
+from xc_core.cluster import Clusters, theorem1
+from xc_core.data.folds import FINAL
+from xc_core.sampling.audit import Audit
+
+Edit = Callable[[Workspace, dict[str, Any]], None]
+
+
+def figures(workspace: Workspace, edit: Edit, **settings: float) -> dict[str, Any]:
+    edit(workspace, {f"experiments/toy_ngame/stages/audit/{name}": value for name, value in settings.items()})
+    run_stage(workspace, "audit", "toy", "ngame")
+    return dict(Audit.open(workspace.folder("audit", "toy", "ngame")).figures)
+
+
+def test_theorem_1_is_measured_on_the_final_training_with_the_radius_of_the_settings(
+    copied: Workspace, edit: Edit
+) -> None:
+    corpus, embeddings = open_corpus(copied), open_embeddings(copied)
+    rows = seen(corpus, FINAL)
+    truth, clusters = corpus.labels.rows(rows), Clusters.open(copied.folder("clusters", "toy", "ngame")).among(rows)
+    vectors = np.array(embeddings.documents_ND[rows]), np.array(embeddings.labels_LD)
+    for radius in (0.5, 1.2):
+        expected = theorem1(vectors, truth, truth, clusters, radius=radius, seed=0).as_dict()
+        found = figures(copied, edit, radius=radius)["theorem1"]
+        for name in ("radius", "eps1", "eps2", "missed", "bound"):
+            assert found[name] == pytest.approx(expected[name]), name
+
+
+@pytest.mark.parametrize("k", [2, 5])
+def test_the_share_of_hard_negatives_in_the_batches_by_a_loop(copied: Workspace, edit: Edit, k: int) -> None:
+    found = figures(copied, edit, k=k, sample=1000)
+    corpus, embeddings, batches = open_corpus(copied), open_embeddings(copied), open_tables(copied).audited_batches()
+    rows = seen(corpus, FINAL)
+    truth = corpus.labels.rows(rows)
+    assert batches is not None
+    held = []
+    for batch in batches:
+        pool = {label for doc in batch for label in truth.row(int(doc)).tolist()}
+        for doc in batch:
+            nearest = np.argsort(-(embeddings.labels_LD @ embeddings.documents_ND[rows[doc]])).tolist()
+            hard = [label for label in nearest if label not in truth.row(int(doc))][:k]
+            held += [label in pool for label in hard]
+    assert (found["documents"], found["k"]) == (len(rows), k)
+    assert found["held_by_batches"] == pytest.approx(np.mean(held))

@@ -1,0 +1,89 @@
+"""A full or read-only disk: a StorageError, the old artefact untouched, and no leftovers."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.artefacts import content_of, neighbours, put
+from xc_core import artifacts
+from xc_core.errors import StorageError
+from xc_core.locks import locked
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "thing"
+
+
+class SafetensorError(Exception):
+    """A full disk as safetensors reports it: not an OSError, without an error number."""
+
+
+FULL = {
+    "the system": OSError(errno.ENOSPC, "No space left on device"),
+    "a quota": OSError(errno.EDQUOT, "Disk quota exceeded"),
+    "a library": SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"),
+}
+
+
+@pytest.mark.parametrize("source", FULL)
+def test_a_disk_that_fills_while_an_artefact_is_made_is_a_storage_error(folder: Path, source: str) -> None:
+    put(folder)
+    before = content_of(folder)
+    with pytest.raises(StorageError) as caught, artifacts.building(folder, kind="thing"):
+        raise FULL[source]
+    assert ("full disk" in caught.value.found) or ("quota" in caught.value.found)
+    assert "untouched" in caught.value.expected
+    assert content_of(folder) == before
+    assert neighbours(folder) == ["thing"]
+
+
+@pytest.mark.parametrize("moment", ["_sync", "_seal", "_exchange"])
+def test_a_disk_that_fills_at_the_end_leaves_the_old_artefact(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    put(folder)
+    before = content_of(folder)
+    with monkeypatch.context() as patch:
+        patch.setattr(artifacts, moment, full)
+        with pytest.raises(StorageError):
+            put(folder, "new")
+        with pytest.raises(StorageError):
+            patch.setattr(artifacts, "_sync", full)
+            artifacts.write_file(folder.with_name("small"), "text")
+    assert content_of(folder) == before
+    assert neighbours(folder) == ["thing"]
+
+
+def test_a_writer_that_fails_on_a_full_disk_without_a_reason_is_a_storage_error(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 0}))
+    with pytest.raises(StorageError, match="requested and 262112 written"), artifacts.building(folder, kind="thing"):
+        raise OSError("1048576 requested and 262112 written")
+
+
+def test_an_error_that_is_not_about_the_disk_is_not_changed(folder: Path) -> None:
+    with pytest.raises(FileNotFoundError), artifacts.building(folder, kind="thing"):
+        (folder / "absent").read_text()
+
+
+def test_a_file_where_a_folder_should_be_is_a_storage_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    path = str(tmp_path / "file")
+    calls: list[Callable[[], object]] = [
+        lambda: put(tmp_path / "file" / "thing"),
+        lambda: artifacts.write_file(tmp_path / "file" / "thing", "x"),
+        lambda: locked(tmp_path / "file" / "lock", "x").__enter__(),
+        lambda: artifacts.install(tmp_path, tmp_path / "file" / "thing"),
+    ]
+    for call in calls:
+        with pytest.raises(StorageError, match=f"while writing {path}"):
+            call()

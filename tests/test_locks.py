@@ -1,0 +1,70 @@
+"""File locks between processes: refused with the owner's number, waited for, and released however a process ends."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.artefacts import started
+from xc_core.errors import BusyError
+from xc_core.locks import locked
+
+HOLDER = """
+    import sys, time
+    from pathlib import Path
+    from xc_core.locks import locked
+
+    with locked(Path(sys.argv[1]), "the thing"):
+        print("ready", flush=True)
+        time.sleep(60)
+"""
+
+
+def test_a_lock_is_refused_to_a_second_process_and_released_by_a_kill(tmp_path: Path) -> None:
+    path = tmp_path / "locks" / "x"
+    with started(HOLDER, path) as holder:
+        with pytest.raises(BusyError, match=f"the thing, which process {holder.pid} is running\n") as caught:
+            locked(path, "the thing").__enter__()
+        assert caught.value.exit_code == 75
+    with locked(path, "the thing"), pytest.raises(BusyError, match=f"process {os.getpid()} is running\n"):
+        locked(path, "the thing").__enter__()
+
+
+def test_a_lock_can_be_waited_for(tmp_path: Path) -> None:
+    code = HOLDER.replace("time.sleep(60)", "time.sleep(0.3)")
+    with started(code, tmp_path / "x") as holder, locked(tmp_path / "x", "the thing", patience=30):
+        assert holder.wait() == 0
+    with started(HOLDER, tmp_path / "x"):
+        before = time.monotonic()
+        with pytest.raises(BusyError):
+            locked(tmp_path / "x", "the thing", patience=0.2).__enter__()
+        assert time.monotonic() - before >= 0.2
+
+
+def test_a_lock_is_released_when_the_block_raises(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), locked(tmp_path / "x", "the thing"):
+        raise ZeroDivisionError
+    with locked(tmp_path / "x", "the thing"):
+        pass
+
+
+def test_the_lock_file_names_its_present_owner_only(tmp_path: Path) -> None:
+    """The number of an earlier owner, longer or shorter, does not remain."""
+    (tmp_path / "x").write_text("123456789012\n")
+    with locked(tmp_path / "x", "the thing"):
+        assert (tmp_path / "x").read_text() == f"{os.getpid()}\n"
+
+
+def test_a_lock_file_without_a_number_is_refused_too(tmp_path: Path) -> None:
+    with locked(tmp_path / "x", "the thing"):
+        (tmp_path / "x").write_text("")
+        with pytest.raises(BusyError, match="process unknown is running"):
+            locked(tmp_path / "x", "the thing").__enter__()
+
+
+def test_locks_of_other_paths_do_not_interfere(tmp_path: Path) -> None:
+    with locked(tmp_path / "x", "x"), locked(tmp_path / "y", "y"):
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["x", "y"]

@@ -1,0 +1,251 @@
+"""Estimates how long a recipe takes on this machine, from a few timed steps, and scales epochs to a budget.
+
+The timed objects are those that a training builds (``encoder_task``, ``table_task``), and the scores themselves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+from xc_core import artifacts
+from xc_core.chain.depends import input_folder
+from xc_core.chain.experiment import Experiment
+from xc_core.chain.workspace import Workspace
+from xc_core.data.corpus import Corpus
+from xc_core.data.folds import folds
+from xc_core.data.splits import TRAIN
+from xc_core.data.tokens import SIDES, Tokenised, TokenStore
+from xc_core.encoders import Encoder, build_encoder, embed_rows
+from xc_core.errors import UsageError
+from xc_core.params import in_use
+from xc_core.progress import report
+from xc_core.recipes import Recipe
+from xc_core.sampling import Documents
+from xc_core.scores import Sample, ScoreData
+from xc_core.seeds import generator
+from xc_core.train.encoder import EncoderData, EncoderSettings, EncoderTask, encoder_task
+from xc_core.train.state import Task
+from xc_core.train.table import TableData, table_task
+
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600}
+_SCALED: Final = ("encoder", "classifier")
+_FIXED: Final = ("encoding", "scores")
+"""Parts of an estimate: trainings, whose time grows with the epochs, and parts whose time is fixed."""
+_WARM, _TIMED = 2, 6
+"""Steps before the clock starts, and steps that are timed."""
+_BUSY: Final = 1.5
+"""If a step takes this many times its running time by the wall clock, other processes are reported."""
+_LEAST: Final = 0.25
+"""Share of a budget that trainings get even if encoding and scores leave less."""
+_ENCODED: Final = 1_024
+"""Texts per side whose encoding is timed."""
+_FITTED: Final = 8_000
+"""Documents that the timed scores are fitted on."""
+_FIRST: Final = 64
+"""Texts encoded, and documents fitted on, before the clock starts: first calls import and allocate."""
+_CLUSTER: Final = 8
+_HARD: Final = 20
+"""Documents per cluster, and hard negatives per document, of the random data that M4 is timed on."""
+
+
+def seconds_of(text: str) -> float:
+    """Return the seconds of a duration such as 90s, 10m or 1.5h; raise UsageError for anything else."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text.strip())
+    if not found or float(found[1]) == 0:
+        raise UsageError(f"--budget {text}", expected="a duration above 0: 90s, 10m, 1.5h; or none", do="fix the value")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def scaled_epochs(
+    workspace: Workspace, experiment: Experiment, seconds: float, *, again: bool = False
+) -> dict[str, Any]:
+    """Return changes that scale the epochs of M1 and M4 alike, so that a model is trained in about ``seconds``.
+
+    The estimate counts the steps of both, the encoding of all texts and the fitting of scores that report a cost, but
+    not search, fusion and evaluation. A recipe that needs less is not changed. If encoding and scores leave less than a
+    quarter of ``seconds``, the trainings get that quarter. Epochs keep three figures. The warm-up before the first
+    clustering or search shrinks too. An estimate is made once per dataset and settings, so that the same budget gives
+    the same epochs and a killed training resumes; ``again`` makes a new one.
+    """
+    recipe = experiment.recipe
+    costs = _remembered(workspace, experiment, again=again)
+    steps, fixed = (sum(costs.get(part, 0.0) for part in names) for names in (_SCALED, _FIXED))
+    share = min(max(seconds - fixed, _LEAST * seconds) / steps, 1.0) if steps else 1.0
+    parts = "encoding and scores" if costs.get("scores") else "encoding"
+    report(
+        f"budget: {recipe.name} is estimated at {steps + fixed:.0f} s on this machine, {fixed:.0f} s of it for "
+        f"{parts}; {seconds:.0f} s are allowed" + (f", so epochs are scaled by {share:.3g}" if share < 1 else "")
+    )
+    if fixed + share * steps > 1.01 * seconds:
+        report(f"budget: {parts} cannot be shortened, so it will take about {fixed + share * steps:.0f} s")
+    if share == 1.0:
+        return {}
+    report("budget: --budget 3h sets another budget; --budget none trains all epochs")
+    epochs = {"encoder": recipe.encoder.epochs, "classifier": recipe.classifier.epochs}
+    scaled = {name: {"epochs": float(f"{own * share:.3g}")} for name, own in epochs.items() if own}
+    if recipe.encoder.epochs:
+        scaled["encoder"] |= shortened(recipe.encoder, scaled["encoder"]["epochs"])
+    return scaled
+
+
+def shortened(settings: EncoderSettings, epochs: float) -> dict[str, Any]:
+    """Return changes that let clusters and searches begin in the last of fewer ``epochs`` at the latest.
+
+    Otherwise recipes that differ only in clusters or searches would be the same training.
+    """
+    changes = {
+        "order": settings.order.shortened(epochs),
+        "negatives": settings.negatives.shortened(epochs, of=settings.epochs),
+    }
+    return {part: own for part, own in changes.items() if own}
+
+
+def _remembered(workspace: Workspace, experiment: Experiment, *, again: bool) -> dict[str, float]:
+    """Return the estimate of an earlier call on this machine, or make one and keep it."""
+    recipe = experiment.recipe
+    settings = in_use((recipe.encoder, recipe.classifier, recipe.scores))
+    tokens = artifacts.read_manifest(input_folder(workspace, "tokens", experiment), "tokens").digest()
+    counts = json.dumps([workspace.digest("corpus", experiment.dataset.name), tokens, settings])
+    key = hashlib.sha256(counts.encode()).hexdigest()[:16]
+    path = workspace.state / "budget" / f"{experiment.dataset.name}-{key}.json"
+    if again or not path.is_file():
+        workspace.write(path, json.dumps(_Estimate.of(workspace, experiment).seconds()) + "\n")
+    else:
+        report("budget: using the timings of an earlier call; --force times, and trains, again")
+    kept: dict[str, float] = json.loads(path.read_text("utf-8"))
+    return kept
+
+
+@dataclass(frozen=True)
+class _Estimate:
+    """What an estimate times: an encoder on the corpus, and trainings of M4 on ``sizes`` documents."""
+
+    recipe: Recipe
+    corpus: Corpus
+    tokens: Tokenised
+    encoder: Encoder
+    sizes: tuple[int, ...]
+
+    @classmethod
+    def of(cls, workspace: Workspace, experiment: Experiment) -> _Estimate:
+        """Open the corpus and the tokens, and build the encoder."""
+        recipe, name = experiment.recipe, experiment.dataset.name
+        corpus = Corpus.open(workspace.folder("corpus", name))
+        tokens = Tokenised.open(input_folder(workspace, "tokens", experiment))
+        encoder = build_encoder(recipe.encoder.encoder, tokens.tokenizer.vocabulary_size, recipe.encoder.seed)
+        encoder.to("cuda" if torch.cuda.is_available() else "cpu")
+        made = folds(corpus, refit=recipe.classifier.refit, enough=recipe.classifier.enough)
+        return cls(recipe, corpus, tokens, encoder, tuple(len(fold.documents(corpus)) for fold in made))
+
+    def seconds(self) -> dict[str, float]:
+        """Return the estimated seconds of M1, M4, encoding and scores."""
+        documents, labels = (encoding_seconds(self.encoder, self.tokens.side(side)) for side in SIDES)
+        found = {"encoding": documents + labels, "scores": self._scores()}
+        if self.recipe.encoder.epochs:
+            task = self._encoder_task()
+            if task.fill_banks:
+                found["encoding"] += documents * len(task.data.rows_N) / self.corpus.num_documents + labels
+            found["encoder"] = self.recipe.encoder.epochs * _epoch_seconds(task)
+        if self.recipe.classifier.epochs:
+            found["classifier"] = self._classifier()
+        return found
+
+    def _encoder_task(self) -> EncoderTask:
+        """Return M1 with random hard negatives, if it searches for any: a step costs as much with them."""
+        settings = self.recipe.encoder
+        task = encoder_task(settings, self.encoder, EncoderData.of(self.corpus, self.tokens, augment=settings.augment))
+        arrays = task.negatives.arrays()
+        if settings.negatives.searches is not None and "hard" in arrays:
+            random = generator(settings.seed, "budget-hard")
+            shape = (len(task.data.rows_N), settings.negatives.kept)
+            found = random.integers(0, self.corpus.num_labels, shape, dtype=np.int32)
+            task.negatives.load({**arrays, "hard": found})
+        return task
+
+    def _classifier(self) -> float:
+        """Return the seconds of M4 on random vectors, clusters and hard negatives: the cost of a step is the same."""
+        settings, rows = self.recipe.classifier, self.corpus.rows(TRAIN)
+        random, size, labels = generator(settings.seed, "budget"), len(rows), self.corpus.num_labels
+        cuts = np.full(-(-size // _CLUSTER), _CLUSTER, np.int64)
+        cuts[-1] -= cuts.sum() - size
+        documents = Documents(
+            self.corpus.labels.rows(rows),
+            clusters=lambda: (np.arange(size), cuts),
+            hard=lambda: random.integers(0, labels, (size, _HARD), dtype=np.int32),
+        )
+        doc_ND, rows_LD = (random.standard_normal((n, self.encoder.width), np.float32) for n in (size, labels))
+        task = table_task(settings, TableData(doc_ND, rows_LD, rows_LD, documents))
+        task.start_epoch(0)  # a source that draws from a tree fits it now
+        more = labels if settings.augment else 0
+        epochs = sum(own + more for own in self.sizes) / size * settings.epochs
+        return epochs * _epoch_seconds(task)
+
+    def _scores(self) -> float:
+        """Return the seconds of fitting the scores on all folds, by the wall clock, because they use threads."""
+        scores = self.recipe.scores.values()
+        sample = self._sample()
+        return float(sum(score.cost(sample) for score in scores))
+
+    def _sample(self) -> Sample:
+        """Return a sample of train and validation documents, with as large a share of the label texts."""
+        random, published = generator(0, "budget-words"), self.corpus.published_rows()
+        rows = np.sort(random.choice(published, min(_FITTED, len(published)), replace=False))
+        left_out = random.random(self.corpus.num_labels) >= len(rows) / len(published)
+
+        def data(rows: Any) -> ScoreData:
+            return ScoreData(
+                self.corpus.labels.rows(rows),
+                texts=lambda: self.corpus.texts_of("documents", rows),
+                label_texts=lambda: self._label_texts(left_out),
+            )
+
+        return Sample(data(rows), data(rows[:_FIRST]), self.sizes)
+
+    def _label_texts(self, left_out: Any) -> list[str]:
+        texts = self.corpus.texts_of("labels", np.arange(self.corpus.num_labels))
+        return ["" if out else text for text, out in zip(texts, left_out, strict=True)]
+
+
+def encoding_seconds(encoder: Encoder, store: TokenStore) -> float:
+    """Return the seconds that the texts of a side take to encode, from the tokens of a sample."""
+    every = store.lengths(np.arange(len(store)), encoder.config.max_length)
+    random = generator(0, "budget-encoding")
+    rows = np.sort(random.choice(len(store), min(_ENCODED, len(store)), replace=False))
+    out = np.empty((len(rows), encoder.width), np.float32)
+    embed_rows(encoder, store, rows[:_FIRST], out[:_FIRST], "timing the encoding")
+    now = _clock()
+    started = now()
+    embed_rows(encoder, store, rows, out, "timing the encoding")
+    return (now() - started) * float(every.sum() / max(every[rows].sum(), 1))
+
+
+def _epoch_seconds(task: Task) -> float:
+    """Return the seconds of an epoch, from the median of a few steps on batches of the first epoch."""
+    now = _clock()
+    batches = task.batches(0)
+    times, began = [], time.perf_counter()
+    for step in range(_WARM + _TIMED):
+        started = now()
+        task.step(batches[step % len(batches)], step, 0.0)
+        times.append(now() - started)
+    waited = (time.perf_counter() - began) / max(sum(times), 1e-9)
+    if waited > _BUSY:
+        report(f"budget: other processes are running, so training may take {waited:.1f} times as long as estimated")
+    return len(batches) * float(np.median(times[_WARM:]))
+
+
+def _clock() -> Callable[[], float]:
+    """Return the clock for steps and encoding: without a GPU, the running time of this thread.
+
+    With other processes running, estimates were 1.5 times as long by this clock, and 3 times by the wall clock.
+    """
+    return time.perf_counter if torch.cuda.is_available() else time.thread_time

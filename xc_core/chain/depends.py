@@ -1,0 +1,155 @@
+"""Fingerprints: the settings in use, the code version and the content of the inputs that a result depends on.
+
+The settings are also written to one file per stage. DVC compares these files, so it sees the same changes as ``xc``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from xc_core import artifacts
+from xc_core.canonical import canonical
+from xc_core.chain.dataset import Partition
+from xc_core.chain.registry import STAGES, Stage, of_scope
+from xc_core.chain.workspace import Workspace
+from xc_core.data.tokens import store_name
+from xc_core.errors import ConfigError, MissingError
+from xc_core.params import in_use
+
+_SETTINGS: Final = "settings"
+_CODE: Final = "code"
+_SOURCE: Final = "source files"
+
+
+def resolved(stage: Stage, partition: Partition) -> str:
+    """Return the code version and the settings in use of a stage as JSON: the content of its settings file."""
+    return canonical({"code_version": stage.code_version, "settings": in_use(partition.settings(stage.name))})
+
+
+def write_settings(workspace: Workspace, partition: Partition) -> None:
+    """Write the settings file of every stage of a partition if its content differs."""
+    dataset, recipe = partition.place
+    for stage in of_scope("dataset" if recipe is None else "experiment"):
+        if stage.versioned:
+            path, content = workspace.settings_file(stage, dataset, recipe), resolved(stage, partition)
+            if not path.is_file() or path.read_text("utf-8") != content:
+                workspace.write(path, content)
+
+
+def inputs(stage: Stage, partition: Partition) -> tuple[str, ...]:
+    """Return the inputs that a stage reads with these settings: those that it declares, without ``unread()`` ones.
+
+    An M4 in random batches, for instance, does not depend on clusters.
+    """
+    settings = partition.settings(stage.name)
+    unread: frozenset[str] = settings.unread() if hasattr(settings, "unread") else frozenset()
+    return tuple(dep for dep in stage.deps if dep not in unread)
+
+
+def input_folder(workspace: Workspace, dep: str, partition: Partition) -> Path:
+    """Return the folder of an input; for the tokens, the store that the recipe's encoder reads.
+
+    Raises ConfigError if the dataset is not tokenised for that encoder.
+    """
+    dataset, recipe = partition.place
+    folder = workspace.folder(dep, dataset, recipe)
+    name, listed = partition.tokenizer, partition.dataset.tokens.tokenizers
+    if dep != "tokens" or name is None:
+        return folder
+    if name not in listed:
+        raise ConfigError(
+            f"an encoder whose tokenizer is {name!r}",
+            expected=f"one whose tokenizer is among datasets.{dataset}.tokens.tokenizers: {', '.join(listed)}",
+            do=f"add {name!r} there in params.yaml, then: xc run tokens --dataset {dataset}",
+        )
+    return folder / store_name(name)
+
+
+def depends(workspace: Workspace, stage: Stage, partition: Partition) -> dict[str, str]:
+    """Return a digest of each thing that the result of ``stage`` depends on, by name.
+
+    Raises MissingError if there is no such input, CorruptError if its manifest cannot be read.
+    """
+    dataset, recipe = partition.place
+    parts = {_SETTINGS: _hash(in_use(partition.settings(stage.name))), _CODE: stage.code_version}
+    if stage.needs_source:
+        parts[_SOURCE] = source_digest(workspace, dataset)
+    if recipe is None and stage.scope == "dataset" and any(STAGES[dep].scope == "experiment" for dep in stage.deps):
+        return parts | _evaluations(workspace, dataset)
+    for dep in inputs(stage, partition):
+        parts[dep] = _input_digest(workspace, dep, partition)
+    return parts
+
+
+def fingerprint(parts: dict[str, str], *, refresh: bool = False) -> str:
+    """Return one hash over all parts; with ``refresh`` the one of a refreshed artefact, which differs."""
+    return _hash(parts | ({"refresh": "yes"} if refresh else {}))
+
+
+def differing(before: dict[str, str], now: dict[str, str]) -> list[str]:
+    """Return the names of the parts that differ."""
+    return [name for name in now if before.get(name) != now[name]] + [name for name in before if name not in now]
+
+
+def only_inputs(names: list[str]) -> bool:
+    """Return True if all of these parts are inputs, so that a refresh may ignore them."""
+    return bool(names) and all(name in STAGES for name in names)
+
+
+def _input_digest(workspace: Workspace, dep: str, partition: Partition) -> str:
+    dataset, recipe = partition.place
+    try:
+        return artifacts.read_manifest(input_folder(workspace, dep, partition), dep).digest()
+    except MissingError as error:
+        flags = f"--dataset {dataset}" + (f" --recipe {recipe}" if STAGES[dep].scope == "experiment" else "")
+        expected, do = f"the artefact of {dep}", f"make it first: xc run {dep} {flags}"
+        raise MissingError(error.found, expected=expected, do=do) from error
+
+
+def _evaluations(workspace: Workspace, dataset: str) -> dict[str, str]:
+    """Return the digest of the evaluation of each recipe of a dataset; an empty string if there is none."""
+    parts = {}
+    for _, recipe in workspace.params.experiments(dataset):
+        try:
+            parts[f"evaluation of {recipe}"] = workspace.digest("evaluation", dataset, recipe)
+        except MissingError:
+            parts[f"evaluation of {recipe}"] = ""
+    return parts
+
+
+def source_digest(workspace: Workspace, dataset: str) -> str:
+    """Return a hash over names and contents of a dataset's raw folder; files are read again only if one has changed.
+
+    Raises MissingError if there is no folder.
+    """
+    folder = workspace.raw(dataset)
+    if not folder.is_dir():
+        raise MissingError(
+            f"no folder {folder}",
+            expected="the dataset's source files",
+            do=f"xc ingest PATH --dataset {dataset} (or `dvc pull`, if a remote holds it)",
+        )
+    files = sorted(p for p in folder.rglob("*") if p.is_file())
+    facts = {p.relative_to(folder).as_posix(): [p.stat().st_size, p.stat().st_mtime_ns, p.stat().st_ino] for p in files}
+    cache = workspace.state / "source" / f"{dataset}.json"
+    known = _cached(cache)
+    if known.get("facts") != facts:
+        names = (f"{p.relative_to(folder).as_posix()} {artifacts.sha256_file(p)}" for p in files)
+        known = {"facts": facts, "digest": _hash(list(names))}
+        workspace.write(cache, canonical(known))
+    return str(known["digest"])
+
+
+def _cached(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _hash(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,31 @@
+"""Valid names of datasets and recipes: a name never becomes a path outside the data folder."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from xc_core.chain.registry import STAGES
+from xc_core.errors import UsageError
+
+SETTINGS: Final = "settings"
+"""Folder of resolved settings, one file per stage."""
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}[a-z0-9]|[a-z0-9]")
+_RESERVED: Final = frozenset({*STAGES, SETTINGS, "raw", "inbox"})
+
+
+def checked_name(kind: str, name: str) -> str:
+    """Return ``name`` if it is valid for a dataset or recipe; raise UsageError otherwise."""
+    if isinstance(name, str) and name in _RESERVED:
+        raise UsageError(
+            f"the {kind} name {name!r}, which the pipeline uses itself",
+            expected="another name",
+            do="choose another name",
+        )
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise UsageError(
+            f"the {kind} name {name!r}",
+            expected="lower-case letters, digits and '-', at most 64, a letter or digit at both ends",
+            do="choose another name",
+        )
+    return name

@@ -1,0 +1,246 @@
+"""params.yaml: the datasets and the experiments of a project, read and edited; comments are kept."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ruamel.yaml import YAML, YAMLError
+
+from xc_core import artifacts
+from xc_core.chain.dataset import Dataset, Partition, TokensConfig
+from xc_core.chain.names import checked_name
+from xc_core.data.ingest import IngestConfig
+from xc_core.data.tokens import store_name
+from xc_core.errors import ConfigError, MissingError, nearest
+from xc_core.locks import locked
+from xc_core.params import changed, plain
+
+if TYPE_CHECKING:
+    from xc_core.chain.experiment import Experiment
+    from xc_core.recipes import Recipe
+
+FILE: Final = "params.yaml"
+_KNOWN: Final = {
+    "datasets": ("source", "corpus", "tokens"),
+    "experiments": ("dataset", "recipe", "base", "source", "tokens", "stages"),
+}
+"""The two mappings of the file and the fields of their entries."""
+_EDIT_SECONDS: Final = 30.0
+"""How long an edit waits for another one to end."""
+_ELSEWHERE: Final = "constraints.txt"
+"""The file that DVC compares for code outside the project: it pins the version."""
+
+
+@dataclass(frozen=True)
+class ParamsFile:
+    """The file params.yaml of the project at ``root``; ``lock`` guards edits."""
+
+    root: Path
+    lock: Path
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self.root / FILE
+
+    def read(self) -> dict[str, Any]:
+        """Return the content.
+
+        Raises MissingError if there is no file, ConfigError if it is not YAML or not of the right shape.
+        """
+        try:
+            content = YAML(typ="safe").load(self.path.read_text("utf-8")) or {}
+        except FileNotFoundError as error:
+            raise MissingError(
+                f"no {self.path}", expected=f"the project's {FILE}", do="change into the project, or set XC_ROOT to it"
+            ) from error
+        except (YAMLError, UnicodeDecodeError) as error:
+            reason = " ".join(str(error).split())
+            raise ConfigError(f"invalid YAML ({reason})", expected="YAML", do="fix the file", where=FILE) from error
+        _check_shape(content)
+        return content
+
+    def datasets(self) -> list[str]:
+        """Return the names of all datasets."""
+        return sorted(self.read().get("datasets") or {})
+
+    def experiments(self, dataset: str | None = None) -> list[tuple[str, str]]:
+        """Return (dataset, recipe) of all experiments, of one dataset if it is named."""
+        entries = (self.read().get("experiments") or {}).values()
+        pairs = sorted((entry["dataset"], entry["recipe"]) for entry in entries)
+        return [pair for pair in pairs if dataset in (None, pair[0])]
+
+    def dataset(self, name: str) -> Dataset:
+        """Return a dataset with its settings.
+
+        Raises MissingError if there is none, ConfigError for a wrong parameter.
+        """
+        entries = self.read().get("datasets") or {}
+        entry = _entry(entries, checked_name("dataset", name), "dataset", f"xc ingest PATH --dataset {name}")
+        corpus = changed(IngestConfig(), entry.get("corpus") or {}, f"datasets.{name}.corpus")
+        tokens = changed(TokensConfig(), entry.get("tokens") or {}, f"datasets.{name}.tokens")
+        return Dataset(name, corpus, tokens)
+
+    def experiment(self, dataset: str, recipe: str) -> Experiment:
+        """Return an experiment: a dataset and a recipe with the changes of the file.
+
+        Raises MissingError if there is none, ConfigError for a wrong parameter.
+        """
+        from xc_core.chain.experiment import Experiment, resolve
+        from xc_core.recipes import RECIPES
+
+        own = self.dataset(dataset)
+        key = f"{dataset}_{checked_name('recipe', recipe)}"
+        variant = "" if recipe in RECIPES else ", with --base KNOWN for a variant"
+        entries = {k: e for k, e in (self.read().get("experiments") or {}).items() if e["dataset"] == dataset}
+        chosen = _entry(entries, key, "experiment", f"xc train --dataset {dataset} --recipe {recipe}{variant}")
+        return Experiment(own, resolve(recipe, chosen.get("base") or recipe, chosen.get("stages") or {}))
+
+    def partition(self, dataset: str, recipe: str | None) -> Partition:
+        """Return a dataset, or, if a recipe is named, an experiment."""
+        return self.dataset(dataset) if recipe is None else self.experiment(dataset, recipe)
+
+    def declared(self, dataset: str, recipe: str) -> tuple[str, dict[str, Any]] | None:
+        """Return the base of an experiment and its changes as the file has them; None if it has none."""
+        chosen = (self.read().get("experiments") or {}).get(f"{dataset}_{recipe}")
+        if chosen is None:
+            return None
+        return chosen.get("base") or recipe, {stage: own for stage, own in (chosen.get("stages") or {}).items() if own}
+
+    def declare_dataset(self, dataset: str, corpus: IngestConfig) -> None:
+        """Add a dataset, with those settings that differ from the defaults."""
+        checked_name("dataset", dataset)
+
+        def edit(params: Any) -> None:
+            entry = _filled(_filled(params, "datasets"), dataset)
+            entry["source"] = source_of("dataset", self.root)
+            entry["corpus"] = differences(corpus, IngestConfig())
+            entry.setdefault("tokens", {})
+
+        self._edit(edit)
+
+    def declare_experiment(self, dataset: str, recipe: str, base: str, changes: dict[str, Any]) -> Experiment:
+        """Add an experiment, or replace its changes, and return it."""
+        from xc_core.chain.experiment import resolve
+
+        resolved = resolve(checked_name("recipe", recipe), base, changes)
+        tokenizer = resolved.encoder.encoder.tokenizer
+
+        def edit(params: Any) -> None:
+            _entry(params.get("datasets") or {}, dataset, "dataset", f"xc ingest PATH --dataset {dataset}")
+            experiments, key = _filled(params, "experiments"), f"{dataset}_{recipe}"
+            tokens = _filled(_filled(params["datasets"], dataset), "tokens")
+            have = list(tokens.get("tokenizers") or TokensConfig().tokenizers)
+            wanted = [name for name in have if not _given_up(name, experiments, key)]
+            wanted += [] if tokenizer in wanted else [tokenizer]
+            if wanted != have:
+                tokens["tokenizers"] = wanted
+            fresh = {
+                "dataset": dataset, "recipe": recipe, "base": base, "source": _source(resolved, base, self.root),
+                "tokens": store_name(tokenizer), "stages": {stage: own for stage, own in changes.items() if own},
+            }  # fmt: skip
+            if experiments.get(key) != fresh:
+                experiments[key] = fresh
+
+        self._edit(edit)
+        return self.experiment(dataset, recipe)
+
+    def _edit(self, edit: Callable[[Any], None]) -> None:
+        """Change the file under a lock; it is not written if nothing changes."""
+        self.read()  # raises the error of a file that cannot be edited
+        with locked(self.lock, f"an edit of {FILE}", patience=_EDIT_SECONDS):
+            yaml = YAML()
+            yaml.width = 120
+            before = self.path.read_text("utf-8")
+            params = yaml.load(before) or {}
+            edit(params)
+            after = io.StringIO()
+            yaml.dump(params, after)
+            if after.getvalue() != before:
+                artifacts.write_file(self.path, after.getvalue())
+
+
+def _source(recipe: Recipe, base: str, root: Path) -> str:
+    """Return the file that DVC compares for a recipe: its resolved settings, or the pins for another package."""
+    own = recipe.module.startswith("xc_core.recipes.")
+    return source_of(base, root) if own else _ELSEWHERE
+
+
+def source_of(name: str, root: Path) -> str:
+    """Return the file of resolved default settings of a recipe (or "dataset"), relative to ``root``.
+
+    If the library is installed outside the project, its path differs between machines. Then return the file that pins
+    its version.
+    """
+    spec = importlib.util.find_spec("xc_core.recipes")
+    home = Path(spec.origin).resolve().parent if spec and spec.origin else None
+    if home is None or not home.is_relative_to(root.resolve()) or home.is_relative_to(Path(sys.prefix).resolve()):
+        return _ELSEWHERE
+    return (home.relative_to(root.resolve()) / "resolved" / f"{name}.yaml").as_posix()
+
+
+def differences(config: Any, default: Any) -> dict[str, Any]:
+    """Return the fields of ``config`` that differ from ``default``, in plain form."""
+    ours, theirs = plain(config), plain(default)
+    return {name: value for name, value in ours.items() if value != theirs[name]}
+
+
+def _given_up(tokenizer: str, experiments: Any, key: str) -> bool:
+    """Return True if only the experiment ``key``, which is being replaced, has this tokenizer (a mistyped name)."""
+    store, dataset = store_name(tokenizer), (experiments.get(key) or {}).get("dataset")
+    users = {name for name, own in experiments.items() if (own.get("dataset"), own.get("tokens")) == (dataset, store)}
+    return users == {key} and tokenizer not in TokensConfig().tokenizers
+
+
+def _entry(entries: dict[str, Any], name: str, kind: str, make: str) -> Any:
+    if name not in entries:
+        raise MissingError(
+            f"no {kind} {name!r} in {FILE}{nearest(name, entries)}",
+            expected=f"one of {', '.join(sorted(entries))}" if entries else f"a {kind}; there is none yet",
+            do=f"create it: {make}",
+        )
+    return entries[name] or {}
+
+
+def _filled(mapping: Any, name: str) -> Any:
+    """Return the inner mapping ``name``; an empty one is replaced, so that it is written over several lines."""
+    if not mapping.get(name):
+        mapping[name] = {}
+    return mapping[name]
+
+
+def _check_shape(content: Any) -> None:
+    """Raise ConfigError unless the content is mappings of named entries with known fields."""
+    if not isinstance(content, dict):
+        raise _shape_error(f"a {type(content).__name__}", "the mappings datasets and experiments")
+    for part in content:
+        if part not in _KNOWN:
+            raise _shape_error(f"{part}{nearest(part, _KNOWN)}", f"{' and '.join(_KNOWN)}")
+    for part in _KNOWN:
+        entries = content.get(part) or {}
+        if not isinstance(entries, dict):
+            raise _shape_error(f"{part} = {entries!r}", "a mapping from names to settings")
+        for name, entry in entries.items():
+            _check_entry(part, name, entry or {})
+
+
+def _check_entry(part: str, name: object, entry: Any) -> None:
+    place, fields = f"{part}.{name}", _KNOWN[part]
+    if not isinstance(name, str) or not isinstance(entry, dict):
+        raise _shape_error(f"{place} = {entry!r}", "a name (in quotes if it looks like a number): settings")
+    for key in entry:
+        if key not in fields:
+            raise _shape_error(f"{place}.{key}{nearest(key, fields)}", f"one of {', '.join(fields)}")
+    if part == "experiments" and name != f"{entry.get('dataset')}_{entry.get('recipe')}":
+        found = f"{place} with dataset {entry.get('dataset')!r} and recipe {entry.get('recipe')!r}"
+        raise _shape_error(found, "dataset, recipe, and a name made of both: DATASET_RECIPE")
+
+
+def _shape_error(found: str, expected: str) -> ConfigError:
+    return ConfigError(found, expected=expected, do="fix the file", where=FILE)

@@ -1,0 +1,171 @@
+"""All stages of the pipeline: what each reads and what it makes. Cheap to import: it does not import a stage's code.
+
+The name of a stage is its module in ``stages``, its Dagster asset, its data folder, its DVC stage and its test.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from xc_core.errors import ConfigError, nearest
+
+Scope = Literal["dataset", "experiment"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """One stage."""
+
+    name: str
+    scope: Scope
+    """Runs once per dataset, or once per dataset and recipe."""
+    deps: tuple[str, ...]
+    """Stages whose artefacts it reads."""
+    group: str
+    """Its group in the graph: data, training, search, release."""
+    does: str
+    """One sentence for people."""
+    kinds: tuple[str, ...] = ("numpy",)
+    """Technologies that the graph shows."""
+    trains: bool = False
+    """Uses an accelerator; runs in the pool "gpu"."""
+    versioned: bool = True
+    """False if the result holds timings, so that DVC does not version it."""
+    code_version: str = "1"
+    """Increment when a code change alters the results."""
+    needs_source: bool = False
+    """Reads the dataset's raw folder."""
+
+
+_ALL: Final = (
+    Stage(
+        name="corpus",
+        scope="dataset",
+        deps=(),
+        group="data",
+        kinds=("polars", "parquet"),
+        does="Reads a folder of text in any public layout, strictly, into Parquet: documents, labels, pairs, filters.",
+        needs_source=True,
+    ),
+    Stage(
+        name="tokens",
+        scope="dataset",
+        deps=("corpus",),
+        group="data",
+        kinds=("huggingface", "numpy"),
+        does="Tokenises all documents and labels once per tokenizer, ragged, without padding.",
+    ),
+    Stage(
+        name="encoder",
+        scope="experiment",
+        deps=("corpus", "tokens"),
+        group="training",
+        kinds=("pytorch", "huggingface"),
+        does="M1: trains the encoder so that a document's vector is near the vectors of its labels' texts. "
+        "Joint recipes train a classifier row per label at the same time.",
+        trains=True,
+    ),
+    Stage(
+        name="embeddings",
+        scope="experiment",
+        deps=("corpus", "tokens", "encoder"),
+        group="training",
+        kinds=("pytorch", "numpy"),
+        does="Encodes all documents and labels with the trained encoder.",
+        trains=True,
+    ),
+    Stage(
+        name="clusters",
+        scope="experiment",
+        deps=("corpus", "embeddings"),
+        group="training",
+        does="Groups similar train and validation documents into clusters of equal size. A mini-batch of M4 that is "
+        "made of whole clusters contains hard negatives.",
+    ),
+    Stage(
+        name="negatives",
+        scope="experiment",
+        deps=("corpus", "embeddings"),
+        group="training",
+        kinds=("faiss", "numpy"),
+        does="M2: finds the hard negatives of each document: wrong labels whose texts are near it. Used by recipes "
+        "whose M4 trains on stored hard negatives (ance); empty for the others.",
+    ),
+    Stage(
+        name="classifier",
+        scope="experiment",
+        deps=("corpus", "encoder", "embeddings", "clusters", "negatives"),
+        group="training",
+        kinds=("pytorch",),
+        does="Label classifiers: M3 starts a row per label at the vector of its text, M4 trains the rows while the "
+        "encoder is frozen.",
+        trains=True,
+    ),
+    Stage(
+        name="scores",
+        scope="experiment",
+        deps=("corpus", "embeddings", "classifier"),
+        group="search",
+        kinds=("faiss", "numpy"),
+        does="Fits every score of the recipe, such as label text, classifier rows, neighbours or words, and builds the "
+        "search indexes (ANN); measures their recall against exact search.",
+    ),
+    Stage(
+        name="fusion",
+        scope="experiment",
+        deps=("corpus", "embeddings", "scores"),
+        group="search",
+        does="Fits the fusion on validation documents: it combines a candidate label's scores into one.",
+    ),
+    Stage(
+        name="evaluation",
+        scope="experiment",
+        deps=("corpus", "encoder", "embeddings", "classifier", "scores", "fusion"),
+        group="release",
+        does="Evaluates the model on test documents: precision (P@k), precision with a higher weight for rare labels "
+        "(PSP@k), nDCG, recall, confidence intervals, plots.",
+    ),
+    Stage(
+        name="audit",
+        scope="experiment",
+        deps=("corpus", "embeddings", "clusters", "classifier"),
+        group="release",
+        does="Measures the batches that M4 trained on: NGAME's Theorem 1, hard negatives held and missed.",
+    ),
+    Stage(
+        name="model",
+        scope="experiment",
+        deps=("corpus", "encoder", "scores", "fusion", "evaluation"),
+        group="release",
+        kinds=("mlflow",),
+        does="Packs what a service needs into one folder, without pickle. Dagster registers it in MLflow; it becomes "
+        "the champion, the version that is served, unless it is worse than the present one.",
+    ),
+    Stage(
+        name="leaderboard",
+        scope="dataset",
+        deps=("evaluation",),
+        group="release",
+        kinds=("polars",),
+        does="Compares all evaluated recipes of the dataset: metrics, intervals and costs in one table.",
+        versioned=False,
+    ),
+)
+
+STAGES: Final[dict[str, Stage]] = {stage.name: stage for stage in _ALL}
+"""All stages, each after those it reads."""
+
+
+def find_stage(name: str) -> Stage:
+    """Return the stage ``name``; raise ConfigError, naming the nearest, if there is none."""
+    if name not in STAGES:
+        raise ConfigError(
+            f"stage {name!r}{nearest(name, STAGES)}", expected=f"one of {', '.join(STAGES)}", do="fix the name"
+        )
+    return STAGES[name]
+
+
+def of_scope(scope: Scope) -> list[Stage]:
+    """Return the stages of a scope, each after those it reads."""
+    return [stage for stage in _ALL if stage.scope == scope]

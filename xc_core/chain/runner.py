@@ -1,0 +1,239 @@
+"""Runs one stage: locks it, checks that its inputs are up to date, builds the artefact, records what it cost.
+
+An artefact that is up to date is not built again. If parameters or inputs change while a stage runs, nothing is kept.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from xc_core import artifacts
+from xc_core.artifacts import Build, Made
+from xc_core.chain.context import Context, Others, Run
+from xc_core.chain.costs import forget_peak_memory, peak_memory_mb
+from xc_core.chain.dataset import Partition
+from xc_core.chain.depends import depends, differing, fingerprint, input_folder, inputs, only_inputs, write_settings
+from xc_core.chain.plan import State, Status, states
+from xc_core.chain.registry import STAGES, Stage, find_stage, of_scope
+from xc_core.chain.workspace import Workspace
+from xc_core.errors import MissingError, MovedError, UsageError, XCError
+from xc_core.locks import locked
+from xc_core.params import plain
+from xc_core.progress import report
+
+_REFRESHED = "classifier"
+"""The stage with a refresh of its own: it keeps trained rows. The stages around it only accept the older encoder."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """Result of running a stage."""
+
+    folder: Path
+    skipped: bool
+    """True if the artefact was up to date."""
+    seconds: float
+    facts: dict[str, Any]
+    costs: dict[str, float]
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One run of a stage."""
+
+    workspace: Workspace
+    stage: Stage
+    partition: Partition
+    refresh: bool
+    """True if trained parts are kept instead of trained again."""
+
+    @property
+    def folder(self) -> Path:
+        return self.workspace.folder(self.stage.name, *self.partition.place)
+
+    @property
+    def name(self) -> str:
+        dataset, recipe = self.partition.place
+        return f"{self.stage.name} of {dataset}{'/' + recipe if recipe else ''}"
+
+    def scratch(self, kind: str) -> Path:
+        return self.workspace.scratch(kind, self.stage, *self.partition.place)
+
+    def depends(self) -> dict[str, str]:
+        return depends(self.workspace, self.stage, self.partition)
+
+
+def run_stage(
+    workspace: Workspace,
+    name: str,
+    dataset: str,
+    recipe: str | None = None,
+    *,
+    force: bool = False,
+    refresh: bool = False,
+) -> Ran:
+    """Run one stage of one partition and return its result.
+
+    With ``refresh`` the trained encoder is kept although its inputs have changed, and the stage classifier keeps its
+    trained rows. Raises BusyError if the stage is running already, MissingError for absent inputs, MovedError for
+    inputs that are out of date or change during the run.
+    """
+    stage = find_stage(name)
+    if stage.scope == "experiment" and recipe is None:
+        raise UsageError(f"no recipe for {name}", expected="--recipe NAME", do="name the recipe")
+    partition = workspace.params.partition(dataset, recipe if stage.scope == "experiment" else None)
+    write_settings(workspace, partition)
+    job = _Job(workspace, stage, partition, refresh and name == _REFRESHED)
+    with locked(job.scratch("lock"), job.name):
+        kept = _checked(job, refresh=refresh) is Status.KEPT and refresh
+        before = job.depends()
+        if not force and (made := _present(job, before, kept=kept)) is not None:
+            report(f"{name}: {'kept, trained on older data' if kept else 'up to date'}")
+            return Ran(job.folder, True, 0.0, dict(made.facts), read_costs(workspace, stage, dataset, recipe))
+        if job.refresh:
+            _check_training(job, before)
+        return _make(job, before)
+
+
+def _present(job: _Job, before: dict[str, str], *, kept: bool) -> Made | None:
+    """Return how the present artefact was made if it is up to date, or if a refresh keeps it."""
+    try:
+        artifacts.check_sizes(job.folder, artifacts.read_manifest(job.folder))
+    except MissingError:
+        return None
+    except XCError as error:
+        report(f"{job.stage.name}: rebuilding, the existing artefact is damaged ({error.found})")
+        return None
+    made = artifacts.read_made(job.folder)
+    return made if kept or made.fingerprint == fingerprint(before) else None
+
+
+def _checked(job: _Job, *, refresh: bool) -> Status | None:
+    """Return the status of the stage's artefact, None for a stage over all experiments (leaderboard).
+
+    Raises MovedError, naming the first stage that is out of date, if the stage would read results of it.
+    """
+    if not _in_chain(job.stage):
+        return None
+    found = states(job.workspace, job.partition, refresh=refresh)
+    used = inputs(job.stage, job.partition)
+    stale = [found[dep] for dep in used if found[dep].status is Status.STALE]
+    if stale:
+        raise _out_of_date(job, found[stale[0].root])
+    return found[job.stage.name].status
+
+
+def _check_training(job: _Job, before: dict[str, str]) -> None:
+    """Raise MovedError if a refresh would keep rows that were trained with other settings or code."""
+    made, now = artifacts.read_made(job.folder), plain(job.partition.settings(job.stage.name))
+    other = [name for name in differing(dict(made.depends), before) if not only_inputs([name])]
+    if made.fingerprint and other:
+        known = made.settings if isinstance(made.settings, dict) else {}
+        fields = [f"{job.stage.name}.{name}" for name in now if known.get(name) != now[name]]
+        raise MovedError(
+            f"rows that were trained with other {' and '.join(other)}" + (f": {', '.join(fields)}" if fields else ""),
+            expected="the settings and the code that the rows were trained with",
+            do=f"set them back, or train: xc run {job.stage.name}, without --refresh",
+        )
+
+
+def _in_chain(stage: Stage) -> bool:
+    """Return False for a stage that runs per dataset but reads artefacts of its experiments (leaderboard)."""
+    return stage.scope == "experiment" or all(STAGES[dep].scope == "dataset" for dep in stage.deps)
+
+
+def _out_of_date(job: _Job, root: State) -> MovedError:
+    dataset, recipe = job.partition.place
+    flags = f"--dataset {dataset}" + (f" --recipe {recipe}" if STAGES[root.stage].scope == "experiment" else "")
+    whole = f"xc train --dataset {dataset}" + (f" --recipe {recipe}" if recipe else "")
+    keep = "; or add --refresh to keep the trained encoder" if root.stage == "encoder" else ""
+    return MovedError(
+        f"{root.stage} out of date: {root.why} since it was made",
+        expected=f"inputs of {job.stage.name} that are up to date",
+        do=f"{whole}, or stage by stage from xc run {root.stage} {flags}{keep}",
+    )
+
+
+def _make(job: _Job, before: dict[str, str]) -> Ran:
+    started = time.monotonic()
+    costs: dict[str, float] = {}
+    forget_peak_memory()
+    settings = job.partition.settings(job.stage.name)
+    mark = fingerprint(before, refresh=job.refresh)
+    with artifacts.building(job.folder, kind=job.stage.name) as build:
+        code(job.stage, "refresh" if job.refresh else "run")(_context(job, build, costs, mark))
+        _check_unmoved(job, before)
+        build.origin = Made(mark, before, plain(settings), job.refresh)
+        facts = dict(build.facts)
+    seconds = time.monotonic() - started
+    costs |= {"seconds": round(seconds, 3), "peak_memory_mb": peak_memory_mb()}
+    artifacts.write_file(job.scratch("cost"), json.dumps(costs, indent=1, sort_keys=True) + "\n")
+    artifacts.remove(job.scratch("run"))
+    return Ran(job.folder, False, seconds, facts, costs)
+
+
+def _context(job: _Job, build: Build, costs: dict[str, float], mark: str) -> Context[Any]:
+    dataset, recipe = job.partition.place
+    chain = _in_chain(job.stage)
+    used = inputs(job.stage, job.partition) if chain else ()
+    return Context(
+        settings=job.partition.settings(job.stage.name),
+        run=Run(dataset, recipe or "", job.workspace.raw(dataset), job.scratch("run"), mark),
+        build=build,
+        costs=costs,
+        inputs={dep: input_folder(job.workspace, dep, job.partition) for dep in used},
+        old=job.folder,
+        others=None if chain else _others(job),
+    )
+
+
+def _others(job: _Job) -> Others:
+    """Return the inputs of a stage that reads all experiments of its dataset."""
+    workspace, dataset = job.workspace, job.partition.place[0]
+
+    def opened(recipe: str, artefact: type[Any]) -> Any:
+        state = states(workspace, workspace.params.experiment(dataset, recipe))[artefact.kind]
+        if state.status in (Status.STALE, Status.MISSING):
+            raise MissingError(
+                f"{artefact.kind} of {recipe} {state.status}{': ' + state.why if state.why else ''}",
+                expected="one that is up to date",
+                do=f"xc train --dataset {dataset} --recipe {recipe}",
+            )
+        return artefact.open(workspace.folder(artefact.kind, dataset, recipe))
+
+    def costs(recipe: str) -> dict[str, dict[str, float]]:
+        return {stage.name: read_costs(workspace, stage, dataset, recipe) for stage in of_scope("experiment")}
+
+    return Others([recipe for _, recipe in workspace.params.experiments(dataset)], opened, costs)
+
+
+def _check_unmoved(job: _Job, before: dict[str, str]) -> None:
+    """Raise MovedError if parameters or inputs have changed since the stage started."""
+    try:
+        now = depends(job.workspace, job.stage, job.workspace.params.partition(*job.partition.place))
+    except XCError:
+        now = {}  # deleted or no longer readable
+    if now != before:
+        raise MovedError(
+            f"parameters or inputs of {job.stage.name} that changed during the run",
+            expected="params.yaml and inputs unchanged while a stage runs",
+            do="run the stage again; the result was not kept",
+        )
+
+
+def code(stage: Stage, function: str) -> Callable[[Context[Any]], None]:
+    """Import the stage's module and return its ``run`` or ``refresh``."""
+    found: Callable[[Context[Any]], None] = getattr(importlib.import_module(f"xc_core.stages.{stage.name}"), function)
+    return found
+
+
+def read_costs(workspace: Workspace, stage: Stage, dataset: str, recipe: str | None) -> dict[str, float]:
+    """Return the costs of the last run of a stage on this machine; empty if it never ran here."""
+    path = workspace.scratch("cost", stage, dataset, recipe)
+    return dict(json.loads(path.read_text("utf-8"))) if path.is_file() else {}

@@ -1,0 +1,92 @@
+"""The folders of a project: artefacts under ``data/``, state under ``.xc/``."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from xc_core import artifacts
+from xc_core.chain.names import SETTINGS, checked_name
+from xc_core.chain.params_file import FILE, ParamsFile
+from xc_core.chain.registry import STAGES, Stage
+from xc_core.errors import MissingError, UsageError
+from xc_core.locks import locked
+
+_WRITE_SECONDS: Final = 30.0
+"""How long a write waits for the write of another process."""
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """A project folder. Artefacts: data/<dataset>/<stage> and data/<dataset>/<recipe>/<stage>; state: .xc/."""
+
+    root: Path
+    data: Path = field(init=False)
+    state: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "data", self.root / "data")
+        object.__setattr__(self, "state", self.root / ".xc")
+
+    @classmethod
+    def find(cls, start: Path | None = None) -> Workspace:
+        """Return the workspace of XC_ROOT, or of the nearest folder with params.yaml, from ``start`` upwards.
+
+        Raises MissingError if there is none.
+        """
+        if root := os.environ.get("XC_ROOT"):
+            return cls(Path(root).resolve())
+        here = (start or Path.cwd()).resolve()
+        for folder in (here, *here.parents):
+            if (folder / FILE).is_file():
+                return cls(folder)
+        raise MissingError(
+            f"no {FILE} in {here} or above it",
+            expected="a command inside a project",
+            do="change into the project's folder, or set XC_ROOT to it",
+        )
+
+    @property
+    def params(self) -> ParamsFile:
+        """The datasets and experiments of params.yaml."""
+        return ParamsFile(self.root, self.state / "lock" / "params")
+
+    def folder(self, stage: str, dataset: str, recipe: str | None = None) -> Path:
+        """Return the folder of an artefact; ``recipe`` is ignored for a stage that runs per dataset."""
+        return self._place(dataset, recipe if STAGES[stage].scope == "experiment" else None, stage) / stage
+
+    def settings_file(self, stage: Stage, dataset: str, recipe: str | None) -> Path:
+        """Return the file of a stage's resolved settings, which DVC compares."""
+        place = self._place(dataset, recipe if stage.scope == "experiment" else None, stage.name)
+        return place / SETTINGS / f"{stage.name}.json"
+
+    def _place(self, dataset: str, recipe: str | None, stage: str) -> Path:
+        folder = self.data / checked_name("dataset", dataset)
+        if recipe is not None:
+            return folder / checked_name("recipe", recipe)
+        if STAGES[stage].scope == "experiment":
+            raise UsageError(f"no recipe for {stage}", expected="--recipe NAME", do="name the recipe")
+        return folder
+
+    def raw(self, dataset: str) -> Path:
+        """Return the folder of a dataset's source files."""
+        return self.data / checked_name("dataset", dataset) / "raw"
+
+    def scratch(self, kind: str, stage: Stage, dataset: str, recipe: str | None) -> Path:
+        """Return the place of a stage's untracked files; ``kind`` is run (checkpoints), lock or cost."""
+        name = dataset if stage.scope == "dataset" or recipe is None else f"{dataset}_{recipe}"
+        return self.state / kind / f"{stage.name}@{name}"
+
+    def write(self, path: Path, content: str) -> None:
+        """Write a small file that several processes may write at the same time.
+
+        Raises StorageError if the disk is full or not writable.
+        """
+        with locked(self.state / "lock" / "files", "a write of settings or timings", patience=_WRITE_SECONDS):
+            artifacts.write_file(path, content)
+
+    def digest(self, stage: str, dataset: str, recipe: str | None = None) -> str:
+        """Return the digest of an artefact's content; raise MissingError if there is none."""
+        return artifacts.read_manifest(self.folder(stage, dataset, recipe), stage).digest()

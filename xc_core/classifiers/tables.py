@@ -1,0 +1,122 @@
+"""The artefact of the stage classifier: label tables, one for each fold.
+
+Files: ``labels.parquet`` (uid of each label and a hash of its text), ``history.json``, ``tables.json`` (the folds), and
+a folder per fold with ``rows.npy`` (L x D) and, if negatives were drawn from a distribution, ``noise.safetensors``. The
+folder of the final fold also has ``batches.npy`` (the batch of each document in one epoch), if it was trained.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import numpy as np
+import polars as pl
+
+from xc_core import artifacts
+from xc_core.artifacts import Build
+from xc_core.data.folds import FINAL, Fold
+from xc_core.data.history import read_history, write_history
+from xc_core.sampling import Noise, load_noise, save_noise
+from xc_core.shapes import F32, I64
+
+_ROWS: Final = "rows.npy"
+_BATCHES: Final = "batches.npy"
+_LABELS: Final = "labels.parquet"
+_CONTENT: Final = "tables.json"
+
+
+@dataclass(frozen=True)
+class LabelTables:
+    """Trained rows of every label, by fold."""
+
+    kind: ClassVar[str] = "classifier"
+    folder: Path
+    folds: list[Fold]
+    """The trainings, the final one last."""
+    unit: bool
+    """True if rows are unit vectors; otherwise products with them are logits."""
+    drawn: bool
+    """True if negatives were drawn from a distribution; it is stored with the rows."""
+    trained: bool
+    """True if the stage trained; False if these are initial rows."""
+    history: dict[str, Any]
+    """Losses, epochs and refreshes of the final training."""
+
+    @classmethod
+    def open(cls, folder: Path) -> LabelTables:
+        """Open and verify the artefact at ``folder``.
+
+        Raises MissingError, CorruptError.
+        """
+        artifacts.verify(folder, kind=cls.kind)
+        content = json.loads((folder / _CONTENT).read_text("utf-8"))
+        history = read_history(folder) or {}
+        folds = [Fold(**fold) for fold in content["folds"]]
+        return cls(folder, folds, content["unit"], content["drawn"], content["trained"], history)
+
+    def rows(self, fold: str = FINAL) -> F32:
+        """Return the rows of a fold (L x D), memory-mapped copy-on-write."""
+        return np.asarray(np.load(self.folder / fold / _ROWS, mmap_mode="c", allow_pickle=False))
+
+    def noise(self, fold: str = FINAL) -> Noise | None:
+        """Return the distribution that negatives were drawn from, if there is one."""
+        return load_noise(self.folder / fold) if self.drawn else None
+
+    def audited_batches(self) -> list[I64] | None:
+        """Return the batches of one epoch of the final training, as positions among its documents.
+
+        It is the first epoch, or the last if the order adapts. None if nothing was trained.
+        """
+        if not self.trained:
+            return None
+        batch_N = np.load(self.folder / FINAL / _BATCHES, allow_pickle=False)
+        order = np.argsort(batch_N, kind="stable").astype(np.int64)
+        return np.split(order, np.flatnonzero(np.diff(batch_N[order])) + 1)
+
+    def labels(self) -> pl.DataFrame:
+        """Return the columns uid and text (a hash of the label's text), in the order of the rows."""
+        return pl.read_parquet(self.folder / _LABELS)
+
+
+@dataclass
+class TablesWriter:
+    """Writes the artefact that is being built in ``build``."""
+
+    build: Build
+    drawn: bool = False
+    trained: bool = False
+
+    def batches(self, batches: list[I64], documents: int) -> None:
+        """Write the ``batches`` of one epoch of the final training, which has ``documents`` documents.
+
+        Positions from ``documents`` on are label texts and are left out. Call it after ``fold`` of the final fold.
+        """
+        batch_N = np.zeros(documents, np.int32)
+        for number, positions in enumerate(batches):
+            batch_N[positions[positions < documents]] = number
+        np.save(self.build.path / FINAL / _BATCHES, batch_N)
+        self.trained = True
+
+    def fold(self, fold: Fold, rows_LD: F32, noise: Noise | None) -> None:
+        """Write the result of one training."""
+        folder = self.build.path / fold.name
+        folder.mkdir()
+        np.save(folder / _ROWS, rows_LD)
+        if noise is not None:
+            save_noise(noise, folder)
+            self.drawn = True
+        if fold.final:
+            self.build.facts |= {"rows": len(rows_LD), "finite": bool(np.isfinite(rows_LD).all())}
+
+    def finish(self, folds: list[Fold], labels: pl.DataFrame, history: dict[str, Any], *, unit: bool) -> None:
+        """Write the files that all folds share; call it last."""
+        labels.write_parquet(self.build.path / _LABELS)
+        write_history(self.build, history)
+        self.build.json(
+            _CONTENT,
+            {"folds": [asdict(fold) for fold in folds], "unit": unit, "drawn": self.drawn, "trained": self.trained},
+        )
+        self.build.facts["folds"] = len(folds)

@@ -1,0 +1,57 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import click
+
+from xc_core.errors import UsageError, nearest
+
+dataset_option = click.option("--dataset", required=True, help="Name of the dataset.")
+recipe_option = click.option("--recipe", default="ngame", show_default=True, help="Name of the recipe.")
+force_option = click.option("--force", is_flag=True, help="Rebuild even if nothing changed.")
+
+
+class Names(click.Choice[str]):
+    """A choice of names; an unknown one is refused with the nearest."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return ``value``; raise UsageError if it is none of the names."""
+        if value not in self.choices:
+            raise UsageError(
+                f"stage {value!r}{nearest(value, self.choices)}",
+                expected=f"one of {', '.join(self.choices)}",
+                do="fix the name",
+            )
+        return value
+
+
+class PartNames(click.ParamType[str]):
+    """The name of a registered part, or one of ``extra``.
+
+    Names are read when the option is used, so ``xc --help`` works even if a plug-in cannot be imported.
+    """
+
+    def __init__(self, name: str, names: Callable[[], list[str]], *extra: str) -> None:
+        self.name = name
+        self._names = names
+        self._extra = extra
+
+    def _all(self) -> list[str]:
+        return [*self._extra, *self._names()]
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """Return all names, for the help."""
+        return f"[{'|'.join(self._all())}]"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return ``value``; raise UsageError if it is none of the names."""
+        known = self._all()
+        if value not in known:
+            raise UsageError(
+                f"{self.name} {value!r}{nearest(value, known)}",
+                expected=f"one of {', '.join(known)}",
+                do="fix the name",
+            )
+        return value

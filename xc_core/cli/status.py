@@ -1,0 +1,96 @@
+"""``xc status``, ``xc settings``: the state of every artefact, and the settings of an experiment."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from xc_core.chain import STAGES, Workspace
+from xc_core.chain.depends import write_settings
+from xc_core.chain.plan import State, Status, order, states
+from xc_core.cli.options import dataset_option
+from xc_core.errors import XCError
+from xc_core.params import plain
+from xc_core.progress import report
+
+_STALE = 1
+"""Exit code of ``xc status`` if something is out of date."""
+_BAD = (Status.STALE, Status.MISSING, Status.DAMAGED)
+
+
+@click.command(short_help="Show which artefacts are up to date, and why others are not.")
+@click.option("--dataset", default=None, help="Name of the dataset; by default all.")
+@click.option("--recipe", default=None, help="Name of the recipe; by default all of the dataset.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per artefact; the exit code is 0.")
+def status(dataset: str | None, recipe: str | None, as_json: bool) -> None:
+    """Print the state of every stage. The exit code is 1 if a stage is out of date, missing or damaged.
+
+    An experiment whose settings are wrong is reported, and the others are shown.
+    """
+    workspace = Workspace.find()
+    places = [(dataset, recipe)] if dataset and recipe else _places(workspace, dataset)
+    worst = 0
+    for place in places:
+        try:
+            found = _states(workspace, *place)
+        except XCError as error:
+            if len(places) == 1:
+                raise
+            report(str(error))
+            worst = max(worst, error.exit_code)
+            continue
+        worst = max(worst, *(_STALE if state.status in _BAD else 0 for state in found))
+        (_echo_json if as_json else _echo)(*place, found)
+    if worst and not as_json:
+        sys.exit(worst)
+
+
+def _places(workspace: Workspace, dataset: str | None) -> list[tuple[str, str | None]]:
+    """Return every (dataset, recipe), or (dataset, None) for a dataset without recipes."""
+    names = [dataset] if dataset else workspace.params.datasets()
+    none: tuple[None] = (None,)
+    return [(name, own) for name in names for own in [own for _, own in workspace.params.experiments(name)] or none]
+
+
+def _states(workspace: Workspace, dataset: str, recipe: str | None) -> list[State]:
+    partition = workspace.params.partition(dataset, recipe)
+    write_settings(workspace, partition)
+    return order(states(workspace, partition))
+
+
+def _echo(dataset: str, recipe: str | None, found: list[State]) -> None:
+    click.echo(f"{dataset}{f' / {recipe}' if recipe else ''}")
+    for state in found:
+        why = f": {state.why}" if state.why else ""
+        click.echo(f"  {state.stage:<11} {state.status}{why}")
+
+
+def _echo_json(dataset: str, recipe: str | None, found: list[State]) -> None:
+    for state in found:
+        click.echo(json.dumps({"dataset": dataset, "recipe": recipe, **asdict(state)}))
+
+
+@click.command(short_help="Show all settings of a dataset or experiment.")
+@dataset_option
+@click.option("--recipe", default=None, help="Name of the recipe; without it the settings of the dataset are shown.")
+def settings(dataset: str, recipe: str | None) -> None:
+    """Print every setting, defaults included, as YAML; update the settings files that DVC compares."""
+    from ruamel.yaml import YAML
+
+    workspace = Workspace.find()
+    partition = workspace.params.partition(dataset, recipe)
+    write_settings(workspace, partition)
+    content: dict[str, Any] = {}
+    for stage in STAGES.values():
+        if stage.scope == ("dataset" if recipe is None else "experiment") and stage.versioned:
+            content[stage.name] = plain(partition.settings(stage.name))
+    out = io.StringIO()
+    yaml = YAML()
+    yaml.indent(mapping=2, sequence=4, offset=2)
+    yaml.dump(content, out)
+    click.echo(out.getvalue().rstrip())

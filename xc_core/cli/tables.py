@@ -1,0 +1,45 @@
+"""Tables that commands print."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import click
+
+if TYPE_CHECKING:
+    from xc_core.chain import Workspace
+    from xc_core.metrics.evaluation import Evaluation
+
+COLUMNS: Final = ("P_at_1", "P_at_3", "P_at_5", "nDCG_at_5", "PSP_at_1", "PSP_at_3", "PSP_at_5", "R_at_10")
+
+
+def show_metrics(workspace: Workspace, dataset: str, recipe: str) -> None:
+    """Print the table of an evaluation."""
+    from xc_core.metrics.evaluation import Evaluation
+
+    evaluation = Evaluation.open(workspace.folder("evaluation", dataset, recipe))
+    documents = evaluation.report["documents"]
+    click.echo(metrics_table(evaluation, f"{dataset} / {recipe}: {documents:,} test documents"))
+
+
+def metrics_table(evaluation: Evaluation, title: str) -> str:
+    """Return the metrics of each score and of the fusion, with intervals, as an aligned table, in percent."""
+    content = evaluation.report
+    lines = [title, f"{'':<12}" + "".join(f"{name.replace('_at_', '@'):>9}" for name in COLUMNS)]
+    for row, values in content["ablation"].items():
+        lines.append(f"{row:<12}" + "".join(f"{_cell(values[name]):>9}" for name in COLUMNS))
+    low, high = zip(*(content["intervals"][name] for name in COLUMNS), strict=True)
+    lines.append(f"{'95 % from':<12}" + "".join(f"{_cell(value):>9}" for value in low))
+    lines.append(f"{'to':<12}" + "".join(f"{_cell(value):>9}" for value in high))
+    return "\n".join(lines)
+
+
+def _cell(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def show_leaderboard(workspace: Workspace, dataset: str) -> None:
+    """Print the table of a leaderboard."""
+    from xc_core.metrics.leaderboard import Leaderboard
+
+    click.echo(Leaderboard.open(workspace.folder("leaderboard", dataset)).text)

@@ -1,0 +1,177 @@
+"""``xc train``: declare an experiment and run all its stages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import click
+from ruamel.yaml import YAML, YAMLError
+
+from xc_core.chain import STAGES, Workspace, run_stage
+from xc_core.cli.options import Names, dataset_option, force_option
+from xc_core.cli.tables import show_leaderboard, show_metrics
+from xc_core.errors import UsageError, XCError
+from xc_core.params import KIND, deep_merged
+from xc_core.progress import report
+
+if TYPE_CHECKING:
+    from xc_core.chain.experiment import Experiment
+
+_HOUR = "48m"
+"""Time that training may take by default, so that a run with fusion and evaluation ends within the hour."""
+_AFTER = ("evaluation", "audit", "model")
+"""If a run ends with one of these stages, its metrics are shown."""
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """An experiment as given on the command line."""
+
+    dataset: str
+    recipe: str
+    base: str
+    changes: dict[str, Any]
+    seconds: float | None
+    until: str
+    force: bool
+
+
+@click.command(short_help="Run the whole pipeline for one recipe, or all.")
+@dataset_option
+@click.option("--recipe", default="ngame", show_default=True, help="Name of the recipe, or all for every recipe.")
+@click.option("--base", default=None, help="Recipe that a variant changes; by default the recipe of that name.")
+@click.option("--set", "settings", multiple=True, metavar="STAGE.FIELD=VALUE",
+              help="Change a setting, for instance --set encoder.epochs=3 or --set encoder.loss=supcon. May be given "
+              "several times.")  # fmt: skip
+@click.option("--until", type=Names([s for s in STAGES if s != "leaderboard"]), default="model", show_default=True)
+@click.option("--budget", default=None, metavar="TIME",
+              help="Scale epochs so that training, encoding and fitting scores take this long at most, as 90s, 10m or "
+              f"1.5h; or none to train all epochs. [default: {_HOUR}, so that a run ends within the hour; none if "
+              "--set gives epochs]")  # fmt: skip
+@force_option
+def train(
+    dataset: str, recipe: str, base: str | None, settings: tuple[str, ...], until: str, budget: str | None, force: bool
+) -> None:
+    """Declare an experiment in params.yaml and run all its stages, from corpus to the packed model.
+
+    The experiment becomes exactly the recipe with the changes given here; changes of an earlier call are dropped.
+    Stages that are up to date are skipped. With --recipe all, each recipe is trained in turn and the leaderboard shown.
+    Without --base and --set, a variant that is already in params.yaml is trained as it is.
+    """
+    workspace = Workspace.find()
+    changes: dict[str, Any] = {}
+    for setting in settings:
+        put(changes, setting)
+    if base is None and (variant := _variant(workspace, dataset, recipe)):
+        base, declared = variant
+        if not settings:
+            changes, budget = declared, budget or "none"
+            report(f"{recipe}: as params.yaml has it, a variant of {base}")
+    seconds = _seconds(budget or ("none" if any("epochs" in own for own in changes.values()) else _HOUR))
+    if recipe == "all" and base:
+        raise UsageError("--recipe all with --base", expected="one of them", do="name one recipe, or drop --base")
+    chosen = _train_all if recipe == "all" else _train_one
+    chosen(workspace, _Wanted(dataset, recipe, base or recipe, changes, seconds, until, force))
+
+
+def _train_all(workspace: Workspace, wanted: _Wanted) -> None:
+    """Train every recipe; raise the error of the first that failed once the others are done, naming all that failed."""
+    from xc_core.recipes import RECIPES
+
+    run_stage(workspace, "corpus", wanted.dataset)  # a fault of the dataset is a fault for all recipes
+    failed: dict[str, XCError] = {}
+    for name in RECIPES.names():
+        try:
+            _train_one(workspace, replace(wanted, recipe=name, base=name))
+        except XCError as error:
+            failed[name] = error
+            report(f"{name}: found {error.found}; continuing with the other recipes")
+    if wanted.until in _AFTER and len(failed) < len(RECIPES.names()):
+        run_stage(workspace, "leaderboard", wanted.dataset, force=wanted.force)
+        show_leaderboard(workspace, wanted.dataset)
+    if failed:
+        first = next(iter(failed.values()))
+        message = "; ".join(f"{name} ({error.found})" for name, error in failed.items())
+        raise type(first)(f"recipes that are not trained: {message}", expected=first.expected, do=first.do)
+
+
+def _train_one(workspace: Workspace, wanted: _Wanted) -> None:
+    """Declare one experiment and run its stages."""
+    dataset, recipe, until = wanted.dataset, wanted.recipe, wanted.until
+    declared = workspace.params.declare_experiment(dataset, recipe, wanted.base, wanted.changes)
+    if _reaches(until, "scores"):
+        for score in declared.recipe.scores.values():
+            score.check()  # reported now, not after the training of the encoder
+    if wanted.seconds and _reaches(until, "encoder"):
+        _fit_budget(workspace, wanted, declared, wanted.seconds)
+    for name in STAGES:
+        if name != "leaderboard":
+            ran = run_stage(workspace, name, dataset, recipe, force=wanted.force)
+            if not ran.skipped:
+                report(f"{name}: {ran.seconds:.1f} s")
+        if name == until:
+            break
+    if until in _AFTER:
+        show_metrics(workspace, dataset, recipe)
+    if until == "model":
+        click.echo(f'ask it:      xc predict --dataset {dataset} --recipe {recipe} "some text"')
+        click.echo(f"release it:  xc promote --dataset {dataset} --recipe {recipe}")
+    elif until in _AFTER:
+        click.echo(f"pack it:     xc run model --dataset {dataset} --recipe {recipe}")
+
+
+def _variant(workspace: Workspace, dataset: str, recipe: str) -> tuple[str, dict[str, Any]] | None:
+    """Return base and changes of a variant in params.yaml; None for a registered recipe or an unknown name."""
+    from xc_core.recipes import RECIPES
+
+    return None if recipe == "all" or recipe in RECIPES else workspace.params.declared(dataset, recipe)
+
+
+def _reaches(until: str, stage: str) -> bool:
+    """Return True if a run that ends with the stage ``until`` runs ``stage``."""
+    order = list(STAGES)
+    return order.index(until) >= order.index(stage)
+
+
+def _seconds(text: str) -> float | None:
+    if text == "none":
+        return None
+    from xc_core.chain.budget import seconds_of
+
+    return seconds_of(text)
+
+
+def _fit_budget(workspace: Workspace, wanted: _Wanted, declared: Experiment, seconds: float) -> None:
+    """Time a few steps and declare the experiment again, with epochs that fit."""
+    from xc_core.chain.budget import scaled_epochs
+
+    for stage in ("corpus", "tokens"):
+        run_stage(workspace, stage, wanted.dataset)
+    changes = deep_merged(wanted.changes, scaled_epochs(workspace, declared, seconds, again=wanted.force))
+    workspace.params.declare_experiment(wanted.dataset, wanted.recipe, wanted.base, changes)
+
+
+def put(changes: dict[str, Any], setting: str) -> None:
+    """Put "a.b.c=value" into nested mappings, the value read as YAML.
+
+    A part may be given by its kind and its settings in any order: "encoder.loss=supcon", "encoder.loss.temperature=1".
+    """
+    name, equals, text = setting.partition("=")
+    parts = name.split(".")
+    if not equals or len(parts) < 2 or not all(parts):
+        raise UsageError(f"--set {setting}", expected="STAGE.FIELD=VALUE", do="for instance --set encoder.epochs=3")
+    try:
+        value = YAML(typ="safe").load(text)
+    except YAMLError as error:
+        raise UsageError(f"--set {setting}", expected="a value that YAML can read", do="quote it") from error
+    place = changes
+    for part in parts[:-1]:
+        inner = place.setdefault(part, {})
+        if isinstance(inner, str):
+            inner = place[part] = {KIND: inner}
+        if not isinstance(inner, dict):
+            raise UsageError(f"--set {setting}", expected="one value per setting", do="drop one of the two")
+        place = inner
+    present = place.get(parts[-1])
+    place[parts[-1]] = {**present, KIND: value} if isinstance(present, dict) and isinstance(value, str) else value

@@ -1,0 +1,73 @@
+"""Which documents a classifier is trained on, and which it leaves out for fitting the fusion (cross-fitting).
+
+With ``refit`` the final training uses train and validation documents. Two trainings before it each leave out one half
+of the validation documents, so that the fusion is fitted on documents that the scores have not seen. A document always
+belongs to the same half, so rows that are kept when documents are added have never seen the half they leave out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from xc_core.data.corpus import Corpus
+from xc_core.data.splits import TRAIN, VALIDATION
+from xc_core.shapes import I64
+
+FINAL: Final = "final"
+
+
+@dataclass(frozen=True)
+class Fold:
+    """One training of the classifier and of the scores fitted with it."""
+
+    name: str
+    """``FINAL`` for the training of the served model, otherwise the name of a held-out training."""
+    refit: bool
+    """True if it is also trained on validation documents."""
+    half: int | None = None
+    """The half of the validation documents that it leaves out; None for the final training."""
+
+    @property
+    def final(self) -> bool:
+        """True for the training of the served model."""
+        return self.name == FINAL
+
+    def documents(self, corpus: Corpus) -> I64:
+        """Return the document rows of the training, ascending."""
+        if not self.refit:
+            return corpus.rows(TRAIN)
+        published = corpus.published_rows()
+        return published if self.half is None else np.setdiff1d(published, corpus.validation_halves()[self.half])
+
+    def unseen(self, corpus: Corpus) -> I64:
+        """Return the validation rows that the training leaves out, ascending."""
+        if self.half is not None:
+            return corpus.validation_halves()[self.half]
+        return np.zeros(0, np.int64) if self.refit else corpus.rows(VALIDATION)
+
+
+def folds(corpus: Corpus, *, refit: bool, enough: int) -> list[Fold]:
+    """Return the trainings, the final one last.
+
+    Without ``refit``, or without validation documents, there is only the final one, on train documents. If the first
+    half has at least ``enough`` documents, there is no second held-out training.
+    """
+    if not refit or not len(corpus.rows(VALIDATION)):
+        return [Fold(FINAL, refit=False)]
+    count = 1 if len(corpus.validation_halves()[0]) >= enough else 2
+    return [*(Fold(f"half-{half}", refit=True, half=half) for half in range(count)), Fold(FINAL, refit=True)]
+
+
+def unseen(made: list[Fold], corpus: Corpus, limit: int) -> dict[str, I64]:
+    """Return the ``limit`` lowest validation rows that a fold leaves out, by the fold's name, each ascending.
+
+    A fold without such rows is missing from the result.
+    """
+    left_out = {fold.name: rows for fold in made if len(rows := fold.unseen(corpus))}
+    if not left_out:
+        return {}
+    chosen = np.sort(np.concatenate([*left_out.values()]))[:limit]
+    return {name: kept for name, rows in left_out.items() if len(kept := np.intersect1d(rows, chosen))}

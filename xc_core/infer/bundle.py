@@ -1,0 +1,108 @@
+"""The artefact of the stage model: a packed model with all that a service needs. Reading it never runs stored code.
+
+Files: ``encoder.json``, ``encoder.safetensors``, ``tokenizer.json``, ``labels.parquet`` (uid, title), ``scores/``,
+``fusion.json``, ``model.json`` (dataset, recipe, metrics, digest of the test documents).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import polars as pl
+
+from xc_core import artifacts
+from xc_core.artifacts import Build
+from xc_core.encoders import TrainedEncoder, open_encoder, write_encoder
+from xc_core.errors import CorruptError
+from xc_core.fusion import FittedFusion
+from xc_core.infer.predictor import Predictor
+from xc_core.infer.score import Scorer
+from xc_core.scores import Scores, open_packed
+
+_CONTENT: Final = "model.json"
+_LABELS: Final = "labels.parquet"
+_SCORES: Final = "scores"
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """Facts about a packed model that are stored with it."""
+
+    dataset: str
+    recipe: str
+    metrics: dict[str, float]
+    """Metrics on test documents, in percent."""
+    test: str
+    """Digest of the test documents that the metrics were measured on."""
+    max_drop: float
+    """Points of P@5 by which the model may be below the champion and still replace it."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A packed model."""
+
+    kind: ClassVar[str] = "model"
+    folder: Path
+    facts: ModelFacts
+    digest: str
+    """Digest of the content."""
+
+    @classmethod
+    def open(cls, folder: Path) -> Model:
+        """Open and verify the model at ``folder``.
+
+        Raises MissingError, CorruptError.
+        """
+        digest = artifacts.verify(folder, kind=cls.kind).digest()
+        content: dict[str, Any] = json.loads((folder / _CONTENT).read_text("utf-8"))
+        return cls(folder, ModelFacts(**content), digest)
+
+    def predictor(self) -> Predictor:
+        """Return the predictor for texts.
+
+        Raises CorruptError if the parts have different numbers of labels, or other scores than the fusion.
+        """
+        labels = pl.read_parquet(self.folder / _LABELS)
+        encoder, tokenizer = open_encoder(self.folder)
+        fusion, scores = FittedFusion.read(self.folder), open_packed(self.folder / _SCORES)
+        scorer = Scorer(scores, fusion)
+        if scorer.num_labels != len(labels) or fusion.names != tuple(scores):
+            raise CorruptError(
+                f"{len(labels)} names, scores of {scorer.num_labels} labels, a fusion of {', '.join(fusion.names)}",
+                expected=f"the same number of labels everywhere, and a fusion of {', '.join(scores)}",
+                do="pack the model again: xc run model --force, with its --dataset and --recipe",
+            )
+        return Predictor(tokenizer, encoder, scorer, labels["uid"].to_list(), labels["title"].to_list())
+
+
+def open_predictor(folder: Path) -> Predictor:
+    """Open the packed model at ``folder`` after checking every hash. If it is replaced meanwhile, it is read again.
+
+    Raises MissingError, CorruptError.
+    """
+    return artifacts.steady(folder, lambda: Model.open(folder).predictor())
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts that a model is packed from."""
+
+    encoder: TrainedEncoder
+    scores: Scores
+    fusion: FittedFusion
+    labels: pl.DataFrame
+    """uid and title of each label, in the order of label ids."""
+
+
+def write_model(build: Build, parts: Parts, facts: ModelFacts) -> None:
+    """Write ``parts`` into the artefact that is being built."""
+    write_encoder(build.path, parts.encoder.encoder, parts.encoder.tokenizer)
+    parts.labels.select("uid", "title").write_parquet(build.path / _LABELS)
+    parts.scores.pack(build.path / _SCORES)
+    parts.fusion.write(build.path)
+    build.json(_CONTENT, asdict(facts))
+    build.facts |= {**asdict(facts), "labels": len(parts.labels)}

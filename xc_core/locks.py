@@ -1,0 +1,50 @@
+"""File locks between processes."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, TextIO
+
+from xc_core.artifacts import writing
+from xc_core.errors import BusyError
+
+_RETRY_SECONDS: Final = 0.05
+
+
+@contextlib.contextmanager
+def locked(path: Path, what: str, *, patience: float = 0.0) -> Iterator[None]:
+    """Hold the file lock ``path`` during the block; the system releases it when the process ends, for any reason.
+
+    ``what`` names the work in the error. Raises BusyError if another process still holds the lock after ``patience``
+    seconds, StorageError if the file cannot be written.
+    """
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        stream = path.open("a+")
+    with stream:
+        _lock(stream, what, time.monotonic() + patience)
+        stream.seek(0)
+        stream.truncate()
+        stream.write(f"{os.getpid()}\n")
+        stream.flush()
+        yield
+
+
+def _lock(stream: TextIO, what: str, until: float) -> None:
+    while True:
+        try:
+            return fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if time.monotonic() >= until:
+                stream.seek(0)
+                raise BusyError(
+                    f"{what}, which process {stream.read().strip() or 'unknown'} is running",
+                    expected="one run at a time",
+                    do="wait for it to end, or stop it, then run the same command again",
+                ) from error
+            time.sleep(_RETRY_SECONDS)

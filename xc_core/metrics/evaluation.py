@@ -1,0 +1,82 @@
+"""The artefact of the stage evaluation: the metrics of a model on test documents.
+
+Files: ``metrics.json``, ``report.json`` (metrics, intervals, frequency bins, ablation), ``per_document.npz`` (figures
+of each document, for paired tests), ``examples.json``, plots.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from xc_core import artifacts
+from xc_core.artifacts import Build
+from xc_core.metrics.ranking import KS, PerDocument, packed, unpacked
+
+FUSION: Final = "fusion"
+"""The name under which the figures of the whole model are stored, beside those of its scores."""
+_METRICS: Final = "metrics.json"
+_REPORT: Final = "report.json"
+_FIGURES: Final = "per_document.npz"
+_EXAMPLES: Final = "examples.json"
+_KEPT: Final = (*(f"{metric}_at_{k}" for metric in ("P", "nDCG", "PSP") for k in KS), "R_at_10")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The metrics of one model."""
+
+    kind: ClassVar[str] = "evaluation"
+    folder: Path
+    metrics: dict[str, float]
+    """Metrics of the whole model, in percent."""
+    report: dict[str, Any]
+    """Metrics, intervals, frequency bins and deciles, metrics of each score alone ("ablation"), index recall."""
+
+    @classmethod
+    def open(cls, folder: Path) -> Evaluation:
+        """Open and verify the artefact at ``folder``.
+
+        Raises MissingError, CorruptError.
+        """
+        artifacts.verify(folder, kind=cls.kind)
+        metrics, report = (json.loads((folder / name).read_text("utf-8")) for name in (_METRICS, _REPORT))
+        return cls(folder, metrics, report)
+
+    @property
+    def scores(self) -> list[str]:
+        """The names of the scores with stored figures, "fusion" among them."""
+        with np.load(self.folder / _FIGURES, allow_pickle=False) as arrays:
+            return sorted({name.partition("/")[0] for name in arrays})
+
+    def figures(self, score: str = FUSION) -> PerDocument | None:
+        """Return the figures of each test document for a score; None if there is no such score."""
+        with np.load(self.folder / _FIGURES, allow_pickle=False) as arrays:
+            return unpacked(arrays, score)
+
+    @property
+    def examples(self) -> list[dict[str, Any]]:
+        """A few test texts with their predicted and true labels."""
+        found: list[dict[str, Any]] = json.loads((self.folder / _EXAMPLES).read_text("utf-8"))
+        return found
+
+    @property
+    def report_file(self) -> Path:
+        """Path of the report, to attach to a run."""
+        return self.folder / _REPORT
+
+
+def write_evaluation(
+    build: Build, report: dict[str, Any], figures: dict[str, PerDocument], examples: list[dict[str, Any]]
+) -> None:
+    """Write all files of the artefact except the plots."""
+    build.json(_METRICS, report["metrics"])
+    build.json(_REPORT, report)
+    build.json(_EXAMPLES, examples)
+    arrays: dict[str, Any] = {**packed(figures, list(_KEPT))}
+    np.savez(build.path / _FIGURES, **arrays)
+    build.facts["metrics"] = report["metrics"]

@@ -1,0 +1,184 @@
+"""The plots of a report as PNG files. The same numbers always give the same bytes."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+
+from xc_core.shapes import F32, Array
+
+INK: Final = "#1f2933"
+BLUE, GREEN, RED, AMBER, GREY = "#2563a8", "#2e8b57", "#c0392b", "#d98e04", "#c4ccd4"
+_STYLE: Final = {
+    "font.size": 10.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": INK,
+    "axes.titlesize": 11.0,
+    "axes.titlelocation": "left",
+    "svg.hashsalt": "xc",
+}
+
+
+def _figure(width: float, height: float) -> Figure:
+    return Figure(figsize=(width, height), dpi=110, layout="constrained")
+
+
+def _save(figure: Figure, path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)  # a missing glyph is drawn as a box
+        figure.savefig(path, metadata={"Software": None})
+
+
+def training_curves(folder: Path, histories: dict[str, dict[str, Any]], title: str) -> None:
+    """Draw the loss of each training over its epochs, with a running mean and the refreshes."""
+    with mpl.rc_context(_STYLE):
+        figure = _figure(9, 3.4)
+        axes = figure.subplots(1, len(histories), squeeze=False)[0]
+        for axis, (name, history) in zip(axes, histories.items(), strict=True):
+            losses, epochs = np.asarray(history["losses"]), np.asarray(history["epochs"])
+            if len(losses):
+                axis.plot(epochs, losses, color=GREY, lw=0.7, label="each step")
+                window = min(max(len(losses) // 40, 5), len(losses))
+                mean = np.convolve(losses, np.ones(window) / window, mode="valid")
+                axis.plot(epochs[window - 1 :], mean, color=BLUE, lw=1.8, label=f"mean of {window} steps")
+                for number, refresh in enumerate(history["refreshes"]):
+                    axis.axvline(
+                        refresh["epoch"],
+                        color=AMBER,
+                        lw=0.8,
+                        ls=":",
+                        label="clusters refreshed" if number == 0 else None,
+                    )
+                axis.legend(frameon=False, fontsize=8)
+            else:
+                axis.text(0.5, 0.5, "not trained", ha="center", va="center", transform=axis.transAxes)
+            axis.set(title=name, xlabel="epoch", ylabel="loss")
+            axis.set_ylim(bottom=0)
+        figure.suptitle(title, fontsize=11, color=INK)
+        _save(figure, folder / "training.png")
+
+
+def deciles(folder: Path, parts: list[dict[str, float]], title: str) -> None:
+    """Draw the contribution of each frequency decile of labels to P@5, and its recall at 5."""
+    with mpl.rc_context(_STYLE):
+        figure = _figure(9, 3.6)
+        left, right = figure.subplots(1, 2)
+        names = [f"{part['from']}-{part['to']}" if part["to"] > part["from"] else str(part["from"]) for part in parts]
+        for axis, key, colour, label in (
+            (left, "P_at_5_points", BLUE, "points of P@5"),
+            (right, "recall_at_5", GREEN, "R@5 of own positives (%)"),
+        ):
+            values = [part[key] if part[key] is not None else 0.0 for part in parts]
+            bars = axis.bar(range(len(parts)), values, color=colour)
+            axis.bar_label(bars, fmt="%.1f", fontsize=8, padding=1)
+            axis.set_xticks(range(len(parts)), names, rotation=40, ha="right", fontsize=8)
+            axis.set(title=label, xlabel="train documents of a label (tail to head)")
+        figure.suptitle(title, fontsize=11, color=INK)
+        _save(figure, folder / "deciles.png")
+
+
+@dataclass(frozen=True)
+class LabelMap:
+    """One document, the labels near it, and which of them were in its batch."""
+
+    label_LD: F32
+    doc_D: F32
+    text: str
+    titles: list[str]
+    positives: Array
+    in_batch: Array
+    held: Array
+    """Hard negatives that were in the batch."""
+    missed: Array
+    """Hard negatives that were not in the batch."""
+
+
+def label_map(folder: Path, content: LabelMap, title: str) -> None:
+    """Draw the labels nearest to one document along the first two principal components of their vectors."""
+    near = np.argsort(-(content.label_LD @ content.doc_D), kind="stable")[:150]
+    random_negatives = np.setdiff1d(content.in_batch, np.concatenate([content.positives, content.held]))[:150]
+    shown = np.unique(np.concatenate([near, content.positives, content.held, content.missed, random_negatives]))
+    vectors = np.concatenate([content.label_LD[shown], content.doc_D[None]])
+    centred = vectors - vectors.mean(0)
+    _, _, directions = np.linalg.svd(centred.astype(np.float64), full_matrices=False)
+    signs = np.sign(directions[:2][np.arange(2), np.abs(directions[:2]).argmax(1)])
+    place = centred @ (directions[:2] * signs[:, None]).T
+    at = dict(zip(shown.tolist(), place[:-1], strict=True))
+    layers = (
+        ("other near labels", near, GREY, ".", 30),
+        ("in-batch negatives", random_negatives, BLUE, "x", 22),
+        ("hard negatives in the batch", content.held, AMBER, "s", 34),
+        ("hard negatives missed", content.missed, RED, "v", 38),
+        ("positives", content.positives, GREEN, "o", 46),
+    )
+    with mpl.rc_context(_STYLE):
+        figure = _figure(8, 6)
+        axis = figure.subplots()
+        for name, ids, colour, marker, size in layers:
+            points = np.array([at[int(i)] for i in ids]).reshape(-1, 2)
+            axis.scatter(points[:, 0], points[:, 1], s=size, c=colour, marker=marker, label=name, linewidths=0.9)
+        x, y = place[-1].tolist()
+        axis.scatter(x, y, s=170, c=INK, marker="*", label=f"document: {_short(content.text, 28)}", zorder=5)
+        for ids, colour in ((content.positives, GREEN), (content.missed[:4], RED), (content.held[:4], AMBER)):
+            for i in ids.tolist():
+                axis.annotate(
+                    _short(content.titles[i], 22),
+                    at[i],
+                    fontsize=7,
+                    color=colour,
+                    xytext=(4, 3),
+                    textcoords="offset points",
+                )
+        axis.set(xticks=[], yticks=[], title=f"{title}: one document and its labels (PCA)")
+        axis.legend(frameon=False, fontsize=8, loc="best")
+        _save(figure, folder / "label_map.png")
+
+
+def _short(text: str, limit: int) -> str:
+    """Return ``text`` cut to ``limit`` characters, with dollar signs escaped, which start formulas in matplotlib."""
+    cut = text if len(text) <= limit else text[: limit - 1] + "…"
+    return cut.replace("$", r"\$")
+
+
+def _names_beside(axis: Any, points: dict[str, tuple[float, float]]) -> None:
+    """Write the names of points in a column right of the axis, without overlaps, joined to the points by thin lines."""
+    low, high = axis.get_ylim()
+    step = 1 / max(len(points), 14)
+    at = -step
+    for name, (x, y) in sorted(points.items(), key=lambda item: item[1][1]):
+        left = sum(other[1] > y for other in points.values())
+        at = min(max(at + step, (y - low) / (high - low)), 1 - step * left)
+        axis.annotate(
+            name,
+            (x, y),
+            xytext=(1.03, at),
+            textcoords="axes fraction",
+            fontsize=8,
+            va="center",
+            annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "linewidth": 0.4, "color": "0.6"},
+        )
+
+
+def leaderboard(folder: Path, rows: list[dict[str, Any]], title: str) -> None:
+    """Draw P@1 and PSP@5 of each recipe over its training time; a metric of None is left out."""
+    timed = [row for row in rows if row.get("train_seconds")]
+    with mpl.rc_context(_STYLE):
+        figure = _figure(11, max(3.8, 0.22 * len(timed)))
+        for axis, metric, colour in zip(figure.subplots(1, 2), ("P_at_1", "PSP_at_5"), (BLUE, GREEN), strict=True):
+            known = (row for row in timed if row[metric] is not None)
+            points = {row["recipe"]: (row["train_seconds"] / 60, row[metric]) for row in known}
+            if points:
+                axis.scatter(*zip(*points.values(), strict=True), s=40, c=colour)
+            axis.set(xlabel="training time (minutes)", ylabel=metric.replace("_at_", "@"))
+            axis.margins(0.1)
+            _names_beside(axis, points)
+        figure.suptitle(title, fontsize=11, color=INK)
+        _save(figure, folder / "leaderboard.png")

@@ -1,0 +1,130 @@
+"""Settings of every stage of an experiment. To add a stage, add its settings here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from xc_core.ann import Auto, IndexPart
+from xc_core.fusion import Fusion, Tree
+from xc_core.params import at_least
+from xc_core.scores import Classifier, Frequency, LabelText, Score
+from xc_core.train.encoder import EncoderSettings
+from xc_core.train.table import ClassifierSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingsSettings:
+    """Vectors of all documents and labels; everything it needs is in the encoder."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClustersSettings:
+    """Clusters of the documents' vectors, for an M4 that trains on whole clusters."""
+
+    size: int = 8
+    """Documents per cluster."""
+    seed: int = 0
+    """Root seed."""
+
+    def __post_init__(self) -> None:
+        at_least(self, size=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NegativesSettings:
+    """M2: hard negatives from an index on the label texts' vectors, for an M4 that trains on stored ones."""
+
+    k: int = 0
+    """Hard negatives per document; 0 for an M4 that finds its own."""
+    index: IndexPart = field(default_factory=Auto)
+
+    def __post_init__(self) -> None:
+        at_least(self, k=0)
+
+    def unused(self) -> frozenset[str]:
+        """Nothing is searched if nothing is mined."""
+        return frozenset() if self.k else frozenset({"index"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class FusionSettings:
+    """How the values of scores become one."""
+
+    rule: Fusion = field(default_factory=Tree)
+    rows: int = 10_000
+    """Validation documents that the rule is fitted on, at most."""
+    candidates: int = 100
+    """Labels asked of each score that can find labels."""
+
+    def __post_init__(self) -> None:
+        at_least(self, rows=1, candidates=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationSettings:
+    """How the model is evaluated on test documents."""
+
+    latency_queries: int = 200
+    """Single texts that are timed from string to labels."""
+    examples: int = 5
+    """Test texts shown with predicted and true labels."""
+    seed: int = 0
+    """Root seed of intervals and examples."""
+
+    def __post_init__(self) -> None:
+        at_least(self, latency_queries=0, examples=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditSettings:
+    """Measurements of the batches that M4 trained on; nothing depends on them."""
+
+    sample: int = 2000
+    """Train documents whose hard negatives are looked for in the batches."""
+    k: int = 20
+    """Hard negatives per document."""
+    radius: float = 0.8
+    """Hardness radius r of the figures of Theorem 1, a distance between unit vectors (0.8 is a cosine of 0.68)."""
+    seed: int = 0
+    """Root seed."""
+
+    def __post_init__(self) -> None:
+        at_least(self, sample=1, k=1, radius=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSettings:
+    """What a model must reach to be packed and released."""
+
+    min_P_at_1: float = 0.0
+    """Percent on test documents; below it no model is packed."""
+    min_index_recall: float = 0.9
+    """Share of exact search's labels that each index must find."""
+    max_drop: float = 1.0
+    """Points of P@5 that a challenger may be below the champion and still replace it."""
+
+    def __post_init__(self) -> None:
+        at_least(self, max_drop=0)
+
+
+def named(*scores: Score) -> Mapping[str, Score]:
+    """Return scores under their kinds, in order."""
+    return {score.kind: score for score in scores}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageSettings:
+    """Settings of each stage, under the name of the stage, in the order of the pipeline."""
+
+    encoder: EncoderSettings = field(default_factory=EncoderSettings)
+    embeddings: EmbeddingsSettings = field(default_factory=EmbeddingsSettings)
+    clusters: ClustersSettings = field(default_factory=ClustersSettings)
+    negatives: NegativesSettings = field(default_factory=NegativesSettings)
+    classifier: ClassifierSettings = field(default_factory=ClassifierSettings)
+    scores: Mapping[str, Score] = field(default_factory=lambda: named(LabelText(), Classifier(), Frequency()))
+    """The scores that are fused, by name."""
+    fusion: FusionSettings = field(default_factory=FusionSettings)
+    evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
+    audit: AuditSettings = field(default_factory=AuditSettings)
+    model: ModelSettings = field(default_factory=ModelSettings)

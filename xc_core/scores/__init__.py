@@ -1,0 +1,36 @@
+"""Scores of (document, label) pairs, one module each.
+
+To add a score, add a module to this folder; importing the package registers all of them.
+"""
+
+from xc_core.plugins import import_all
+from xc_core.scores.base import SCORES, FittedScore, Query, Sample, Score, ScoreData
+from xc_core.scores.classifier import Classifier
+from xc_core.scores.frequency import Frequency
+from xc_core.scores.label_text import LabelText
+from xc_core.scores.label_words import LabelWords
+from xc_core.scores.lexical import Lexical
+from xc_core.scores.neighbours import Neighbours
+from xc_core.scores.noise import Noise
+from xc_core.scores.store import Scores, ScoresWriter, open_packed
+
+import_all(__name__, __path__)
+
+__all__ = [
+    "SCORES",
+    "Classifier",
+    "FittedScore",
+    "Frequency",
+    "LabelText",
+    "LabelWords",
+    "Lexical",
+    "Neighbours",
+    "Noise",
+    "Query",
+    "Sample",
+    "Score",
+    "ScoreData",
+    "Scores",
+    "ScoresWriter",
+    "open_packed",
+]

@@ -1,0 +1,189 @@
+"""The contract of a score: one number for a (document, label) pair.
+
+A score is fitted on train documents, proposes candidates, scores candidates, and can be saved and opened. It must never
+read the labels of the document that it scores.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, TypeVar
+
+from xc_core.data.labels import LabelMatrix
+from xc_core.errors import ConfigError, DataError, MissingError
+from xc_core.plugins import Part, Table
+from xc_core.sampling import Noise
+from xc_core.shapes import F32, I32
+
+T = TypeVar("T")
+
+
+def _absent(data: str) -> Callable[[], Any]:
+    def refuse() -> Any:
+        raise ConfigError(
+            f"a score that is fitted on {data}, but there are none",
+            expected=f"a training that has {data}",
+            do="leave the score out of the recipe, or change the training",
+        )
+
+    return refuse
+
+
+_NO_TEXTS, _NO_LABEL_TEXTS = _absent("texts"), _absent("label texts")
+_NO_VECTORS, _NO_LABEL_VECTORS = _absent("vectors"), _absent("label vectors")
+_NO_ROWS, _NO_NOISE = _absent("classifier rows"), _absent("noise distributions")
+
+
+class _Cache:
+    """Computes each value once."""
+
+    def __init__(self) -> None:
+        self._values: dict[Hashable, Any] = {}
+
+    def once(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """Return the value under ``key``, computed by the first caller."""
+        if key not in self._values:
+            self._values[key] = compute()
+        value: T = self._values[key]
+        return value
+
+
+@dataclass(frozen=True)
+class ScoreData:
+    """The data that a score is fitted on: N documents with their labels, and all L labels. Callables read lazily."""
+
+    truth: LabelMatrix
+    """The labels of the documents (N x L)."""
+    texts: Callable[[], list[str]] = _NO_TEXTS
+    """Texts of the documents."""
+    label_texts: Callable[[], list[str]] = _NO_LABEL_TEXTS
+    """Texts of all labels; may be empty strings."""
+    vectors: Callable[[], F32] = _NO_VECTORS
+    """Unit vectors of the documents (N x D)."""
+    label_vectors: Callable[[], F32] = _NO_LABEL_VECTORS
+    """Unit vectors of the label texts (L x D)."""
+    rows: Callable[[], F32] = _NO_ROWS
+    """Rows of the label table (L x D), trained on these documents."""
+    noise: Callable[[], Noise] = _NO_NOISE
+    """The distribution from which the table's negatives were drawn."""
+    scratch: Path | None = None
+    """A folder for temporary files."""
+    cache: _Cache = field(default_factory=_Cache, compare=False)
+    """Results that several scores share, for instance TF-IDF terms."""
+
+
+class Query:
+    """A batch of N documents: vectors, texts, and a cache of lookups that several scores share."""
+
+    def __init__(self, doc_ND: F32, texts: list[str] | Callable[[], list[str]] | None = None) -> None:
+        self.doc_ND = doc_ND
+        self.cache = _Cache()
+        self._texts = texts
+
+    def __len__(self) -> int:
+        return len(self.doc_ND)
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """One text per document; raises ValueError if there are fewer or more."""
+        found = self._texts() if callable(self._texts) else self._texts
+        if found is None or len(found) != len(self.doc_ND):
+            raise ValueError(f"{len(found or [])} texts for {len(self.doc_ND)} documents")
+        return found
+
+
+class FittedScore(Protocol):
+    """A fitted score: proposes labels and scores candidates. A subclass may leave out methods that have a default."""
+
+    @property
+    def num_labels(self) -> int:
+        """Number of labels, L."""
+
+    def candidates(self, query: Query, k: int) -> I32 | None:
+        """Return about ``k`` labels of each document, those with the highest scores (N x K, holes last).
+
+        None for a score that cannot search, which is the default.
+        """
+        return None
+
+    def values(self, query: Query, ids_NK: I32) -> F32:
+        """Return the score of each candidate (N x K); any number for a hole. Higher is better."""
+
+    def save(self, folder: Path) -> None:
+        """Write the score into an existing empty folder; ``Score.open`` reads it."""
+
+    def figures(self, query: Query) -> dict[str, float]:
+        """Return quality figures measured on the documents of ``query``, for instance a recall; by default none."""
+        return {}
+
+
+SCORES: Table[type[Score]] = Table("score")
+
+
+class Score(Part):
+    """Settings of a score; ``fit`` returns the fitted score.
+
+    To add a score, add a module to the folder ``scores``, or name a module of another package in an entry point.
+    """
+
+    table = SCORES
+    per_fold: ClassVar[bool] = True
+    """False for a score that is not fitted on documents, so it is the same for every fold."""
+    summed: ClassVar[bool] = True
+    """True for a score that ranks labels by itself; a plain sum of scores leaves others out."""
+    needs_noise: ClassVar[bool] = False
+    """True for a score that is fitted on the distribution from which negatives were drawn."""
+
+    @property
+    def searches(self) -> bool:
+        """False for a score that never proposes candidates."""
+        return True
+
+    def fit(self, data: ScoreData) -> FittedScore:
+        """Return the score fitted on ``data``."""
+        raise NotImplementedError
+
+    def open(self, folder: Path) -> FittedScore:
+        """Return the score that ``FittedScore.save`` wrote into ``folder``.
+
+        Raises CorruptError for files that do not fit together.
+        """
+        raise NotImplementedError
+
+    def check(self) -> None:
+        """Raise MissingError if a package that the score needs is not installed; called before training starts."""
+
+    def cost(self, sample: Sample) -> float:
+        """Return the estimated seconds of all fits that ``sample`` stands for; 0 for a score that fits quickly."""
+        return 0.0
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A sample of documents for timing a fit. It has texts and labels only: nothing is encoded or trained yet."""
+
+    data: ScoreData
+    few: ScoreData
+    """A small part of the sample, fitted before the clock starts because first calls import and allocate."""
+    sizes: tuple[int, ...]
+    """Number of documents of each fit that is estimated."""
+
+    def seconds(self, fit: Callable[[ScoreData], object], *, growth: float = 1.0) -> float:
+        """Return the seconds of all fits, if fitting N documents takes time proportional to N^growth.
+
+        0 if the sample has nothing to learn from or a package is missing; the stage reports that later.
+        """
+        with suppress(DataError, MissingError):
+            fit(self.few)
+        started = time.perf_counter()
+        try:
+            fit(self.data)
+        except (DataError, MissingError):
+            return 0.0
+        seconds = time.perf_counter() - started
+        return seconds * float(sum((size / len(self.data.truth)) ** growth for size in self.sizes))

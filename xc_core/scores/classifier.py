@@ -1,0 +1,30 @@
+"""The score ``classifier``: the inner product of the document and the label's row in the table of M4, E(x) . w."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from xc_core.ann import Auto, IndexPart
+from xc_core.scores.base import SCORES, FittedScore, Score, ScoreData
+from xc_core.scores.vectors import VectorScore
+
+
+@SCORES.register("classifier")
+@dataclass(frozen=True, kw_only=True)
+class Classifier(Score):
+    """Compares a document with the trained row of each label."""
+
+    index: IndexPart = field(default_factory=Auto)
+    joined: bool = False
+    """Search by the sum of this score and ``label_text``: the index holds the sum of both vectors of each label, so a
+    product is the sum of both scores, as in a search over concatenated vectors (UniDEC, section 3.4)."""
+
+    def fit(self, data: ScoreData) -> FittedScore:
+        """Build the index over the rows."""
+        rows_LD = data.rows()
+        return VectorScore.build(rows_LD, self.index, rows_LD + data.label_vectors() if self.joined else None)
+
+    def open(self, folder: Path) -> FittedScore:
+        """Open the rows and the index."""
+        return VectorScore.open(folder)

@@ -1,0 +1,237 @@
+"""The score ``lexical``: the probability of a label given the words and word n-grams of a text, by label trees.
+
+omikuji trains the trees with a generator that cannot be seeded, so two fits on the same texts differ but are about
+equally good. A saved model gives the same scores wherever it is opened.
+
+Files: those of ``terms``; ``tree0/``, ``tree1/``, ..., one tree each as omikuji writes it (CBOR and JSON);
+``lexical.json`` (number of labels).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from xc_core.data.labels import LabelMatrix
+from xc_core.errors import CorruptError
+from xc_core.params import at_least
+from xc_core.scores.base import SCORES, FittedScore, Query, Sample, Score, ScoreData
+from xc_core.scores.terms import Terms, TermSettings, nothing_to_learn, require
+from xc_core.shapes import F32, I32, PAD_ID, Shortlist
+
+_CONTENT: Final = "lexical.json"
+_THREADED_FROM: Final = 64
+"""Number of texts from which threads are used; for fewer, starting them costs more than it saves."""
+_REACHED: Final = 10_000
+"""Labels requested from a tree: more than its beam reaches, so that the mean over trees covers all labels found."""
+_GROWTH: Final = 1.2
+"""Training a tree on N documents takes time proportional to N^1.2, because the tree also gets deeper."""
+
+
+@SCORES.register("lexical")
+@dataclass(frozen=True, kw_only=True)
+class Lexical(Score):
+    """TF-IDF of words and a Bonsai-like label tree; the values that Annif advises for omikuji."""
+
+    terms: TermSettings = field(default_factory=TermSettings)
+    trees: int = 3
+    """Label trees, whose scores are averaged."""
+    clusters: int = 100
+    """Branches per node, of any size."""
+    depth: int = 3
+    """Levels of branches."""
+    beam: int = 10
+    """Nodes per level that a prediction follows."""
+    labels: int = 100
+    """Labels of a document that have a score, at most."""
+
+    def __post_init__(self) -> None:
+        at_least(self, trees=1, clusters=2, depth=1, beam=1, labels=1)
+
+    def check(self) -> None:
+        """Raise MissingError if omikuji or scikit-learn is not installed."""
+        require("omikuji", "omikuji")
+        require("scikit-learn", "sklearn")
+
+    def fit(self, data: ScoreData) -> FittedScore:
+        """Fit on the texts of documents and labels; a label's text is one more document of that label.
+
+        Documents without a kept term or without a label are left out. Raises DataError if none is left, MissingError if
+        a package is not installed, ValueError if the number of texts is not that of documents and labels.
+        """
+        self.check()
+        terms, terms_NT = Terms.of(data, self.terms)
+        truth = data.truth.above(LabelMatrix.identity(data.truth.num_labels))
+        kept = np.flatnonzero((np.diff(terms_NT.indptr) > 0) & (truth.counts_N > 0))
+        if not len(kept):
+            raise nothing_to_learn(self.terms)
+        with tempfile.TemporaryDirectory(dir=data.scratch) as folder:
+            _write_rows(Path(folder) / "rows.txt", terms_NT[kept], truth.rows(kept))
+            trees = tuple(_tree(Path(folder) / "rows.txt", self) for _ in range(self.trees))
+        return LabelTrees(self, truth.num_labels, terms, trees)
+
+    def open(self, folder: Path) -> FittedScore:
+        """Open the trees and the terms.
+
+        Raises MissingError if a package is not installed, CorruptError if trees and terms do not fit together.
+        """
+        self.check()
+        size = int(json.loads((folder / _CONTENT).read_text("utf-8"))["labels"])
+        terms = Terms.open(folder)
+        trees = tuple(_load_tree(folder / f"tree{number}") for number in range(self.trees))
+        expected = {"trees per folder": [1] * self.trees, "terms per tree": [len(terms)] * self.trees}
+        found = {"trees per folder": [t.n_trees for t in trees], "terms per tree": [t.n_features for t in trees]}
+        if found != expected:
+            raise CorruptError(f"{found} in {folder}", expected=f"{expected}", do="run the stage scores again")
+        return LabelTrees(self, size, terms, trees)
+
+    def cost(self, sample: Sample) -> float:
+        """Return the estimated seconds of all fits."""
+        return sample.seconds(self.fit, growth=_GROWTH)
+
+
+@dataclass(frozen=True, eq=False)
+class LabelTrees:
+    """Fitted label trees; several threads may use them at once."""
+
+    settings: Lexical
+    num_labels: int
+    terms: Terms
+    trees: tuple[Any, ...]
+    """One omikuji.Model per tree: a model of several trees would sum them in the order of its folder's listing."""
+
+    def candidates(self, query: Query, k: int) -> I32 | None:
+        """Return the labels that have a score, at most ``settings.labels`` whatever ``k`` is."""
+        return self._found(query).ids_NK
+
+    def values(self, query: Query, ids_NK: I32) -> F32:
+        """Return the score of each candidate; 0 for a label that is not among the document's best."""
+        return scores_of(self._found(query), ids_NK)
+
+    def figures(self, query: Query) -> dict[str, float]:
+        """Return no figures."""
+        return {}
+
+    def _found(self, query: Query) -> Shortlist:
+        return query.cache.once(("lexical", self), lambda: self.shortlist(self.terms.of_query(query)))
+
+    def shortlist(self, terms_NT: Any) -> Shortlist:
+        """Return the best labels of each row of terms, with scores in (0, 1]; none for a row of zeros.
+
+        A score is the mean over the trees of the product of exp(-max(0, 1 - margin)^2) along the path to the label. A
+        tree whose beam misses the label contributes 0.
+        """
+        size = terms_NT.shape[0]
+        shape = (size, self.settings.labels)
+        ids_NK, scores_NK = np.full(shape, PAD_ID, np.int32), np.full(shape, -np.inf, np.float32)
+
+        def fill(at: int) -> None:
+            start, end = terms_NT.indptr[at : at + 2]
+            if start == end:
+                return  # the trees would return frequent labels for an empty text
+            ids, scores = self._best(terms_NT.indices[start:end].tolist(), terms_NT.data[start:end].tolist())
+            ids_NK[at, : len(ids)], scores_NK[at, : len(ids)] = ids, scores
+
+        if size < _THREADED_FROM:
+            for at in range(size):
+                fill(at)
+        else:  # omikuji releases the GIL
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                list(pool.map(fill, range(size)))
+        return Shortlist(ids_NK, scores_NK)
+
+    def _best(self, columns: list[int], values: list[float]) -> tuple[I32, F32]:
+        """Return the best labels of one text, best first, and their scores."""
+        pairs = list(zip(columns, values, strict=True))
+        found = [pair for tree in self.trees for pair in tree.predict(pairs, self.settings.beam, _REACHED)]
+        ids, place = np.unique(np.array([label for label, _ in found], np.int32), return_inverse=True)
+        scores = np.bincount(place, [score for _, score in found], minlength=len(ids)) / len(self.trees)
+        best = np.argsort(-scores, kind="stable")[: self.settings.labels]
+        return ids[best], scores[best].astype(np.float32)
+
+    def save(self, folder: Path) -> None:
+        """Write into an existing folder; the same model always gives the same bytes, also after it was opened."""
+        (folder / _CONTENT).write_text(json.dumps({"labels": self.num_labels}) + "\n", "utf-8")
+        self.terms.save(folder)
+        for number, tree in enumerate(self.trees):
+            with _quiet():
+                tree.save(str(folder / f"tree{number}"))
+
+
+def scores_of(short: Shortlist, ids_NK: I32) -> F32:
+    """Return the score of each candidate in its document's shortlist (N x K); 0 for one that is not in it."""
+    rows = np.arange(len(ids_NK))[:, None]
+    width = np.int64(1 + max(short.ids_NK.max(initial=0), ids_NK.max(initial=0)))
+    keys = (rows * width + short.ids_NK)[short.filled_NK]
+    if not len(keys):
+        return np.zeros(ids_NK.shape, np.float32)
+    order = np.argsort(keys)
+    wanted = rows * width + ids_NK
+    at = np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)
+    hit = (keys[order][at] == wanted) & (ids_NK != PAD_ID)
+    return np.where(hit, short.scores_NK[short.filled_NK][order][at], 0).astype(np.float32)
+
+
+def _write_rows(path: Path, terms_NT: Any, truth: LabelMatrix) -> None:
+    """Write a training file for omikuji: the numbers of documents, terms and labels, then one document per line."""
+    from scipy.sparse import csr_matrix
+    from sklearn.datasets import dump_svmlight_file
+
+    labels_NL = csr_matrix((np.ones(len(truth.indices)), truth.indices, truth.indptr), truth.shape)
+    with path.open("wb") as stream:
+        stream.write(f"{len(truth)} {terms_NT.shape[1]} {truth.num_labels}\n".encode())
+        dump_svmlight_file(terms_NT, labels_NL, stream, multilabel=True)
+
+
+def _tree(rows: Path, settings: Lexical) -> Any:
+    """Train one tree on a training file."""
+    import omikuji
+
+    how = omikuji.Model.default_hyper_param()
+    how.n_trees = 1
+    how.cluster_balanced, how.cluster_k, how.max_depth = False, settings.clusters, settings.depth
+    with _quiet():
+        return _one_thread(omikuji.Model.train_on_data(str(rows), how))
+
+
+def _load_tree(folder: Path) -> Any:
+    import omikuji
+
+    if not folder.is_dir():
+        raise CorruptError(f"no {folder}", expected="a tree", do="run the stage scores again")
+    with _quiet():
+        return _one_thread(omikuji.Model.load(str(folder)))
+
+
+def _one_thread(tree: Any) -> Any:
+    """Start the tree's prediction thread now; at the first prediction, two callers could start two."""
+    tree.init_prediction_thread_pool(1)
+    return tree
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Discard stdout and stderr of the process: omikuji logs to one and draws progress bars on the other."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = [os.dup(number) for number in (1, 2)]
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        for number in (1, 2):
+            os.dup2(nowhere, number)
+        yield
+    finally:
+        for number, own in zip((1, 2), kept, strict=True):
+            os.dup2(own, number)
+            os.close(own)
+        os.close(nowhere)

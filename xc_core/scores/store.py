@@ -1,0 +1,123 @@
+"""The artefact of the stage scores: every score of a recipe, fitted for each fold.
+
+Files: ``scores.json`` (settings of each score, folds, figures), and one folder per fold and score. A score that is not
+fitted on documents is stored once, with the final fold.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from xc_core import artifacts
+from xc_core.artifacts import Build
+from xc_core.data.folds import FINAL, Fold
+from xc_core.errors import CorruptError
+from xc_core.params import KIND, changed, plain
+from xc_core.scores.base import SCORES, FittedScore, Score
+
+_CONTENT: Final = "scores.json"
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Fitted scores by name, in the order of the recipe; ``fitted`` opens them."""
+
+    kind: ClassVar[str] = "scores"
+    folder: Path
+    parts: dict[str, Score]
+    folds: list[Fold]
+    figures: dict[str, dict[str, float]]
+    """Figures of quality by score, for instance the recall of an index."""
+
+    @classmethod
+    def open(cls, folder: Path) -> Scores:
+        """Open and verify the artefact at ``folder``.
+
+        Raises MissingError, CorruptError.
+        """
+        artifacts.verify(folder, kind=cls.kind)
+        content = json.loads((folder / _CONTENT).read_text("utf-8"))
+        made = [Fold(**fold) for fold in content["folds"]]
+        return cls(folder, _parts(content["scores"]), made, content["figures"])
+
+    def fitted(self, fold: str = FINAL) -> dict[str, FittedScore]:
+        """Return the scores of a fold.
+
+        Raises CorruptError if they have different numbers of labels.
+        """
+        return _opened(self.parts, {name: self._place(name, fold) for name in self.parts})
+
+    def _place(self, name: str, fold: str) -> Path:
+        return self.folder / (fold if self.parts[name].per_fold else FINAL) / name
+
+    def pack(self, folder: Path) -> None:
+        """Copy the final fold's scores into a new folder of a packed model; ``open_packed`` reads it."""
+        folder.mkdir()
+        for name in self.parts:
+            shutil.copytree(self._place(name, FINAL), folder / name)
+        (folder / _CONTENT).write_text(json.dumps({"scores": _plain(self.parts)}, indent=1) + "\n", "utf-8")
+
+    @property
+    def recalls(self) -> dict[str, float]:
+        """Recall of the index by score, for scores that measure it."""
+        return {name: found["recall"] for name, found in self.figures.items() if "recall" in found}
+
+
+def open_packed(folder: Path) -> dict[str, FittedScore]:
+    """Return the scores that ``Scores.pack`` wrote; the caller must have verified the files.
+
+    Raises CorruptError if they have different numbers of labels.
+    """
+    parts = _parts(json.loads((folder / _CONTENT).read_text("utf-8"))["scores"])
+    return _opened(parts, {name: folder / name for name in parts})
+
+
+@dataclass
+class ScoresWriter:
+    """Writes the artefact that is being built in ``build``."""
+
+    build: Build
+    parts: Mapping[str, Score]
+    figures: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    def add(self, fold: Fold, name: str, fitted: FittedScore) -> None:
+        """Write one fitted score."""
+        folder = self.build.path / fold.name / name
+        folder.mkdir(parents=True)
+        fitted.save(folder)
+
+    def finish(self, made: list[Fold]) -> None:
+        """Write ``scores.json``; call it last."""
+        content = {
+            "scores": _plain(self.parts),
+            "folds": [asdict(fold) for fold in made],
+            "figures": self.figures,
+        }
+        self.build.json(_CONTENT, content)
+        self.build.facts |= {"scores": list(self.parts), "figures": self.figures}
+
+
+def _plain(parts: Mapping[str, Score]) -> list[list[Any]]:
+    """Return a list of names and settings; the keys of a JSON object would lose their order."""
+    return [[name, plain(part)] for name, part in parts.items()]
+
+
+def _parts(content: list[list[Any]]) -> dict[str, Score]:
+    return {name: changed(SCORES[part[KIND]](), part, f"scores.{name}") for name, part in content}
+
+
+def _opened(parts: dict[str, Score], places: dict[str, Path]) -> dict[str, FittedScore]:
+    fitted = {name: part.open(places[name]) for name, part in parts.items()}
+    sizes = {name: score.num_labels for name, score in fitted.items()}
+    if len(set(sizes.values())) > 1:
+        raise CorruptError(
+            f"scores of different numbers of labels: {', '.join(f'{name} {size}' for name, size in sizes.items())}",
+            expected="the same labels in all scores",
+            do="run the stage scores again, and the stages after it",
+        )
+    return fitted

@@ -1,0 +1,176 @@
+"""TF-IDF vectors of words and word n-grams, the features of the lexical scores.
+
+Files: ``terms.parquet`` (term and idf, in the order of columns), ``terms.json`` (settings).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from xc_core.errors import DataError, MissingError
+from xc_core.params import at_least
+from xc_core.scores.base import Query, ScoreData
+from xc_core.shapes import F32
+
+_TERMS: Final = "terms.parquet"
+_SETTINGS: Final = "terms.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TermSettings:
+    """Which terms are kept. The defaults are those that Annif recommends for omikuji."""
+
+    ngrams: int = 2
+    """Maximum number of words in a term."""
+    min_documents: int = 2
+    """Minimum number of train texts that a term occurs in."""
+    terms: int = 300_000
+    """Maximum number of terms; the most frequent ones are kept."""
+
+    def __post_init__(self) -> None:
+        at_least(self, ngrams=1, min_documents=1, terms=1)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """A fitted vectoriser from texts to unit TF-IDF vectors, with 1 + log(count) as term frequency."""
+
+    settings: TermSettings
+    vectorizer: Any
+    """A fitted TfidfVectorizer of scikit-learn."""
+
+    @classmethod
+    def fit(cls, texts: list[str], settings: TermSettings) -> tuple[Terms, Any]:
+        """Fit on N train texts; return the terms, and the texts as rows of terms (scipy CSR, N x T).
+
+        Raises DataError if no term is kept, MissingError if scikit-learn is not installed.
+        """
+        require("scikit-learn", "sklearn")
+        vectorizer = _vectorizer(settings)
+        try:
+            rows_NT = vectorizer.fit_transform(texts)
+        except ValueError as error:  # scikit-learn found no term to keep
+            raise nothing_to_learn(settings) from error
+        return cls(settings, vectorizer), rows_NT
+
+    @classmethod
+    def of(cls, data: ScoreData, settings: TermSettings) -> tuple[Terms, Any]:
+        """Fit on the texts of documents, then labels; return what ``fit`` does.
+
+        Scores with the same settings share the result. Raises ValueError if there is not one text for each of them.
+        """
+        return data.cache.once(("terms", settings), lambda: cls.fit(_texts(data), settings))
+
+    def __len__(self) -> int:
+        return len(self.vectorizer.vocabulary_)
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash that is equal for vectorisers that return the same vectors."""
+        content = hashlib.blake2b(json.dumps(self._names, ensure_ascii=False).encode(), digest_size=16)
+        content.update(np.ascontiguousarray(self.vectorizer.idf_).tobytes())
+        return f"{asdict(self.settings)} {content.hexdigest()}"
+
+    @property
+    def _names(self) -> list[str]:
+        names: list[str] = self.vectorizer.get_feature_names_out().tolist()
+        return names
+
+    @cached_property
+    def _reader(self) -> tuple[Callable[[str], list[str]], dict[str, int], F32]:
+        """The function that splits a text into terms, the column of each term, and inverse document frequencies."""
+        vectorizer = self.vectorizer
+        return vectorizer.build_analyzer(), vectorizer.vocabulary_, vectorizer.idf_.astype(np.float32)
+
+    def of_query(self, query: Query) -> Any:
+        """Return the texts of a query as rows of terms; scores with equal terms share them."""
+        return query.cache.once(("terms", self.digest), lambda: self.vectors(query.texts))
+
+    def vectors(self, texts: list[str]) -> Any:
+        """Return texts as rows of terms (scipy CSR, N x T).
+
+        The result equals that of ``transform``, whose input checks take ten times as long as a short text.
+        """
+        from scipy.sparse import csr_matrix
+
+        terms_of, column_of, idf_T = self._reader
+        found = [sorted(Counter(column_of[t] for t in terms_of(text) if t in column_of).items()) for text in texts]
+        size_N = np.array([len(counts) for counts in found], np.int64)
+        pairs = np.array([*chain.from_iterable(found)], np.int32).reshape(-1, 2)
+        column_M, count_M = pairs[:, 0], pairs[:, 1].astype(np.float32)
+        value_M = (np.log(count_M) + 1) * idf_T[column_M]
+        row_M = np.repeat(np.arange(len(texts)), size_N)
+        length_N = np.sqrt(np.bincount(row_M, value_M.astype(np.float64) ** 2, len(texts)))
+        value_M /= length_N[row_M].astype(np.float32)
+        start_N = np.concatenate([[0], np.cumsum(size_N)]).astype(np.int32)
+        return csr_matrix((value_M, column_M, start_N), (len(texts), len(idf_T)))
+
+    def transform(self, texts: list[str]) -> Any:
+        """Return texts as rows of terms, by scikit-learn itself."""
+        return self.vectorizer.transform(texts)
+
+    def save(self, folder: Path) -> None:
+        """Write the terms into an existing folder."""
+        frame = pl.DataFrame({"term": self._names, "idf": self.vectorizer.idf_})
+        frame.write_parquet(folder / _TERMS)
+        (folder / _SETTINGS).write_text(json.dumps(asdict(self.settings), sort_keys=True) + "\n", "utf-8")
+
+    @classmethod
+    def open(cls, folder: Path) -> Terms:
+        """Open the terms that ``save`` wrote; raises MissingError if scikit-learn is not installed."""
+        require("scikit-learn", "sklearn")
+        settings = TermSettings(**json.loads((folder / _SETTINGS).read_text("utf-8")))
+        saved = pl.read_parquet(folder / _TERMS)
+        vectorizer = _vectorizer(settings, saved["term"].to_list())
+        vectorizer.idf_ = saved["idf"].to_numpy()
+        return cls(settings, vectorizer)
+
+
+def _texts(data: ScoreData) -> list[str]:
+    """Return the texts of documents, then of labels."""
+    texts, truth = data.texts() + data.label_texts(), data.truth
+    if len(texts) != len(truth) + truth.num_labels:
+        raise ValueError(f"{len(texts)} texts for {len(truth)} documents and {truth.num_labels} labels")
+    return texts
+
+
+def _vectorizer(settings: TermSettings, terms: list[str] | None = None) -> Any:
+    """Return an unfitted vectoriser, with the columns ``terms`` if given."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    options = {"ngram_range": (1, settings.ngrams), "sublinear_tf": True, "dtype": np.float32}
+    if terms is not None:
+        return TfidfVectorizer(vocabulary=terms, **options)
+    return TfidfVectorizer(min_df=settings.min_documents, max_features=settings.terms, **options)
+
+
+def require(package: str, module: str) -> None:
+    """Raise MissingError if a package of the extra ``lexical`` is not installed."""
+    try:
+        __import__(module)
+    except ImportError as error:
+        raise MissingError(
+            f"no installed package {package}",
+            expected="the packages of the extra lexical, which the lexical scores of this recipe or model need",
+            do="pip install -c constraints.txt omikuji scikit-learn",
+        ) from error
+
+
+def nothing_to_learn(settings: TermSettings) -> DataError:
+    """Return the error for texts that have no term in common."""
+    return DataError(
+        f"no train document with a label and a term that {settings.min_documents} train documents have",
+        expected="words that several documents share, from which a lexical score can learn",
+        do="leave the lexical scores out: --set scores.lexical=null --set scores.label_words=null",
+    )

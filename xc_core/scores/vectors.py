@@ -1,0 +1,101 @@
+"""A score by inner products: one vector per label, an index that finds candidates, products as values."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from xc_core.ann import Exact, ExactIndex, Index, IndexPart, load_index, recall, save_index
+from xc_core.errors import CorruptError
+from xc_core.scores.base import Query
+from xc_core.shapes import F32, I32
+
+_DOCS_AT_ONCE: Final = 16
+"""Documents whose candidate vectors are gathered at a time: 16 x 200 x 384 x 4 bytes = 5 MB fit into the CPU cache."""
+_RECALL_AT: Final = 100
+"""Labels per document for which the recall of an index is measured."""
+_VECTORS: Final = "vectors.npy"
+_INDEX: Final = "index"
+_CONTENT: Final = "vectors.json"
+
+
+@dataclass(frozen=True)
+class VectorScore:
+    """The inner product of a document's vector and a label's vector."""
+
+    vectors_LD: F32
+    index: Index | None
+    """Finds candidates; None for a score that does not search."""
+    searched_LD: F32 | None = None
+    """The vectors in the index, for measuring its recall; None for a score that was opened from files."""
+
+    @classmethod
+    def build(cls, vectors_LD: F32, part: IndexPart | None, searched_LD: F32 | None = None) -> VectorScore:
+        """Return the score with an index over ``searched_LD``, by default over the vectors themselves."""
+        searched = vectors_LD if searched_LD is None else searched_LD
+        return cls(vectors_LD, None if part is None else part.build(searched), searched)
+
+    @property
+    def num_labels(self) -> int:
+        """Number of labels, L."""
+        return len(self.vectors_LD)
+
+    def candidates(self, query: Query, k: int) -> I32 | None:
+        """Return the ``k`` labels that the index finds; None without an index."""
+        return None if self.index is None else self.index.search(query.doc_ND, k).ids_NK
+
+    def values(self, query: Query, ids_NK: I32) -> F32:
+        """Return the inner product of each document with each of its candidates."""
+        return candidate_products(query.doc_ND, ids_NK, self.vectors_LD)
+
+    def figures(self, query: Query) -> dict[str, float]:
+        """Return the recall at 100 of the index against exact search; nothing without an index or documents."""
+        if self.index is None or self.searched_LD is None or not len(query):
+            return {}
+        exact = Exact().build(self.searched_LD)
+        found, true = (index.search(query.doc_ND, _RECALL_AT) for index in (self.index, exact))
+        return {"recall": recall(found, true)}
+
+    def save(self, folder: Path) -> None:
+        """Write the vectors, and the index unless it is exact search over the same vectors."""
+        np.save(folder / _VECTORS, self.vectors_LD)
+        kind = "none" if self.index is None else "own"
+        if self.index is not None and self.index.vectors_LD is self.vectors_LD:
+            kind = "exact"
+        elif self.index is not None:
+            (folder / _INDEX).mkdir()
+            save_index(self.index, folder / _INDEX)
+        (folder / _CONTENT).write_text(json.dumps({"index": kind}) + "\n", "utf-8")
+
+    @classmethod
+    def open(cls, folder: Path) -> VectorScore:
+        """Open the score that ``save`` wrote; the vectors are memory-mapped copy-on-write.
+
+        Raises CorruptError if vectors and index have different numbers of labels.
+        """
+        vectors_LD = np.asarray(np.load(folder / _VECTORS, mmap_mode="c", allow_pickle=False))
+        kind = json.loads((folder / _CONTENT).read_text("utf-8"))["index"]
+        index: Index | None = ExactIndex(vectors_LD) if kind == "exact" else None
+        if kind == "own":
+            index = load_index(folder / _INDEX)
+        if index is not None and index.size != len(vectors_LD):
+            raise CorruptError(
+                f"{len(vectors_LD)} vectors and an index of {index.size} in {folder}",
+                expected="the same number in both",
+                do="run the stage scores again",
+            )
+        return cls(vectors_LD, index)
+
+
+def candidate_products(doc_ND: F32, ids_NK: I32, vectors_LD: F32) -> F32:
+    """Return the inner product of each document with each of its candidates (N x K); any number for a hole."""
+    out = np.empty(ids_NK.shape, np.float32)
+    for start in range(0, len(doc_ND), _DOCS_AT_ONCE):
+        part = slice(start, start + _DOCS_AT_ONCE)
+        vectors_NKD = np.take(vectors_LD, np.maximum(ids_NK[part], 0), axis=0)
+        out[part] = np.matmul(vectors_NKD, doc_ND[part][:, :, None])[:, :, 0]
+    return out

@@ -1,0 +1,86 @@
+"""Stage scores: fits every score of the recipe for each fold of the classifier.
+
+The held-out folds give the fusion documents that no score has seen; the final fold is served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from xc_core.chain.context import Context
+from xc_core.classifiers import LabelTables
+from xc_core.data.corpus import Corpus
+from xc_core.data.embeddings import Embeddings
+from xc_core.data.folds import Fold
+from xc_core.data.splits import TRAIN, VALIDATION
+from xc_core.errors import ConfigError
+from xc_core.sampling import Noise
+from xc_core.scores import Query, Score, ScoreData, ScoresWriter
+
+_MEASURED: Final = 1000
+"""Validation documents on which figures such as the recall of an index are measured."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The inputs that scores are fitted on."""
+
+    corpus: Corpus
+    embeddings: Embeddings
+    tables: LabelTables
+
+    def of(self, fold: Fold, context: Context[Mapping[str, Score]]) -> ScoreData:
+        """Return the data that the scores of a fold are fitted on; each part is read when a score asks for it."""
+        rows_N, corpus, embeddings = fold.documents(self.corpus), self.corpus, self.embeddings
+        return ScoreData(
+            truth=corpus.labels.rows(rows_N),
+            texts=lambda: corpus.texts_of("documents", rows_N),
+            label_texts=lambda: corpus.texts_of("labels", np.arange(corpus.num_labels)),
+            vectors=lambda: np.ascontiguousarray(embeddings.documents_ND[rows_N]),
+            label_vectors=lambda: embeddings.labels_LD,
+            rows=lambda: self.tables.rows(fold.name),
+            noise=lambda: self.noise(fold.name),
+            scratch=context.build.path,
+        )
+
+    def noise(self, fold: str) -> Noise:
+        """Return the noise distribution of a fold's negatives; raise ConfigError if there is none."""
+        found = self.tables.noise(fold)
+        if found is None:
+            raise ConfigError(
+                "a score of the noise distribution, with a classifier whose negatives were drawn from none",
+                expected="classifier.negatives frequency or tree, and epochs above 0",
+                do="leave the score out: --set scores.noise=null",
+            )
+        return found
+
+
+def run(context: Context[Mapping[str, Score]]) -> None:
+    """Fit, measure and write each score."""
+    inputs = Inputs(context.read(Corpus), context.read(Embeddings), context.read(LabelTables))
+    writer = ScoresWriter(context.build, context.settings)
+    query = _measured(inputs)
+    for fold in inputs.tables.folds:
+        data = inputs.of(fold, context)
+        for name, score in context.settings.items():
+            if score.per_fold or fold.final:
+                fitted = score.fit(data)
+                writer.add(fold, name, fitted)
+                if fold.final and (figures := fitted.figures(query)):
+                    writer.figures[name] = figures
+    writer.finish(inputs.tables.folds)
+    recalls = ", ".join(f"{name} {found['recall']:.3f}" for name, found in writer.figures.items() if "recall" in found)
+    fitted_times = f" on {len(inputs.tables.folds)} folds" if len(inputs.tables.folds) > 1 else ""
+    context.report(f"scores: {', '.join(context.settings)} fitted{fitted_times}; search recall {recalls or '-'}")
+
+
+def _measured(inputs: Inputs) -> Query:
+    """Return validation documents, or train documents if there are none; never test documents."""
+    rows = inputs.corpus.rows(VALIDATION)
+    rows = (rows if len(rows) else inputs.corpus.rows(TRAIN))[:_MEASURED]
+    doc_ND = np.ascontiguousarray(inputs.embeddings.documents_ND[rows])
+    return Query(doc_ND, lambda: inputs.corpus.texts_of("documents", rows))

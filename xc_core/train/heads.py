@@ -1,0 +1,261 @@
+"""Heads of M1: score documents against label texts, rows of a table, or both; and the settings of each (scorers)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from xc_core.classifiers import Descent, LabelTable, TableConfig, TableHead, marks
+from xc_core.data.tokens import Tokens
+from xc_core.encoders import CachedRows, Encoder, encode_rows
+from xc_core.losses import BatchLoss, DecoupledSoftmax, Loss
+from xc_core.losses.base import check_share
+from xc_core.plugins import Part, Table
+from xc_core.sampling import Pool
+from xc_core.shapes import I64
+from xc_core.train.state import part
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A mini-batch: its encoded documents (B x D) and the pool they are scored against."""
+
+    doc_BD: Tensor
+    pool: Pool
+    docs_B: I64
+    scale: float
+    """The schedule's factor on the learning rate."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The loss of a batch, and the tensors that its gradient flows back from."""
+
+    loss: float
+    """Summed over the batch."""
+    count: float
+    tensors: list[Tensor]
+    gradients: list[Tensor | None]
+    """Gradients of the loss / count with respect to ``tensors``; None for a tensor that is the mean loss itself."""
+    label_UD: Tensor | None = None
+    """Vectors of the pool's label texts, if they were encoded."""
+    cached: CachedRows | None = None
+    """Label texts that are encoded a second time, for their gradient (GradCache)."""
+
+    def backward(self) -> None:
+        """Add the gradient to the encoder's parameters."""
+        torch.autograd.backward(self.tensors, self.gradients)
+        if self.cached is not None:
+            self.cached.backward()
+
+
+class Head(Protocol):
+    """Scores documents against the labels of a pool."""
+
+    @property
+    def reads_texts(self) -> bool:
+        """True if label texts are encoded."""
+
+    @property
+    def rows(self) -> TableHead | None:
+        """The table that is trained along with the encoder, if there is one."""
+
+    def score(self, encoder: Encoder, labels: Tokens, batch: Batch) -> Scored:
+        """Return the loss of a batch and update the rows of a table. ``labels``: the tokens of label texts."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return all state, to be saved."""
+
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        """Restore saved state."""
+
+
+@dataclass
+class TextHead:
+    """Scores are products with the vectors of the pool's label texts, which are encoded once per batch."""
+
+    loss: BatchLoss
+    cache: bool = False
+    """Encode label texts twice instead of keeping their activations (GradCache)."""
+
+    @property
+    def reads_texts(self) -> bool:
+        """Label texts are encoded."""
+        return True
+
+    @property
+    def rows(self) -> TableHead | None:
+        """There is no table."""
+        return None
+
+    def score(self, encoder: Encoder, labels: Tokens, batch: Batch) -> Scored:
+        """Return the loss of a batch; its gradient flows into documents and label texts."""
+        with encoder.autocast():
+            cached = CachedRows(encoder, labels, batch.pool.labels_U) if self.cache else None
+            label_UD = encode_rows(encoder, labels, batch.pool.labels_U) if cached is None else cached.vectors_UD
+        doc_BD, label_ND = encoder.views(batch.doc_BD)[0], encoder.views(label_UD)[0]
+        total, counted = self.loss(doc_BD @ label_ND.T, *marks(batch.pool, batch.docs_B, doc_BD.device))
+        mean = total / counted.clamp(min=1)
+        return Scored(float(total.detach()), float(counted), [mean], [None], label_UD, cached)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the state of the loss."""
+        return {f"loss/{name}": value for name, value in self.loss.tensors().items()}
+
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        """Restore the state of the loss."""
+        self.loss.load(part(tensors, "loss/"))
+
+
+@dataclass
+class RowHead:
+    """Scores are products with rows of a table, which has its own optimiser; no label text is read."""
+
+    rows: TableHead
+
+    @property
+    def reads_texts(self) -> bool:
+        """No label text is encoded."""
+        return False
+
+    def score(self, encoder: Encoder, labels: Tokens, batch: Batch) -> Scored:
+        """Update the rows and return the loss and the gradient of the documents."""
+        doc_BD, found = self.descend(encoder, batch)
+        return Scored(_mean(found) * found.count, found.count, [doc_BD], [found.gradient_BD])
+
+    def descend(self, encoder: Encoder, batch: Batch) -> tuple[Tensor, Descent]:
+        """Update the rows; return the document vectors that rows are scored with, and the result of the step."""
+        doc_BD = encoder.views(batch.doc_BD)[1]
+        return doc_BD, self.rows.descend(doc_BD, batch.pool, batch.docs_B, batch.scale)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the table's rows and optimiser state, and the state of the loss."""
+        return self.rows.tensors()
+
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        """Restore the table and the loss."""
+        self.rows.load(tensors)
+
+
+@dataclass
+class BothHeads:
+    """share x (loss on label texts) + (1 - share) x (loss on rows) of one batch and pool (UniDEC, section 3.3)."""
+
+    share: float
+    texts: TextHead
+    table: RowHead
+
+    @property
+    def reads_texts(self) -> bool:
+        """Label texts are encoded."""
+        return True
+
+    @property
+    def rows(self) -> TableHead | None:
+        """The table."""
+        return self.table.rows
+
+    def score(self, encoder: Encoder, labels: Tokens, batch: Batch) -> Scored:
+        """Update the rows and return the weighted loss."""
+        texts = self.texts.score(encoder, labels, batch)
+        doc_BD, found = self.table.descend(encoder, batch)
+        rest = 1 - self.share
+        return Scored(
+            (self.share * texts.loss / max(texts.count, 1) + rest * _mean(found)) * found.count,
+            found.count,
+            [self.share * texts.tensors[0], doc_BD],
+            [None, None if found.gradient_BD is None else rest * found.gradient_BD],
+            texts.label_UD,
+            texts.cached,
+        )
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the state of both."""
+        return self.texts.tensors() | {f"table/{name}": value for name, value in self.table.tensors().items()}
+
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        """Restore the state of both."""
+        self.texts.load(tensors)
+        self.table.load(part(tensors, "table/"))
+
+
+def _mean(found: Descent) -> float:
+    return found.loss / found.count if found.count else 0.0
+
+
+SCORERS: Table[type[Scorer]] = Table("scorer")
+
+
+class Scorer(Part):
+    """Source of the labels' vectors in M1; builds the head of the training."""
+
+    table = SCORERS
+    reads_texts: bool = False
+    """True if label texts are encoded in a step."""
+    trains_rows: bool = False
+    """True if a table of rows is trained along with the encoder."""
+
+    def build(self, loss: Loss, encoder: Encoder, num_labels: int) -> Head:
+        """Return the head; rows of a table are zero until the training starts."""
+        raise NotImplementedError
+
+
+@SCORERS.register("label-text")
+@dataclass(frozen=True, kw_only=True)
+class ByText(Scorer):
+    """Encode the label's text."""
+
+    reads_texts = True
+    cache: bool = False
+    """Encode the labels of a pool twice instead of keeping their activations: needs less memory (GradCache)."""
+
+    def build(self, loss: Loss, encoder: Encoder, num_labels: int) -> Head:
+        """Return the head."""
+        return TextHead(loss.build(), self.cache)
+
+
+@SCORERS.register("row")
+@dataclass(frozen=True, kw_only=True)
+class ByRow(Scorer):
+    """A row of a table, trained along with the encoder; the stage classifier starts from these rows."""
+
+    trains_rows = True
+    rows: TableConfig = field(default_factory=TableConfig)
+
+    def build(self, loss: Loss, encoder: Encoder, num_labels: int) -> Head:
+        """Return the head."""
+        return RowHead(_rows(self.rows, loss, encoder, num_labels))
+
+
+@SCORERS.register("text-and-row")
+@dataclass(frozen=True, kw_only=True)
+class ByBoth(Scorer):
+    """Label texts and rows at once, each with its own loss (UniDEC)."""
+
+    reads_texts = True
+    trains_rows = True
+    share: float = 0.5
+    """Weight of the loss on label texts (lambda of UniDEC); that on rows has 1 - share."""
+    loss: Loss = field(default_factory=DecoupledSoftmax)
+    """The loss on rows; the loss on label texts is a setting of the training."""
+    rows: TableConfig = field(default_factory=TableConfig)
+    cache: bool = False
+    """Encode the labels of a pool twice instead of keeping their activations (GradCache)."""
+
+    def __post_init__(self) -> None:
+        check_share(self, "share")
+
+    def build(self, loss: Loss, encoder: Encoder, num_labels: int) -> Head:
+        """Return the head."""
+        rows = RowHead(_rows(self.rows, self.loss, encoder, num_labels))
+        return BothHeads(self.share, TextHead(loss.build(), self.cache), rows)
+
+
+def _rows(config: TableConfig, loss: Loss, encoder: Encoder, num_labels: int) -> TableHead:
+    """Return a table of zeros, as wide as the document vectors that rows are scored with."""
+    width = encoder.width // encoder.config.heads
+    rows_LD = torch.zeros((num_labels, width), device=encoder.device)
+    return TableHead(LabelTable(rows_LD, config), loss.build(), loss.divisor)

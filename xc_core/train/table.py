@@ -1,0 +1,162 @@
+"""M3 and M4: train a row per label on frozen document vectors, initialised with the vector of the label's text.
+
+A step changes only the rows that its batch scores.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from xc_core.classifiers import LabelTable, TableConfig, TableHead
+from xc_core.errors import ConfigError
+from xc_core.losses import Loss, Triplet
+from xc_core.params import at_least, below
+from xc_core.sampling import (
+    ROWS,
+    BatchOrder,
+    Documents,
+    InBatch,
+    Negatives,
+    NegativeSource,
+    Order,
+    StoredClusters,
+)
+from xc_core.seeds import torch_generator
+from xc_core.shapes import F32, I64
+from xc_core.train.state import part
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifierSettings:
+    """M3 and M4: how the label table is trained."""
+
+    order: Order = field(default_factory=lambda: StoredClusters(batch_size=512))
+    negatives: Negatives = field(default_factory=lambda: InBatch(positives=0, unseen=128))
+    loss: Loss = field(default_factory=lambda: Triplet(margin=0.2, hardest=5, positives=3))
+    table: TableConfig = field(default_factory=TableConfig)
+    epochs: float = 15.0
+    """Passes over the train documents; 0 leaves the rows as they are initialised."""
+    warmup: float = 0.03
+    """Share of the training that is warm-up."""
+    dropout: float = 0.0
+    """Share of the coordinates of a document vector that are set to zero in a step."""
+    augment: bool = False
+    """Train on every label's text vector too, as a document of that label; not with stored clusters or negatives."""
+    refit: bool = False
+    """Train the final rows on validation documents too (refit). Before that, train twice without one half of them, so
+    that the fusion is fitted on documents that the scores have not seen (cross-fitting). Applies to all scores."""
+    enough: int = 10_000
+    """Validation documents that are enough to fit the fusion: if one half has as many, only that one is left out."""
+    seed: int = 0
+    """Root seed."""
+
+    def __post_init__(self) -> None:
+        at_least(self, epochs=0, warmup=0, dropout=0, enough=1)
+        below(self, warmup=1, dropout=1)
+        for name, chosen in (("order", self.order), ("negatives", self.negatives)):
+            if self.augment and chosen.stored:
+                raise ConfigError(
+                    f"augment with the {name} {chosen.kind!r}, which leaves out label texts",
+                    expected=f"{name} for all documents of the training",
+                    do=f"choose another kind of {name}, or set augment to false",
+                )
+
+    def unused(self) -> frozenset[str]:
+        """Without epochs no setting of the training is used; ``enough`` is used by a refit only."""
+        training = {"order", "negatives", "loss", "warmup", "dropout", "augment", "seed", "table.lr", "table.decay"}
+        return frozenset(set() if self.epochs else training) | frozenset(set() if self.refit else {"enough"})
+
+    def unread(self) -> frozenset[str]:
+        """Return the stages whose artefacts are not read: stored clusters and hard negatives that no part uses."""
+        stored = {"clusters": self.order.stored, "negatives": self.negatives.stored}
+        return frozenset(stage for stage, used in stored.items() if not (used and self.epochs))
+
+
+@dataclass(frozen=True)
+class TableData:
+    """Training data of a table: vectors and labels of N documents, and initial rows and text vectors of L labels."""
+
+    doc_ND: F32
+    rows_LD: F32
+    """Initial rows."""
+    text_LD: F32
+    """Vectors of the label texts, for negatives that search in them."""
+    documents: Documents
+
+
+def table_task(settings: ClassifierSettings, data: TableData) -> ClassifierTask:
+    """Return the training of a table on ``data`` that ``settings`` describe."""
+    table = LabelTable(torch.from_numpy(data.rows_LD), settings.table)
+    return ClassifierTask(
+        data,
+        TableHead(table, settings.loss.build(), settings.loss.divisor),
+        settings.order.build(data.documents, settings.seed),
+        settings.negatives.build(data.documents, settings.seed),
+        settings.dropout,
+        settings.seed,
+    )
+
+
+@dataclass
+class ClassifierTask:
+    """Training of rows on frozen document vectors. Unit rows suit search (NGAME, appendix C)."""
+
+    data: TableData
+    head: TableHead
+    order: BatchOrder
+    negatives: NegativeSource
+    dropout: float
+    seed: int
+    name: str = "classifier"
+
+    def start_epoch(self, epoch: int) -> dict[str, float]:
+        """Refresh negatives and order on the frozen document vectors and the present rows."""
+        figures = self.negatives.refresh(epoch, self.data.doc_ND, _LabelVectors(self))
+        return self.order.refresh(epoch, self.data.doc_ND) | figures
+
+    def batches(self, epoch: int) -> list[I64]:
+        """Return the batches of ``epoch``, as positions of documents."""
+        return self.order.batches(epoch)
+
+    def step(self, docs_B: I64, step: int, scale: float) -> tuple[float, float]:
+        """Score the batch against the pool's rows and update these rows."""
+        pool = self.negatives.pool(docs_B, step)
+        doc_BD = self._dropped(torch.from_numpy(np.ascontiguousarray(self.data.doc_ND[docs_B])), step)
+        found = self.head.descend(doc_BD, pool, docs_B, scale)
+        return found.loss, found.count
+
+    def _dropped(self, doc_BD: Tensor, step: int) -> Tensor:
+        """Set a share of the coordinates to zero and scale the rest up; depends on the seed and ``step`` alone."""
+        if not self.dropout:
+            return doc_BD
+        kept = torch.rand(doc_BD.shape, generator=torch_generator(self.seed, "dropout", step)) >= self.dropout
+        return doc_BD * kept / (1 - self.dropout)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return rows, optimiser state, and the state of loss, order and negatives."""
+        return {
+            **{f"head/{name}": value for name, value in self.head.tensors().items()},
+            **{f"order/{name}": torch.from_numpy(value) for name, value in self.order.arrays().items()},
+            **{f"negatives/{name}": torch.from_numpy(value) for name, value in self.negatives.arrays().items()},
+        }
+
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        """Restore saved state."""
+        self.head.load(part(tensors, "head/"))
+        self.order.load({name: value.numpy() for name, value in part(tensors, "order/").items()})
+        self.negatives.load({name: value.numpy() for name, value in part(tensors, "negatives/").items()})
+
+
+@dataclass(frozen=True)
+class _LabelVectors:
+    """The vectors of all labels, computed on access."""
+
+    task: ClassifierTask
+
+    def __getitem__(self, where: str) -> F32:
+        table = self.task.head.table
+        return table.vectors(table.rows_LD).numpy() if where == ROWS else self.task.data.text_LD
