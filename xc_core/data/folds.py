@@ -14,9 +14,11 @@ import numpy as np
 
 from xc_core.data.corpus import Corpus
 from xc_core.data.splits import TRAIN, VALIDATION
-from xc_core.shapes import I64
+from xc_core.shapes import I64, Bool
 
 FINAL: Final = "final"
+_FEW: Final = 20
+"""Documents of the rarest published label up to which a lower count in a training reveals held-out documents."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,33 @@ class Fold:
         if self.half is not None:
             return corpus.validation_halves()[self.half]
         return np.zeros(0, np.int64) if self.refit else corpus.rows(VALIDATION)
+
+    def counts(self, corpus: Corpus) -> I64:
+        """Return the number of documents of each label (L), at least the least count of a published label.
+
+        A lower count would reveal that held-out documents have the label. Labels that no published document has keep 0.
+        """
+        published_L, least = _published(corpus)
+        own_L = corpus.labels.rows(self.documents(corpus)).frequency_L()
+        return np.where(published_L > 0, np.maximum(own_L, least), 0)
+
+    def revealing_labels(self, corpus: Corpus) -> Bool:
+        """Mark labels that have fewer documents in this training than any published label has, if these are few (L).
+
+        Only held-out documents explain such a count. Scores reveal it too, for instance by an untrained row. For new
+        documents there is no such label, so a fusion must not learn from it. If even the rarest published label has
+        more than 20 documents, the difference is small and no label is marked
+        (docs/lab-notes/2026-11-22-held-out-labels.md).
+        """
+        published_L, least = _published(corpus)
+        own_L = corpus.labels.rows(self.documents(corpus)).frequency_L()
+        return (own_L < least) & (published_L > 0) & (least <= _FEW)
+
+
+def _published(corpus: Corpus) -> tuple[I64, int]:
+    """Return the number of published train documents of each label (L), and the lowest that is not 0."""
+    published_L = corpus.published_train().frequency_L()
+    return published_L, int(published_L[published_L > 0].min(initial=np.iinfo(np.int64).max))
 
 
 def folds(corpus: Corpus, *, refit: bool, enough: int) -> list[Fold]:

@@ -18,7 +18,7 @@ from xc_core.data.labels import LabelMatrix
 from xc_core.errors import ConfigError, DataError, MissingError
 from xc_core.plugins import Part, Table
 from xc_core.sampling import Noise
-from xc_core.shapes import F32, I32
+from xc_core.shapes import F32, I32, I64
 
 T = TypeVar("T")
 
@@ -59,6 +59,8 @@ class ScoreData:
 
     truth: LabelMatrix
     """The labels of the documents (N x L)."""
+    counts: Callable[[], I64] | None = None
+    """Number of documents of each label (L) that ``label_counts`` returns; by default those of ``truth``."""
     texts: Callable[[], list[str]] = _NO_TEXTS
     """Texts of the documents."""
     label_texts: Callable[[], list[str]] = _NO_LABEL_TEXTS
@@ -75,6 +77,13 @@ class ScoreData:
     """A folder for temporary files."""
     cache: _Cache = field(default_factory=_Cache, compare=False)
     """Results that several scores share, for instance TF-IDF terms."""
+
+    def label_counts(self) -> I64:
+        """Return the number of train documents of each label (L), without what reveals held-out documents.
+
+        A score must use these as a feature, not the frequencies of ``truth``.
+        """
+        return self.truth.frequency_L() if self.counts is None else self.counts()
 
 
 class Query:

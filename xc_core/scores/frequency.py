@@ -28,7 +28,7 @@ class Frequency(Score):
 
     def fit(self, data: ScoreData) -> FittedScore:
         """Count the train documents of each label."""
-        return Counts(data.truth.frequency_L())
+        return Counts(data.label_counts())
 
     def open(self, folder: Path) -> FittedScore:
         """Open the counts."""

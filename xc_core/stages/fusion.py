@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,8 @@ import numpy as np
 from xc_core.chain.context import Context
 from xc_core.data.corpus import Corpus
 from xc_core.data.embeddings import Embeddings
-from xc_core.data.folds import unseen
+from xc_core.data.folds import Fold, unseen
 from xc_core.data.labels import LabelMatrix
-from xc_core.data.splits import VALIDATION
 from xc_core.fusion import FittedFusion, Inputs, Pairs, summed
 from xc_core.infer.score import candidates, distinct, values
 from xc_core.metrics.evaluation import FUSION
@@ -33,6 +33,8 @@ class Candidates:
     positive_NK: Bool
     found_NK: Bool
     """True for a candidate that a score proposed; only these are candidates in serving."""
+    truth: LabelMatrix
+    """The positives of the documents (N x L), without pairs that are left out of the fit."""
 
     @classmethod
     def concat(cls, parts: list[Candidates], rows: I64) -> Candidates:
@@ -47,7 +49,9 @@ class Candidates:
                 wide.append(np.pad(own, more, constant_values=hole))
             return np.concatenate(wide)[back]
 
-        return cls(joined("ids_NK", PAD_ID), joined("values_NKF", 0), joined("positive_NK", 0), joined("found_NK", 0))
+        truth = reduce(LabelMatrix.above, (part.truth for part in parts)).rows(back)
+        ids_NK, values_NKF = joined("ids_NK", PAD_ID), joined("values_NKF", 0)
+        return cls(ids_NK, values_NKF, joined("positive_NK", 0), joined("found_NK", 0), truth)
 
     def fit(
         self, settings: FusionSettings, inputs: Inputs, weights_L: F64, rows: I64 | slice = slice(None)
@@ -69,20 +73,20 @@ def run(context: Context[FusionSettings]) -> None:
     settings, corpus, scores = context.settings, context.read(Corpus), context.read(Scores)
     summed_names = tuple(name for name, part in scores.parts.items() if part.summed)
     inputs = Inputs(tuple(scores.parts), summed_names)
-    if not len(corpus.rows(VALIDATION)):
+    made = {fold.name: fold for fold in scores.folds}
+    held = [_held_out(corpus, made[fold], rows) for fold, rows in unseen(scores.folds, corpus, settings.rows).items()]
+    if not any(len(one.rows) for one in held):
         _without_validation(context, inputs)
         return
-    halves = unseen(scores.folds, corpus, settings.rows)
     embeddings = context.read(Embeddings)
-    parts = [_gathered(settings, corpus, embeddings, scores.fitted(fold), rows) for fold, rows in halves.items()]
-    mixed = np.concatenate([*halves.values()])
-    gathered, rows = Candidates.concat(parts, mixed), np.sort(mixed)
-    weights_L = corpus.weights()
+    parts = [_gathered(settings, corpus, embeddings, scores.fitted(one.fold), one) for one in held]
+    gathered, weights_L = Candidates.concat(parts, np.concatenate([one.rows for one in held])), corpus.weights()
     fitted = gathered.fit(settings, inputs, weights_L)
     fitted.write(context.build.path)
-    compared = _compare(settings, inputs, gathered, (corpus.labels.rows(rows), weights_L), fitted)
+    compared = _compare(settings, inputs, gathered, weights_L, fitted)
     context.build.facts |= {
-        "documents": len(rows),
+        "documents": len(gathered.truth),
+        "revealing_labels": {one.fold: int(one.revealing_L.sum()) for one in held},
         "pairs": int((gathered.ids_NK != PAD_ID).sum()),
         "rule": settings.rule.kind,
         "validation": compared,
@@ -91,21 +95,47 @@ def run(context: Context[FusionSettings]) -> None:
     context.report(f"fusion: P@1 / PSP@5 on validation, cross-fitted: {shown}")
 
 
+@dataclass(frozen=True)
+class HeldOut:
+    """Documents that a fold has not seen, with the labels that the fold knows enough about."""
+
+    fold: str
+    rows: I64
+    truth: LabelMatrix
+    revealing_L: Bool
+    """Labels whose pairs are left out, because scores of the fold reveal that they have held-out positives."""
+
+
+def _held_out(corpus: Corpus, fold: Fold, rows: I64) -> HeldOut:
+    """Return the documents ``rows`` without revealing labels; a document that has no other labels is left out.
+
+    If more than half of all pairs would be left out, all are kept.
+    """
+    revealing_L, every = fold.revealing_labels(corpus), corpus.labels.rows(rows)
+    if 2 * len(every.only(revealing_L).indices) > len(every.indices):
+        revealing_L = np.zeros_like(revealing_L)
+    truth = every.only(~revealing_L)
+    kept = np.flatnonzero((truth.counts_N > 0) | (every.counts_N == 0))
+    return HeldOut(fold.name, rows[kept], truth.rows(kept), revealing_L)
+
+
 def _gathered(
-    settings: FusionSettings, corpus: Corpus, embeddings: Embeddings, scores: dict[str, FittedScore], rows: I64
+    settings: FusionSettings, corpus: Corpus, embeddings: Embeddings, scores: dict[str, FittedScore], held: HeldOut
 ) -> Candidates:
     """Return the candidates of documents, found and scored by ``scores`` that have not seen the documents."""
+    rows, truth = held.rows, held.truth
     doc_ND = np.ascontiguousarray(embeddings.documents_ND[rows])
     query = Query(doc_ND, lambda: corpus.texts_of("documents", rows))
-    found_NK = candidates(scores, query, settings.candidates)
-    truth, filters = corpus.labels.rows(rows), corpus.filters.rows(rows)
-    ids_NK = _with_positives(found_NK, truth, filters)
+    proposed_NK = candidates(scores, query, settings.candidates)
+    found_NK = np.where(held.revealing_L[proposed_NK], PAD_ID, proposed_NK).astype(np.int32)
+    ids_NK = _with_positives(found_NK, truth, corpus.filters.rows(rows))
     own_rows, width = np.arange(len(truth))[:, None], np.int64(truth.num_labels + 1)
     return Candidates(
         ids_NK,
         values(scores, query, ids_NK),
         truth.contains(own_rows, ids_NK),
         np.isin(own_rows * width + ids_NK, own_rows * width + found_NK) & (ids_NK != PAD_ID),
+        truth,
     )
 
 
@@ -134,11 +164,11 @@ def _compare(
     settings: FusionSettings,
     inputs: Inputs,
     gathered: Candidates,
-    judge: tuple[LabelMatrix, F64],
+    weights_L: F64,
     fitted: FittedFusion,
 ) -> dict[str, dict[str, float]]:
     """Return figures of each score, of their sum, and of the fusion fitted on the other half of the documents."""
-    truth, weights_L = judge
+    truth = gathered.truth
     ranked = {name: gathered.rank(part) for name, part in fitted.parts().items()}
     if settings.rule.learns and len(truth) > 1:
         halves = np.arange(0, len(truth), 2), np.arange(1, len(truth), 2)
