@@ -123,12 +123,12 @@ def expected_values(workspace: Workspace, training: str, rows: I64, *, refit: bo
     data = ScoreData(
         truth, texts=lambda: texts_of(corpus, known), label_texts=lambda: label_texts, vectors=lambda: vectors[known]
     )
-    query = Query(np.array(vectors[rows]), texts_of(corpus, rows))
+    query, least = Query(np.array(vectors[rows]), texts_of(corpus, rows)), corpus.published_train().frequency_L().min()
     ids_NK = np.tile(np.arange(LABELS, dtype=np.int32), (len(rows), 1))
     values = {
         "label_text": query.doc_ND @ embeddings.labels_LD.T,
         "classifier": query.doc_ND @ rows_of(workspace, training).T,
-        "frequency": np.tile(truth.frequency_L(), (len(rows), 1)),
+        "frequency": np.tile(np.maximum(truth.frequency_L(), least), (len(rows), 1)),
         "neighbours": Neighbours().fit(data).values(query, ids_NK),
         "lexical": open_scores(workspace).fitted(training)["lexical"].values(query, ids_NK),
         "label_words": LabelWords().fit(data).values(query, ids_NK),

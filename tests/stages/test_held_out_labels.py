@@ -1,0 +1,122 @@
+"""The fusion must not learn from labels that reveal held-out documents: a planted leak, and counts by a naive twin."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.conftest import ToyWorld
+from tests.data.worlds import read_world
+from tests.stages.halves import open_corpus, prepared, run_until
+from xc_core import artifacts
+from xc_core.chain import Workspace
+from xc_core.data.corpus import Corpus
+from xc_core.data.folds import FINAL, Fold
+from xc_core.data.splits import VALIDATION
+from xc_core.fusion import FittedFusion, Inputs, Pairs, Tree
+
+RULE = {"kind": "tree", "features": ["frequency"], "add": ["classifier"], "depth": 2, "min_leaf": 1}
+
+
+def random_world(counts_L: list[int], tests: int = 120) -> ToyWorld:
+    """Return a world whose texts say nothing of their labels; label l has ``counts_L[l]`` train documents."""
+    world, rng = ToyWorld.make(sum(counts_L), tests), np.random.default_rng(0)
+    world.labels = [{"uid": f"L{i}", "title": f"label{i}", "content": ""} for i in range(len(counts_L))]
+    labels = [label for label, count in enumerate(counts_L) for _ in range(count)]
+    for row, label in zip(world.train, rng.permutation(labels).tolist(), strict=True):
+        row |= {"target_ind": [label], "target_rel": [1.0]}
+    for number, row in enumerate(world.test):
+        row |= {"target_ind": [number % len(counts_L)], "target_rel": [1.0]}
+    return world
+
+
+def run(root: Path, counts_L: list[int], *, refit: bool = False) -> tuple[Workspace, Pairs]:
+    """Run all stages until the fusion; return what the served rule was fitted on."""
+    changes = {
+        "classifier": {"refit": refit, "enough": 10_000, "epochs": 1.0},
+        "fusion": {"candidates": len(counts_L), "rule": RULE},
+    }
+    workspace = prepared(root, random_world(counts_L), changes)
+    fits: list[Pairs] = []
+    fit = Tree.fit
+
+    def spy(rule: Tree, inputs: Inputs, pairs: Pairs) -> FittedFusion:
+        fits.append(pairs)
+        return fit(rule, inputs, pairs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Tree, "fit", spy)
+        run_until(workspace, "fusion")
+    return workspace, max(fits, key=lambda pairs: len(pairs.filled_NK))
+
+
+def facts_of(workspace: Workspace) -> dict[str, Any]:
+    return artifacts.read_made(workspace.folder("fusion", "toy", "ngame")).facts
+
+
+def counts(corpus: Corpus, rows: Any) -> Counter[int]:
+    """Return the number of the documents ``rows`` of each label, by a loop."""
+    return Counter(int(label) for row in rows for label in corpus.labels.row(int(row)))
+
+
+@pytest.mark.parametrize("refit", [True, False])
+def test_low_counts_are_not_evidence_of_a_label_if_texts_tell_nothing(tmp_path: Path, refit: bool) -> None:
+    """The share of positives of a rare label must be about what its count says, as for new documents."""
+    counts_L = [int(count) + 2 for count in np.random.default_rng(1).geometric(0.2, 400)]
+    workspace, pairs = run(tmp_path, counts_L, refit=refit)
+    assert min(counts_L) == 3
+    assert all(facts_of(workspace)["revealing_labels"].values())
+    frequency_NK, filled_NK = pairs.values_NKF[..., 2], pairs.filled_NK
+    assert frequency_NK[filled_NK].min() == 3
+    rare_NK = filled_NK & (frequency_NK <= 4)
+    expected = frequency_NK[rare_NK].mean() / sum(counts_L)
+    assert 0.5 * expected < pairs.target_NK[rare_NK].mean() < 1.5 * expected
+
+
+def test_pairs_of_labels_below_the_least_published_count_are_left_out(tmp_path: Path) -> None:
+    counts_L = [4] * 10 + [9] * 50
+    workspace, pairs = run(tmp_path, counts_L)
+    corpus = open_corpus(workspace)
+    published, train = counts(corpus, corpus.published_rows()), counts(corpus, corpus.rows("train"))
+    assert [published[label] for label in range(len(counts_L))] == counts_L
+    marked = {label for label in range(len(counts_L)) if train[label] < 4}
+    validation = corpus.rows(VALIDATION)
+    kept = [row for row in validation if not marked & set(corpus.labels.row(int(row)).tolist())]
+    assert len(validation) / 2 < len(kept) < len(validation)
+    assert len(pairs.filled_NK) == len(kept), "a document without any other label is left out"
+    assert set(pairs.filled_NK.sum(1)) == {len(counts_L) - len(marked)}
+    assert facts_of(workspace)["documents"] == len(kept)
+    assert facts_of(workspace)["revealing_labels"] == {FINAL: len(marked)}
+
+
+@pytest.mark.parametrize(("least", "left_out"), [(20, True), (21, False)])
+def test_only_labels_of_few_documents_are_left_out(tmp_path: Path, least: int, left_out: bool) -> None:
+    workspace, pairs = run(tmp_path, [least] * 3 + [60] * 12)
+    (marked,) = facts_of(workspace)["revealing_labels"].values()
+    assert (marked > 0) == left_out
+    lowest = pairs.values_NKF[..., 2][pairs.filled_NK].min()
+    assert lowest >= least if left_out else lowest == least, "a lower count would reveal as much"
+    assert (len(pairs.filled_NK) < len(open_corpus(workspace).rows(VALIDATION))) == left_out
+
+
+def test_all_pairs_are_kept_if_more_than_half_would_be_left_out(tmp_path: Path) -> None:
+    """Each label has exactly 4 documents, so every positive is one of a label below 4."""
+    workspace, pairs = run(tmp_path, [4] * 60)
+    assert facts_of(workspace)["revealing_labels"] == {FINAL: 0}
+    assert pairs.target_NK.sum() == len(open_corpus(workspace).rows(VALIDATION))
+    assert set(np.unique(pairs.values_NKF[..., 2][pairs.filled_NK])) == {4.0}
+
+
+def test_labels_without_published_documents_keep_the_count_zero_and_are_not_left_out(tmp_path: Path) -> None:
+    world = ToyWorld.make()
+    world.labels.append({"uid": "new", "title": "new", "content": ""})
+    corpus = read_world(world.write(tmp_path / "world"), allow=("unseen-labels",))
+    least = min(counts(corpus, corpus.published_rows()).values())
+    for fold in (Fold(FINAL, refit=False), Fold("half-0", refit=True, half=0), Fold(FINAL, refit=True)):
+        assert fold.counts(corpus)[-1] == 0
+        assert not fold.revealing_labels(corpus)[-1]
+        assert fold.counts(corpus)[:-1].min() >= least
