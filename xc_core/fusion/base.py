@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol
 
@@ -134,6 +134,8 @@ class FittedFusion:
     tree: Trees | None = None
     candidates: int = 100
     """Number of labels requested from each score that can search."""
+    baselines: tuple[str, ...] = ()
+    """Scores that the fusion is compared with; if empty, those that it adds."""
 
     def scores(self, values_NKF: F32) -> F32:
         """Return the fused score of every candidate (N x K)."""
@@ -152,9 +154,14 @@ class FittedFusion:
         return Shortlist.ranked(ids_NK, self.scores(values_NKF))
 
     def parts(self) -> dict[str, FittedFusion]:
-        """Return each added score alone and, if there are several, their plain sum: the baselines of the fusion."""
-        alone = {name: FittedFusion(self.rule, self.names, (name,)) for name in self.add}
-        return alone | ({SUM: FittedFusion(self.rule, self.names, self.add)} if len(self.add) > 1 else {})
+        """Return each baseline alone and, if there are several, their plain sum."""
+        names = self.baselines or self.add
+        alone = {name: FittedFusion(self.rule, self.names, (name,)) for name in names}
+        return alone | ({SUM: FittedFusion(self.rule, self.names, names)} if len(names) > 1 else {})
+
+    def part(self, name: str) -> FittedFusion:
+        """Return one of ``parts`` to be used instead of this fusion; it has the same baselines."""
+        return replace(self.parts()[name], candidates=self.candidates, baselines=self.baselines or self.add)
 
     def write(self, folder: Path) -> None:
         """Write ``fusion.json`` into ``folder``."""
@@ -165,6 +172,7 @@ class FittedFusion:
             "weight": self.weight,
             "features": self.features,
             "candidates": self.candidates,
+            "baselines": self.baselines,
             "tree": None if self.tree is None else self.tree.to_dict(),
         }
         (folder / _FILE).write_text(json.dumps(content, sort_keys=True) + "\n", "utf-8")
@@ -186,6 +194,6 @@ class FittedFusion:
             raise MissingError(f"no {path}", expected="a saved fusion", do="run the stage fusion")
         content = json.loads(path.read_text("utf-8"))
         rule = changed(FUSIONS[content["rule"][KIND]](), content["rule"], "fusion.rule")
-        names, add, features = (tuple(content[name]) for name in ("names", "add", "features"))
+        names, add, features, baselines = (tuple(content[n]) for n in ("names", "add", "features", "baselines"))
         tree = rule.trees(content["tree"]) if content["tree"] else None
-        return cls(rule, names, add, float(content["weight"]), features, tree, int(content["candidates"]))
+        return cls(rule, names, add, float(content["weight"]), features, tree, int(content["candidates"]), baselines)

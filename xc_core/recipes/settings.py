@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from xc_core.ann import Auto, IndexPart
 from xc_core.fusion import Fusion, Tree
-from xc_core.params import at_least
+from xc_core.params import at_least, later
 from xc_core.scores import Classifier, Frequency, LabelText, Score
 from xc_core.train.encoder import EncoderSettings
 from xc_core.train.table import ClassifierSettings
@@ -56,9 +56,16 @@ class FusionSettings:
     """Validation documents that the rule is fitted on, at most."""
     candidates: int = 100
     """Labels asked of each score that can find labels."""
+    fallback: bool = later(True, was=False)
+    """Use a score alone, or the plain sum, if it is at least as good as the rule on documents that the rule has not
+    seen: in P@1, P@5 and PSP@5."""
 
     def __post_init__(self) -> None:
         at_least(self, rows=1, candidates=1)
+
+    def unused(self) -> frozenset[str]:
+        """A rule without parameters is never replaced."""
+        return frozenset() if self.rule.learns else frozenset({"fallback"})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,84 @@
+"""A fusion that is no better than one of its parts on documents it has not seen is replaced by that part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import TOY_CHANGES, make_workspace
+from tests.stages.halves import run_until
+from xc_core import artifacts
+from xc_core.chain import Workspace, run_stage
+from xc_core.fusion import FittedFusion
+from xc_core.metrics.evaluation import Evaluation
+from xc_core.params import deep_merged
+from xc_core.stages.fusion import _at_least_as_good
+
+USELESS = {"kind": "tree", "features": ["frequency"], "add": ["label_text", "classifier"], "weight": 0.0}
+"""Ranks labels by their number of documents alone."""
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    made = make_workspace(tmp_path_factory.mktemp("fallback"))
+    run_until(made, "scores")
+    return made
+
+
+def evaluated(workspace: Workspace, fusion: dict[str, Any]) -> tuple[FittedFusion, dict[str, Any], Evaluation]:
+    changes = deep_merged(TOY_CHANGES, {"fusion": fusion})
+    workspace.params.declare_experiment("toy", "ngame", "ngame", changes)
+    for stage in ("fusion", "evaluation"):
+        run_stage(workspace, stage, "toy", "ngame")
+    folder = workspace.folder("fusion", "toy", "ngame")
+    facts = artifacts.read_made(folder).facts
+    return FittedFusion.open(folder), facts, Evaluation.open(workspace.folder("evaluation", "toy", "ngame"))
+
+
+def test_a_rule_worse_than_its_parts_is_replaced_by_the_best(workspace: Workspace) -> None:
+    fusion, facts, evaluation = evaluated(workspace, {"rule": USELESS})
+    compared = facts["validation"]
+    best = max((own["P_at_1"], name) for name, own in compared.items() if name != "fusion")[0]
+    assert compared["fusion"]["P_at_1"] < best == compared[facts["served"]]["P_at_1"]
+    assert fusion.tree is None
+    ablation = evaluation.report["ablation"]
+    assert {"label_text", "classifier", "sum", "fusion"} <= ablation.keys(), "the parts are still compared"
+    assert ablation["fusion"] == ablation[facts["served"]]
+    assert fusion.candidates == TOY_CHANGES["fusion"]["candidates"]
+
+
+def test_without_fallback_the_rule_is_kept(workspace: Workspace) -> None:
+    fusion, facts, evaluation = evaluated(workspace, {"rule": USELESS, "fallback": False})
+    assert facts["served"] == "fusion"
+    assert fusion.tree is not None
+    assert evaluation.report["ablation"]["fusion"] != evaluation.report["ablation"]["classifier"]
+
+
+def test_the_report_names_the_part(tmp_path: Path, lines: list[str], workspace: Workspace) -> None:
+    facts = evaluated(workspace, {"rule": {**USELESS, "depth": 2}})[1]
+    assert f"fusion: {facts['served']} alone is at least as good as the rule, so it is used instead" in lines
+
+
+def figures(*values: float) -> dict[str, float]:
+    return dict(zip(("P_at_1", "P_at_5", "PSP_at_5"), values, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        ({"a": figures(5, 5, 5)}, "a"),
+        ({"a": figures(5, 5, 4.9)}, None),
+        ({"a": figures(4.9, 9, 9)}, None),
+        ({"a": figures(6, 4.9, 9)}, None),
+        ({"a": figures(5, 6, 6), "b": figures(5.1, 5, 5)}, "b"),
+        ({}, None),
+    ],
+)
+def test_a_part_must_be_as_good_in_every_figure(parts: dict[str, dict[str, float]], expected: str | None) -> None:
+    assert _at_least_as_good({**parts, "fusion": figures(5, 5, 5)}) == expected
+
+
+def test_a_rule_without_parameters_is_never_replaced() -> None:
+    assert _at_least_as_good({"a": figures(1, 1, 1), "sum": figures(0, 0, 0)}) is None
