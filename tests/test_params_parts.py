@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xc_core.errors import ConfigError
+from xc_core.losses import SupCon, Triplet
 from xc_core.params import at_least, changed, deep_merged, in_use, later, one_of, plain
 from xc_core.plugins import Part, Table
 
@@ -274,3 +275,13 @@ def test_merged_changes_keep_both_unless_the_kinds_differ(
     before = repr((ours, theirs))
     assert deep_merged(ours, theirs) == merged
     assert repr((ours, theirs)) == before, "the arguments are not changed"
+
+
+def test_only_another_code_version_of_a_part_in_use_enters_a_fingerprint(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = in_use(Triplet())
+    assert "code_version" not in before
+    monkeypatch.setattr(SupCon, "code_version", "2")
+    assert in_use(Triplet()) == before
+    monkeypatch.setattr(Triplet, "code_version", "2")
+    assert in_use(Triplet()) == {**before, "code_version": "2"}
+    assert plain(Triplet()) == before, "it is no setting"

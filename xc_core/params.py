@@ -221,7 +221,7 @@ def in_use(config: Any) -> Any:
 
     These are the fields that the config reports as unused (``unused()``, for instance the optimiser of a training of
     0 epochs; "table.lr" is a field of the config ``table``) and those added with ``later`` that still have their
-    earlier value.
+    earlier value. A part whose ``code_version`` is not "1" has that too.
     """
     return _plain(config, used=True)
 
@@ -229,8 +229,7 @@ def in_use(config: Any) -> Any:
 def _plain(config: Any, *, used: bool, left_out: frozenset[str] = frozenset()) -> Any:
     if dataclasses.is_dataclass(config) and not isinstance(config, type):
         unused = left_out | (config.unused() if used and hasattr(config, "unused") else frozenset())
-        kind = {KIND: config.kind} if isinstance(config, Part) else {}
-        return kind | {
+        return _head(config, used=used) | {
             f.name: _plain(getattr(config, f.name), used=used, left_out=_within(unused, f.name))
             for f in dataclasses.fields(config)
             if f.name not in unused and not (used and _unchanged(f, getattr(config, f.name)))
@@ -243,6 +242,14 @@ def _plain(config: Any, *, used: bool, left_out: frozenset[str] = frozenset()) -
     if isinstance(config, tuple | list):
         return [_plain(item, used=used) for item in config]
     return config
+
+
+def _head(config: Any, *, used: bool) -> dict[str, str]:
+    """Return the kind of a part and, for fingerprints, the version of its code."""
+    if not isinstance(config, Part):
+        return {}
+    version = {"code_version": config.code_version} if used and config.code_version != "1" else {}
+    return {KIND: config.kind, **version}
 
 
 def _within(names: frozenset[str], field: str) -> frozenset[str]:

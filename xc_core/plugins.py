@@ -35,6 +35,8 @@ class Part:
     """The table of all parts of the family; set by the family's base class."""
     kind: ClassVar[str] = ""
     """The part's name in the table; set by ``Table.register``."""
+    code_version: ClassVar[str] = "1"
+    """Increment if a change of the part's code alters results. Only artefacts that use the part become stale."""
 
 
 class Table(Generic[T]):

@@ -209,3 +209,22 @@ def test_the_signal_is_one_for_the_data_itself_and_small_for_noise_that_misses()
     assert signal(data, data, 2) == pytest.approx(1.0)
     assert signal(data, np.full(3, 1e-3), 2) < 0.01
     assert FrequencyNoise.of(truth()).log_prob_L.max() < 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_filtered_pair_is_no_negative(kind: str) -> None:
+    every = LabelMatrix.from_pairs(np.repeat(np.arange(SIZE), 2), np.tile([0, 3], SIZE), (SIZE, LABELS))
+    docs = np.arange(SIZE)
+    pools = []
+    for filters in (None, every):
+        width = {"width": 4} if kind == "tree" else {}
+        own = NEGATIVES[kind](positives=0, draws=20, **width).build(Documents(truth(), filters=filters), 0)
+        own.refresh(0, vectors(), {TEXTS: np.zeros((LABELS, WIDTH), np.float32)})
+        pools.append(own.pool(docs, 1))
+    plain, filtered = pools
+    np.testing.assert_array_equal(plain.labels_U, filtered.labels_U)
+    assert plain.weight_BU is not None and filtered.weight_BU is not None
+    out = np.isin(plain.labels_U, [0, 3])
+    assert plain.weight_BU[:, out].sum() > 0
+    assert not filtered.weight_BU[:, out].any()
+    np.testing.assert_array_equal(filtered.weight_BU[:, ~out], plain.weight_BU[:, ~out])

@@ -1,7 +1,8 @@
 """Sources that draw negatives for each chosen positive from a noise distribution: uniform, frequency, label tree.
 
 A draw that is a positive of its document counts as a negative too, as in equation 2 of Bamler and Mandt (2020);
-otherwise the optimum would not be log p - log p_n.
+otherwise the optimum would not be log p - log p_n. A draw that predictions leave out (a filtered pair) counts for
+nothing.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from xc_core.shapes import F32, F64, I64, Array
 class Drawn(Negatives):
     """Settings of sources that draw labels for each chosen positive, with replacement."""
 
+    code_version = "2"  # filtered pairs were negatives
     draws: int = 1
     """Labels drawn for each chosen positive."""
 
@@ -96,6 +98,8 @@ class _DrawnSource(Source[D]):
         columns = at[len(rows) :].reshape(drawn_PK.shape)
         np.add.at(weight_BU, (np.broadcast_to(rows[:, None], columns.shape), columns), 1.0)
         known_BU, chosen_BU = mask(self.known.rows(docs_B), labels_U), mask(chosen, labels_U)
+        if self.filters is not None:
+            weight_BU[mask(self.filters.rows(docs_B), labels_U)] = 0.0
         noise_BU = np.zeros_like(weight_BU)
         used = np.nonzero(chosen_BU | (weight_BU > 0))
         noise_BU[used] = self._log_prob(docs_B, used[0], labels_U[used[1]])

@@ -33,8 +33,9 @@ class Source(Generic[S]):
     def __init__(self, settings: S, documents: Documents, seed: int) -> None:
         self.settings, self.seed = settings, seed
         truth, filters = documents.truth, documents.filters
+        self.filters = filters if filters is not None and len(filters.indices) else None
         self.truth = truth.first(settings.positives) if settings.first and settings.positives else truth
-        self.known = self.truth if filters is None or not len(filters.indices) else self.truth.union(filters)
+        self.known = self.truth if self.filters is None else self.truth.union(self.filters)
 
     def pool(self, docs_B: I64, step: int) -> Pool:
         """Return the pool of ``docs_B``; samples depend on the seed and ``step`` alone."""
