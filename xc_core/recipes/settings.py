@@ -57,8 +57,8 @@ class FusionSettings:
     candidates: int = 100
     """Labels asked of each score that can find labels."""
     fallback: bool = later(True, was=False)
-    """Use a score alone, or the plain sum, if it is at least as good as the rule on documents that the rule has not
-    seen: in P@1, P@5 and PSP@5."""
+    """Use a score alone, or the plain sum, if it is better than the rule on documents that the rule has not seen: in
+    one of P@1, P@5 and PSP@5, and worse in none."""
 
     def __post_init__(self) -> None:
         at_least(self, rows=1, candidates=1)

@@ -83,7 +83,7 @@ def run(context: Context[FusionSettings]) -> None:
     gathered, weights_L = Candidates.concat(parts, np.concatenate([one.rows for one in held])), corpus.weights()
     fitted = gathered.fit(settings, inputs, weights_L)
     compared = _compare(settings, inputs, gathered, weights_L, fitted)
-    better = _at_least_as_good(compared) if settings.fallback else None
+    better = _better_part(compared) if settings.fallback else None
     served = fitted.part(better) if better else fitted
     served.write(context.build.path)
     context.build.facts |= {
@@ -97,15 +97,19 @@ def run(context: Context[FusionSettings]) -> None:
     shown = ", ".join(f"{name} {value['P_at_1']:.1f} / {value['PSP_at_5']:.1f}" for name, value in compared.items())
     context.report(f"fusion: P@1 / PSP@5 on validation, cross-fitted: {shown}")
     if better:
-        context.report(f"fusion: {better} alone is at least as good as the rule, so it is used instead")
+        context.report(f"fusion: {better} alone is better than the rule, so it is used instead")
 
 
-def _at_least_as_good(compared: dict[str, dict[str, float]]) -> str | None:
-    """Return the part that is at least as good as the rule in every figure, the best by P@1; None if there is none."""
+def _better_part(compared: dict[str, dict[str, float]]) -> str | None:
+    """Return the part that is better than the rule in one figure and worse in none, the best by P@1; None if none is."""
     rule = compared.get(FUSION)
     if rule is None:
         return None
-    parts = [name for name, own in compared.items() if name != FUSION and all(own[m] >= rule[m] for m in _SHOWN)]
+    parts = [
+        name
+        for name, own in compared.items()
+        if all(own[m] >= rule[m] for m in _SHOWN) and any(own[m] > rule[m] for m in _SHOWN)
+    ]
     return max(parts, key=lambda name: compared[name]["P_at_1"], default=None)
 
 
