@@ -101,7 +101,7 @@ def run(context: Context[FusionSettings]) -> None:
 
 
 def _better_part(compared: dict[str, dict[str, float]]) -> str | None:
-    """Return the part that is better than the rule in one figure and worse in none, the best by P@1; None if none is."""
+    """Return the part that is better than the rule in one figure and worse in none, the best by P@1, or None."""
     rule = compared.get(FUSION)
     if rule is None:
         return None
