@@ -26,6 +26,11 @@ TEST: Final = "test"
 """Tag: a digest of the test documents that a model was evaluated on."""
 _ABSENT: Final = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 """MLflow's error codes for a missing model or version, and for a missing alias."""
+_MODEL_PAGE: Final = """\
+Labels for texts of the dataset `{dataset}`. Input: a list of texts, and `k`, the number of labels of each. Output: uid,
+title and score of the best labels.
+
+Aliases: `champion` is served, `challenger` was registered last, `previous` was champion before."""
 _SERVING_NEEDS: Final = (
     "faiss-cpu",
     "numpy",
@@ -151,7 +156,19 @@ def _new_version(client: Any, artifact_root: str, candidate: Candidate) -> int:
     }
     for key, value in tags.items():
         client.set_model_version_tag(name, str(version), key, str(value)[:5000])
+    client.update_registered_model(name, _MODEL_PAGE.format(dataset=candidate.dataset))
+    client.update_model_version(name, str(version), _version_page(candidate))
     return version
+
+
+def _version_page(candidate: Candidate) -> str:
+    """Return the description of a version: its recipe, and its figures on test documents."""
+    figures = ", ".join(
+        f"{metric.replace('_at_', '@')} {candidate.metrics[metric]:.2f}"
+        for metric in ("P_at_1", "P_at_5", "PSP_at_1", "PSP_at_5")
+        if metric in candidate.metrics
+    )
+    return f"Recipe `{candidate.recipe}`. On test documents, in percent: {figures or 'no figures'}."
 
 
 def _gate(client: Any, name: str, candidate: Candidate, version: int) -> str:

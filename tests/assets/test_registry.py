@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -133,6 +134,14 @@ def test_the_registered_files_hold_no_pickle(released: Released, store: Store) -
     flavour = mlflow.models.Model.load(str(folder)).flavors["python_function"]
     assert Path(flavour["model_code_path"]).name == "serving.py", "the model is code by name, not an object"
     assert "python_model" not in flavour
+
+
+def test_the_pages_of_model_and_version_say_what_they_are(released: Released, store: Store) -> None:
+    assert "Labels for texts of the dataset `toy`." in store.client.get_registered_model("xc-toy").description
+    page = store.client.get_model_version("xc-toy", str(released.version)).description
+    assert re.fullmatch(
+        r"Recipe `ngame`\. On test documents, in percent: P@1 [\d.]+, P@5 [\d.]+, PSP@1 [\d.]+, PSP@5 [\d.]+\.", page
+    )
 
 
 def test_the_champions_bundle_is_found_by_its_alias(released: Released, store: Store) -> None:
