@@ -1,11 +1,12 @@
-"""Fixtures: a toy world with a known answer, as files, as a workspace, and as a trained chain."""
+"""Fixtures: a toy world with a known answer, as files, as a workspace, as a trained chain, and as copies of it."""
 
 from __future__ import annotations
 
 import gzip
 import json
 import os
-from collections.abc import Iterable, Iterator
+import shutil
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,33 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     for name in STAGES:
         run_stage(workspace, name, "toy", "ngame")
     return workspace
+
+
+@pytest.fixture
+def copied(trained: Workspace, tmp_path: Path) -> Workspace:
+    """The trained workspace, to be changed."""
+    shutil.copytree(trained.root, tmp_path / "copied")
+    return Workspace(tmp_path / "copied")
+
+
+@pytest.fixture
+def edit() -> Callable[[Workspace, Any], None]:
+    """Edit params.yaml as a user does, with an editor: the value of a dotted name is set."""
+    from ruamel.yaml import YAML
+
+    def set_value(workspace: Workspace, changes: dict[str, Any]) -> None:
+        yaml, path = YAML(), workspace.root / "params.yaml"
+        content = yaml.load(path.read_text())
+        for name, value in changes.items():
+            *parents, last = name.split("/")
+            place = content
+            for parent in parents:
+                place = place.setdefault(parent, {})
+            place[last] = value
+        with path.open("w") as stream:
+            yaml.dump(content, stream)
+
+    return set_value
 
 
 @pytest.fixture

@@ -60,8 +60,10 @@ def test_a_training_that_ends_before_its_first_clustering_says_so(workspace: Wor
             "toy", "ngame", "ngame", {"encoder": {"encoder": {"name": "bag"}, "epochs": epochs}}
         )
         run_stage(workspace, "encoder", "toy", "ngame")
-    told = [line for line in lines if "before the first" in line]
-    assert told == ["encoder: with epochs 1 the training ends before the first clustering, so all batches are random"]
+    messages = [line for line in lines if "before the first" in line]
+    assert messages == [
+        "encoder: with epochs 1 the training ends before the first clustering, so all batches are random"
+    ]
 
 
 def test_a_training_that_ends_before_its_first_search_says_so(workspace: Workspace, lines: list[str]) -> None:
@@ -71,7 +73,7 @@ def test_a_training_that_ends_before_its_first_search_says_so(workspace: Workspa
     encoder["negatives"] = {"kind": "mined", "positives": 1, "hard": 1, "search": 4, "warmup_epochs": 1}
     workspace.params.declare_experiment("toy", "ngame", "ngame", {"encoder": encoder})
     run_stage(workspace, "encoder", "toy", "ngame")
-    told = [line for line in lines if "before the first" in line]
-    assert told == [
+    messages = [line for line in lines if "before the first" in line]
+    assert messages == [
         "encoder: with epochs 1 the training ends before the first search for hard negatives, so there are none"
     ]

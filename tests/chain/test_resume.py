@@ -49,12 +49,12 @@ def starts() -> Iterator[Starts]:
         assert asked is not None and answered is not None
 
         def start(workspace: Workspace, stage: str, *moments: str) -> list[dict[str, Any]]:
-            told = []
+            answers = []
             for moment in moments:
                 asked.write(json.dumps([str(workspace.root), stage, moment]) + "\n")
                 asked.flush()
-                told.append(json.loads(answered.readline()))
-            return told
+                answers.append(json.loads(answered.readline()))
+            return answers
 
         yield start
         asked.close()
@@ -80,11 +80,11 @@ def test_a_training_killed_again_and_again_ends_with_the_bytes_of_an_unbroken_on
     steps, epoch = len(epochs), epochs.index(1.0) + 1
     at = [3, epoch, epoch + 1, *sorted(random.Random(3).sample(range(epoch + 2, steps - 1), 2))]
     moments = [*(f"step:{step}" for step in at), "save:2"]
-    told = starts(broken, stage, *moments, "end")
-    assert [one["ended"] for one in told] == [-signal.SIGKILL] * len(moments) + [0]
+    answers = starts(broken, stage, *moments, "end")
+    assert [one["ended"] for one in answers] == [-signal.SIGKILL] * len(moments) + [0]
     # where a start is killed before step n, the next begins with step n; a half-written checkpoint is one step back
-    assert [one["began"] for one in told] == [0, *at, at[-1] + 1]
-    assert all(any("resuming at epoch" in line for line in one["said"]) for one in told[1:])
+    assert [one["began"] for one in answers] == [0, *at, at[-1] + 1]
+    assert all(any("resuming at epoch" in line for line in one["said"]) for one in answers[1:])
     assert content(broken, stage) == content(whole, stage)
     assert not list((broken.state / "run").iterdir()), "nothing of the checkpoints is left"
 
@@ -96,10 +96,10 @@ def test_a_table_that_is_trained_several_times_resumes_in_the_training_that_was_
     for workspace in (whole, broken):
         edit(workspace, DROPOUT)
     (unbroken,) = starts(whole, "classifier", "end")
-    told = starts(broken, "classifier", "step:5", "again:2", "again:9", "end")
-    assert [one["ended"] for one in told] == [-signal.SIGKILL] * 3 + [0]
+    answers = starts(broken, "classifier", "step:5", "again:2", "again:9", "end")
+    assert [one["ended"] for one in answers] == [-signal.SIGKILL] * 3 + [0]
     # a start resumes the first training if that was killed, and skips to its end if the second was
-    assert [one["began"] for one in (unbroken, *told)] == [0, 0, 5, 2, 9]
+    assert [one["began"] for one in (unbroken, *answers)] == [0, 0, 5, 2, 9]
     assert content(broken, "classifier") == content(whole, "classifier")
     assert {"half-0/rows.npy", "half-1/rows.npy", "final/rows.npy"} < set(content(whole, "classifier"))
     assert not list((broken.state / "run").iterdir())

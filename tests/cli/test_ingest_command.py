@@ -48,9 +48,9 @@ def test_ingest_says_that_labels_look_like_lists(xc: Xc, fresh: Workspace, tmp_p
     rows = [f"text {i},a{i % 3}|b{i % 2}" for i in range(60)]
     (tmp_path / "drop").mkdir()
     (tmp_path / "drop" / "train.csv").write_text("\n".join(["text,labels", *rows]) + "\n", "utf-8")
-    told = ingest(xc, tmp_path / "drop").err
-    assert "most labels contain '|', for instance 'a0|b0'" in told
-    assert "--label-separator '|'" in told
+    message = ingest(xc, tmp_path / "drop").err
+    assert "most labels contain '|', for instance 'a0|b0'" in message
+    assert "--label-separator '|'" in message
     right = ingest(xc, tmp_path / "drop", "right", "--label-separator", "|")
     assert "most labels contain" not in right.err
     assert "5 labels" in right.out

@@ -26,7 +26,7 @@ def test_the_exit_code_is_1_unless_every_artefact_is_up_to_date(xc: Xc, own: Wor
     assert ended.code == (0 if change == "nothing" else 1)
     [line] = [line for line in ended.out.splitlines() if line.split()[:1] == ["model"]]
     assert EXPECTED[change] in line
-    told = xc("status", *NGAME, "--json")
-    assert told.code == 0
-    states = {row["stage"]: row["status"] for row in map(json.loads, told.out.splitlines())}
+    found = xc("status", *NGAME, "--json")
+    assert found.code == 0
+    states = {row["stage"]: row["status"] for row in map(json.loads, found.out.splitlines())}
     assert states["model"] == EXPECTED[change]

@@ -15,7 +15,7 @@ import psutil
 from xc_core import artifacts
 from xc_core.chain import Ran, Workspace, run_stage
 from xc_core.chain.names import checked_name
-from xc_core.cli.options import PartNames
+from xc_core.cli.options import Names
 from xc_core.data.checks import MOST_SHARED, Allowed
 from xc_core.data.corpus import Corpus
 from xc_core.data.formats import LAYOUTS, open_source
@@ -31,11 +31,11 @@ _DEFAULT = IngestConfig()
 @click.command(short_help="Check a folder of text and make it a dataset.")
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--dataset", required=True, help="Name of the dataset: lower-case letters, digits and '-'.")
-@click.option("--layout", type=PartNames("layout", LAYOUTS.names, "auto"), default="auto", show_default=True,
+@click.option("--layout", type=Names("layout", LAYOUTS.names, "auto"), default="auto", show_default=True,
               help="Layout of the folder; auto: by the names of its files.")  # fmt: skip
 @click.option("--filters", type=click.Choice(FILTERS), default=_DEFAULT.filters, show_default=True,
               help="Pairs left out of predictions: from filter files, made from the uids, or none.")  # fmt: skip
-@click.option("--propensity", type=PartNames("propensity model", PROPENSITY.names),
+@click.option("--propensity", type=Names("propensity model", PROPENSITY.names),
               default=_DEFAULT.propensity, show_default=True,
               help="Constants of the propensity model, by which rare labels count more in PSP@k.")  # fmt: skip
 @click.option("--validation-fraction", type=float, default=_DEFAULT.validation_fraction, show_default=True,

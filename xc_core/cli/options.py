@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import click
+from click.shell_completion import CompletionItem
 
 from xc_core.errors import UsageError, nearest
 
@@ -13,37 +14,28 @@ recipe_option = click.option("--recipe", default="ngame", show_default=True, hel
 force_option = click.option("--force", is_flag=True, help="Rebuild even if nothing changed.")
 
 
-class Names(click.Choice[str]):
-    """A choice of names; an unknown one is refused with the nearest."""
+class Names(click.ParamType[str]):
+    """One of some names, given as a list or as a function; an unknown one is refused with the nearest.
 
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return ``value``; raise UsageError if it is none of the names."""
-        if value not in self.choices:
-            raise UsageError(
-                f"stage {value!r}{nearest(value, self.choices)}",
-                expected=f"one of {', '.join(self.choices)}",
-                do="fix the name",
-            )
-        return value
-
-
-class PartNames(click.ParamType[str]):
-    """The name of a registered part, or one of ``extra``.
-
-    Names are read when the option is used, so ``xc --help`` works even if a plug-in cannot be imported.
+    A function is called when the option is used, so ``xc --help`` works even if a plug-in cannot be imported.
     """
 
-    def __init__(self, name: str, names: Callable[[], list[str]], *extra: str) -> None:
+    def __init__(self, name: str, names: list[str] | Callable[[], list[str]], *extra: str) -> None:
         self.name = name
         self._names = names
         self._extra = extra
 
     def _all(self) -> list[str]:
-        return [*self._extra, *self._names()]
+        return [*self._extra, *(self._names() if callable(self._names) else self._names)]
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
         """Return all names, for the help."""
-        return f"[{'|'.join(self._all())}]"
+        names = "|".join(self._all())
+        return f"{{{names}}}" if param.required else f"[{names}]"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the names that start with ``incomplete``."""
+        return [CompletionItem(name) for name in self._all() if name.startswith(incomplete)]
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return ``value``; raise UsageError if it is none of the names."""

@@ -10,7 +10,7 @@ from xc_core.cli.tables import show_leaderboard, show_metrics
 
 
 @click.command(short_help="Run one stage of the pipeline.")
-@click.argument("stage", type=Names(list(STAGES)))
+@click.argument("stage", type=Names("stage", list(STAGES)))
 @dataset_option
 @click.option("--recipe", default=None, help="Name of the recipe, for stages after tokens.")
 @force_option
