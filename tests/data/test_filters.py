@@ -24,13 +24,12 @@ ITEMS = "ABCDEFGH"
 def naive_pairs(
     documents: list[tuple[str, str]], labels: list[str], pairs: list[tuple[int, int]]
 ) -> list[tuple[int, int]]:
-    """Return with sets what is left out: an item for itself and, in test, the mirror of a train pair."""
+    """Return with sets what is left out: an item for itself, and the mirror of a train pair."""
     place = {uid: label for label, uid in enumerate(labels)}
     found = {(doc, place[uid]) for doc, (uid, _) in enumerate(documents) if uid in place}
     seen = {(documents[doc][0], labels[label]) for doc, label in pairs if documents[doc][1] != "test"}
-    for doc, (uid, split) in enumerate(documents):
-        if split == "test":
-            found |= {(doc, place[a]) for a, b in seen if b == uid and a in place}
+    for doc, (uid, _) in enumerate(documents):
+        found |= {(doc, place[a]) for a, b in seen if b == uid and a in place}
     return sorted(found)
 
 
@@ -68,15 +67,25 @@ def test_generated_filters_equal_a_naive_implementation(
 
 
 def test_an_item_is_left_out_for_itself_and_for_its_mirror_image(tmp_path: Path) -> None:
-    """A and B are train items, C is a test item. A -> C is a train pair, so C -> A is already known; C -> B is not."""
+    """A and B are train items, C is a test item. A -> C and B -> A are train pairs, so C -> A and A -> B are known."""
     world = small_world(3, 2)
     world.labels = [{"uid": uid, "title": f"item {uid}", "content": ""} for uid in "CAB"]
     for row, uid, targets in zip(world.train + world.test, "ABXCY", ([0], [1], [2], [2], [0]), strict=True):
         row |= {"uid": uid, "target_ind": targets, "target_rel": [1.0]}
     corpus = read_world(write_world(tmp_path / "items", world=world), filters="generate")
     c, a, b = 0, 1, 2
-    assert contents(corpus)["filters"] == [(0, a), (1, b), (3, c), (3, a)]
-    assert facts_of(corpus)["filters"] == {"source": "generate", "pairs": 4, "files": []}
+    assert contents(corpus)["filters"] == [(0, a), (0, b), (1, b), (3, c), (3, a)]
+    assert facts_of(corpus)["filters"] == {"source": "generate", "pairs": 5, "files": []}
+
+
+def test_the_labels_of_test_items_make_no_filters(tmp_path: Path) -> None:
+    """C is a test item: C -> A would make A -> C a filter, and reveal a label of C."""
+    world = small_world(3, 2)
+    world.labels = [{"uid": uid, "title": f"item {uid}", "content": ""} for uid in "CAB"]
+    for row, uid, targets in zip(world.train + world.test, "ABXCY", ([1], [2], [0], [1], [0]), strict=True):
+        row |= {"uid": uid, "target_ind": targets, "target_rel": [1.0]}
+    corpus = read_world(write_world(tmp_path / "items", world=world), filters="generate")
+    assert contents(corpus)["filters"] == [(0, 1), (1, 2), (3, 0)], "each item's own label only"
 
 
 @pytest.mark.parametrize(

@@ -56,20 +56,20 @@ def _refuse(found: str, expected: str, path: Path, line: int) -> NoReturn:
 def generated_pairs(folder: Path) -> I64:
     """Return the pairs that item-to-item datasets leave out (P x 2, int64), derived from the uids of a corpus.
 
-    They are every document with the label of its own uid and, for a test document with uid B, the label A if a train
-    document with uid A has the label B (the mirror image of a train pair). ``folder`` has the tables of the corpus.
+    They are every document with the label of its own uid and, for a document with uid B, the label A if another
+    document with uid A of the train file has the label B (the mirror image of a train pair). The labels of test
+    documents are not read. ``folder`` has the tables of the corpus.
     """
     documents = pl.scan_parquet(folder / "documents.parquet").select("uid", "split").with_row_index("doc")
     labels = pl.scan_parquet(folder / "labels.parquet").select(pl.col("uid").alias("label_uid")).with_row_index("label")
     same_uid = documents.join(labels, left_on="uid", right_on="label_uid").select("doc", "label")
-    test = documents.filter(pl.col("split") == "test").select("doc", "uid")
     mirrored = (
         pl.scan_parquet(folder / "pairs.parquet")
         .rename({"doc": "seen_doc", "label": "seen_label"})
         .with_columns(pl.col("seen_doc").cast(pl.UInt32), pl.col("seen_label").cast(pl.UInt32))
         .join(documents.filter(pl.col("split") != "test"), left_on="seen_doc", right_on="doc")
         .join(labels.rename({"label_uid": "seen_uid"}), left_on="seen_label", right_on="label")
-        .join(test, left_on="seen_uid", right_on="uid")
+        .join(documents.select("doc", "uid"), left_on="seen_uid", right_on="uid")
         .join(labels, left_on="uid", right_on="label_uid")
         .select("doc", "label")
     )
