@@ -30,7 +30,7 @@ from tests.stages.halves import (
 from xc_core import artifacts
 from xc_core.chain import Workspace, run_stage
 from xc_core.data.folds import FINAL
-from xc_core.data.splits import VALIDATION
+from xc_core.data.splits import VALIDATION, drawn
 from xc_core.fusion import FittedFusion, Inputs, Pairs, Tree
 from xc_core.params import deep_merged
 from xc_core.scores import LabelWords, Neighbours, Query, ScoreData
@@ -102,12 +102,11 @@ def fitted(workspace: Workspace, refit: bool, rows: int) -> list[Fit]:
 def documents_of(workspace: Workspace, refit: bool, most: int) -> dict[str, I64]:
     """Return the documents to be fitted on, by the training whose scores they get."""
     corpus = open_corpus(workspace)
-    if not refit:
-        return {FINAL: corpus.rows(VALIDATION)[:most]}
-    halves = dict(zip(HELD, corpus.validation_halves(), strict=True))
-    if len(halves[HELD[0]]) >= most:
+    halves = dict(zip(HELD, corpus.validation_halves(), strict=True)) if refit else {FINAL: corpus.rows(VALIDATION)}
+    if refit and len(halves[HELD[0]]) >= most:
         del halves[HELD[1]]
-    chosen = sorted(row for rows in halves.values() for row in rows.tolist())[:most]
+    rows = np.concatenate([*halves.values()])
+    chosen = rows[drawn(corpus.uids(rows), most)]
     return {training: np.intersect1d(rows, chosen) for training, rows in halves.items()}
 
 

@@ -47,6 +47,7 @@ _ALL: Final = (
         kinds=("polars", "parquet"),
         does="Reads a folder of text in any public layout, strictly, into Parquet: documents, labels, pairs, filters.",
         needs_source=True,
+        code_version="2",
     ),
     Stage(
         name="tokens",
@@ -118,7 +119,7 @@ _ALL: Final = (
         deps=("corpus", "embeddings", "scores"),
         group="search",
         does="Fits the fusion on validation documents: it combines a candidate label's scores into one.",
-        code_version="2",
+        code_version="3",
     ),
     Stage(
         name="evaluation",

@@ -115,12 +115,14 @@ class Corpus:
         """Return the row numbers of the published train file: train and validation."""
         return np.flatnonzero(self._split_N.is_in([TRAIN, VALIDATION]).to_numpy()).astype(np.int64)
 
+    def uids(self, rows: I64) -> list[str]:
+        """Return the uids of the documents ``rows``, in the order of ``rows``."""
+        return pl.read_parquet(self.folder / "documents.parquet", columns=["uid"])["uid"][rows].to_list()
+
     def validation_halves(self) -> tuple[I64, I64]:
         """Return the row numbers of the validation documents in two halves, split by a hash of the uid."""
         rows = self.rows(VALIDATION)
-        documents = pl.scan_parquet(self.folder / "documents.parquet")
-        uids = documents.filter(pl.col("split") == VALIDATION).select("uid").collect()["uid"].to_list()
-        half = halves(digests(uids))
+        half = halves(digests(self.uids(rows)))
         return rows[half == 0], rows[half == 1]
 
     def published_train(self) -> LabelMatrix:

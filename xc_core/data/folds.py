@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from xc_core.data.corpus import Corpus
-from xc_core.data.splits import TRAIN, VALIDATION
+from xc_core.data.splits import TRAIN, VALIDATION, drawn
 from xc_core.shapes import I64, Bool
 
 FINAL: Final = "final"
@@ -55,8 +55,7 @@ class Fold:
 
         A lower count would reveal that held-out documents have the label. Labels that no published document has keep 0.
         """
-        published_L, least = _published(corpus)
-        own_L = corpus.labels.rows(self.documents(corpus)).frequency_L()
+        published_L, least, own_L = self._frequencies(corpus)
         return np.where(published_L > 0, np.maximum(own_L, least), 0)
 
     def revealing_labels(self, corpus: Corpus) -> Bool:
@@ -67,15 +66,14 @@ class Fold:
         more than 20 documents, the difference is small and no label is marked
         (docs/lab-notes/2026-11-22-held-out-labels.md).
         """
-        published_L, least = _published(corpus)
-        own_L = corpus.labels.rows(self.documents(corpus)).frequency_L()
+        published_L, least, own_L = self._frequencies(corpus)
         return (own_L < least) & (published_L > 0) & (least <= _FEW)
 
-
-def _published(corpus: Corpus) -> tuple[I64, int]:
-    """Return the number of published train documents of each label (L), and the lowest that is not 0."""
-    published_L = corpus.published_train().frequency_L()
-    return published_L, int(published_L[published_L > 0].min(initial=np.iinfo(np.int64).max))
+    def _frequencies(self, corpus: Corpus) -> tuple[I64, int, I64]:
+        """Return each label's published train documents (L), the lowest of these counts above 0, and own counts (L)."""
+        published_L = corpus.published_train().frequency_L()
+        own_L = corpus.labels.rows(self.documents(corpus)).frequency_L()
+        return published_L, int(published_L[published_L > 0].min(initial=np.iinfo(np.int64).max)), own_L
 
 
 def folds(corpus: Corpus, *, refit: bool, enough: int) -> list[Fold]:
@@ -90,13 +88,15 @@ def folds(corpus: Corpus, *, refit: bool, enough: int) -> list[Fold]:
     return [*(Fold(f"half-{half}", refit=True, half=half) for half in range(count)), Fold(FINAL, refit=True)]
 
 
-def unseen(made: list[Fold], corpus: Corpus, limit: int) -> dict[str, I64]:
-    """Return the ``limit`` lowest validation rows that a fold leaves out, by the fold's name, each ascending.
+def unseen(made: list[Fold], corpus: Corpus, limit: int) -> list[tuple[Fold, I64]]:
+    """Return folds with validation rows that they leave out (ascending), ``limit`` rows at most of all folds together.
 
-    A fold without such rows is missing from the result.
+    Which rows are chosen depends on their uids alone, not on the order of the file or on the fold. A fold without such
+    rows is missing from the result.
     """
-    left_out = {fold.name: rows for fold in made if len(rows := fold.unseen(corpus))}
+    left_out = [(fold, rows) for fold in made if len(rows := fold.unseen(corpus))]
     if not left_out:
-        return {}
-    chosen = np.sort(np.concatenate([*left_out.values()]))[:limit]
-    return {name: kept for name, rows in left_out.items() if len(kept := np.intersect1d(rows, chosen))}
+        return []
+    rows = np.concatenate([rows for _, rows in left_out])
+    chosen = rows[drawn(corpus.uids(rows), limit)]
+    return [(fold, kept) for fold, own in left_out if len(kept := np.intersect1d(own, chosen))]

@@ -12,7 +12,8 @@ from typing import Final
 
 import numpy as np
 
-from xc_core.shapes import Array, Bool
+from xc_core.seeds import derive
+from xc_core.shapes import I64, Array, Bool
 
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
 SPLITS: Final = (TRAIN, VALIDATION, TEST)
@@ -34,6 +35,16 @@ def is_validation(digest_N: Array, fraction: float) -> Bool:
 def halves(digest_N: Array) -> Array:
     """Return 0 or 1 for each uid, equally likely and independent of its split; the same in every ingest."""
     return (digest_N["low"] & np.uint64(1)).astype(np.int64)
+
+
+def drawn(uids: list[str], count: int) -> I64:
+    """Return the positions of ``count`` uids at most, drawn by a hash of the uid (ascending).
+
+    The hash is independent of those that cut validation documents and their halves. A uid that is drawn is also drawn
+    from fewer uids.
+    """
+    key_N = np.array([derive(0, f"drawn/{uid}") for uid in uids], np.int64)
+    return np.sort(np.argsort(key_N, kind="stable")[:count])
 
 
 class Distinct:

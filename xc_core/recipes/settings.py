@@ -53,7 +53,7 @@ class FusionSettings:
 
     rule: Fusion = field(default_factory=Tree)
     rows: int = 10_000
-    """Validation documents that the rule is fitted on, at most."""
+    """Validation documents that the rule is fitted on, at most; drawn by a hash of the uid."""
     candidates: int = 100
     """Labels asked of each score that can find labels."""
     fallback: bool = later(True, was=False)

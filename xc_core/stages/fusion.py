@@ -73,8 +73,7 @@ def run(context: Context[FusionSettings]) -> None:
     settings, corpus, scores = context.settings, context.read(Corpus), context.read(Scores)
     summed_names = tuple(name for name, part in scores.parts.items() if part.summed)
     inputs = Inputs(tuple(scores.parts), summed_names)
-    made = {fold.name: fold for fold in scores.folds}
-    held = [_held_out(corpus, made[fold], rows) for fold, rows in unseen(scores.folds, corpus, settings.rows).items()]
+    held = [_held_out(corpus, fold, rows) for fold, rows in unseen(scores.folds, corpus, settings.rows)]
     if not any(len(one.rows) for one in held):
         _without_validation(context, inputs)
         return
