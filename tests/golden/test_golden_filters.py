@@ -50,8 +50,8 @@ def evaluated(one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> Eva
     corpus, scorer = corpus_of(workspace), open_predictor(workspace.folder("model", "slice", "ngame")).scorer
     vectors = Embeddings.open(workspace.folder("embeddings", "slice", "ngame")).documents_ND
     rules = {"fusion": scorer.fusion, **scorer.fusion.parts()}
-    rows = corpus.rows(TEST)
-    found = scorer.shortlist_rows(vectors, rows, lambda: corpus.texts_of("documents", rows), rules, "ranking")
+    rows, alone = corpus.rows(TEST), ("label_text", "classifier")
+    found = scorer.shortlist_rows(vectors, rows, lambda: corpus.texts_of("documents", rows), rules, "ranking", alone)
     ranked = {name: [[i for i in row if i != PAD_ID] for row in short.ids_NK.tolist()] for name, short in found.items()}
     return Evaluated(workspace, corpus, ranked)
 

@@ -222,3 +222,32 @@ def test_distinct_keeps_each_id_once_in_rising_order_holes_last(ids_NK: np.ndarr
         kept = sorted(set(own) - {PAD_ID})
         assert row == kept + [PAD_ID] * (len(own) - len(kept))
     np.testing.assert_array_equal(ids_NK, before)
+
+
+JOINED = VectorScore.build(ROWS, Exact(), ROWS + TEXTS)
+SILENT = VectorScore.build(TEXTS, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "vectors_LD"), [("classifier", JOINED, ROWS), ("label_text", SILENT, TEXTS)], ids=str
+)
+def test_a_score_alone_ranks_the_labels_nearest_to_its_own_vectors(
+    name: str, own: VectorScore, vectors_LD: F32
+) -> None:
+    """Whatever other vectors the index of the model searches, and whether it searches at all."""
+    scorer = make(scores={**SCORES, "classifier": JOINED, "label_text": SILENT})
+    rules = {"fusion": scorer.fusion, name: FittedFusion(Sum(), tuple(SCORES), (name,))}
+    rows = np.arange(DOCUMENTS)
+    alone = scorer.shortlist_rows(DOCS, rows, no_texts, rules, "ranking", [name])
+    nearest = np.argsort(-(DOCS @ vectors_LD.T), axis=1, kind="stable")[:, :4]
+    np.testing.assert_array_equal(alone[name].ids_NK, nearest)
+    among_all = scorer.shortlist_rows(DOCS, rows, no_texts, rules, "ranking")
+    np.testing.assert_array_equal(alone["fusion"].ids_NK, among_all["fusion"].ids_NK)
+    assert (among_all[name].ids_NK != nearest).any()
+
+
+def test_a_score_that_proposes_nothing_cannot_be_ranked_alone() -> None:
+    scorer = make()
+    assert scorer.searching(Query(DOCS[:1])) == {"label_text", "classifier"}
+    with pytest.raises(ConfigError, match="one of classifier, label_text"):
+        scorer.shortlist_rows(DOCS, np.arange(3), no_texts, {"frequency": scorer.fusion}, "ranking", ["frequency"])

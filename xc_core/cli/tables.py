@@ -25,9 +25,10 @@ def show_metrics(workspace: Workspace, dataset: str, recipe: str) -> None:
 def metrics_table(evaluation: Evaluation, title: str) -> str:
     """Return the metrics of each score and of the fusion, with intervals, as an aligned table, in percent."""
     content = evaluation.report
-    lines = [title, f"{'':<12}" + "".join(f"{name.replace('_at_', '@'):>9}" for name in COLUMNS)]
+    lines = [title, f"{'':<12}" + "".join(f"{name.replace('_at_', '@'):>9}" for name in COLUMNS) + "   candidates of"]
     for row, values in content["ablation"].items():
-        lines.append(f"{row:<12}" + "".join(f"{_cell(values[name]):>9}" for name in COLUMNS))
+        cells = "".join(f"{_cell(values[name]):>9}" for name in COLUMNS)
+        lines.append(f"{row:<12}{cells}   {content['candidates'][row]}")
     low, high = zip(*(content["intervals"][name] for name in COLUMNS), strict=True)
     lines.append(f"{'95 % from':<12}" + "".join(f"{_cell(value):>9}" for value in low))
     lines.append(f"{'to':<12}" + "".join(f"{_cell(value):>9}" for value in high))

@@ -5,7 +5,7 @@ It applies no filters; the evaluation does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Final
@@ -54,18 +54,29 @@ class Scorer:
         """Number of labels, L."""
         return next(iter(self.scores.values())).num_labels
 
+    def searching(self, query: Query) -> frozenset[str]:
+        """Return the names of the scores that can be served alone, because they propose candidates for ``query``."""
+        return frozenset(name for name, score in self.scores.items() if score.alone(query, 1) is not None)
+
     def shortlist(self, query: Query, k: int | None = None) -> Shortlist:
         """Return the ``k`` best labels of each document by fused score; all candidates if ``k`` is None."""
         ranked = self._ranked(query, {"fusion": self.fusion})["fusion"]
         return ranked if k is None else ranked.top(k)
 
     def shortlist_rows(
-        self, vectors_ND: F32, rows: I64, texts: Callable[[], list[str]], rules: Mapping[str, FittedFusion], step: str
+        self,
+        vectors_ND: F32,
+        rows: I64,
+        texts: Callable[[], list[str]],
+        rules: Mapping[str, FittedFusion],
+        step: str,
+        alone: Collection[str] = (),
     ) -> dict[str, Shortlist]:
         """Return all candidates of the documents ``rows``, ranked by each rule; works block by block.
 
         ``texts`` returns the texts of ``rows`` in their order; it is called only if a score reads texts. Candidates
-        and values are computed once for all rules. ``step`` is its name in progress messages.
+        and values are computed once for all rules. A rule whose name is in ``alone`` is the score of that name, and
+        ranks the candidates that a model with this score alone would have. ``step`` is its name in progress messages.
         """
         cached_texts = cache(texts)
         parts: dict[str, list[Shortlist]] = {name: [] for name in rules}
@@ -73,8 +84,10 @@ class Scorer:
             for start in range(0, max(len(rows), 1), _DOCS_AT_ONCE):
                 part = slice(start, start + _DOCS_AT_ONCE)
                 query = Query(np.ascontiguousarray(vectors_ND[rows[part]]), partial(_part, cached_texts, part))
-                for name, ranked in self._ranked(query, rules).items():
-                    parts[name].append(ranked)
+                shared = {name: rule for name, rule in rules.items() if name not in alone}
+                found = self._ranked(query, shared) | {name: self._alone(query, name) for name in alone}
+                for name in rules:
+                    parts[name].append(found[name])
                 meter.update(len(query))
         return {name: Shortlist.stack(found) for name, found in parts.items()}
 
@@ -82,6 +95,18 @@ class Scorer:
         ids_NK = candidates(self.scores, query, self.fusion.candidates)
         values_NKF = values(self.scores, query, ids_NK)
         return {name: rule.rank(ids_NK, values_NKF) for name, rule in rules.items()}
+
+    def _alone(self, query: Query, name: str) -> Shortlist:
+        """Rank by one score the candidates that it proposes alone."""
+        score = self.scores[name]
+        ids_NK = score.alone(query, self.fusion.candidates)
+        if ids_NK is None:
+            raise ConfigError(
+                f"the score {name} alone, which proposes no labels",
+                expected=f"one of {', '.join(sorted(self.searching(query)))}",
+                do="rank it among the candidates of all scores",
+            )
+        return Shortlist.ranked(ids_NK, score.values(query, ids_NK))
 
 
 def _part(texts: Callable[[], list[str]], part: slice) -> list[str]:

@@ -19,6 +19,9 @@ from xc_core.metrics.ranking import KS, PerDocument, packed, unpacked
 
 FUSION: Final = "fusion"
 """The name under which the figures of the whole model are stored, beside those of its scores."""
+OWN: Final = "its own search"
+ALL: Final = "all scores"
+"""Which candidates a row of the ablation ranks: those that a model with this score alone would have, or all."""
 _METRICS: Final = "metrics.json"
 _REPORT: Final = "report.json"
 _FIGURES: Final = "per_document.npz"
@@ -35,7 +38,8 @@ class Evaluation:
     metrics: dict[str, float]
     """Metrics of the whole model, in percent."""
     report: dict[str, Any]
-    """Metrics, intervals, frequency bins and deciles, metrics of each score alone ("ablation"), index recall."""
+    """Metrics, intervals, frequency bins and deciles, index recall, metrics of each score alone ("ablation") and
+    the candidates that it ranks ("candidates")."""
 
     @classmethod
     def open(cls, folder: Path) -> Evaluation:

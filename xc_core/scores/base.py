@@ -120,6 +120,13 @@ class FittedScore(Protocol):
         """
         return None
 
+    def alone(self, query: Query, k: int) -> I32 | None:
+        """Return the candidates of a model that has this score alone, by default its own candidates.
+
+        A score whose search also depends on another score, or is switched off, searches by its own values here.
+        """
+        return self.candidates(query, k)
+
     def values(self, query: Query, ids_NK: I32) -> F32:
         """Return the score of each candidate (N x K); any number for a hole. Higher is better."""
 

@@ -27,4 +27,4 @@ class Classifier(Score):
 
     def open(self, folder: Path) -> FittedScore:
         """Open the rows and the index."""
-        return VectorScore.open(folder)
+        return VectorScore.open(folder, joined=self.joined)

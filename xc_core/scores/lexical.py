@@ -114,6 +114,10 @@ class LabelTrees:
         """Return the labels that have a score, at most ``settings.labels`` whatever ``k`` is."""
         return self._found(query).ids_NK
 
+    def alone(self, query: Query, k: int) -> I32 | None:
+        """Return the same candidates."""
+        return self.candidates(query, k)
+
     def values(self, query: Query, ids_NK: I32) -> F32:
         """Return the score of each candidate; 0 for a label that is not among the document's best."""
         return scores_of(self._found(query), ids_NK)

@@ -11,7 +11,7 @@ import numpy as np
 
 from xc_core.ann import Exact, ExactIndex, Index, IndexPart, load_index, recall, save_index
 from xc_core.errors import CorruptError
-from xc_core.scores.base import Query
+from xc_core.scores.base import FittedScore, Query
 from xc_core.shapes import F32, I32
 
 _DOCS_AT_ONCE: Final = 16
@@ -24,7 +24,7 @@ _CONTENT: Final = "vectors.json"
 
 
 @dataclass(frozen=True)
-class VectorScore:
+class VectorScore(FittedScore):
     """The inner product of a document's vector and a label's vector."""
 
     vectors_LD: F32
@@ -32,12 +32,14 @@ class VectorScore:
     """Finds candidates; None for a score that does not search."""
     searched_LD: F32 | None = None
     """The vectors in the index, for measuring its recall; None for a score that was opened from files."""
+    joined: bool = False
+    """True if the index is over other vectors than ``vectors_LD``, so its search depends on another score too."""
 
     @classmethod
     def build(cls, vectors_LD: F32, part: IndexPart | None, searched_LD: F32 | None = None) -> VectorScore:
         """Return the score with an index over ``searched_LD``, by default over the vectors themselves."""
         searched = vectors_LD if searched_LD is None else searched_LD
-        return cls(vectors_LD, None if part is None else part.build(searched), searched)
+        return cls(vectors_LD, None if part is None else part.build(searched), searched, searched_LD is not None)
 
     @property
     def num_labels(self) -> int:
@@ -46,7 +48,17 @@ class VectorScore:
 
     def candidates(self, query: Query, k: int) -> I32 | None:
         """Return the ``k`` labels that the index finds; None without an index."""
-        return None if self.index is None else self.index.search(query.doc_ND, k).ids_NK
+        return None if self.index is None else self._search(self.index, query, k)
+
+    def alone(self, query: Query, k: int) -> I32 | None:
+        """Return the ``k`` labels with the highest values: by the index if it is over these vectors, else exactly."""
+        own = self.index is not None and not self.joined
+        return self.candidates(query, k) if own else self._search(ExactIndex(self.vectors_LD), query, k)
+
+    def _search(self, index: Index, query: Query, k: int) -> I32:
+        """Search once per query, for all callers."""
+        key = ("vectors", id(self), index is self.index, k)
+        return query.cache.once(key, lambda: index.search(query.doc_ND, k).ids_NK)
 
     def values(self, query: Query, ids_NK: I32) -> F32:
         """Return the inner product of each document with each of its candidates."""
@@ -72,7 +84,7 @@ class VectorScore:
         (folder / _CONTENT).write_text(json.dumps({"index": kind}) + "\n", "utf-8")
 
     @classmethod
-    def open(cls, folder: Path) -> VectorScore:
+    def open(cls, folder: Path, *, joined: bool = False) -> VectorScore:
         """Open the score that ``save`` wrote; the vectors are memory-mapped copy-on-write.
 
         Raises CorruptError if vectors and index have different numbers of labels.
@@ -88,7 +100,7 @@ class VectorScore:
                 expected="the same number in both",
                 do="run the stage scores again",
             )
-        return cls(vectors_LD, index)
+        return cls(vectors_LD, index, joined=joined)
 
 
 def candidate_products(doc_ND: F32, ids_NK: I32, vectors_LD: F32) -> F32:

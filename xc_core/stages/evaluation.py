@@ -18,11 +18,11 @@ from xc_core.fusion import FittedFusion
 from xc_core.infer.predictor import Predictor
 from xc_core.infer.score import Scorer
 from xc_core.metrics import plots
-from xc_core.metrics.evaluation import FUSION, write_evaluation
+from xc_core.metrics.evaluation import ALL, FUSION, OWN, write_evaluation
 from xc_core.metrics.ranking import per_document, without
 from xc_core.metrics.report import report
 from xc_core.recipes.settings import EvaluationSettings
-from xc_core.scores import Scores
+from xc_core.scores import Query, Scores
 from xc_core.seeds import generator
 from xc_core.shapes import I64, Shortlist
 
@@ -36,19 +36,18 @@ def run(context: Context[EvaluationSettings]) -> None:
     scorer = Scorer(scores.fitted(), fusion)
     rows = corpus.rows(TEST)
     truth, filters = corpus.labels.rows(rows), corpus.filters.rows(rows)
-    rules = {FUSION: fusion, **fusion.parts()}
+    rules, vectors_ND = {FUSION: fusion, **fusion.parts()}, context.read(Embeddings).documents_ND
+    first = rows[:1]
+    alone = rules.keys() & scorer.searching(Query(vectors_ND[first], corpus.texts_of("documents", first)))
     found = scorer.shortlist_rows(
-        context.read(Embeddings).documents_ND,
-        rows,
-        lambda: corpus.texts_of("documents", rows),
-        rules,
-        "scoring test documents",
+        vectors_ND, rows, lambda: corpus.texts_of("documents", rows), rules, "scoring test documents", alone
     )
     ranked = {name: without(short, filters) for name, short in found.items()}
     weights_L, frequency_L = corpus.weights(), corpus.published_train().frequency_L()
     content = report(ranked[FUSION], truth, weights_L, frequency_L, seed=context.settings.seed)
     figures = {name: per_document(short, truth, weights_L) for name, short in ranked.items()}
     content["ablation"] = {name: figures[name].total() for name in reversed(figures)}
+    content["candidates"] = {name: OWN if name in alone else ALL for name in content["ablation"]}
     content |= {"rule": fusion.rule.kind, "index_recall": scores.recalls}
     picked = generator(context.settings.seed, "examples").permutation(len(rows))
     examples = _examples(corpus, rows, picked[: context.settings.examples], ranked[FUSION], truth)
