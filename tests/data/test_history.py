@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from xc_core import artifacts
-from xc_core.data.history import read_history, write_history
+from xc_core.data.history import TrainedOn, read_history, write_history
 from xc_core.errors import MissingError
 
 HISTORY = {"losses": [0.5, 0.25, 0.125], "epochs": [0.5, 1.0, 1.5], "refreshes": [{"epoch": 1.0, "cohesion": 0.75}]}
@@ -36,3 +36,28 @@ def test_an_artefact_without_training_has_no_history(tmp_path: Path) -> None:
 def test_there_is_no_history_without_an_artefact(tmp_path: Path) -> None:
     with pytest.raises(MissingError, match="no artefact"):
         read_history(tmp_path / "absent")
+
+
+def test_what_was_learnt_from_is_recorded_beside_the_losses() -> None:
+    given = TrainedOn(train=15_762, validation=1_746, label_texts=3_853)
+    found = TrainedOn.read(HISTORY | given.recorded(), otherwise=TrainedOn(train=1))
+    assert found == TrainedOn(train=15_762, validation=1_746, label_texts=3_853, epochs=1.5)
+    assert found.seen == round(1.5 * (15_762 + 1_746 + 3_853))
+    assert str(found) == "17,508 train and validation documents and 3,853 label texts, 1.5 epochs"
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (TrainedOn(train=90, epochs=1.0), "90 train documents, 1 epoch"),
+        (TrainedOn(train=90, validation=10, epochs=2.28), "100 train and validation documents, 2.28 epochs"),
+        (TrainedOn(train=90), "not trained"),
+    ],
+)
+def test_what_was_learnt_from_in_words(found: TrainedOn, words: str) -> None:
+    assert str(found) == words
+
+
+def test_an_older_history_learnt_from_what_the_reader_knows() -> None:
+    assert TrainedOn.read(HISTORY, otherwise=TrainedOn(train=7)) == TrainedOn(train=7, epochs=1.5)
+    assert TrainedOn.read({}, otherwise=TrainedOn(train=7)).seen == 0

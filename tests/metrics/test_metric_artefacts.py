@@ -14,7 +14,7 @@ from xc_core.data.labels import LabelMatrix
 from xc_core.errors import CorruptError, MissingError
 from xc_core.metrics import plots
 from xc_core.metrics.evaluation import FUSION, Evaluation, write_evaluation
-from xc_core.metrics.leaderboard import COSTS, METRICS, Leaderboard, markdown, write_leaderboard
+from xc_core.metrics.leaderboard import COSTS, LEARNT, METRICS, SPENT, Leaderboard, group, markdown, write_leaderboard
 from xc_core.metrics.ranking import PerDocument, per_document
 from xc_core.shapes import Shortlist
 
@@ -71,14 +71,16 @@ def test_a_changed_evaluation_is_refused(evaluation: Path, tmp_path: Path) -> No
 
 def row(recipe: str, value: float, **changes: Any) -> dict[str, Any]:
     intervals = {"P_at_1_low": value - 1, "P_at_1_high": value + 1, "PSP_at_5_low": 1.0, "PSP_at_5_high": 2.0}
-    costs: dict[str, Any] = {**dict.fromkeys(COSTS, 0.123456), "train_seconds": 1234.5}
-    return {"recipe": recipe, **dict.fromkeys(METRICS, value), **intervals, **costs, "p_value": 0.25, **changes}
+    spent = {**dict.fromkeys(COSTS, 0.123456), **dict.fromkeys(SPENT, 1234.5), "train_seconds": 2469.0}
+    learnt = {**dict.fromkeys(LEARNT, "train"), "group": group(2.7), "machines": ["a Xeon, 1 thread"]}
+    figures = {**dict.fromkeys(METRICS, value), **intervals, **spent, **learnt}
+    return {"recipe": recipe, **figures, "p_value": 0.25, **changes}
 
 
 ROWS = [
     row("ngame", 61.234, p_value=None),
-    row("astra", 60.0, p_value=0.0004, latency_p50_ms=None),
-    row("new", 59.0, PSP_at_5=None),
+    row("astra", 60.0, p_value=0.0004, latency_p50_ms=None, encoder_seconds=None),
+    row("new", 59.0, PSP_at_5=None, p_value=None, group=group(4.1)),
 ]
 
 
@@ -90,21 +92,41 @@ def test_a_leaderboard_comes_back_as_it_was_written(tmp_path: Path) -> None:
     assert found.text == found.file.read_text("utf-8") == f"# toy $1\n\n{markdown(ROWS)}\n"
     assert [path.name for path in artifacts.pictures(tmp_path / "leaderboard")] == ["leaderboard.png"]
     facts = artifacts.read_made(tmp_path / "leaderboard").facts
-    assert facts == {"recipes": ["ngame", "astra", "new"], "best": "ngame"}
+    best = {group(3): "ngame", group(5): "new"}
+    assert facts == {"recipes": ["ngame", "astra", "new"], "best": best}
 
 
 def test_the_table_shows_two_digits_of_metrics_and_three_of_costs() -> None:
-    head, ruler, *rows = markdown(ROWS).splitlines()
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in (head, *rows)]
+    lines = markdown(ROWS).splitlines()
+    assert lines[:2] == ["## Encoder trained on 2 to 4 times the train file", ""]
+    assert lines[7:9] == ["## Encoder trained on 4 to 8 times the train file", ""]
+    assert lines[-1].endswith("seconds on a Xeon, 1 thread.")
+    head, ruler, *rows = (line for line in lines if line.startswith("|"))
+    assert rows[2:4] == [head, ruler], "a table per group"
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in (head, *rows[:2], rows[4])]
     assert cells[0][:2] == ["recipe", "P@1"]
     assert ruler.count("---") == len(cells[0])
     assert [line[1] for line in cells[1:]] == ["61.23", "60.00", "59.00"]
-    at = {name: cells[0].index(name) for name in ("P@1 95 %", "p", "train seconds", "latency p50 ms", "PSP@5")}
+    at = {name: cells[0].index(name) for name in ("P@1 95 %", "p", "encoder seconds", "latency p50 ms", "PSP@5")}
     assert [line[at["P@1 95 %"]] for line in cells[1:]] == ["60.2 to 62.2", "59.0 to 61.0", "58.0 to 60.0"]
-    assert [line[at["p"]] for line in cells[1:]] == ["best", "<0.001", "0.250"]
-    assert [line[at["train seconds"]] for line in cells[1:]] == ["1234", "1234", "1234"]
+    assert [line[at["p"]] for line in cells[1:]] == ["best", "<0.001", "best"]
+    assert [line[at["encoder seconds"]] for line in cells[1:]] == ["1,234", "-", "1,234"]
     assert [line[at["latency p50 ms"]] for line in cells[1:]] == ["0.123", "-", "0.123"]
     assert [line[at["PSP@5"]] for line in cells[1:]] == ["61.23", "60.00", "-"]
+
+
+@pytest.mark.parametrize(
+    ("passes", "expected"),
+    [
+        (0.0, "encoder not trained"),
+        (0.3, "encoder trained on 0.25 to 0.5 times the train file"),
+        (1.0, "encoder trained on 0.5 to 1 times the train file"),
+        (1.01, "encoder trained on 1 to 2 times the train file"),
+        (4.0, "encoder trained on 2 to 4 times the train file"),
+    ],
+)
+def test_groups_end_at_powers_of_two(passes: float, expected: str) -> None:
+    assert group(passes) == expected
 
 
 def labels() -> plots.LabelMap:

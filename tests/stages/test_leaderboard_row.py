@@ -1,4 +1,4 @@
-"""A row of the leaderboard shows the lowest recall of all indexes."""
+"""Rows of the leaderboard: the lowest recall of all indexes, what was learnt from and spent; groups by the encoder."""
 
 from __future__ import annotations
 
@@ -7,15 +7,109 @@ from typing import Any
 
 import pytest
 
-from xc_core.metrics.leaderboard import METRICS
+from tests.conftest import TOY_CHANGES, make_workspace
+from tests.stages.halves import open_corpus, run_until
+from xc_core import artifacts
+from xc_core.chain import Workspace, run_stage
+from xc_core.data.history import TrainedOn
+from xc_core.metrics.evaluation import Evaluation, Learnt
+from xc_core.metrics.leaderboard import METRICS, Leaderboard
+from xc_core.params import deep_merged
 from xc_core.stages import leaderboard
+
+LEARNT = Learnt(
+    encoder=TrainedOn(train=90, epochs=3.0),
+    classifier=TrainedOn(train=90, validation=10, epochs=30.0),
+    joint=False,
+    fitted=True,
+    published=100,
+)
+
+
+def row(costs: dict[str, dict[str, float]], recalls: dict[str, float] | None = None, **learnt: Any) -> dict[str, Any]:
+    intervals = {"P_at_1": [1.0, 2.0], "PSP_at_5": [3.0, 4.0]}
+    found: Any = SimpleNamespace(
+        metrics=dict.fromkeys(METRICS, 1.5),
+        report={"intervals": intervals, "index_recall": recalls or {}},
+        learnt=Learnt(**{**vars(LEARNT), **learnt}),
+    )
+    return leaderboard._row("ngame", found, {"encoder": {}, "classifier": {}, "evaluation": {}} | costs, {"a Xeon"})
 
 
 @pytest.mark.parametrize(("recalls", "shown"), [({"label_text": 1.0, "classifier": 0.93}, 0.93), ({}, None)])
 def test_the_index_recall_of_a_recipe_is_the_lowest_of_its_scores(recalls: dict[str, float], shown: Any) -> None:
-    intervals = {"P_at_1": [1.0, 2.0], "PSP_at_5": [3.0, 4.0]}
-    found: Any = SimpleNamespace(
-        metrics=dict.fromkeys(METRICS, 1.5), report={"intervals": intervals, "index_recall": recalls}
-    )
-    costs: dict[str, dict[str, float]] = {"encoder": {}, "classifier": {}, "evaluation": {}}
-    assert leaderboard._row("ngame", found, costs)["index_recall"] == shown
+    assert row({}, recalls)["index_recall"] == shown
+
+
+def test_a_row_says_what_was_learnt_from_and_spent() -> None:
+    found = row({"encoder": {"train_seconds": 30.0}, "classifier": {"train_seconds": 12.0, "mining_seconds": 4.2}})
+    wanted = {
+        "group": "encoder trained on 2 to 4 times the train file",
+        "encoder_learnt_from": "train",
+        "encoder_documents": 270,
+        "encoder_seconds": 30.0,
+        "classifier_learnt_from": "train and validation",
+        "classifier_documents": 3000,
+        "classifier_seconds": 12.0,
+        "train_seconds": 42.0,
+        "mining_share": 0.1,
+        "machines": ["a Xeon"],
+    }
+    assert {name: found[name] for name in wanted} == wanted
+
+
+def test_rows_trained_with_the_encoder_learnt_what_it_learnt() -> None:
+    found = row({}, joint=True, classifier=TrainedOn(train=90))
+    assert (found["classifier_learnt_from"], found["classifier_documents"]) == ("with the encoder", 0)
+    assert found["encoder_seconds"] is found["train_seconds"] is None
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """Three recipes: two of the same budget, and one whose encoder is not trained."""
+    made = make_workspace(tmp_path_factory.mktemp("groups"))
+    for recipe, epochs in (("ngame", 4.0), ("dpr", 4.0), ("adversarial", 0.0)):
+        small = deep_merged(TOY_CHANGES, {"encoder": {"epochs": epochs}})
+        small["classifier"] = {"epochs": 2.0, "order": {"batch_size": 32}}
+        del small["encoder"]["order"]
+        made.params.declare_experiment("toy", recipe, recipe, small)
+        run_until(made, "evaluation", recipe)
+    run_stage(made, "leaderboard", "toy")
+    return made
+
+
+def test_recipes_are_grouped_and_tested_against_the_best_of_their_group(workspace: Workspace) -> None:
+    found = Leaderboard.open(workspace.folder("leaderboard", "toy"))
+    rows = found.rows.to_dicts()
+    corpus = open_corpus(workspace)
+    untrained, trained = "encoder not trained", "encoder trained on 2 to 4 times the train file"
+    assert [row["group"] for row in rows] == [untrained, trained, trained]
+    assert rows[0]["recipe"] == "adversarial"
+    assert [row["p_value"] is None for row in rows] == [True, True, False]
+    assert rows[1]["P_at_1"] >= rows[2]["P_at_1"]
+    assert [row["encoder_documents"] for row in rows] == [0, *[4 * len(corpus.rows("train"))] * 2]
+    assert all(row["classifier_seconds"] > 0 for row in rows)
+    facts = artifacts.read_made(workspace.folder("leaderboard", "toy")).facts
+    assert facts["best"] == {untrained: "adversarial", trained: rows[1]["recipe"]}
+    assert [line for line in found.text.splitlines() if line.startswith("## ")] == [
+        f"## {name[0].upper()}{name[1:]}" for name in (untrained, trained)
+    ]
+    assert "unknown machine" not in found.text
+    assert "thread" in found.text.splitlines()[-1]
+
+
+def test_an_evaluation_says_in_words_what_was_learnt_from(workspace: Workspace) -> None:
+    corpus = open_corpus(workspace)
+    train, published = len(corpus.rows("train")), len(corpus.published_rows())
+    found = {name: Evaluation.open(workspace.folder("evaluation", "toy", name)) for name in ("ngame", "adversarial")}
+    words = {name: evaluation.learnt.words() for name, evaluation in found.items()}
+    assert words["ngame"] == {
+        "encoder": f"{train} train documents, 4 epochs",
+        "classifier": f"{published} train and validation documents, 2 epochs",
+        "fusion": "fitted on validation documents that no score has seen",
+    }
+    assert words["adversarial"] == {
+        "encoder": "not trained",
+        "classifier": f"{train} train documents, 2 epochs",
+        "fusion": "not fitted",
+    }

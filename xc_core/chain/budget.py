@@ -143,7 +143,8 @@ class _Estimate:
         tokens = Tokenised.open(input_folder(workspace, "tokens", experiment))
         encoder = build_encoder(recipe.encoder.encoder, tokens.tokenizer.vocabulary_size, recipe.encoder.seed)
         encoder.to("cuda" if torch.cuda.is_available() else "cpu")
-        made = folds(corpus, refit=recipe.classifier.refit, enough=recipe.classifier.enough)
+        settings, seen = recipe.classifier, recipe.encoder.sees_validation
+        made = folds(corpus, refit=settings.refit, enough=settings.enough, seen=seen)
         return cls(recipe, corpus, tokens, encoder, tuple(len(fold.documents(corpus)) for fold in made))
 
     def seconds(self) -> dict[str, float]:
@@ -162,7 +163,7 @@ class _Estimate:
     def _encoder_task(self) -> EncoderTask:
         """Return M1 with random hard negatives, if it searches for any: a step costs as much with them."""
         settings = self.recipe.encoder
-        task = encoder_task(settings, self.encoder, EncoderData.of(self.corpus, self.tokens, augment=settings.augment))
+        task = encoder_task(settings, self.encoder, EncoderData.of(self.corpus, self.tokens, settings))
         arrays = task.negatives.arrays()
         if settings.negatives.searches is not None and "hard" in arrays:
             random = generator(settings.seed, "budget-hard")

@@ -56,7 +56,9 @@ class Others:
     open: Callable[[str, type[Any]], Any]
     """Opens an artefact of a recipe; raises MissingError if there is none or it is out of date."""
     costs: Callable[[str], dict[str, dict[str, float]]]
-    """Costs of each stage of a recipe on this machine."""
+    """Costs of each stage of a recipe."""
+    machines: Callable[[str], set[str]]
+    """The machines that these costs were measured on."""
 
 
 @dataclass(frozen=True)

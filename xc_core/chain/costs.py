@@ -1,8 +1,10 @@
-"""The largest resident memory of this process."""
+"""What a run costs here: the largest resident memory of this process, and the machine that seconds belong to."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import platform
 import re
 import resource
 import sys
@@ -23,3 +25,16 @@ def peak_memory_mb() -> float:
             return round(int(found[1]) / 1024, 1)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return round(peak / (1 << 20 if sys.platform == "darwin" else 1 << 10), 1)
+
+
+def machine() -> str:
+    """Return the processor, the number of threads that this process may use, and the GPU if torch uses one."""
+    name = platform.processor() or platform.machine()
+    with contextlib.suppress(OSError):
+        found = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text("ascii", "replace"))
+        name = found[1].strip() if found else name
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    threads = int(asked) if asked.isdecimal() else len(os.sched_getaffinity(0))
+    torch = sys.modules.get("torch")  # a stage without it has no GPU
+    gpu = f", {torch.cuda.get_device_name()}" if torch is not None and torch.cuda.is_available() else ", no GPU"
+    return f"{name}, {threads} {'thread' if threads == 1 else 'threads'}{gpu}"

@@ -16,7 +16,7 @@ from typing import Any
 from xc_core import artifacts
 from xc_core.artifacts import Build, Made
 from xc_core.chain.context import Context, Others, Run
-from xc_core.chain.costs import forget_peak_memory, peak_memory_mb
+from xc_core.chain.costs import forget_peak_memory, machine, peak_memory_mb
 from xc_core.chain.dataset import Partition
 from xc_core.chain.depends import depends, differing, fingerprint, input_folder, inputs, only_inputs, write_settings
 from xc_core.chain.plan import State, Status, states
@@ -29,6 +29,8 @@ from xc_core.progress import report
 
 _REFRESHED = "classifier"
 """The stage with a refresh of its own: it keeps trained rows. The stages around it only accept the older encoder."""
+
+_MACHINE = "machine"
 
 
 @dataclass(frozen=True)
@@ -173,7 +175,8 @@ def _make(job: _Job, before: dict[str, str]) -> Ran:
         facts = dict(build.facts)
     seconds = time.monotonic() - started
     costs |= {"seconds": round(seconds, 3), "peak_memory_mb": peak_memory_mb()}
-    artifacts.write_file(job.scratch("cost"), json.dumps(costs, indent=1, sort_keys=True) + "\n")
+    content = {**costs, _MACHINE: machine()}
+    artifacts.write_file(job.scratch("cost"), json.dumps(content, indent=1, sort_keys=True) + "\n")
     artifacts.remove(job.scratch("run"))
     return Ran(job.folder, False, seconds, facts, costs)
 
@@ -210,7 +213,11 @@ def _others(job: _Job) -> Others:
     def costs(recipe: str) -> dict[str, dict[str, float]]:
         return {stage.name: read_costs(workspace, stage, dataset, recipe) for stage in of_scope("experiment")}
 
-    return Others([recipe for _, recipe in workspace.params.experiments(dataset)], opened, costs)
+    def machines(recipe: str) -> set[str]:
+        found = (_read_cost(workspace, stage, dataset, recipe).get(_MACHINE) for stage in of_scope("experiment"))
+        return {str(name) for name in found if name is not None}
+
+    return Others([recipe for _, recipe in workspace.params.experiments(dataset)], opened, costs, machines)
 
 
 def _check_unmoved(job: _Job, before: dict[str, str]) -> None:
@@ -234,6 +241,11 @@ def code(stage: Stage, function: str) -> Callable[[Context[Any]], None]:
 
 
 def read_costs(workspace: Workspace, stage: Stage, dataset: str, recipe: str | None) -> dict[str, float]:
-    """Return the costs of the last run of a stage on this machine; empty if it never ran here."""
+    """Return the costs of the last run of a stage in this workspace; empty if it never ran here."""
+    found = _read_cost(workspace, stage, dataset, recipe)
+    return {name: value for name, value in found.items() if name != _MACHINE}
+
+
+def _read_cost(workspace: Workspace, stage: Stage, dataset: str, recipe: str | None) -> dict[str, Any]:
     path = workspace.scratch("cost", stage, dataset, recipe)
     return dict(json.loads(path.read_text("utf-8"))) if path.is_file() else {}

@@ -15,11 +15,16 @@ COLUMNS: Final = ("P_at_1", "P_at_3", "P_at_5", "nDCG_at_5", "PSP_at_1", "PSP_at
 
 def show_metrics(workspace: Workspace, dataset: str, recipe: str) -> None:
     """Print the table of an evaluation."""
+    from xc_core.chain import STAGES
+    from xc_core.chain.runner import read_costs
     from xc_core.metrics.evaluation import Evaluation
 
     evaluation = Evaluation.open(workspace.folder("evaluation", dataset, recipe))
     documents = evaluation.report["documents"]
     click.echo(metrics_table(evaluation, f"{dataset} / {recipe}: {documents:,} test documents"))
+    for name, words in evaluation.learnt.words().items():
+        spent = read_costs(workspace, STAGES[name], dataset, recipe).get("train_seconds")
+        click.echo(f"{name + ':':<12} {words}" + (f", {spent:.0f} s" if spent else ""))
 
 
 def metrics_table(evaluation: Evaluation, title: str) -> str:

@@ -11,6 +11,7 @@ from ruamel.yaml import YAML, YAMLError
 from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.cli.options import Names, dataset_option, force_option
 from xc_core.cli.tables import show_leaderboard, show_metrics
+from xc_core.data.splits import LEARN_FROM
 from xc_core.errors import UsageError, XCError
 from xc_core.params import KIND, deep_merged
 from xc_core.progress import report
@@ -35,6 +36,7 @@ class _Wanted:
     seconds: float | None
     until: str
     force: bool
+    learn_from: str | None = None
 
 
 @click.command(short_help="Run the whole pipeline for one recipe, or all.")
@@ -51,9 +53,12 @@ class _Wanted:
               help="Scale epochs so that training, encoding and fitting scores take this long at most, as 90s, 10m or "
               f"1.5h; or none to train all epochs. [default: {_HOUR}, so that a run ends within the hour; none if "
               "--set gives epochs]")  # fmt: skip
+@click.option("--learn-from", type=click.Choice(LEARN_FROM), default=None,
+              help="What the final model learns from, to compare recipes as equals: train documents, or published "
+              "(train and validation, as far as the fusion permits). [default: the recipe's own settings]")  # fmt: skip
 @force_option
 def train(
-    dataset: str, recipe: str, base: str | None, settings: tuple[str, ...], until: str, budget: str | None, force: bool
+    dataset: str, recipe: str, base: str | None, settings: tuple[str, ...], budget: str | None, **ending: Any
 ) -> None:
     """Declare an experiment in params.yaml and run all its stages, from corpus to the packed model.
 
@@ -74,7 +79,7 @@ def train(
     if recipe == "all" and base:
         raise UsageError("--recipe all with --base", expected="one of them", do="name one recipe, or drop --base")
     chosen = _train_all if recipe == "all" else _train_one
-    chosen(workspace, _Wanted(dataset, recipe, base or recipe, changes, seconds, until, force))
+    chosen(workspace, _Wanted(dataset, recipe, base or recipe, changes, seconds, **ending))
 
 
 def _train_all(workspace: Workspace, wanted: _Wanted) -> None:
@@ -101,6 +106,7 @@ def _train_all(workspace: Workspace, wanted: _Wanted) -> None:
 def _train_one(workspace: Workspace, wanted: _Wanted) -> None:
     """Declare one experiment and run its stages."""
     dataset, recipe, until = wanted.dataset, wanted.recipe, wanted.until
+    wanted = _learning(wanted)
     declared = workspace.params.declare_experiment(dataset, recipe, wanted.base, wanted.changes)
     if _reaches(until, "scores"):
         for score in declared.recipe.scores.values():
@@ -121,6 +127,16 @@ def _train_one(workspace: Workspace, wanted: _Wanted) -> None:
         click.echo(f"release it:  xc promote --dataset {dataset} --recipe {recipe}")
     elif until in _AFTER:
         click.echo(f"pack it:     xc run model --dataset {dataset} --recipe {recipe}")
+
+
+def _learning(wanted: _Wanted) -> _Wanted:
+    """Add the changes of ``--learn-from``, which depend on the fusion of the recipe."""
+    if wanted.learn_from is None:
+        return wanted
+    from xc_core.recipes import find_recipe
+
+    recipe = find_recipe(wanted.base).changed(wanted.changes)
+    return replace(wanted, changes=deep_merged(wanted.changes, recipe.learning_from(wanted.learn_from)))
 
 
 def _variant(workspace: Workspace, dataset: str, recipe: str) -> tuple[str, dict[str, Any]] | None:

@@ -76,12 +76,15 @@ class Fold:
         return published_L, int(published_L[published_L > 0].min(initial=np.iinfo(np.int64).max)), own_L
 
 
-def folds(corpus: Corpus, *, refit: bool, enough: int) -> list[Fold]:
+def folds(corpus: Corpus, *, refit: bool, enough: int, seen: bool = False) -> list[Fold]:
     """Return the trainings, the final one last.
 
     Without ``refit``, or without validation documents, there is only the final one, on train documents. If the first
-    half has at least ``enough`` documents, there is no second held-out training.
+    half has at least ``enough`` documents, there is no second held-out training. ``seen`` means that the encoder was
+    trained on validation documents: nothing can be held out, so the only training uses them too.
     """
+    if seen and len(corpus.rows(VALIDATION)):
+        return [Fold(FINAL, refit=True)]
     if not refit or not len(corpus.rows(VALIDATION)):
         return [Fold(FINAL, refit=False)]
     count = 1 if len(corpus.validation_halves()[0]) >= enough else 2

@@ -17,6 +17,8 @@ from xc_core.shapes import I64, Array, Bool
 
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
 SPLITS: Final = (TRAIN, VALIDATION, TEST)
+LEARN_FROM: Final = (TRAIN, "published")
+"""What a final model can learn from: train documents, or all of the published train file, validation included."""
 _BUCKETS: Final = 64
 _RECORD: Final = np.dtype([("high", "<u8"), ("low", "<u8"), ("row", "<i8")])
 

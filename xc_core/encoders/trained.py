@@ -17,7 +17,7 @@ import polars as pl
 
 from xc_core import artifacts
 from xc_core.artifacts import Build
-from xc_core.data.history import read_history, write_history
+from xc_core.data.history import TrainedOn, read_history, write_history
 from xc_core.data.tokenizer import TextTokenizer
 from xc_core.data.tokens import TOKENIZER
 from xc_core.encoders.base import Encoder, load_encoder, save_encoder
@@ -36,13 +36,18 @@ class TrainedEncoder:
     encoder: Encoder
     tokenizer: TextTokenizer
     history: dict[str, Any]
-    """Losses, epochs and refreshes of the training; empty lists if there was none."""
+    """Losses, epochs, refreshes and documents of the training; empty lists and no documents if there was none."""
     rows_LD: F32 | None = None
     """Rows of a table that was trained along (L x D), as they are served; None if there was none."""
     unit_rows: bool = True
     """True if these rows are unit vectors; otherwise products with them are logits."""
     row_labels: pl.DataFrame | None = None
     """The labels of these rows (``data.names.label_names``), in their order."""
+
+    @property
+    def saw_validation(self) -> bool:
+        """True if it was trained on validation documents, so that nothing may be fitted or chosen on them."""
+        return TrainedOn.read(self.history, TrainedOn(train=0)).validation > 0
 
     @classmethod
     def open(cls, folder: Path) -> TrainedEncoder:

@@ -15,6 +15,7 @@ import numpy as np
 
 from xc_core import artifacts
 from xc_core.artifacts import Build
+from xc_core.data.history import TrainedOn
 from xc_core.metrics.ranking import KS, PerDocument, packed, unpacked
 
 FUSION: Final = "fusion"
@@ -29,6 +30,39 @@ _EXAMPLES: Final = "examples.json"
 _KEPT: Final = (*(f"{metric}_at_{k}" for metric in ("P", "nDCG", "PSP") for k in KS), "R_at_10")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Learnt:
+    """What each part of a model learnt from."""
+
+    encoder: TrainedOn
+    classifier: TrainedOn
+    joint: bool
+    """True if rows of the classifier were trained with the encoder."""
+    fitted: bool
+    """True if the fusion is fitted, or chosen, on validation documents that no score has seen."""
+    published: int
+    """Train and validation documents of the corpus."""
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> Learnt:
+        """Return what ``asdict`` made a mapping of."""
+        parts = {name: TrainedOn(**content[name]) for name in ("encoder", "classifier")}
+        return cls(**{**content, **parts})
+
+    @property
+    def passes(self) -> float:
+        """Documents that the encoder was trained on, all epochs together, as a multiple of the published ones."""
+        return self.encoder.seen / self.published
+
+    def words(self) -> dict[str, str]:
+        """Return one phrase for each of encoder, classifier and fusion."""
+        rows = str(self.classifier)
+        if self.joint:
+            rows = "trained with the encoder" + (f", then on {rows}" if self.classifier.epochs else "")
+        unseen = "fitted on validation documents that no score has seen"
+        return {"encoder": str(self.encoder), "classifier": rows, "fusion": unseen if self.fitted else "not fitted"}
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """The metrics of one model."""
@@ -39,7 +73,7 @@ class Evaluation:
     """Metrics of the whole model, in percent."""
     report: dict[str, Any]
     """Metrics, intervals, frequency bins and deciles, index recall, metrics of each score alone ("ablation") and
-    the candidates that it ranks ("candidates")."""
+    the candidates that it ranks ("candidates"), what the model learnt from ("learnt_from")."""
 
     @classmethod
     def open(cls, folder: Path) -> Evaluation:
@@ -50,6 +84,11 @@ class Evaluation:
         artifacts.verify(folder, kind=cls.kind)
         metrics, report = (json.loads((folder / name).read_text("utf-8")) for name in (_METRICS, _REPORT))
         return cls(folder, metrics, report)
+
+    @property
+    def learnt(self) -> Learnt:
+        """What each part of the model learnt from."""
+        return Learnt.from_dict(self.report["learnt_from"])
 
     @property
     def scores(self) -> list[str]:

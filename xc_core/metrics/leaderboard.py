@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -12,14 +13,21 @@ from xc_core import artifacts
 from xc_core.artifacts import Build
 from xc_core.metrics import plots
 
+SPENT: Final = ("encoder_documents", "encoder_seconds", "classifier_documents", "classifier_seconds")
+"""What a training was given: documents in all epochs together, label texts among them, and its seconds."""
 METRICS: Final = ("P_at_1", "P_at_3", "P_at_5", "nDCG_at_5", "PSP_at_1", "PSP_at_3", "PSP_at_5", "R_at_10")
 COSTS: Final = (
-    "train_seconds",
     "mining_share",
     "peak_memory_mb",
     "latency_p50_ms",
     "latency_p99_ms",
     "index_recall",
+)
+LEARNT: Final = ("encoder_learnt_from", "classifier_learnt_from")
+_EXPLAINED: Final = (
+    "Recipes whose encoders were trained on about as many documents (epochs x documents, label texts included) are in "
+    "one group; compare within a group. Percent on test documents; p: paired randomisation test of P@1 against the "
+    "best of the group; seconds on "
 )
 _ROWS: Final = "leaderboard.parquet"
 _TABLE: Final = "leaderboard.md"
@@ -53,27 +61,52 @@ class Leaderboard:
 
     @property
     def rows(self) -> pl.DataFrame:
-        """The table as a data frame, best recipe first."""
+        """The table as a data frame: by group, the least trained encoders first; in each the best recipe first."""
         return pl.read_parquet(self.folder / _ROWS)
 
 
+def group(passes: float) -> str:
+    """Return the group of a recipe whose encoder was trained on ``passes`` times the published documents.
+
+    Each group ends at twice the passes of the one before: up to 1, 1 to 2, 2 to 4, and below 1 likewise.
+    """
+    if not passes:
+        return "encoder not trained"
+    upper = 2.0 ** math.ceil(math.log2(passes))
+    return f"encoder trained on {upper / 2:g} to {upper:g} times the train file"
+
+
 def write_leaderboard(build: Build, rows: list[dict[str, Any]], title: str) -> None:
-    """Write the rows, which must come best first, as a data frame, as Markdown and as a plot."""
+    """Write the rows, group by group and in each the best first, as a data frame, as Markdown and as a plot."""
     pl.DataFrame(rows, infer_schema_length=None).write_parquet(build.path / _ROWS)
     (build.path / _TABLE).write_text(f"# {title}\n\n{markdown(rows)}\n", "utf-8")
     plots.leaderboard(build.path, rows, title)
-    build.facts |= {"recipes": [row["recipe"] for row in rows], "best": rows[0]["recipe"]}
+    best = {name: own[0]["recipe"] for name, own in _groups(rows).items()}
+    build.facts |= {"recipes": [row["recipe"] for row in rows], "best": best}
+
+
+def _groups(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of each group, in their order."""
+    return {name: [row for row in rows if row["group"] == name] for name in dict.fromkeys(r["group"] for r in rows)}
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:
-    """Return the rows as a Markdown table, metrics in percent."""
-    names = ["recipe", *METRICS, "P@1 95 %", "p", *COSTS]
+    """Return the rows as one Markdown table per group, metrics in percent, and what the groups and columns mean."""
+    tables = [f"## {name[0].upper()}{name[1:]}\n\n{_table(own)}" for name, own in _groups(rows).items()]
+    machines = sorted({name for row in rows for name in row["machines"]})
+    return "\n\n".join([*tables, f"{_EXPLAINED}{' and '.join(machines) or 'an unknown machine'}."])
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    names = ["recipe", *METRICS, "P@1 95 %", "p", *LEARNT, *SPENT, *COSTS]
     lines = ["| " + " | ".join(name.replace("_at_", "@").replace("_", " ") for name in names) + " |"]
     lines.append("| --- |" + " ---: |" * (len(names) - 1))
     for row in rows:
         cells = [row["recipe"], *("-" if row[name] is None else f"{row[name]:.2f}" for name in METRICS)]
         cells += [f"{row['P_at_1_low']:.1f} to {row['P_at_1_high']:.1f}"]
         cells += ["best" if row["p_value"] is None else _p_text(row["p_value"])]
+        cells += [row[name] for name in LEARNT]
+        cells += ["-" if row[name] is None else f"{row[name]:,.0f}" for name in SPENT]
         cells += [
             "-" if row[name] is None else f"{row[name]:.3g}" if abs(row[name]) < 100 else f"{row[name]:.0f}"
             for name in COSTS

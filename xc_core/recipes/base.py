@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+from xc_core.data.splits import LEARN_FROM
 from xc_core.errors import ConfigError, nearest
 from xc_core.fusion import Inputs
 from xc_core.params import changed
@@ -39,6 +40,12 @@ class Recipe(StageSettings):
                 expected="at least one score that searches, for instance classifier",
                 do="add one: --set scores.classifier=classifier",
             )
+        if self.encoder.sees_validation and self.fusion.rule.learns:
+            raise ConfigError(
+                f"encoder.refit with the fusion {self.fusion.rule.kind!r}, which is fitted on validation documents",
+                expected="a fusion without parameters, because all scores have seen these documents",
+                do="set fusion.rule=sum, or encoder.refit=false and classifier.refit=true",
+            )
         noisy = [name for name, score in self.scores.items() if score.needs_noise]
         if noisy and not self.classifier.negatives.draws_from_noise:
             raise ConfigError(
@@ -52,6 +59,20 @@ class Recipe(StageSettings):
         """The scores as the fusion sees them."""
         summed = (name for name, score in self.scores.items() if score.summed)
         return Inputs(tuple(self.scores), tuple(summed))
+
+    def learning_from(self, documents: str) -> dict[str, Any]:
+        """Return the changes with which the final model learns from ``documents``; raise ConfigError for another name.
+
+        "train": from train documents alone, which is the same for all recipes. "published": from train and validation
+        documents, except an encoder whose scores are fused by a fitted rule: the rule needs documents that the encoder
+        has not seen.
+        """
+        if documents not in LEARN_FROM:
+            raise ConfigError(f"documents {documents!r}", expected=" or ".join(LEARN_FROM), do="fix the name")
+        published = documents == "published"
+        refit = published and not self.fusion.rule.learns
+        one = {"enough": 1} if refit else {}  # one held-out training, because nothing is fitted on its documents
+        return {"encoder": {"refit": refit}, "classifier": {"refit": published, **one}}
 
     def variant(self, name: str, paper: str, module: str, changes: dict[str, Any]) -> Recipe:
         """Return the recipe with ``changes`` under another name, as a method of its own that ``module`` defines."""

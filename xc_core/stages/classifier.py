@@ -1,7 +1,8 @@
 """Stage classifier (M3 and M4): a row for every label, started at its text's vector, trained on frozen vectors.
 
 With ``refit`` the final training uses validation documents too, and held-out trainings before it leave one half of them
-out (``data.folds``). Test documents are never read.
+out (``data.folds``). With an encoder that has seen them there is only the final training. Test documents are never
+read.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from xc_core.cluster import Clusters
 from xc_core.data.corpus import Corpus
 from xc_core.data.embeddings import Embeddings
 from xc_core.data.folds import Fold, folds
+from xc_core.data.history import TrainedOn
 from xc_core.data.labels import LabelMatrix
 from xc_core.data.names import label_names, old_places
 from xc_core.distributed import alone
@@ -69,7 +71,7 @@ def run(context: Context[ClassifierSettings]) -> None:
     trained = context.read(TrainedEncoder)
     corpus = context.read(Corpus)
     inputs = Inputs(corpus, context.read(Embeddings), _joint_rows(trained, corpus))
-    made = folds(inputs.corpus, refit=settings.refit, enough=settings.enough)
+    made = folds(corpus, refit=settings.refit, enough=settings.enough, seen=trained.saw_validation)
     writer, history = TablesWriter(context.build), History()
     costs = {"train_seconds": 0.0, "mining_seconds": 0.0}
     for fold in made:
@@ -78,12 +80,13 @@ def run(context: Context[ClassifierSettings]) -> None:
         if fold.final:
             history = found.history
             if found.batches is not None:
-                writer.batches(found.batches, len(fold.documents(inputs.corpus)))
+                writer.batches(found.batches, len(fold.documents(corpus)))
             context.build.facts["rows_trained"] = found.moved
         costs["train_seconds"] += found.history.seconds
         costs["mining_seconds"] += found.history.refresh_seconds
     unit = _unit(settings, trained)
-    writer.finish(made, label_names(inputs.corpus), history.results(), unit=unit)
+    documents = TrainedOn.of(corpus, validation=made[-1].refit, augment=settings.augment)
+    writer.finish(made, label_names(corpus), history.results() | documents.recorded(), unit=unit)
     context.costs.update(costs)
 
 
@@ -150,7 +153,8 @@ def refresh(context: Context[ClassifierSettings]) -> None:
     names = label_names(corpus)
     old = old_places(names, tables.labels(), do=f"append new labels at the end, or give labels uids; or {_TRAIN}")
     writer = TablesWriter(context.build)
-    made = folds(corpus, refit=context.settings.refit, enough=context.settings.enough)
+    settings, seen = context.settings, context.read(TrainedEncoder).saw_validation
+    made = folds(corpus, refit=settings.refit, enough=settings.enough, seen=seen)
     _check_folds(made, tables.folds)
     for fold in made:
         rows_LD = _kept_rows(tables.rows(fold.name), embeddings.starts_LD, old, unit=tables.unit)

@@ -1,6 +1,6 @@
 """Stage encoder (M1): trains the encoder, or saves it as it was pretrained if epochs is 0.
 
-Validation and test rows are never read.
+Test documents are never read, validation documents only with ``refit``.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import torch
 
 from xc_core.chain.context import Context, checkpoint_seconds
 from xc_core.data.corpus import Corpus
+from xc_core.data.history import TrainedOn
 from xc_core.data.names import label_names
 from xc_core.data.tokens import Tokenised
 from xc_core.distributed import alone
@@ -28,15 +29,16 @@ def run(context: Context[EncoderSettings]) -> None:
     settings, tokens = context.settings, context.read(Tokenised)
     encoder = build_encoder(settings.encoder, tokens.tokenizer.vocabulary_size, settings.seed)
     encoder.to("cuda" if torch.cuda.is_available() else "cpu")
-    history, rows = History(), {}
+    history, rows, documents = History(), {}, {}
     if settings.epochs > 0:
         _report_if_short(context)
         corpus = context.read(Corpus)
-        task = encoder_task(settings, encoder, EncoderData.of(corpus, tokens, augment=settings.augment))
+        task = encoder_task(settings, encoder, EncoderData.of(corpus, tokens, settings))
         plan = Plan(epochs=settings.epochs, warmup=settings.optim.warmup, checkpoint_seconds=checkpoint_seconds())
         history = fit(task, plan, Checkpoints(context.run.checkpoints, context.run.fingerprint))
         rows = _rows(task, corpus)
-    TrainedEncoder(encoder, tokens.tokenizer, history.results(), **rows).write(context.build)
+        documents = TrainedOn.of(corpus, validation=settings.refit, augment=settings.augment).recorded()
+    TrainedEncoder(encoder, tokens.tokenizer, history.results() | documents, **rows).write(context.build)
     context.costs.update({"train_seconds": history.seconds, "mining_seconds": history.refresh_seconds})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,15 @@ from xc_core.chain.context import Context
 from xc_core.classifiers import LabelTables
 from xc_core.data.corpus import Corpus
 from xc_core.data.embeddings import Embeddings
+from xc_core.data.history import TrainedOn
 from xc_core.data.labels import LabelMatrix
-from xc_core.data.splits import TEST
+from xc_core.data.splits import TEST, VALIDATION
 from xc_core.encoders import TrainedEncoder
 from xc_core.fusion import FittedFusion
 from xc_core.infer.predictor import Predictor
 from xc_core.infer.score import Scorer
 from xc_core.metrics import plots
-from xc_core.metrics.evaluation import ALL, FUSION, OWN, write_evaluation
+from xc_core.metrics.evaluation import ALL, FUSION, OWN, Learnt, write_evaluation
 from xc_core.metrics.ranking import per_document, without
 from xc_core.metrics.report import report
 from xc_core.recipes.settings import EvaluationSettings
@@ -49,11 +51,12 @@ def run(context: Context[EvaluationSettings]) -> None:
     content["ablation"] = {name: figures[name].total() for name in reversed(figures)}
     content["candidates"] = {name: OWN if name in alone else ALL for name in content["ablation"]}
     content |= {"rule": fusion.rule.kind, "index_recall": scores.recalls}
+    trained, tables = context.read(TrainedEncoder), context.read(LabelTables)
+    content["learnt_from"] = asdict(_learnt(corpus, trained, tables, fusion))
     picked = generator(context.settings.seed, "examples").permutation(len(rows))
     examples = _examples(corpus, rows, picked[: context.settings.examples], ranked[FUSION], truth)
     write_evaluation(context.build, content, figures, examples)
-    trained = context.read(TrainedEncoder)
-    _draw(context, trained, content)
+    _draw(context, {"encoder": trained.history, "classifier": tables.history}, content)
     _latency(context, Predictor(trained.tokenizer, trained.encoder, scorer, [], []), corpus, rows[picked])
     metrics = content["metrics"]
     context.report(
@@ -79,9 +82,20 @@ def _examples(corpus: Corpus, rows: I64, picked: I64, short: Shortlist, truth: L
     return examples
 
 
-def _draw(context: Context[EvaluationSettings], trained: TrainedEncoder, content: dict[str, Any]) -> None:
+def _learnt(corpus: Corpus, trained: TrainedEncoder, tables: LabelTables, fusion: FittedFusion) -> Learnt:
+    """Return what each part of the model learnt from; what older artefacts do not record follows from the corpus."""
+    rows = TrainedOn.of(corpus, validation=tables.folds[-1].refit)
+    return Learnt(
+        encoder=TrainedOn.read(trained.history, TrainedOn.of(corpus, validation=False)),
+        classifier=TrainedOn.read(tables.history, rows),
+        joint=trained.rows_LD is not None,
+        fitted=fusion.rule.learns and len(corpus.rows(VALIDATION)) > 0,
+        published=len(corpus.published_rows()),
+    )
+
+
+def _draw(context: Context[EvaluationSettings], histories: dict[str, Any], content: dict[str, Any]) -> None:
     """Plot training curves, and gains by frequency decile."""
-    histories = {"encoder": trained.history, "classifier": context.read(LabelTables).history}
     plots.training_curves(context.build.path, histories, context.run.title)
     plots.deciles(context.build.path, content["deciles"], context.run.title)
 

@@ -13,6 +13,8 @@ from xc_core.data.corpus import Corpus
 from xc_core.data.embeddings import Embeddings
 from xc_core.data.folds import Fold, unseen
 from xc_core.data.labels import LabelMatrix
+from xc_core.data.splits import VALIDATION
+from xc_core.errors import MovedError
 from xc_core.fusion import FittedFusion, Inputs, Pairs, summed
 from xc_core.infer.score import candidates, distinct, values
 from xc_core.metrics.evaluation import FUSION
@@ -170,8 +172,20 @@ def _with_positives(found_NK: I32, truth: LabelMatrix, filters: LabelMatrix) -> 
 
 
 def _without_validation(context: Context[FusionSettings], inputs: Inputs) -> None:
-    """Write the sum of the scores, because a rule is only fitted on validation documents."""
-    context.report("fusion: there are no validation documents, so no rule is fitted and the scores are summed")
+    """Write the sum of the scores, because a rule is only fitted on validation documents that no score has seen.
+
+    Raises MovedError if there are validation documents and the scores were trained on all of them.
+    """
+    if not len(context.read(Corpus).rows(VALIDATION)):
+        context.report("fusion: there are no validation documents, so no rule is fitted and the scores are summed")
+    elif context.settings.rule.learns:
+        raise MovedError(
+            f"the fusion {context.settings.rule.kind!r}, and scores that were trained on all validation documents",
+            expected="scores that have not seen the documents that the fusion is fitted on",
+            do="train the encoder with encoder.refit=false, or set fusion.rule=sum",
+        )
+    else:
+        context.report("fusion: the scores were trained on all validation documents, so nothing is measured on them")
     plain = replace(summed(context.settings.rule, inputs), candidates=context.settings.candidates)
     plain.write(context.build.path)
     context.build.facts |= {"documents": 0, "pairs": 0, "rule": "sum", "validation": {}}

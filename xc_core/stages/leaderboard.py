@@ -1,4 +1,7 @@
-"""Stage leaderboard: compares all evaluated recipes of a dataset: intervals, costs, a test against the best."""
+"""Stage leaderboard: compares all evaluated recipes of a dataset: intervals, costs, a test against the best.
+
+Recipes are grouped by the documents that their encoder was trained on, so that a budget does not look like a method.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,11 @@ import numpy as np
 from xc_core.chain.context import Context
 from xc_core.errors import MissingError, XCError
 from xc_core.metrics.evaluation import Evaluation
-from xc_core.metrics.leaderboard import METRICS, write_leaderboard
+from xc_core.metrics.leaderboard import METRICS, group, write_leaderboard
 from xc_core.seeds import generator
 
 _RESAMPLES: Final = 2000
+_TRAININGS: Final = ("encoder", "classifier")
 
 
 def run(context: Context[None]) -> None:
@@ -32,23 +36,34 @@ def run(context: Context[None]) -> None:
             expected="at least one that is up to date",
             do=f"xc train --dataset {context.run.dataset} --recipe NAME",
         )
-    rows = [_row(recipe, found, others.costs(recipe)) for recipe, found in evaluated.items()]
-    rows.sort(key=lambda row: -(row["P_at_1"] or 0.0))
-    best = rows[0]["recipe"]
+    rows = [_row(recipe, found, others.costs(recipe), others.machines(recipe)) for recipe, found in evaluated.items()]
+    largest = {name: max(row["passes"] for row in rows if row["group"] == name) for name in {r["group"] for r in rows}}
+    rows.sort(key=lambda row: (largest[row["group"]], -(row["P_at_1"] or 0.0)))
+    best: dict[str, str] = {}
     for row in rows:
-        row["p_value"] = None if row["recipe"] == best else _p_value(evaluated[row["recipe"]], evaluated[best])
+        first = best.setdefault(row["group"], row["recipe"])
+        row["p_value"] = None if row["recipe"] == first else _p_value(evaluated[row["recipe"]], evaluated[first])
     write_leaderboard(context.build, rows, context.run.dataset)
-    context.report(f"leaderboard: {len(rows)} recipes, best by P@1 is {best}")
+    names = "; ".join(f"{recipe} ({name})" for name, recipe in best.items())
+    context.report(f"leaderboard: {len(rows)} recipes, best by P@1: {names}")
 
 
-def _row(recipe: str, found: Evaluation, costs: dict[str, dict[str, float]]) -> dict[str, Any]:
-    """Return metrics, intervals and costs of one recipe."""
-    trained = [costs[stage].get("train_seconds") for stage in ("encoder", "classifier")]
-    mined = sum(costs[stage].get("mining_seconds", 0.0) for stage in ("encoder", "classifier"))
-    known = [seconds for seconds in trained if seconds is not None]
-    intervals, recalls = found.report["intervals"], found.report["index_recall"]
+def _row(recipe: str, found: Evaluation, costs: dict[str, dict[str, float]], machines: set[str]) -> dict[str, Any]:
+    """Return metrics, intervals, what was learnt from and what was spent of one recipe."""
+    trained = {f"{stage}_seconds": costs[stage].get("train_seconds") for stage in _TRAININGS}
+    mined = sum(costs[stage].get("mining_seconds", 0.0) for stage in _TRAININGS)
+    known = [seconds for seconds in trained.values() if seconds is not None]
+    intervals, recalls, learnt = found.report["intervals"], found.report["index_recall"], found.learnt
     return {
         "recipe": recipe,
+        "group": group(learnt.passes),
+        "passes": learnt.passes,
+        "encoder_learnt_from": learnt.encoder.splits,
+        "encoder_documents": learnt.encoder.seen,
+        "classifier_learnt_from": "with the encoder" if learnt.joint else learnt.classifier.splits,
+        "classifier_documents": learnt.classifier.seen,
+        "machines": sorted(machines),
+        **trained,
         **{name: found.metrics[name] for name in METRICS},
         "P_at_1_low": intervals["P_at_1"][0],
         "P_at_1_high": intervals["P_at_1"][1],

@@ -23,7 +23,7 @@ from xc_core.data.tokens import Joined, Tokenised, Tokens, TokenStore
 from xc_core.encoders import Encoder, EncoderConfig, embed_rows, encode_rows
 from xc_core.errors import ConfigError, UsageError
 from xc_core.losses import Loss, Triplet
-from xc_core.params import at_least
+from xc_core.params import at_least, later
 from xc_core.sampling import (
     ROWS,
     TEXTS,
@@ -63,6 +63,9 @@ class EncoderSettings:
     optim: OptimConfig = field(default_factory=OptimConfig)
     augment: bool = False
     """Train on every label's text too, as a document of that label (ASTRA, Renee)."""
+    refit: bool = later(False, was=False)
+    """Train on validation documents too, and with them the classifier and the scores, in one training. Nothing is held
+    out then: no figures on validation documents, and no fusion that is fitted on them."""
     epochs: float = 5.0
     """Passes over the train documents; 0 leaves the encoder as it was pretrained."""
     seed: int = 0
@@ -94,9 +97,14 @@ class EncoderSettings:
         """True if a table is trained along with the encoder."""
         return self.epochs > 0 and self.scorer.trains_rows
 
+    @property
+    def sees_validation(self) -> bool:
+        """True if validation documents are trained on."""
+        return self.epochs > 0 and self.refit
+
     def unused(self) -> frozenset[str]:
         """Without epochs, no setting of the training is used."""
-        training = {"order", "negatives", "scorer", "loss", "optim", "augment", "encoder.frozen_layers"}
+        training = {"order", "negatives", "scorer", "loss", "optim", "augment", "refit", "encoder.frozen_layers"}
         return frozenset() if self.epochs else frozenset(training)
 
 
@@ -116,10 +124,13 @@ class EncoderData:
     """True if the last L documents are the labels' texts."""
 
     @classmethod
-    def of(cls, corpus: Corpus, tokens: Tokenised, *, augment: bool = False) -> EncoderData:
-        """Return the train documents of a corpus; with ``augment``, followed by label texts as documents."""
-        rows = corpus.rows(TRAIN)
-        make = cls.with_label_texts if augment else cls
+    def of(cls, corpus: Corpus, tokens: Tokenised, settings: EncoderSettings) -> EncoderData:
+        """Return the train documents of a corpus; with ``refit`` the validation documents too.
+
+        With ``augment`` they are followed by label texts as documents.
+        """
+        rows = corpus.published_rows() if settings.refit else corpus.rows(TRAIN)
+        make = cls.with_label_texts if settings.augment else cls
         return make(tokens.documents, tokens.labels, rows, corpus.labels.rows(rows), corpus.filters.rows(rows))
 
     @classmethod

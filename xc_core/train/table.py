@@ -48,7 +48,8 @@ class ClassifierSettings:
     """Train on every label's text vector too, as a document of that label; not with stored clusters or negatives."""
     refit: bool = False
     """Train the final rows on validation documents too (refit). Before that, train twice without one half of them, so
-    that the fusion is fitted on documents that the scores have not seen (cross-fitting). Applies to all scores."""
+    that the fusion is fitted on documents that the scores have not seen (cross-fitting). Applies to all scores. With
+    ``encoder.refit`` the only training uses all of them."""
     enough: int = 10_000
     """Validation documents that are enough to fit the fusion: if one half has as many, only that one is left out."""
     seed: int = 0
