@@ -10,7 +10,6 @@ from typing import Any, Final
 import dagster as dg
 
 from assets import inbox, staleness
-from assets.git import git_commit
 from assets.metadata import Shown, summary
 from assets.partitions import DATASETS, EXPERIMENTS, split_key
 from assets.release.model import release
@@ -20,6 +19,7 @@ from assets.tracking import StageRun, curves, flat, log_stage
 from xc_core.artifacts import Made, read_made, read_manifest
 from xc_core.chain.registry import STAGES, Stage
 from xc_core.chain.runner import read_costs
+from xc_core.git import git_commit
 
 warnings.filterwarnings("ignore", category=dg.PreviewWarning, message=".*expected_writer_count")
 # Dagster 1.13 warns of a preview inside its own Pipes client; nothing here calls it.

@@ -189,6 +189,34 @@ def deep_merged(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
+def put(changes: dict[str, Any], name: str, value: Any) -> None:
+    """Put ``value`` at the dotted ``name`` into nested mappings.
+
+    A part may be given by its kind and its settings in any order: ("encoder.loss", "supcon"),
+    ("encoder.loss.temperature", 1). Raises ConfigError if a name would have two values.
+    """
+    *parents, last = name.split(".")
+    place = changes
+    for parent in parents:
+        inner = place.setdefault(parent, {})
+        if isinstance(inner, str):
+            inner = place[parent] = {KIND: inner}
+        if not isinstance(inner, dict):
+            raise ConfigError(f"{name} and another value of {parent}", expected="one value per setting", do="drop one")
+        place = inner
+    present = place.get(last)
+    place[last] = {**present, KIND: value} if isinstance(present, dict) and isinstance(value, str) else value
+
+
+def dotted(changes: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested mappings as values under dotted names, the reverse of ``put``; an empty mapping is a value."""
+    found: dict[str, Any] = {}
+    for name, value in changes.items():
+        inner = isinstance(value, Mapping) and value
+        found |= dotted(value, f"{prefix}{name}.") if inner else {f"{prefix}{name}": value}
+    return found
+
+
 def at_least(config: object, **least: float) -> None:
     """Raise ConfigError if a field of ``config`` is less than its named bound."""
     for name, bound in least.items():

@@ -8,9 +8,9 @@ from typing import Any
 
 import dagster as dg
 
-from assets.git import git_commit
 from assets.partitions import split_key
 from assets.resources import Project, Tracking
+from xc_core.git import git_commit
 
 
 def release(context: dg.AssetExecutionContext, project: Project, tracking: Tracking) -> Mapping[str, Any]:

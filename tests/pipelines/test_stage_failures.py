@@ -11,13 +11,13 @@ from unittest.mock import MagicMock
 import dagster as dg
 import pytest
 
-from assets.git import git_commit
 from assets.partitions import sync
 from pipelines.definitions import build
 from tests.pipelines.recorded import QUIET, Recorded
 from tests.pipelines.recorded import record as record
 from tests.pipelines.recorded import silent_mlflow as silent_mlflow
 from xc_core.chain import Workspace
+from xc_core.git import git_commit
 
 # Dagster warns of previews inside its own Pipes client
 pytestmark = pytest.mark.filterwarnings("ignore")

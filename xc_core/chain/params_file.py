@@ -125,6 +125,18 @@ class ParamsFile:
 
         self._edit(edit)
 
+    def declare_tokenizers(self, dataset: str, names: list[str]) -> None:
+        """Add tokenizers to those that a dataset is tokenised with."""
+
+        def edit(params: Any) -> None:
+            _entry(params.get("datasets") or {}, dataset, "dataset", f"xc ingest PATH --dataset {dataset}")
+            own = (params["datasets"][dataset] or {}).get("tokens") or {}
+            have = list(own.get("tokenizers") or TokensConfig().tokenizers)
+            if more := [name for name in names if name not in have]:
+                _filled(_filled(params["datasets"], dataset), "tokens")["tokenizers"] = [*have, *more]
+
+        self._edit(edit)
+
     def declare_experiment(self, dataset: str, recipe: str, base: str, changes: dict[str, Any]) -> Experiment:
         """Add an experiment, or replace its changes, and return it."""
         from xc_core.chain.experiment import resolve

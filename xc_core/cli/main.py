@@ -20,6 +20,7 @@ _OWN: Final = {
     "ingest": "xc_core.cli.ingest:ingest",
     "run": "xc_core.cli.run:run",
     "train": "xc_core.cli.train:train",
+    "tune": "xc_core.cli.tune:tune",
     "evaluate": "xc_core.cli.run:evaluate",
     "leaderboard": "xc_core.cli.run:leaderboard",
     "status": "xc_core.cli.status:status",
@@ -30,7 +31,7 @@ _OWN: Final = {
 }
 _ORDER: Final = (
     ("Data", ("ingest",)),
-    ("Training", ("train", "run", "status", "settings", "evaluate", "leaderboard", "compare")),
+    ("Training", ("train", "tune", "run", "status", "settings", "evaluate", "leaderboard", "compare")),
     ("Serving", ("predict", "promote", "rollback")),
     ("Project", ("demo", "ui", "doctor")),
 )

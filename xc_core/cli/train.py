@@ -12,8 +12,8 @@ from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.cli.options import Names, dataset_option, force_option
 from xc_core.cli.tables import show_leaderboard, show_metrics
 from xc_core.data.splits import LEARN_FROM
-from xc_core.errors import UsageError, XCError
-from xc_core.params import KIND, deep_merged
+from xc_core.errors import ConfigError, UsageError, XCError
+from xc_core.params import deep_merged, put
 from xc_core.progress import report
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def train(
     workspace = Workspace.find()
     changes: dict[str, Any] = {}
     for setting in settings:
-        put(changes, setting)
+        put_setting(changes, setting)
     if base is None and (variant := _variant(workspace, dataset, recipe)):
         base, declared = variant
         if not settings:
@@ -170,11 +170,8 @@ def _fit_budget(workspace: Workspace, wanted: _Wanted, declared: Experiment, sec
     workspace.params.declare_experiment(wanted.dataset, wanted.recipe, wanted.base, changes)
 
 
-def put(changes: dict[str, Any], setting: str) -> None:
-    """Put "a.b.c=value" into nested mappings, the value read as YAML.
-
-    A part may be given by its kind and its settings in any order: "encoder.loss=supcon", "encoder.loss.temperature=1".
-    """
+def put_setting(changes: dict[str, Any], setting: str) -> None:
+    """Put "a.b.c=value" into nested mappings, the value read as YAML."""
     name, equals, text = setting.partition("=")
     parts = name.split(".")
     if not equals or len(parts) < 2 or not all(parts):
@@ -183,13 +180,7 @@ def put(changes: dict[str, Any], setting: str) -> None:
         value = YAML(typ="safe").load(text)
     except YAMLError as error:
         raise UsageError(f"--set {setting}", expected="a value that YAML can read", do="quote it") from error
-    place = changes
-    for part in parts[:-1]:
-        inner = place.setdefault(part, {})
-        if isinstance(inner, str):
-            inner = place[part] = {KIND: inner}
-        if not isinstance(inner, dict):
-            raise UsageError(f"--set {setting}", expected="one value per setting", do="drop one of the two")
-        place = inner
-    present = place.get(parts[-1])
-    place[parts[-1]] = {**present, KIND: value} if isinstance(present, dict) and isinstance(value, str) else value
+    try:
+        put(changes, name, value)
+    except ConfigError as error:
+        raise UsageError(f"--set {setting}", expected="one value per setting", do="drop one of the two") from error

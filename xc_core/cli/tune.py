@@ -1,0 +1,110 @@
+"""``xc tune``: search the settings of a recipe on validation documents."""
+
+from __future__ import annotations
+
+import shlex
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from xc_core.chain import Workspace
+from xc_core.chain.names import checked_name
+from xc_core.cli.options import dataset_option
+from xc_core.cli.train import put_setting
+from xc_core.errors import XCError
+from xc_core.progress import report
+
+if TYPE_CHECKING:
+    from xc_core.tune.study import Watcher
+
+GROUP = "xc.studies"
+"""Entry points of this group show studies elsewhere: each names a function (workspace) -> function (study record)."""
+
+
+@click.command(short_help="Search the settings of a recipe on validation documents.")
+@dataset_option
+@click.option("--recipe", required=True, help="Recipe, or variant in params.yaml, whose settings are searched.")
+@click.option("--space", required=True, type=click.Path(path_type=Path), metavar="FILE",
+              help="YAML file with a line per setting: a list of values, {range: [a, b]}, optionally with step: c, or "
+              "{log: [a, b]}.")  # fmt: skip
+@click.option("--trials", default=20, show_default=True, type=click.IntRange(1), help="Trials of the study in total.")
+@click.option("--budget", default=None, metavar="TIME",
+              help="Wall time of all trials of the study, as 90s, 10m or 1.5h. [default: no limit]")  # fmt: skip
+@click.option("--metric", default="mean", show_default=True,
+              help="mean of P@1, P@5 and PSP@5; or one of them; or weights, as P@1=2,PSP@5=1.")  # fmt: skip
+@click.option("--set", "settings", multiple=True, metavar="STAGE.FIELD=VALUE",
+              help="Fix a setting for all trials, as in xc train. May be given several times.")  # fmt: skip
+@click.option("--sampler", default="tpe", show_default=True, type=click.Choice(["tpe", "random"]))
+@click.option("--pruner", default="quarter", show_default=True, type=click.Choice(["quarter", "none"]),
+              help="quarter ends trials whose single scores are in the lowest quarter after a stage.")  # fmt: skip
+@click.option("--seed", default=0, show_default=True, help="Seed of the sampler.")
+@click.option("--study", default=None, help="Name of the study; by default that of the recipe.")
+@click.option("--keep", default=1, show_default=True, type=click.IntRange(0), help="Best trials that keep artefacts.")
+@click.option("--out", default=None, type=click.Path(path_type=Path), help="Write the study as a Markdown note.")
+def tune(dataset: str, recipe: str, space: Path, settings: tuple[str, ...], **options: Any) -> None:
+    """Train variants of a recipe up to the stage fusion and find the one with the best figures on validation documents.
+
+    Test documents are never read. The same command again continues the study; trials done count. Studies are kept in
+    .xc/tune/DATASET/STUDY, not in params.yaml; the command that trains the winner is printed.
+    """
+    from xc_core.params import dotted
+    from xc_core.tune.asked import Tuning
+    from xc_core.tune.metric import Metric
+    from xc_core.tune.report import note, summary
+    from xc_core.tune.space import Space
+    from xc_core.tune.storage import require_optuna
+    from xc_core.tune.study import Limits
+    from xc_core.tune.study import tune as run
+
+    require_optuna()
+    workspace = Workspace.find()
+    seconds, metric = _seconds(options["budget"]), Metric.of(options["metric"])
+    changes: dict[str, Any] = {}
+    for setting in settings:
+        put_setting(changes, setting)
+    study = checked_name("study", options["study"] or recipe)
+    rest = {"name": study, "metric": metric, "sampler": options["sampler"], "seed": options["seed"]}
+    tuning = Tuning.of(
+        workspace, dataset, recipe, changes, Space.read(space),
+        fixed=dotted(changes), prune=options["pruner"] == "quarter", **rest,
+    ).prepared()  # fmt: skip
+    record = run(tuning, Limits(options["trials"], seconds, options["keep"]), _watchers(workspace))
+    click.echo(summary(record))
+    if out := options["out"]:
+        from xc_core.artifacts import write_file
+
+        write_file(out, note(record, _command(dataset, recipe, space, settings, options)))
+        report(f"tune: {out} written")
+
+
+def _command(dataset: str, recipe: str, space: Path, settings: tuple[str, ...], options: dict[str, Any]) -> str:
+    """Return the command line of this call, without what has its default."""
+    parts = ["xc", "tune", "--dataset", dataset, "--recipe", recipe, "--space", str(space)]
+    parts += [part for setting in settings for part in ("--set", setting)]
+    context = click.get_current_context()
+    for name, value in options.items():
+        source = context.get_parameter_source(name)
+        if value is not None and name != "out" and source is not click.core.ParameterSource.DEFAULT:
+            parts += [f"--{name}", str(value)]
+    return shlex.join(parts)
+
+
+def _seconds(text: str | None) -> float | None:
+    if text is None or text == "none":
+        return None
+    from xc_core.chain.budget import seconds_of
+
+    return seconds_of(text)
+
+
+def _watchers(workspace: Workspace) -> list[Watcher]:
+    """Return the functions of other packages that show a study; one that cannot start is reported and left out."""
+    found = []
+    for entry in metadata.entry_points(group=GROUP):
+        try:
+            found.append(entry.load()(workspace))
+        except XCError as error:
+            report(f"tune: the study is not shown by {entry.name}: {error}")
+    return found

@@ -1,0 +1,42 @@
+"""Copies an artefact by hard links: the files of an artefact never change, so two folders can share them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from xc_core import artifacts
+from xc_core.errors import CorruptError, MissingError
+
+
+def link(source: Path, folder: Path) -> bool:
+    """Put a copy of the artefact ``source`` at ``folder``; return False if ``source`` is damaged or disappears.
+
+    Files are linked, or copied if the folders are on different disks. Another process may replace ``source`` meanwhile;
+    then the copy is made again from what replaced it. Raises StorageError if the disk is full or not writable.
+    """
+    work = folder.with_name(f".{folder.name}.{os.getpid()}.link")
+
+    def copy() -> None:
+        shutil.rmtree(work, ignore_errors=True)
+        shutil.copytree(source, work, copy_function=_link)
+
+    try:
+        with artifacts.writing(folder):
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            artifacts.steady(source, copy)
+        artifacts.check_sizes(work, artifacts.read_manifest(work))
+        artifacts.install(work, folder)
+    except (CorruptError, MissingError):
+        return False
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return True
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)

@@ -1,0 +1,1 @@
+"""Searches the settings of a recipe with Optuna, on validation documents alone (``xc tune``)."""

@@ -1,0 +1,134 @@
+"""What a study is asked to do, checked before its first trial."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from xc_core.chain import Workspace, run_stage
+from xc_core.chain.depends import resolved
+from xc_core.chain.experiment import Experiment, resolve
+from xc_core.data.corpus import Corpus
+from xc_core.data.splits import VALIDATION
+from xc_core.errors import UsageError
+from xc_core.params import deep_merged, dotted, plain
+from xc_core.recipes import RECIPES, Recipe, find_recipe
+from xc_core.seeds import generator
+from xc_core.tune.metric import Metric
+from xc_core.tune.space import Space, nested, present
+from xc_core.tune.trial import TRIAL_STAGES, no_validation
+
+_CORNERS = 64
+"""Combinations of the ends of all settings that are checked before the first trial."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuning:
+    """A study: a space of changes to a recipe on a dataset, and how it is searched."""
+
+    project: Workspace
+    name: str
+    dataset: str
+    recipe: str
+    """The recipe, or the variant of params.yaml, that is tuned."""
+    base: Experiment
+    """The dataset with the registered recipe that all trials change."""
+    changes: Mapping[str, Any]
+    """Changes that all trials share: of the variant and of --set."""
+    space: Space
+    metric: Metric
+    sampler: str = "tpe"
+    seed: int = 0
+    prune: bool = True
+
+    @classmethod
+    def of(
+        cls, project: Workspace, dataset: str, recipe: str, changes: dict[str, Any], space: Space, **rest: Any
+    ) -> Tuning:
+        """Return the study of ``recipe``, a registered one or a variant of params.yaml, with ``changes`` to it.
+
+        Raises MissingError for an unknown dataset, ConfigError for an unknown recipe or setting or a value that the
+        recipe refuses, UsageError for a setting that is both fixed and in the space.
+        """
+        own, base = project.params.dataset(dataset), recipe
+        declared = None if recipe in RECIPES else project.params.declared(dataset, recipe)
+        if declared is not None:
+            base, changes = declared[0], deep_merged(declared[1], changes)
+        _check_apart(space, rest.pop("fixed", ()))
+        experiment = Experiment(own, find_recipe(base))
+        typed = space.typed(present(plain(resolve(recipe, base, changes)), space.settings))
+        made = cls(
+            project=project, dataset=dataset, recipe=recipe, base=experiment, changes=changes, space=typed, **rest
+        )
+        for trial in made.corners():
+            for score in trial.scores.values():
+                score.check()
+        return made
+
+    def corners(self) -> Iterator[Recipe]:
+        """Yield the recipes at ends of the space: each value once with the first of the others, then some at random.
+
+        Raises ConfigError for a combination that the recipe refuses.
+        """
+        probes = {name: own.probes for name, own in self.space.settings.items()}
+        first = {name: values[0] for name, values in probes.items()}
+        drawn = generator(self.seed, "tune-corners")
+        for values in [
+            *({**first, name: value} for name, every in probes.items() for value in every),
+            *({name: own[drawn.integers(len(own))] for name, own in probes.items()} for _ in range(_CORNERS)),
+        ]:
+            yield resolve(self.recipe, self.base.recipe.name, deep_merged(dict(self.changes), nested(values)))
+
+    def defaults(self) -> dict[str, Any] | None:
+        """Return the settings of the recipe without a study, as a trial stores them; None if the space lacks them."""
+        whole = plain(resolve(self.recipe, self.base.recipe.name, dict(self.changes)))
+        own = present(whole, self.space.settings)
+        labels = self.space.labels(own)
+        return labels if labels is not None and self.space.values(labels) == own else None
+
+    def prepare(self) -> None:
+        """Run the stages of the dataset, with the tokenizers of all trials.
+
+        Raises MissingError if there are no validation documents.
+        """
+        needed = {trial.encoder.encoder.tokenizer for trial in self.corners()}
+        self.project.params.declare_tokenizers(self.dataset, sorted(needed))
+        for stage in ("corpus", "tokens"):
+            run_stage(self.project, stage, self.dataset)
+        if not len(Corpus.open(self.project.folder("corpus", self.dataset)).rows(VALIDATION)):
+            raise no_validation(self.dataset)
+
+    def prepared(self) -> Tuning:
+        """Return the study with the dataset's settings as they are after ``prepare``."""
+        self.prepare()
+        return replace(self, base=replace(self.base, dataset=self.project.params.dataset(self.dataset)))
+
+    def asked(self) -> dict[str, Any]:
+        """Return what defines the study: if any of it changes, its trials cannot be compared with new ones."""
+        own = Experiment(self.base.dataset, resolve(self.recipe, self.base.recipe.name, dict(self.changes)))
+        settings = [resolved(stage, own) for stage in TRIAL_STAGES]
+        content = {
+            "dataset": self.dataset,
+            "recipe": self.recipe,
+            "base": self.base.recipe.name,
+            "changes": dotted(self.changes),
+            "space": self.space.plain(),
+            "metric": dict(self.metric.weights),
+            "sampler": self.sampler,
+            "seed": self.seed,
+            "pruner": "lowest quarter" if self.prune else "none",
+            "corpus": self.project.digest("corpus", self.dataset),
+            "settings and code": hashlib.sha256(json.dumps(settings).encode()).hexdigest(),
+        }
+        found: dict[str, Any] = json.loads(json.dumps(content))
+        return found
+
+
+def _check_apart(space: Space, fixed: Mapping[str, Any] | tuple[()]) -> None:
+    """Raise UsageError if a setting is both fixed and drawn."""
+    for name in space.settings:
+        if name in fixed:
+            raise UsageError(f"{name} in --set and in the space", expected="one of them", do="drop one of the two")

@@ -1,0 +1,68 @@
+"""Figures of a trial before its fusion, for the pruner: one score alone, on validation documents it has not seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from xc_core.data.corpus import Corpus
+from xc_core.data.embeddings import Embeddings
+from xc_core.data.folds import unseen
+from xc_core.data.splits import VALIDATION, drawn
+from xc_core.metrics.ranking import KS, per_document
+from xc_core.shapes import F32, I64
+
+if TYPE_CHECKING:
+    from xc_core.tune.trial import TrialWorkspace
+
+_ROWS: Final = 1000
+"""Validation documents that are searched."""
+
+
+def label_texts(workspace: TrialWorkspace) -> Mapping[str, float] | None:
+    """Return the figures of the label texts; None if the recipe has no such score."""
+    if "label_text" not in workspace.experiment.recipe.scores:
+        return None
+    corpus, embeddings = _opened(workspace, Corpus), _opened(workspace, Embeddings)
+    documents = corpus.rows(VALIDATION)
+    return _figures(corpus, embeddings, [(documents[drawn(corpus.uids(documents), _ROWS)], embeddings.labels_LD)])
+
+
+def rows(workspace: TrialWorkspace) -> Mapping[str, float] | None:
+    """Return the figures of the label rows of the held-out folds; None if the recipe has no such score."""
+    from xc_core.classifiers import LabelTables
+
+    if "classifier" not in workspace.experiment.recipe.scores:
+        return None
+    corpus, embeddings, tables = (_opened(workspace, kind) for kind in (Corpus, Embeddings, LabelTables))
+    held_out = unseen(tables.folds, corpus, _ROWS)
+    return _figures(corpus, embeddings, [(documents, tables.rows(fold.name)) for fold, documents in held_out])
+
+
+EARLY: Final[dict[str, Callable[[TrialWorkspace], Mapping[str, float] | None]]] = {
+    "embeddings": label_texts,
+    "classifier": rows,
+}
+"""By stage: what is known after it."""
+
+
+def _figures(corpus: Corpus, embeddings: Embeddings, parts: list[tuple[I64, F32]]) -> dict[str, float] | None:
+    """Return the figures of documents, each ranked by its vector's products with L vectors; None if there are none."""
+    from xc_core.ann import Exact
+    from xc_core.shapes import Shortlist
+
+    parts = [part for part in parts if len(part[0])]
+    if not parts:
+        return None
+    found = []
+    for documents, vectors_LD in parts:
+        doc_ND = np.ascontiguousarray(embeddings.documents_ND[documents])
+        found.append(Exact().build(vectors_LD).search(doc_ND, min(max(KS), len(vectors_LD))))
+    truth = corpus.labels.rows(np.concatenate([documents for documents, _ in parts]))
+    return per_document(Shortlist.stack(found), truth, corpus.weights()).total()
+
+
+def _opened(workspace: TrialWorkspace, artefact: type[Any]) -> Any:
+    return artefact.open(workspace.folder(artefact.kind, *workspace.experiment.place))

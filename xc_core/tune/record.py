@@ -1,0 +1,160 @@
+"""The record of a study, ``study.json``: what was asked, and the result of every trial. Written after each trial.
+
+Only this file is needed to show a study; the sqlite file beside it is for Optuna.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+from xc_core import artifacts
+from xc_core.canonical import canonical
+from xc_core.chain.workspace import Workspace
+from xc_core.errors import CorruptError, MissingError
+
+_FILE: Final = "study.json"
+_FOLDER: Final = "tune"
+
+
+class State(StrEnum):
+    """How a trial ended."""
+
+    DONE = "done"
+    PRUNED = "pruned"
+    """Stopped early, because figures of one score were among the lowest."""
+    FAILED = "failed"
+    STOPPED = "stopped"
+    """Killed, interrupted or cut by the budget; its settings are tried again and it does not count."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialRecord:
+    """One trial."""
+
+    number: int
+    state: State
+    values: Mapping[str, Any]
+    """The drawn settings, by dotted name."""
+    value: float | None = None
+    """The objective, in percent."""
+    figures: Mapping[str, float] = field(default_factory=dict)
+    early: Mapping[str, float] = field(default_factory=dict)
+    """The objective of single scores, by the stage after which they were measured."""
+    served: str = ""
+    documents: int = 0
+    seconds: float = 0.0
+    taken: tuple[str, ...] = ()
+    """Stages whose result was taken over from another experiment."""
+    own: bool = False
+    """True for the settings that the recipe has without a study."""
+    why: str = ""
+    folder: str = ""
+
+    @property
+    def ended(self) -> bool:
+        """True if it counts as a trial."""
+        return self.state is not State.STOPPED
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyRecord:
+    """A study and its trials."""
+
+    name: str
+    asked: Mapping[str, Any]
+    """What defines the study: dataset, recipe, changes, space, metric, sampler, seed, pruner, digests."""
+    metric: str
+    """The metric in words."""
+    origin: Mapping[str, str]
+    """Machine, date and commit of the first start."""
+    trials: tuple[TrialRecord, ...] = ()
+    importances: Mapping[str, float] = field(default_factory=dict)
+    """Share of the variance of the objective that each setting explains; empty if there are few trials."""
+    state: str = "running"
+
+    @property
+    def dataset(self) -> str:
+        """The name of the dataset."""
+        return str(self.asked["dataset"])
+
+    @property
+    def best(self) -> TrialRecord | None:
+        """The trial with the highest objective, the first of equal ones; None if none is done."""
+        return next(iter(self.ranked()), None)
+
+    def ranked(self) -> list[TrialRecord]:
+        """Return the trials that are done, best first."""
+        done = [trial for trial in self.trials if trial.state is State.DONE and trial.value is not None]
+        return sorted(done, key=lambda trial: (-(trial.value or 0.0), trial.number))
+
+    @property
+    def own(self) -> TrialRecord | None:
+        """The trial of the recipe's own settings, if it is done."""
+        return next((trial for trial in self.trials if trial.own and trial.state is State.DONE), None)
+
+    @property
+    def ended(self) -> list[TrialRecord]:
+        """The trials that count."""
+        return [trial for trial in self.trials if trial.ended]
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of all trials, in seconds."""
+        return sum(trial.seconds for trial in self.trials)
+
+    def write(self, folder: Path) -> None:
+        """Write the record into the study's folder."""
+        artifacts.write_file(folder / _FILE, canonical(asdict(self)))
+
+    @classmethod
+    def read(cls, folder: Path) -> StudyRecord:
+        """Read the record of the study in ``folder``; raise MissingError, CorruptError."""
+        path = folder / _FILE
+        try:
+            content = json.loads(path.read_text("utf-8"))
+            trials = tuple(_trial(own) for own in content.pop("trials"))
+            return cls(**content, trials=trials)
+        except FileNotFoundError as error:
+            raise MissingError(f"no {path}", expected="the record of a study", do="xc tune ...") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptError(
+                f"an unreadable {path} ({error})", expected="what xc tune wrote", do="run the same xc tune again"
+            ) from error
+
+
+def _trial(content: dict[str, Any]) -> TrialRecord:
+    known = {own.name for own in fields(TrialRecord)}
+    values = {name: value for name, value in content.items() if name in known}
+    return TrialRecord(**{**values, "state": State(values["state"]), "taken": tuple(values["taken"])})
+
+
+def study_folder(workspace: Workspace, dataset: str, name: str) -> Path:
+    """Return the folder of a study: its sqlite file, its record and the artefacts of its best trials."""
+    return workspace.state / _FOLDER / dataset / name
+
+
+def studies(workspace: Workspace) -> list[Path]:
+    """Return the folders of all studies that have a record."""
+    return sorted(path.parent for path in (workspace.state / _FOLDER).glob(f"*/*/{_FILE}"))
+
+
+def machine() -> str:
+    """Return processor, cores, threads and GPU of this machine in words; no host name."""
+    import torch
+
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    except OSError:
+        lines = []
+    model = next(
+        (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown processor"
+    )
+    gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "no GPU"
+    cores, threads = os.cpu_count() or 1, torch.get_num_threads()
+    return f"{model}, {cores} cores, {threads} thread{'s' if threads > 1 else ''}, {gpu}"

@@ -1,0 +1,145 @@
+"""A study in words: its best trials, the command that trains the winner, and a record for the lab notes."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
+
+from xc_core.tune.metric import FIGURES
+from xc_core.tune.record import State, StudyRecord, TrialRecord
+
+_SHOWN: Final = 10
+"""Trials in the printed table."""
+
+
+def table(record: StudyRecord, most: int = _SHOWN) -> str:
+    """Return the ``most`` best trials as a Markdown table: objective, figures, settings, seconds."""
+    names = list(record.asked["space"])
+    head = ["trial", "objective", *FIGURES, *names, "used", "seconds"]
+    rows = [_row(trial, names) for trial in record.ranked()[:most]]
+    widths = [max(len(cell) for cell in column) for column in zip(head, *rows, strict=True)]
+    lines = [_aligned(head, widths), "| " + " | ".join("-" * width for width in widths) + " |"]
+    return "\n".join([*lines, *(_aligned(row, widths) for row in rows)])
+
+
+def _row(trial: TrialRecord, names: list[str]) -> list[str]:
+    figures = [f"{trial.figures[name.replace('@', '_at_')]:.2f}" for name in FIGURES]
+    settings = [_text(trial.values[name]) for name in names]
+    return [str(trial.number), f"{trial.value:.2f}", *figures, *settings, trial.served, f"{trial.seconds:.0f}"]
+
+
+def _aligned(cells: list[str], widths: list[int]) -> str:
+    return "| " + " | ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True)) + " |"
+
+
+def _text(value: Any) -> str:
+    """Return a value as the command line takes it; fractions keep six digits only in tables of many."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def command(record: StudyRecord, trial: TrialRecord) -> str:
+    """Return the command that trains the experiment of a trial, with all stages and all epochs."""
+    settings = winner(record, trial)
+    parts = ["xc", "train", "--dataset", record.dataset, "--recipe", f"{record.name}-tuned"]
+    parts += ["--base", str(record.asked["base"]), "--budget", "none"]
+    return shlex.join(
+        [*parts, *(part for name, value in settings.items() for part in ("--set", f"{name}={_text(value)}"))]
+    )
+
+
+def winner(record: StudyRecord, trial: TrialRecord) -> dict[str, Any]:
+    """Return all settings of a trial that differ from the base, by dotted name; kinds of parts come first."""
+    changes: Mapping[str, Any] = record.asked["changes"]
+    drawn = dict(trial.values)
+    kinds = [name.removesuffix(".kind") for name in drawn if isinstance(drawn[name], str)]
+    kept = {
+        name: value
+        for name, value in changes.items()
+        if name not in drawn and name.removesuffix(".kind") not in drawn and not _replaced(name, kinds, changes, drawn)
+    }
+    return {**kept, **drawn}
+
+
+def _replaced(name: str, kinds: list[str], changes: Mapping[str, Any], drawn: Mapping[str, Any]) -> bool:
+    """Return True for a setting of a part whose kind a trial changed."""
+    for part in kinds:
+        before = changes.get(part, changes.get(f"{part}.kind"))
+        if name.startswith(f"{part}.") and before is not None and before != drawn.get(part, drawn.get(f"{part}.kind")):
+            return True
+    return False
+
+
+def summary(record: StudyRecord) -> str:
+    """Return the whole result as the command prints it."""
+    best = record.best
+    counts = ", ".join(f"{number} {state}" for state, number in counted(record).items()) or "none yet"
+    lines = [f"study {record.name} of {record.dataset}: {record.state}; trials: {counts}; {record.seconds:.0f} s"]
+    if best is None:
+        return lines[0]
+    lines += [f"objective: {record.metric}, in percent, on {best.documents:,} validation documents", table(record)]
+    if record.importances:
+        shown = ", ".join(f"{name} {share:.2f}" for name, share in record.importances.items())
+        lines.append(f"settings that matter (PED-ANOVA): {shown}")
+    if (own := record.own) is not None and own.value is not None and best.value is not None:
+        lines.append(
+            f"the recipe's own settings, trial {own.number}: {own.value:.2f}; the best: {best.value - own.value:+.2f}"
+        )
+    return "\n".join([*lines, f"train it:  {command(record, best)}"])
+
+
+def counted(record: StudyRecord) -> dict[str, int]:
+    """Return the number of trials in each state, states without trials left out."""
+    found = Counter(trial.state.value for trial in record.trials)
+    return {state.value: found[state.value] for state in State if found[state.value]}
+
+
+def note(record: StudyRecord, asked: str) -> str:
+    """Return the study as a lab note in Markdown; ``asked`` is the command line that ran it."""
+    best, origin = record.best, record.origin
+    space = "\n".join(f"{name}: {json.dumps(spec)}" for name, spec in record.asked["space"].items())
+    parts = [
+        f"# Study {record.name} of {record.dataset}",
+        f"*{origin['date']}.*",
+        f"**Question.** Which settings of `{record.asked['recipe']}` on {record.dataset} have the best {record.metric} "
+        "on validation documents?",
+        f"**Command**, at commit {origin['commit'][:12]}, on {origin['machine']}:\n\n```\n{asked}\n```",
+        f"**Space.**\n\n```yaml\n{space}\n```",
+        f"**Result.** {_counts(record)}",
+    ]
+    if best is not None:
+        parts += [table(record, len(record.trials)), *_findings(record, best)]
+    return "\n\n".join([*parts, *_rest(record), "**Conclusion.** (to be written)"]) + "\n"
+
+
+def _counts(record: StudyRecord) -> str:
+    counts = ", ".join(f"{number} {state}" for state, number in counted(record).items())
+    asked = record.asked
+    return (
+        f"Trials: {counts or 'none'}. Sampler {asked['sampler']}, seed {asked['seed']}, pruner: {asked['pruner']}; "
+        f"{record.seconds:.0f} s in all. Figures are percent on validation documents that the scores and the fusion "
+        "have not seen; no test document was read for them."
+    )
+
+
+def _findings(record: StudyRecord, best: TrialRecord) -> list[str]:
+    matter = ", ".join(f"`{name}` {share:.2f}" for name, share in record.importances.items())
+    found = [f"What matters (PED-ANOVA): {matter}."] if matter else []
+    own = record.own
+    if own is not None and own.value is not None and best.value is not None:
+        gain = f"{best.value - own.value:+.2f}"
+        found.insert(0, f"Trial {own.number} has the recipe's own settings; the best trial is {gain} above it.")
+    return [*found, f"The best trial, {best.number}, is trained by\n\n```\n{command(record, best)}\n```"]
+
+
+def _rest(record: StudyRecord) -> list[str]:
+    """Return the trials without figures, one line each."""
+    rest = [trial for trial in record.ended if trial.state is not State.DONE]
+    lines = [
+        f"- trial {trial.number} {trial.state.value} ({trial.why}): "
+        + ", ".join(f"{name} {_text(value)}" for name, value in trial.values.items())
+        for trial in rest
+    ]
+    return ["Trials without figures:\n\n" + "\n".join(lines)] if lines else []

@@ -1,0 +1,131 @@
+"""What the studies need of Optuna: its sqlite file, samplers, pruner and importances. Optuna is an optional package."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from xc_core.errors import CorruptError, MissingError, UsageError
+from xc_core.git import git_commit
+from xc_core.tune.asked import Tuning
+from xc_core.tune.record import machine
+
+if TYPE_CHECKING:
+    from optuna import Study
+    from optuna.samplers import BaseSampler
+
+_FILE: Final = "study.db"
+_KEPT: Final = 75.0
+"""Percent of the trials that the pruner lets pass at each stage: it ends those in the lowest quarter."""
+_FIRST: Final = 5
+"""Trials before the pruner begins."""
+_ENOUGH: Final = 10
+"""Trials from which importances are estimated."""
+
+
+def require_optuna() -> None:
+    """Raise MissingError if Optuna is not installed."""
+    try:
+        import optuna
+    except ImportError as error:
+        raise MissingError(
+            "no installed package optuna",
+            expected="the package of the extra tune",
+            do="pip install -c constraints.txt -e '.[tune]'",
+        ) from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+def _tpe(seed: int) -> BaseSampler:
+    from optuna.samplers import TPESampler
+
+    return TPESampler(seed=seed)
+
+
+def _random(seed: int) -> BaseSampler:
+    from optuna.samplers import RandomSampler
+
+    return RandomSampler(seed=seed)
+
+
+SAMPLERS: Final[dict[str, Callable[[int], BaseSampler]]] = {"tpe": _tpe, "random": _random}
+"""By name: how settings are drawn."""
+
+
+def sampler(name: str, seed: int) -> BaseSampler:
+    """Return the sampler of one trial. Each trial has a seed of its own, so a resumed study draws the same trials."""
+    return SAMPLERS[name](seed % (1 << 32))
+
+
+def opened(folder: Path, tuning: Tuning) -> Study:
+    """Open the study in ``folder``, or start it.
+
+    Raises UsageError if it was started with other settings, CorruptError if its file cannot be read.
+    """
+    import optuna
+    from sqlalchemy.exc import SQLAlchemyError
+
+    pruner = optuna.pruners.PercentilePruner(_KEPT, n_startup_trials=_FIRST)
+    try:
+        study = optuna.create_study(
+            study_name=tuning.name,
+            storage=f"sqlite:///{folder / _FILE}",
+            direction="maximize",
+            load_if_exists=True,
+            pruner=pruner if tuning.prune else optuna.pruners.NopPruner(),
+        )
+        asked, before = tuning.asked(), study.user_attrs.get("asked")
+    except (SQLAlchemyError, optuna.exceptions.OptunaError, RuntimeError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise CorruptError(
+            f"an unreadable {folder / _FILE} ({reason})", expected="the study's file", do=f"delete {folder}"
+        ) from error
+    if before is not None and before != asked:
+        raise _other(tuning, before, asked)
+    if before is None:
+        origin = {
+            "machine": machine(),
+            "date": f"{datetime.now():%Y-%m-%d}",
+            "commit": git_commit(str(tuning.project.root)),
+        }
+        study.set_user_attr("origin", origin)
+        study.set_user_attr("asked", asked)
+    return study
+
+
+def _other(tuning: Tuning, before: Mapping[str, Any], asked: Mapping[str, Any]) -> UsageError:
+    """Return the error for a study that was started with other settings, naming what differs."""
+    differing = [name for name in asked if before.get(name) != asked[name]]
+    parts = [f"{name} ({_difference(before.get(name), asked[name])})" for name in differing]
+    return UsageError(
+        f"a study {tuning.name!r} of {tuning.dataset} with another {', '.join(parts)}",
+        expected="what the study was started with, because its trials are compared with each other",
+        do="repeat its first command, or give the new study a name of its own: --study NAME",
+    )
+
+
+def _difference(before: Any, now: Any) -> str:
+    """Return what differs: names for mappings, values otherwise."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        return ", ".join(name for name in sorted({*before, *now}) if before.get(name) != now.get(name))
+    return f"{before} before, {now} now"
+
+
+def importances(study: Study) -> dict[str, float]:
+    """Return how much each setting matters for being among the best trials, by PED-ANOVA; empty for few trials.
+
+    Source: Watanabe et al., "PED-ANOVA: Efficiently Quantifying Hyperparameter Importance in Arbitrary Subspaces",
+    IJCAI 2023.
+    """
+    import optuna
+    from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+
+    done = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
+    if len(done) < _ENOUGH or len({trial.value for trial in done}) < 2:
+        return {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Optuna warns of settings that never varied
+        return dict(get_param_importances(study, evaluator=PedAnovaImportanceEvaluator()))

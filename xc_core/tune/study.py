@@ -1,0 +1,268 @@
+"""A study: draws settings with Optuna, runs a trial for each, keeps the best, and goes on where it was stopped.
+
+Optuna's sqlite file in the study's folder holds every trial; the record ``study.json`` is written from it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from xc_core.errors import BusyError, CorruptError, MissingError, MovedError, StorageError, XCError
+from xc_core.locks import locked
+from xc_core.params import deep_merged
+from xc_core.progress import report
+from xc_core.seeds import derive
+from xc_core.tune.asked import Tuning
+from xc_core.tune.limits import TimeIsUpError, stopped_after
+from xc_core.tune.record import State, StudyRecord, TrialRecord, study_folder
+from xc_core.tune.space import nested
+from xc_core.tune.storage import importances, opened, sampler
+from xc_core.tune.trial import TRIAL_STAGES, Result, Trial, TrialWorkspace, forget
+
+if TYPE_CHECKING:
+    from optuna import Study as OptunaStudy
+    from optuna.trial import Trial as Drawn
+
+Watcher = Callable[[StudyRecord], None]
+_ABORTING: Final = (BusyError, StorageError, MissingError, MovedError, CorruptError)
+"""Errors that another trial would meet too: they end the command, and the trial is tried again."""
+_IN_A_ROW: Final = 3
+"""Failed trials in a row that end the command: then the settings are hardly the reason."""
+_RECORD: Final = "record"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a study ends, and how many trials keep their artefacts."""
+
+    trials: int
+    """Trials in total, those of earlier commands included."""
+    seconds: float | None = None
+    """Wall time of all trials, those of earlier commands included; None for no limit."""
+    keep: int = 1
+    """Best trials that keep their artefacts."""
+
+
+def tune(tuning: Tuning, limits: Limits, watchers: Iterable[Watcher] = ()) -> StudyRecord:
+    """Run trials until a limit is reached, and return the record of the study; watchers see it after each trial.
+
+    Raises UsageError if a study of this name was started with other settings, BusyError if it is running, the error of
+    a trial if it is not of its settings, or if three trials in a row fail.
+    """
+    folder = study_folder(tuning.project, tuning.dataset, tuning.name)
+    with locked(folder / "lock", f"the study {tuning.name} of {tuning.dataset}"):
+        running = _Running(tuning, limits, folder, opened(folder, tuning), list(watchers))
+        try:
+            return running.finish(running.until_done())
+        except (TimeIsUpError, KeyboardInterrupt, *_ABORTING) as error:
+            done = running.finish("stopped")
+            if not isinstance(error, TimeIsUpError):
+                raise
+            report("tune: the budget is used up; the trial that ran was cut and goes on with a larger --budget")
+            return done
+
+
+@dataclass
+class _Running:
+    """A study while a command runs it."""
+
+    tuning: Tuning
+    limits: Limits
+    folder: Path
+    study: OptunaStudy
+    watchers: list[Watcher]
+    failed: int = field(default=0)
+    """Failed trials in a row."""
+
+    def until_done(self) -> str:
+        """Run trials until a limit is reached; return which."""
+        self._recover()
+        while True:
+            record = self.record("running")
+            tried = {_key(trial.values) for trial in record.ended}
+            if len(record.ended) >= self.limits.trials:
+                return "all trials done"
+            if self.limits.seconds is not None and record.seconds >= self.limits.seconds:
+                return "budget used up"
+            if self.tuning.space.size is not None and len(tried) >= self.tuning.space.size:
+                return "all combinations tried"
+            self._one(record)
+
+    def record(self, state: str) -> StudyRecord:
+        """Return the record of the study."""
+        asked, origin = (self.study.user_attrs[name] for name in ("asked", "origin"))
+        trials = tuple(found for frozen in self.study.get_trials(deepcopy=False) if (found := _recorded(frozen)))
+        return StudyRecord(
+            name=self.tuning.name,
+            asked=asked,
+            metric=str(self.tuning.metric),
+            origin=origin,
+            trials=tuple(replace(own, values=self.tuning.space.values(own.values)) for own in trials),
+            state=state,
+        )
+
+    def finish(self, state: str) -> StudyRecord:
+        """Write the record with importances, show it, and delete the artefacts of trials that lost."""
+        record = replace(self.record(state), importances=importances(self.study))
+        self._tidy(record)
+        self._show(record)
+        return record
+
+    def _recover(self) -> None:
+        """Let trials of a killed command be tried again; let a new study begin with the recipe's own settings."""
+        from optuna.trial import TrialState
+
+        trials = self.study.get_trials(deepcopy=False)
+        for frozen in trials:
+            if frozen.state is TrialState.RUNNING:
+                report(f"tune: trial {frozen.number} was killed; its settings are tried again")
+                self.study.enqueue_trial(frozen.params)
+                self.study.tell(frozen.number, state=TrialState.FAIL)
+        if not trials and (own := self.tuning.defaults()) is not None:
+            self.study.enqueue_trial(own)
+
+    def _one(self, record: StudyRecord) -> None:
+        """Draw a trial and run it."""
+        self.study.sampler = sampler(self.tuning.sampler, derive(self.tuning.seed, "tune", len(record.ended)))
+        drawn = self.study.ask(self.tuning.space.distributions())
+        values = self.tuning.space.values(drawn.params)
+        shown = ", ".join(f"{name} {value}" for name, value in values.items())
+        report(f"tune: trial {drawn.number}: {shown}")
+        same = next((own for own in record.ended if _key(own.values) == _key(values)), None)
+        if same is not None:
+            why = f"same settings as trial {same.number}"
+            self._end(drawn, replace(same, number=drawn.number, seconds=0.0, taken=(), why=why))
+            return
+        left = None if self.limits.seconds is None else self.limits.seconds - record.seconds
+        trial = Trial.of(
+            self.tuning.project, self.folder, self.tuning.base, deep_merged(dict(self.tuning.changes), nested(values))
+        )
+        started = time.monotonic()
+        own = drawn.params == self.tuning.defaults()
+        blank = TrialRecord(number=drawn.number, state=State.STOPPED, values=drawn.params, own=own, folder=trial.name)
+        attempt = _Attempt(self.tuning, trial, drawn, blank, None if left is None else started + left)
+        try:
+            attempt.run()
+            self.failed = 0
+        except (TimeIsUpError, KeyboardInterrupt, *_ABORTING):
+            self.study.enqueue_trial(drawn.params)
+            raise
+        except Exception as error:
+            self.failed += 1
+            why = error.found if isinstance(error, XCError) else f"{type(error).__name__}: {error}"
+            attempt.record = replace(attempt.record, state=State.FAILED, why=why)
+            if self.failed == _IN_A_ROW:
+                raise
+        finally:
+            self._end(drawn, replace(attempt.record, seconds=round(time.monotonic() - started, 3)))
+
+    def _end(self, drawn: Drawn, record: TrialRecord) -> None:
+        """Store the result of a trial in the study, show it, and delete what lost."""
+        from optuna.trial import TrialState
+
+        stored = replace(record, values=drawn.params)
+        drawn.set_user_attr(_RECORD, {**asdict(stored), "state": stored.state.value, "taken": list(stored.taken)})
+        if record.state is State.DONE:
+            self.study.tell(drawn, record.value)
+        else:
+            self.study.tell(drawn, state=TrialState.PRUNED if record.state is State.PRUNED else TrialState.FAIL)
+        report(f"tune: {_line(record, self.tuning)}")
+        now = self.record("running")
+        self._tidy(now, record.folder)
+        self._show(now)
+
+    def _tidy(self, record: StudyRecord, last: str = "") -> None:
+        """Delete the artefacts of all trials but the best, the last one, and one that was stopped and goes on."""
+        ended = {trial.folder for trial in record.ended}
+        kept = {trial.folder for trial in record.ranked()[: self.limits.keep]} | {last}
+        kept |= {trial.folder for trial in record.trials if not trial.ended and trial.folder not in ended}
+        workspace = TrialWorkspace(self.folder, self.tuning.project, self.tuning.base)
+        for place in workspace.data.glob(f"{self.tuning.dataset}/trial-*"):
+            if place.name not in kept:
+                forget(workspace, self.tuning.dataset, place.name)
+
+    def _show(self, record: StudyRecord) -> None:
+        """Write the record and call the watchers; one that fails is reported and not called again."""
+        record.write(self.folder)
+        for watcher in list(self.watchers):
+            try:
+                watcher(record)
+            except XCError as error:
+                report(f"tune: the study is not shown there: {error}")
+                self.watchers.remove(watcher)
+
+
+@dataclass
+class _Attempt:
+    """One trial while it runs."""
+
+    tuning: Tuning
+    trial: Trial
+    drawn: Drawn
+    record: TrialRecord
+    """What is known so far."""
+    end: float | None
+    """When the budget ends, on the monotonic clock."""
+
+    def run(self) -> None:
+        """Run the stages up to the fusion; the pruner may end the trial between two of them."""
+        for number, stage in enumerate(TRIAL_STAGES):
+            with stopped_after(None if self.end is None else self.end - time.monotonic()):
+                if self.trial.run(stage):
+                    self.record = replace(self.record, taken=(*self.record.taken, stage.name))
+                figures = self.trial.early(stage) if self.tuning.prune else None
+            if figures is not None and self._prunes(number, stage.name, figures):
+                return
+        self._judge(self.trial.result())
+
+    def _prunes(self, step: int, stage: str, figures: Mapping[str, float]) -> bool:
+        """Report the objective of one score alone; return True if the trial is to end here."""
+        value = self.tuning.metric.value(figures)
+        self.record = replace(self.record, early={**self.record.early, stage: round(value, 4)})
+        if math.isfinite(value):
+            self.drawn.report(value, step)
+        if not self.drawn.should_prune():
+            return False
+        why = f"one of the lowest after {stage}: {value:.2f}"
+        self.record = replace(self.record, state=State.PRUNED, why=why)
+        return True
+
+    def _judge(self, result: Result) -> None:
+        """Record the objective; a figure that is not a number is a failure."""
+        value = self.tuning.metric.value(result.figures)
+        finite = math.isfinite(value)
+        self.record = replace(
+            self.record,
+            state=State.DONE if finite else State.FAILED,
+            value=value if finite else None,
+            figures=result.figures,
+            served=result.served,
+            documents=result.documents,
+            why="" if finite else "the figures are not finite",
+        )
+
+
+def _recorded(frozen: Any) -> TrialRecord | None:
+    """Return the record of a trial of Optuna; one that a killed command left has none, so it counts as stopped."""
+    if not frozen.state.is_finished():
+        return None
+    stored = frozen.user_attrs.get(_RECORD)
+    if stored is None:
+        return TrialRecord(number=frozen.number, state=State.STOPPED, values=frozen.params, why="killed")
+    return TrialRecord(**{**stored, "state": State(stored["state"]), "taken": tuple(stored["taken"])})
+
+
+def _line(record: TrialRecord, tuning: Tuning) -> str:
+    head = f"trial {record.number}: {record.state.value}"
+    value = "" if record.value is None else f", {tuning.metric} {record.value:.2f}"
+    taken = f", taken over: {', '.join(record.taken)}" if record.taken else ""
+    return f"{head}{value} in {record.seconds:.1f} s{taken}" + (f" ({record.why})" if record.why else "")
+
+
+def _key(values: Mapping[str, Any]) -> str:
+    return str(sorted(values.items(), key=lambda item: item[0]))

@@ -1,0 +1,154 @@
+"""One trial: an experiment in the folder of its study, run up to the stage fusion, judged on validation documents.
+
+No stage after the fusion is ever run, and the folders of a study have none, so no test figure exists.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from xc_core import artifacts
+from xc_core.artifacts import read_made
+from xc_core.chain import STAGES, Stage, Workspace, run_stage
+from xc_core.chain.adopt import adopt
+from xc_core.chain.dataset import Partition
+from xc_core.chain.experiment import Experiment, resolve
+from xc_core.chain.params_file import ParamsFile
+from xc_core.errors import MissingError
+from xc_core.tune.early import EARLY
+
+_LAST: Final = "fusion"
+_NAMES: Final = list(STAGES)
+TRIAL_STAGES: Final = tuple(
+    STAGES[name] for name in _NAMES[: _NAMES.index(_LAST) + 1] if STAGES[name].scope == "experiment"
+)
+"""The stages of a trial: those of an experiment, up to the fusion."""
+_FUSION, _SUM = "fusion", "sum"
+"""Names of the fitted rule and of the plain sum among the validation figures of the stage fusion."""
+_STATE: Final = ("run", "cost", "lock")
+
+
+@dataclass(frozen=True)
+class _OneExperiment(ParamsFile):
+    """Stands for params.yaml in the folder of a study: the trial that runs is the only experiment."""
+
+    own: Experiment
+
+    def partition(self, dataset: str, recipe: str | None) -> Partition:
+        """Return the trial, or its dataset."""
+        return self.own.dataset if recipe is None else self.own
+
+
+@dataclass(frozen=True)
+class TrialWorkspace(Workspace):
+    """The folders of a trial: its own stages are under the study's ``root``, those of the dataset in the project."""
+
+    project: Workspace
+    experiment: Experiment
+
+    @property
+    def params(self) -> ParamsFile:
+        """The trial."""
+        return _OneExperiment(self.root, self.state / "lock" / "params", self.experiment)
+
+    def folder(self, stage: str, dataset: str, recipe: str | None = None) -> Path:
+        """Return the folder of an artefact."""
+        shared = STAGES[stage].scope == "dataset"
+        return self.project.folder(stage, dataset) if shared else super().folder(stage, dataset, recipe)
+
+    def raw(self, dataset: str) -> Path:
+        """Return the folder of the dataset's source files."""
+        return self.project.raw(dataset)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a trial gave."""
+
+    figures: dict[str, float]
+    """P@1, P@5 and PSP@5 on validation documents, in percent, as the stage fusion names them."""
+    served: str
+    """What has these figures: the fusion, the plain sum, or a score that is used alone."""
+    documents: int
+    """Validation documents of the figures."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """An experiment of a study; trials with the same settings have the same folder, so one that was cut goes on."""
+
+    workspace: TrialWorkspace
+
+    @classmethod
+    def of(cls, project: Workspace, root: Path, base: Experiment, changes: Mapping[str, Any]) -> Trial:
+        """Return the trial of ``base`` with ``changes``, in the study at ``root``.
+
+        Raises ConfigError for changes that the recipe refuses.
+        """
+        name = f"trial-{hashlib.sha256(json.dumps(changes, sort_keys=True).encode()).hexdigest()[:10]}"
+        recipe = resolve(name, base.recipe.name, dict(changes))
+        return cls(TrialWorkspace(root, project, replace(base, recipe=recipe)))
+
+    @property
+    def name(self) -> str:
+        """The name of its folder."""
+        return self.workspace.experiment.recipe.name
+
+    @property
+    def dataset(self) -> str:
+        """The name of the dataset."""
+        return self.workspace.experiment.dataset.name
+
+    def run(self, stage: Stage) -> bool:
+        """Run one stage, or take over its result; return True if another experiment had it."""
+        taken = adopt(self.workspace, stage, self.workspace.experiment, self._others(stage.name))
+        run_stage(self.workspace, stage.name, self.dataset, self.name)
+        return taken is not None
+
+    def _others(self, stage: str) -> Iterator[Path]:
+        """Yield where other experiments of the dataset have their artefact: this study, the project, other studies."""
+        project = self.workspace.project
+        yield from sorted(self.workspace.data.glob(f"{self.dataset}/*/{stage}"))
+        yield from sorted(project.data.glob(f"{self.dataset}/*/{stage}"))
+        yield from sorted(self.workspace.root.parent.glob(f"*/data/{self.dataset}/*/{stage}"))
+
+    def early(self, stage: Stage) -> Mapping[str, float] | None:
+        """Return figures on validation documents that are known after a stage, before the fusion; None if none are."""
+        figures: Callable[[TrialWorkspace], Mapping[str, float] | None] | None = EARLY.get(stage.name)
+        return figures(self.workspace) if figures else None
+
+    def result(self) -> Result:
+        """Return the figures of what would be served; raise MissingError if there are no validation documents."""
+        facts = read_made(self.workspace.folder(_LAST, self.dataset, self.name)).facts
+        figures, served = facts.get("validation") or {}, facts.get("served", _FUSION)
+        if not figures:
+            raise no_validation(self.dataset)
+        if served not in figures:  # a rule that learns nothing: the sum of its scores, or its only score
+            served = _SUM if _SUM in figures else next(iter(figures))
+        return Result(dict(figures[served]), served, int(facts["documents"]))
+
+    def forget(self) -> None:
+        """Delete the artefacts and the state of this trial."""
+        forget(self.workspace, self.dataset, self.name)
+
+
+def forget(workspace: Workspace, dataset: str, name: str) -> None:
+    """Delete the artefacts and the state of a trial."""
+    artifacts.remove(workspace.data / dataset / name)
+    for kind in _STATE:
+        for stage in TRIAL_STAGES:
+            artifacts.remove(workspace.scratch(kind, stage, dataset, name))
+
+
+def no_validation(dataset: str) -> MissingError:
+    """Return the error for a dataset without validation documents."""
+    return MissingError(
+        f"no validation documents of {dataset}",
+        expected="documents on which trials are judged; test documents are never read",
+        do=f"set datasets.{dataset}.corpus.validation_fraction in params.yaml, for instance to 0.1",
+    )
