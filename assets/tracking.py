@@ -7,7 +7,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,12 +143,23 @@ def _parent(client: Any, experiment: str, run: StageRun) -> str:
 
 
 def _log(client: Any, run_id: str, run: StageRun) -> None:
+    log_figures(client, run_id, run.metrics, run.params, run.series)
+
+
+def log_figures(
+    client: Any,
+    run_id: str,
+    figures: Mapping[str, float],
+    settings: Mapping[str, str],
+    series: Iterable[tuple[str, int, float]] = (),
+) -> None:
+    """Log metrics, parameters and curves of (name, step, value); values that are not finite are left out."""
     from mlflow.entities import Metric, Param
 
     now = int(time.time() * 1000)
-    metrics = [Metric(name, value, now, 0) for name, value in run.metrics.items() if math.isfinite(value)]
-    metrics += [Metric(name, value, now, step) for name, step, value in run.series if math.isfinite(value)]
-    params = [Param(name, value[:6000]) for name, value in run.params.items()]
+    metrics = [Metric(name, value, now, 0) for name, value in figures.items() if math.isfinite(value)]
+    metrics += [Metric(name, value, now, step) for name, step, value in series if math.isfinite(value)]
+    params = [Param(name, value[:6000]) for name, value in settings.items()]
     for start in range(0, len(metrics), _BATCH):
         client.log_batch(run_id, metrics=metrics[start : start + _BATCH])
     for start in range(0, len(params), 100):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets import checks
+from assets import checks, studies
 from assets.resources import Dvc, Project, Tracking
 from assets.settings import mlflow_settings
 from assets.stages import ASSETS
@@ -28,13 +28,14 @@ def resources(root: Path) -> dict[str, object]:
 def build(workspace: Workspace) -> dg.Definitions:
     """Return the definitions of the project in ``workspace``."""
     return dg.Definitions(
-        assets=ASSETS,
+        assets=[*ASSETS, studies.ASSET],
         asset_checks=checks.ALL,
         jobs=jobs.ALL,
         schedules=schedules.schedules(workspace),
         sensors=[
             sensors.partitions_sensor(workspace),
             sensors.staleness_sensor(workspace),
+            sensors.studies_sensor(workspace),
             sensors.inbox_sensor(workspace),
             sensors.follow_up(workspace),
             sensors.failures(),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from assets import staleness
+from assets import staleness, studies
 from assets.inbox import INBOX_TAG, inbox, state
 from assets.partitions import experiment_key, split_key, sync
 from pipelines.jobs import NEXT_TAG, compare, prepare, refresh, retrain
@@ -88,6 +88,29 @@ def staleness_sensor(workspace: Workspace) -> dg.SensorDefinition:
             staleness.report(context.instance, changed)
         cursor = json.dumps({"mark": now, "known": {verdict.key: verdict.text for verdict in found}})
         return dg.SensorResult(skip_reason=f"{len(changed)} of {len(found)} artefacts reported", cursor=cursor)
+
+    return _look
+
+
+def studies_sensor(workspace: Workspace) -> dg.SensorDefinition:
+    """Return the sensor that shows the studies of ``xc tune`` as partitions of the asset ``study``."""
+
+    @dg.sensor(
+        name="studies",
+        minimum_interval_seconds=60,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Shows the studies of `xc tune` (asset study) when trials end.",
+    )
+    def _look(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        found, cursor = studies.changed(workspace, context.cursor)
+        if not found:
+            return dg.SkipReason("no study has changed")
+        keys = sorted({studies.key(record) for record in found})
+        return dg.SensorResult(
+            asset_events=[studies.event(record) for record in found],
+            dynamic_partitions_requests=[studies.STUDIES.build_add_request(keys)],
+            cursor=cursor,
+        )
 
     return _look
 

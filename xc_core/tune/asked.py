@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from xc_core.chain import Workspace, run_stage
 from xc_core.chain.depends import resolved
@@ -21,7 +21,9 @@ from xc_core.tune.metric import Metric
 from xc_core.tune.space import Space, nested, present
 from xc_core.tune.trial import TRIAL_STAGES, no_validation
 
-_CORNERS = 64
+DIGESTS: Final = ("corpus", "settings and code")
+"""Names in ``Tuning.asked`` whose values are hashes."""
+_CORNERS: Final = 64
 """Combinations of the ends of all settings that are checked before the first trial."""
 
 

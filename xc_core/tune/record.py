@@ -110,12 +110,12 @@ class StudyRecord:
 
     def write(self, folder: Path) -> None:
         """Write the record into the study's folder."""
-        artifacts.write_file(folder / _FILE, canonical(asdict(self)))
+        artifacts.write_file(record_file(folder), canonical(asdict(self)))
 
     @classmethod
     def read(cls, folder: Path) -> StudyRecord:
         """Read the record of the study in ``folder``; raise MissingError, CorruptError."""
-        path = folder / _FILE
+        path = record_file(folder)
         try:
             content = json.loads(path.read_text("utf-8"))
             trials = tuple(_trial(own) for own in content.pop("trials"))
@@ -137,6 +137,11 @@ def _trial(content: dict[str, Any]) -> TrialRecord:
 def study_folder(workspace: Workspace, dataset: str, name: str) -> Path:
     """Return the folder of a study: its sqlite file, its record and the artefacts of its best trials."""
     return workspace.state / _FOLDER / dataset / name
+
+
+def record_file(folder: Path) -> Path:
+    """Return the file of the record of the study in ``folder``."""
+    return folder / _FILE
 
 
 def studies(workspace: Workspace) -> list[Path]:

@@ -102,7 +102,7 @@ def note(record: StudyRecord, asked: str) -> str:
     space = "\n".join(f"{name}: {json.dumps(spec)}" for name, spec in record.asked["space"].items())
     parts = [
         f"# Study {record.name} of {record.dataset}",
-        f"*{origin['date']}.*",
+        f"*{origin['date'][:10]}.*",
         f"**Question.** Which settings of `{record.asked['recipe']}` on {record.dataset} have the best {record.metric} "
         "on validation documents?",
         f"**Command**, at commit {origin['commit'][:12]}, on {origin['machine']}:\n\n```\n{asked}\n```",

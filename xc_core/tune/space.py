@@ -22,6 +22,7 @@ _RANGES: Final = ("range", "log")
 _KEYS: Final = (*_RANGES, "step", "choices")
 _LAST: Final = "fusion"
 _MEASURED: Final = {
+    "encoder.refit": "the documents that trials are judged by",
     "classifier.refit": "the documents that trials are judged by",
     "classifier.enough": "the documents that trials are judged by",
     "fusion.rows": "the documents that trials are judged by",

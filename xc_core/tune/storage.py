@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from xc_core.errors import CorruptError, MissingError, UsageError
 from xc_core.git import git_commit
-from xc_core.tune.asked import Tuning
+from xc_core.tune.asked import DIGESTS, Tuning
 from xc_core.tune.record import machine
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def opened(folder: Path, tuning: Tuning) -> Study:
     if before is None:
         origin = {
             "machine": machine(),
-            "date": f"{datetime.now():%Y-%m-%d}",
+            "date": f"{datetime.now():%Y-%m-%d %H:%M:%S}",
             "commit": git_commit(str(tuning.project.root)),
         }
         study.set_user_attr("origin", origin)
@@ -99,7 +99,8 @@ def opened(folder: Path, tuning: Tuning) -> Study:
 def _other(tuning: Tuning, before: Mapping[str, Any], asked: Mapping[str, Any]) -> UsageError:
     """Return the error for a study that was started with other settings, naming what differs."""
     differing = [name for name in asked if before.get(name) != asked[name]]
-    parts = [f"{name} ({_difference(before.get(name), asked[name])})" for name in differing]
+    shown = [name for name in differing if name not in DIGESTS]
+    parts = [f"{name} ({_difference(before.get(name), asked[name])})" for name in shown] or differing
     return UsageError(
         f"a study {tuning.name!r} of {tuning.dataset} with another {', '.join(parts)}",
         expected="what the study was started with, because its trials are compared with each other",

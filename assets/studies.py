@@ -1,0 +1,68 @@
+"""Shows studies of ``xc tune`` in Dagster: the asset ``study``, a partition per study, reported by a sensor.
+
+Trials run in the command, not in Dagster; each new state of a study is a materialisation with its best trials.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import dagster as dg
+
+from assets.metadata import short
+from xc_core.chain.workspace import Workspace
+from xc_core.tune.record import StudyRecord, record_file, studies
+from xc_core.tune.report import command, counted, table
+
+STUDIES: Final = dg.DynamicPartitionsDefinition(name="study")
+ASSET: Final = dg.AssetSpec(
+    "study",
+    partitions_def=STUDIES,
+    group_name="tuning",
+    kinds={"optuna"},
+    owners=["team:xc"],
+    description="Studies of `xc tune`: settings of a recipe, judged on validation documents. Shown here, run by `xc`.",
+)
+
+
+def mark(folder: Path) -> int:
+    """Return a number that changes with the record of the study in ``folder``."""
+    return record_file(folder).stat().st_mtime_ns
+
+
+def changed(workspace: Workspace, cursor: str | None) -> tuple[list[StudyRecord], str]:
+    """Return the studies whose record changed since ``cursor``, and the new cursor."""
+    before: dict[str, int] = json.loads(cursor or "{}")
+    now = {str(folder.relative_to(workspace.root)): mark(folder) for folder in studies(workspace)}
+    found = [StudyRecord.read(workspace.root / name) for name, own in now.items() if before.get(name) != own]
+    return found, json.dumps(now)
+
+
+def key(record: StudyRecord) -> str:
+    """Return the partition of a study."""
+    return f"{record.dataset}/{record.name}"
+
+
+def event(record: StudyRecord) -> dg.AssetMaterialization:
+    """Return the event that shows the present state of a study."""
+    return dg.AssetMaterialization("study", partition=key(record), metadata=_metadata(record))
+
+
+def _metadata(record: StudyRecord) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "state": record.state,
+        "recipe": str(record.asked["recipe"]),
+        "objective": record.metric,
+        "trials": ", ".join(f"{number} {state}" for state, number in counted(record).items()) or "none",
+        "seconds": round(record.seconds, 1),
+        "space": dg.MetadataValue.json(dict(record.asked["space"])),
+        "changes": dg.MetadataValue.json(dict(record.asked["changes"])),
+    }
+    best = record.best
+    if best is None or best.value is None:
+        return shown
+    shown |= {"best": short(best.value), **{name: short(value) for name, value in best.figures.items()}}
+    shown |= {"best trials": dg.MetadataValue.md(table(record)), "train it": command(record, best)}
+    return shown

@@ -1,0 +1,105 @@
+"""Shows studies of ``xc tune`` in MLflow: a run per study, a child run per trial (entry point ``xc.studies``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from assets.settings import mlflow_settings
+from assets.tracking import answering, connect, experiment_id, flat, log_figures
+from xc_core.chain.workspace import Workspace
+from xc_core.tune.record import State, StudyRecord, TrialRecord
+from xc_core.tune.report import command
+
+_STATUS: Final = {
+    State.DONE: "FINISHED",
+    State.PRUNED: "FINISHED",
+    State.FAILED: "FAILED",
+    State.STOPPED: "KILLED",
+}
+"""The status that MLflow shows for a trial; its tag xc.state has the state itself."""
+_RUNNING: Final = "running"
+
+
+def watcher(workspace: Workspace) -> Callable[[StudyRecord], None]:
+    """Return a function that logs what MLflow does not have yet of a study; raises UnavailableError."""
+    settings = mlflow_settings(workspace.root)
+    client = connect(settings.uri, settings.lock)
+    return StudyRuns(client, settings.uri, settings.artifacts).show
+
+
+@dataclass(frozen=True)
+class StudyRuns:
+    """The runs of studies in one tracking store."""
+
+    client: Any
+    uri: str
+    artifacts: str
+
+    def show(self, record: StudyRecord) -> None:
+        """Log the study and those of its trials that have no run yet, so a study that goes on is logged once.
+
+        Raises UnavailableError if MLflow does not answer.
+        """
+        with answering(self.uri):
+            experiment = experiment_id(self.client, self.artifacts, record.dataset)
+            parent = self._parent(experiment, record)
+            known = self._logged(experiment, parent)
+            for trial in record.trials:
+                if str(trial.number) not in known:
+                    self._trial(experiment, parent, record, trial)
+            self._result(parent, record)
+
+    def _parent(self, experiment: str, record: StudyRecord) -> str:
+        """Return the run of the study, made at its first call."""
+        started = record.origin["date"]
+        wanted = {"xc.role": "study", "xc.study": record.name, "xc.started": started}
+        query = " and ".join(f"tags.`{tag}` = '{value}'" for tag, value in wanted.items())
+        if found := self.client.search_runs([experiment], query, max_results=1):
+            return str(found[0].info.run_id)
+        tags = {**wanted, "xc.dataset": record.dataset, "xc.recipe": str(record.asked["recipe"])}
+        tags["xc.git"] = record.origin["commit"]
+        run = str(self.client.create_run(experiment, run_name=f"study {record.name}", tags=tags).info.run_id)
+        log_figures(self.client, run, {}, flat(dict(record.asked)))
+        return run
+
+    def _logged(self, experiment: str, parent: str) -> set[str]:
+        """Return the numbers of the trials that have a run."""
+        found, token = set(), None
+        while True:
+            page = self.client.search_runs([experiment], f"tags.`mlflow.parentRunId` = '{parent}'", page_token=token)
+            found |= {run.data.tags.get("xc.trial", "") for run in page}
+            token = page.token
+            if not token:
+                return found
+
+    def _trial(self, experiment: str, parent: str, record: StudyRecord, trial: TrialRecord) -> None:
+        tags = {
+            "mlflow.parentRunId": parent,
+            "xc.role": "trial",
+            "xc.study": record.name,
+            "xc.trial": str(trial.number),
+            "xc.state": trial.state.value,
+            "xc.why": trial.why,
+            "xc.taken": ", ".join(trial.taken),
+        }
+        run = str(self.client.create_run(experiment, run_name=f"trial {trial.number}", tags=tags).info.run_id)
+        figures = {**trial.figures, **{f"early_{stage}": value for stage, value in trial.early.items()}}
+        figures |= {"seconds": trial.seconds} | ({} if trial.value is None else {"objective": trial.value})
+        log_figures(self.client, run, figures, flat(dict(trial.values)))
+        self.client.set_terminated(run, status=_STATUS[trial.state])
+
+    def _result(self, parent: str, record: StudyRecord) -> None:
+        """Log the best trial so far to the study's run, and whether the study goes on."""
+        best = record.best
+        if best is not None and best.value is not None:
+            series = [("best_objective", len(record.trials), best.value)]
+            log_figures(self.client, parent, dict(best.figures), {}, series)
+            self.client.set_tag(parent, "xc.best", str(best.number))
+            self.client.set_tag(parent, "xc.command", command(record, best))
+        self.client.set_tag(parent, "xc.state", record.state)
+        if record.state == _RUNNING:
+            self.client.update_run(parent, status="RUNNING")
+        else:
+            self.client.set_terminated(parent)

@@ -1,0 +1,97 @@
+"""Studies of ``xc tune`` in MLflow: a run per study, a child run per trial, each once."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assets.study_runs import StudyRuns, watcher
+from tests.assets.conftest import Store
+from tests.tune.records import FIGURES, study, trial
+from xc_core.chain import Workspace
+from xc_core.errors import UnavailableError
+from xc_core.tune.record import State, StudyRecord
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def shown(store: Store, *records: StudyRecord) -> tuple[Any, dict[str, Any]]:
+    """Show records one after the other; return the run of the study and those of its trials by number."""
+    runs = StudyRuns(store.client, store.uri, store.artifacts)
+    for record in records:
+        runs.show(record)
+    experiment = store.client.get_experiment_by_name(f"xc-{records[0].dataset}").experiment_id
+    found = store.client.search_runs([experiment])
+    (parent,) = [run for run in found if run.data.tags["xc.role"] == "study"]
+    children = [run for run in found if run.data.tags.get("mlflow.parentRunId") == parent.info.run_id]
+    assert len(children) == len(found) - 1
+    by_number = {run.data.tags["xc.trial"]: run for run in children}
+    assert len(by_number) == len(children), "each trial once"
+    return parent, by_number
+
+
+def test_a_study_that_goes_on_is_one_run_with_a_child_per_trial(store: Store) -> None:
+    dataset = f"d-{uuid.uuid4().hex[:8]}"
+    trials = [
+        trial(0, 50.0),
+        trial(1, why="low"),
+        trial(2, state=State.FAILED),
+        trial(3, state=State.STOPPED),
+        trial(4, 60.0),
+    ]
+    record = study(*trials, dataset=dataset)
+    records = [replace(record, trials=record.trials[:count]) for count in range(6)]
+    parent, children = shown(store, *records)
+    assert parent.info.status == "RUNNING"
+    assert set(children) == {"0", "1", "2", "3", "4"}
+    assert [children[n].info.status for n in sorted(children)] == [
+        "FINISHED",
+        "FINISHED",
+        "FAILED",
+        "KILLED",
+        "FINISHED",
+    ]
+    assert [children[n].data.tags["xc.state"] for n in sorted(children)] == [
+        "done",
+        "pruned",
+        "failed",
+        "stopped",
+        "done",
+    ]
+    assert children["4"].data.params == {"fusion.rule.depth": "5", "encoder.loss": "triplet"}
+    assert children["4"].data.metrics == {**FIGURES, "objective": 60.0, "early_classifier": 44.0, "seconds": 2.5}
+    assert children["1"].data.tags["xc.why"] == "low"
+    assert parent.data.metrics == {**FIGURES, "best_objective": 60.0}
+    steps = store.client.get_metric_history(parent.info.run_id, "best_objective")
+    assert [(own.step, own.value) for own in steps] == [(1, 50), (2, 50), (3, 50), (4, 50), (5, 60)]
+    assert (parent.data.tags["xc.best"], parent.data.params["seed"]) == ("4", "0")
+    assert "--set fusion.rule.depth=5" in parent.data.tags["xc.command"]
+    assert shown(store, replace(record, state="all trials done"))[0].info.status == "FINISHED"
+
+
+def test_a_study_that_was_deleted_and_started_again_is_another_run(store: Store) -> None:
+    dataset = f"d-{uuid.uuid4().hex[:8]}"
+    first = study(trial(0, 50.0), dataset=dataset)
+    shown(store, first)
+    again = replace(first, origin={**first.origin, "date": "2026-11-23 10:00:00"})
+    with pytest.raises(ValueError, match="too many values"):
+        shown(store, again)
+
+
+def test_without_mlflow_the_error_is_one_that_the_study_survives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with pytest.raises(UnavailableError):
+        watcher(Workspace(tmp_path))
+
+
+def test_the_entry_point_finds_the_projects_store(store: Store, tmp_path: Path) -> None:
+    record = study(trial(0, 50.0), dataset=f"d-{uuid.uuid4().hex[:8]}")
+    watcher(Workspace(tmp_path))(record)
+    assert store.client.get_experiment_by_name(f"xc-{record.dataset}") is not None

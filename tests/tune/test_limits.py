@@ -1,0 +1,233 @@
+"""Studies that end early: killed, cut by the budget, failing trials, pruned trials, refused before the first trial."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tune.conftest import LATE, Tune, fixed, record_of, seen, write_space
+from xc_core import progress
+from xc_core.chain import Workspace
+from xc_core.errors import StorageError
+from xc_core.tune import storage, trial
+from xc_core.tune.limits import TimeIsUpError, stopped_after
+from xc_core.tune.record import State, study_folder
+
+ROWS = {"classifier.table.lr": {"log": [0.001, 0.1]}}
+DIES = """
+import os, signal, sys
+from xc_core.cli.main import main
+from xc_core.tune import trial
+plain, calls = trial.run_stage, []
+def run(workspace, name, *place):
+    calls.append(name)
+    if calls.count(name) == 3 and name == "scores":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return plain(workspace, name, *place)
+trial.run_stage = run
+main(sys.argv[1:])
+"""
+
+
+def command(space: Path, *options: str) -> list[str]:
+    settings = fixed(classifier__table__lr=None)
+    return ["tune", "--dataset", "toy", "--recipe", "ngame", "--space", str(space), *settings, *options]
+
+
+def test_a_killed_study_goes_on_and_gives_what_an_unbroken_one_gives(
+    tune: Tune, project: Workspace, tmp_path: Path
+) -> None:
+    space = write_space(tmp_path / "rows.yaml", ROWS)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    died = subprocess.run([sys.executable, "-c", DIES, *command(space, "--trials", "4")], env=environment,
+                          capture_output=True, text=True, check=False)  # fmt: skip
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    ended = tune(ROWS, "--trials", "4")
+    assert ended.code == 0, ended.err
+    assert "tune: trial 2 was killed; its settings are tried again" in ended.err
+    record = record_of(project)
+    assert [own.state for own in record.trials] == [State.DONE, State.DONE, State.STOPPED, State.DONE, State.DONE]
+    assert record.trials[3].values == record.trials[2].values
+    assert record.trials[3].taken == (), "its finished stages are there already, under the same name"
+    resumed = ended.err.split("was killed")[1].split("trial 3: done")[0]
+    assert "classifier: up to date" in resumed
+    assert len(list((study_folder(project, "toy", "ngame") / "data" / "toy").iterdir())) == 1
+    assert tune(ROWS, "--trials", "4", "--study", "unbroken").code == 0
+    assert seen(record_of(project, "unbroken")) == seen(record)
+
+
+def test_the_budget_cuts_the_trial_that_runs_and_a_larger_one_finishes_it(
+    tune: Tune, project: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, slow = trial.run_stage, [True]
+
+    def run(workspace: Workspace, name: str, *place: Any) -> Any:
+        if name == "scores" and slow[0] and "trial-" in place[1] and record_of(project).ended:
+            time.sleep(60)
+        return plain(workspace, name, *place)
+
+    assert tune(ROWS, "--trials", "1").code == 0
+    used = record_of(project).seconds
+    monkeypatch.setattr(trial, "run_stage", run)
+    started = time.monotonic()
+    ended = tune(ROWS, "--trials", "3", "--budget", f"{used + 8:.0f}s")
+    assert ended.code == 0, ended.err
+    assert time.monotonic() - started < 40
+    assert "the budget is used up; the trial that ran was cut" in ended.err
+    record = record_of(project)
+    assert [own.state for own in record.trials] == [State.DONE, State.STOPPED]
+    assert record.seconds >= used + 7
+    cut = study_folder(project, "toy", "ngame") / "data" / "toy" / record.trials[1].folder
+    assert (cut / "classifier" / "manifest.json").is_file(), "what was finished is kept for the next command"
+    slow[0] = False
+    assert tune(ROWS, "--trials", "2", "--budget", "10m").code == 0
+    later = record_of(project)
+    assert [own.state for own in later.trials] == [State.DONE, State.STOPPED, State.DONE]
+    assert later.trials[2].values == later.trials[1].values
+    assert tune(ROWS, "--trials", "9", "--budget", "1s").code == 0
+    assert record_of(project).state == "budget used up"
+    assert len(record_of(project).trials) == 3
+
+
+def test_time_is_up_only_inside_the_block() -> None:
+    with pytest.raises(TimeIsUpError), stopped_after(0.05):
+        time.sleep(5)
+    with stopped_after(0.05):
+        pass
+    time.sleep(0.1)
+    with pytest.raises(TimeIsUpError), stopped_after(0):
+        raise AssertionError("nothing may begin")
+    with stopped_after(None):
+        pass
+
+
+def test_settings_that_fail_are_recorded_and_three_in_a_row_end_the_command(
+    tune: Tune, project: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, bad = trial.run_stage, {1, 3}
+    count = [-1]
+
+    def run(workspace: Workspace, name: str, *place: Any) -> Any:
+        count[0] += name == "encoder"
+        if name == "fusion" and count[0] in bad:
+            raise ValueError("an odd setting")
+        return plain(workspace, name, *place)
+
+    monkeypatch.setattr(trial, "run_stage", run)
+    assert tune(LATE, "--trials", "5").code == 0
+    record = record_of(project)
+    states = [own.state for own in record.trials]
+    assert states == [State.DONE, State.FAILED, State.DONE, State.FAILED, State.DONE]
+    assert record.trials[1].why == "ValueError: an odd setting"
+    bad |= set(range(100))
+    ended = tune(LATE, "--trials", "20")
+    assert ended.code == 70
+    assert "an odd setting" in ended.err
+    assert [own.state for own in record_of(project).trials[5:]] == [State.FAILED] * 3
+
+
+def test_an_error_of_the_machine_ends_the_command_and_the_trial_is_tried_again(
+    tune: Tune, project: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, full = trial.run_stage, [True]
+
+    def run(workspace: Workspace, name: str, *place: Any) -> Any:
+        if full[0] and name == "fusion":
+            raise StorageError("a full disk", expected="space", do="free some")
+        return plain(workspace, name, *place)
+
+    monkeypatch.setattr(trial, "run_stage", run)
+    tune(LATE, "--trials", "2").refused(73, "a full disk", "free some")
+    full[0] = False
+    assert tune(LATE, "--trials", "2").code == 0
+    assert [own.state for own in record_of(project).trials] == [State.STOPPED, State.DONE, State.DONE]
+
+
+def test_a_trial_whose_scores_are_among_the_lowest_is_ended_early(
+    tune: Tune, project: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "_FIRST", 1)
+    space = {"classifier.table.lr": [0.02, 0.0], "classifier.seed": [0, 1, 2, 3, 4, 5]}
+    assert tune(space, "--trials", "6", "--sampler", "random").code == 0
+    record = record_of(project)
+    pruned = [own for own in record.trials if own.state is State.PRUNED]
+    assert pruned, [own.early for own in record.trials]
+    for own in pruned:
+        assert own.values["classifier.table.lr"] == 0.0, "rows that were not trained"
+        assert own.value is None
+        assert own.why.startswith("one of the lowest after classifier")
+    assert all(set(own.early) == {"embeddings", "classifier"} for own in record.trials)
+    again = tune(space, "--trials", "3", "--sampler", "random", "--pruner", "none", "--study", "all")
+    assert again.code == 0
+    assert {own.state for own in record_of(project, "all").trials} == {State.DONE}
+    assert all(own.early == {} for own in record_of(project, "all").trials)
+
+
+@pytest.mark.parametrize(
+    ("space", "options", "code", "found"),
+    [
+        ({"fusion.rule.dept": [1, 2]}, (), 78, "ngame.fusion.rule.dept (nearest: 'depth')"),
+        ({"fusion.rule.depth": [1, "many"]}, (), 78, "ngame.fusion.rule.depth = 'many'"),
+        ({"fusion.rule.depth": {"range": [0, 3]}}, (), 78, "depth 0"),
+        ({"fusion.rule": ["tree", "sum"], "fusion.rule.depth": [1, 2]}, (), 78, "ngame.fusion.rule.depth"),
+        ({"fusion.rule": ["tree", "summ"]}, (), 78, "'summ' (nearest: 'sum')"),
+        ({"evaluation.seed": [1, 2]}, (), 78, "a setting of the stage evaluation"),
+        (LATE, ("--set", "fusion.rule.depth=3"), 64, "fusion.rule.depth in --set and in the space"),
+        (LATE, ("--metric", "P@2"), 64, "--metric P@2 (nearest: 'P@5')"),
+        (LATE, ("--budget", "soon"), 64, "--budget soon"),
+        (LATE, ("--study", "../x"), 64, "the study name '../x'"),
+        (LATE, ("--set", "encodr.epochs=1"), 78, "(nearest: 'encoder')"),
+        (LATE, ("--dataset", "tyo"), 66, "no dataset 'tyo' in params.yaml (nearest: 'toy')"),
+        (LATE, ("--recipe", "ngme"), 78, "recipe 'ngme' (nearest: 'ngame')"),
+    ],
+)
+def test_mistakes_are_refused_before_the_first_trial(
+    tune: Tune, project: Workspace, space: Any, options: tuple[str, ...], code: int, found: str
+) -> None:
+    tune(space, *options).refused(code, found)
+    assert not (project.state / "tune").exists()
+
+
+def test_a_dataset_without_validation_documents_is_refused(tune: Tune, project: Workspace) -> None:
+    text = (project.root / "params.yaml").read_text().replace("corpus: {}", "corpus: {validation_fraction: 0.0}")
+    (project.root / "params.yaml").write_text(text)
+    tune(LATE).refused(66, "no validation documents of toy", "validation_fraction")
+
+
+def test_without_optuna_the_extra_is_named(tune: Tune, project: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    tune(LATE).refused(66, "no installed package optuna", ".[tune]")
+
+
+def test_a_study_runs_once_at_a_time(tune: Tune, project: Workspace) -> None:
+    from xc_core.locks import locked
+
+    with locked(study_folder(project, "toy", "ngame") / "lock", "it"):
+        tune(LATE).refused(75, "the study ngame of toy", "wait for it to end")
+
+
+def test_a_watcher_that_fails_does_not_end_the_study(
+    tune: Tune, project: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.cli.conftest import entry, offered
+    from xc_core.errors import UnavailableError
+
+    calls: list[int] = []
+
+    def fails(record: Any) -> None:
+        calls.append(len(record.trials))
+        raise UnavailableError("no answer", expected="one", do="start it")
+
+    offered(monkeypatch, "xc.studies", entry("broken", lambda workspace: fails))
+    ended = tune(LATE, "--trials", "3")
+    assert ended.code == 0
+    assert calls == [1]
+    assert "the study is not shown there: found no answer" in ended.err
+    progress.silence()

@@ -1,0 +1,185 @@
+"""``xc tune``: trials are counted and continued, early stages are trained once, losers are deleted."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Xc
+from tests.tune.conftest import LATE, Tune, record_of, seen
+from xc_core import artifacts
+from xc_core.chain import Workspace, runner
+from xc_core.chain.depends import resolved
+from xc_core.chain.experiment import resolve
+from xc_core.tune.record import State, study_folder
+from xc_core.tune.trial import TRIAL_STAGES
+
+EARLY = ("encoder", "embeddings", "clusters", "negatives", "classifier", "scores")
+
+
+def trials_of(project: Workspace, study: str = "ngame") -> list[Path]:
+    return sorted((study_folder(project, "toy", study) / "data" / "toy").glob("*"))
+
+
+def test_trials_of_late_settings_take_over_what_is_trained_and_the_best_is_kept(tune: Tune, project: Workspace) -> None:
+    before = (project.root / "params.yaml").read_bytes()
+    ended = tune(LATE, "--trials", "5")
+    assert ended.code == 0, ended.err
+    record, own = record_of(project), project.folder("encoder", "toy", "ngame")
+    assert [trial.state for trial in record.trials] == [State.DONE] * 5
+    taken = [trial.taken for trial in record.trials]
+    assert taken == [(*EARLY, "fusion")] + [EARLY] * 4, "nothing that ngame has is made again"
+    assert len({trial.value for trial in record.trials}) > 1, "the settings make a difference"
+    (kept,) = trials_of(project)
+    assert record.best is not None
+    assert kept.name == record.best.folder
+    assert artifacts.verify(kept / "encoder").digest() == artifacts.read_manifest(own).digest()
+    assert (kept / "encoder" / "encoder.safetensors").stat().st_ino == (own / "encoder.safetensors").stat().st_ino
+    assert sorted(path.name for path in kept.iterdir()) == sorted([*(stage.name for stage in TRIAL_STAGES), "settings"])
+    assert (project.root / "params.yaml").read_bytes() == before, "trials are not experiments of the project"
+    assert project.params.experiments() == [("toy", "ngame")]
+
+
+def test_a_setting_in_the_middle_trains_only_what_follows(tune: Tune, project: Workspace) -> None:
+    assert tune({"classifier.table.lr": [0.02, 0.001]}, "--trials", "2", "--keep", "2").code == 0
+    first, second = record_of(project).trials
+    assert (first.values["classifier.table.lr"], first.own) == (0.02, True), "a study begins with the recipe's own"
+    assert first.taken == (*EARLY, "fusion")
+    assert (second.taken, second.own) == (EARLY[:4], False)
+    a, b = (study_folder(project, "toy", "ngame") / "data" / "toy" / trial.folder for trial in (first, second))
+    same = {name: artifacts.read_manifest(a / name) == artifacts.read_manifest(b / name) for name in EARLY}
+    assert same == {name: name in EARLY[:4] for name in EARLY}
+
+
+def test_the_same_command_continues_and_trials_done_count(tune: Tune, project: Workspace) -> None:
+    assert tune(LATE, "--trials", "2").code == 0
+    assert tune(LATE, "--trials", "4").code == 0
+    record = record_of(project)
+    assert (len(record.trials), record.state) == (4, "all trials done")
+    files = {path: path.stat().st_mtime_ns for path in trials_of(project)}
+    again = tune(LATE, "--trials", "4")
+    assert again.code == 0
+    assert "trial 4" not in again.err
+    assert {path: path.stat().st_mtime_ns for path in trials_of(project)} == files
+    assert tune(LATE, "--trials", "4", "--study", "whole").code == 0
+    assert seen(record_of(project, "whole")) == seen(record), "two commands draw what one draws"
+
+
+@pytest.mark.parametrize(
+    ("space", "options", "differs"),
+    [
+        ({**LATE, "fusion.rule.depth": [1, 2]}, (), "space (fusion.rule.depth)"),
+        (LATE, ("--metric", "P@1"), "metric (P@1, P@5, PSP@5)"),
+        (LATE, ("--seed", "1"), "seed (0 before, 1 now)"),
+        (LATE, ("--sampler", "random"), "sampler (tpe before, random now)"),
+        (LATE, ("--set", "classifier.seed=3"), "changes (classifier.seed)"),
+    ],
+)
+def test_another_study_under_the_same_name_is_refused(
+    tune: Tune, project: Workspace, space: Any, options: tuple[str, ...], differs: str
+) -> None:
+    assert tune(LATE, "--trials", "1").code == 0
+    before = seen(record_of(project))
+    tune(space, "--trials", "2", *options).refused(64, f"a study 'ngame' of toy with another {differs}", "--study NAME")
+    assert seen(record_of(project)) == before
+
+
+def test_another_corpus_is_another_study(tune: Tune, project: Workspace) -> None:
+    assert tune(LATE, "--trials", "1").code == 0
+    lines = project.raw("toy") / "filter_labels_train.txt"
+    lines.write_text("0 0\n")
+    tune(LATE, "--trials", "2").refused(64, "with another corpus", "--study NAME")
+
+
+def test_a_space_that_is_used_up_ends_the_study(tune: Tune, project: Workspace) -> None:
+    ended = tune({"fusion.rule.depth": [1, 2]}, "--trials", "30", "--sampler", "random")
+    assert ended.code == 0
+    record = record_of(project)
+    assert record.state == "all combinations tried"
+    assert len({trial.values["fusion.rule.depth"] for trial in record.trials}) == 2
+    repeated = [trial for trial in record.trials if trial.why.startswith("same settings as trial")]
+    assert len(record.trials) == 2 + len(repeated)
+    assert all(trial.seconds == 0 and trial.value is not None for trial in repeated)
+
+
+def test_the_command_that_is_printed_trains_the_winner(tune: Tune, xc: Xc, project: Workspace, tmp_path: Path) -> None:
+    space = {"fusion.rule": ["tree", "sum"], "encoder.loss.margin": [0.2, 0.3], "scores.frequency": [None, {}]}
+    none = {"encoder__epochs": 0, "classifier__epochs": 0}
+    ended = tune(space, "--trials", "3", "--out", tmp_path / "note.md", **none)
+    assert ended.code == 0, ended.err
+    record, note = record_of(project), (tmp_path / "note.md").read_text()
+    assert record.best is not None
+    line = ended.out.splitlines()[-1].removeprefix("train it:  ")
+    assert line in note
+    program, *arguments = shlex.split(line)
+    assert program == "xc"
+    assert xc(*arguments, "--until", "corpus").code == 0
+    declared = project.params.experiment("toy", "ngame-tuned")
+    folder = study_folder(project, "toy", "ngame") / "data" / "toy" / record.best.folder
+    for stage in TRIAL_STAGES:
+        assert (folder / "settings" / f"{stage.name}.json").read_text() == resolved(stage, declared)
+
+
+def test_the_note_has_what_a_reader_needs(tune: Tune, project: Workspace, tmp_path: Path) -> None:
+    assert tune(LATE, "--trials", "3", "--seed", "5", "--out", tmp_path / "note.md").code == 0
+    note, record = (tmp_path / "note.md").read_text(), record_of(project)
+    assert re.search(r"^xc tune --dataset toy --recipe ngame --space \S+ .*--trials 3 --seed 5$", note, re.MULTILINE)
+    assert "fusion.rule.depth: [1, 2, 3, 7]" in note
+    assert all(f"{trial.value:.2f}" in note for trial in record.trials)
+    assert record.origin["date"][:10] in note
+    assert record.origin["commit"][:12] in note
+
+
+def test_no_stage_after_the_fusion_is_run(tune: Tune, project: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+    code = runner.code
+
+    def watched(stage: Any, function: str) -> Any:
+        ran.append(stage.name)
+        return code(stage, function)
+
+    monkeypatch.setattr(runner, "code", watched)
+    assert tune({"encoder.seed": [1, 2]}, "--trials", "1").code == 0
+    assert ran == [stage.name for stage in TRIAL_STAGES]
+    assert not {"evaluation", "audit", "model", "leaderboard"} & set(ran)
+
+
+def test_a_recipe_whose_fusion_learns_nothing_is_judged_too(tune: Tune, project: Workspace) -> None:
+    added = {"fusion__rule": "sum"}
+    assert tune({"scores.frequency": [None, {}]}, "--trials", "2", "--study", "sums", **added).code == 0
+    assert {trial.served for trial in record_of(project, "sums").trials} == {"sum"}
+    added |= {"scores__frequency": "null", "scores__label_text": "null"}
+    assert tune({"fusion.candidates": [3, 6]}, "--trials", "2", "--study", "one", **added).code == 0
+    for trial in record_of(project, "one").trials:
+        assert trial.served == "classifier"
+        assert trial.documents == 31, "all held-out documents, although the served rows have learnt them (refit)"
+        assert trial.value == pytest.approx(sum(trial.figures.values()) / 3)
+        assert 0 < trial.figures["P_at_1"] < 100, "rows that have learnt these documents are not what is judged"
+
+
+def test_the_study_file_survives_a_broken_record(tune: Tune, project: Workspace) -> None:
+    assert tune(LATE, "--trials", "1").code == 0
+    before, path = record_of(project), study_folder(project, "toy", "ngame") / "study.json"
+    path.write_text("{")
+    assert tune(LATE, "--trials", "1").code == 0
+    assert seen(record_of(project)) == seen(before)
+    assert json.loads(path.read_text())["asked"]["recipe"] == "ngame"
+
+
+def test_variants_of_params_yaml_can_be_tuned(tune: Tune, xc: Xc, project: Workspace, tmp_path: Path) -> None:
+    declared = {"encoder": {"epochs": 0.0, "encoder": {"name": "bag", "width": 32}}, "classifier": {"epochs": 0.0}}
+    project.params.declare_experiment("toy", "mine", "ngame", declared)
+    path = tmp_path / "own.yaml"
+    path.write_text("fusion.rule.depth: [1, 3]\n")
+    ended = xc("tune", "--dataset", "toy", "--recipe", "mine", "--space", path, "--trials", "2")
+    assert ended.code == 0, ended.err
+    record = record_of(project, "mine")
+    assert record.asked["changes"] == {"encoder.epochs": 0.0, "encoder.encoder.name": "bag",
+                                       "encoder.encoder.width": 32, "classifier.epochs": 0.0}  # fmt: skip
+    assert "--base ngame" in ended.out
+    assert resolve("mine", "ngame", declared).encoder.epochs == 0
