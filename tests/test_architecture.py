@@ -179,6 +179,10 @@ ALLOWED = {
         "omikuji trains on a file, in the caller's scratch",
     ),
     ("folders", "xc_core/locks.py"): ({"mkdir"}, "the folder of a lock file"),
+    ("folders", "xc_core/linked.py"): (
+        {"mkdir", "copytree", "copyfile", "link", "rmtree"},
+        "a folder beside the artefact, which artifacts.install puts in its place",
+    ),
     ("folders", "xc_core/cli/ingest.py"): (
         {"mkdir", "rmtree", "copyfile", "symlink_to", "TemporaryDirectory"},
         "a scratch workspace under .xc; artifacts.install puts the corpus in its place",

@@ -16,7 +16,7 @@ from xc_core.chain import Workspace
 from xc_core.errors import XCError
 
 COMMANDS = (
-    "ingest", "run", "train", "status", "settings", "evaluate", "predict", "leaderboard", "compare", "promote",
+    "ingest", "run", "train", "tune", "status", "settings", "evaluate", "predict", "leaderboard", "compare", "promote",
     "rollback", "ui", "doctor", "demo",
 )  # fmt: skip
 
@@ -76,7 +76,10 @@ def test_what_nobody_gave_words_to_has_a_code_too(
 @pytest.mark.parametrize(
     "module",
     [
-        *(f"xc_core.cli.{name}" for name in ("train", "run", "status", "compare", "doctor", "ingest", "predict")),
+        *(
+            f"xc_core.cli.{name}"
+            for name in ("train", "tune", "run", "status", "compare", "doctor", "ingest", "predict")
+        ),
         "assets.release.promotion",
         "pipelines.servers",
     ],

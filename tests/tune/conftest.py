@@ -79,7 +79,7 @@ def tune(xc: Xc, project: Workspace, tmp_path: Path) -> Tune:
         path = write_space(tmp_path / "space.yaml", space)
         settings = fixed(**{name.replace(".", "__"): None for name in space}, **others)
         ended = xc("tune", "--dataset", "toy", "--recipe", "ngame", "--space", path, *settings, *options)
-        return replace(ended, err=ended.err[ended.err.find("xc: found") :]) if ended.code else ended
+        return replace(ended, err=f"xc: {ended.err.rpartition('xc: ')[2]}") if ended.code else ended
 
     return call
 
