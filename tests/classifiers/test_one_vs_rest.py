@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from xc_core.classifiers import LabelTable, TableConfig, TableHead, gradient_error
+from xc_core.classifiers import LabelTable, TableConfig, TableHead, gradient_error, marks
 from xc_core.data.labels import LabelMatrix
 from xc_core.losses import Bce
 from xc_core.sampling import All, Documents, Importance, Mixture, Negatives, Pool
@@ -111,13 +111,44 @@ def test_a_few_documents_can_be_overfitted_over_all_labels() -> None:
     assert truth().contains(BATCH[:, None], best)[has_label].all()
 
 
-def test_the_error_of_a_gradient_is_zero_for_all_labels_and_falls_with_more_draws() -> None:
-    own, docs, errors = head(100), documents(), []
-    for uniform in (5, 25, LABELS):
-        source = Importance(positives=0, hard=0, uniform=uniform).build(Documents(truth()), 0)
-        drawn = [source.pool(BATCH, step) for step in range(40)]
-        errors.append(gradient_error(own, docs, BATCH, drawn, pool("all")))
+def uniform(labels: int, draws: int = 1) -> list[Any]:
+    source = Importance(positives=0, hard=0, uniform=labels, draws=draws).build(Documents(truth()), 0)
+    return [source.pool(BATCH, step) for step in range(40)]
+
+
+EVERY_ROW = np.arange(LABELS)
+
+
+def test_the_error_of_a_gradient_is_zero_for_all_labels_and_falls_with_more_of_them() -> None:
+    own, docs = head(100), documents()
     before = own.table.rows_LD.clone()
-    assert errors[0] > 2 * errors[1] > 0
-    assert errors[2] == pytest.approx(0, abs=1e-10)
+    few, many, every = (gradient_error(own, docs, BATCH, uniform(n), pool("all"), EVERY_ROW) for n in (5, 25, LABELS))
+    for name in ("documents", "batch", "rows"):
+        assert getattr(few, name) > 2 * getattr(many, name) > 0
+        assert getattr(every, name) == pytest.approx(0, abs=1e-10)
     assert torch.equal(own.table.rows_LD, before)
+
+
+def test_more_draws_per_batch_lower_the_error_of_the_batch_and_of_the_rows_alone() -> None:
+    """Documents that share a draw share its error, which then does not cancel in sums over the batch."""
+    own, docs = head(100), documents()
+    shared, single = (
+        gradient_error(own, docs, BATCH, uniform(10, draws), pool("all"), EVERY_ROW) for draws in (1, len(BATCH))
+    )
+    assert single.documents == pytest.approx(shared.documents, rel=0.3)
+    assert single.batch < 0.6 * shared.batch
+    assert single.rows < 0.6 * shared.rows
+
+
+@pytest.mark.parametrize("kind", ["all", "sample"])
+def test_the_gradient_of_some_rows_is_that_of_autograd_over_the_whole_pool(kind: str) -> None:
+    own, docs = head(7), documents().detach()
+    used: Any = pool("all") if kind == "all" else uniform(20)[0]
+    labels = np.array([0, 3, 4, 17, LABELS - 1])
+    rows = own.table.rows_LD.clone().requires_grad_(True)
+    scores = docs @ own.table.vectors(rows)[torch.from_numpy(used.labels_U)].T
+    total, count = own.loss(scores, *marks(used, BATCH, docs.device))
+    (expected,) = torch.autograd.grad(total / count, [rows])
+    found = own.row_gradient(docs, used, BATCH, labels)
+    torch.testing.assert_close(found, expected[torch.from_numpy(labels)], atol=1e-6, rtol=1e-4)
+    assert found.any()

@@ -29,9 +29,10 @@ def steps(count: int, seed: int = 1) -> list[tuple[torch.Tensor, torch.Tensor, f
     return out
 
 
-@pytest.mark.parametrize(("lr", "decay"), [(0.01, 0.99), (0.5, 0.9), (0.1, 0.0)])
-def test_updates_equal_a_loop_over_rows(lr: float, decay: float) -> None:
-    fast, slow = LabelTable(start(), TableConfig(lr=lr, decay=decay)), Table(start().tolist(), lr, decay)
+@pytest.mark.parametrize(("lr", "decay", "weight_decay"), [(0.01, 0.99, 0), (0.5, 0.9, 0.01), (0.1, 0.0, 1.0)])
+def test_updates_equal_a_loop_over_rows(lr: float, decay: float, weight_decay: float) -> None:
+    fast = LabelTable(start(), TableConfig(lr=lr, decay=decay, weight_decay=weight_decay))
+    slow = Table(start().tolist(), lr, decay, weight_decay)
     for labels, gradient, scale in steps(60):
         fast.update(labels, gradient, scale)
         slow.update(labels.tolist(), gradient.tolist(), scale)

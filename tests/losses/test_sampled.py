@@ -12,7 +12,18 @@ import torch
 
 from tests.naive import sampled as naive
 from xc_core.errors import ConfigError
-from xc_core.losses import LOSSES, AugmentReduce, Bce, Loss, NegativeSampling, Sampled, SupCon, Triplet, WithBinary
+from xc_core.losses import (
+    LOSSES,
+    AugmentReduce,
+    Bce,
+    Loss,
+    NegativeSampling,
+    Ordered,
+    Sampled,
+    SupCon,
+    Triplet,
+    WithBinary,
+)
 
 DOCS, LABELS = 5, 9
 
@@ -188,6 +199,8 @@ def at(name: str, temperature: float) -> Loss:
     """Return the loss with this temperature; the two parts of a sum have the same."""
     if name == WithBinary.kind:
         return WithBinary(softmax=SupCon(temperature=temperature), binary=Bce(temperature=temperature))
+    if name == Ordered.kind:
+        return Ordered(loss=SupCon(temperature=temperature))
     return LOSSES[name](temperature=temperature)
 
 

@@ -8,8 +8,9 @@ import math
 class Table:
     """Rows with a running mean square and a step count each."""
 
-    def __init__(self, rows: list[list[float]], lr: float, decay: float) -> None:
+    def __init__(self, rows: list[list[float]], lr: float, decay: float, weight_decay: float = 0.0) -> None:
         self.rows, self.lr, self.decay = [list(row) for row in rows], lr, decay
+        self.weight_decay = weight_decay
         self.square, self.steps = [0.0] * len(rows), [0] * len(rows)
 
     def update(self, labels: list[int], gradients: list[list[float]], scale: float) -> None:
@@ -21,5 +22,6 @@ class Table:
             self.square[label] = self.decay * self.square[label] + (1 - self.decay) * mean_square
             length = math.sqrt(self.square[label] / (1 - self.decay ** self.steps[label]))
             self.rows[label] = [
-                w - self.lr * scale * g / length for w, g in zip(self.rows[label], gradient, strict=True)
+                w * (1 - self.lr * scale * self.weight_decay) - self.lr * scale * g / length
+                for w, g in zip(self.rows[label], gradient, strict=True)
             ]

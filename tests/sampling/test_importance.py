@@ -56,9 +56,10 @@ def hardest(count: int) -> list[list[int]]:
     ]
 
 
-def test_the_binary_loss_on_the_sample_is_the_loss_over_all_labels_in_expectation() -> None:
-    """6,000 draws; the interval of the mean is so narrow that a bias of 2 % would fall outside. Gradients too."""
-    own = searched(hard=5, uniform=12)
+@pytest.mark.parametrize("draws", [1, 3, 4])
+def test_the_binary_loss_on_the_sample_is_the_loss_over_all_labels_in_expectation(draws: int) -> None:
+    """6,000 steps; the interval of the mean is so narrow that a bias of 2 % would fall outside. Gradients too."""
+    own = searched(hard=5, uniform=12, draws=draws)
     scores_NL = torch.from_numpy(np.random.default_rng(3).normal(0, 1.5, (SIZE, LABELS)).astype(np.float32))
     loss = Bce(temperature=1.0)
     known = torch.from_numpy(truth().contains(DOCS[:, None], np.arange(LABELS)[None]))
@@ -79,6 +80,35 @@ def test_the_binary_loss_on_the_sample_is_the_loss_over_all_labels_in_expectatio
     assert 3.3 * error < 0.02 * float(full.detach())
     assert abs(np.mean(values) - float(full.detach())) < 3.3 * error
     np.testing.assert_allclose((gradient / 6000).numpy(), expected.numpy(), atol=0.06)
+
+
+def drawn_by(pool: Any, row: int) -> set[int]:
+    """Return the labels that a document without hard negatives has a weight for, or that it knows."""
+    return set(pool.labels_U[(pool.weight_BU[row] > 0) | pool.known_BU[row]].tolist())
+
+
+def test_each_draw_is_shared_by_an_equal_part_of_the_batch_and_has_all_its_labels() -> None:
+    docs = np.arange(12)
+    pool = source(hard=0, uniform=10, draws=3).pool(docs, 0)
+    assert pool.weight_BU is not None
+    assert set(np.unique(pool.weight_BU).tolist()) == {0.0, LABELS / 10}
+    drawn = []
+    for group in range(3):
+        rows = range(group, 12, 3)
+        unknown = [set(np.flatnonzero(~pool.known_BU[row])) for row in rows]
+        weighed = [set(np.flatnonzero(pool.weight_BU[row])) for row in rows]
+        drawn.append(set().union(*weighed))
+        assert all(own == drawn[group] & free for own, free in zip(weighed, unknown, strict=True))
+        assert 10 - len(drawn[group]) <= 2, "a label may be a positive of all four documents"
+    assert len(set(map(frozenset, drawn))) == 3
+
+
+def test_the_first_draw_is_that_of_a_single_one() -> None:
+    one, more = (source(hard=0, uniform=10, draws=draws).pool(np.array([3, 17]), 0) for draws in (1, 2))
+    first = drawn_by(one, 0)
+    assert first <= set(more.labels_U.tolist())
+    assert drawn_by(more, 0) - set(truth().row(3).tolist()) == first - set(truth().row(3).tolist())
+    assert len(source(hard=0, uniform=10, draws=2).pool(np.zeros(0, np.int64), 0).labels_U) > 10
 
 
 def test_a_document_has_its_own_hard_negatives_and_no_others() -> None:
@@ -167,7 +197,8 @@ def test_a_running_search_is_part_of_the_state() -> None:
         ({"ahead": 2, "warmup_epochs": 3, "refresh_every": 1}, "ahead 2\n  expected: less than 2"),
         ({"search_in": "row"}, "search_in 'row'\n  expected: texts or rows"),
         ({"curriculum": -1.0}, "curriculum -1.0"),
-        ({"draws": 0}, "a setting of the source of negatives 'importance': .*hard, .*uniform, curriculum"),
+        ({"draws": 0}, "draws 0"),
+        ({"draw": 1}, "a setting of the source of negatives 'importance': .*hard, .*uniform, draws, curriculum"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(wrong: dict[str, Any], message: str) -> None:

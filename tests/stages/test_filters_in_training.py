@@ -11,6 +11,7 @@ import pytest
 
 from tests.conftest import TOY_CHANGES, ToyWorld, make_workspace
 from xc_core.chain import STAGES, Workspace, run_stage
+from xc_core.classifiers import GradientError
 from xc_core.cluster import theorem1
 from xc_core.data.corpus import Corpus
 from xc_core.data.labels import LabelMatrix
@@ -182,8 +183,8 @@ def test_the_gradient_that_an_estimate_is_compared_with_has_no_filtered_negative
     wholes: list[EveryLabel] = []
     error_of = training.gradient_error
 
-    def spy(*args: Any) -> float:
-        wholes.append(args[-1])
+    def spy(*args: Any) -> GradientError:
+        wholes.append(args[4])
         return error_of(*args)
 
     monkeypatch.setattr(training, "gradient_error", spy)

@@ -15,6 +15,7 @@ from xc_core.classifiers import LabelTable, TableConfig
 from xc_core.encoders import EncoderConfig, build_encoder, embed_rows, encode_rows
 from xc_core.losses import AugmentReduce, Bce, DecoupledSoftmax, Loss
 from xc_core.sampling import All, Importance, Mined, Negatives, Random
+from xc_core.seeds import torch_generator
 from xc_core.train.checkpoint import Checkpoints
 from xc_core.train.encoder import EncoderData, EncoderSettings, EncoderTask, encoder_task
 from xc_core.train.heads import ByBoth, ByRow, ByText, Scorer
@@ -31,11 +32,13 @@ ESTIMATE = Importance(
 )
 
 
-def scorer_of(share: float, loss: Loss, rows: TableConfig, *, cache: bool) -> Scorer:
+def scorer_of(share: float, loss: Loss, rows: TableConfig, *, cache: bool, dropout: float = 0.0) -> Scorer:
     """Return a scorer by label texts for share 1, by rows for share 0, else by both."""
     if share == 1:
         return ByText(cache=cache)
-    return ByBoth(share=share, loss=loss, rows=rows, cache=cache) if share else ByRow(rows=rows)
+    if share:
+        return ByBoth(share=share, loss=loss, rows=rows, cache=cache, dropout=dropout)
+    return ByRow(rows=rows, dropout=dropout)
 
 
 @pytest.fixture
@@ -52,13 +55,14 @@ def joint(small: Any) -> Make:
         table: TableConfig | None = None,
         data: EncoderData | None = None,
         cache: bool = False,
+        dropout: float = 0.0,
     ) -> EncoderTask:
         searched = "texts" if share else "rows"
         settings = EncoderSettings(
             encoder=EncoderConfig(name="bag", width=16, precision="fp32", heads=heads),
             order=Random(batch_size=8),
             negatives=negatives or Mined(positives=1, share=True, hard=1, search=2, search_in=searched),
-            scorer=scorer_of(share, loss, table or TableConfig(lr=0.05), cache=cache),
+            scorer=scorer_of(share, loss, table or TableConfig(lr=0.05), cache=cache, dropout=dropout),
             loss=text_loss if share else loss,
             optim=OptimConfig(lr=0.02),
         )
@@ -105,11 +109,14 @@ def gradients(task: EncoderTask, docs: Any) -> dict[str, torch.Tensor]:
 DOCS = np.arange(8)
 
 
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
 @pytest.mark.parametrize("heads", [1, 2])
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
-def test_the_gradient_is_that_of_both_losses_in_one_graph(joint: Make, share: float, heads: int) -> None:
+def test_the_gradient_is_that_of_both_losses_in_one_graph(
+    joint: Make, share: float, heads: int, dropout: float
+) -> None:
     """The twin computes the whole loss as one expression and differentiates it with autograd."""
-    task = joint(share, heads=heads)
+    task = joint(share, heads=heads, dropout=dropout)
     found = gradients(task, DOCS)
     twin = joint(share, heads=heads)
     twin.start_epoch(0)
@@ -124,7 +131,8 @@ def test_the_gradient_is_that_of_both_losses_in_one_graph(joint: Make, share: fl
         whole = whole + share * total / count
     if share < 1:
         rows = torch.nn.functional.normalize(table_of(twin).rows_LD[pool.labels_U], dim=1)
-        total, count = BINARY.build()(for_rows @ rows.T, chosen, known)
+        kept = torch.rand(for_rows.shape, generator=torch_generator(0, "dropout", 0)) >= dropout
+        total, count = BINARY.build()((for_rows * kept / (1 - dropout)) @ rows.T, chosen, known)
         whole = whole + (1 - share) * total / count
     whole.backward()
     expected = {name: p.grad for name, p in twin.encoder.named_parameters() if p.grad is not None}

@@ -14,9 +14,11 @@ from xc_core.classifiers import TableConfig
 from xc_core.data.labels import LabelMatrix
 from xc_core.losses import Triplet
 from xc_core.sampling import Clustered, Documents, InBatch, Mined, Negatives, Order, Random
-from xc_core.seeds import generator
+from xc_core.seeds import generator, torch_generator
 from xc_core.shapes import F32
+from xc_core.train import table
 from xc_core.train.checkpoint import Checkpoints
+from xc_core.train.dropout import dropped
 from xc_core.train.loop import Plan, fit
 from xc_core.train.state import DivergedError, History
 from xc_core.train.table import ClassifierSettings, ClassifierTask, TableData, table_task
@@ -89,17 +91,29 @@ def test_the_given_rows_and_vectors_are_never_changed(tmp_path: Path) -> None:
         assert np.array_equal(array, kept)
 
 
-def test_dropout_zeroes_its_share_keeps_the_mean_and_depends_on_seed_and_step_alone() -> None:
-    task = make(dropout=0.3)
+def test_dropout_zeroes_its_share_keeps_the_mean_and_depends_on_its_generator_alone() -> None:
     ones = torch.ones(200, 100)
-    dropped = task._dropped(ones, 5)
-    assert dropped.unique().tolist() == pytest.approx([0, 1 / 0.7])
-    assert float((dropped == 0).float().mean()) == pytest.approx(0.3, abs=0.01)
+    found = dropped(ones, 0.3, torch_generator(0, "dropout", 5))
+    assert found.unique().tolist() == pytest.approx([0, 1 / 0.7])
+    assert float((found == 0).float().mean()) == pytest.approx(0.3, abs=0.01)
     torch.rand(3)
-    assert torch.equal(task._dropped(ones, 5), dropped)
-    assert not torch.equal(task._dropped(ones, 6), dropped)
-    assert not torch.equal(make(1, dropout=0.3)._dropped(ones, 5), dropped)
-    assert make()._dropped(ones, 5) is ones
+    assert torch.equal(dropped(ones, 0.3, torch_generator(0, "dropout", 5)), found)
+    assert dropped(ones, 0.0, torch_generator(0, "dropout", 5)) is ones
+
+
+def test_the_mask_of_a_step_depends_on_seed_and_step_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[torch.Tensor] = []
+
+    def spy(doc_BD: torch.Tensor, share: float, random: torch.Generator) -> torch.Tensor:
+        seen.append(dropped(torch.ones_like(doc_BD), share, random))
+        return dropped(doc_BD, share, random)
+
+    monkeypatch.setattr(table, "dropped", spy)
+    for seed, step in ((0, 5), (0, 5), (0, 6), (1, 5)):
+        make(seed, dropout=0.3).step(np.arange(8), step, 1.0)
+    assert torch.equal(seen[0], seen[1])
+    assert not torch.equal(seen[0], seen[2])
+    assert not torch.equal(seen[0], seen[3])
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])

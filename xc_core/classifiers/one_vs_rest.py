@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -60,6 +61,20 @@ class TableHead:
         self._descend(leaf, gradient, pool, docs_B, None)
         return gradient
 
+    def row_gradient(self, doc_BD: Tensor, pool: Pool, docs_B: I64, labels_S: I64) -> Tensor:
+        """Return d(loss / count) / d(rows) of ``labels_S`` (distinct, rising; S x D) for a separable loss.
+
+        A row that is not in ``pool`` has the gradient zero. Updates nothing.
+        """
+        block = pool.only(labels_S)
+        rows_UD = self.table.take(torch.from_numpy(block.labels_U).to(doc_BD.device))
+        chosen, known, sampled = marks(block, docs_B, doc_BD.device)
+        total, counted = self.loss(doc_BD.detach() @ self.table.vectors(rows_UD).T, chosen, known, sampled)
+        (found,) = torch.autograd.grad(total / counted, [rows_UD])
+        gradient = found.new_zeros(len(labels_S), found.shape[1])
+        gradient[torch.from_numpy(np.searchsorted(labels_S, block.labels_U))] = found
+        return gradient
+
     def _descend(
         self, leaf: Tensor, gradient: Tensor | None, pool: Pool, docs_B: I64, scale: float | None
     ) -> tuple[float, float]:
@@ -94,13 +109,45 @@ class TableHead:
         self.loss.load({n.removeprefix("loss/"): value for n, value in tensors.items() if n.startswith("loss/")})
 
 
-def gradient_error(head: TableHead, doc_BD: Tensor, docs_B: I64, pools: Sequence[Pool], whole: Pool) -> float:
-    """Return mean_r |g_r - g|^2 / |g|^2; g: the documents' gradient on the pool ``whole``, g_r: that on ``pools[r]``.
+@dataclass(frozen=True)
+class GradientError:
+    """Relative errors E |g_r - g|^2 / |g|^2 of gradients on sampled pools, g being the gradient on all labels.
 
-    If the estimate g_r is unbiased, this is its relative variance (ASTRA, lemma 4.1, part 2, bounds its root).
+    If the estimate is unbiased, this is its relative variance (ASTRA, lemma 4.1, part 2, bounds its root).
     """
-    exact = head.gradient(doc_BD, whole, docs_B)
-    errors = [float((head.gradient(doc_BD, pool, docs_B) - exact).square().sum()) for pool in pools]
+
+    documents: float
+    """Of the gradient with respect to each document's vector."""
+    batch: float
+    """Of the sum of these over the batch, in which errors that documents share do not cancel."""
+    rows: float
+    """Of the gradient with respect to the rows of a sample of labels."""
+
+    def as_dict(self, name: str) -> dict[str, float]:
+        """Return the three under ``name``, ``name``_batch and ``name``_rows."""
+        return {name: self.documents, f"{name}_batch": self.batch, f"{name}_rows": self.rows}
+
+
+def gradient_error(
+    head: TableHead, doc_BD: Tensor, docs_B: I64, pools: Sequence[Pool], whole: Pool, labels_S: I64
+) -> GradientError:
+    """Return the errors of the gradients on ``pools`` (one per draw) against those on the pool ``whole``.
+
+    The rows measured are those of ``labels_S`` (distinct, rising). The loss must be separable.
+    """
+    exact_BD = head.gradient(doc_BD, whole, docs_B)
+    drawn = [head.gradient(doc_BD, pool, docs_B) for pool in pools]
+    rows = [head.row_gradient(doc_BD, pool, docs_B, labels_S) for pool in pools]
+    return GradientError(
+        _relative(drawn, exact_BD),
+        _relative([each_BD.sum(0) for each_BD in drawn], exact_BD.sum(0)),
+        _relative(rows, head.row_gradient(doc_BD, whole, docs_B, labels_S)),
+    )
+
+
+def _relative(drawn: Sequence[Tensor], exact: Tensor) -> float:
+    """Return mean_r |g_r - g|^2 / |g|^2."""
+    errors = [float((each - exact).square().sum()) for each in drawn]
     return sum(errors) / len(errors) / max(float(exact.square().sum()), 1e-30)
 
 

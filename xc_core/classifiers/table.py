@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from xc_core.errors import ConfigError
+from xc_core.params import at_least, later
 
 _TINY: Final = 1e-15
 """Lower bound of the root mean square that gradients are divided by: squares of much smaller numbers underflow to 0."""
@@ -30,6 +31,8 @@ class TableConfig:
     """Learning rate after the warm-up: about the root mean square change per coordinate in a step."""
     decay: float = 0.99
     """Decay of a row's running mean square gradient."""
+    weight_decay: float = later(0.0, was=0.0)
+    """Decoupled weight decay: in a step, a row that moves is first shortened by this times the learning rate."""
 
     def __post_init__(self) -> None:
         if self.start not in ("text", "zero") or (self.unit and self.start == "zero"):
@@ -40,6 +43,7 @@ class TableConfig:
             raise ConfigError(
                 f"lr {self.lr}, decay {self.decay}", expected="lr > 0, 0 <= decay < 1", do="fix the value"
             )
+        at_least(self, weight_decay=0)
 
 
 class LabelTable:
@@ -76,7 +80,7 @@ class LabelTable:
         """Take one step on the rows ``labels_U`` (distinct, rising); ``scale`` in [0, 1] is the schedule's factor.
 
         g = mean square of the row's gradient; v <- decay v + (1 - decay) g;
-        w <- w - lr scale gradient / sqrt(v / (1 - decay^t)), t counting the steps of the row.
+        w <- (1 - lr scale weight_decay) w - lr scale gradient / sqrt(v / (1 - decay^t)), t counting the row's steps.
         A row whose gradient is 0 keeps its value, v and t.
         """
         square_U = gradient_UD.square().mean(1)
@@ -87,6 +91,8 @@ class LabelTable:
         self.steps_L[at] += 1
         self.square_L[at] = self.config.decay * self.square_L[at] + (1 - self.config.decay) * square
         unbiased = self.square_L[at] / (1 - self.config.decay ** self.steps_L[at].float())
+        if self.config.weight_decay:
+            self.rows_LD[at] *= 1 - self.config.lr * scale * self.config.weight_decay
         self.rows_LD[at] -= (self.config.lr * scale) * gradient / unbiased.sqrt().clamp_min(_TINY).unsqueeze(1)
 
     def tensors(self) -> dict[str, Tensor]:

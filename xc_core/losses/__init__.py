@@ -6,6 +6,7 @@ To add a loss, add a module to this folder; importing the package registers all 
 from xc_core.losses.base import LOSSES, PLAIN, BatchLoss, Loss, Sampled, Stateless
 from xc_core.losses.bce import Bce
 from xc_core.losses.negative_sampling import AugmentReduce, NegativeSampling, NoiseContrastive, OneVsEach
+from xc_core.losses.ordered import Ordered
 from xc_core.losses.softmax import DecoupledSoftmax, SupCon, WithBinary
 from xc_core.losses.triplet import Triplet
 from xc_core.plugins import import_all
@@ -23,6 +24,7 @@ __all__ = [
     "NegativeSampling",
     "NoiseContrastive",
     "OneVsEach",
+    "Ordered",
     "Sampled",
     "Stateless",
     "SupCon",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Final, Protocol
 
+import torch
 from torch import Tensor
 
 from xc_core.errors import ConfigError
@@ -30,6 +31,11 @@ class Sampled:
     def negatives(self, chosen_BU: Tensor, known_BU: Tensor) -> Tensor:
         """Return the weights (B x U); if there are none, compute them from the masks."""
         return (~(known_BU | chosen_BU)).float() if self.weight_BU is None else self.weight_BU
+
+    def document(self, row: int) -> Sampled:
+        """Return the sample of the document ``row`` alone, as a batch of one."""
+        parts = (self.weight_BU, self.noise_BU, self.docs_B)
+        return Sampled(*(None if part is None else part[row : row + 1] for part in parts), self.labels_U)
 
 
 PLAIN: Final = Sampled()
@@ -97,6 +103,11 @@ class Stateless(Loss):
 
     separable: ClassVar[bool] = False
 
+    @property
+    def independent(self) -> bool:
+        """True if the loss of a batch is the sum of the losses of its documents."""
+        return True
+
     def build(self) -> BatchLoss:
         """Return the loss itself."""
         return self
@@ -106,6 +117,19 @@ class Stateless(Loss):
     ) -> tuple[Tensor, Tensor]:
         """Return (sum, count); see ``BatchLoss``."""
         raise NotImplementedError
+
+    def each(
+        self, scores_BU: Tensor, chosen_BU: Tensor, known_BU: Tensor, sampled: Sampled = PLAIN
+    ) -> tuple[Tensor, Tensor]:
+        """Return sum and count of each document (both B); only for a loss that is ``independent``.
+
+        One call per document; a loss may override it with a faster way to the same numbers.
+        """
+        if not len(scores_BU):
+            return scores_BU.float().sum(1), torch.zeros(0, dtype=torch.int64, device=scores_BU.device)
+        parts = (scores_BU, chosen_BU, known_BU)
+        found = [self(*(part[i : i + 1] for part in parts), sampled.document(i)) for i in range(len(scores_BU))]
+        return torch.stack([total for total, _ in found]), torch.stack([count for _, count in found])
 
     def tensors(self) -> dict[str, Tensor]:
         """Return no state."""

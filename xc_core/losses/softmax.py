@@ -40,6 +40,11 @@ class _Softmax(Stateless, Tempered):
         check_temperature(self)
         check_share(self, "forward")
 
+    @property
+    def independent(self) -> bool:
+        """False if labels are compared with documents too, because they are then compared across the batch."""
+        return self.forward == 1.0
+
     def __call__(
         self, scores_BU: Tensor, chosen_BU: Tensor, known_BU: Tensor, sampled: Sampled = PLAIN
     ) -> tuple[Tensor, Tensor]:
@@ -103,6 +108,11 @@ class WithBinary(Stateless):
     def divisor(self) -> float:
         """The temperature of the softmax."""
         return self.softmax.temperature
+
+    @property
+    def independent(self) -> bool:
+        """Whether the softmax is."""
+        return self.softmax.independent
 
     def __call__(
         self, scores_BU: Tensor, chosen_BU: Tensor, known_BU: Tensor, sampled: Sampled = PLAIN

@@ -43,6 +43,18 @@ class Triplet(Stateless):
         self, scores_BU: Tensor, chosen_BU: Tensor, known_BU: Tensor, sampled: Sampled = PLAIN
     ) -> tuple[Tensor, Tensor]:
         """Return (sum over documents and positives, number of (document, positive) pairs that have a negative)."""
+        terms_BPN, is_pair_BP = self._terms(scores_BU, chosen_BU, known_BU)
+        return terms_BPN.sum(), is_pair_BP.sum()
+
+    def each(
+        self, scores_BU: Tensor, chosen_BU: Tensor, known_BU: Tensor, sampled: Sampled = PLAIN
+    ) -> tuple[Tensor, Tensor]:
+        """Return sum and count of each document (both B)."""
+        terms_BPN, is_pair_BP = self._terms(scores_BU, chosen_BU, known_BU)
+        return terms_BPN.sum((1, 2)), is_pair_BP.sum(1)
+
+    def _terms(self, scores_BU: Tensor, chosen_BU: Tensor, known_BU: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the weighted hinges (B x positives x hardest) and the pairs that count (B x positives)."""
         scores = scores_BU.float()
         width = scores.shape[1]
         negative_BN = scores.masked_fill(known_BU | chosen_BU, -torch.inf).topk(min(self.hardest, width)).values
@@ -53,7 +65,7 @@ class Triplet(Stateless):
         # A masked score makes the gap -inf, so it is inactive; nan <= 0 is false, so a broken score shows in the sum.
         active_BPN = ~(gap_BPN <= 0) & is_pair_BP[:, :, None]
         hinge_BPN = torch.where(active_BPN, gap_BPN, 0.0)
-        return (hinge_BPN * self._weights(negative_BN, active_BPN)).sum(), is_pair_BP.sum()
+        return hinge_BPN * self._weights(negative_BN, active_BPN), is_pair_BP
 
     def _weights(self, negative_BN: Tensor, active_BPN: Tensor) -> Tensor:
         if self.temperature == 0:

@@ -127,9 +127,15 @@ class LabelPool:
     def blocks(self, width: int) -> Iterator[LabelPool]:
         """Yield the pool in blocks of at most ``width`` labels, in order."""
         for start in range(0, len(self.labels_U), width):
-            cut = slice(start, start + width)
-            masks = (self.chosen_BU, self.known_BU, self.weight_BU, self.noise_BU)
-            yield LabelPool(self.labels_U[cut], *(part if part is None else part[:, cut] for part in masks))  # type: ignore[arg-type]
+            yield self._cut(slice(start, start + width))
+
+    def only(self, labels_S: I64) -> LabelPool:
+        """Return the pool without labels that are not in ``labels_S``."""
+        return self._cut(np.isin(self.labels_U, labels_S))
+
+    def _cut(self, columns: slice | Bool) -> LabelPool:
+        masks = (self.chosen_BU, self.known_BU, self.weight_BU, self.noise_BU)
+        return LabelPool(self.labels_U[columns], *(part if part is None else part[:, columns] for part in masks))  # type: ignore[arg-type]
 
 
 class EveryLabel:
@@ -155,8 +161,11 @@ class EveryLabel:
     def blocks(self, width: int) -> Iterator[LabelPool]:
         """Yield all labels in blocks of at most ``width``, in order."""
         for start in range(0, len(self.labels_U), width):
-            own = self.labels_U[start : start + width]
-            yield LabelPool(own, mask(self.chosen, own), mask(self.known, own))
+            yield self.only(self.labels_U[start : start + width])
+
+    def only(self, labels_S: I64) -> LabelPool:
+        """Return the pool of ``labels_S`` (distinct, rising)."""
+        return LabelPool(labels_S, mask(self.chosen, labels_S), mask(self.known, labels_S))
 
 
 Pool = LabelPool | EveryLabel

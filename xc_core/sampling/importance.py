@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from xc_core.data.labels import LabelMatrix
-from xc_core.params import at_least
+from xc_core.params import at_least, later
 from xc_core.sampling.base import NEGATIVES, Documents, LabelPool, LabelVectors, NegativeSource, mask
 from xc_core.sampling.searched import Searching, SearchingSource
 from xc_core.seeds import generator
@@ -26,20 +26,25 @@ class Importance(Searching):
     the weighted sum is in expectation the sum over all such labels (ASTRA, equation 2 and lemma 4.1; the paper draws
     per document from L - k_h labels, with weight (L - k_h) / k_r). Labels that other documents added have weight 0.
 
-    Before the first search all negatives are uniform (algorithm 1, line 8). With ``uniform`` 0 all negatives are hard:
-    the loss is biased, and training collapses (table 5).
+    With ``draws`` above 1, every draw-th document of the batch shares one of as many independent draws. The weights
+    are the same, so the loss stays unbiased; its error is averaged over the draws, and the pool is larger.
+
+    Before the first search all negatives are uniform (algorithm 1, line 8). With ``uniform`` 0 all negatives are hard,
+    and the loss is biased.
     """
 
     hard: int = 40
     """Hard negatives per document (k_h)."""
     uniform: int = 1024
-    """Labels drawn per batch (k_r)."""
+    """Labels per draw (k_r)."""
+    draws: int = later(1, was=1)
+    """Independent draws per batch, each shared by an equal part of its documents."""
     curriculum: float = 0.0
     """Epochs over which the hard negatives grow from none to ``hard``, uniform ones making up the rest."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, hard=0, uniform=0, curriculum=0)
+        at_least(self, hard=0, uniform=0, draws=1, curriculum=0)
         if not self.hard:
             at_least(self, uniform=1)
 
@@ -110,14 +115,19 @@ class ImportanceSource(SearchingSource[Importance]):
         hard, uniform = self._counts()
         own_BK = self.hard_NK[docs_B, :hard]
         size = self.truth.num_labels
-        random = generator(self.seed, "uniform", step)
-        drawn = random.choice(size, min(uniform, size), replace=False, shuffle=False).astype(np.int64)
+        drawn_GK = self._drawn(min(uniform, size), step)
         own = LabelMatrix.from_pairs(np.nonzero(own_BK != PAD_ID)[0], own_BK[own_BK != PAD_ID], (len(docs_B), size))
-        labels_U = np.unique(np.concatenate([chosen.indices, own.indices, drawn])).astype(np.int64)
+        labels_U = np.unique(np.concatenate([chosen.indices, own.indices, drawn_GK.ravel()])).astype(np.int64)
         pool = self._pool(docs_B, chosen, labels_U)
         weight_BU = np.zeros(pool.known_BU.shape, np.float32)
-        if len(drawn):
-            weight_BU[:, np.isin(labels_U, drawn)] = size / len(drawn)
+        for group, drawn_K in enumerate(drawn_GK if drawn_GK.size else ()):
+            weight_BU[group :: len(drawn_GK), np.searchsorted(labels_U, drawn_K)] = size / len(drawn_K)
         weight_BU[mask(own, labels_U)] = 1.0
         weight_BU[pool.known_BU] = 0.0
         return LabelPool(labels_U, pool.chosen_BU, pool.known_BU, weight_BU)
+
+    def _drawn(self, count: int, step: int) -> I64:
+        """Return the uniform draws (draws x ``count``), each without replacement."""
+        random, size = generator(self.seed, "uniform", step), self.truth.num_labels
+        drawn = [random.choice(size, count, replace=False, shuffle=False) for _ in range(self.settings.draws)]
+        return np.stack(drawn).astype(np.int64)

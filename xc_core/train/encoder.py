@@ -37,7 +37,7 @@ from xc_core.sampling import (
     Order,
     missed_by_pools,
 )
-from xc_core.seeds import generator
+from xc_core.seeds import generator, torch_generator
 from xc_core.shapes import F32, I64
 from xc_core.train.heads import Batch, ByText, Head, Scorer
 from xc_core.train.optim import EncoderOptimizer, OptimConfig
@@ -45,6 +45,8 @@ from xc_core.train.state import diverged, part
 
 _SAMPLE: Final = 256
 """Documents on which the error of a gradient estimate is measured, about as many as a batch has."""
+_ROWS: Final = 4096
+"""Labels on whose rows it is measured."""
 _DRAWS: Final = 8
 """Number of estimates that the error is averaged over."""
 
@@ -226,15 +228,21 @@ class EncoderTask:
 
     def _gradient_errors(self) -> dict[str, float]:
         """Return the relative error of gradients on sampled pools against the gradient on all labels (ASTRA)."""
-        head, size = self.head.rows, len(self.data.rows_N)
+        head, size, rows = self.head.rows, len(self.data.rows_N), self.data.truth.num_labels
         sources = self.negatives.estimates()
         if head is None or not head.loss.separable or not sources:
             return {}
-        docs = np.sort(generator(self.seed, "gradient").choice(size, min(_SAMPLE, size), replace=False))
+        random = generator(self.seed, "gradient")
+        docs, labels = (
+            np.sort(random.choice(n, min(k, n), replace=False)) for n, k in ((size, _SAMPLE), (rows, _ROWS))
+        )
         vectors = self.encoder.views(torch.from_numpy(self.bank_ND[docs]).to(self.encoder.device))[1]
-        pools = {name: [source.pool(docs, -1 - draw) for draw in range(_DRAWS)] for name, source in sources.items()}
         whole = EveryLabel(self.data.truth.rows(docs), self.negatives.known.rows(docs))
-        return {name: gradient_error(head, vectors, docs, drawn, whole) for name, drawn in pools.items()}
+        figures: dict[str, float] = {}
+        for name, source in sources.items():
+            drawn = [source.pool(docs, -1 - draw) for draw in range(_DRAWS)]
+            figures |= gradient_error(head, vectors, docs, drawn, whole, labels).as_dict(name)
+        return figures
 
     def text_vectors(self) -> F32:
         """Return the latest vectors of the label texts (L x D).
@@ -283,7 +291,8 @@ class EncoderTask:
         pool = self.negatives.pool(docs_B, step)
         with self.encoder.autocast():
             doc_BD = encode_rows(self.encoder, self.data.documents, self.data.rows_N[docs_B])
-        scored = self.head.score(self.encoder, self.data.labels, Batch(doc_BD, pool, docs_B, scale))
+        batch = Batch(doc_BD, pool, docs_B, scale, torch_generator(self.seed, "dropout", step))
+        scored = self.head.score(self.encoder, self.data.labels, batch)
         if not math.isfinite(scored.loss):
             return scored.loss, scored.count
         scored.backward()

@@ -13,9 +13,11 @@ from xc_core.data.tokens import Tokens
 from xc_core.encoders import CachedRows, Encoder, encode_rows
 from xc_core.losses import BatchLoss, DecoupledSoftmax, Loss
 from xc_core.losses.base import check_share
+from xc_core.params import at_least, below, later
 from xc_core.plugins import Part, Table
 from xc_core.sampling import Pool
 from xc_core.shapes import I64
+from xc_core.train.dropout import dropped
 from xc_core.train.state import part
 
 
@@ -28,6 +30,8 @@ class Batch:
     docs_B: I64
     scale: float
     """The schedule's factor on the learning rate."""
+    random: torch.Generator = field(default_factory=torch.Generator)
+    """For dropout; depends on seed and step alone."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +119,8 @@ class RowHead:
     """Scores are products with rows of a table, which has its own optimiser; no label text is read."""
 
     rows: TableHead
+    dropout: float = 0.0
+    """Share of the coordinates of a document vector that are set to zero before it is scored against rows."""
 
     @property
     def reads_texts(self) -> bool:
@@ -128,7 +134,7 @@ class RowHead:
 
     def descend(self, encoder: Encoder, batch: Batch) -> tuple[Tensor, Descent]:
         """Update the rows; return the document vectors that rows are scored with, and the result of the step."""
-        doc_BD = encoder.views(batch.doc_BD)[1]
+        doc_BD = dropped(encoder.views(batch.doc_BD)[1], self.dropout, batch.random)
         return doc_BD, self.rows.descend(doc_BD, batch.pool, batch.docs_B, batch.scale)
 
     def tensors(self) -> dict[str, Tensor]:
@@ -224,10 +230,15 @@ class ByRow(Scorer):
 
     trains_rows = True
     rows: TableConfig = field(default_factory=TableConfig)
+    dropout: float = later(0.0, was=0.0)
+    """Share of the coordinates of a document vector that are set to zero in a step (ASTRA, table 11)."""
+
+    def __post_init__(self) -> None:
+        _check_dropout(self)
 
     def build(self, loss: Loss, encoder: Encoder, num_labels: int) -> Head:
         """Return the head."""
-        return RowHead(_rows(self.rows, loss, encoder, num_labels))
+        return RowHead(_rows(self.rows, loss, encoder, num_labels), self.dropout)
 
 
 @SCORERS.register("text-and-row")
@@ -244,14 +255,22 @@ class ByBoth(Scorer):
     rows: TableConfig = field(default_factory=TableConfig)
     cache: bool = False
     """Encode the labels of a pool twice instead of keeping their activations (GradCache)."""
+    dropout: float = later(0.0, was=0.0)
+    """Share of the coordinates of a document vector that are set to zero before it is scored against rows."""
 
     def __post_init__(self) -> None:
         check_share(self, "share")
+        _check_dropout(self)
 
     def build(self, loss: Loss, encoder: Encoder, num_labels: int) -> Head:
         """Return the head."""
-        rows = RowHead(_rows(self.rows, self.loss, encoder, num_labels))
+        rows = RowHead(_rows(self.rows, self.loss, encoder, num_labels), self.dropout)
         return BothHeads(self.share, TextHead(loss.build(), self.cache), rows)
+
+
+def _check_dropout(config: ByRow | ByBoth) -> None:
+    at_least(config, dropout=0)
+    below(config, dropout=1)
 
 
 def _rows(config: TableConfig, loss: Loss, encoder: Encoder, num_labels: int) -> TableHead:

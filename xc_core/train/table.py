@@ -27,6 +27,7 @@ from xc_core.sampling import (
 )
 from xc_core.seeds import torch_generator
 from xc_core.shapes import F32, I64
+from xc_core.train.dropout import dropped
 from xc_core.train.state import part
 
 
@@ -68,7 +69,8 @@ class ClassifierSettings:
 
     def unused(self) -> frozenset[str]:
         """Without epochs no setting of the training is used; ``enough`` is used by a refit only."""
-        training = {"order", "negatives", "loss", "warmup", "dropout", "augment", "seed", "table.lr", "table.decay"}
+        rows = {"table.lr", "table.decay", "table.weight_decay"}
+        training = {"order", "negatives", "loss", "warmup", "dropout", "augment", "seed"} | rows
         return frozenset(set() if self.epochs else training) | frozenset(set() if self.refit else {"enough"})
 
     def unread(self) -> frozenset[str]:
@@ -126,16 +128,10 @@ class ClassifierTask:
     def step(self, docs_B: I64, step: int, scale: float) -> tuple[float, float]:
         """Score the batch against the pool's rows and update these rows."""
         pool = self.negatives.pool(docs_B, step)
-        doc_BD = self._dropped(torch.from_numpy(np.ascontiguousarray(self.data.doc_ND[docs_B])), step)
+        doc_BD = torch.from_numpy(np.ascontiguousarray(self.data.doc_ND[docs_B]))
+        doc_BD = dropped(doc_BD, self.dropout, torch_generator(self.seed, "dropout", step))
         found = self.head.descend(doc_BD, pool, docs_B, scale)
         return found.loss, found.count
-
-    def _dropped(self, doc_BD: Tensor, step: int) -> Tensor:
-        """Set a share of the coordinates to zero and scale the rest up; depends on the seed and ``step`` alone."""
-        if not self.dropout:
-            return doc_BD
-        kept = torch.rand(doc_BD.shape, generator=torch_generator(self.seed, "dropout", step)) >= self.dropout
-        return doc_BD * kept / (1 - self.dropout)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return rows, optimiser state, and the state of loss, order and negatives."""
