@@ -35,7 +35,8 @@ class Sampled:
     def document(self, row: int) -> Sampled:
         """Return the sample of the document ``row`` alone, as a batch of one."""
         parts = (self.weight_BU, self.noise_BU, self.docs_B)
-        return Sampled(*(None if part is None else part[row : row + 1] for part in parts), self.labels_U)
+        weight, noise, docs = (None if part is None else part[row : row + 1] for part in parts)
+        return Sampled(weight, noise, docs, self.labels_U)
 
 
 PLAIN: Final = Sampled()
@@ -127,8 +128,10 @@ class Stateless(Loss):
         """
         if not len(scores_BU):
             return scores_BU.float().sum(1), torch.zeros(0, dtype=torch.int64, device=scores_BU.device)
-        parts = (scores_BU, chosen_BU, known_BU)
-        found = [self(*(part[i : i + 1] for part in parts), sampled.document(i)) for i in range(len(scores_BU))]
+        found = [
+            self(scores_BU[i : i + 1], chosen_BU[i : i + 1], known_BU[i : i + 1], sampled.document(i))
+            for i in range(len(scores_BU))
+        ]
         return torch.stack([total for total, _ in found]), torch.stack([count for _, count in found])
 
     def tensors(self) -> dict[str, Tensor]:
