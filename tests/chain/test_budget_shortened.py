@@ -31,7 +31,7 @@ def test_the_recipes_above_cluster_search_or_have_a_curriculum() -> None:
     assert RECIPES["ngame"].encoder.order.adapts and RECIPES["unidec"].encoder.order.adapts
     searching = ("astra", "astra-classifier-hard", "astra-label-curriculum", "unidec", "ance")
     assert all(RECIPES[name].encoder.negatives.searches for name in searching)
-    assert RECIPES["astra-label-curriculum"].encoder.negatives.curriculum == 3.0  # type: ignore[attr-defined]
+    assert RECIPES["astra-label-curriculum"].encoder.negatives.curriculum == 4.0  # type: ignore[attr-defined]
 
 
 def test_epochs_that_are_rounded_to_whole_ones_still_search(
@@ -56,9 +56,8 @@ def test_a_training_that_ends_before_its_first_clustering_says_so(workspace: Wor
     for stage in ("corpus", "tokens"):
         run_stage(workspace, stage, "toy")
     for epochs in (1, 2):
-        workspace.params.declare_experiment(
-            "toy", "ngame", "ngame", {"encoder": {"encoder": {"name": "bag"}, "epochs": epochs}}
-        )
+        later = {"encoder": {"name": "bag"}, "order": {"warmup_epochs": 1}, "epochs": epochs}
+        workspace.params.declare_experiment("toy", "ngame", "ngame", {"encoder": later})
         run_stage(workspace, "encoder", "toy", "ngame")
     messages = [line for line in lines if "before the first" in line]
     assert messages == [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from xc_core.losses import Loss
 from xc_core.metrics.evaluation import Evaluation
 from xc_core.params import plain
 from xc_core.recipes import RECIPES, Recipe
-from xc_core.sampling import Clustered, Documents
+from xc_core.sampling import Clustered, Documents, Importance
 from xc_core.sampling.hard import HardNegatives
 from xc_core.scores import Scores
 from xc_core.train.checkpoint import Checkpoints
@@ -57,6 +58,36 @@ def test_an_ablation_of_ngame_differs_only_in_how_negatives_are_found(name: str)
     assert set() < differing(ours.encoder, base.encoder) <= {"order", "negatives", "loss"}
     assert differing(ours.classifier, base.classifier) <= {"order", "negatives"}
     assert differing(ours.negatives, base.negatives) <= {"k"}
+
+
+def test_the_variants_with_drawn_labels_train_m1_of_ngame_and_one_does_not_train_it() -> None:
+    for name in ("adversarial", "uniform-ns", "freq-ns", "nce", "ove", "anr"):
+        assert RECIPES[name].encoder == RECIPES["ngame"].encoder
+    variant = RECIPES["adversarial-pretrained"]
+    assert differing(variant, RECIPES["adversarial"]) == {"name", "paper", "encoder"}
+    assert variant.encoder.epochs == 0
+
+
+def test_tas_has_the_clusters_of_the_last_epoch_of_ngame() -> None:
+    ours, base = RECIPES["tas"].encoder.order, RECIPES["ngame"].encoder
+    assert isinstance(ours, Clustered)
+    assert isinstance(base.order, Clustered)
+    last = math.ceil(base.epochs) - 1
+    assert base.order.due(0)
+    assert [ours.size_at(epoch) for epoch in (0, last)] == [base.order.size_at(last)] * 2
+    assert [epoch for epoch in range(last + 1) if ours.due(epoch)] == [0]
+
+
+def test_astra_and_its_strategies_have_as_many_negatives_in_the_proportions_of_the_paper() -> None:
+    """k_r : k_h is between 10:1 and 5:1 (appendix B.2); table 5 keeps the number of negatives."""
+    own = RECIPES["astra"].encoder.negatives
+    assert isinstance(own, Importance)
+    assert 5 <= own.uniform / own.hard <= 10
+    for name in RECIPES.names():
+        if name.startswith("astra"):
+            other = RECIPES[name].encoder.negatives
+            assert isinstance(other, Importance)
+            assert other.hard + other.uniform == own.hard + own.uniform
 
 
 def test_no_two_recipes_are_the_same_method() -> None:
@@ -181,11 +212,12 @@ def toy_changes(recipe: Recipe) -> dict[str, Any]:
         changes["encoder"]["scorer"] = {"rows": {"lr": 0.05}}
     if recipe.negatives.k:
         changes["negatives"] = {"k": 4}
-    if not recipe.encoder.epochs:  # each drawn label teaches little, and the bag is not trained
+    if not recipe.encoder.epochs:
         changes["encoder"]["epochs"] = 0.0
-        changes["classifier"]["epochs"] = 60.0
-    elif not recipe.classifier.epochs:
+    if not recipe.classifier.epochs:
         changes["classifier"]["epochs"] = 0.0
+    elif recipe.classifier.table.start == "zero":  # each drawn label teaches little
+        changes["classifier"]["epochs"] = 60.0
     return changes
 
 

@@ -252,3 +252,13 @@ def test_a_crash_does_not_change_the_result(
     assert fit(second, plan, Checkpoints(tmp_path / "run", "x")).losses == expected
     for name, value in whole.tensors().items():
         assert torch.equal(second.tensors()[name], value), name
+
+
+def test_each_search_logs_the_error_of_the_gradients_of_documents_batch_and_rows(joint: Make, tmp_path: Path) -> None:
+    """Of the sample and of as many uniform labels; the first search is used in the third epoch."""
+    history = train(joint(0.0, negatives=ESTIMATE, dropout=0.2), tmp_path)
+    assert [refresh["epoch"] for refresh in history.refreshes] == [2.0]
+    figures = history.refreshes[0]
+    names = [f"{name}{of}" for name in ("gradient_error", "gradient_error_uniform") for of in ("", "_batch", "_rows")]
+    assert [name for name in figures if name.startswith("gradient_error")] == names
+    assert all(0 < figures[name] < np.inf for name in names)

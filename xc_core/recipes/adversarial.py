@@ -1,14 +1,13 @@
 """Adversarial softmax approximation (Bamler and Mandt, ICLR 2020) and the methods it is compared with.
 
-Order: random. Scorer: table rows on frozen vectors of the pretrained encoder.
-Negatives: one label for each positive pair, drawn from the probabilistic tree over 16 principal components (section 3),
-uniformly, or by frequency.
-Loss: logistic with the regulariser (6). At prediction log p_n is added (5), except for NCE, one-vs-each and
-augment-and-reduce, whose optimum needs nothing added.
-Inference: the sum of the score and log p_n, over candidates of both.
+Loss (2) and (6), s the score, y' drawn from p_n(. | x):
+    -log sigma(s_y) - log sigma(-s_y') + lambda [ (s_y + log p_n(y | x))^2 + (s_y' + log p_n(y' | x))^2 ]
+p_n: a probabilistic tree on k principal components of x (section 3), fitted with lambda_n (8); or uniform, or by
+frequency. Prediction (5): argmax_y s_y + log p_n(y | x). NCE, one-vs-each and augment-and-reduce add nothing.
 
-The paper keeps only a document's first label; here all are learnt from. Rows have no bias of their own: log p_n and the
-vectors' mean replace it. The learning rate was chosen on WordNetMini's validation documents (docs/lab-notes).
+x: the vectors of a trained encoder, that of ``ngame`` after its M1 (the paper: XML-CNN features, trained on the data).
+``adversarial-pretrained`` does not train the encoder, as all six did until 2026-11-22. The paper keeps a document's
+first label; here all are learnt from. Rows have no bias b_y. Where each value comes from: docs/defaults.md.
 """
 
 from typing import Any
@@ -17,11 +16,14 @@ from xc_core.classifiers import TableConfig
 from xc_core.fusion import Sum
 from xc_core.losses import NegativeSampling
 from xc_core.recipes.base import RECIPES, Recipe, named
+from xc_core.recipes.ngame import NGAME
 from xc_core.recipes.settings import FusionSettings
 from xc_core.sampling import Random, Tree
 from xc_core.scores import Classifier, Noise
-from xc_core.train.encoder import EncoderSettings
 from xc_core.train.table import ClassifierSettings
+
+_LR = 0.003  # rho, all six
+_SCALE = 0.05  # s = w . x / 0.05
 
 ADVERSARIAL = RECIPES.add(
     "adversarial",
@@ -29,16 +31,17 @@ ADVERSARIAL = RECIPES.add(
         name="adversarial",
         paper="Extreme Classification via Adversarial Softmax Approximation, Bamler and Mandt, ICLR 2020",
         module=__name__,
-        encoder=EncoderSettings(epochs=0.0),
+        encoder=NGAME.encoder,  # x
         classifier=ClassifierSettings(
             order=Random(batch_size=256),
-            negatives=Tree(positives=0),
-            loss=NegativeSampling(temperature=0.05, regulariser=1e-3),
-            table=TableConfig(start="zero", unit=False, lr=0.003),
+            negatives=Tree(positives=0, draws=1, width=16, regulariser=0.01),  # all y; one y' per y; k; lambda_n
+            loss=NegativeSampling(temperature=_SCALE, regulariser=1e-3),  # lambda
+            table=TableConfig(start="zero", unit=False, lr=_LR, decay=0.99, weight_decay=0.0),  # w_y = 0; rho
             epochs=30.0,
+            warmup=0.03,
         ),
-        scores=named(Classifier(), Noise()),
-        fusion=FusionSettings(rule=Sum()),
+        scores=named(Classifier(), Noise()),  # s_y, log p_n
+        fusion=FusionSettings(rule=Sum(), candidates=100),  # (5)
     ),
 )
 _NO_BIAS: dict[str, Any] = {"noise": None}
@@ -51,32 +54,43 @@ def _beside(name: str, paper: str, *, scores: dict[str, Any] | None = None, **cl
     return RECIPES.add(name, ADVERSARIAL.variant(name, paper, __name__, changes))
 
 
+PRETRAINED = RECIPES.add(
+    "adversarial-pretrained",
+    ADVERSARIAL.variant(
+        "adversarial-pretrained",
+        "Bamler and Mandt, on the vectors of an encoder that is not trained on the data",
+        __name__,
+        {"encoder": {"epochs": 0.0}},
+    ),
+)
 UNIFORM_NS = _beside(
     "uniform-ns",
     "negative sampling, uniform noise, as in Bamler and Mandt",
     scores=_NO_BIAS,
-    negatives={"kind": "uniform", "positives": 0},
+    negatives={"kind": "uniform", "positives": 0, "draws": 1},  # p_n = 1 / L
 )
 FREQ_NS = _beside(
-    "freq-ns", "negative sampling, frequency noise (word2vec)", negatives={"kind": "frequency", "positives": 0}
+    "freq-ns",
+    "negative sampling, frequency noise (word2vec)",
+    negatives={"kind": "frequency", "positives": 0, "draws": 1},  # p_n = share of train pairs
 )
 NCE = _beside(
     "nce",
     "NCE, Gutmann and Hyvaerinen, 2010, the tree as base",
     scores=_NO_BIAS,
-    loss={"kind": "nce", "temperature": 0.05, "bias": 8.0},
+    loss={"kind": "nce", "temperature": _SCALE, "bias": 8.0},  # about log L
 )
 OVE = _beside(
     "ove",
     "one-vs-each, Titsias, 2016",
     scores=_NO_BIAS,
-    negatives={"kind": "uniform", "positives": 0},
-    loss={"kind": "one-vs-each", "temperature": 0.05},
+    negatives={"kind": "uniform", "positives": 0, "draws": 1},
+    loss={"kind": "one-vs-each", "temperature": _SCALE},
 )
 ANR = _beside(
     "anr",
     "augment and reduce, Ruiz et al., ICML 2018",
     scores=_NO_BIAS,
-    negatives={"kind": "importance", "positives": 0, "hard": 0, "uniform": 256},
-    loss={"kind": "augment-reduce", "temperature": 0.05},
+    negatives={"kind": "importance", "positives": 0, "hard": 0, "uniform": 256},  # labels per batch
+    loss={"kind": "augment-reduce", "temperature": _SCALE, "decay": 0.9},  # eta: weight t^-0.9
 )

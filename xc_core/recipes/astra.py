@@ -1,19 +1,17 @@
 """ASTRA: accurate and scalable ANNS-based training of extreme classifiers (2024), and the strategies of its table 5.
 
-Order: random. Scorer: table rows, trained along with the encoder; label texts are train documents (section 3.2).
-Negatives: k_h stale hard ones from a search over the *classifier rows*, started in the background one epoch before its
-use on the vectors of the epoch before that, and k_r uniform ones with weights that make the loss unbiased (lemma 4.1).
-Loss: BCE, equation 2. Inference: a search over the rows.
+Loss (2), z_l = w_l . E(x), H hard negatives (k_h), R uniform draws (k_r); unbiased (lemma 4.1):
+    sum_{l in P} log(1 + e^-z_l) + sum_{l in H} log(1 + e^z_l) + (L - k_h) / k_r sum_{l in R} log(1 + e^z_l)
+H: the k_h labels nearest to E(x) among the rows w (``w-hard``) or the label texts (``E-hard``), searched every tau_r
+epochs, in the background on the vectors of the epoch before; before epoch tau_s all negatives are uniform. Label texts
+are train documents too (section 3.2). Inference: a search over the rows.
 
 A patent application (US-20250371338-A1) reads on this recipe; it is never the default.
 
-``astra-classifier-hard`` and ``astra-label-hard`` have no uniform negatives. Their loss is biased and collapses in the
-paper's table 5 (17.9 against 47.1 P@1): they are here for comparison, not for use.
-
-The paper trains 40 to 100 epochs, searches every 5 and draws k_r = 1,600 to 6,400 labels for each document; here there
-is a search per epoch, and the draw is shared by the batch. Above 3 million labels the paper puts a projection to 64
-before the rows: ``encoder.encoder.projection=64``. Frozen layers and learning rate are those of ``ngame``; epochs are
-one more, because the first search is used in the third. Rows' learning rate, temperature, bias and k_h are guesses.
+The paper trains 40 to 100 epochs with tau_s = tau_r = 5 and draws for each document; here a draw is shared by the
+batch. Its k_r : k_h is between 10:1 and 5:1 (appendix B.2, table 11), as here. Above 3 million labels it puts a
+projection to 64 before the rows: ``encoder.encoder.projection=64``. The rows' optimiser is RMSProp with one number per
+row instead of SGD. Table 5 keeps the number of negatives in every row. Where each value comes from: docs/defaults.md.
 """
 
 from typing import Any
@@ -31,6 +29,9 @@ from xc_core.train.heads import ByRow
 from xc_core.train.optim import OptimConfig
 from xc_core.train.table import ClassifierSettings
 
+_HARD, _UNIFORM = 160, 1000  # k_h, k_r
+_ALL = _HARD + _UNIFORM  # negatives per document, in every row of table 5
+
 ASTRA = RECIPES.add(
     "astra",
     Recipe(
@@ -38,16 +39,33 @@ ASTRA = RECIPES.add(
         paper="ASTRA: Accurate and Scalable ANNS-based Training of Extreme Classifiers, 2024, table 5: random + w-hard",
         module=__name__,
         encoder=EncoderSettings(
-            encoder=EncoderConfig(frozen_layers=3),
-            order=Random(batch_size=256),
+            encoder=EncoderConfig(name="minilm", max_length=64, frozen_layers=3, projection=0),  # E
+            order=Random(batch_size=256),  # S
             negatives=Importance(
-                positives=0, hard=40, uniform=1000, search_in="rows", warmup_epochs=2, refresh_every=1, ahead=1
+                positives=0,  # k_p: all
+                hard=_HARD,  # k_h
+                uniform=_UNIFORM,  # k_r
+                draws=1,  # draws of R per batch; the paper: one per document
+                search_in="rows",  # w-hard
+                warmup_epochs=2,  # tau_s
+                refresh_every=1,  # tau_r
+                ahead=1,  # epochs that a search starts before its use (section 3.2)
+                curriculum=0.0,
             ),
-            scorer=ByRow(rows=TableConfig(start="text", unit=False, lr=0.01)),
-            loss=Bce(temperature=0.05, bias=10.0),
-            optim=OptimConfig(lr=4e-4),
-            augment=True,
-            epochs=4.0,
+            scorer=ByRow(
+                rows=TableConfig(
+                    start="text",  # w_l at t = 0
+                    unit=False,
+                    lr=0.01,  # lr (classifier)
+                    decay=0.99,
+                    weight_decay=0.0,  # weight decay (classifier)
+                ),
+                dropout=0.0,  # dropout
+            ),
+            loss=Bce(temperature=0.05, bias=10.0),  # z = w . x / 0.05 - 10; the paper: z = w . x
+            optim=OptimConfig(lr=4e-4, warmup=0.1, weight_decay=0.01, clip=1.0),  # lr (encoder), warmup
+            augment=True,  # label texts as documents
+            epochs=4.0,  # epochs; the first search is used in the third
         ),
         classifier=ClassifierSettings(epochs=0.0),
         scores=named(Classifier()),
@@ -57,14 +75,17 @@ ASTRA = RECIPES.add(
 
 
 def _strategy(name: str, row: str, **negatives: Any) -> Recipe:
-    """Register ASTRA with other negatives, 1,040 in all as there: a row of table 5."""
+    """Register ASTRA with other negatives, as many in all: a row of table 5."""
     changes = {"encoder": {"negatives": negatives}}
     return RECIPES.add(name, ASTRA.variant(name, f"ASTRA, table 5: {row}", __name__, changes))
 
 
-RANDOM = _strategy("astra-random", "random", hard=0, uniform=1040, search_in="texts", ahead=0)
-LABEL_HARD = _strategy("astra-label-hard", "E-hard alone, biased", hard=1040, uniform=0, search_in="texts")
+# Curriculum: hard negatives grow from 0 to all of them, a share of 1/2 and 3/4 in the two epochs that have any.
+_CURRICULUM = {"hard": _ALL, "uniform": 0, "curriculum": 4.0}
+
+RANDOM = _strategy("astra-random", "random", hard=0, uniform=_ALL, search_in="texts", ahead=0)
+LABEL_HARD = _strategy("astra-label-hard", "E-hard alone, biased", hard=_ALL, uniform=0, search_in="texts")
 RANDOM_LABEL_HARD = _strategy("astra-random-label-hard", "random + E-hard", search_in="texts")
-CLASSIFIER_HARD = _strategy("astra-classifier-hard", "w-hard alone, biased", hard=1040, uniform=0)
-LABEL_CURRICULUM = _strategy("astra-label-curriculum", "curriculum, E-hard", search_in="texts", curriculum=3.0)
-CLASSIFIER_CURRICULUM = _strategy("astra-classifier-curriculum", "curriculum, w-hard", curriculum=3.0)
+CLASSIFIER_HARD = _strategy("astra-classifier-hard", "w-hard alone, biased", hard=_ALL, uniform=0)
+LABEL_CURRICULUM = _strategy("astra-label-curriculum", "curriculum, E-hard", search_in="texts", **_CURRICULUM)
+CLASSIFIER_CURRICULUM = _strategy("astra-classifier-curriculum", "curriculum, w-hard", **_CURRICULUM)

@@ -1,12 +1,14 @@
 """Methods whose loss is over all labels: Renee (a classifier) and DEXML (a dual encoder).
 
-``renee`` (Jain et al., MLSys 2023): table rows trained with the encoder by BCE over all labels, in blocks, so that
-neither scores nor targets of all labels exist at once; label texts are train documents. A step costs O(B L D).
-``dexml`` (Gupta et al., ICLR 2024): label texts through the encoder, decoupled softmax, GradCache. Up to 4,096 labels
-it is over all of them, as in the paper. Above, it is over a uniform sample of as many and the batch's positives, as in
-the paper's approximation, because encoding every label in every step needs many accelerators.
+``renee`` (Jain et al., MLSys 2023), z_l = w_l . E(x), label texts are train documents, rows trained with the encoder:
+    sum_{l in P} log(1 + e^-z_l) + sum_{l not in P} log(1 + e^z_l)
+It is computed in blocks of labels, so that neither scores nor targets of all exist at once. A step costs O(B L D).
+``dexml`` (Gupta et al., ICLR 2024), s_l = E(x) . E(z_l), decoupled softmax, label texts encoded twice (GradCache):
+    1 / |P| sum_{l in P} -log [ e^{s_l / t} / (e^{s_l / t} + sum_{k not in P} e^{s_k / t}) ]
+Up to 4,096 labels it is over all of them, as in the paper. Above, it is over a uniform sample of as many and the
+batch's positives, as in the paper's approximation, because encoding every label in every step needs many accelerators.
 
-Epochs, frozen layers and learning rate are those of ``ngame``. Rows' learning rate, temperature and bias are guesses.
+Where each value comes from: docs/defaults.md.
 """
 
 from xc_core.classifiers import TableConfig
@@ -22,6 +24,9 @@ from xc_core.train.heads import ByRow, ByText
 from xc_core.train.optim import OptimConfig
 from xc_core.train.table import ClassifierSettings
 
+_ENCODER = EncoderConfig(name="minilm", max_length=64, frozen_layers=3)  # E
+_OPTIM = OptimConfig(lr=4e-4, warmup=0.1, weight_decay=0.01, clip=1.0)
+
 RENEE = RECIPES.add(
     "renee",
     Recipe(
@@ -29,13 +34,15 @@ RENEE = RECIPES.add(
         paper="Renee: End-to-end Training of Extreme Classification Models, Jain et al., MLSys 2023",
         module=__name__,
         encoder=EncoderSettings(
-            encoder=EncoderConfig(frozen_layers=3),
-            order=Random(batch_size=256),
-            negatives=All(positives=0),
-            scorer=ByRow(rows=TableConfig(start="text", unit=False, lr=0.01)),
-            loss=Bce(temperature=0.05, bias=10.0),
-            optim=OptimConfig(lr=4e-4),
-            augment=True,
+            encoder=_ENCODER,
+            order=Random(batch_size=256),  # B
+            negatives=All(positives=0),  # all l not in P; all of P
+            scorer=ByRow(
+                rows=TableConfig(start="text", unit=False, lr=0.01, decay=0.99, weight_decay=0.0), dropout=0.0
+            ),
+            loss=Bce(temperature=0.05, bias=10.0),  # z = w . x / 0.05 - 10
+            optim=_OPTIM,
+            augment=True,  # label texts as documents
             epochs=3.0,
         ),
         classifier=ClassifierSettings(epochs=0.0),
@@ -50,12 +57,12 @@ DEXML = RECIPES.add(
         paper="DEXML: Dual-Encoders for Extreme Multi-Label Classification, Gupta et al., ICLR 2024",
         module=__name__,
         encoder=EncoderSettings(
-            encoder=EncoderConfig(frozen_layers=3),
-            order=Random(batch_size=1024),
-            negatives=Mixture(positives=0, share=True, uniform=4096),
-            scorer=ByText(cache=True),
-            loss=DecoupledSoftmax(temperature=0.05),
-            optim=OptimConfig(lr=4e-4),
+            encoder=_ENCODER,
+            order=Random(batch_size=1024),  # B
+            negatives=Mixture(positives=0, share=True, uniform=4096),  # labels per batch
+            scorer=ByText(cache=True),  # GradCache
+            loss=DecoupledSoftmax(temperature=0.05, forward=1.0),  # t
+            optim=_OPTIM,
             epochs=3.0,
         ),
         classifier=ClassifierSettings(epochs=0.0),

@@ -1,0 +1,93 @@
+"""The table of docs/defaults.md, made from the recipes: ``python -m tests.recipes.defaults`` writes it again.
+
+The last column, where a value comes from, is written by hand and kept as long as setting and value stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from xc_core.params import in_use
+from xc_core.recipes import RECIPES, Recipe
+
+PAGE: Final = Path(__file__).parents[2] / "docs" / "defaults.md"
+HEAD: Final = ("| setting | value | recipes | from |", "| --- | --- | --- | --- |")
+GUESS: Final = "guess"
+_STAGES: Final = ("encoder", "clusters", "negatives", "classifier", "scores", "fusion")
+_ASIDE: Final = {"code_version", "seed", "precision", "tokens_per_pass", "index"}
+"""Settings that choose no result: they change speed, rounding, or the random numbers."""
+Key = tuple[str, str]
+"""A setting and its value."""
+
+
+def own_recipes() -> list[Recipe]:
+    """Return the recipes of this package, not those of plug-ins."""
+    return [RECIPES[name] for name in RECIPES.names() if RECIPES[name].module.startswith("xc_core.recipes.")]
+
+
+def values(recipe: Recipe) -> Iterator[Key]:
+    """Yield each setting that a result of ``recipe`` depends on, with its value."""
+    unread = recipe.classifier.unread()
+    for stage in _STAGES:
+        if stage not in unread:
+            used = in_use(getattr(recipe, stage))
+            yield from _flat(dict(used) if isinstance(used, list) else used, stage)
+
+
+def _flat(settings: Mapping[str, Any], place: str) -> Iterator[Key]:
+    for name, value in settings.items():
+        if name in _ASIDE:
+            continue
+        at = place if name == "kind" else f"{place}.{name}"
+        if isinstance(value, dict):
+            yield from _flat(value, at)
+        else:
+            yield at, "true" if value is True else "false" if value is False else str(value)
+
+
+def table(recipes: list[Recipe]) -> dict[Key, str]:
+    """Return the recipes that have each setting with each value: names, files in recipes/, or "all" that use it."""
+    found: dict[Key, set[str]] = {}
+    for recipe in recipes:
+        for key in values(recipe):
+            found.setdefault(key, set()).add(recipe.name)
+    users: dict[str, set[str]] = {}
+    for (setting, _), names in found.items():
+        users.setdefault(setting, set()).update(names)
+    files: dict[str, set[str]] = {}
+    for recipe in recipes:
+        files.setdefault(f"{recipe.module.rsplit('.', 1)[1]}.py", set()).add(recipe.name)
+    ordered = sorted(found, key=lambda key: (_STAGES.index(key[0].split(".")[0]), key[0], -len(found[key]), key[1]))
+    return {key: _named(found[key], users[key[0]], files) for key in ordered}
+
+
+def _named(names: set[str], users: set[str], files: dict[str, set[str]]) -> str:
+    if names == users and len(names) > 3:
+        return "all" if names == set().union(*files.values()) else "all that use it"
+    whole = {file: own for file, own in files.items() if len(own) > 1 and own <= names}
+    rest = names.difference(*whole.values())
+    return ", ".join(f"`{name}`" for name in [*sorted(whole), *sorted(rest)])
+
+
+def written(page: Path = PAGE) -> dict[Key, tuple[str, str]]:
+    """Return the recipes and the source of each row of the page."""
+    lines = page.read_text("utf-8").splitlines()
+    rows = lines[lines.index(HEAD[1]) + 1 :] if HEAD[1] in lines else []
+    cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in rows if line.startswith("| ")]
+    return {(row[0].strip("`"), row[1]): (row[2], row[3]) for row in cells}
+
+
+def page(recipes: list[Recipe], kept: Mapping[Key, tuple[str, str]], intro: str) -> str:
+    """Return the page: ``intro``, and the table with the sources that are ``kept``; a new row is a guess."""
+    rows = [
+        f"| `{setting}` | {value} | {names} | {kept.get((setting, value), ('', GUESS))[1]} |"
+        for (setting, value), names in table(recipes).items()
+    ]
+    return "\n".join([intro.rstrip(), "", *HEAD, *rows, ""])
+
+
+if __name__ == "__main__":
+    text = PAGE.read_text("utf-8")
+    PAGE.write_text(page(own_recipes(), written(), text.split(HEAD[0])[0]), "utf-8")
