@@ -111,6 +111,8 @@ def _train_one(workspace: Workspace, wanted: _Wanted) -> None:
     if _reaches(until, "scores"):
         for score in declared.recipe.scores.values():
             score.check()  # reported now, not after the training of the encoder
+    if _reaches(until, "fusion"):
+        declared.recipe.fusion.rule.require()
     if wanted.seconds and _reaches(until, "encoder"):
         _fit_budget(workspace, wanted, declared, wanted.seconds)
     for name in STAGES:

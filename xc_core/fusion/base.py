@@ -16,9 +16,10 @@ import numpy as np
 
 from xc_core import artifacts
 from xc_core.errors import ConfigError, MissingError, nearest
+from xc_core.fusion.derived import derived
 from xc_core.params import KIND, changed, plain
 from xc_core.plugins import Part, Table
-from xc_core.shapes import F32, F64, I32, Bool, Shortlist
+from xc_core.shapes import F32, F64, I32, PAD_ID, Bool, Shortlist
 
 SUM: Final = "sum"
 """Name of the plain sum where a fusion is compared with its scores."""
@@ -68,6 +69,13 @@ class Pairs:
     """0 for a negative, about 1 for a positive."""
     filled_NK: Bool
     """True for a label, False for a hole."""
+    proposed_NK: Bool | None = None
+    """True for a candidate that a score proposed; None if all were. The others are positives added for the fit."""
+
+    @property
+    def found_NK(self) -> Bool:
+        """True for a label that a score proposed."""
+        return self.filled_NK if self.proposed_NK is None else self.filled_NK & self.proposed_NK
 
 
 FUSIONS: Table[type[Fusion]] = Table("fusion")
@@ -89,6 +97,9 @@ class Fusion(Part):
         Raises ConfigError if the settings name a score that is not among the inputs.
         """
         raise NotImplementedError
+
+    def require(self) -> None:
+        """Raise MissingError if a package that the fit needs is not installed."""
 
     def trees(self, content: dict[str, list[Any]]) -> Trees:
         """Return the trees from what ``Trees.to_dict`` returned."""
@@ -136,22 +147,37 @@ class FittedFusion:
     """Number of labels requested from each score that can search."""
     baselines: tuple[str, ...] = ()
     """Scores that the fusion is compared with; if empty, those that it adds."""
+    derived: bool = False
+    """True if the trees also read the features of ``derived``."""
 
-    def scores(self, values_NKF: F32) -> F32:
-        """Return the fused score of every candidate (N x K)."""
+    def scores(self, values_NKF: F32, found_NK: Bool | None = None) -> F32:
+        """Return the fused score of every candidate (N x K).
+
+        ``found_NK`` marks the labels among the candidates, by default all; scores of holes have no meaning.
+        """
         column = {name: i for i, name in enumerate(self.names)}
         added = sum((values_NKF[..., column[name]] for name in self.add), np.float32(0.0))
         total = np.broadcast_to(np.asarray(added, np.float32), values_NKF.shape[:2]).copy()
         if self.tree is not None:
             total *= np.float32(self.weight)
-            columns = [column[name] for name in self.features]
-            flat = values_NKF[..., columns].reshape(-1, len(columns))
-            total += self.tree.predict(flat).reshape(total.shape).astype(np.float32)
+            read_NK = np.ones(total.shape, bool) if found_NK is None else found_NK
+            total[read_NK] += self.tree.predict(self.features_of(values_NKF, read_NK)).astype(np.float32)
         return total
+
+    def features_of(self, values_NKF: F32, found_NK: Bool) -> F32:
+        """Return what the trees read of the M found candidates, document by document (M x G)."""
+        columns = [self.names.index(name) for name in self.features]
+        if self.derived:
+            return derived(values_NKF[..., columns], found_NK)
+        return np.asarray(values_NKF[found_NK][:, columns])
+
+    def with_tree(self, tree: Trees) -> FittedFusion:
+        """Return the fusion with these trees."""
+        return replace(self, tree=tree)
 
     def rank(self, ids_NK: I32, values_NKF: F32) -> Shortlist:
         """Return the candidates by descending fused score, holes last."""
-        return Shortlist.ranked(ids_NK, self.scores(values_NKF))
+        return Shortlist.ranked(ids_NK, self.scores(values_NKF, ids_NK != PAD_ID))
 
     def parts(self) -> dict[str, FittedFusion]:
         """Return each baseline alone and, if there are several, their plain sum."""
@@ -174,7 +200,7 @@ class FittedFusion:
             "candidates": self.candidates,
             "baselines": self.baselines,
             "tree": None if self.tree is None else self.tree.to_dict(),
-        }
+        } | ({"derived": True} if self.derived else {})
         (folder / _FILE).write_text(json.dumps(content, sort_keys=True) + "\n", "utf-8")
 
     @classmethod
@@ -196,4 +222,6 @@ class FittedFusion:
         rule = changed(FUSIONS[content["rule"][KIND]](), content["rule"], "fusion.rule")
         names, add, features, baselines = (tuple(content[n]) for n in ("names", "add", "features", "baselines"))
         tree = rule.trees(content["tree"]) if content["tree"] else None
-        return cls(rule, names, add, float(content["weight"]), features, tree, int(content["candidates"]), baselines)
+        weight, candidates = float(content["weight"]), int(content["candidates"])
+        read_derived = bool(content.get("derived", False))
+        return cls(rule, names, add, weight, features, tree, candidates, baselines, read_derived)

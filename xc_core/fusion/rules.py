@@ -47,7 +47,7 @@ def summed(rule: Fusion, inputs: Inputs) -> FittedFusion:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _WithTrees(Fusion):
+class WithTrees(Fusion):
     """Settings that the fusions with trees share."""
 
     features: tuple[str, ...] = ()
@@ -91,7 +91,7 @@ class _WithTrees(Fusion):
 
 @FUSIONS.register("tree")
 @dataclass(frozen=True, kw_only=True)
-class Tree(_WithTrees):
+class Tree(WithTrees):
     """A regression tree plus the sum of scores (NGAME, appendix C, "Inference (Score Fusion)")."""
 
     depth: int = 7
@@ -111,7 +111,7 @@ class Tree(_WithTrees):
 
 @FUSIONS.register("boosted")
 @dataclass(frozen=True, kw_only=True)
-class Boosted(_WithTrees):
+class Boosted(WithTrees):
     """Boosted trees plus the sum of scores; more accurate than one tree if there are few validation documents."""
 
     rounds: int = 30

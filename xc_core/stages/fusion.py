@@ -61,7 +61,9 @@ class Candidates:
         """Fit on the candidates of ``rows``, including positives that no score proposed (NGAME, appendix C)."""
         ids_NK = self.ids_NK[rows]
         target_NK = settings.rule.target(self.positive_NK[rows], weights_L[ids_NK].astype(np.float32))
-        fitted = settings.rule.fit(inputs, Pairs(self.values_NKF[rows], target_NK, ids_NK != PAD_ID))
+        fitted = settings.rule.fit(
+            inputs, Pairs(self.values_NKF[rows], target_NK, ids_NK != PAD_ID, self.found_NK[rows])
+        )
         return replace(fitted, candidates=settings.candidates)
 
     def rank(self, fusion: FittedFusion, rows: I64 | slice = slice(None)) -> Shortlist:

@@ -1,0 +1,176 @@
+"""The rule of LightGBM's trees: the project's arrays predict what LightGBM predicts, and need no LightGBM."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import lightgbm
+import numpy as np
+import pytest
+
+from xc_core.errors import ConfigError, MissingError
+from xc_core.fusion import FittedFusion, Inputs, LightGBM, Objective, Pairs
+from xc_core.fusion.boosting import BoostedTrees
+from xc_core.fusion.gradient import _levels, converted
+from xc_core.shapes import F32
+
+NAMES = ("label_text", "classifier", "frequency")
+INPUTS = Inputs(NAMES, NAMES[:2])
+
+
+def world(documents: int = 300, seed: int = 0) -> Pairs:
+    """Return documents whose positives are the candidates that are best by two scores; the third is a count."""
+    random = np.random.default_rng(seed)
+    values = random.normal(size=(documents, 15, 3)).astype(np.float32)
+    values[..., 2] = random.integers(0, 9, (documents, 15))
+    gap = values[..., 0] - values[..., 0].max(1, keepdims=True) + 0.5 * np.sin(2 * values[..., 1])
+    positive = gap + 0.3 * random.normal(size=gap.shape) > -0.4
+    return Pairs(values, positive.astype(np.float32), random.random((documents, 15)) < 0.9)
+
+
+def fitted_with_booster(rule: LightGBM, pairs: Pairs, monkeypatch: pytest.MonkeyPatch) -> tuple[FittedFusion, Any]:
+    """Return the fitted rule and the booster that it was converted from."""
+    boosters: list[Any] = []
+    train = lightgbm.train
+
+    def spy(*args: Any) -> Any:
+        boosters.append(train(*args))
+        return boosters[-1]
+
+    monkeypatch.setattr(lightgbm, "train", spy)
+    return rule.fit(INPUTS, pairs), boosters[-1]
+
+
+@pytest.mark.parametrize("objective", list(Objective))
+@pytest.mark.parametrize("derived", [True, False])
+def test_predictions_are_those_of_lightgbm(
+    objective: Objective, derived: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs = world()
+    rule = LightGBM(objective=objective, derived=derived, rounds=30, leaves=15)
+    fitted, booster = fitted_with_booster(rule, pairs, monkeypatch)
+    new = world(50, seed=1)
+    features = fitted.features_of(new.values_NKF, new.filled_NK)
+    expected = booster.predict(features, raw_score=True)
+    assert fitted.tree is not None
+    np.testing.assert_allclose(fitted.tree.predict(features), expected, atol=1e-6)
+    np.testing.assert_allclose(fitted.scores(new.values_NKF, new.filled_NK)[new.filled_NK], expected, atol=1e-6)
+    wrong = fitted.tree.predict(features[:, ::-1])
+    assert np.abs(wrong - expected).max() > 0.01
+
+
+def test_a_value_at_a_threshold_goes_the_same_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = world()
+    fitted, booster = fitted_with_booster(LightGBM(derived=False, leaves=31), pairs, monkeypatch)
+    assert isinstance(fitted.tree, BoostedTrees)
+    rows = []
+    for tree in fitted.tree.trees:
+        for feature, threshold in zip(tree.feature, tree.threshold, strict=True):
+            if feature >= 0:
+                for value in (np.nextafter(np.float32(threshold), s * np.inf, dtype=np.float32) for s in (-1, 1)):
+                    rows.append(np.where(np.arange(3) == feature, value, 0.5))
+    features: F32 = np.array(rows, np.float32)
+    np.testing.assert_allclose(fitted.tree.predict(features), booster.predict(features, raw_score=True), atol=1e-6)
+
+
+def test_two_fits_are_the_same_bytes_and_another_target_is_not(tmp_path: Path) -> None:
+    pairs, rule = world(), LightGBM()
+    files = []
+    for number, own in enumerate((pairs, pairs, replace(pairs, target_NK=pairs.target_NK[::-1]))):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        rule.fit(INPUTS, own).write(folder)
+        files.append((folder / "fusion.json").read_bytes())
+    assert files[0] == files[1] != files[2]
+
+
+@pytest.mark.parametrize("derived", [True, False])
+def test_a_saved_fusion_gives_the_same_scores_without_lightgbm(derived: bool, tmp_path: Path) -> None:
+    pairs = world()
+    fitted = LightGBM(derived=derived).fit(INPUTS, pairs)
+    fitted.write(tmp_path)
+    np.save(tmp_path / "values.npy", pairs.values_NKF)
+    np.save(tmp_path / "filled.npy", pairs.filled_NK)
+    code = (
+        "import sys, numpy as np, pathlib\n"
+        "sys.modules['lightgbm'] = None\n"
+        "from xc_core.fusion import FittedFusion\n"
+        "folder = pathlib.Path(sys.argv[1])\n"
+        "fusion = FittedFusion.read(folder)\n"
+        "values, filled = (np.load(folder / name) for name in ('values.npy', 'filled.npy'))\n"
+        "np.save(folder / 'scores.npy', fusion.scores(values, filled))\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+    np.testing.assert_array_equal(np.load(tmp_path / "scores.npy"), fitted.scores(pairs.values_NKF, pairs.filled_NK))
+
+
+@pytest.mark.parametrize("objective", list(Objective))
+def test_it_ranks_better_than_each_score(objective: Objective) -> None:
+    pairs, new = world(), world(200, seed=1)
+    fitted = LightGBM(objective=objective).fit(INPUTS, pairs)
+
+    def first(scores: F32) -> float:
+        best = np.where(new.filled_NK, scores, -np.inf).argmax(1)
+        return float(new.target_NK[np.arange(len(best)), best].mean())
+
+    alone = max(first(new.values_NKF[..., score]) for score in range(3))
+    assert first(fitted.scores(new.values_NKF, new.filled_NK)) > alone + 0.05
+
+
+@pytest.mark.parametrize("objective", list(Objective))
+def test_with_a_tail_the_rarer_of_two_equal_candidates_comes_first(objective: Objective) -> None:
+    """One score tells the two kinds of label apart; both are positive equally often."""
+    random = np.random.default_rng(0)
+    values = np.tile(np.array([0.0, 1.0], np.float32), (600, 1))[..., None]
+    positive = random.random((600, 2)) < 0.3
+    weight = np.tile(np.array([8.0, 1.0], np.float32), (600, 1))
+    ahead = []
+    for tail in (0.0, 0.5):
+        rule = LightGBM(objective=objective, tail=tail, derived=False, leaves=2)
+        pairs = Pairs(values, rule.target(positive, weight), np.ones((600, 2), bool))
+        rare, common = rule.fit(Inputs(("label_text",), ("label_text",)), pairs).scores(values)[0].tolist()
+        ahead.append(rare - common)
+    assert abs(ahead[0]) < 0.1
+    assert ahead[1] > 0.25
+
+
+def test_levels_keep_the_order_and_the_total_of_the_targets() -> None:
+    targets = np.concatenate([np.zeros(50), np.random.default_rng(0).gamma(2.0, size=400)])
+    level, gains = _levels(targets)
+    assert len(gains) == 31
+    assert level.max() == 30
+    assert (level[targets == 0] == 0).all()
+    assert (np.diff(level[targets.argsort()]) >= 0).all()
+    assert np.take(gains, level).sum() == pytest.approx(targets.sum())
+    few, kept = _levels(np.array([0.0, 0.5, 2.0, 0.5]))
+    assert (few.tolist(), kept) == ([0, 1, 2, 1], [0.0, 0.5, 2.0])
+    assert _levels(np.zeros(3))[1] == [0.0]
+
+
+def test_one_leaf_is_converted() -> None:
+    data = lightgbm.Dataset(np.zeros((50, 1)), np.arange(50.0))
+    booster = lightgbm.train({"objective": "regression", "verbose": -1, "num_threads": 1}, data, 1)
+    assert converted(booster).predict(np.zeros((2, 1), np.float32)) == pytest.approx(booster.predict(np.zeros((2, 1))))
+
+
+def test_without_lightgbm_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lightgbm", None)
+    for attempt in (LightGBM().require, lambda: LightGBM().fit(INPUTS, world())):
+        with pytest.raises(MissingError, match="extra lightgbm"):
+            attempt()
+
+
+def test_no_found_candidates_are_refused() -> None:
+    pairs = world(3)
+    with pytest.raises(ValueError, match="no found candidates"):
+        LightGBM().fit(INPUTS, replace(pairs, proposed_NK=np.zeros_like(pairs.filled_NK)))
+
+
+@pytest.mark.parametrize("wrong", [{"rounds": 0}, {"leaves": 1}, {"leaves": 65}, {"shrinkage": 1.5}, {"truncation": 0}])
+def test_settings_without_a_meaning_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(wrong))):
+        LightGBM(**wrong)

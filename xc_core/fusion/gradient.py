@@ -1,0 +1,175 @@
+"""The fusion ``lightgbm``: trees that LightGBM fits, stored in the project's own arrays.
+
+LightGBM is needed for fitting only. A saved fusion is read and evaluated without it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+import numpy as np
+
+from xc_core.errors import MissingError
+from xc_core.fusion.base import FUSIONS, FittedFusion, Inputs, Pairs, Trees
+from xc_core.fusion.boosting import BoostedTrees
+from xc_core.fusion.leaves import MAX_LEAVES
+from xc_core.fusion.rules import WithTrees
+from xc_core.fusion.tree import RegressionTree
+from xc_core.params import at_least, below
+from xc_core.shapes import F32, F64, I64, Bool
+
+_MOST_GAINS: Final = 30
+"""LightGBM's relevance levels are 0 to 30."""
+
+
+class Objective(StrEnum):
+    """What the trees minimise."""
+
+    LAMBDARANK = "lambdarank"
+    """Wrong orders of two candidates of a document, weighted by what they cost in nDCG (Burges, 2010)."""
+    BINARY = "binary"
+    """Log loss of each pair."""
+    REGRESSION = "regression"
+    """Squared error of each pair."""
+
+
+@FUSIONS.register("lightgbm")
+@dataclass(frozen=True, kw_only=True)
+class LightGBM(WithTrees):
+    """Boosted trees by LightGBM (Ke et al., NeurIPS 2017), fitted on the candidates that scores proposed.
+
+    A positive that no score proposed is left out: it has no rank among the candidates, and the served model never sees
+    one. With ``tail`` the gain, weight or target of a positive is its inverse propensity to that power.
+    """
+
+    weight: float = 0.0
+    objective: Objective = Objective.LAMBDARANK
+    derived: bool = True
+    """Also read ranks, gaps and statistics of the document (``xc_core/fusion/derived.py``)."""
+    rounds: int = 50
+    """Number of trees."""
+    leaves: int = 7
+    """Maximum number of leaves of a tree."""
+    shrinkage: float = 0.1
+    """Factor of each tree's values (the learning rate)."""
+    truncation: int = 10
+    """Number of top candidates whose orders count (lambdarank)."""
+    seed: int = 0
+    """Root seed."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, rounds=1, leaves=2, shrinkage=1e-6, truncation=1)
+        below(self, leaves=MAX_LEAVES + 1, shrinkage=1 + 1e-9)
+
+    def require(self) -> None:
+        """Raise MissingError if LightGBM is not installed."""
+        _lightgbm()
+
+    def fit(self, inputs: Inputs, pairs: Pairs) -> FittedFusion:
+        """Fit the trees on the found candidates.
+
+        Raises MissingError if LightGBM is not installed, ValueError if no candidate was found.
+        """
+        reads = self.features or inputs.names
+        used_NK = pairs.found_NK & pairs.filled_NK
+        if not used_NK.any():
+            raise ValueError("no found candidates to fit trees on")
+        fitted = FittedFusion(self, inputs.names, self.summed(inputs), self.weight, reads, derived=self.derived)
+        features_MG = fitted.features_of(pairs.values_NKF, used_NK)
+        trees = self._boosted(features_MG, pairs.target_NK[used_NK].astype(np.float64), used_NK.sum(1))
+        return fitted.with_tree(trees)
+
+    def trees(self, content: dict[str, list[Any]]) -> Trees:
+        """Return the trees from their plain lists."""
+        return BoostedTrees.from_dict(content)
+
+    def _boosted(self, features_MG: F32, targets_M: F64, count_N: I64) -> BoostedTrees:
+        """Return the trees for M pairs, given document by document; ``count_N`` is the number of pairs of each."""
+        lightgbm = _lightgbm()
+        target_M, weight_M, extra = self._relevance(targets_M)
+        group = count_N[count_N > 0] if self.objective is Objective.LAMBDARANK else None
+        data = lightgbm.Dataset(features_MG, target_M, weight=weight_M, group=group)
+        return converted(lightgbm.train({**self._parameters(), **extra}, data, self.rounds))
+
+    def _relevance(self, targets_M: F64) -> tuple[F64, F64 | None, dict[str, Any]]:
+        """Return each pair's target and weight, and further parameters, in the form that the objective needs."""
+        if self.objective is Objective.LAMBDARANK:
+            level_M, gains = _levels(targets_M)
+            return level_M.astype(np.float64), None, {"label_gain": gains}
+        if self.objective is Objective.BINARY:
+            positive_M = targets_M > 0
+            return positive_M.astype(np.float64), np.where(positive_M, targets_M, 1.0), {}
+        return targets_M, None, {}
+
+    def _parameters(self) -> dict[str, Any]:
+        """Return LightGBM's parameters; with these, two fits on the same pairs are the same trees."""
+        return {
+            "objective": str(self.objective),
+            "num_leaves": self.leaves,
+            "learning_rate": self.shrinkage,
+            "min_data_in_leaf": self.min_leaf,
+            "lambdarank_truncation_level": self.truncation,
+            "seed": self.seed,
+            "deterministic": True,
+            "force_row_wise": True,
+            "num_threads": 1,
+            "verbose": -1,
+        }
+
+
+def converted(booster: Any) -> BoostedTrees:
+    """Return the trees of a LightGBM booster without categories and missing values; the sum of leaves is its raw score.
+
+    A pair goes left if its value, as a double, is at most the threshold, as in ``RegressionTree``.
+    """
+    return BoostedTrees(tuple(_tree(tree["tree_structure"]) for tree in booster.dump_model()["tree_info"]))
+
+
+def _tree(root: dict[str, Any]) -> RegressionTree:
+    """Return one tree; its nodes are numbered level by level, so children come after their parents."""
+    nodes, lists = [root], _no_nodes()
+    for node in nodes:  # grows while it is read
+        inner = "split_feature" in node
+        lists["feature"].append(node["split_feature"] if inner else -1)
+        lists["threshold"].append(node["threshold"] if inner else 0.0)
+        lists["left"].append(len(nodes) if inner else -1)
+        lists["right"].append(len(nodes) + 1 if inner else -1)
+        lists["value"].append(node["internal_value"] if inner else node["leaf_value"])
+        nodes += [node["left_child"], node["right_child"]] if inner else []
+    return RegressionTree.from_dict(lists)
+
+
+def _no_nodes() -> dict[str, list[Any]]:
+    return {name: [] for name in ("feature", "threshold", "left", "right", "value")}
+
+
+def _levels(targets_M: F64) -> tuple[I64, list[float]]:
+    """Return the relevance level of each pair, 0 for a negative, and the gain of each level.
+
+    Targets of positives are grouped into at most 30 levels of about equal size; a level's gain is its mean target.
+    """
+    positive_M: Bool = targets_M > 0
+    targets_P = targets_M[positive_M]
+    distinct = np.unique(targets_P)
+    if len(distinct) > _MOST_GAINS:
+        distinct = np.unique(np.quantile(targets_P, np.linspace(0, 1, _MOST_GAINS, endpoint=False)))
+    level_P = np.searchsorted(distinct, targets_P, side="right")
+    total, count = (np.bincount(level_P, weights=w, minlength=len(distinct) + 1) for w in (targets_P, None))
+    level_M = np.zeros(len(targets_M), np.int64)
+    level_M[positive_M] = level_P
+    return level_M, [0.0, *(total[1:] / np.maximum(count[1:], 1)).tolist()]
+
+
+def _lightgbm() -> Any:
+    try:
+        import lightgbm
+    except ImportError as error:
+        raise MissingError(
+            "no installed package lightgbm",
+            expected="the package of the extra lightgbm, which the fusion rule lightgbm needs for fitting",
+            do="pip install -c constraints.txt lightgbm, or choose another rule: --set fusion.rule=boosted",
+        ) from error
+    return lightgbm
