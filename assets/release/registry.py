@@ -141,7 +141,7 @@ def _new_version(client: Any, artifact_root: str, candidate: Candidate) -> int:
             name="model",
             python_model=str(Path(__file__).with_name("serving.py")),
             artifacts={"bundle": str(candidate.folder)},
-            input_example=(["a small dog with long hair"], {"k": 5}),
+            input_example=(["a small dog with long hair"], {"k": 5, "tail": -1.0}),
             pip_requirements=[f"{package}=={metadata.version(package).split('+')[0]}" for package in _SERVING_NEEDS],
             code_paths=[str(Path(__file__).resolve().parents[2] / "xc_core")],
             registered_model_name=name,

@@ -9,6 +9,9 @@ import pydantic
 from mlflow.models import set_model
 from mlflow.pyfunc.model import PythonModel
 
+OWN_TAIL = -1.0
+"""Default of the parameter tail; MLflow's parameters cannot be empty. The signature in registry.py repeats it."""
+
 
 class Label(pydantic.BaseModel):
     """One label of one text."""
@@ -28,11 +31,14 @@ class Labels(PythonModel):  # type: ignore[misc,unused-ignore]
         self.predictor = open_predictor(Path(context.artifacts["bundle"]))
 
     def predict(self, context: Any, model_input: list[str], params: dict[str, Any] | None = None) -> list[list[Label]]:
-        """Return the best labels of each text, as dictionaries in the shape of Label; ``params`` may hold k.
+        """Return the best labels of each text, as dictionaries in the shape of Label; ``params`` may hold k and tail.
 
+        ``tail`` is the position of the dial from 0 (best P@k) to 1 (best PSP@k); -1 stands for the model's own.
         MLflow takes inputs, parameters and outputs of the served model from these type hints.
         """
-        found = self.predictor.predict(list(model_input), int((params or {}).get("k", 5)))
+        asked = params or {}
+        tail = float(asked.get("tail", OWN_TAIL))
+        found = self.predictor.predict(list(model_input), int(asked.get("k", 5)), None if tail == OWN_TAIL else tail)
         return [[Label(uid=one.uid, title=one.title, score=one.score).model_dump() for one in row] for row in found]  # type: ignore[misc]
 
 

@@ -86,19 +86,27 @@ def test_the_champion_predicts_by_its_alias_what_the_packed_model_predicts(
     model = mlflow.pyfunc.load_model("models:/xc-toy@champion")
     texts = ["falcon", "castle0 castle1", ""]
     own = open_predictor(trained.folder("model", "toy", "ngame"))
-    for params, k in ((None, 5), ({"k": 2}, 2), ({"k": 100}, 100)):
+    asked = (
+        ({}, 5, None),
+        ({"k": 2}, 2, None),
+        ({"k": 100}, 100, None),
+        ({"tail": 1.0}, 5, 1.0),
+        ({"tail": 0.0}, 5, 0.0),
+    )
+    for params, k, tail in asked:
         expected = [
-            [{"uid": one.uid, "title": one.title, "score": one.score} for one in row] for row in own.predict(texts, k)
+            [{"uid": one.uid, "title": one.title, "score": one.score} for one in row]
+            for row in own.predict(texts, k, tail)
         ]
         assert model.predict(texts, params=params) == expected
     assert model.predict([]) == []
 
 
-def test_the_model_has_a_schema_with_k(released: Released, store: Store) -> None:
+def test_the_model_has_a_schema_with_k_and_tail(released: Released, store: Store) -> None:
     signature = mlflow.models.get_model_info("models:/xc-toy@champion").signature.to_dict()
     assert json.loads(signature["inputs"]) == [{"type": "string", "required": True}]
-    (k,) = json.loads(signature["params"])
-    assert (k["name"], k["type"], k["default"]) == ("k", "long", 5)
+    params = [(one["name"], one["type"], one["default"]) for one in json.loads(signature["params"])]
+    assert params == [("k", "long", 5), ("tail", "double", -1.0)]
     (answer,) = json.loads(signature["outputs"])
     assert set(answer["items"]["properties"]) == {"uid", "title", "score"}
 
@@ -109,6 +117,7 @@ def test_the_model_has_a_schema_with_k(released: Released, store: Store) -> None
         (["a"], {"k": "many"}, "Failed to validate type and shape for 'k'"),
         (["a"], {"k": 2.5}, "Failed to validate type and shape for 'k'"),
         (["a"], {"k": 0}, "found k 0"),
+        (["a"], {"tail": 1.5}, "found tail 1.5"),
         (["a", None], None, "Expected type str, but got NoneType"),
         ("a", None, "Expected list, but got str"),
         ([1], None, "Expected type str, but got int"),

@@ -20,6 +20,12 @@ from xc_core.errors import MissingError, UsageError
 @click.option("--recipe", default=None, help="Ask this recipe's packed model instead of the champion.")
 @click.option("--bundle", type=click.Path(path_type=Path), default=None, help="Ask the packed model in this folder.")
 @click.option("-k", default=5, show_default=True, help="Labels per text.")
+@click.option(
+    "--tail",
+    type=float,
+    default=None,
+    help="From 0, the likeliest labels (best P@k), to 1, rare labels higher (best PSP@k); by default the model's own.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON list per text.")
 def predict(
     texts: tuple[str, ...],
@@ -27,6 +33,7 @@ def predict(
     recipe: str | None,
     bundle: Path | None,
     k: int,
+    tail: float | None,
     as_json: bool,
 ) -> None:
     """Print the K best labels of each text; without TEXTS, of each line of the standard input."""
@@ -37,7 +44,7 @@ def predict(
     asked = list(texts) or _lines()
     if not asked:
         raise UsageError("no text", expected="texts as arguments or lines on the standard input", do="give one")
-    for text, found in zip(asked, predictor.predict(asked, k), strict=True):
+    for text, found in zip(asked, predictor.predict(asked, k, tail), strict=True):
         if as_json:
             click.echo(json.dumps([asdict(label) for label in found], ensure_ascii=False))
             continue

@@ -1,6 +1,6 @@
 """The contract of a fusion: it combines the values of several scores into one, and knows no score by name.
 
-``FittedFusion`` is also the artefact of the stage fusion, the file ``fusion.json``.
+``FittedFusion`` is also the artefact of the stage fusion, the files ``fusion.json`` and ``log_weights.npy``.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import Any, ClassVar, Final, Protocol
 import numpy as np
 
 from xc_core import artifacts
-from xc_core.errors import ConfigError, MissingError, nearest
+from xc_core.errors import ConfigError, MissingError, UsageError, nearest
 from xc_core.fusion.derived import derived
+from xc_core.fusion.dial import Dial, checked
 from xc_core.params import KIND, changed, plain
 from xc_core.plugins import Part, Table
 from xc_core.shapes import F32, F64, I32, PAD_ID, Bool, Shortlist
@@ -149,6 +150,8 @@ class FittedFusion:
     """Scores that the fusion is compared with; if empty, those that it adds."""
     derived: bool = False
     """True if the trees also read the features of ``derived``."""
+    dial: Dial | None = None
+    """The dial between P@k and PSP@k; None if none was fitted."""
 
     def scores(self, values_NKF: F32, found_NK: Bool | None = None) -> F32:
         """Return the fused score of every candidate (N x K).
@@ -175,9 +178,21 @@ class FittedFusion:
         """Return the fusion with these trees."""
         return replace(self, tree=tree)
 
-    def rank(self, ids_NK: I32, values_NKF: F32) -> Shortlist:
-        """Return the candidates by descending fused score, holes last."""
-        return Shortlist.ranked(ids_NK, self.scores(values_NKF, ids_NK != PAD_ID))
+    def rank(self, ids_NK: I32, values_NKF: F32, tail: float | None = None) -> Shortlist:
+        """Return the candidates by descending fused score at dial ``tail``, by default the dial's own; holes last.
+
+        Raises UsageError for a ``tail`` outside 0 to 1, or above 0 if the fusion has no dial.
+        """
+        scores_NK = self.scores(values_NKF, ids_NK != PAD_ID)
+        if self.dial is not None:
+            scores_NK = self.dial.turned(ids_NK, scores_NK, tail)
+        elif tail is not None and checked(tail):
+            raise UsageError(
+                f"tail {tail} for a fusion without a dial",
+                expected="a fusion fitted on validation documents, by a version of xc that fits dials",
+                do="leave tail out, or fit the fusion again: xc run fusion --force, then xc run model",
+            )
+        return Shortlist.ranked(ids_NK, scores_NK)
 
     def parts(self) -> dict[str, FittedFusion]:
         """Return each baseline alone and, if there are several, their plain sum."""
@@ -190,7 +205,7 @@ class FittedFusion:
         return replace(self.parts()[name], candidates=self.candidates, baselines=self.baselines or self.add)
 
     def write(self, folder: Path) -> None:
-        """Write ``fusion.json`` into ``folder``."""
+        """Write ``fusion.json`` and the dial's ``log_weights.npy`` into ``folder``."""
         content = {
             "rule": plain(self.rule),
             "names": self.names,
@@ -200,7 +215,11 @@ class FittedFusion:
             "candidates": self.candidates,
             "baselines": self.baselines,
             "tree": None if self.tree is None else self.tree.to_dict(),
-        } | ({"derived": True} if self.derived else {})
+        }
+        if self.derived:
+            content["derived"] = True
+        if self.dial is not None:
+            content["dial"] = self.dial.write(folder)
         (folder / _FILE).write_text(json.dumps(content, sort_keys=True) + "\n", "utf-8")
 
     @classmethod
@@ -224,4 +243,5 @@ class FittedFusion:
         tree = rule.trees(content["tree"]) if content["tree"] else None
         weight, candidates = float(content["weight"]), int(content["candidates"])
         read_derived = bool(content.get("derived", False))
-        return cls(rule, names, add, weight, features, tree, candidates, baselines, read_derived)
+        dial = Dial.read(folder, content["dial"]) if "dial" in content else None
+        return cls(rule, names, add, weight, features, tree, candidates, baselines, read_derived, dial)

@@ -1,7 +1,7 @@
 """The artefact of the stage model: a packed model with all that a service needs. Reading it never runs stored code.
 
 Files: ``encoder.json``, ``encoder.safetensors``, ``tokenizer.json``, ``labels.parquet`` (uid, title), ``scores/``,
-``fusion.json``, ``model.json`` (dataset, recipe, metrics, digest of the test documents).
+``fusion.json``, ``log_weights.npy``, ``model.json`` (dataset, recipe, metrics, digest of the test documents).
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class Model:
         encoder, tokenizer = open_encoder(self.folder)
         fusion, scores = FittedFusion.read(self.folder), open_packed(self.folder / _SCORES)
         scorer = Scorer(scores, fusion)
-        if scorer.num_labels != len(labels) or fusion.names != tuple(scores):
+        dialled = len(labels) if fusion.dial is None else len(fusion.dial.log_weight_L)
+        if not scorer.num_labels == len(labels) == dialled or fusion.names != tuple(scores):
             raise CorruptError(
                 f"{len(labels)} names, scores of {scorer.num_labels} labels, a fusion of {', '.join(fusion.names)}",
                 expected=f"the same number of labels everywhere, and a fusion of {', '.join(scores)}",

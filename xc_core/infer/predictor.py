@@ -11,6 +11,7 @@ from xc_core.data.tokenizer import TextTokenizer
 from xc_core.data.tokens import TokenStore
 from xc_core.encoders import Encoder, encode_rows
 from xc_core.errors import UsageError
+from xc_core.fusion.dial import checked
 from xc_core.infer.score import Scorer
 from xc_core.scores import Query
 from xc_core.shapes import F32, PAD_ID, Shortlist
@@ -43,26 +44,30 @@ class Predictor:
             vectors = encode_rows(self.encoder, store, np.arange(len(texts), dtype=np.int64))
         return vectors.float().cpu().numpy()
 
-    def shortlist(self, texts: list[str], k: int) -> Shortlist:
+    def shortlist(self, texts: list[str], k: int, tail: float | None = None) -> Shortlist:
         """Return the ``k`` best labels of each text (N x min(k, L)); rows end in holes if fewer were found.
 
-        Raises UsageError for a k that is not a whole number above 0, or a text that is not a string.
+        ``tail`` is the position of the dial between P@k (0) and PSP@k (1), by default the model's own. Raises
+        UsageError for a k that is not a whole number above 0, a tail outside 0 to 1 or of a model without a dial, or a
+        text that is not a string.
         """
         if isinstance(k, bool) or not isinstance(k, int) or k < 1:
             raise UsageError(f"k {k!r}", expected="a whole number, at least 1", do="fix k")
         _check(texts)
+        if tail is not None:
+            checked(tail)
         k = min(k, self.scorer.num_labels)
         if not texts:
             return Shortlist(np.zeros((0, k), np.int32), np.zeros((0, k), np.float32))
-        return self.scorer.shortlist(Query(self.embed(texts), texts), k)
+        return self.scorer.shortlist(Query(self.embed(texts), texts), k, tail)
 
-    def predict(self, texts: list[str], k: int = 5) -> list[list[Prediction]]:
+    def predict(self, texts: list[str], k: int = 5, tail: float | None = None) -> list[list[Prediction]]:
         """Return the ``k`` best labels of each text with their names, best first; fewer if fewer were found.
 
-        Only candidates are ranked: about ``fusion.candidates`` labels from each score that can search. Raises
-        UsageError as ``shortlist`` does.
+        Only candidates are ranked: about ``fusion.candidates`` labels from each score that can search. A higher
+        ``tail`` ranks rare labels higher. Raises UsageError as ``shortlist`` does.
         """
-        short = self.shortlist(texts, k)
+        short = self.shortlist(texts, k, tail)
         return [
             [
                 Prediction(int(label), self.uids[label], self.titles[label], float(score))

@@ -58,9 +58,13 @@ class Scorer:
         """Return the names of the scores that can be served alone, because they propose candidates for ``query``."""
         return frozenset(name for name, score in self.scores.items() if score.alone(query, 1) is not None)
 
-    def shortlist(self, query: Query, k: int | None = None) -> Shortlist:
-        """Return the ``k`` best labels of each document by fused score; all candidates if ``k`` is None."""
-        ranked = self._ranked(query, {"fusion": self.fusion})["fusion"]
+    def shortlist(self, query: Query, k: int | None = None, tail: float | None = None) -> Shortlist:
+        """Return the ``k`` best labels of each document by fused score; all candidates if ``k`` is None.
+
+        ``tail`` is the position of the fusion's dial, by default the dial's own. Raises UsageError as ``rank`` of the
+        fusion does.
+        """
+        ranked = self._ranked(query, {"fusion": self.fusion}, tail)["fusion"]
         return ranked if k is None else ranked.top(k)
 
     def shortlist_rows(
@@ -91,10 +95,12 @@ class Scorer:
                 meter.update(len(query))
         return {name: Shortlist.stack(found) for name, found in parts.items()}
 
-    def _ranked(self, query: Query, rules: Mapping[str, FittedFusion]) -> dict[str, Shortlist]:
+    def _ranked(
+        self, query: Query, rules: Mapping[str, FittedFusion], tail: float | None = None
+    ) -> dict[str, Shortlist]:
         ids_NK = candidates(self.scores, query, self.fusion.candidates)
         values_NKF = values(self.scores, query, ids_NK)
-        return {name: rule.rank(ids_NK, values_NKF) for name, rule in rules.items()}
+        return {name: rule.rank(ids_NK, values_NKF, tail) for name, rule in rules.items()}
 
     def _alone(self, query: Query, name: str) -> Shortlist:
         """Rank by one score the candidates that it proposes alone."""

@@ -59,9 +59,11 @@ class FusionSettings:
     fallback: bool = later(True, was=False)
     """Use a score alone, or the plain sum, if it is better than the rule on documents that the rule has not seen: in
     one of P@1, P@5 and PSP@5, and worse in none."""
+    tail_cost: float = later(0.0, was=0.0)
+    """Points of P@1 on validation documents that the default position of the dial between P@k and PSP@k may cost."""
 
     def __post_init__(self) -> None:
-        at_least(self, rows=1, candidates=1)
+        at_least(self, rows=1, candidates=1, tail_cost=0)
 
     def unused(self) -> frozenset[str]:
         """A rule without parameters is never replaced."""

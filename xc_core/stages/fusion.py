@@ -16,6 +16,7 @@ from xc_core.data.labels import LabelMatrix
 from xc_core.data.splits import VALIDATION
 from xc_core.errors import MovedError
 from xc_core.fusion import FittedFusion, Inputs, Pairs, summed
+from xc_core.fusion.dial import fit_dial
 from xc_core.infer.score import candidates, distinct, values
 from xc_core.metrics.evaluation import FUSION
 from xc_core.metrics.ranking import per_document
@@ -85,9 +86,12 @@ def run(context: Context[FusionSettings]) -> None:
     parts = [_gathered(settings, corpus, embeddings, scores.fitted(one.fold), one) for one in held]
     gathered, weights_L = Candidates.concat(parts, np.concatenate([one.rows for one in held])), corpus.weights()
     fitted = gathered.fit(settings, inputs, weights_L)
-    compared = _compare(settings, inputs, gathered, weights_L, fitted)
+    ranked = _ranked(settings, inputs, gathered, weights_L, fitted)
+    compared = _figures(ranked, gathered.truth, weights_L)
     better = _better_part(compared) if settings.fallback else None
     served = fitted.part(better) if better else fitted
+    unseen_ranking = ranked.get(better or FUSION) or gathered.rank(served)
+    served = _with_dial(context, served, unseen_ranking, gathered.truth, weights_L)
     served.write(context.build.path)
     context.build.facts |= {
         "documents": len(gathered.truth),
@@ -101,6 +105,21 @@ def run(context: Context[FusionSettings]) -> None:
     context.report(f"fusion: P@1 / PSP@5 on validation, cross-fitted: {shown}")
     if better:
         context.report(f"fusion: {better} alone is better than the rule, so it is used instead")
+
+
+def _with_dial(
+    context: Context[FusionSettings], fusion: FittedFusion, ranked: Shortlist, truth: LabelMatrix, weights_L: F64
+) -> FittedFusion:
+    """Return ``fusion`` with a dial fitted on ``ranked``, documents it has not seen; report the curve."""
+    found = fit_dial(ranked, truth, weights_L, context.settings.tail_cost)
+    if found is None:
+        context.report("fusion: too few positives among the candidates for a dial between P@k and PSP@k")
+        return fusion
+    dial, curve = found
+    context.build.facts["tail"] = {"default": dial.default, "reach": dial.reach, "curve": curve}
+    shown = ", ".join(f"{one['tail']:g}: {one['P_at_1']:.1f} / {one['PSP_at_5']:.1f}" for one in curve[::2])
+    context.report(f"fusion: P@1 / PSP@5 at each position of the dial (tail): {shown}; default {dial.default:g}")
+    return replace(fusion, dial=dial)
 
 
 def _better_part(compared: dict[str, dict[str, float]]) -> str | None:
@@ -193,21 +212,25 @@ def _without_validation(context: Context[FusionSettings], inputs: Inputs) -> Non
     context.build.facts |= {"documents": 0, "pairs": 0, "rule": "sum", "validation": {}}
 
 
-def _compare(
+def _ranked(
     settings: FusionSettings,
     inputs: Inputs,
     gathered: Candidates,
     weights_L: F64,
     fitted: FittedFusion,
-) -> dict[str, dict[str, float]]:
-    """Return figures of each score, of their sum, and of the fusion fitted on the other half of the documents."""
-    truth = gathered.truth
+) -> dict[str, Shortlist]:
+    """Rank by each score, by their sum, and by the fusion fitted on the other half of the documents."""
     ranked = {name: gathered.rank(part) for name, part in fitted.parts().items()}
-    if settings.rule.learns and len(truth) > 1:
-        halves = np.arange(0, len(truth), 2), np.arange(1, len(truth), 2)
+    if settings.rule.learns and len(gathered.truth) > 1:
+        halves = np.arange(0, len(gathered.truth), 2), np.arange(1, len(gathered.truth), 2)
         fits = [gathered.fit(settings, inputs, weights_L, half) for half in reversed(halves)]
         crossed = [gathered.rank(own, half) for own, half in zip(fits, halves, strict=True)]
         back = np.argsort(np.concatenate(halves))
         ranked[FUSION] = Shortlist.stack(crossed).rows(back)
+    return ranked
+
+
+def _figures(ranked: dict[str, Shortlist], truth: LabelMatrix, weights_L: F64) -> dict[str, dict[str, float]]:
+    """Return the figures of each ranking, in percent."""
     figures = {name: per_document(short, truth, weights_L).total() for name, short in ranked.items()}
     return {name: {metric: found[metric] for metric in _SHOWN} for name, found in figures.items()}

@@ -1,0 +1,159 @@
+"""The dial between P@k and PSP@k that a user turns at prediction time; it works for every fusion.
+
+P@k is highest if labels are ranked by the probability p that they are positive, PSP@k if they are ranked by p * w with
+the inverse propensity w (Jain et al., KDD 2016). The dial ranks by p * w^(tail * reach).
+
+Files: ``log_weights.npy``, log w of each label; the rest is in ``fusion.json``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from scipy.optimize import isotonic_regression
+
+from xc_core.data.labels import LabelMatrix
+from xc_core.errors import UsageError
+from xc_core.metrics.ranking import per_document
+from xc_core.shapes import F32, F64, I32, PAD_ID, Bool, Shortlist
+
+_WEIGHTS: Final = "log_weights.npy"
+_TOP: Final = 5
+_BINS: Final = 20
+"""Bins of scores for which the share of positives is counted, at most."""
+_LEAST: Final = 10
+"""Positives per bin, at least."""
+_FAR: Final = 1e3
+"""The curve goes on by its mean slope for this many times its length; scores outside the knots keep their order."""
+POWERS: Final = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.25, 1.5)
+"""Exponents among which ``reach`` is chosen."""
+TAILS: Final = tuple(step / 10 for step in range(11))
+"""Positions of the dial that are measured."""
+
+
+@dataclass(frozen=True)
+class Dial:
+    """A curve from fused scores to log p, and what a position of the dial means."""
+
+    score_R: F64
+    """Ascending."""
+    log_share_R: F64
+    """Log of the share of positives at each of these scores; ascending, without ties."""
+    log_weight_L: F32
+    """Log of each label's inverse propensity."""
+    reach: float = 1.0
+    """Exponent of the inverse propensity at dial 1: the one with the highest PSP@5 on validation documents.
+
+    0 if the fusion's own order has the highest; the dial then changes nothing."""
+    default: float = 0.0
+    """Position of the dial if a prediction names none."""
+
+    def turned(self, ids_NK: I32, fused_NK: F32, tail: float | None) -> F32:
+        """Return the scores at dial ``tail`` (N x K), in the unit of the fused score; at 0 they are unchanged.
+
+        The score of a label rises to that of a label without the weight that is as likely as p * w^(tail * reach).
+        Raises UsageError for a position outside 0 to 1.
+        """
+        tail = self.default if tail is None else checked(tail)
+        if not tail * self.reach:
+            return fused_NK
+        raised_NK = np.interp(fused_NK, self.score_R, self.log_share_R)
+        raised_NK += tail * self.reach * self.log_weight_L[ids_NK]
+        return np.interp(raised_NK, self.log_share_R, self.score_R).astype(np.float32)
+
+    def write(self, folder: Path) -> dict[str, Any]:
+        """Write the weights into ``folder``; return the rest as plain values."""
+        np.save(folder / _WEIGHTS, self.log_weight_L)
+        lists = {"score_R": self.score_R.tolist(), "log_share_R": self.log_share_R.tolist()}
+        return {**lists, "reach": self.reach, "default": self.default}
+
+    @classmethod
+    def read(cls, folder: Path, content: dict[str, Any]) -> Dial:
+        """Return the dial from its file and from what ``write`` returned."""
+        weights = np.load(folder / _WEIGHTS, allow_pickle=False)
+        curve = (np.array(content[name], np.float64) for name in ("score_R", "log_share_R"))
+        return cls(*curve, weights, float(content["reach"]), float(content["default"]))
+
+
+@dataclass(frozen=True)
+class Position:
+    """Figures, in percent, on validation documents at one position of the dial."""
+
+    tail: float
+    P_at_1: float
+    P_at_5: float
+    PSP_at_5: float
+
+
+def fit_dial(
+    short: Shortlist, truth: LabelMatrix, weights_L: F64, cost: float
+) -> tuple[Dial, list[dict[str, float]]] | None:
+    """Return the dial for documents that the fusion has not seen, and its figures at each position; or None.
+
+    ``short`` has all their candidates with fused scores, ``truth`` their positives. ``default`` is the last position
+    up to which P@1 is at most ``cost`` points below that of position 0; it is 0 if ``cost`` is 0. None if the fused
+    score does not tell positives from negatives, as for a few documents.
+    """
+    filled_NK = short.ids_NK != PAD_ID
+    positive_NK = truth.contains(np.arange(len(short))[:, None], short.ids_NK)
+    curve = _curve(short.scores_NK[filled_NK].astype(np.float64), positive_NK[filled_NK])
+    if curve is None:
+        return None
+    dial = Dial(*curve, np.log(weights_L).astype(np.float32))
+    by_power = [_measured(replace(dial, reach=power), 1.0, short, truth, weights_L) for power in POWERS]
+    dial = replace(dial, reach=POWERS[int(np.argmax([one.PSP_at_5 for one in by_power]))])
+    positions = [_measured(dial, tail, short, truth, weights_L) for tail in TAILS]
+    return replace(dial, default=_default(positions, cost)), [asdict(one) for one in positions]
+
+
+def checked(tail: float) -> float:
+    """Return ``tail``; raise UsageError unless it is a number from 0 to 1."""
+    if isinstance(tail, bool) or not isinstance(tail, int | float) or not 0 <= tail <= 1:
+        raise UsageError(f"tail {tail!r}", expected="a number from 0 (best P@k) to 1 (best PSP@k)", do="fix the number")
+    return float(tail)
+
+
+def _default(positions: list[Position], cost: float) -> float:
+    """Return the last position before P@1 falls more than ``cost`` points below that of the first."""
+    if not cost:
+        return 0.0
+    floor = positions[0].P_at_1 - cost
+    fallen = [at for at, one in enumerate(positions) if one.P_at_1 < floor]
+    return positions[(fallen[0] if fallen else len(positions)) - 1].tail
+
+
+def _measured(dial: Dial, tail: float, short: Shortlist, truth: LabelMatrix, weights_L: F64) -> Position:
+    """Return the figures at one position."""
+    ranked = Shortlist.ranked(short.ids_NK, dial.turned(short.ids_NK, short.scores_NK, tail)).top(_TOP)
+    found = per_document(ranked, truth, weights_L).total()
+    return Position(tail, found["P_at_1"], found["P_at_5"], found["PSP_at_5"])
+
+
+def _curve(scores_M: F64, positive_M: Bool) -> tuple[F64, F64] | None:
+    """Return scores and the log of the share of positives there, both ascending; None if there are fewer than 2.
+
+    Bins hold about equally many positives; neighbouring bins whose shares fall are joined (isotonic regression).
+    """
+    bins = min(_BINS, int(positive_M.sum()) // _LEAST)
+    if bins < 2:
+        return None
+    edges = np.unique(np.quantile(scores_M[positive_M], np.arange(1, bins) / bins))
+    bin_M = np.searchsorted(edges, scores_M, side="right")
+    weighed = (np.bincount(bin_M, weights=own, minlength=len(edges) + 1) for own in (None, positive_M, scores_M))
+    count_R, positives_R, total_R = (own[np.unique(bin_M)] for own in weighed)
+    share_R = (positives_R + 0.5) / (count_R + 1)
+    first = isotonic_regression(share_R, weights=count_R).blocks[:-1]
+    share_R = np.add.reduceat(share_R * count_R, first) / np.add.reduceat(count_R, first)
+    score_R = np.add.reduceat(total_R, first) / np.add.reduceat(count_R, first)
+    return _extended(score_R, np.log(share_R)) if len(first) > 1 else None
+
+
+def _extended(score_R: F64, log_share_R: F64) -> tuple[F64, F64]:
+    """Return the curve with a far point on either side, on lines of the curve's mean slope."""
+    return tuple(  # type: ignore[return-value]
+        np.concatenate([[own[0] - _FAR * length], own, [own[-1] + _FAR * length]])
+        for own, length in ((own, own[-1] - own[0]) for own in (score_R, log_share_R))
+    )
