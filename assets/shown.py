@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import dagster as dg
 
@@ -33,9 +33,14 @@ def _audit(folder: Path) -> Shown:
 
 
 def _fusion(folder: Path) -> Shown:
-    """Show each score, their sum and the fusion on validation documents."""
-    rows = read_made(folder).facts["validation"]
-    return Shown(metadata={"validation": table(rows, ["P_at_1", "P_at_5", "PSP_at_5"])}, metrics=numbers(rows))
+    """Show each score, their sum and the fusion on validation documents, and the dial between P@k and PSP@k."""
+    facts, columns = read_made(folder).facts, ["P_at_1", "P_at_5", "PSP_at_5"]
+    rows = facts["validation"]
+    metadata: dict[str, Any] = {"validation": table(rows, columns)}
+    if "tail" in facts:
+        curve = {f"{one['tail']:g}": one for one in facts["tail"]["curve"]}
+        metadata |= {"tail": table(curve, columns), "default_tail": facts["tail"]["default"]}
+    return Shown(metadata=metadata, metrics=numbers(rows))
 
 
 def _evaluation(folder: Path) -> Shown:

@@ -26,7 +26,7 @@ from xc_core.data.corpus import Corpus
 from xc_core.data.embeddings import Embeddings
 from xc_core.data.folds import FINAL, Fold
 from xc_core.encoders import TrainedEncoder
-from xc_core.errors import CorruptError, MissingError
+from xc_core.errors import CorruptError, MissingError, UsageError
 from xc_core.fusion import FittedFusion
 from xc_core.infer.bundle import Model, ModelFacts, Parts, open_predictor, write_model
 from xc_core.infer.predictor import Predictor
@@ -37,7 +37,7 @@ from xc_core.scores.vectors import VectorScore
 
 TEXTS = [f"{row['title']} {row['content']}" for row in ToyWorld.make().test]
 FILES = (
-    "encoder.json", "encoder.safetensors", "fusion.json", "labels.parquet", "model.json",
+    "encoder.json", "encoder.safetensors", "fusion.json", "labels.parquet", "log_weights.npy", "model.json",
     "scores/classifier/vectors.json", "scores/classifier/vectors.npy", "scores/frequency/frequency.npy",
     "scores/label_text/vectors.json", "scores/label_text/vectors.npy", "scores/scores.json", "tokenizer.json",
 )  # fmt: skip
@@ -137,6 +137,24 @@ def test_the_same_parts_give_the_same_bytes(trained: Workspace, folder: Path, tm
     names = [*FILES, "manifest.json"]
     assert [name for name in names if own[name].read_bytes() != again[name].read_bytes()] == []
     assert Model.open(folder).digest == Model.open(tmp_path / "again").digest
+
+
+def test_a_dial_of_other_labels_is_refused(trained: Workspace, tmp_path: Path) -> None:
+    parts = parts_of(trained)
+    dial = parts.fusion.dial
+    assert dial is not None
+    short = replace(parts.fusion, dial=replace(dial, log_weight_L=dial.log_weight_L[1:]))
+    with pytest.raises(CorruptError, match="pack the model again"):
+        open_predictor(pack(replace(parts, fusion=short), tmp_path / "short"))
+
+
+def test_a_model_packed_before_there_were_dials_answers(trained: Workspace, tmp_path: Path) -> None:
+    parts = parts_of(trained)
+    old = open_predictor(pack(replace(parts, fusion=replace(parts.fusion, dial=None)), tmp_path / "old"))
+    assert "log_weights.npy" not in files(tmp_path / "old")
+    assert old.predict(TEXTS, 5) == open_predictor(pack(parts, tmp_path / "new")).predict(TEXTS, 5, tail=0.0)
+    with pytest.raises(UsageError, match="without a dial"):
+        old.predict(TEXTS, 5, tail=0.5)
 
 
 def test_a_model_says_where_it_is_from(folder: Path) -> None:

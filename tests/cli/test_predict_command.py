@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from dataclasses import asdict
 
 import pytest
 
 from tests.cli.conftest import NGAME, TOY, TOY_SETTINGS, Xc, entry, offered, spoil
 from tests.conftest import TOPICS
 from xc_core.chain import Workspace
+from xc_core.infer.bundle import open_predictor
 
 
 def test_predict_prints_each_text_with_its_labels(xc: Xc, ready: Workspace) -> None:
@@ -42,6 +44,21 @@ def test_predict_prints_json_that_has_the_same_labels(xc: Xc, ready: Workspace) 
     assert [answer[0]["title"] for answer in answers] == list(TOPICS)
     assert all(set(label) == {"label", "uid", "title", "score"} for answer in answers for label in answer)
     assert [len(answer) for answer in answers] == [3] * len(TOPICS)
+
+
+def test_predict_turns_the_dial(xc: Xc, ready: Workspace) -> None:
+    def answer(*tail: str) -> list[dict[str, float]]:
+        return list(json.loads(xc("predict", *NGAME, "--json", *tail, "castle0 castle1 river0").out))
+
+    assert answer("--tail", "0") == answer()
+    predictor = open_predictor(ready.folder("model", "toy", "ngame"))
+    dial = predictor.scorer.fusion.dial
+    assert dial is not None
+    expected = predictor.predict(["castle0 castle1 river0"], tail=1.0)[0]
+    assert answer("--tail", "1") == [asdict(label) for label in expected]
+    assert (answer("--tail", "1") != answer()) == (dial.reach > 0)
+    refused = xc("predict", *NGAME, "--tail", "1.5", "falcon")
+    assert (refused.code, "tail 1.5" in refused.err) == (64, True)
 
 
 def test_no_answer_has_a_minus_before_zero(xc: Xc, ready: Workspace) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,28 @@ def test_a_prediction_names_its_label(predictor: Predictor) -> None:
             assert (label.uid, label.title) == (f"L{label.label}", TOPICS[label.label])
             assert isinstance(label, Prediction)
             assert (type(label.label), type(label.score)) == (int, float)
+
+
+def test_the_dial_moves_no_candidate_in_or_out_and_0_is_the_order_of_the_fusion(predictor: Predictor) -> None:
+    """The toy has ten labels, all candidates."""
+    dial = predictor.scorer.fusion.dial
+    assert dial is not None
+    turned = replace(
+        predictor.scorer.fusion, dial=replace(dial, reach=1.0, log_weight_L=np.arange(10, dtype=np.float32))
+    )
+    other = replace(predictor, scorer=replace(predictor.scorer, fusion=turned))
+    own, low, high = (one.shortlist(TEXTS, 10, tail) for one, tail in ((predictor, None), (other, 0.0), (other, 1.0)))
+    np.testing.assert_array_equal(low.ids_NK, own.ids_NK)
+    assert not np.array_equal(high.ids_NK, own.ids_NK)
+    np.testing.assert_array_equal(np.sort(high.ids_NK), np.sort(own.ids_NK))
+    assert float((high.ids_NK[:, :3]).mean()) > float(own.ids_NK[:, :3].mean()), "labels of high weight come first"
+
+
+@pytest.mark.parametrize("tail", [-0.5, 2, float("nan"), "1"])
+def test_a_position_that_the_dial_does_not_have_is_refused(predictor: Predictor, tail: float) -> None:
+    for texts in (TEXTS, []):
+        with pytest.raises(UsageError, match="tail"):
+            predictor.predict(texts, tail=tail)
 
 
 def test_a_text_gets_the_same_answer_alone_and_in_a_batch(predictor: Predictor) -> None:

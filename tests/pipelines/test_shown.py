@@ -105,6 +105,13 @@ def test_a_fusion_shows_a_row_for_every_score(toy: Recorded) -> None:
     assert logged_metrics(toy)["fusion.P_at_1"] == rows["fusion"]["P_at_1"]
 
 
+def test_a_fusion_shows_the_figures_at_each_position_of_the_dial(toy: Recorded) -> None:
+    facts = artefact(toy, "fusion", "made.json")["facts"]["tail"]
+    lines = shown(toy, "fusion")["tail"].splitlines()
+    assert [line.split(" | ")[0] for line in lines[2:]] == [f"| {one['tail']:g}" for one in facts["curve"]]
+    assert shown(toy, "fusion")["default_tail"] == facts["default"] == 0
+
+
 def test_an_evaluation_shows_metrics_examples_and_pictures(toy: Recorded) -> None:
     found, report = shown(toy, "evaluation"), artefact(toy, "evaluation", "report.json")
     assert {name: found[name] for name in report["metrics"]} == {
