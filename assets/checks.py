@@ -114,7 +114,7 @@ def finite_weights(context: dg.AssetCheckExecutionContext, project: Project) -> 
     tables = LabelTables.open(workspace.folder("classifier", dataset, recipe))
     rows, labels = tables.rows(), Corpus.open(workspace.folder("corpus", dataset)).num_labels
     finite = bool(np.isfinite(rows).all())
-    unit = bool(np.abs(np.linalg.norm(rows, axis=1) - 1).max() < 1e-3)
+    unit = bool(np.abs(np.linalg.norm(rows[:, : rows.shape[1] - tables.biased], axis=1) - 1).max() < 1e-3)
     return dg.AssetCheckResult(
         passed=finite and (unit or not tables.unit) and len(rows) == labels,
         metadata={"finite": finite, "unit": unit, "rows": len(rows)},

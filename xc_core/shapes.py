@@ -24,6 +24,14 @@ PAD_ID: Final = -1
 """The label id that pads a shortlist row with fewer than K labels; its score is -inf."""
 
 
+def extended(vectors_ND: F32, last: float) -> F32:
+    """Return vectors with ``last`` as one more coordinate (N x (D + 1)).
+
+    A row (w, b) has the product x . w + b with a document (x, 1), so a search by inner products finds rows with a bias.
+    """
+    return np.concatenate([vectors_ND, np.full((len(vectors_ND), 1), last, np.float32)], axis=1)
+
+
 @dataclass(frozen=True, slots=True)
 class TokenBatch:
     """Token ids of B texts, padded to the longest of them.

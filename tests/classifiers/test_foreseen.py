@@ -37,6 +37,18 @@ def test_without_a_trained_label_a_row_is_the_text_vector() -> None:
     assert foreseen_rows(texts[:0], texts, rows, unit=True).shape == (0, 8)
 
 
+def test_a_bias_is_predicted_too_and_is_no_part_of_the_unit_vector() -> None:
+    texts, rows = planted(5000)
+    bias = texts @ np.linspace(-1, 1, 8, dtype=np.float32) + 2
+    wide = np.concatenate([rows, bias[:, None]], axis=1)
+    found = foreseen_rows(texts[4000:], texts[:4000], wide[:4000], unit=True)
+    np.testing.assert_allclose(found[:, 8], bias[4000:], atol=0.05)
+    plain = foreseen_rows(texts[4000:], texts[:4000], rows[:4000], unit=True)
+    np.testing.assert_allclose(found[:, :8], plain, atol=1e-5)
+    alone = foreseen_rows(texts, texts[:0], wide[:0], unit=True)
+    np.testing.assert_array_equal(alone, np.pad(texts, ((0, 0), (0, 1))))
+
+
 def test_arrays_of_other_shapes_are_refused() -> None:
     texts, rows = planted(4)
     with pytest.raises(ValueError, match="rows"):

@@ -11,7 +11,7 @@ import torch
 from tests.losses.test_triplet import batch
 from tests.naive import softmax as naive
 from xc_core.errors import ConfigError
-from xc_core.losses import LOSSES, SupCon, WithBinary
+from xc_core.losses import LOSSES, Sampled, SupCon, WithBinary
 from xc_core.params import changed
 
 NAMES = ("decoupled-softmax", "supcon")
@@ -35,6 +35,30 @@ def test_value_count_and_gradient_equal_the_slow_twin(name: str, temperature: fl
         assert slow[1] == fast[1] > 0
         assert fast[0] == pytest.approx(slow[0], rel=1e-5)
         np.testing.assert_allclose(fast[2], slow[2], rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_weight_counts_a_negative_as_often_as_it_says(name: str) -> None:
+    scores, chosen, known = batch(2)
+    weight = torch.from_numpy(np.random.default_rng(0).integers(0, 4, scores.shape).astype(np.float32))
+    weight[known | chosen] = 0.0
+    own = scores.clone().requires_grad_(True)
+    total, count = LOSSES[name](temperature=0.3).build()(own, chosen, known, Sampled(weight))
+    (gradient,) = torch.autograd.grad(total, own)
+    copies = [torch.repeat_interleave(torch.arange(scores.shape[1]), weight[i].long()) for i in range(len(scores))]
+    expected, counted = 0.0, 0
+    for i, again in enumerate(copies):
+        places = torch.cat([chosen[i].nonzero()[:, 0], again])
+        first = int(chosen[i].sum())
+        is_chosen = (torch.arange(len(places)) < first)[None].tolist()
+        slow = naive.softmax(
+            scores[i][places][None].tolist(), is_chosen, is_chosen, temperature=0.3, decoupled=name != "supcon"
+        )
+        expected, counted = expected + slow[0], counted + slow[1]
+        gradient[i].index_add_(0, places, -torch.tensor(slow[2][0] if slow[2] else [], dtype=torch.float32))
+    assert int(count) == counted > 0
+    assert float(total.detach()) == pytest.approx(expected, rel=1e-5)
+    assert gradient.abs().max() < 1e-4
 
 
 def test_the_other_form_gives_another_number() -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 
 from tests.scores.toy import unit
-from xc_core.ann import Exact
-from xc_core.scores import Query
+from xc_core.ann import Exact, Hnsw, IndexPart, Ivf
+from xc_core.data.labels import LabelMatrix
+from xc_core.scores import Classifier, Query, ScoreData
 from xc_core.scores.vectors import VectorScore
 
 
@@ -15,3 +19,30 @@ def test_an_exact_index_has_a_recall_of_one_also_over_sums(joined: bool) -> None
     rows, texts = unit(300, 1), unit(300, 2)
     score = VectorScore.build(rows, Exact(), rows + texts if joined else None)
     assert score.figures(Query(unit(20, 3))) == {"recall": 1.0}
+
+
+BIASED = np.concatenate([unit(300, 1), np.linspace(-1, 1, 300, dtype=np.float32)[:, None]], axis=1)
+
+
+@pytest.mark.parametrize("index", [Exact(), Hnsw(), Ivf()])
+@pytest.mark.parametrize("joined", [False, True])
+def test_rows_with_a_bias_are_searched_and_scored_with_it(index: IndexPart, joined: bool, tmp_path: Path) -> None:
+    docs, texts = unit(20, 3), unit(300, 2)
+    data = ScoreData(LabelMatrix.none(1, 300), rows=lambda: BIASED, label_vectors=lambda: texts)
+    part = Classifier(index=index, joined=joined)
+    part.fit(data).save(tmp_path)
+    found, query = part.open(tmp_path), Query(docs)
+    scores = docs @ BIASED[:, :-1].T + BIASED[:, -1]
+    every = np.tile(np.arange(300, dtype=np.int32), (20, 1))
+    np.testing.assert_allclose(found.values(query, every), scores, atol=1e-5)
+    best = np.argsort(-(scores + docs @ texts.T if joined else scores), axis=1)[:, :5]
+    proposed = found.candidates(query, 5)
+    assert proposed is not None
+    hits = np.mean([len(np.intersect1d(a, b)) / 5 for a, b in zip(proposed, best, strict=True)])
+    assert hits == 1.0 if isinstance(index, Exact) else hits > 0.8
+    without = np.argsort(-(docs @ BIASED[:, :-1].T), axis=1)[:, :5]
+    assert np.mean([len(np.intersect1d(a, b)) / 5 for a, b in zip(proposed, without, strict=True)]) < 0.5
+
+
+def test_the_recall_of_an_index_over_rows_with_a_bias_is_measured_with_it() -> None:
+    assert VectorScore.build(BIASED, Exact()).figures(Query(unit(20, 3))) == {"recall": 1.0}

@@ -13,7 +13,8 @@ from tests.train.conftest import Broken
 from xc_core.classifiers import TableConfig
 from xc_core.data.labels import LabelMatrix
 from xc_core.losses import Triplet
-from xc_core.sampling import Clustered, Documents, InBatch, Mined, Negatives, Order, Random
+from xc_core.params import in_use
+from xc_core.sampling import Clustered, Documents, Importance, InBatch, Mined, Negatives, Order, Random
 from xc_core.seeds import generator, torch_generator
 from xc_core.shapes import F32
 from xc_core.train import table
@@ -21,7 +22,7 @@ from xc_core.train.checkpoint import Checkpoints
 from xc_core.train.dropout import dropped
 from xc_core.train.loop import Plan, fit
 from xc_core.train.state import DivergedError, History
-from xc_core.train.table import ClassifierSettings, ClassifierTask, TableData, table_task
+from xc_core.train.table import BiasConfig, ClassifierSettings, ClassifierTask, TableData, table_task
 
 L, N, D = 12, 60, 16
 
@@ -46,12 +47,14 @@ def make(
     lr: float = 0.05,
     order: Order | None = None,
     negatives: Negatives | None = None,
+    bias: float = 0.0,
 ) -> ClassifierTask:
     settings = ClassifierSettings(
         order=order or Random(batch_size=12),
         negatives=negatives or InBatch(positives=0),
         loss=Triplet(margin=0.5),
         table=TableConfig(lr=lr),
+        bias=BiasConfig(lr=bias),
         dropout=dropout,
         seed=seed,
     )
@@ -132,6 +135,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(tmp_path: Pa
         {},
         {"order": Clustered(batch_size=12, size=4, refresh_every=2)},
         {"negatives": Mined(positives=0, search=3, search_in="rows", refresh_every=2, ahead=1, warmup_epochs=2)},
+        {"negatives": Importance(positives=0, hard=2, uniform=4, search_in="rows"), "bias": 0.1},
     ],
 )
 def test_a_crash_does_not_change_the_result(
@@ -159,6 +163,47 @@ def test_a_search_reads_the_vectors_that_its_setting_names(where: str, monkeypat
     monkeypatch.setattr(task.negatives, "_search", lambda docs, labels: searched.append(labels) or np.zeros((N, 1)))
     task.start_epoch(0)
     assert np.allclose(searched[0], task.data.text_LD if where == "texts" else task.data.rows_LD, atol=1e-6)
+
+
+@pytest.mark.parametrize("where", ["texts", "rows"])
+def test_a_search_knows_the_bias(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = make(negatives=Mined(positives=0, search_in=where, warmup_epochs=0), bias=0.1)
+    assert task.head.bias is not None
+    task.head.bias.rows_LD[3] = 100.0
+    seen: list[tuple[F32, F32]] = []
+    monkeypatch.setattr(task.negatives, "_search", lambda docs, labels: seen.append((docs, labels)) or np.zeros((N, 1)))
+    task.start_epoch(0)
+    (docs, labels) = seen[0]
+    products = docs @ labels.T
+    expected = task.data.doc_ND @ (task.data.text_LD if where == "texts" else task.data.rows_LD).T
+    assert np.allclose(
+        np.delete(products, 3, 1), np.delete(expected, 3, 1) + (where == "rows") * start(task), atol=1e-5
+    )
+    assert (products[:, 3].min() > 90) == (where == "rows")
+
+
+def start(task: ClassifierTask) -> F32:
+    """Return the initial bias of every label but the third."""
+    assert task.head.bias is not None
+    return np.delete(task.head.bias.rows_LD.numpy()[:, 0], 3)
+
+
+def test_a_bias_starts_at_the_log_of_the_share_of_documents_in_units_of_the_score() -> None:
+    _, truth = world()
+    found = BiasConfig(lr=0.1, prior=2.0).build(truth, 0.05)
+    assert found is not None
+    # Six documents of 60 for ten labels; the last two have none and count as half a document.
+    expected = [0.1 * np.log(6 / 60)] * (L - 2) + [0.1 * np.log(0.5 / 60)] * 2
+    assert found.rows_LD[:, 0].tolist() == pytest.approx(expected, rel=1e-6)
+    assert BiasConfig().build(truth, 0.05) is None
+
+
+def test_without_a_bias_its_settings_are_no_part_of_the_fingerprint() -> None:
+    plain = in_use(ClassifierSettings())
+    assert "bias" not in plain
+    assert in_use(ClassifierSettings(bias=BiasConfig(prior=3.0)))["bias"] == {"lr": 0.0}
+    assert in_use(ClassifierSettings(bias=BiasConfig(lr=0.1)))["bias"] == {"lr": 0.1, "prior": 1.0}
+    assert "bias" not in in_use(ClassifierSettings(epochs=0.0, bias=BiasConfig(lr=0.1)))
 
 
 def test_an_order_adapts_to_the_frozen_vectors() -> None:

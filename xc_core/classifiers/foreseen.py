@@ -6,28 +6,31 @@ from typing import Final
 
 import numpy as np
 
-from xc_core.shapes import F32
+from xc_core.shapes import F32, extended
 
 _RIDGE: Final = 1.0
 """Weight of the map's squared norm. On validation documents of WordNetTags, 10 and 100 lose 3 and 6 points of P@1."""
 
 
 def foreseen_rows(text_ND: F32, known_LD: F32, rows_LD: F32, *, unit: bool) -> F32:
-    """Return rows (N x D) for N labels with the text vectors ``text_ND``; unit vectors if ``unit``.
+    """Return rows for N labels with the text vectors ``text_ND``, as wide as known rows; unit vectors if ``unit``.
 
     Training moves rows away from the region where all text vectors lie, so a text vector used as a row would come first
     in every list. A ridge regression from the text vectors of the L trained labels (``known_LD``, L x D) to their rows
-    (``rows_LD``) predicts where training would move a new row. If L is 0, the text vectors are returned.
+    (``rows_LD``) predicts where training would move a new row. Rows may have a bias as one more column, which is no
+    part of the unit vector. If L is 0, the text vectors are returned, with a bias of 0.
     Raises ValueError for arrays whose shapes do not fit.
     """
-    if known_LD.shape != rows_LD.shape or text_ND.shape[1] != known_LD.shape[1]:
+    width = text_ND.shape[1]
+    bias = rows_LD.shape[1] - width
+    if len(known_LD) != len(rows_LD) or known_LD.shape[1] != width or bias not in (0, 1):
         raise ValueError(f"texts {text_ND.shape} and {known_LD.shape}, rows {rows_LD.shape}")
     if not len(rows_LD):
-        return text_ND
+        return extended(text_ND, 0.0) if bias else text_ND
     text_D, row_D = known_LD.mean(0, dtype=np.float64), rows_LD.mean(0, dtype=np.float64)
     centred_LD = known_LD - text_D
     gram_DD = centred_LD.T @ centred_LD + _RIDGE * np.eye(len(text_D))
     found_ND = (text_ND - text_D) @ np.linalg.solve(gram_DD, centred_LD.T @ (rows_LD - row_D)) + row_D
     if unit:
-        found_ND /= np.maximum(np.linalg.norm(found_ND, axis=1, keepdims=True), 1e-12)
+        found_ND[:, :width] /= np.maximum(np.linalg.norm(found_ND[:, :width], axis=1, keepdims=True), 1e-12)
     return np.asarray(found_ND, np.float32)

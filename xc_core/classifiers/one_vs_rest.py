@@ -31,10 +31,11 @@ class Descent:
 
 @dataclass
 class TableHead:
-    """Rows of a table, scored against document vectors and updated by their own optimiser.
+    """Rows of a table, scored against document vectors and updated by their own optimiser: s_il = x_i . w_l + b_l.
 
-    With a separable loss (BCE), scores and gradients are computed for ``block`` labels at a time and discarded, so
-    memory is B x block for any number of labels, and the matrix of targets never exists (Renee).
+    The bias b_l is a row of a second table of width 1, or 0 if there is none. With a separable loss (BCE), scores and
+    gradients are computed for ``block`` labels at a time and discarded, so memory is B x block for any number of
+    labels, and the matrix of targets never exists (Renee).
     """
 
     table: LabelTable
@@ -42,6 +43,8 @@ class TableHead:
     divisor: float = 1.0
     """The loss divides scores by this."""
     block: int = BLOCK
+    bias: LabelTable | None = None
+    """A number per label that is added to its scores (L x 1, not normalised)."""
 
     def descend(self, doc_BD: Tensor, pool: Pool, docs_B: I64, scale: float | None) -> Descent:
         """Update the pool's rows; return the gradient of the documents too if ``doc_BD`` requires one.
@@ -82,30 +85,61 @@ class TableHead:
         loss, count = 0.0, 0.0
         for block in pool.blocks(self.block) if self.loss.separable else (pool,):
             labels = torch.from_numpy(block.labels_U).to(leaf.device)
-            rows_UD = self.table.take(labels)
+            taken = [table.take(labels) for table in self._tables]
             chosen, known, sampled = marks(block, docs_B, leaf.device)
-            total, counted = self.loss(leaf @ self.table.vectors(rows_UD).T, chosen, known, sampled)
+            total, counted = self.loss(self._scores(leaf, *taken), chosen, known, sampled)
             loss, count = loss + float(total.detach()), float(counted)
             if not (total.requires_grad and count and math.isfinite(loss)):
                 continue
-            found = torch.autograd.grad(total / counted, [rows_UD] if gradient is None else [rows_UD, leaf])
+            found = torch.autograd.grad(total / counted, taken if gradient is None else [*taken, leaf])
             if scale is not None:
-                self.table.update(labels, found[0], scale)
+                for table, own in zip(self._tables, found, strict=False):
+                    table.update(labels, own, scale)
             if gradient is not None:
-                gradient += found[1]
+                gradient += found[-1]
         return loss, count
 
+    @property
+    def _tables(self) -> list[LabelTable]:
+        return [self.table] if self.bias is None else [self.table, self.bias]
+
+    def _scores(self, doc_BD: Tensor, rows_UD: Tensor, bias_U1: Tensor | None = None) -> Tensor:
+        """Return the scores (B x U)."""
+        products_BU = doc_BD @ self.table.vectors(rows_UD).T
+        return products_BU if bias_U1 is None else products_BU + bias_U1.T
+
+    def vectors(self) -> Tensor:
+        """Return all rows as documents are scored against them (L x D), with a bias as the last column (L x (D + 1)).
+
+        The product with a document's vector and a last coordinate of 1 is its score.
+        """
+        parts = [table.vectors(table.rows_LD) for table in self._tables]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
     def released(self) -> Tensor:
-        """Return all rows as they are served: unit vectors, or rows whose products with documents are logits."""
-        return self.table.released(self.divisor)
+        """Return all rows as they are served: unit vectors, or rows whose products with documents are logits.
+
+        A bias is the last column, in the same unit as the products.
+        """
+        rows_LD = self.table.released(self.divisor)
+        if self.bias is None:
+            return rows_LD
+        return torch.cat([rows_LD, self.bias.rows_LD / (1.0 if self.table.config.unit else self.divisor)], dim=1)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the table's rows and optimiser state, and the state of the loss."""
-        return self.table.tensors() | {f"loss/{name}": value for name, value in self.loss.tensors().items()}
+        """Return the table's rows and optimiser state, those of the bias, and the state of the loss."""
+        bias = {} if self.bias is None else self.bias.tensors()
+        return {
+            **self.table.tensors(),
+            **{f"bias/{name}": value for name, value in bias.items()},
+            **{f"loss/{name}": value for name, value in self.loss.tensors().items()},
+        }
 
     def load(self, tensors: dict[str, Tensor]) -> None:
         """Restore saved state."""
         self.table.load(tensors)
+        if self.bias is not None:
+            self.bias.load({n.removeprefix("bias/"): value for n, value in tensors.items() if n.startswith("bias/")})
         self.loss.load({n.removeprefix("loss/"): value for n, value in tensors.items() if n.startswith("loss/")})
 
 

@@ -38,6 +38,8 @@ class LabelTables:
     """The trainings, the final one last."""
     unit: bool
     """True if rows are unit vectors; otherwise products with them are logits."""
+    biased: bool
+    """True if the last column of the rows is a bias, which is added to products and is no part of the unit vector."""
     drawn: bool
     """True if negatives were drawn from a distribution; it is stored with the rows."""
     trained: bool
@@ -55,10 +57,11 @@ class LabelTables:
         content = json.loads((folder / _CONTENT).read_text("utf-8"))
         history = read_history(folder) or {}
         folds = [Fold(**fold) for fold in content["folds"]]
-        return cls(folder, folds, content["unit"], content["drawn"], content["trained"], history)
+        biased = content.get("biased", False)  # artefacts from before the bias have none
+        return cls(folder, folds, content["unit"], biased, content["drawn"], content["trained"], history)
 
     def rows(self, fold: str = FINAL) -> F32:
-        """Return the rows of a fold (L x D), memory-mapped copy-on-write."""
+        """Return the rows of a fold (L x D, or L x (D + 1) with a bias), memory-mapped copy-on-write."""
         return np.asarray(np.load(self.folder / fold / _ROWS, mmap_mode="c", allow_pickle=False))
 
     def noise(self, fold: str = FINAL) -> Noise | None:
@@ -111,12 +114,17 @@ class TablesWriter:
         if fold.final:
             self.build.facts |= {"rows": len(rows_LD), "finite": bool(np.isfinite(rows_LD).all())}
 
-    def finish(self, folds: list[Fold], labels: pl.DataFrame, history: dict[str, Any], *, unit: bool) -> None:
+    def finish(
+        self, folds: list[Fold], labels: pl.DataFrame, history: dict[str, Any], *, unit: bool, biased: bool = False
+    ) -> None:
         """Write the files that all folds share; call it last."""
         labels.write_parquet(self.build.path / _LABELS)
         write_history(self.build, history)
-        self.build.json(
-            _CONTENT,
-            {"folds": [asdict(fold) for fold in folds], "unit": unit, "drawn": self.drawn, "trained": self.trained},
-        )
+        content = {
+            "folds": [asdict(fold) for fold in folds],
+            "unit": unit,
+            "drawn": self.drawn,
+            "trained": self.trained,
+        }
+        self.build.json(_CONTENT, content | ({"biased": True} if biased else {}))
         self.build.facts["folds"] = len(folds)

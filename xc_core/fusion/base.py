@@ -50,6 +50,8 @@ class Inputs:
     """All scores, in the order of the columns of their values."""
     summed: tuple[str, ...]
     """The scores that rank labels by themselves, so their plain sum is meaningful."""
+    offsets: tuple[str, ...] = ()
+    """The scores that are the same for every document."""
 
     def __post_init__(self) -> None:
         for name in self.names:
@@ -152,6 +154,8 @@ class FittedFusion:
     """True if the trees also read the features of ``derived``."""
     dial: Dial | None = None
     """The dial between P@k and PSP@k; None if none was fitted."""
+    offsets: tuple[str, ...] = ()
+    """Scores that are the same for every document; each is also added to every other baseline alone."""
 
     def scores(self, values_NKF: F32, found_NK: Bool | None = None) -> F32:
         """Return the fused score of every candidate (N x K).
@@ -195,14 +199,19 @@ class FittedFusion:
         return Shortlist.ranked(ids_NK, scores_NK)
 
     def parts(self) -> dict[str, FittedFusion]:
-        """Return each baseline alone and, if there are several, their plain sum."""
+        """Return each baseline alone, each with an offset and, if there are several, their plain sum."""
         names = self.baselines or self.add
-        alone = {name: FittedFusion(self.rule, self.names, (name,)) for name in names}
-        return alone | ({SUM: FittedFusion(self.rule, self.names, names)} if len(names) > 1 else {})
+        added: dict[str, tuple[str, ...]] = {name: (name,) for name in names}
+        for offset in self.offsets if len(names) > 2 else ():  # of two, the pair is the sum
+            added |= {f"{name}_and_{offset}": (name, offset) for name in names if name not in self.offsets}
+        if len(names) > 1:
+            added[SUM] = names
+        return {name: FittedFusion(self.rule, self.names, add) for name, add in added.items()}
 
     def part(self, name: str) -> FittedFusion:
         """Return one of ``parts`` to be used instead of this fusion; it has the same baselines."""
-        return replace(self.parts()[name], candidates=self.candidates, baselines=self.baselines or self.add)
+        baselines = self.baselines or self.add
+        return replace(self.parts()[name], candidates=self.candidates, baselines=baselines, offsets=self.offsets)
 
     def write(self, folder: Path) -> None:
         """Write ``fusion.json`` and the dial's ``log_weights.npy`` into ``folder``."""
@@ -220,6 +229,8 @@ class FittedFusion:
             content["derived"] = True
         if self.dial is not None:
             content["dial"] = self.dial.write(folder)
+        if self.offsets:
+            content["offsets"] = self.offsets
         (folder / _FILE).write_text(json.dumps(content, sort_keys=True) + "\n", "utf-8")
 
     @classmethod
@@ -241,7 +252,7 @@ class FittedFusion:
         rule = changed(FUSIONS[content["rule"][KIND]](), content["rule"], "fusion.rule")
         names, add, features, baselines = (tuple(content[n]) for n in ("names", "add", "features", "baselines"))
         tree = rule.trees(content["tree"]) if content["tree"] else None
-        weight, candidates = float(content["weight"]), int(content["candidates"])
-        read_derived = bool(content.get("derived", False))
+        fitted = cls(rule, names, add, float(content["weight"]), features, tree, int(content["candidates"]), baselines)
         dial = Dial.read(folder, content["dial"]) if "dial" in content else None
-        return cls(rule, names, add, weight, features, tree, candidates, baselines, read_derived, dial)
+        read_derived, offsets = bool(content.get("derived", False)), tuple(content.get("offsets", ()))
+        return replace(fitted, derived=read_derived, dial=dial, offsets=offsets)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
@@ -20,7 +19,9 @@ class _Softmax(Stateless, Tempered):
     """sum_i 1/|P_i| sum_{l in P_i} [ log(sum_{k in D_il} exp(s_ik / t)) - s_il / t ], counted per document i.
 
     ``P_i``: chosen positives of document i. ``D_il``: l and the labels that are not known positives of i (decoupled:
-    the other positives stay out of the denominator), or these and all of ``P_i`` (SupCon). t: the temperature.
+    the other positives stay out of the denominator), or these and all of ``P_i`` (SupCon). t: the temperature. If
+    labels were sampled with weights, a negative is in the denominator as often as its weight says, which estimates the
+    sum over all labels.
 
     If ``forward`` is below 1, the loss is forward * (this) + (1 - forward) * (the same from labels to documents), where
     a label's positives are the documents that chose it and its negatives those that do not have it.
@@ -50,19 +51,19 @@ class _Softmax(Stateless, Tempered):
     ) -> tuple[Tensor, Tensor]:
         """Return (sum, number of documents with a chosen positive and a negative)."""
         logits = scores_BU.float() / self.temperature
-        negative = ~(known_BU | chosen_BU)
-        total, count = self._side(logits, chosen_BU, negative)
+        weight = sampled.negatives(chosen_BU, known_BU)
+        total, count = self._side(logits, chosen_BU, weight)
         if self.forward == 1.0:
             return total, count
-        backward, _ = self._side(logits.T, chosen_BU.T, negative.T)
+        backward, _ = self._side(logits.T, chosen_BU.T, weight.T)
         return self.forward * total + (1 - self.forward) * backward, count
 
-    def _side(self, logits_BU: Tensor, chosen_BU: Tensor, negative_BU: Tensor) -> tuple[Tensor, Tensor]:
+    def _side(self, logits_BU: Tensor, chosen_BU: Tensor, weight_BU: Tensor) -> tuple[Tensor, Tensor]:
         """Return the loss of the rows that have a positive and a negative, and their number."""
-        counts_B = chosen_BU.any(1) & negative_BU.any(1)
-        logits, chosen, negative = logits_BU[counts_B], chosen_BU[counts_B], negative_BU[counts_B]
-        against = negative if self.decoupled else negative | chosen
-        others_R1 = logits.masked_fill(~against, -torch.inf).logsumexp(1, keepdim=True)
+        counts_B = chosen_BU.any(1) & (weight_BU > 0).any(1)
+        logits, chosen, weight = logits_BU[counts_B], chosen_BU[counts_B], weight_BU[counts_B]
+        against = weight if self.decoupled else weight.masked_fill(chosen, 1.0)
+        others_R1 = (logits + against.log()).logsumexp(1, keepdim=True)
         gap = others_R1 - logits
         each = softplus(gap) if self.decoupled else gap
         return (each.masked_fill(~chosen, 0.0).sum(1) / chosen.sum(1)).sum(), counts_B.sum()

@@ -11,7 +11,7 @@ from xc_core.errors import ConfigError, nearest
 from xc_core.fusion import Inputs
 from xc_core.params import changed
 from xc_core.plugins import Table
-from xc_core.recipes.settings import StageSettings, named
+from xc_core.recipes.settings import StageSettings, inputs_of, named
 
 __all__ = ["RECIPES", "Recipe", "find_recipe", "named"]
 
@@ -57,8 +57,7 @@ class Recipe(StageSettings):
     @property
     def inputs(self) -> Inputs:
         """The scores as the fusion sees them."""
-        summed = (name for name, score in self.scores.items() if score.summed)
-        return Inputs(tuple(self.scores), tuple(summed))
+        return inputs_of(self.scores)
 
     def learning_from(self, documents: str) -> dict[str, Any]:
         """Return the changes with which the final model learns from ``documents``; raise ConfigError for another name.

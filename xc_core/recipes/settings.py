@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from xc_core.ann import Auto, IndexPart
-from xc_core.fusion import Fusion, Tree
+from xc_core.fusion import Fusion, Inputs, Tree
 from xc_core.params import at_least, later
 from xc_core.scores import Classifier, Frequency, LabelText, Score
 from xc_core.train.encoder import EncoderSettings
@@ -120,6 +120,12 @@ class ModelSettings:
 def named(*scores: Score) -> Mapping[str, Score]:
     """Return scores under their kinds, in order."""
     return {score.kind: score for score in scores}
+
+
+def inputs_of(scores: Mapping[str, Score]) -> Inputs:
+    """Return the scores as the fusion sees them."""
+    summed = tuple(name for name, score in scores.items() if score.summed)
+    return Inputs(tuple(scores), summed, tuple(name for name, score in scores.items() if score.offset))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ from xc_core.scores.label_words import LabelWords
 from xc_core.scores.lexical import Lexical
 from xc_core.scores.neighbours import Neighbours
 from xc_core.scores.noise import Noise
+from xc_core.scores.prior import Prior
 from xc_core.scores.store import Scores, ScoresWriter, open_packed
 
 import_all(__name__, __path__)
@@ -26,6 +27,7 @@ __all__ = [
     "Lexical",
     "Neighbours",
     "Noise",
+    "Prior",
     "Query",
     "Sample",
     "Score",

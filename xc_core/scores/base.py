@@ -152,6 +152,8 @@ class Score(Part):
     """False for a score that is not fitted on documents, so it is the same for every fold."""
     summed: ClassVar[bool] = True
     """True for a score that ranks labels by itself; a plain sum of scores leaves others out."""
+    offset: ClassVar[bool] = False
+    """True for a score that is the same for every document; the ablation also adds it to each other score alone."""
     needs_noise: ClassVar[bool] = False
     """True for a score that is fitted on the distribution from which negatives were drawn."""
 

@@ -1,4 +1,4 @@
-"""The score ``classifier``: the inner product of the document and the label's row in the table of M4, E(x) . w."""
+"""The score ``classifier``: the inner product of the document and the label's row in the table of M4, E(x) . w + b."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from xc_core.ann import Auto, IndexPart
 from xc_core.scores.base import SCORES, FittedScore, Score, ScoreData
 from xc_core.scores.vectors import VectorScore
+from xc_core.shapes import F32, extended
 
 
 @SCORES.register("classifier")
@@ -23,8 +24,13 @@ class Classifier(Score):
     def fit(self, data: ScoreData) -> FittedScore:
         """Build the index over the rows."""
         rows_LD = data.rows()
-        return VectorScore.build(rows_LD, self.index, rows_LD + data.label_vectors() if self.joined else None)
+        return VectorScore.build(rows_LD, self.index, _joined(rows_LD, data.label_vectors()) if self.joined else None)
 
     def open(self, folder: Path) -> FittedScore:
         """Open the rows and the index."""
         return VectorScore.open(folder, joined=self.joined)
+
+
+def _joined(rows_LD: F32, text_LD: F32) -> F32:
+    """Return the sum of both vectors of each label; the bias of a row stays as it is."""
+    return rows_LD + (extended(text_LD, 0.0) if rows_LD.shape[1] > text_LD.shape[1] else text_LD)

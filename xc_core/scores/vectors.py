@@ -12,7 +12,7 @@ import numpy as np
 from xc_core.ann import Exact, ExactIndex, Index, IndexPart, load_index, recall, save_index
 from xc_core.errors import CorruptError
 from xc_core.scores.base import FittedScore, Query
-from xc_core.shapes import F32, I32
+from xc_core.shapes import F32, I32, extended
 
 _DOCS_AT_ONCE: Final = 16
 """Documents whose candidate vectors are gathered at a time: 16 x 200 x 384 x 4 bytes = 5 MB fit into the CPU cache."""
@@ -25,7 +25,10 @@ _CONTENT: Final = "vectors.json"
 
 @dataclass(frozen=True)
 class VectorScore(FittedScore):
-    """The inner product of a document's vector and a label's vector."""
+    """The inner product of a document's vector and a label's vector.
+
+    Label vectors that are one coordinate wider than documents have a bias there, which is added to the product.
+    """
 
     vectors_LD: F32
     index: Index | None
@@ -58,18 +61,25 @@ class VectorScore(FittedScore):
     def _search(self, index: Index, query: Query, k: int) -> I32:
         """Search once per query, for all callers."""
         key = ("vectors", id(self), index is self.index, k)
-        return query.cache.once(key, lambda: index.search(query.doc_ND, k).ids_NK)
+        return query.cache.once(key, lambda: index.search(self._asked(query), k).ids_NK)
 
     def values(self, query: Query, ids_NK: I32) -> F32:
         """Return the inner product of each document with each of its candidates."""
-        return candidate_products(query.doc_ND, ids_NK, self.vectors_LD)
+        return candidate_products(self._asked(query), ids_NK, self.vectors_LD)
+
+    def _asked(self, query: Query) -> F32:
+        """Return the documents' vectors, with a last coordinate of 1 if the label vectors have a bias."""
+        doc_ND = query.doc_ND
+        if doc_ND.shape[1] + 1 != self.vectors_LD.shape[1]:
+            return doc_ND
+        return query.cache.once("biased", lambda: extended(doc_ND, 1.0))
 
     def figures(self, query: Query) -> dict[str, float]:
         """Return the recall at 100 of the index against exact search; nothing without an index or documents."""
         if self.index is None or self.searched_LD is None or not len(query):
             return {}
         exact = Exact().build(self.searched_LD)
-        found, true = (index.search(query.doc_ND, _RECALL_AT) for index in (self.index, exact))
+        found, true = (index.search(self._asked(query), _RECALL_AT) for index in (self.index, exact))
         return {"recall": recall(found, true)}
 
     def save(self, folder: Path) -> None:

@@ -86,7 +86,8 @@ def run(context: Context[ClassifierSettings]) -> None:
         costs["mining_seconds"] += found.history.refresh_seconds
     unit = _unit(settings, trained)
     documents = TrainedOn.of(corpus, validation=made[-1].refit, augment=settings.augment)
-    writer.finish(made, label_names(corpus), history.results() | documents.recorded(), unit=unit)
+    biased = bool(settings.epochs and settings.bias.lr)
+    writer.finish(made, label_names(corpus), history.results() | documents.recorded(), unit=unit, biased=biased)
     context.costs.update(costs)
 
 
@@ -159,7 +160,7 @@ def refresh(context: Context[ClassifierSettings]) -> None:
     for fold in made:
         rows_LD = _kept_rows(tables.rows(fold.name), embeddings.starts_LD, old, unit=tables.unit)
         writer.fold(fold, rows_LD, _kept_noise(tables, fold, old, needed=not context.settings.loss.unbiased))
-    writer.finish(made, names, tables.history, unit=tables.unit)
+    writer.finish(made, names, tables.history, unit=tables.unit, biased=tables.biased)
     context.build.facts |= {"rows_kept": len(old) - old.null_count(), "rows_new": old.null_count()}
 
 
@@ -179,13 +180,14 @@ def _kept_rows(kept_LD: F32, starts_LD: F32, old: pl.Series, *, unit: bool) -> F
     ``old`` has the position of each label at the training, null for a new label. Raises MovedError for rows of another
     width than the label vectors.
     """
-    if kept_LD.shape[1] != starts_LD.shape[1]:
+    biased = kept_LD.shape[1] == starts_LD.shape[1] + 1
+    if kept_LD.shape[1] != starts_LD.shape[1] and not biased:
         raise MovedError(
             f"trained rows of width {kept_LD.shape[1]} and label vectors of width {starts_LD.shape[1]}",
             expected="the encoder that the classifier was trained with",
             do=_TRAIN,
         )
-    known, rows_LD = old.is_not_null().to_numpy(), np.empty_like(starts_LD)
+    known, rows_LD = old.is_not_null().to_numpy(), np.empty((len(starts_LD), kept_LD.shape[1]), np.float32)
     rows_LD[known] = kept_LD[old.drop_nulls().to_numpy()]
     rows_LD[~known] = foreseen_rows(starts_LD[~known], starts_LD[known], rows_LD[known], unit=unit)
     return rows_LD

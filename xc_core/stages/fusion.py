@@ -20,7 +20,7 @@ from xc_core.fusion.dial import fit_dial
 from xc_core.infer.score import candidates, distinct, values
 from xc_core.metrics.evaluation import FUSION
 from xc_core.metrics.ranking import per_document
-from xc_core.recipes.settings import FusionSettings
+from xc_core.recipes.settings import FusionSettings, inputs_of
 from xc_core.scores import FittedScore, Query, Scores
 from xc_core.shapes import F32, F64, I32, I64, PAD_ID, Bool, Shortlist
 
@@ -65,7 +65,7 @@ class Candidates:
         fitted = settings.rule.fit(
             inputs, Pairs(self.values_NKF[rows], target_NK, ids_NK != PAD_ID, self.found_NK[rows])
         )
-        return replace(fitted, candidates=settings.candidates)
+        return replace(fitted, candidates=settings.candidates, offsets=inputs.offsets)
 
     def rank(self, fusion: FittedFusion, rows: I64 | slice = slice(None)) -> Shortlist:
         """Rank the candidates that scores proposed, as in serving."""
@@ -76,8 +76,7 @@ class Candidates:
 def run(context: Context[FusionSettings]) -> None:
     """Gather candidates, fit, and compare with each score alone by two-fold cross-fitting."""
     settings, corpus, scores = context.settings, context.read(Corpus), context.read(Scores)
-    summed_names = tuple(name for name, part in scores.parts.items() if part.summed)
-    inputs = Inputs(tuple(scores.parts), summed_names)
+    inputs = inputs_of(scores.parts)
     held = [_held_out(corpus, fold, rows) for fold, rows in unseen(scores.folds, corpus, settings.rows)]
     if not any(len(one.rows) for one in held):
         _without_validation(context, inputs)
@@ -207,8 +206,8 @@ def _without_validation(context: Context[FusionSettings], inputs: Inputs) -> Non
         )
     else:
         context.report("fusion: the scores were trained on all validation documents, so nothing is measured on them")
-    plain = replace(summed(context.settings.rule, inputs), candidates=context.settings.candidates)
-    plain.write(context.build.path)
+    plain = summed(context.settings.rule, inputs)
+    replace(plain, candidates=context.settings.candidates, offsets=inputs.offsets).write(context.build.path)
     context.build.facts |= {"documents": 0, "pairs": 0, "rule": "sum", "validation": {}}
 
 

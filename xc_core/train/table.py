@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from xc_core.classifiers import LabelTable, TableConfig, TableHead
+from xc_core.data.labels import LabelMatrix
 from xc_core.errors import ConfigError
 from xc_core.losses import Loss, Triplet
-from xc_core.params import at_least, below
+from xc_core.params import at_least, below, later
 from xc_core.sampling import (
     ROWS,
     BatchOrder,
@@ -26,9 +27,37 @@ from xc_core.sampling import (
     StoredClusters,
 )
 from xc_core.seeds import torch_generator
-from xc_core.shapes import F32, I64
+from xc_core.shapes import F32, I64, extended
 from xc_core.train.dropout import dropped
 from xc_core.train.state import part
+
+
+@dataclass(frozen=True, kw_only=True)
+class BiasConfig:
+    """A trained number per label that is added to its scores, so that frequent labels need no direction in space."""
+
+    lr: float = 0.0
+    """Learning rate after the warm-up, in units of the score; 0 trains no bias."""
+    prior: float = 1.0
+    """The bias starts at ``prior`` times the loss's temperature times log(share of the documents with the label)."""
+
+    def __post_init__(self) -> None:
+        at_least(self, lr=0, prior=0)
+
+    def unused(self) -> frozenset[str]:
+        """Without a learning rate there is no bias."""
+        return frozenset() if self.lr else frozenset({"prior"})
+
+    def build(self, truth: LabelMatrix, temperature: float) -> LabelTable | None:
+        """Return the table of the bias (L x 1), or None if there is none.
+
+        A label without documents counts as half a document, because a share of 0 has no logarithm.
+        """
+        if not self.lr:
+            return None
+        share_L = np.maximum(truth.frequency_L(), 0.5) / max(len(truth), 1)
+        start_L1 = (self.prior * temperature * np.log(share_L)).astype(np.float32)[:, None]
+        return LabelTable(torch.from_numpy(start_L1), TableConfig(unit=False, lr=self.lr))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +68,7 @@ class ClassifierSettings:
     negatives: Negatives = field(default_factory=lambda: InBatch(positives=0, unseen=128))
     loss: Loss = field(default_factory=lambda: Triplet(margin=0.2, hardest=5, positives=3))
     table: TableConfig = field(default_factory=TableConfig)
+    bias: BiasConfig = later(BiasConfig(), was=BiasConfig())  # noqa: RUF009 (frozen)
     epochs: float = 15.0
     """Passes over the train documents; 0 leaves the rows as they are initialised."""
     warmup: float = 0.03
@@ -69,8 +99,8 @@ class ClassifierSettings:
 
     def unused(self) -> frozenset[str]:
         """Without epochs no setting of the training is used; ``enough`` is used by a refit only."""
-        rows = {"table.lr", "table.decay", "table.weight_decay"}
-        training = {"order", "negatives", "loss", "warmup", "dropout", "augment", "seed"} | rows
+        table = {"table.lr", "table.decay", "table.weight_decay", "bias"}
+        training = {"order", "negatives", "loss", "warmup", "dropout", "augment", "seed", *table}
         return frozenset(set() if self.epochs else training) | frozenset(set() if self.refit else {"enough"})
 
     def unread(self) -> frozenset[str]:
@@ -94,9 +124,10 @@ class TableData:
 def table_task(settings: ClassifierSettings, data: TableData) -> ClassifierTask:
     """Return the training of a table on ``data`` that ``settings`` describe."""
     table = LabelTable(torch.from_numpy(data.rows_LD), settings.table)
+    bias = settings.bias.build(data.documents.truth, settings.loss.divisor)
     return ClassifierTask(
         data,
-        TableHead(table, settings.loss.build(), settings.loss.divisor),
+        TableHead(table, settings.loss.build(), settings.loss.divisor, bias=bias),
         settings.order.build(data.documents, settings.seed),
         settings.negatives.build(data.documents, settings.seed),
         settings.dropout,
@@ -118,8 +149,12 @@ class ClassifierTask:
 
     def start_epoch(self, epoch: int) -> dict[str, float]:
         """Refresh negatives and order on the frozen document vectors and the present rows."""
-        figures = self.negatives.refresh(epoch, self.data.doc_ND, _LabelVectors(self))
+        figures = self.negatives.refresh(epoch, self._searched(self.data.doc_ND, 1.0), _LabelVectors(self))
         return self.order.refresh(epoch, self.data.doc_ND) | figures
+
+    def _searched(self, vectors_ND: F32, last: float) -> F32:
+        """Return vectors as wide as rows with a bias: with ``last`` as the last coordinate if there is a bias."""
+        return vectors_ND if self.head.bias is None else extended(vectors_ND, last)
 
     def batches(self, epoch: int) -> list[I64]:
         """Return the batches of ``epoch``, as positions of documents."""
@@ -155,5 +190,5 @@ class _LabelVectors:
     task: ClassifierTask
 
     def __getitem__(self, where: str) -> F32:
-        table = self.task.head.table
-        return table.vectors(table.rows_LD).numpy() if where == ROWS else self.task.data.text_LD
+        task = self.task
+        return task.head.vectors().numpy() if where == ROWS else task._searched(task.data.text_LD, 0.0)
