@@ -129,3 +129,47 @@ def test_loaded_state_is_a_copy() -> None:
 def test_settings_out_of_range_are_refused(changes: dict[str, float]) -> None:
     with pytest.raises(ConfigError):
         TableConfig(**changes)
+
+
+@pytest.mark.parametrize("unit", [True, False])
+@pytest.mark.parametrize("first", [0, 3, 9])
+def test_averaged_rows_are_the_mean_of_the_rows_after_each_step(first: int, unit: bool) -> None:
+    table, after = LabelTable(start(), TableConfig(lr=0.1, unit=unit)), []
+    for number, part in enumerate(steps(10)):
+        if number >= first:
+            table.average()
+        table.update(*part)
+        table.finish_step()
+        after.append(table.rows_LD.double().clone())
+    mean = torch.stack(after[first:]).mean(0)
+    expected = mean / mean.norm(dim=1, keepdim=True) if unit else mean / 0.5
+    torch.testing.assert_close(table.released(0.5).double(), expected, rtol=1e-5, atol=1e-6)
+    last = LabelTable(table.rows_LD, table.config).released(0.5)
+    assert torch.allclose(table.released(0.5), last, atol=1e-6) == (first == 9)
+
+
+def test_a_step_in_two_updates_counts_once() -> None:
+    whole, cut = LabelTable(start(), TableConfig(lr=0.1)), LabelTable(start(), TableConfig(lr=0.1))
+    for table in (whole, cut):
+        table.average()
+    for labels, gradient, scale in steps(8):
+        whole.update(labels, gradient, scale)
+        for place in (slice(0, 2), slice(2, None)):
+            cut.update(labels[place], gradient[place], scale)
+        whole.finish_step()
+        cut.finish_step()
+    torch.testing.assert_close(cut.released(1.0), whole.released(1.0))
+
+
+def test_averaging_goes_on_from_restored_state() -> None:
+    parts = steps(12)
+    old, new = LabelTable(start(), TableConfig()), LabelTable(start(9), TableConfig())
+    for number, part in enumerate(parts):
+        if number == 4:
+            old.average()
+        if number == 8:
+            new.load(old.tensors())
+        for table in (old, new) if number >= 8 else (old,):
+            table.update(*part)
+            table.finish_step()
+    assert torch.equal(old.released(1.0), new.released(1.0))

@@ -16,7 +16,7 @@ from xc_core.losses import Triplet
 from xc_core.params import in_use
 from xc_core.sampling import Clustered, Documents, Importance, InBatch, Mined, Negatives, Order, Random
 from xc_core.seeds import generator, torch_generator
-from xc_core.shapes import F32
+from xc_core.shapes import F32, I64
 from xc_core.train import table
 from xc_core.train.checkpoint import Checkpoints
 from xc_core.train.dropout import dropped
@@ -48,6 +48,7 @@ def make(
     order: Order | None = None,
     negatives: Negatives | None = None,
     bias: float = 0.0,
+    average: float = 0.0,
 ) -> ClassifierTask:
     settings = ClassifierSettings(
         order=order or Random(batch_size=12),
@@ -56,6 +57,8 @@ def make(
         table=TableConfig(lr=lr),
         bias=BiasConfig(lr=bias),
         dropout=dropout,
+        average=average,
+        epochs=4.0,
         seed=seed,
     )
     documents, truth = world()
@@ -136,6 +139,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(tmp_path: Pa
         {"order": Clustered(batch_size=12, size=4, refresh_every=2)},
         {"negatives": Mined(positives=0, search=3, search_in="rows", refresh_every=2, ahead=1, warmup_epochs=2)},
         {"negatives": Importance(positives=0, hard=2, uniform=4, search_in="rows"), "bias": 0.1},
+        {"average": 0.6, "bias": 0.1},
     ],
 )
 def test_a_crash_does_not_change_the_result(
@@ -186,6 +190,23 @@ def start(task: ClassifierTask) -> F32:
     """Return the initial bias of every label but the third."""
     assert task.head.bias is not None
     return np.delete(task.head.bias.rows_LD.numpy()[:, 0], 3)
+
+
+def test_rows_and_bias_are_averaged_over_the_last_share_of_the_steps(tmp_path: Path) -> None:
+    task, after = make(bias=0.1, average=0.25), []
+    step = task.step
+
+    def watched(docs_B: I64, at: int, scale: float) -> tuple[float, float]:
+        found = step(docs_B, at, scale)
+        after.append([table.rows_LD.double().clone() for table in task.head.tables])
+        return found
+
+    task.step = watched  # type: ignore[method-assign]
+    train(task, tmp_path / "run")
+    assert len(after) == 20
+    rows, bias = (torch.stack([own[i] for own in after[15:]]).mean(0) for i in (0, 1))
+    expected = torch.cat([torch.nn.functional.normalize(rows, dim=1), bias], dim=1)
+    torch.testing.assert_close(task.head.released().double(), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_a_bias_starts_at_the_log_of_the_share_of_documents_in_units_of_the_score() -> None:

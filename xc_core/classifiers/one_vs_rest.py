@@ -85,7 +85,7 @@ class TableHead:
         loss, count = 0.0, 0.0
         for block in pool.blocks(self.block) if self.loss.separable else (pool,):
             labels = torch.from_numpy(block.labels_U).to(leaf.device)
-            taken = [table.take(labels) for table in self._tables]
+            taken = [table.take(labels) for table in self.tables]
             chosen, known, sampled = marks(block, docs_B, leaf.device)
             total, counted = self.loss(self._scores(leaf, *taken), chosen, known, sampled)
             loss, count = loss + float(total.detach()), float(counted)
@@ -93,14 +93,18 @@ class TableHead:
                 continue
             found = torch.autograd.grad(total / counted, taken if gradient is None else [*taken, leaf])
             if scale is not None:
-                for table, own in zip(self._tables, found, strict=False):
+                for table, own in zip(self.tables, found, strict=False):
                     table.update(labels, own, scale)
             if gradient is not None:
                 gradient += found[-1]
+        if scale is not None:
+            for table in self.tables:
+                table.finish_step()
         return loss, count
 
     @property
-    def _tables(self) -> list[LabelTable]:
+    def tables(self) -> list[LabelTable]:
+        """The rows and, if there is one, the bias."""
         return [self.table] if self.bias is None else [self.table, self.bias]
 
     def _scores(self, doc_BD: Tensor, rows_UD: Tensor, bias_U1: Tensor | None = None) -> Tensor:
@@ -113,7 +117,7 @@ class TableHead:
 
         The product with a document's vector and a last coordinate of 1 is its score.
         """
-        parts = [table.vectors(table.rows_LD) for table in self._tables]
+        parts = [table.vectors(table.rows_LD) for table in self.tables]
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
     def released(self) -> Tensor:
@@ -124,7 +128,7 @@ class TableHead:
         rows_LD = self.table.released(self.divisor)
         if self.bias is None:
             return rows_LD
-        return torch.cat([rows_LD, self.bias.rows_LD / (1.0 if self.table.config.unit else self.divisor)], dim=1)
+        return torch.cat([rows_LD, self.bias.released(1.0 if self.table.config.unit else self.divisor)], dim=1)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the table's rows and optimiser state, those of the bias, and the state of the loss."""

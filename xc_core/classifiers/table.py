@@ -1,6 +1,7 @@
 """The label table: one row per label; a step reads and writes only the rows that it scores.
 
-Memory: 4 (D + 2) bytes per label. A step on U rows costs O(U D), independent of L.
+Memory: 4 (D + 2) bytes per label, and 4 (D + 1) more while rows are averaged. A step on U rows costs O(U D),
+independent of L.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from xc_core.classifiers.average import TailMean
 from xc_core.errors import ConfigError
 from xc_core.params import at_least, later
 
@@ -60,6 +62,8 @@ class LabelTable:
             self.rows_LD.zero_()
         self.square_L = torch.zeros(len(rows_LD), device=rows_LD.device)
         self.steps_L = torch.zeros(len(rows_LD), dtype=torch.int32, device=rows_LD.device)
+        self.mean: TailMean | None = None
+        """The mean of the rows since ``average``."""
 
     def take(self, labels_U: Tensor) -> Tensor:
         """Return the rows ``labels_U`` (distinct, rising) as a leaf of a graph: a view if contiguous, else a copy."""
@@ -74,7 +78,17 @@ class LabelTable:
 
         Training divides products by ``temperature``; served rows that are no unit vectors are divided by it already.
         """
-        return self.vectors(self.rows_LD) if self.config.unit else self.rows_LD / temperature
+        rows_LD = self.rows_LD if self.mean is None else self.mean.of(self.rows_LD)
+        return self.vectors(rows_LD) if self.config.unit else rows_LD / temperature
+
+    def average(self) -> None:
+        """Serve the mean of the rows after each of the following steps, not the rows after the last one."""
+        self.mean = self.mean or TailMean(self.rows_LD)
+
+    def finish_step(self) -> None:
+        """Count a step, after all of its updates."""
+        if self.mean is not None:
+            self.mean.steps += 1
 
     def update(self, labels_U: Tensor, gradient_UD: Tensor, scale: float) -> None:
         """Take one step on the rows ``labels_U`` (distinct, rising); ``scale`` in [0, 1] is the schedule's factor.
@@ -88,6 +102,8 @@ class LabelTable:
         at, gradient, square = _index(labels_U), gradient_UD, square_U
         if not moved.all():
             at, gradient, square = labels_U[moved], gradient_UD[moved], square_U[moved]
+        if self.mean is not None:
+            self.mean.leave(at, self.rows_LD[at])
         self.steps_L[at] += 1
         self.square_L[at] = self.config.decay * self.square_L[at] + (1 - self.config.decay) * square
         unbiased = self.square_L[at] / (1 - self.config.decay ** self.steps_L[at].float())
@@ -97,12 +113,15 @@ class LabelTable:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return all state, to be saved."""
-        return {"rows": self.rows_LD, "square": self.square_L, "steps": self.steps_L}
+        mean = {} if self.mean is None else {f"mean/{name}": t for name, t in self.mean.tensors().items()}
+        return {"rows": self.rows_LD, "square": self.square_L, "steps": self.steps_L, **mean}
 
     def load(self, tensors: dict[str, Tensor]) -> None:
         """Restore saved state."""
         saved = (tensors[name].clone().to(self.rows_LD.device) for name in ("rows", "square", "steps"))
         self.rows_LD, self.square_L, self.steps_L = saved
+        mean = {name.removeprefix("mean/"): t for name, t in tensors.items() if name.startswith("mean/")}
+        self.mean = TailMean.load(mean, self.rows_LD.device) if mean else None
 
 
 def _index(labels_U: Tensor) -> Tensor | slice:

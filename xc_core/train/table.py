@@ -5,6 +5,7 @@ A step changes only the rows that its batch scores.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -75,6 +76,8 @@ class ClassifierSettings:
     """Share of the training that is warm-up."""
     dropout: float = 0.0
     """Share of the coordinates of a document vector that are set to zero in a step."""
+    average: float = later(0.0, was=0.0)
+    """Share of the training, at its end, over whose steps rows are averaged; 0 serves the rows after the last step."""
     augment: bool = False
     """Train on every label's text vector too, as a document of that label; not with stored clusters or negatives."""
     refit: bool = False
@@ -87,8 +90,8 @@ class ClassifierSettings:
     """Root seed."""
 
     def __post_init__(self) -> None:
-        at_least(self, epochs=0, warmup=0, dropout=0, enough=1)
-        below(self, warmup=1, dropout=1)
+        at_least(self, epochs=0, warmup=0, dropout=0, average=0, enough=1)
+        below(self, warmup=1, dropout=1, average=1)
         for name, chosen in (("order", self.order), ("negatives", self.negatives)):
             if self.augment and chosen.stored:
                 raise ConfigError(
@@ -100,7 +103,7 @@ class ClassifierSettings:
     def unused(self) -> frozenset[str]:
         """Without epochs no setting of the training is used; ``enough`` is used by a refit only."""
         table = {"table.lr", "table.decay", "table.weight_decay", "bias"}
-        training = {"order", "negatives", "loss", "warmup", "dropout", "augment", "seed", *table}
+        training = {"order", "negatives", "loss", "warmup", "dropout", "average", "augment", "seed", *table}
         return frozenset(set() if self.epochs else training) | frozenset(set() if self.refit else {"enough"})
 
     def unread(self) -> frozenset[str]:
@@ -132,6 +135,7 @@ def table_task(settings: ClassifierSettings, data: TableData) -> ClassifierTask:
         settings.negatives.build(data.documents, settings.seed),
         settings.dropout,
         settings.seed,
+        averaged_from=settings.epochs * (1 - settings.average) if settings.average else math.inf,
     )
 
 
@@ -146,6 +150,10 @@ class ClassifierTask:
     dropout: float
     seed: int
     name: str = "classifier"
+    averaged_from: float = math.inf
+    """Epochs after which rows are averaged."""
+    epoch_steps: int = 1
+    """Batches of the present epoch."""
 
     def start_epoch(self, epoch: int) -> dict[str, float]:
         """Refresh negatives and order on the frozen document vectors and the present rows."""
@@ -158,10 +166,15 @@ class ClassifierTask:
 
     def batches(self, epoch: int) -> list[I64]:
         """Return the batches of ``epoch``, as positions of documents."""
-        return self.order.batches(epoch)
+        found = self.order.batches(epoch)
+        self.epoch_steps = max(len(found), 1)
+        return found
 
     def step(self, docs_B: I64, step: int, scale: float) -> tuple[float, float]:
         """Score the batch against the pool's rows and update these rows."""
+        if step >= self.averaged_from * self.epoch_steps:
+            for table in self.head.tables:
+                table.average()
         pool = self.negatives.pool(docs_B, step)
         doc_BD = torch.from_numpy(np.ascontiguousarray(self.data.doc_ND[docs_B]))
         doc_BD = dropped(doc_BD, self.dropout, torch_generator(self.seed, "dropout", step))
