@@ -13,6 +13,7 @@ from xc_core.scores.lexical import Lexical
 from xc_core.scores.neighbours import Neighbours
 from xc_core.scores.noise import Noise
 from xc_core.scores.prior import Prior
+from xc_core.scores.prototype import Prototype
 from xc_core.scores.store import Scores, ScoresWriter, open_packed
 
 import_all(__name__, __path__)
@@ -28,6 +29,7 @@ __all__ = [
     "Neighbours",
     "Noise",
     "Prior",
+    "Prototype",
     "Query",
     "Sample",
     "Score",
