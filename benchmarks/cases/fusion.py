@@ -13,11 +13,14 @@ from benchmarks.cases.table import case
 from benchmarks.harness import Row, compare
 from benchmarks.world import World
 from xc_core.data.splits import TRAIN, VALIDATION
+from xc_core.fusion import Boosted, Inputs, LightGBM, Pairs
 from xc_core.fusion.boosting import BoostedTrees, Boosting
 from xc_core.fusion.tree import RegressionTree
 from xc_core.infer.score import candidates, values
 from xc_core.scores import Classifier, Frequency, LabelText, Query, ScoreData
-from xc_core.shapes import F32, F64, I64
+from xc_core.shapes import F32, F64, I32, I64, PAD_ID, Bool
+
+_SCORES = {"label_text": LabelText(), "classifier": Classifier(), "frequency": Frequency()}
 
 
 @case
@@ -55,6 +58,33 @@ def boosting(world: World) -> list[Row]:
     return _fitted_and_asked(what, ours, theirs, features, targets)
 
 
+@case
+def ranker(world: World) -> list[Row]:
+    """The rule lightgbm with derived features against the rule boosted: a fit, all predictions, one text's."""
+    ids, own, positive = _values(world)
+    inputs = Inputs(tuple(_SCORES), ("label_text", "classifier"))
+    pairs = Pairs(own, positive.astype(np.float32), ids != PAD_ID)
+    trees, ranks = Boosted(depth=4, weight=0.1), LightGBM()
+    fitted, other = ranks.fit(inputs, pairs), trees.fit(inputs, pairs)
+    one, some = slice(0, 1), slice(0, 512)
+    what = f"{pairs.filled_NK.sum():,} pairs"
+    text = f"one text, {pairs.filled_NK[0].sum():,} candidates"
+    return [
+        compare(
+            f"fit, {what}", lambda: ranks.fit(inputs, pairs), "boosted", lambda: trees.fit(inputs, pairs), rounds=3
+        ),
+        compare(
+            "rank, 512 texts",
+            lambda: fitted.rank(ids[some], own[some]),
+            "boosted",
+            lambda: other.rank(ids[some], own[some]),
+        ),
+        compare(
+            f"rank, {text}", lambda: fitted.rank(ids[one], own[one]), "boosted", lambda: other.rank(ids[one], own[one])
+        ),
+    ]
+
+
 def _fitted_and_asked(what: str, ours: Callable[[], Any], theirs: Callable[[], Any], x: F32, y: F64) -> list[Row]:
     """Compare the times of fitting and predicting, and the squared errors, of two models."""
     own, other = ours(), theirs()
@@ -68,13 +98,17 @@ def _fitted_and_asked(what: str, ours: Callable[[], Any], theirs: Callable[[], A
 
 def _candidates(world: World) -> tuple[F32, F64, I64]:
     """Return the scores' values, target and document of each pair of a validation document and a candidate."""
+    ids, own, positive = _values(world)
+    filled = ids != PAD_ID
+    docs = np.broadcast_to(np.arange(len(ids))[:, None], ids.shape)
+    return own[filled], positive[filled].astype(np.float64), docs[filled]
+
+
+def _values(world: World) -> tuple[I32, F32, Bool]:
+    """Return the candidates of the validation documents, their scores' values, and which are positive."""
     rows, truth = world.split(VALIDATION)
     data = ScoreData(world.split(TRAIN)[1], label_vectors=lambda: world.label_LD, rows=lambda: world.rows_LD)
-    parts = {"label_text": LabelText(), "classifier": Classifier(), "frequency": Frequency()}
-    scores = {name: part.fit(data) for name, part in parts.items()}
+    scores = {name: part.fit(data) for name, part in _SCORES.items()}
     query = Query(np.ascontiguousarray(world.doc_ND[rows]))
     ids = candidates(scores, query, 100)
-    filled = ids != -1
-    features = values(scores, query, ids)[filled]
-    own = np.arange(len(rows))[:, None]
-    return features, truth.contains(own, ids)[filled].astype(np.float64), np.broadcast_to(own, ids.shape)[filled]
+    return ids, values(scores, query, ids), truth.contains(np.arange(len(rows))[:, None], ids)

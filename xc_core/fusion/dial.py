@@ -74,8 +74,8 @@ class Dial:
     def read(cls, folder: Path, content: dict[str, Any]) -> Dial:
         """Return the dial from its file and from what ``write`` returned."""
         weights = np.load(folder / _WEIGHTS, allow_pickle=False)
-        curve = (np.array(content[name], np.float64) for name in ("score_R", "log_share_R"))
-        return cls(*curve, weights, float(content["reach"]), float(content["default"]))
+        score_R, log_share_R = (np.array(content[name], np.float64) for name in ("score_R", "log_share_R"))
+        return cls(score_R, log_share_R, weights, float(content["reach"]), float(content["default"]))
 
 
 @dataclass(frozen=True)
