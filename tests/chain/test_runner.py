@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import shutil
 import subprocess
@@ -17,7 +18,7 @@ from tests.chain.toy import NAMES, folder_of, parts_of, print_of, read_json, rea
 from xc_core import artifacts
 from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.chain.context import Context
-from xc_core.chain.costs import forget_peak_memory, peak_memory_mb
+from xc_core.chain.costs import forget_peak_memory, machine, peak_memory_mb
 from xc_core.chain.runner import read_costs
 from xc_core.cluster import Clusters
 from xc_core.errors import BusyError, ConfigError, MissingError, UsageError
@@ -100,6 +101,15 @@ def test_costs_lie_outside_the_artefact(trained: Workspace) -> None:
     assert read_costs(trained, STAGES["encoder"], "toy", "ngame")["train_seconds"] > 0
     assert read_costs(trained, STAGES["evaluation"], "toy", "ngame")["latency_p50_ms"] > 0
     assert not list((trained.state / "run").glob("*")), "a training that ended leaves no checkpoint"
+
+
+def test_costs_name_the_machine_apart_from_the_figures(trained: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = json.loads(trained.scratch("cost", STAGES["encoder"], "toy", "ngame").read_text("utf-8"))
+    assert "machine" not in read_costs(trained, STAGES["encoder"], "toy", "ngame")
+    assert content["machine"] == machine()
+    for asked, words in (("1", "1 thread,"), ("3", "3 threads,")):
+        monkeypatch.setenv("OMP_NUM_THREADS", asked)
+        assert words in machine()
 
 
 def test_a_stage_that_never_ran_here_has_no_costs(workspace: Workspace) -> None:

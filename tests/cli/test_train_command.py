@@ -48,6 +48,30 @@ def test_all_recipes_are_no_variant_of_one(xc: Xc, fresh: Workspace) -> None:
     xc("train", "--dataset", "toy", "--recipe", "all", "--base", "ngame").refused(64, "--recipe all", "drop --base")
 
 
+@pytest.mark.parametrize(
+    ("recipe", "documents", "refit"),
+    [
+        ("ngame", "train", (False, False)),
+        ("ngame", "published", (False, True)),
+        ("unidec", "train", (False, False)),
+        ("unidec", "published", (True, True)),
+    ],
+)
+def test_recipes_can_be_made_to_learn_from_the_same_documents(
+    xc: Xc, fresh: Workspace, recipe: str, documents: str, refit: tuple[bool, bool]
+) -> None:
+    own = ("--set", "classifier.refit=true", "--until", "corpus", "--learn-from", documents)
+    assert xc("train", "--dataset", "toy", "--recipe", "mine", "--base", recipe, *own).code == 0
+    found = fresh.params.experiment("toy", "mine").recipe
+    assert (found.encoder.refit, found.classifier.refit) == refit
+
+
+def test_a_fusion_of_the_command_line_decides_what_can_be_learnt_from(xc: Xc, fresh: Workspace) -> None:
+    own = ("--set", "fusion.rule=sum", "--until", "corpus", "--learn-from", "published")
+    assert xc("train", *NGAME, *own).code == 0
+    assert fresh.params.experiment("toy", "ngame").recipe.encoder.refit
+
+
 def test_a_budget_shortens_the_training_and_stands_in_the_parameters(xc: Xc, fresh: Workspace) -> None:
     quick = ("--set", "encoder.encoder.name=bag", "--until", "encoder")
     assert xc("train", *NGAME, *quick, "--budget", "0.001s").code == 0

@@ -34,7 +34,7 @@ def machine() -> str:
         found = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text("ascii", "replace"))
         name = found[1].strip() if found else name
     asked = os.environ.get("OMP_NUM_THREADS", "")
-    threads = int(asked) if asked.isdecimal() else len(os.sched_getaffinity(0))
+    threads = int(asked) if asked.isdecimal() else os.cpu_count()
     torch = sys.modules.get("torch")  # a stage without it has no GPU
     gpu = f", {torch.cuda.get_device_name()}" if torch is not None and torch.cuda.is_available() else ", no GPU"
     return f"{name}, {threads} {'thread' if threads == 1 else 'threads'}{gpu}"
