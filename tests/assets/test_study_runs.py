@@ -11,6 +11,11 @@ import pytest
 
 from assets.study_runs import StudyRuns, watcher
 from tests.assets.conftest import Store
+from tests.cli.conftest import entry, offered
+from tests.tune.conftest import LATE, Tune, record_of
+from tests.tune.conftest import noisy as noisy
+from tests.tune.conftest import project as project
+from tests.tune.conftest import tune as tune
 from tests.tune.records import FIGURES, study, trial
 from xc_core.chain import Workspace
 from xc_core.errors import UnavailableError
@@ -95,3 +100,15 @@ def test_the_entry_point_finds_the_projects_store(store: Store, tmp_path: Path) 
     record = study(trial(0, 50.0), dataset=f"d-{uuid.uuid4().hex[:8]}")
     watcher(Workspace(tmp_path))(record)
     assert store.client.get_experiment_by_name(f"xc-{record.dataset}") is not None
+
+
+def test_xc_tune_logs_its_trials(tune: Tune, project: Workspace, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    offered(monkeypatch, "xc.studies", entry("mlflow", watcher))
+    for trials in ("1", "2"):
+        assert tune(LATE, "--trials", trials, "--study", "logged").code == 0
+    experiment = store.client.get_experiment_by_name("xc-toy").experiment_id
+    (parent,) = store.client.search_runs([experiment], "tags.`xc.study` = 'logged' and tags.`xc.role` = 'study'")
+    children = store.client.search_runs([experiment], f"tags.`mlflow.parentRunId` = '{parent.info.run_id}'")
+    objectives = {int(run.data.tags["xc.trial"]): run.data.metrics["objective"] for run in children}
+    assert objectives == {own.number: own.value for own in record_of(project, "logged").trials}
+    assert (parent.info.status, parent.data.tags["xc.state"]) == ("FINISHED", "all trials done")

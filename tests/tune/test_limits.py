@@ -25,10 +25,10 @@ DIES = """
 import os, signal, sys
 from xc_core.cli.main import main
 from xc_core.tune import trial
-plain, calls = trial.run_stage, []
+plain, calls, fits = trial.run_stage, [], int(sys.argv.pop(1))
 def run(workspace, name, *place):
     calls.append(name)
-    if calls.count(name) == 3 and name == "scores":
+    if calls.count(name) == fits and name == "scores":
         os.kill(os.getpid(), signal.SIGKILL)
     return plain(workspace, name, *place)
 trial.run_stage = run
@@ -44,19 +44,23 @@ def command(space: Path, *options: str) -> list[str]:
 def test_a_killed_study_goes_on_and_gives_what_an_unbroken_one_gives(
     tune: Tune, project: Workspace, tmp_path: Path
 ) -> None:
+    """It is killed in the trial of the recipe's own settings, which no sampler draws, and in a later one."""
     space = write_space(tmp_path / "rows.yaml", ROWS)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    died = subprocess.run([sys.executable, "-c", DIES, *command(space, "--trials", "4")], env=environment,
-                          capture_output=True, text=True, check=False)  # fmt: skip
-    assert died.returncode == -signal.SIGKILL, died.stderr
+    for fits in ("1", "3"):
+        call = [sys.executable, "-c", DIES, fits, *command(space, "--trials", "4")]
+        died = subprocess.run(call, env=environment, capture_output=True, text=True, check=False)
+        assert died.returncode == -signal.SIGKILL, died.stderr
+    assert "tune: trial 0 was killed; its settings are tried again" in died.stderr
     ended = tune(ROWS, "--trials", "4")
     assert ended.code == 0, ended.err
-    assert "tune: trial 2 was killed; its settings are tried again" in ended.err
     record = record_of(project)
-    assert [own.state for own in record.trials] == [State.DONE, State.DONE, State.STOPPED, State.DONE, State.DONE]
-    assert record.trials[3].values == record.trials[2].values
-    assert record.trials[3].taken == (), "its finished stages are there already, under the same name"
-    resumed = ended.err.split("was killed")[1].split("trial 3: done")[0]
+    assert [own.state.value for own in record.trials] == ["stopped", "done", "done", "stopped", "done", "done"]
+    assert record.trials[1].values == record.trials[0].values
+    assert record.trials[1].own
+    assert record.trials[4].values == record.trials[3].values
+    assert record.trials[4].taken == (), "its finished stages are there already, under the same name"
+    resumed = ended.err.split("was killed")[1].split("trial 4: done")[0]
     assert "classifier: up to date" in resumed
     assert len(list((study_folder(project, "toy", "ngame") / "data" / "toy").iterdir())) == 1
     assert tune(ROWS, "--trials", "4", "--study", "unbroken").code == 0
@@ -147,7 +151,10 @@ def test_an_error_of_the_machine_ends_the_command_and_the_trial_is_tried_again(
     tune(LATE, "--trials", "2").refused(73, "a full disk", "free some")
     full[0] = False
     assert tune(LATE, "--trials", "2").code == 0
-    assert [own.state for own in record_of(project).trials] == [State.STOPPED, State.DONE, State.DONE]
+    stopped, again, other = record_of(project).trials
+    assert [own.state for own in (stopped, again, other)] == [State.STOPPED, State.DONE, State.DONE]
+    assert again.values == stopped.values
+    assert again.own
 
 
 def test_a_trial_whose_scores_are_among_the_lowest_is_ended_early(
