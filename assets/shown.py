@@ -44,7 +44,7 @@ def _fusion(folder: Path) -> Shown:
 
 
 def _evaluation(folder: Path) -> Shown:
-    """Show the metrics, the ablation, and some texts with their labels."""
+    """Show the metrics, the ablation, what was learnt from, and some texts with their labels."""
     from xc_core.metrics.evaluation import Evaluation
 
     found = Evaluation.open(folder)
@@ -56,7 +56,8 @@ def _evaluation(folder: Path) -> Shown:
         for row in found.examples
     )
     shown = {"metrics": table(found.report["ablation"], _COLUMNS), "examples": dg.MetadataValue.md(examples)}
-    return Shown(metadata={**shown, **metrics}, metrics=metrics, files=[found.report_file])
+    learnt = "; ".join(f"{part}: {words}" for part, words in found.learnt.words().items())
+    return Shown(metadata={**shown, "learnt_from": learnt, **metrics}, metrics=metrics, files=[found.report_file])
 
 
 def _leaderboard(folder: Path) -> Shown:

@@ -229,7 +229,9 @@ SILENT = VectorScore.build(TEXTS, None)
 
 
 @pytest.mark.parametrize(
-    ("name", "own", "vectors_LD"), [("classifier", JOINED, ROWS), ("label_text", SILENT, TEXTS)], ids=str
+    ("name", "own", "vectors_LD"),
+    [("classifier", JOINED, ROWS), ("label_text", SILENT, TEXTS)],
+    ids=["joined", "silent"],
 )
 def test_a_score_alone_ranks_the_labels_nearest_to_its_own_vectors(
     name: str, own: VectorScore, vectors_LD: F32

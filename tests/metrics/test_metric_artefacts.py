@@ -100,7 +100,7 @@ def test_the_table_shows_two_digits_of_metrics_and_three_of_costs() -> None:
     lines = markdown(ROWS).splitlines()
     assert lines[:2] == ["## Encoder trained on 2 to 4 times the train file", ""]
     assert lines[7:9] == ["## Encoder trained on 4 to 8 times the train file", ""]
-    assert lines[-1].endswith("seconds on a Xeon, 1 thread.")
+    assert lines[-1].endswith("Measured on a Xeon, 1 thread.")
     head, ruler, *rows = (line for line in lines if line.startswith("|"))
     assert rows[2:4] == [head, ruler], "a table per group"
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in (head, *rows[:2], rows[4])]

@@ -106,7 +106,7 @@ def test_an_evaluation_says_in_words_what_was_learnt_from(workspace: Workspace) 
     assert words["ngame"] == {
         "encoder": f"{train} train documents, 4 epochs",
         "classifier": f"{published} train and validation documents, 2 epochs",
-        "fusion": "fitted on validation documents that no score has seen",
+        "fusion": "chosen and fitted on validation documents that no score has seen",
     }
     assert words["adversarial"] == {
         "encoder": "not trained",

@@ -59,8 +59,8 @@ class Learnt:
         rows = str(self.classifier)
         if self.joint:
             rows = "trained with the encoder" + (f", then on {rows}" if self.classifier.epochs else "")
-        unseen = "fitted on validation documents that no score has seen"
-        return {"encoder": str(self.encoder), "classifier": rows, "fusion": unseen if self.fitted else "not fitted"}
+        fusion = "chosen and fitted on validation documents that no score has seen" if self.fitted else "not fitted"
+        return {"encoder": str(self.encoder), "classifier": rows, "fusion": fusion}
 
 
 @dataclass(frozen=True)

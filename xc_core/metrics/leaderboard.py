@@ -27,7 +27,8 @@ LEARNT: Final = ("encoder_learnt_from", "classifier_learnt_from")
 _EXPLAINED: Final = (
     "Recipes whose encoders were trained on about as many documents (epochs x documents, label texts included) are in "
     "one group; compare within a group. Percent on test documents; p: paired randomisation test of P@1 against the "
-    "best of the group; seconds on "
+    "best of the group. Seconds of a classifier include its held-out trainings, its documents are of the final one. "
+    "Measured on "
 )
 _ROWS: Final = "leaderboard.parquet"
 _TABLE: Final = "leaderboard.md"
