@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.train.conftest import Broken
-from xc_core.classifiers import TableConfig
+from xc_core.classifiers import BiasConfig, TableConfig, dropped
 from xc_core.data.labels import LabelMatrix
 from xc_core.losses import Triplet
 from xc_core.params import in_use
@@ -19,10 +19,9 @@ from xc_core.seeds import generator, torch_generator
 from xc_core.shapes import F32, I64
 from xc_core.train import table
 from xc_core.train.checkpoint import Checkpoints
-from xc_core.train.dropout import dropped
 from xc_core.train.loop import Plan, fit
 from xc_core.train.state import DivergedError, History
-from xc_core.train.table import BiasConfig, ClassifierSettings, ClassifierTask, TableData, table_task
+from xc_core.train.table import ClassifierSettings, ClassifierTask, TableData, table_task
 
 L, N, D = 12, 60, 16
 

@@ -5,6 +5,7 @@ To add a score, add a module to this folder; importing the package registers all
 
 from xc_core.plugins import import_all
 from xc_core.scores.base import SCORES, FittedScore, Query, Sample, Score, ScoreData
+from xc_core.scores.biased_rows import BiasedRows
 from xc_core.scores.classifier import Classifier
 from xc_core.scores.frequency import Frequency
 from xc_core.scores.label_text import LabelText
@@ -20,6 +21,7 @@ import_all(__name__, __path__)
 
 __all__ = [
     "SCORES",
+    "BiasedRows",
     "Classifier",
     "FittedScore",
     "Frequency",

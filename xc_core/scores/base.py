@@ -59,6 +59,8 @@ class ScoreData:
 
     truth: LabelMatrix
     """The labels of the documents (N x L)."""
+    filters: LabelMatrix | None = None
+    """Pairs that predictions leave out (N x L); neither positives nor negatives."""
     counts: Callable[[], I64] | None = None
     """Number of documents of each label (L) that ``label_counts`` returns; by default those of ``truth``."""
     texts: Callable[[], list[str]] = _NO_TEXTS

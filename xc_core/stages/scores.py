@@ -38,6 +38,7 @@ class Inputs:
         rows_N, corpus, embeddings = fold.documents(self.corpus), self.corpus, self.embeddings
         return ScoreData(
             truth=corpus.labels.rows(rows_N),
+            filters=corpus.filters.rows(rows_N),
             counts=lambda: fold.counts(corpus),
             texts=lambda: corpus.texts_of("documents", rows_N),
             label_texts=lambda: corpus.texts_of("labels", np.arange(corpus.num_labels)),

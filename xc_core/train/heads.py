@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from xc_core.classifiers import Descent, LabelTable, TableConfig, TableHead, marks
+from xc_core.classifiers import Descent, LabelTable, TableConfig, TableHead, dropped, marks
 from xc_core.data.tokens import Tokens
 from xc_core.encoders import CachedRows, Encoder, encode_rows
 from xc_core.losses import BatchLoss, DecoupledSoftmax, Loss
@@ -17,7 +17,6 @@ from xc_core.params import at_least, below, later
 from xc_core.plugins import Part, Table
 from xc_core.sampling import Pool
 from xc_core.shapes import I64
-from xc_core.train.dropout import dropped
 from xc_core.train.state import part
 
 

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from xc_core.classifiers.schedule import schedule
 from xc_core.errors import ConfigError
+
+__all__ = ["EncoderOptimizer", "OptimConfig", "schedule"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,16 +34,6 @@ class OptimConfig:
                 expected="lr, clip > 0, 0 <= warmup < 1, weight_decay >= 0",
                 do="fix the value",
             )
-
-
-def schedule(done: float, warmup: float) -> float:
-    """Return the factor in [0, 1] on the learning rate after the share ``done`` of a training.
-
-    It rises linearly to 1 over the share ``warmup`` and falls linearly to 0 at the end.
-    """
-    if done < warmup:
-        return done / warmup
-    return max(1 - done, 0.0) / (1 - warmup)
 
 
 class EncoderOptimizer:

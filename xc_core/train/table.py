@@ -12,13 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from xc_core.classifiers import LabelTable, TableConfig, TableHead
-from xc_core.data.labels import LabelMatrix
+from xc_core.classifiers import BiasConfig, LabelTable, Searched, TableConfig, TableHead, dropped
 from xc_core.errors import ConfigError
 from xc_core.losses import Loss, Triplet
 from xc_core.params import at_least, below, later
 from xc_core.sampling import (
-    ROWS,
     BatchOrder,
     Documents,
     InBatch,
@@ -28,37 +26,8 @@ from xc_core.sampling import (
     StoredClusters,
 )
 from xc_core.seeds import torch_generator
-from xc_core.shapes import F32, I64, extended
-from xc_core.train.dropout import dropped
+from xc_core.shapes import F32, I64
 from xc_core.train.state import part
-
-
-@dataclass(frozen=True, kw_only=True)
-class BiasConfig:
-    """A trained number per label that is added to its scores, so that frequent labels need no direction in space."""
-
-    lr: float = 0.0
-    """Learning rate after the warm-up, in units of the score; 0 trains no bias."""
-    prior: float = 1.0
-    """The bias starts at ``prior`` times the loss's temperature times log(share of the documents with the label)."""
-
-    def __post_init__(self) -> None:
-        at_least(self, lr=0, prior=0)
-
-    def unused(self) -> frozenset[str]:
-        """Without a learning rate there is no bias."""
-        return frozenset() if self.lr else frozenset({"prior"})
-
-    def build(self, truth: LabelMatrix, temperature: float) -> LabelTable | None:
-        """Return the table of the bias (L x 1), or None if there is none.
-
-        A label without documents counts as half a document, because a share of 0 has no logarithm.
-        """
-        if not self.lr:
-            return None
-        share_L = np.maximum(truth.frequency_L(), 0.5) / max(len(truth), 1)
-        start_L1 = (self.prior * temperature * np.log(share_L)).astype(np.float32)[:, None]
-        return LabelTable(torch.from_numpy(start_L1), TableConfig(unit=False, lr=self.lr))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,12 +126,9 @@ class ClassifierTask:
 
     def start_epoch(self, epoch: int) -> dict[str, float]:
         """Refresh negatives and order on the frozen document vectors and the present rows."""
-        figures = self.negatives.refresh(epoch, self._searched(self.data.doc_ND, 1.0), _LabelVectors(self))
+        searched = Searched(self.head, self.data.text_LD)
+        figures = self.negatives.refresh(epoch, searched.documents(self.data.doc_ND), searched)
         return self.order.refresh(epoch, self.data.doc_ND) | figures
-
-    def _searched(self, vectors_ND: F32, last: float) -> F32:
-        """Return vectors as wide as rows with a bias: with ``last`` as the last coordinate if there is a bias."""
-        return vectors_ND if self.head.bias is None else extended(vectors_ND, last)
 
     def batches(self, epoch: int) -> list[I64]:
         """Return the batches of ``epoch``, as positions of documents."""
@@ -194,14 +160,3 @@ class ClassifierTask:
         self.head.load(part(tensors, "head/"))
         self.order.load({name: value.numpy() for name, value in part(tensors, "order/").items()})
         self.negatives.load({name: value.numpy() for name, value in part(tensors, "negatives/").items()})
-
-
-@dataclass(frozen=True)
-class _LabelVectors:
-    """The vectors of all labels, computed on access."""
-
-    task: ClassifierTask
-
-    def __getitem__(self, where: str) -> F32:
-        task = self.task
-        return task.head.vectors().numpy() if where == ROWS else task._searched(task.data.text_LD, 0.0)

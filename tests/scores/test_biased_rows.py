@@ -1,0 +1,73 @@
+"""The score ``biased_rows`` trains as M4 does, with the same settings, and knows how frequent a label is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.scores.toy import unit
+from xc_core.classifiers import TableConfig
+from xc_core.data.labels import LabelMatrix
+from xc_core.errors import ConfigError
+from xc_core.losses import Bce
+from xc_core.sampling import Documents, Importance, Random, Stored
+from xc_core.scores import BiasedRows, Query, Sample, ScoreData
+from xc_core.scores.vectors import VectorScore
+from xc_core.shapes import F32
+from xc_core.train.checkpoint import Checkpoints
+from xc_core.train.loop import Plan, fit
+from xc_core.train.table import ClassifierSettings, TableData, table_task
+
+LABELS, DOCS = 12, 60
+TEXTS, VECTORS = unit(LABELS, 1), unit(DOCS, 2)
+TRUTH = LabelMatrix.from_pairs(*np.nonzero(np.random.default_rng(0).random((DOCS, LABELS)) < 0.2), (DOCS, LABELS))
+FILTERS = LabelMatrix.from_pairs(*np.nonzero(np.random.default_rng(3).random((DOCS, LABELS)) < 0.1), (DOCS, LABELS))
+SMALL = {"order": Random(batch_size=16), "epochs": 4, "table": TableConfig(lr=0.05)}
+
+
+def data(filters: LabelMatrix | None = FILTERS) -> ScoreData:
+    return ScoreData(TRUTH, filters=filters, vectors=lambda: VECTORS, label_vectors=lambda: TEXTS)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [{}, {"loss": Bce(), "negatives": Importance(positives=0, hard=2, uniform=4, search_in="rows"), "dropout": 0.0}],
+)
+def test_it_trains_as_the_stage_classifier_does_with_the_same_settings(parts: dict[str, Any], tmp_path: Path) -> None:
+    score = BiasedRows(**SMALL, **parts)
+    names = ("order", "negatives", "loss", "table", "bias", "warmup", "dropout", "seed")
+    settings = ClassifierSettings(**{name: getattr(score, name) for name in names}, epochs=4.0)
+    task = table_task(settings, TableData(VECTORS, TEXTS, TEXTS, Documents(TRUTH, FILTERS)))
+    fit(task, Plan(epochs=4.0, warmup=score.warmup), Checkpoints(tmp_path, "x"))
+    rows = task.head.released().numpy()
+    found, query = score.fit(data()), Query(unit(7, 5))
+    every = np.tile(np.arange(LABELS, dtype=np.int32), (7, 1))
+    np.testing.assert_array_equal(found.values(query, every), query_scores(rows, query))
+
+
+def query_scores(rows_LD: F32, query: Query) -> F32:
+    every = np.tile(np.arange(LABELS, dtype=np.int32), (len(query), 1))
+    return VectorScore.build(rows_LD, None).values(query, every)
+
+
+def test_filtered_pairs_are_no_negatives() -> None:
+    every, query = np.tile(np.arange(LABELS, dtype=np.int32), (7, 1)), Query(unit(7, 5))
+    with_them, without = (BiasedRows(**SMALL).fit(data(own)).values(query, every) for own in (FILTERS, None))
+    assert np.abs(with_them - without).max() > 1e-3
+
+
+def test_the_cost_grows_with_the_epochs_and_counts_every_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    trained = BiasedRows._trained
+    monkeypatch.setattr(BiasedRows, "_trained", lambda *own: calls.append(own[2]) or trained(*own))
+    sample = Sample(ScoreData(TRUTH), ScoreData(TRUTH.rows(np.arange(8))), (DOCS, 2 * DOCS))
+    assert BiasedRows(**SMALL).cost(sample) > 0
+    assert calls == [1, 1]
+
+
+def test_stored_negatives_are_refused() -> None:
+    with pytest.raises(ConfigError, match="that no stage stores"):
+        BiasedRows(negatives=Stored())

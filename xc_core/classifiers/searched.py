@@ -1,0 +1,28 @@
+"""The vectors between which hard negatives are searched while a table is trained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xc_core.classifiers.one_vs_rest import TableHead
+from xc_core.sampling import ROWS
+from xc_core.shapes import F32, extended
+
+
+@dataclass(frozen=True)
+class Searched:
+    """Vectors of all labels, computed on access, and of documents, as wide as rows with their bias."""
+
+    head: TableHead
+    text_LD: F32
+
+    def __getitem__(self, where: str) -> F32:
+        """Return the present rows, or the label texts; a text has no bias."""
+        return self.head.vectors().numpy() if where == ROWS else self._wide(self.text_LD, 0.0)
+
+    def documents(self, doc_ND: F32) -> F32:
+        """Return documents whose product with a row is their score."""
+        return self._wide(doc_ND, 1.0)
+
+    def _wide(self, vectors_ND: F32, last: float) -> F32:
+        return vectors_ND if self.head.bias is None else extended(vectors_ND, last)
