@@ -25,7 +25,7 @@ LABELS, DOCS = 12, 60
 TEXTS, VECTORS = unit(LABELS, 1), unit(DOCS, 2)
 TRUTH = LabelMatrix.from_pairs(*np.nonzero(np.random.default_rng(0).random((DOCS, LABELS)) < 0.2), (DOCS, LABELS))
 FILTERS = LabelMatrix.from_pairs(*np.nonzero(np.random.default_rng(3).random((DOCS, LABELS)) < 0.1), (DOCS, LABELS))
-SMALL = {"order": Random(batch_size=16), "epochs": 4, "table": TableConfig(lr=0.05)}
+SMALL = {"order": Random(batch_size=16), "epochs": 4, "rows": TableConfig(lr=0.05)}
 
 
 def data(filters: LabelMatrix | None = FILTERS) -> ScoreData:
@@ -38,8 +38,8 @@ def data(filters: LabelMatrix | None = FILTERS) -> ScoreData:
 )
 def test_it_trains_as_the_stage_classifier_does_with_the_same_settings(parts: dict[str, Any], tmp_path: Path) -> None:
     score = BiasedRows(**SMALL, **parts)
-    names = ("order", "negatives", "loss", "table", "bias", "warmup", "dropout", "seed")
-    settings = ClassifierSettings(**{name: getattr(score, name) for name in names}, epochs=4.0)
+    names = ("order", "negatives", "loss", "bias", "warmup", "dropout", "seed")
+    settings = ClassifierSettings(**{name: getattr(score, name) for name in names}, table=score.rows, epochs=4.0)
     task = table_task(settings, TableData(VECTORS, TEXTS, TEXTS, Documents(TRUTH, FILTERS)))
     fit(task, Plan(epochs=4.0, warmup=score.warmup), Checkpoints(tmp_path, "x"))
     rows = task.head.released().numpy()

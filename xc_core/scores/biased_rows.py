@@ -38,7 +38,7 @@ class BiasedRows(Score):
     order: Order = field(default_factory=lambda: Random(batch_size=1024))
     negatives: Negatives = field(default_factory=lambda: InBatch(positives=0, unseen=128))
     loss: Loss = field(default_factory=DecoupledSoftmax)
-    table: TableConfig = field(default_factory=lambda: TableConfig(lr=0.02))
+    rows: TableConfig = field(default_factory=lambda: TableConfig(lr=0.02))
     bias: BiasConfig = field(default_factory=lambda: BiasConfig(lr=0.01))
     epochs: int = 15
     warmup: float = 0.03
@@ -81,7 +81,7 @@ class BiasedRows(Score):
         doc_ND, text_LD = np.ascontiguousarray(data.vectors()), data.label_vectors()
         documents = Documents(data.truth, data.filters)
         bias = self.bias.build(data.truth, self.loss.divisor)
-        table = LabelTable(torch.from_numpy(np.array(text_LD)), self.table)
+        table = LabelTable(torch.from_numpy(np.array(text_LD)), self.rows)
         head = TableHead(table, self.loss.build(), self.loss.divisor, bias=bias)
         order, source = self.order.build(documents, self.seed), self.negatives.build(documents, self.seed)
         searched, step = Searched(head, text_LD), 0
