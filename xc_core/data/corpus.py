@@ -2,7 +2,8 @@
 
 Files: ``documents.parquet`` (uid, title, content, split; train and validation rows first, in file order, then test),
 ``labels.parquet`` (uid, title, content), ``pairs.parquet`` and ``filters.parquet`` (doc int64, label int32, sorted),
-``corpus.json`` (counts, propensity constants, the columns that form a text).
+``corpus.json`` (counts, propensity constants, the columns that form a text). If validation is cut by group or family,
+``families.parquet`` (doc int64, family): the documents that have siblings or a group, and the name of their family.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from xc_core import artifacts
+from xc_core.data.cut import FAMILIES
+from xc_core.data.cut import SCHEMA as FAMILY_SCHEMA
 from xc_core.data.labels import LabelMatrix
 from xc_core.data.propensity import inverse_propensity
 from xc_core.data.splits import SPLITS, TEST, TRAIN, VALIDATION, digests, halves
@@ -58,6 +61,8 @@ class Corpus:
     def wrong_schemas(self) -> list[str]:
         """Return the names of tables whose columns or types differ from those that the pipeline reads."""
         wanted = {"documents": DOCUMENTS, "labels": LABELS, "pairs": PAIRS, "filters": PAIRS}
+        if (self.folder / FAMILIES).is_file():
+            wanted["families"] = FAMILY_SCHEMA
         found = {name: pq.read_schema(self.folder / f"{name}.parquet") for name in wanted}
         return [name for name, schema in wanted.items() if not found[name].equals(schema)]
 
@@ -120,10 +125,27 @@ class Corpus:
         return pl.read_parquet(self.folder / "documents.parquet", columns=["uid"])["uid"][rows].to_list()
 
     def validation_halves(self) -> tuple[I64, I64]:
-        """Return the row numbers of the validation documents in two halves, split by a hash of the uid."""
+        """Return the row numbers of the validation documents in two halves, split by a hash of the uid.
+
+        Documents of a family are in one half: the hash of its name decides.
+        """
         rows = self.rows(VALIDATION)
-        half = halves(digests(self.uids(rows)))
+        half = halves(digests(self.family_names(rows)))
         return rows[half == 0], rows[half == 1]
+
+    def family_names(self, rows: I64) -> list[str]:
+        """Return the name of the family of each of ``rows``; the uid for a document without siblings."""
+        documents = pl.scan_parquet(self.folder / "documents.parquet").select("uid").with_row_index("doc")
+        if (self.folder / FAMILIES).is_file():
+            families = pl.scan_parquet(self.folder / FAMILIES).with_columns(pl.col("doc").cast(pl.UInt32))
+            documents = documents.join(families, on="doc", how="left", maintain_order="left")
+            documents = documents.with_columns(uid=pl.col("family").fill_null(pl.col("uid")))
+        return documents.select("uid").collect()["uid"].gather(rows).to_list()
+
+    def families(self, rows: I64) -> I64:
+        """Return the number of the family of each of ``rows``, counted from 0 in the order in which they appear."""
+        known: dict[str, int] = {}
+        return np.array([known.setdefault(name, len(known)) for name in self.family_names(rows)], np.int64)
 
     def published_train(self) -> LabelMatrix:
         """Return the published binary train matrix (train and validation rows)."""
@@ -134,15 +156,15 @@ class Corpus:
         train = self.published_train()
         return inverse_propensity(train.frequency_L(), len(train), self.propensity)
 
-    def shared(self, *columns: str) -> int:
-        """Return how many test documents have the same ``columns`` as a train or validation document.
+    def shared(self, *columns: str, split: str = TEST, known: tuple[str, ...] = (TRAIN, VALIDATION)) -> int:
+        """Return how many documents of ``split`` have the same ``columns`` as a document of the splits ``known``.
 
         64-bit hashes are compared, so memory does not grow with the length of the texts.
         """
         key = pl.concat_str([pl.col(name).hash() for name in columns], separator=" ").hash()
         documents = pl.scan_parquet(self.folder / "documents.parquet").select("split", key=key)
-        known, test = documents.filter(pl.col("split") != TEST), documents.filter(pl.col("split") == TEST)
-        shared = test.join(known, on="key", how="semi").select(pl.len())
+        others, own = documents.filter(pl.col("split").is_in(known)), documents.filter(pl.col("split") == split)
+        shared = own.join(others, on="key", how="semi").select(pl.len())
         return int(shared.collect(engine="streaming").item())
 
     def test_digest(self) -> str:

@@ -15,11 +15,13 @@ import pyarrow.parquet as pq
 from xc_core.artifacts import Build, sha256_file
 from xc_core.data import corpus as schemas
 from xc_core.data.checks import Allowed, check_block, clean_block
+from xc_core.data.cut import BY, Cut, move
 from xc_core.data.filters import generated_pairs, given_pairs
-from xc_core.data.formats import LAYOUTS, Block, ReadOptions, Source, open_source
+from xc_core.data.formats import LAYOUTS, Block, ReadOptions, Source, open_source, splits_of
 from xc_core.data.propensity import PROPENSITY
-from xc_core.data.splits import TEST, TRAIN, VALIDATION, Distinct, digests, is_validation
+from xc_core.data.splits import TEST, TRAIN, VALIDATION, Distinct, digests
 from xc_core.errors import ConfigError, DataError, preview
+from xc_core.params import later, one_of
 from xc_core.progress import Meter
 from xc_core.shapes import I64
 
@@ -34,7 +36,10 @@ class IngestConfig:
     layout: str = "auto"
     """Name of the layout, or "auto"."""
     validation_fraction: float = 0.1
-    """Share of the train rows held out for validation, chosen by a hash of the uid."""
+    """Share of the train rows held out for validation, chosen by a hash; not used if there is a validation file."""
+    split: str = later("uid", was="uid")
+    """What is held out as a whole: "uid": a document; "group": documents with the same value in the column group;
+    "family": near-duplicates of text. `xc ingest` chooses by the data (--split auto) and writes its choice here."""
     filters: str = "given"
     """"given": from filter files, if there are any; "generate": self and reverse pairs, by uid; "none"."""
     propensity: str = "default"
@@ -66,8 +71,7 @@ class IngestConfig:
             raise ConfigError(f"fields {self.fields}", expected=" and ".join(FIELDS), do="name one or both, once each")
         if not self.label_separator:
             raise ConfigError("an empty label_separator", expected="at least one character", do="fix the value")
-        if self.filters not in FILTERS:
-            raise ConfigError(f"filters {self.filters!r}", expected=f"one of {', '.join(FILTERS)}", do="fix the value")
+        one_of(self, filters=FILTERS, split=BY)
         if self.layout != "auto":
             LAYOUTS[self.layout]
         PROPENSITY[self.propensity]
@@ -79,6 +83,7 @@ class IngestConfig:
             max_line_bytes=self.max_line_bytes,
             label_separator=self.label_separator,
             test_fraction=self.test_fraction,
+            test_by_group=self.split == "group",
         )
 
 
@@ -88,13 +93,17 @@ def ingest(folder: Path, build: Build, config: IngestConfig) -> None:
     Raises DataError for the first problem, with file and line; MissingError if the folder or a file is missing.
     """
     layout, source = open_source(folder, config.layout, config.read_options())
-    writer = _CorpusWriter(build.path, config)
+    files = splits_of(source)
+    writer = _CorpusWriter(
+        build.path, config, Cut(build.path, config.split, config.validation_fraction, given=VALIDATION in files)
+    )
     with writer:
         for block in source.labels():
             writer.add_labels(block)
-        for split in (TRAIN, TEST):
+        for split in files:
             for block in source.documents(split):
                 writer.add_documents(block, split)
+    writer.finish_cut()
     writer.check_whole()
     pairs = _filter_pairs(source, writer, config, build.path)
     _write_pairs(build.path / "filters.parquet", pairs)
@@ -117,6 +126,7 @@ def ingest(folder: Path, build: Build, config: IngestConfig) -> None:
             "pairs": len(pairs),
             "files": [path.name for path in _filter_files(source, config)],
         },
+        "split": {"by": config.split, **writer.cut.facts()},
         "allow": list(config.allow),
         "validation_fraction": config.validation_fraction,
     }
@@ -144,8 +154,11 @@ class _CorpusWriter:
 
     folder: Path
     config: IngestConfig
+    cut: Cut
     sizes: dict[str, int] = field(default_factory=lambda: dict.fromkeys((TRAIN, VALIDATION, TEST), 0))
     pairs: dict[str, int] = field(default_factory=lambda: dict.fromkeys((TRAIN, VALIDATION, TEST), 0))
+    lines: dict[str, int] = field(default_factory=lambda: dict.fromkeys((TRAIN, VALIDATION, TEST), 0))
+    """Documents of each file."""
 
     def __enter__(self) -> _CorpusWriter:
         self.allowed = Allowed.parse(self.config.allow)
@@ -179,13 +192,11 @@ class _CorpusWriter:
         self._label_file.write_batch(pa.record_batch(columns, schema=schemas.LABELS))
 
     def add_documents(self, block: Block, split: str) -> None:
-        """Write a block of documents of ``split`` ("train" or "test") and their pairs."""
+        """Write a block of documents of the file ``split`` (train, validation or test) and their pairs."""
         block = clean_block(block, self.allowed)
         check_block(block, self.allowed, num_labels=self.labels)
-        digest_N = digests(block.uids)
-        held_out = is_validation(digest_N, self.config.validation_fraction)
-        names = np.where(held_out, VALIDATION, TRAIN) if split == TRAIN else np.full(len(block), TEST)
-        self._doc_uids.add(digest_N)
+        names = self.cut.splits(block, split)
+        self._doc_uids.add(digests(block.uids))
         self._doc_places.append(_Place.of(block, self.documents))
         columns = [pa.array(c, pa.string()) for c in (block.uids, block.titles, block.contents, names.tolist())]
         self._doc_file.write_batch(pa.record_batch(columns, schema=schemas.DOCUMENTS))
@@ -195,15 +206,24 @@ class _CorpusWriter:
         self._pair_file.write_batch(
             pa.record_batch([pa.array(doc_ids[order]), pa.array(label_ids[order])], schema=schemas.PAIRS)
         )
-        if split == TRAIN:
+        if split != TEST:
             self._frequency = _grown(self._frequency, self.labels)
             np.add.at(self._frequency, label_ids, 1)
         for name in self.sizes:
             inside = names == name
             self.sizes[name] += int(inside.sum())
             self.pairs[name] += int(block.label_counts[inside].sum())
+        self.lines[split] += len(block)
         self.documents += len(block)
         self._meter.update(len(block))
+
+    def finish_cut(self) -> None:
+        """Move documents to the split of their family, and count again."""
+        held_N = self.cut.finish()
+        if held_N is not None:
+            sizes, pairs = move(self.folder, held_N)
+            self.sizes |= sizes
+            self.pairs |= pairs
 
     def check_whole(self) -> None:
         """Check what no single block shows: repeated uids, labels without train documents, empty splits."""
@@ -265,26 +285,26 @@ def _place(places: list[_Place], row: int) -> str:
 def _filter_files(source: Source, config: IngestConfig) -> list[Path]:
     if config.filters != "given":
         return []
-    return [path for split in (TRAIN, TEST) if (path := source.filters(split)) is not None]
+    return [path for split in splits_of(source) if (path := source.filters(split)) is not None]
 
 
 def _filter_pairs(source: Source, writer: _CorpusWriter, config: IngestConfig, folder: Path) -> I64:
-    """Return all (document row, label) filter pairs; rows of the test file follow those of the train file."""
+    """Return all (document row, label) filter pairs; rows of a file follow those of the file before."""
     if config.filters == "none":
         return np.zeros((0, 2), np.int64)
     if config.filters == "generate":
         return generated_pairs(folder)
-    train_rows = writer.sizes[TRAIN] + writer.sizes[VALIDATION]
-    spans = {TRAIN: (0, train_rows), TEST: (train_rows, writer.sizes[TEST])}
+    names, lines = splits_of(source), writer.lines
+    first_row = {name: sum(lines[earlier] for earlier in names[:at]) for at, name in enumerate(names)}
     parts = [
         given_pairs(
             path,
-            first_row=spans[split][0],
-            rows=spans[split][1],
+            first_row=first_row[split],
+            rows=lines[split],
             labels=writer.labels,
             options=config.read_options(),
         )
-        for split in (TRAIN, TEST)
+        for split in names
         if (path := source.filters(split)) is not None
     ]
     return np.concatenate(parts) if parts else np.zeros((0, 2), np.int64)

@@ -83,9 +83,10 @@ def run(context: Context[FusionSettings]) -> None:
         return
     embeddings = context.read(Embeddings)
     parts = [_gathered(settings, corpus, embeddings, scores.fitted(one.fold), one) for one in held]
-    gathered, weights_L = Candidates.concat(parts, np.concatenate([one.rows for one in held])), corpus.weights()
+    rows, weights_L = np.concatenate([one.rows for one in held]), corpus.weights()
+    gathered, families_N = Candidates.concat(parts, rows), corpus.families(np.sort(rows))
     fitted = gathered.fit(settings, inputs, weights_L)
-    ranked = _ranked(settings, inputs, gathered, weights_L, fitted)
+    ranked = _ranked(settings, inputs, gathered, weights_L, fitted, families_N)
     compared = _figures(ranked, gathered.truth, weights_L)
     better = _better_part(compared) if settings.fallback else None
     served = fitted.part(better) if better else fitted
@@ -217,11 +218,12 @@ def _ranked(
     gathered: Candidates,
     weights_L: F64,
     fitted: FittedFusion,
+    families_N: I64,
 ) -> dict[str, Shortlist]:
-    """Rank by each score, by their sum, and by the fusion fitted on the other half of the documents."""
+    """Rank by each score, by their sum, and by the fusion fitted on the other half of the families."""
     ranked = {name: gathered.rank(part) for name, part in fitted.parts().items()}
-    if settings.rule.learns and len(gathered.truth) > 1:
-        halves = np.arange(0, len(gathered.truth), 2), np.arange(1, len(gathered.truth), 2)
+    if settings.rule.learns and families_N.max(initial=0) > 0:
+        halves = np.flatnonzero(families_N % 2 == 0), np.flatnonzero(families_N % 2 == 1)
         fits = [gathered.fit(settings, inputs, weights_L, half) for half in reversed(halves)]
         crossed = [gathered.rank(own, half) for own, half in zip(fits, halves, strict=True)]
         back = np.argsort(np.concatenate(halves))

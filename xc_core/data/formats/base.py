@@ -28,6 +28,8 @@ class ReadOptions:
     """Separates the labels of a CSV cell."""
     test_fraction: float = 0.2
     """Share of rows split off as test if a tabular folder has no test file."""
+    test_by_group: bool = False
+    """If rows are split off as test, keep those with the same value in the column group together."""
 
 
 @dataclass
@@ -47,6 +49,8 @@ class Block:
     """Distance of each row from ``first_line`` if rows are left out; None if the rows are consecutive."""
     label_place: tuple[str, str, int] | None = None
     """File, unit and first line of the labels if they are not in the file of the texts."""
+    groups: list[str] | None = None
+    """The group of each document, empty if it has none; None if the layout or the file has no groups."""
 
     def __len__(self) -> int:
         return len(self.uids)
@@ -65,7 +69,7 @@ class Block:
 
 
 class Source(Protocol):
-    """An opened folder of one layout."""
+    """An opened folder of one layout; one with a validation file also has an attribute ``splits``, see ``splits_of``."""
 
     files: list[Path]
     """All files that are read."""
@@ -74,10 +78,15 @@ class Source(Protocol):
         """Yield all labels in the order of their ids."""
 
     def documents(self, split: str) -> Iterator[Block]:
-        """Yield the documents of ``split`` ("train" or "test") in file order."""
+        """Yield the documents of the file ``split`` (train, test, or validation if there is one) in file order."""
 
     def filters(self, split: str) -> Path | None:
         """Return the file of "document label" pairs that are removed from predictions; None if there is none."""
+
+
+def splits_of(source: Source) -> tuple[str, ...]:
+    """Return the files of documents that a source has, in the order of the corpus: train, validation, test."""
+    return tuple(getattr(source, "splits", ("train", "test")))
 
 
 @dataclass(frozen=True)

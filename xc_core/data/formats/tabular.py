@@ -1,4 +1,5 @@
-"""Parquet or CSV[.gz]: train.* with columns text (or title, content) and labels; test.* and labels.* are optional.
+"""Parquet or CSV[.gz]: train.* with columns text (or title, content) and labels; validation.*, test.* and labels.* are
+optional, and so are the columns uid and group.
 
 ``labels`` is a list of strings or indices (Parquet), or a cell of labels between separators (CSV). Without a labels
 file the labels are the distinct names in train and test, sorted; a label's text is its name. Without a test file a
@@ -32,22 +33,26 @@ _ROWS = 8192
 _BUFFER = 1 << 20
 """Bytes of a Parquet column that are read at a time, instead of a whole row group."""
 _FILTERS = "filter_labels_{}.txt"
-_KNOWN: tuple[str, ...] = ("uid", "title", "text", "content", "labels")
+_KNOWN: tuple[str, ...] = ("uid", "title", "text", "content", "labels", "group")
 
 
 class Tabular:
-    """Source over ``train``, ``test`` and ``labels`` tables in Parquet or CSV."""
+    """Source over ``train``, ``validation``, ``test`` and ``labels`` tables in Parquet or CSV."""
 
     def __init__(self, folder: Path, options: ReadOptions) -> None:
         self.folder, self.options = folder, options
-        train, self._test, self._names = (_table(folder, stem) for stem in ("train", "test", "labels"))
+        train, self._validation, self._test, self._names = (
+            _table(folder, stem) for stem in ("train", "validation", "test", "labels")
+        )
         if train is None:
             raise MissingError(
                 f"no train table in {folder}", expected="train.parquet, train.csv or .csv.gz", do="add the table"
             )
         self._train = train
-        filters = [path for split in ("train", "test") if (path := find(folder, _FILTERS.format(split)))]
-        self._tables = [path for path in (self._train, self._test, self._names) if path is not None]
+        self.splits = ("train", "validation", "test") if self._validation else ("train", "test")
+        filters = [path for split in self.splits if (path := find(folder, _FILTERS.format(split)))]
+        self._documents = [path for path in (self._train, self._validation, self._test) if path is not None]
+        self._tables = [*self._documents, *([self._names] if self._names else [])]
         self.files = [*self._tables, *filters]
         self._ids: dict[str, int] | None = None
 
@@ -67,12 +72,12 @@ class Tabular:
 
     def documents(self, split: str) -> Iterator[Block]:
         """Yield the rows of the split's table."""
-        path = self._train if split == "train" or self._test is None else self._test
+        path = {"validation": self._validation, "test": self._test}.get(split) or self._train
         ids = self._vocabulary()
         for block, cells in _read(path, self.options, with_labels=True):
             _number(block, cells, ids, self._names)
-            if self._test is None:
-                block = _part(block, split, self.options.test_fraction)
+            if path == self._train and self._test is None:
+                block = _part(block, split, self.options)
             if len(block):
                 yield block
 
@@ -94,8 +99,7 @@ class Tabular:
                 uids = [uid for block, _ in _read(self._names, self.options, with_labels=False) for uid in block.uids]
                 self._ids = {uid: i for i, uid in reversed(list(enumerate(uids)))}
             else:
-                paths = [path for path in (self._train, self._test) if path is not None]
-                cells = (c for path in paths for _, c in _read(path, self.options, with_labels=True))
+                cells = (c for path in self._documents for _, c in _read(path, self.options, with_labels=True))
                 names = {str(name) for block in cells for cell in block for name in cell}
                 self._ids = {name: i for i, name in enumerate(sorted(names))}
         return self._ids
@@ -133,6 +137,8 @@ def _block(batch: pa.RecordBatch, path: Path, first: int, *, with_labels: bool) 
         block.uids = _uids(batch, columns["uid"], block)
     else:
         block.uids = [f"{_stem(path)}-{first + i}" for i in range(size)]
+    if with_labels and "group" in batch.schema.names:
+        block.groups = _groups(batch, block)
     return block
 
 
@@ -267,6 +273,19 @@ def _uids(batch: pa.RecordBatch, column: str, block: Block) -> list[str]:
     return [str(value) for value in values]
 
 
+def _groups(batch: pa.RecordBatch, block: Block) -> list[str]:
+    values = batch["group"].to_pylist()
+    for row, value in enumerate(values):
+        if isinstance(value, bool) or not isinstance(value, str | int | None):
+            raise DataError(
+                f"the group {shown(value)}",
+                expected="a string, a whole number, or nothing",
+                do="write the column in one of these forms",
+                where=block.where(row),
+            )
+    return ["" if value is None else str(value) for value in values]
+
+
 def _cells(batch: pa.RecordBatch, block: Block, options: ReadOptions) -> list[list[Any]]:
     cells = []
     for row, cell in enumerate(batch["labels"].to_pylist()):
@@ -312,10 +331,12 @@ def _no_label(name: object, ids: dict[str, int], table: Path | None, where: str)
     return DataError(found, expected=expected, do=do, where=where)
 
 
-def _part(block: Block, split: str, fraction: float) -> Block:
-    """Return the rows of ``split`` from a table that holds both splits; only the uid decides about a row."""
-    digests = [hashlib.blake2b(f"test/{uid}".encode(), digest_size=8).digest() for uid in block.uids]
-    is_test = np.array([int.from_bytes(d, "big") / 2**64 < fraction for d in digests], bool)
+def _part(block: Block, split: str, options: ReadOptions) -> Block:
+    """Return the rows of ``split`` from a table that holds both; only the uid, or the group, decides about a row."""
+    groups = block.groups if block.groups and options.test_by_group else [""] * len(block)
+    names = [f"group/{group}" if group else uid for group, uid in zip(groups, block.uids, strict=True)]
+    digests = [hashlib.blake2b(f"test/{name}".encode(), digest_size=8).digest() for name in names]
+    is_test = np.array([int.from_bytes(d, "big") / 2**64 < options.test_fraction for d in digests], bool)
     keep = np.flatnonzero(is_test == (split == "test"))
     starts = np.concatenate([[0], np.cumsum(block.label_counts)])
     flat = [block.label_ids[starts[i] : starts[i + 1]] for i in keep]
@@ -329,6 +350,7 @@ def _part(block: Block, split: str, fraction: float) -> Block:
         block.label_counts[keep],
         unit=block.unit,
         offsets=keep,
+        groups=[block.groups[i] for i in keep] if block.groups else None,
     )
 
 
@@ -337,7 +359,7 @@ LAYOUTS.add(
     Layout(
         "tabular",
         ("train.parquet|train.csv",),
-        "train.parquet or train.csv[.gz] (columns text, labels), optionally test.* and labels.*",
+        "train.parquet or train.csv[.gz] (columns text, labels), optionally validation.*, test.*, labels.*",
         Tabular,
     ),
 )

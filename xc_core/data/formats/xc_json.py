@@ -1,5 +1,7 @@
 """XC repository JSON: trn.json, tst.json (uid, title, content, target_ind, target_rel), lbl.json (uid, title, content).
 
+Optional: val.json, validation documents; a field ``group`` of documents.
+
 pyarrow parses a block at once; only if that fails, the first wrong line is searched for, to explain what is wrong.
 """
 
@@ -23,8 +25,8 @@ from xc_core.data.formats.xc_text import read_header
 from xc_core.errors import DataError, preview
 
 _TEXT = [("uid", pa.string()), ("title", pa.string()), ("content", pa.string())]
-_TARGET = [("target_ind", pa.list_(pa.int64())), ("target_rel", pa.list_(pa.float64()))]
-_STEM = {"train": "trn", "test": "tst"}
+_TARGET = [("target_ind", pa.list_(pa.int64())), ("target_rel", pa.list_(pa.float64())), ("group", pa.string())]
+_STEM = {"train": "trn", "validation": "val", "test": "tst"}
 _SEAM = re.compile(rb"\}[ \t\r]*\n[ \t]*(?=\{)")
 """The end of one object and the start of the next; inside an object, JSON never has a "{" right after a "}"."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -36,8 +38,11 @@ class XCJson:
     def __init__(self, folder: Path, options: ReadOptions) -> None:
         self.folder, self.options = folder, options
         self._path = {name: need(folder, f"{name}.json") for name in ("trn", "tst", "lbl")}
-        filters = [path for split in _STEM if (path := self.filters(split))]
-        matrices = [path for stem in ("trn", "tst") if (path := find(folder, f"{stem}_X_Y.txt"))]
+        if validation := find(folder, "val.json"):
+            self._path["val"] = validation
+        self.splits = tuple(split for split, stem in _STEM.items() if stem in self._path)
+        filters = [path for split in self.splits if (path := self.filters(split))]
+        matrices = [path for split in self.splits if (path := find(folder, f"{_STEM[split]}_X_Y.txt"))]
         self.files = [*self._path.values(), *filters, *matrices]
 
     def labels(self) -> Iterator[Block]:
@@ -46,11 +51,11 @@ class XCJson:
         for block in self._read("lbl", with_targets=False):
             rows += len(block)
             yield block
-        for stem in _STEM.values():
-            self._compare(self._path["lbl"].name, f"{stem}_X_Y.txt", "labels", rows)
+        for split in self.splits:
+            self._compare(self._path["lbl"].name, f"{_STEM[split]}_X_Y.txt", "labels", rows)
 
     def documents(self, split: str) -> Iterator[Block]:
-        """Yield the lines of trn.json or tst.json; compare their number with ``*_X_Y.txt`` if there is one."""
+        """Yield the lines of a file of documents; compare their number with ``*_X_Y.txt`` if there is one."""
         stem, rows = _STEM[split], 0
         for block in self._read(stem, with_targets=True):
             rows += len(block)
@@ -133,6 +138,8 @@ def _block(table: pa.Table, file: str, number: int) -> Block:
         given = np.repeat(relevance.is_valid().to_numpy(zero_copy_only=False), block.label_counts)
         block.relevance = np.ones(len(block.label_ids))
         block.relevance[given] = relevance.flatten().to_numpy()
+        if table["group"].null_count < len(table):
+            block.groups = [group or "" for group in table["group"].to_pylist()]
     return block
 
 
@@ -199,6 +206,8 @@ def _target_problem(row: dict[str, Any]) -> tuple[str, str] | None:
             return f"the label index {shown(value)} in target_ind", "whole numbers without quotes, for instance [3, 17]"
         if abs(value) >= 2**62:
             return f"the label index {shown(value)} in target_ind", "the line number of a label in lbl.json, from 0"
+    if not isinstance(row.get("group"), str | None):
+        return f"group {shown(row['group'])}", "group as a string, or no group"
     if relevance is None:
         return None
     if not isinstance(relevance, list):

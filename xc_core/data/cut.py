@@ -1,0 +1,137 @@
+"""Which train documents are held out for validation: by uid, by the column ``group``, or by near-duplicates of text.
+
+A family (a group, or near-duplicates) is held out whole. Its name, that of the group or the uid of its first document,
+decides by its hash. So a family stays in its split as long as it keeps its name.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from xc_core.data.families import NearDuplicates
+from xc_core.data.formats import Block
+from xc_core.data.splits import TEST, TRAIN, VALIDATION, digests, is_validation
+from xc_core.errors import DataError
+from xc_core.shapes import I64, Array, Bool
+
+BY: Final = ("uid", "group", "family")
+"""What is held out as a whole: a document, a group, or near-duplicates of text."""
+FAMILIES: Final = "families.parquet"
+SCHEMA: Final = pa.schema([("doc", pa.int64()), ("family", pa.string())])
+"""Documents with siblings, or with a group, and the name of their family, by document."""
+
+
+class Cut:
+    """Assigns splits block by block; ``finish`` moves families of near-duplicates, which are known at the end only.
+
+    With a validation file (``given``), no train document is held out. Families then only keep the two halves of the
+    validation documents apart.
+    """
+
+    def __init__(self, folder: Path, by: str, fraction: float, *, given: bool) -> None:
+        self._folder, self._fraction, self._given = folder, fraction, given
+        self._near = NearDuplicates(folder / "near-duplicates") if by == "family" else None
+        self._groups = pq.ParquetWriter(folder / FAMILIES, SCHEMA, compression="zstd") if by == "group" else None
+        self._held: list[Bool] = [np.zeros(0, bool)]
+        self._documents = 0
+        self.grouped = 0
+        """Train and validation documents that have a group."""
+
+    def splits(self, block: Block, split: str) -> Array:
+        """Return the split of each document of a block of the file ``split`` (train, validation, test)."""
+        if split == TEST:
+            return np.full(len(block), TEST)
+        groups = block.groups or [""] * len(block)
+        self.grouped += len(groups) - groups.count("")
+        names = block.uids
+        if self._groups:
+            self._write_groups(groups)
+            names = [_group(group) if group else uid for group, uid in zip(groups, block.uids, strict=True)]
+        if self._near:
+            self._near.add([f"{title} {content}" for title, content in zip(block.titles, block.contents, strict=True)])
+        fraction = 0.0 if self._given else self._fraction
+        held_N = is_validation(digests(names), fraction) if split == TRAIN else np.ones(len(block), bool)
+        self._held.append(held_N)
+        self._documents += len(block)
+        return np.where(held_N, VALIDATION, TRAIN)
+
+    def _write_groups(self, groups: list[str]) -> None:
+        rows = [row for row, group in enumerate(groups) if group]
+        columns = [
+            pa.array(self._documents + np.array(rows, np.int64)),
+            pa.array([_group(groups[row]) for row in rows]),
+        ]
+        assert self._groups is not None
+        self._groups.write_batch(pa.record_batch([columns[0], columns[1].cast(pa.string())], schema=SCHEMA))
+
+    def finish(self) -> Bool | None:
+        """Write ``families.parquet``; return which documents are held out (N) if this differs from ``splits``.
+
+        Raises DataError for a split by group of data without groups.
+        """
+        if self._groups:
+            self._groups.close()
+            if not self.grouped:
+                raise DataError(
+                    "no group in the train file, but the split is by group",
+                    expected="a column group (Parquet, CSV) or a field group (xc-json)",
+                    do="add it, or choose --split family or --split uid",
+                )
+        if not self._near:
+            return None
+        first_N, held_N = self._near.families(), np.concatenate(self._held)
+        self._write_near(first_N)
+        moved_N = held_N if self._given else held_N[first_N]
+        return None if np.array_equal(moved_N, held_N) else moved_N
+
+    def _write_near(self, first_N: I64) -> None:
+        """Write the families that have at least two documents."""
+        doc = np.flatnonzero(np.bincount(first_N, minlength=len(first_N))[first_N] > 1)
+        uids = pl.read_parquet(self._folder / "documents.parquet", columns=["uid"])["uid"]
+        table = pa.table([pa.array(doc), uids.gather(first_N[doc]).to_arrow().cast(pa.string())], schema=SCHEMA)
+        pq.write_table(table, self._folder / FAMILIES, compression="zstd")
+
+    def facts(self) -> dict[str, Any]:
+        """Return the number of families with at least two documents, of their documents, and of the largest one."""
+        facts: dict[str, Any] = {"grouped": self.grouped, "given": self._given}
+        if (self._folder / FAMILIES).is_file():
+            sizes = pl.read_parquet(self._folder / FAMILIES)["family"].value_counts()["count"]
+            several = sizes.filter(sizes > 1)
+            facts |= {"families": len(several), "documents": int(several.sum()), "largest": int(sizes.max() or 0)}
+        return facts
+
+
+def _group(name: str) -> str:
+    """Return the name of a group's family, which no uid of a document without a group should have."""
+    return f"group {name}"
+
+
+def move(folder: Path, held_N: Bool) -> tuple[dict[str, int], dict[str, int]]:
+    """Write the column ``split`` again: the first documents, as many as ``held_N`` has, are train or validation.
+
+    Returns the number of documents and of pairs of train and validation.
+    """
+    file, work, start = pq.ParquetFile(folder / "documents.parquet"), folder / "documents.moved", 0
+    with pq.ParquetWriter(work, file.schema_arrow, compression="zstd") as writer:
+        for batch in file.iter_batches(16_384):
+            names = np.array(batch["split"].to_pylist(), dtype=object)
+            own = held_N[start : start + len(batch)]
+            names[: len(own)] = np.where(own, VALIDATION, TRAIN)
+            at = batch.schema.get_field_index("split")
+            writer.write_batch(batch.set_column(at, batch.schema.field(at), pa.array(names, pa.string())))
+            start += len(batch)
+    work.replace(folder / "documents.parquet")
+    pairs_N = np.zeros(len(held_N), np.int64)
+    for batch in pq.ParquetFile(folder / "pairs.parquet").iter_batches(columns=["doc"]):
+        docs = batch["doc"].to_numpy()
+        pairs_N += np.bincount(docs[docs < len(held_N)], minlength=len(held_N))
+    counts = {VALIDATION: held_N, TRAIN: ~held_N}
+    return {name: int(own.sum()) for name, own in counts.items()}, {
+        n: int(pairs_N[own].sum()) for n, own in counts.items()
+    }

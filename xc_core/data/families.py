@@ -1,0 +1,143 @@
+"""Families of documents: near-duplicates of text, found by MinHash in bounded memory.
+
+Two texts are linked if their sets of words have a Jaccard similarity of at least 0.7, estimated from 128 hashes. A
+family is a connected component of links (Broder 1997; bands as in Leskovec et al., Mining of Massive Datasets, 3.4).
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from xc_core.data.words import Words
+from xc_core.seeds import derive
+from xc_core.shapes import F64, I64, Array
+
+LEVELS: Final = (0.7, 0.85, 1.0)
+"""Jaccard similarity of a link. A family that is too large is split again by the next, stricter one."""
+LARGEST: Final = 200
+"""Documents of a family; one of equal sets of words may have more. Measured: docs/lab-notes/2026-11-22-families.md."""
+BANDS: Final = 32
+ROWS: Final = 4
+"""Hashes per band. Texts with a similarity s share a band with probability 1 - (1 - s^4)^32: 0.9998 at 0.7."""
+_HASHES: Final = BANDS * ROWS
+_PAIRS: Final = 1 << 16
+"""Pairs whose signatures are compared at a time."""
+
+
+class NearDuplicates:
+    """Collects signatures of texts in files and finds their families.
+
+    The files, 772 bytes per text, are in ``folder``, which is created here and deleted by ``families``. In memory there
+    are a few numbers per text.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._texts = 0
+        self._with_words: list[I64] = []
+        folder.mkdir()
+
+    def add(self, texts: list[str]) -> None:
+        """Add the next texts."""
+        words = Words.of(texts)
+        rows = np.flatnonzero(np.diff(words.indptr))
+        self._with_words.append(self._texts + rows)
+        self._texts += len(texts)
+        if not len(rows):
+            return
+        signature_NH = signatures(words.hashes, words.indptr[rows])
+        _append(self._folder / "signatures", signature_NH)
+        for band, key_N in enumerate(_keys(signature_NH)):
+            _append(self._folder / f"band-{band}", key_N)
+
+    def families(self) -> I64:
+        """Return for each text the position of the first text of its family; delete the files.
+
+        A text without words is a family of its own.
+        """
+        rows = np.concatenate([np.zeros(0, np.int64), *self._with_words])
+        first_N = np.arange(self._texts, dtype=np.int64)
+        if len(rows):
+            first_N[rows] = rows[self._found(len(rows))]
+        shutil.rmtree(self._folder)
+        return first_N
+
+    def _found(self, size: int) -> I64:
+        signature_NH = np.memmap(self._folder / "signatures", np.uint32, "r", shape=(size, _HASHES))
+        codes, alike = np.zeros(0, np.int64), np.zeros(0)
+        for band in range(BANDS):
+            pairs = _neighbours(np.fromfile(self._folder / f"band-{band}", np.uint64))
+            fresh = np.setdiff1d(pairs[:, 0] * size + pairs[:, 1], codes)
+            similar = similarity(signature_NH, np.stack(np.divmod(fresh, size), axis=1))
+            kept = similar >= LEVELS[0]
+            codes, alike = np.concatenate([codes, fresh[kept]]), np.concatenate([alike, similar[kept]])
+        return components(size, np.stack(np.divmod(codes, size), axis=1), alike)
+
+
+def signatures(hashes: Array, starts: I64) -> Array:
+    """Return the MinHash signature of each text (N x 128, uint32); text i has the hashes from ``starts[i]`` on."""
+    found = np.empty((len(starts), _HASHES), np.uint32)
+    for i in range(_HASHES):
+        multiplier, offset = (np.uint64(derive(place, "minhash", i)) for place in (0, 1))
+        mixed = (hashes * (multiplier | np.uint64(1)) + offset) >> np.uint64(32)
+        found[:, i] = np.minimum.reduceat(mixed, starts)
+    return found
+
+
+def similarity(signature_NH: Array, pairs: I64) -> F64:
+    """Return the estimated Jaccard similarity of pairs of texts (P x 2): the share of equal hashes."""
+    blocks = [pairs[start : start + _PAIRS] for start in range(0, len(pairs), _PAIRS)]
+    same = [(signature_NH[block[:, 0]] == signature_NH[block[:, 1]]).mean(1) for block in blocks]
+    return np.concatenate([np.zeros(0), *same])
+
+
+def components(size: int, pairs: I64, alike: F64, largest: int = LARGEST) -> I64:
+    """Return the first text of the family of each text, from links (P x 2) and their similarity.
+
+    A component of more than ``largest`` texts is split by links of the next level; at the last level it is kept.
+    """
+    family_N = np.zeros(size, np.int64)
+    for level in LEVELS:
+        large_N = np.bincount(family_N, minlength=size)[family_N] > largest if level != LEVELS[0] else family_N == 0
+        links = pairs[(alike >= level) & large_N[pairs[:, 0]] & large_N[pairs[:, 1]]]
+        family_N = np.where(large_N, _first(size, links), family_N)
+    return family_N
+
+
+def _first(size: int, pairs: I64) -> I64:
+    """Return the lowest member of the connected component of each of ``size`` texts."""
+    from scipy.sparse import coo_matrix
+    from scipy.sparse.csgraph import connected_components
+
+    graph = coo_matrix((np.ones(len(pairs), bool), (pairs[:, 0], pairs[:, 1])), (size, size))
+    part_N = connected_components(graph, directed=False)[1]
+    return np.unique(part_N, return_index=True)[1][part_N].astype(np.int64)
+
+
+def _keys(signature_NH: Array) -> Array:
+    """Return one hash per band and text (bands x N, uint64)."""
+    key = np.zeros((BANDS, len(signature_NH)), np.uint64)
+    for column in range(ROWS):
+        key = key * np.uint64(0x9E3779B97F4A7C15) + signature_NH[:, column::ROWS].T.astype(np.uint64) + np.uint64(1)
+        key ^= key >> np.uint64(29)
+    return key
+
+
+def _neighbours(key_N: Array) -> I64:
+    """Return pairs (P x 2, first < second) of texts with equal keys: each with the next one and with the first one."""
+    order = np.argsort(key_N, kind="stable")
+    same = key_N[order][1:] == key_N[order][:-1]
+    new = np.flatnonzero(np.concatenate([[True], ~same]))
+    first = np.repeat(new, np.diff(np.append(new, len(order))))
+    later = np.flatnonzero(same) + 1
+    pairs = np.concatenate([np.stack([later - 1, later], 1), np.stack([first[later], later], 1)])
+    return np.unique(order[pairs], axis=0)
+
+
+def _append(path: Path, values: Array) -> None:
+    with path.open("ab") as stream:
+        stream.write(np.ascontiguousarray(values).tobytes())

@@ -1,0 +1,173 @@
+"""How near validation and test documents are to train documents, by words. Test labels are never read.
+
+If validation documents are nearer, figures on them are too good, and what is chosen with them relies on memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from xc_core.data.corpus import Corpus
+from xc_core.data.splits import TEST, TRAIN, VALIDATION
+from xc_core.data.words import Words
+from xc_core.seeds import generator
+from xc_core.shapes import F32, F64, I64
+
+QUERIES: Final = 1_000
+"""Documents of each split that are compared, at most."""
+AGAINST: Final = 100_000
+"""Train documents that they are compared with, at most."""
+NEAR: Final = 0.75
+"""A cosine above this is called near."""
+POINTS: Final = 0.03
+"""Least difference of the shares of near documents that counts, besides twice its standard error."""
+_QUANTILES: Final = (0.1, 0.25, 0.5, 0.75, 0.9)
+_COLUMNS_BITS: Final = 20
+_COMMON: Final = 0.02
+"""Share of train documents above which a word is multiplied densely; sparse products of common words are slow."""
+_QUERY_BLOCK: Final = 250
+
+
+def nearness(corpus: Corpus, *, queries: int = QUERIES, against: int = AGAINST, seed: int = 0) -> dict[str, Any]:
+    """Return how near samples of validation and test documents are to train documents.
+
+    Of each split: ``mean``, ``quantiles``, ``above_0.75`` and ``above_0.5`` (share) of the TF-IDF cosine with the
+    nearest train document; ``twins``, the share of documents whose title and content a train document has too. Of
+    validation also ``unseen_positives``, the share of its positives whose label has no train document. ``nearer`` says
+    whether validation is clearly nearer than test. Empty if there are no validation documents.
+    """
+    rows = {split: _sample(corpus, split, queries, seed) for split in (VALIDATION, TEST)}
+    if not len(rows[VALIDATION]) or not len(rows[TEST]):
+        return {}
+    train = _sample(corpus, TRAIN, against, seed)
+    cosines = nearest(corpus, np.concatenate([*rows.values()]), train)
+    found: dict[str, Any] = {
+        split: _figures(own)
+        | {"twins": corpus.shared("title", "content", split=split, known=(TRAIN,)) / len(corpus.rows(split))}
+        for split, own in zip(rows, np.split(cosines, [len(rows[VALIDATION])]), strict=True)
+    }
+    found[VALIDATION]["unseen_positives"] = _unseen_positives(corpus)
+    return found | {"train": len(train), "nearer": is_nearer(found[VALIDATION], found[TEST])}
+
+
+def is_nearer(validation: Mapping[str, Any], test: Mapping[str, Any]) -> bool:
+    """Return True if validation has clearly more near documents than test.
+
+    The difference of the shares above 0.75 has to exceed 3 points and twice its standard error.
+    """
+    first, second = (float(own[f"above_{NEAR}"]) for own in (validation, test))
+    variance = first * (1 - first) / validation["documents"] + second * (1 - second) / test["documents"]
+    return first - second > max(POINTS, 2 * variance**0.5)
+
+
+def nearest(corpus: Corpus, queries: I64, train: I64) -> F64:
+    """Return the highest TF-IDF cosine of each document of ``queries`` with one of ``train`` (row numbers, ascending).
+
+    Words have the weight (1 + log count) * (1 + log((1 + N) / (1 + n))) with n of N train documents that have the word.
+    Words are hashed into 2^20 columns. Memory does not grow with the number of train documents.
+    """
+    from scipy.sparse import vstack
+
+    frequency = np.zeros(1 << _COLUMNS_BITS)
+    for words in _words(corpus, train):
+        frequency += np.bincount(_columns(words), minlength=len(frequency))
+    idf, common = 1 + np.log((1 + len(train)) / (1 + frequency)), np.flatnonzero(frequency > _COMMON * len(train))
+    order = np.argsort(queries, kind="stable")
+    query = _Parts.of(vstack([_vectors(words, idf) for words in _words(corpus, queries[order])], format="csr"), common)
+    best = np.zeros(len(queries))
+    for words in _words(corpus, train):
+        block = _Parts.of(_vectors(words, idf), common)
+        for start in range(0, len(queries), _QUERY_BLOCK):
+            part = slice(start, start + _QUERY_BLOCK)
+            best[part] = np.maximum(best[part], query.cosines(part, block).max(axis=1))
+    return np.minimum(best[np.argsort(order)], 1.0)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Unit vectors in two parts: columns of common words (N x C, dense) and all others (CSR)."""
+
+    dense: F32
+    sparse: Any
+
+    @classmethod
+    def of(cls, vectors: Any, common: I64) -> _Parts:
+        dense = vectors[:, common].toarray()
+        sparse = vectors.copy()
+        sparse.data[np.isin(sparse.indices, common)] = 0
+        sparse.eliminate_zeros()
+        return cls(dense, sparse)
+
+    def cosines(self, rows: slice, others: _Parts) -> F32:
+        """Return the products of ``rows`` with all vectors of ``others``."""
+        product: F32 = self.dense[rows] @ others.dense.T
+        found = (self.sparse[rows] @ others.sparse.T).tocoo()
+        product[found.row, found.col] += found.data
+        return product
+
+
+def sentence(found: Mapping[str, Any]) -> str:
+    """Return the measurement as one sentence."""
+    parts = [
+        f"{split} {_percent(found[split][f'above_{NEAR}'])} (mean {found[split]['mean']:.2f})"
+        for split in (VALIDATION, TEST)
+    ]
+    return f"documents with a train document of similar words, cosine above {NEAR}: {', '.join(parts)}"
+
+
+def _sample(corpus: Corpus, split: str, limit: int, seed: int) -> I64:
+    rows = corpus.rows(split)
+    if len(rows) <= limit:
+        return rows
+    return np.sort(generator(seed, f"nearness {split}").choice(rows, limit, replace=False))
+
+
+def _words(corpus: Corpus, rows: I64) -> Iterator[Words]:
+    """Yield the words of the documents ``rows``, which ascend, block by block."""
+    start = 0
+    for block in corpus.texts("documents"):
+        inside = rows[slice(*np.searchsorted(rows, (start, start + len(block))))] - start
+        if len(inside):
+            yield Words.of([block[i] for i in inside.tolist()])
+        start += len(block)
+
+
+def _columns(words: Words) -> I64:
+    return (words.hashes >> np.uint64(64 - _COLUMNS_BITS)).astype(np.int64)
+
+
+def _vectors(words: Words, idf: F64) -> Any:
+    """Return unit TF-IDF vectors (CSR, N x 2^20); a text without words has the vector 0."""
+    from scipy.sparse import csr_matrix
+
+    columns = _columns(words)
+    values = (1 + np.log(words.counts)) * idf[columns]
+    sums = np.bincount(np.repeat(np.arange(len(words)), np.diff(words.indptr)), values**2, minlength=len(words))
+    values /= np.repeat(np.sqrt(sums), np.diff(words.indptr))
+    shape = (len(words), 1 << _COLUMNS_BITS)
+    return csr_matrix((values.astype(np.float32), columns.astype(np.int32), words.indptr), shape)
+
+
+def _figures(cosines: F64) -> dict[str, Any]:
+    quantiles = np.quantile(cosines, _QUANTILES)
+    return {
+        "documents": len(cosines),
+        "mean": float(cosines.mean()),
+        "quantiles": {str(q): float(value) for q, value in zip(_QUANTILES, quantiles, strict=True)},
+        "above_0.5": float((cosines > 0.5).mean()),
+        f"above_{NEAR}": float((cosines > NEAR).mean()),
+    }
+
+
+def _unseen_positives(corpus: Corpus) -> float:
+    frequency_L = corpus.labels.rows(corpus.rows(TRAIN)).frequency_L()
+    positives = corpus.labels.rows(corpus.rows(VALIDATION)).indices
+    return float((frequency_L[positives] == 0).mean()) if len(positives) else 0.0
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
