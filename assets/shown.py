@@ -14,6 +14,8 @@ from xc_core.data.history import read_history
 
 _COLUMNS: Final = ["P_at_1", "P_at_3", "P_at_5", "nDCG_at_5", "PSP_at_1", "PSP_at_3", "PSP_at_5", "R_at_10"]
 
+_NEARNESS: Final = ("mean", "above_0.5", "above_0.75", "twins")
+
 
 def _training(folder: Path) -> Shown:
     """Show the last loss and the figures of the last refresh."""
@@ -30,6 +32,14 @@ def _audit(folder: Path) -> Shown:
     theorem = Audit.open(folder).figures["theorem1"]
     figures = {f"theorem1_{name}": value for name, value in theorem.items() if value is not None}
     return Shown(metadata=dict(figures), metrics=figures)
+
+
+def _corpus(folder: Path) -> Shown:
+    """Show how near validation and test documents are to train documents, in percent."""
+    found = read_made(folder).facts.get("nearness") or {}
+    splits = {name: own for name, own in found.items() if isinstance(own, dict)}
+    rows = {name: {column: 100 * own[column] for column in _NEARNESS} for name, own in splits.items()}
+    return Shown(metadata={"nearness": table(rows, list(_NEARNESS))} if rows else {})
 
 
 def _fusion(folder: Path) -> Shown:
@@ -69,6 +79,7 @@ def _leaderboard(folder: Path) -> Shown:
 
 
 SHOWN: Final[dict[str, Callable[[Path], Shown]]] = {
+    "corpus": _corpus,
     "encoder": _training,
     "classifier": _training,
     "audit": _audit,

@@ -7,7 +7,9 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace as changed
 from pathlib import Path
+from typing import Any, Final
 
 import click
 import psutil
@@ -18,6 +20,7 @@ from xc_core.chain.names import checked_name
 from xc_core.cli.options import Names
 from xc_core.data.checks import MOST_SHARED, Allowed
 from xc_core.data.corpus import Corpus
+from xc_core.data.cut import BY
 from xc_core.data.formats import LAYOUTS, open_source
 from xc_core.data.ingest import FILTERS, IngestConfig
 from xc_core.data.propensity import PROPENSITY
@@ -26,6 +29,7 @@ from xc_core.errors import UsageError, storage_error, storage_reason
 from xc_core.progress import report
 
 _DEFAULT = IngestConfig()
+_AUTO: Final = "auto"
 
 
 @click.command(short_help="Check a folder of text and make it a dataset.")
@@ -39,7 +43,11 @@ _DEFAULT = IngestConfig()
               default=_DEFAULT.propensity, show_default=True,
               help="Constants of the propensity model, by which rare labels count more in PSP@k.")  # fmt: skip
 @click.option("--validation-fraction", type=float, default=_DEFAULT.validation_fraction, show_default=True,
-              help="Share of the train rows held out, by a hash of the uid.")  # fmt: skip
+              help="Share of the train rows held out, by a hash.")  # fmt: skip
+@click.option("--split", type=click.Choice((_AUTO, *BY)), default=_AUTO, show_default=True,
+              help="What is held out as a whole: a document (uid), a group (column group), a family (near-duplicates). "
+                   "auto: as before; for a new dataset group, if there are groups, family, if validation would "
+                   "otherwise be nearer to train than test is, or uid.")  # fmt: skip
 @click.option("--test-fraction", type=float, default=_DEFAULT.test_fraction, show_default=True,
               help="Share of the rows split off as test if a Parquet or CSV folder has no test file.")  # fmt: skip
 @click.option("--allow", multiple=True, metavar="KIND",
@@ -55,7 +63,7 @@ _DEFAULT = IngestConfig()
     help="Separates the labels of a CSV cell.",
 )
 @click.option("--replace", is_flag=True, help="Replace a dataset of that name.")
-def ingest(path: Path, dataset: str, replace: bool, **settings: object) -> None:
+def ingest(path: Path, dataset: str, replace: bool, split: str, **settings: object) -> None:
     """Check the folder PATH and make it the dataset NAME.
 
     The layout is found by the file names: XC repository JSON, XC text, PECOS, Parquet or CSV (docs/data-formats.md).
@@ -63,8 +71,10 @@ def ingest(path: Path, dataset: str, replace: bool, **settings: object) -> None:
     """
     workspace = Workspace.find()
     checked_name("dataset", dataset)
-    config = IngestConfig(**settings)  # type: ignore[arg-type]
-    ran = place(workspace, path, dataset, config, replace=replace)
+    new = dataset not in workspace.params.datasets()
+    known = _DEFAULT.split if new else workspace.params.dataset(dataset).corpus.split
+    config = IngestConfig(**settings, split=known if split == _AUTO else split)  # type: ignore[arg-type]
+    ran = place(workspace, path, dataset, config, replace=replace, choose=new and split == _AUTO)
     rows = ran.facts["rows"]
     click.echo(
         f"{dataset}: {rows['train']:,} train, {rows['validation']:,} validation, {rows['test']:,} test documents, "
@@ -84,8 +94,20 @@ def _report_shared(corpus: Corpus, config: IngestConfig) -> None:
         )
 
 
-def place(workspace: Workspace, path: Path, dataset: str, config: IngestConfig, *, replace: bool) -> Ran:
-    """Ingest ``path`` in a scratch workspace and move the result in; nothing of ``workspace`` changes on an error."""
+def _choice(facts: dict[str, Any]) -> str:
+    """Return the split for data with these facts, which are of a split by uid. It depends on texts, never on labels."""
+    if facts["split"]["grouped"]:
+        return "group"
+    return "family" if facts["nearness"].get("nearer") and not facts["split"]["given"] else "uid"
+
+
+def place(
+    workspace: Workspace, path: Path, dataset: str, config: IngestConfig, *, replace: bool, choose: bool = False
+) -> Ran:
+    """Ingest ``path`` in a scratch workspace and move the result in; nothing of ``workspace`` changes on an error.
+
+    With ``choose`` the split is chosen by the data, and written to params.yaml.
+    """
     target = workspace.raw(dataset)
     again = target.exists() and path.resolve() == target.resolve()
     if target.exists() and not replace and not again:
@@ -103,6 +125,11 @@ def place(workspace: Workspace, path: Path, dataset: str, config: IngestConfig, 
         else:
             _copy(path, source.files, inner.raw(dataset))
         ran = run_stage(inner, "corpus", dataset)
+        if choose and (split := _choice(ran.facts)) != config.split:
+            report(f"ingest: reading again with --split {split}, so that a {split} is held out as a whole")
+            config = changed(config, split=split)
+            inner.params.declare_dataset(dataset, config)
+            ran = run_stage(inner, "corpus", dataset)
         if not again:
             artifacts.install(inner.raw(dataset), target)
         artifacts.install(ran.folder, workspace.folder("corpus", dataset))

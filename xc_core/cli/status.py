@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from xc_core.artifacts import read_made
 from xc_core.chain import STAGES, Workspace
 from xc_core.chain.depends import write_settings
 from xc_core.chain.plan import State, Status, order, states
@@ -45,7 +46,7 @@ def status(dataset: str | None, recipe: str | None, as_json: bool) -> None:
             worst = max(worst, error.exit_code)
             continue
         worst = max(worst, *(_STALE if state.status in _BAD else 0 for state in found))
-        (_echo_json if as_json else _echo)(*place, found)
+        (_echo_json if as_json else _echo)(*place, found, _nearness(workspace, place[0]))
     if worst and not as_json:
         sys.exit(worst)
 
@@ -63,16 +64,27 @@ def _states(workspace: Workspace, dataset: str, recipe: str | None) -> list[Stat
     return order(states(workspace, partition))
 
 
-def _echo(dataset: str, recipe: str | None, found: list[State]) -> None:
+def _nearness(workspace: Workspace, dataset: str) -> dict[str, Any]:
+    """Return how near validation and test are to train; empty if the corpus was made before this was measured."""
+    return dict(read_made(workspace.folder("corpus", dataset)).facts.get("nearness") or {})
+
+
+def _echo(dataset: str, recipe: str | None, found: list[State], nearness: dict[str, Any]) -> None:
+    from xc_core.data.nearness import sentence, warning
+
     click.echo(f"{dataset}{f' / {recipe}' if recipe else ''}")
     for state in found:
         why = f": {state.why}" if state.why else ""
         click.echo(f"  {state.stage:<11} {state.status}{why}")
+        if state.stage == "corpus" and nearness:
+            for line in (sentence(nearness), *warning(nearness)):
+                click.echo(f"  {'':<11} {line}")
 
 
-def _echo_json(dataset: str, recipe: str | None, found: list[State]) -> None:
+def _echo_json(dataset: str, recipe: str | None, found: list[State], nearness: dict[str, Any]) -> None:
     for state in found:
-        click.echo(json.dumps({"dataset": dataset, "recipe": recipe, **asdict(state)}))
+        more = {"nearness": nearness} if state.stage == "corpus" and nearness else {}
+        click.echo(json.dumps({"dataset": dataset, "recipe": recipe, **asdict(state), **more}))
 
 
 @click.command(short_help="Show all settings of a dataset or experiment.")

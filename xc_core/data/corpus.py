@@ -58,6 +58,11 @@ class Corpus:
         manifest = artifacts.verify(folder, kind=cls.kind)
         return cls(folder, dict(json.loads((folder / CONTENT).read_text("utf-8"))), manifest.digest())
 
+    @classmethod
+    def unsealed(cls, folder: Path) -> Corpus:
+        """Return the corpus whose files are complete at ``folder`` but not yet an artefact; nothing is verified."""
+        return cls(folder, dict(json.loads((folder / CONTENT).read_text("utf-8"))), "")
+
     def wrong_schemas(self) -> list[str]:
         """Return the names of tables whose columns or types differ from those that the pipeline reads."""
         wanted = {"documents": DOCUMENTS, "labels": LABELS, "pairs": PAIRS, "filters": PAIRS}

@@ -53,11 +53,11 @@ class Cut:
         if self._groups:
             self._write_groups(groups)
             names = [_group(group) if group else uid for group, uid in zip(groups, block.uids, strict=True)]
-        if self._near:
-            self._near.add([f"{title} {content}" for title, content in zip(block.titles, block.contents, strict=True)])
         fraction = 0.0 if self._given else self._fraction
         held_N = is_validation(digests(names), fraction) if split == TRAIN else np.ones(len(block), bool)
-        self._held.append(held_N)
+        if self._near:
+            self._near.add([f"{title} {content}" for title, content in zip(block.titles, block.contents, strict=True)])
+            self._held.append(held_N)
         self._documents += len(block)
         return np.where(held_N, VALIDATION, TRAIN)
 
@@ -101,9 +101,9 @@ class Cut:
         """Return the number of families with at least two documents, of their documents, and of the largest one."""
         facts: dict[str, Any] = {"grouped": self.grouped, "given": self._given}
         if (self._folder / FAMILIES).is_file():
-            sizes = pl.read_parquet(self._folder / FAMILIES)["family"].value_counts()["count"]
-            several = sizes.filter(sizes > 1)
-            facts |= {"families": len(several), "documents": int(several.sum()), "largest": int(sizes.max() or 0)}
+            sizes = pl.read_parquet(self._folder / FAMILIES)["family"].value_counts()["count"].to_numpy()
+            several = sizes[sizes > 1]
+            facts |= {"families": len(several), "documents": int(several.sum()), "largest": int(sizes.max(initial=0))}
         return facts
 
 

@@ -115,7 +115,8 @@ def _first(size: int, pairs: I64) -> I64:
 
     graph = coo_matrix((np.ones(len(pairs), bool), (pairs[:, 0], pairs[:, 1])), (size, size))
     part_N = connected_components(graph, directed=False)[1]
-    return np.unique(part_N, return_index=True)[1][part_N].astype(np.int64)
+    lowest = np.unique(part_N, return_index=True)[1].astype(np.int64)
+    return np.asarray(lowest[part_N])
 
 
 def _keys(signature_NH: Array) -> Array:

@@ -61,7 +61,7 @@ def is_nearer(validation: Mapping[str, Any], test: Mapping[str, Any]) -> bool:
     """
     first, second = (float(own[f"above_{NEAR}"]) for own in (validation, test))
     variance = first * (1 - first) / validation["documents"] + second * (1 - second) / test["documents"]
-    return first - second > max(POINTS, 2 * variance**0.5)
+    return bool(first - second > max(POINTS, 2 * variance**0.5))
 
 
 def nearest(corpus: Corpus, queries: I64, train: I64) -> F64:
@@ -112,11 +112,18 @@ class _Parts:
 
 def sentence(found: Mapping[str, Any]) -> str:
     """Return the measurement as one sentence."""
-    parts = [
-        f"{split} {_percent(found[split][f'above_{NEAR}'])} (mean {found[split]['mean']:.2f})"
-        for split in (VALIDATION, TEST)
+    first, second = (f"{found[split][f'above_{NEAR}']:.1%} of the {split}" for split in (VALIDATION, TEST))
+    return f"{first} and {second} documents have a train document of nearly the same words (cosine above {NEAR})"
+
+
+def warning(found: Mapping[str, Any]) -> list[str]:
+    """Return a warning if validation is clearly nearer to train than test is; otherwise nothing."""
+    if not found["nearer"]:
+        return []
+    return [
+        "validation documents are clearly nearer to train documents than test documents are, so figures on validation "
+        "are too good; hold out whole families (--split group or family; docs/data-formats.md, Validation documents)"
     ]
-    return f"documents with a train document of similar words, cosine above {NEAR}: {', '.join(parts)}"
 
 
 def _sample(corpus: Corpus, split: str, limit: int, seed: int) -> I64:
@@ -167,7 +174,3 @@ def _unseen_positives(corpus: Corpus) -> float:
     frequency_L = corpus.labels.rows(corpus.rows(TRAIN)).frequency_L()
     positives = corpus.labels.rows(corpus.rows(VALIDATION)).indices
     return float((frequency_L[positives] == 0).mean()) if len(positives) else 0.0
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"

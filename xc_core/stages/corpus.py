@@ -2,17 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from xc_core.chain.context import Context
+from xc_core.data.corpus import Corpus
 from xc_core.data.ingest import IngestConfig, ingest
+from xc_core.data.nearness import nearness, sentence, warning
 
 
 def run(context: Context[IngestConfig]) -> None:
-    """Ingest the dataset's raw folder."""
+    """Ingest the dataset's raw folder, and measure how near validation and test documents are to train documents."""
     ingest(context.run.raw, context.build, context.settings)
     facts = context.build.facts
+    facts["nearness"] = nearness(Corpus.unsealed(context.build.path))
     rows = ", ".join(f"{facts['rows'][split]:,} {split}" for split in facts["rows"])
     context.report(f"corpus: {rows} documents, {facts['labels']:,} labels, {facts['filters']['pairs']:,} filter pairs")
     if facts["filters"]["source"] == "given" and not facts["filters"]["files"]:
         context.report("corpus: there are no filter files, so nothing is filtered")
     if facts["filters"]["source"] == "generate" and not facts["filters"]["pairs"]:
         context.report("corpus: no document has the uid of a label, so nothing is filtered (--filters generate)")
+    for line in _on_validation(facts, context.settings):
+        context.report(f"corpus: {line}")
+
+
+def _on_validation(facts: Mapping[str, Any], settings: IngestConfig) -> list[str]:
+    """Return what a user should know of the validation documents."""
+    rows, split, found = facts["rows"], facts["split"], facts["nearness"]
+    lines = []
+    if split.get("families"):
+        lines.append(
+            f"{split['documents']:,} train and validation documents are in {split['families']:,} families of at least "
+            f"two, the largest has {split['largest']:,}; a family is held out as a whole"
+        )
+    share = rows["validation"] / (rows["train"] + rows["validation"])
+    wanted = settings.validation_fraction
+    if split.get("families") and not split["given"] and not wanted / 2 <= share <= 2 * wanted:
+        lines.append(f"validation has {share:.0%} of the documents instead of {wanted:.0%}, because families are large")
+    return [*lines, sentence(found), *warning(found)] if found else lines

@@ -69,7 +69,7 @@ class Block:
 
 
 class Source(Protocol):
-    """An opened folder of one layout; one with a validation file also has an attribute ``splits``, see ``splits_of``."""
+    """An opened folder of one layout. With a validation file it also has an attribute ``splits``, see ``splits_of``."""
 
     files: list[Path]
     """All files that are read."""

@@ -1,0 +1,60 @@
+"""The fusion's own cross-fitting keeps families together; without families it takes every other document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from xc_core.data.labels import LabelMatrix
+from xc_core.fusion import FittedFusion, Inputs, Tree
+from xc_core.recipes.settings import FusionSettings
+from xc_core.shapes import F32, I32, I64, Bool
+from xc_core.stages import fusion
+from xc_core.stages.fusion import Candidates
+
+N, K = 12, 5
+
+
+def gathered() -> Candidates:
+    rng = np.random.default_rng(0)
+    ids_NK: I32 = np.tile(np.arange(K, dtype=np.int32), (N, 1))
+    values_NKF: F32 = rng.random((N, K, 2)).astype(np.float32)
+    positive_NK: Bool = np.arange(K)[None, :] == (np.arange(N) % K)[:, None]
+    truth = LabelMatrix.from_pairs(np.arange(N), np.arange(N) % K, (N, K))
+    return Candidates(ids_NK, values_NKF, positive_NK, np.ones((N, K), bool), truth)
+
+
+def fitted_rows(families_N: I64, monkeypatch: pytest.MonkeyPatch) -> tuple[list[list[int]], dict[str, Any]]:
+    """Return the rows of each fit of the comparison, and the figures."""
+    rows: list[list[int]] = []
+    fit = Candidates.fit
+
+    def spy(self: Candidates, settings: Any, inputs: Any, weights_L: Any, own: Any = slice(None)) -> FittedFusion:
+        rows.append(np.arange(N)[own].tolist())
+        return fit(self, settings, inputs, weights_L, own)
+
+    settings, inputs = FusionSettings(rule=Tree(), candidates=K), Inputs(("a", "b"), ("a", "b"))
+    whole = gathered().fit(settings, inputs, np.ones(K))
+    monkeypatch.setattr(Candidates, "fit", spy)
+    figures = fusion._compare(settings, inputs, gathered(), np.ones(K), whole, families_N)
+    return rows, figures
+
+
+def test_a_family_is_fitted_on_or_ranked_never_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    families_N = np.array([0, 1, 0, 2, 1, 3, 3, 3, 4, 0, 5, 4])
+    (first, second), figures = fitted_rows(families_N, monkeypatch)
+    assert sorted(first + second) == list(range(N))
+    assert not set(families_N[first]) & set(families_N[second])
+    assert "fusion" in figures
+
+
+def test_documents_without_siblings_alternate(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, _ = fitted_rows(np.arange(N), monkeypatch)
+    assert sorted(rows) == [list(range(0, N, 2)), list(range(1, N, 2))]
+
+
+def test_one_family_alone_cannot_be_cross_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, figures = fitted_rows(np.zeros(N, np.int64), monkeypatch)
+    assert rows == [] and "fusion" not in figures
