@@ -1,4 +1,4 @@
-"""Families of near-duplicates: the search agrees with a naive one, is bounded, deterministic, and stable on appending."""
+"""Families of near-duplicates: the search agrees with a naive one, is bounded, deterministic, stable on appending."""
 
 from __future__ import annotations
 

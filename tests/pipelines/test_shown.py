@@ -15,6 +15,7 @@ from tests.pipelines.judging import rewritten
 from tests.pipelines.recorded import Recorded
 from tests.pipelines.recorded import record as record
 from tests.pipelines.recorded import silent_mlflow as silent_mlflow
+from xc_core import artifacts
 from xc_core.chain import STAGES, Workspace
 from xc_core.sampling.audit import Audit
 
@@ -75,6 +76,14 @@ def test_an_encoder_shows_the_figures_of_its_last_refresh(toy: Recorded) -> None
     assert {name: found[name] for name in ("epoch", "eps1", "cluster_size")} == {
         name: float(f"{last[name]:.5g}") for name in ("epoch", "eps1", "cluster_size")
     }
+
+
+def test_a_corpus_shows_how_near_validation_and_test_are_to_train(toy: Recorded) -> None:
+    lines = shown(toy, "corpus")["nearness"].splitlines()
+    assert lines[0] == "| | mean | above_0.5 | above_0.75 | twins |"
+    facts = artifacts.read_made(toy.workspace.folder("corpus", "toy")).facts["nearness"]
+    for line, split in zip(lines[2:], ("test", "validation"), strict=True):
+        assert line.startswith(f"| {split} | {100 * facts[split]['mean']:.2f} |")
 
 
 def test_an_audit_shows_both_sides_of_the_theorem_if_they_are_known(toy: Recorded) -> None:

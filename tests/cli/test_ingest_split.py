@@ -1,0 +1,108 @@
+"""``xc ingest --split auto`` chooses by the data, says so, writes its choice down and keeps it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Ended, Xc
+from tests.conftest import ToyWorld
+from xc_core import artifacts
+from xc_core.chain import Workspace
+
+
+def plain_world() -> ToyWorld:
+    """Return a world in which no two documents have a word in common."""
+    world = ToyWorld.make(documents=400, tests=60)
+    for row in (*world.train, *world.test):
+        row["title"], row["content"] = row["uid"], " ".join(f"{row['uid']}w{i}" for i in range(16))
+    return world
+
+
+def family_world() -> ToyWorld:
+    """Return a world in which documents of train have three siblings each, and those of test have none."""
+    world = plain_world()
+    for number, row in enumerate(world.train):
+        row["title"], row["content"] = f"n{number}", " ".join(f"f{number // 4}w{i}" for i in range(16))
+    return world
+
+
+def grouped_world() -> ToyWorld:
+    world = plain_world()
+    for number, row in enumerate(world.train):
+        row["group"] = f"g{number // 4}"
+    return world
+
+
+def ingest(xc: Xc, folder: Path, *more: str) -> Ended:
+    ended = xc("ingest", folder, "--dataset", "new", *more)
+    assert ended.code == 0, ended.err
+    return ended
+
+
+def recorded(workspace: Workspace) -> dict[str, object]:
+    return dict(workspace.params.read()["datasets"]["new"]["corpus"])
+
+
+def split_facts(workspace: Workspace) -> dict[str, object]:
+    return dict(artifacts.read_made(workspace.folder("corpus", "new")).facts["split"])
+
+
+def test_near_duplicates_are_held_out_together_if_validation_would_be_nearer(
+    xc: Xc, fresh: Workspace, tmp_path: Path
+) -> None:
+    ended = ingest(xc, family_world().write(tmp_path / "drop"))
+    assert recorded(fresh) == {"split": "family"}
+    assert split_facts(fresh)["families"] == 100
+    assert "reading again with --split family" in ended.err
+    assert "400 train and validation documents are in 100 families of at least two" in ended.err
+    assert "0.0% of the validation and 0.0% of the test documents" in ended.err.splitlines()[-1]
+    assert xc("run", "corpus", "--dataset", "new").out.startswith("corpus: up to date")
+
+
+def test_groups_are_used_if_there_are_any(xc: Xc, fresh: Workspace, tmp_path: Path) -> None:
+    ingest(xc, grouped_world().write(tmp_path / "drop"))
+    assert recorded(fresh) == {"split": "group"}
+    assert split_facts(fresh) == {
+        "by": "group", "given": False, "grouped": 400, "families": 100, "documents": 400, "largest": 4
+    }  # fmt: skip
+
+
+def test_otherwise_the_uid_decides_as_before(xc: Xc, fresh: Workspace, tmp_path: Path) -> None:
+    ended = ingest(xc, plain_world().write(tmp_path / "drop"))
+    assert recorded(fresh) == {}
+    assert "reading again" not in ended.err and "too good" not in ended.err
+
+
+def test_a_chosen_split_wins_and_a_warning_says_what_it_costs(xc: Xc, fresh: Workspace, tmp_path: Path) -> None:
+    ended = ingest(xc, family_world().write(tmp_path / "drop"), "--split", "uid")
+    assert split_facts(fresh)["by"] == "uid"
+    assert "figures on validation are too good" in ended.err
+    shown = xc("status", "--dataset", "new").out
+    assert "figures on validation are too good" in shown
+    rows = [json.loads(line) for line in xc("status", "--dataset", "new", "--json").out.splitlines()]
+    assert [row["nearness"]["nearer"] for row in rows if "nearness" in row] == [True]
+
+
+@pytest.mark.parametrize("before", ["uid", "group"])
+def test_a_known_dataset_keeps_its_split(xc: Xc, fresh: Workspace, tmp_path: Path, before: str) -> None:
+    """New data of an old dataset: a document has to stay in its split."""
+    world = family_world()
+    for number, row in enumerate(world.train):
+        row["group"] = f"g{number // 4}"
+    folder = world.write(tmp_path / "drop")
+    ingest(xc, folder, "--split", before)
+    ingest(xc, folder, "--replace")
+    assert split_facts(fresh)["by"] == before
+
+
+def test_a_given_validation_file_is_kept(xc: Xc, fresh: Workspace, tmp_path: Path) -> None:
+    world = family_world()
+    folder = ToyWorld(world.train[60:], world.test, world.labels).write(tmp_path / "drop")
+    lines = [json.dumps(row) for row in world.train[:60]]
+    (folder / "val.json").write_text("\n".join(lines) + "\n", "utf-8")
+    ended = ingest(xc, folder)
+    assert "new: 340 train, 60 validation, 60 test documents" in ended.out
+    assert split_facts(fresh) == {"by": "uid", "given": True, "grouped": 0}
