@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from xc_core import artifacts
 from xc_core.chain import Workspace
 from xc_core.chain.names import checked_name
 from xc_core.cli.options import dataset_option
@@ -49,7 +50,6 @@ def tune(dataset: str, recipe: str, space: Path, settings: tuple[str, ...], **op
     Test documents are never read. The same command again continues the study; trials done count. Studies are kept in
     .xc/tune/DATASET/STUDY, not in params.yaml; the command that trains the winner is printed.
     """
-    from xc_core.params import dotted
     from xc_core.tune.asked import Tuning
     from xc_core.tune.metric import Metric
     from xc_core.tune.report import note, summary
@@ -65,17 +65,12 @@ def tune(dataset: str, recipe: str, space: Path, settings: tuple[str, ...], **op
     for setting in settings:
         put_setting(changes, setting)
     study = checked_name("study", options["study"] or recipe)
-    rest = {"name": study, "metric": metric, "sampler": options["sampler"], "seed": options["seed"]}
-    tuning = Tuning.of(
-        workspace, dataset, recipe, changes, Space.read(space),
-        fixed=dotted(changes), prune=options["pruner"] == "quarter", **rest,
-    ).prepared()  # fmt: skip
-    record = run(tuning, Limits(options["trials"], seconds, options["keep"]), _watchers(workspace))
+    how = {"sampler": options["sampler"], "seed": options["seed"], "prune": options["pruner"] != "none"}
+    tuning = Tuning.of(workspace, dataset, recipe, changes, Space.read(space), name=study, metric=metric, **how)
+    record = run(tuning.prepared(), Limits(options["trials"], seconds, options["keep"]), _watchers(workspace))
     click.echo(summary(record))
     if out := options["out"]:
-        from xc_core.artifacts import write_file
-
-        write_file(out, note(record, _command(dataset, recipe, space, settings, options)))
+        artifacts.write_file(out, note(record, _command(dataset, recipe, space, settings, options)))
         report(f"tune: {out} written")
 
 

@@ -56,10 +56,10 @@ class Tuning:
         recipe refuses, UsageError for a setting that is both fixed and in the space.
         """
         own, base = project.params.dataset(dataset), recipe
+        _check_apart(space, dotted(changes))
         declared = None if recipe in RECIPES else project.params.declared(dataset, recipe)
         if declared is not None:
             base, changes = declared[0], deep_merged(declared[1], changes)
-        _check_apart(space, rest.pop("fixed", ()))
         experiment = Experiment(own, find_recipe(base))
         typed = space.typed(present(plain(resolve(recipe, base, changes)), space.settings))
         made = cls(
@@ -129,7 +129,7 @@ class Tuning:
         return found
 
 
-def _check_apart(space: Space, fixed: Mapping[str, Any] | tuple[()]) -> None:
+def _check_apart(space: Space, fixed: Mapping[str, Any]) -> None:
     """Raise UsageError if a setting is both fixed and drawn."""
     for name in space.settings:
         if name in fixed:

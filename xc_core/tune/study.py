@@ -127,23 +127,24 @@ class _Running:
             self.study.enqueue_trial(own)
 
     def _one(self, record: StudyRecord) -> None:
-        """Draw a trial and run it."""
+        """Draw a trial and run it; one with the settings of an earlier trial takes its result over."""
         self.study.sampler = sampler(self.tuning.sampler, derive(self.tuning.seed, "tune", len(record.ended)))
         drawn = self.study.ask(self.tuning.space.distributions())
         values = self.tuning.space.values(drawn.params)
-        shown = ", ".join(f"{name} {value}" for name, value in values.items())
-        report(f"tune: trial {drawn.number}: {shown}")
+        report(f"tune: trial {drawn.number}: " + ", ".join(f"{name} {value}" for name, value in values.items()))
         same = next((own for own in record.ended if _key(own.values) == _key(values)), None)
-        if same is not None:
+        if same is None:
+            left = None if self.limits.seconds is None else self.limits.seconds - record.seconds
+            self._try(drawn, values, left)
+        else:
             why = f"same settings as trial {same.number}"
             self._end(drawn, replace(same, number=drawn.number, seconds=0.0, taken=(), why=why))
-            return
-        left = None if self.limits.seconds is None else self.limits.seconds - record.seconds
-        trial = Trial.of(
-            self.tuning.project, self.folder, self.tuning.base, deep_merged(dict(self.tuning.changes), nested(values))
-        )
-        started = time.monotonic()
-        own = drawn.params == self.tuning.defaults()
+
+    def _try(self, drawn: Drawn, values: Mapping[str, Any], left: float | None) -> None:
+        """Run a trial for at most ``left`` seconds, and store how it ended, whatever happens."""
+        changes = deep_merged(dict(self.tuning.changes), nested(values))
+        trial = Trial.of(self.tuning.project, self.folder, self.tuning.base, changes)
+        own, started = drawn.params == self.tuning.defaults(), time.monotonic()
         blank = TrialRecord(number=drawn.number, state=State.STOPPED, values=drawn.params, own=own, folder=trial.name)
         attempt = _Attempt(self.tuning, trial, drawn, blank, None if left is None else started + left)
         try:
