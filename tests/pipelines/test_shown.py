@@ -128,6 +128,8 @@ def test_an_evaluation_shows_metrics_examples_and_pictures(toy: Recorded) -> Non
     }
     assert found["metrics"].splitlines()[0] == "| | P@1 | P@3 | P@5 | nDCG@5 | PSP@1 | PSP@3 | PSP@5 | R@10 |"
     assert len(found["metrics"].splitlines()) == 2 + len(report["ablation"])
+    encoder = report["learnt_from"]["encoder"]
+    assert found["learnt_from"].startswith(f"encoder: {encoder['train']} train documents, 4 epochs; classifier: ")
     example = artefact(toy, "evaluation", "examples.json")[0]
     label = example["predicted"][0]
     first = f"{label['label']} {'✓' if label['true'] else '·'}"
