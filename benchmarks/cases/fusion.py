@@ -60,7 +60,7 @@ def boosting(world: World) -> list[Row]:
 
 @case
 def ranker(world: World) -> list[Row]:
-    """The rule lightgbm with derived features against the rule boosted: a fit, all predictions, one text's."""
+    """The rule lightgbm of house against the rule boosted: a fit, the ranking of many texts, of one."""
     ids, own, positive = _values(world)
     inputs = Inputs(tuple(_SCORES), ("label_text", "classifier"))
     pairs = Pairs(own, positive.astype(np.float32), ids != PAD_ID)

@@ -75,7 +75,7 @@ def test_no_documents_have_no_features() -> None:
     assert derived(values[:0], found[:0]).shape == (0, 26)
 
 
-@pytest.mark.parametrize("rule", [LightGBM(rounds=5, min_leaf=2), Boosted(rounds=3, min_leaf=2)])
+@pytest.mark.parametrize("rule", [LightGBM(rounds=5, min_leaf=2, derived=True), Boosted(rounds=3, min_leaf=2)])
 def test_the_fit_and_the_served_model_see_the_same_features(
     rule: LightGBM | Boosted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,7 +99,7 @@ def test_a_positive_that_no_score_proposed_is_left_out_of_the_fit() -> None:
     """It has the highest value of its document; as a candidate it would change the rank of all others."""
     values, found = world(80)
     target = (np.random.default_rng(1).random(found.shape) < 0.3).astype(np.float32)
-    rule, inputs = LightGBM(rounds=5, min_leaf=2), Inputs(NAMES, NAMES[:2])
+    rule, inputs = LightGBM(rounds=5, min_leaf=2, derived=True), Inputs(NAMES, NAMES[:2])
     expected = rule.fit(inputs, Pairs(values, target, found))
     added = np.concatenate([values, np.full((80, 1, 3), 9, np.float32)], axis=1)
     targets = np.concatenate([target, np.ones((80, 1), np.float32)], axis=1)

@@ -106,7 +106,8 @@ def fit_dial(
     by_power = [_measured(replace(dial, reach=power), 1.0, short, truth, weights_L) for power in POWERS]
     dial = replace(dial, reach=POWERS[int(np.argmax([one.PSP_at_5 for one in by_power]))])
     positions = [_measured(dial, tail, short, truth, weights_L) for tail in TAILS]
-    return replace(dial, default=_default(positions, cost)), [asdict(one) for one in positions]
+    default = _default(positions, cost) if dial.reach else 0.0
+    return replace(dial, default=default), [asdict(one) for one in positions]
 
 
 def checked(tail: float) -> float:

@@ -46,7 +46,7 @@ class LightGBM(WithTrees):
 
     weight: float = 0.0
     objective: Objective = Objective.LAMBDARANK
-    derived: bool = True
+    derived: bool = False
     """Also read ranks, gaps and statistics of the document (``xc_core/fusion/derived.py``)."""
     rounds: int = 50
     """Number of trees."""
