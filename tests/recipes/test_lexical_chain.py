@@ -181,16 +181,17 @@ def test_a_model_without_its_package_says_what_to_install(
     assert "pip install" in caught.value.do
 
 
+@pytest.mark.parametrize("package", ["omikuji", "lightgbm"])
 def test_a_recipe_that_needs_a_package_stops_before_any_stage_without_it(
-    copied: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    copied: Workspace, package: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XC_ROOT", str(copied.root))
-    monkeypatch.setitem(sys.modules, "omikuji", None)
+    monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.setattr("xc_core.cli.train.run_stage", None)
     with pytest.raises(SystemExit) as ended:
         main(["train", "--dataset", "toy", "--recipe", "house", "--budget", "none"])
     assert ended.value.code == MissingError.exit_code
-    assert "no installed package omikuji" in capsys.readouterr().err
+    assert f"no installed package {package}" in capsys.readouterr().err
 
 
 def test_a_lost_score_is_found_and_fitted_again(copied: Workspace) -> None:

@@ -7,7 +7,7 @@ Scores: label text, a table row, the vote of the nearest train documents (needs 
 err on other documents than an encoder does: a linear label tree, and the words that text and label share.
 Loss: decoupled softmax (DEXML, UniDEC) in M1, NGAME's triplet in M4.
 Fusion: trees of LightGBM over six scores, fitted to the order of a document's candidates (LambdaRank). The default of
-the dial between P@k and PSP@k costs at most half a point of P@1 on validation documents; half a point is a preference.
+the dial between P@k and PSP@k costs at most one point of P@1 on validation documents.
 
 Chosen on validation documents of WordNetMini, the fusion on those of DebianSeeAlso and DebianTags too, the number of
 its documents on those of YSOFinna (docs/lab-notes), with all-MiniLM-L6-v2 as the encoder (DebianTags: bag).
@@ -53,6 +53,6 @@ HOUSE = RECIPES.add(
             enough=_FUSION_ROWS,
         ),
         scores=named(LabelText(), Classifier(), Frequency(), Neighbours(), Lexical(), LabelWords()),
-        fusion=FusionSettings(rule=LightGBM(), rows=_FUSION_ROWS, tail_cost=0.5),
+        fusion=FusionSettings(rule=LightGBM(), rows=_FUSION_ROWS, tail_cost=1.0),
     ),
 )
