@@ -5,11 +5,13 @@ The last column, where a value comes from, is written by hand and kept as long a
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
+from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
-from xc_core.params import in_use
+from xc_core.plugins import Part
 from xc_core.recipes import RECIPES, Recipe
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "defaults.md"
@@ -32,19 +34,30 @@ def values(recipe: Recipe) -> Iterator[Key]:
     unread = recipe.classifier.unread()
     for stage in _STAGES:
         if stage not in unread:
-            used = in_use(getattr(recipe, stage))
-            yield from _flat(dict(used) if isinstance(used, list) else used, stage)
+            yield from _flat(getattr(recipe, stage), stage)
 
 
-def _flat(settings: Mapping[str, Any], place: str) -> Iterator[Key]:
-    for name, value in settings.items():
-        if name in _ASIDE:
-            continue
-        at = place if name == "kind" else f"{place}.{name}"
-        if isinstance(value, dict):
-            yield from _flat(value, at)
-        else:
-            yield at, "true" if value is True else "false" if value is False else str(value)
+def _flat(config: Any, place: str, unused: frozenset[str] = frozenset()) -> Iterator[Key]:
+    """Yield the settings of a config, of a mapping of configs, or one value; ``unused`` are left out."""
+    if isinstance(config, Mapping):
+        for name, part in config.items():
+            yield from _flat(part, f"{place}.{name}")
+    elif dataclasses.is_dataclass(config):
+        if isinstance(config, Part):
+            yield place, config.kind
+        unused |= config.unused() if hasattr(config, "unused") else frozenset()
+        for name in (field.name for field in dataclasses.fields(config)):
+            within = frozenset(other.removeprefix(f"{name}.") for other in unused if other.startswith(f"{name}."))
+            if name not in unused | _ASIDE:
+                yield from _flat(getattr(config, name), f"{place}.{name}", within)
+    else:
+        yield place, _text(config)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(list(value)) if isinstance(value, tuple) else str(value.value if isinstance(value, Enum) else value)
 
 
 def table(recipes: list[Recipe]) -> dict[Key, str]:

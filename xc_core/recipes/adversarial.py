@@ -34,7 +34,7 @@ ADVERSARIAL = RECIPES.add(
         encoder=NGAME.encoder,  # x
         classifier=ClassifierSettings(
             order=Random(batch_size=256),
-            negatives=Tree(positives=0, draws=1, width=16, regulariser=0.01),  # all y; one y' per y; k; lambda_n
+            negatives=Tree(positives=0, draws=1, width=16, regulariser=0.1),  # all y; one y' per y; k; lambda_n
             loss=NegativeSampling(temperature=_SCALE, regulariser=1e-3),  # lambda
             table=TableConfig(start="zero", unit=False, lr=_LR, decay=0.99, weight_decay=0.0),  # w_y = 0; rho
             epochs=30.0,
