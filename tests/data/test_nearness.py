@@ -50,6 +50,8 @@ def test_the_cosines_are_those_of_the_naive_search(
     """Words that are multiplied densely or sparsely: the result is the same."""
     monkeypatch.setattr(module, "_COMMON", common)
     monkeypatch.setattr(module, "_QUERY_BLOCK", 7)
+    for number, row in enumerate([*world.train, *world.test]):
+        row["content"] += f" {row['title']}" * (number % 4)
     corpus = corpus_of(world, tmp_path)
     queries, train = np.concatenate([corpus.rows("test"), corpus.rows("validation")]), corpus.rows("train")
     naive = naive_nearest(corpus.texts_of("documents", queries), corpus.texts_of("documents", train))

@@ -23,7 +23,8 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from xc_core.data.formats.base import LAYOUTS, Block, Layout, ReadOptions, find, shown
+from xc_core.data.formats import columns as column
+from xc_core.data.formats.base import LAYOUTS, Block, Layout, ReadOptions, find
 from xc_core.data.formats.lines import blocks, open_bytes
 from xc_core.errors import DataError, MissingError, nearest, preview
 from xc_core.progress import report
@@ -123,7 +124,7 @@ def _read(path: Path, options: ReadOptions, *, with_labels: bool) -> Iterator[tu
     first = _first_row(path)
     for batch in _batches(path, options):
         block = _block(batch, path, first, with_labels=with_labels)
-        yield block, _cells(batch, block, options) if with_labels else []
+        yield block, column.cells(batch, block, options) if with_labels else []
         first += len(block)
 
 
@@ -131,14 +132,14 @@ def _block(batch: pa.RecordBatch, path: Path, first: int, *, with_labels: bool) 
     columns = _columns(batch.schema.names, path, with_labels=with_labels)
     size = batch.num_rows
     block = Block(path.name, first, [], [], [], unit="row")
-    block.titles = _texts(batch, columns["title"], block) if columns["title"] else [""] * size
-    block.contents = _texts(batch, columns["content"], block) if columns["content"] else [""] * size
+    block.titles = column.texts(batch, columns["title"], block) if columns["title"] else [""] * size
+    block.contents = column.texts(batch, columns["content"], block) if columns["content"] else [""] * size
     if columns["uid"]:
-        block.uids = _uids(batch, columns["uid"], block)
+        block.uids = column.uids(batch, columns["uid"], block)
     else:
         block.uids = [f"{_stem(path)}-{first + i}" for i in range(size)]
     if with_labels and "group" in batch.schema.names:
-        block.groups = _groups(batch, block)
+        block.groups = column.groups(batch, block)
     return block
 
 
@@ -245,64 +246,6 @@ def _columns(names: list[str], path: Path, *, with_labels: bool) -> dict[str, st
     else:
         return {"title": body[0], "content": body[1] if len(body) > 1 else None, "uid": have.get("uid")}
     raise DataError(found, expected=expected, do="rename the columns", where=path.name)
-
-
-def _texts(batch: pa.RecordBatch, column: str, block: Block) -> list[str]:
-    values = batch[column].to_pylist()
-    for row, value in enumerate(values):
-        if value is not None and not isinstance(value, str):
-            raise DataError(
-                f"{column} {shown(value)}",
-                expected="text",
-                do="write the column as strings",
-                where=block.where(row),
-            )
-    return [value or "" for value in values]
-
-
-def _uids(batch: pa.RecordBatch, column: str, block: Block) -> list[str]:
-    values = batch[column].to_pylist()
-    for row, value in enumerate(values):
-        if isinstance(value, bool) or not isinstance(value, str | int):
-            raise DataError(
-                f"the uid {shown(value)}",
-                expected="a string or a whole number in every row",
-                do="fill in the uid, or delete the column",
-                where=block.where(row),
-            )
-    return [str(value) for value in values]
-
-
-def _groups(batch: pa.RecordBatch, block: Block) -> list[str]:
-    values = batch["group"].to_pylist()
-    for row, value in enumerate(values):
-        if isinstance(value, bool) or not isinstance(value, str | int | None):
-            raise DataError(
-                f"the group {shown(value)}",
-                expected="a string, a whole number, or nothing",
-                do="write the column in one of these forms",
-                where=block.where(row),
-            )
-    return ["" if value is None else str(value) for value in values]
-
-
-def _cells(batch: pa.RecordBatch, block: Block, options: ReadOptions) -> list[list[Any]]:
-    cells = []
-    for row, cell in enumerate(batch["labels"].to_pylist()):
-        if isinstance(cell, str):
-            cells.append([name.strip() for name in cell.split(options.label_separator) if name.strip()])
-        elif isinstance(cell, list) and all(isinstance(n, str | int) and not isinstance(n, bool) for n in cell):
-            cells.append(cell)
-        elif cell is None:
-            cells.append([])
-        else:
-            raise DataError(
-                f"the labels {shown(cell)}",
-                expected=f"a list of names or whole numbers, or text with {options.label_separator!r} between names",
-                do="write the column in one of these forms",
-                where=block.where(row),
-            )
-    return cells
 
 
 def _number(block: Block, cells: list[list[Any]], ids: dict[str, int], table: Path | None) -> None:

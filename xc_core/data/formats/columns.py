@@ -1,0 +1,72 @@
+"""Readers of the columns of a table, checked row by row: texts, uids, groups, labels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from xc_core.data.formats.base import Block, ReadOptions, shown
+from xc_core.errors import DataError
+
+
+def texts(batch: pa.RecordBatch, column: str, block: Block) -> list[str]:
+    """Return a column of texts; nothing is an empty text. Raises DataError for another type."""
+    values = batch[column].to_pylist()
+    for row, value in enumerate(values):
+        if value is not None and not isinstance(value, str):
+            raise DataError(
+                f"{column} {shown(value)}",
+                expected="text",
+                do="write the column as strings",
+                where=block.where(row),
+            )
+    return [value or "" for value in values]
+
+
+def uids(batch: pa.RecordBatch, column: str, block: Block) -> list[str]:
+    """Return a column of uids as strings. Raises DataError for another type or an empty cell."""
+    values = batch[column].to_pylist()
+    for row, value in enumerate(values):
+        if isinstance(value, bool) or not isinstance(value, str | int):
+            raise DataError(
+                f"the uid {shown(value)}",
+                expected="a string or a whole number in every row",
+                do="fill in the uid, or delete the column",
+                where=block.where(row),
+            )
+    return [str(value) for value in values]
+
+
+def groups(batch: pa.RecordBatch, block: Block) -> list[str]:
+    """Return the column ``group`` as strings; nothing is "". Raises DataError for another type."""
+    values = batch["group"].to_pylist()
+    for row, value in enumerate(values):
+        if isinstance(value, bool) or not isinstance(value, str | int | None):
+            raise DataError(
+                f"the group {shown(value)}",
+                expected="a string, a whole number, or nothing",
+                do="write the column in one of these forms",
+                where=block.where(row),
+            )
+    return ["" if value is None else str(value) for value in values]
+
+
+def cells(batch: pa.RecordBatch, block: Block, options: ReadOptions) -> list[list[Any]]:
+    """Return the labels of each row: names, or whole numbers. Raises DataError for another type."""
+    cells = []
+    for row, cell in enumerate(batch["labels"].to_pylist()):
+        if isinstance(cell, str):
+            cells.append([name.strip() for name in cell.split(options.label_separator) if name.strip()])
+        elif isinstance(cell, list) and all(isinstance(n, str | int) and not isinstance(n, bool) for n in cell):
+            cells.append(cell)
+        elif cell is None:
+            cells.append([])
+        else:
+            raise DataError(
+                f"the labels {shown(cell)}",
+                expected=f"a list of names or whole numbers, or text with {options.label_separator!r} between names",
+                do="write the column in one of these forms",
+                where=block.where(row),
+            )
+    return cells
