@@ -127,11 +127,10 @@ def move(folder: Path, held_N: Bool) -> tuple[dict[str, int], dict[str, int]]:
             writer.write_batch(batch.set_column(at, batch.schema.field(at), pa.array(names, pa.string())))
             start += len(batch)
     work.replace(folder / "documents.parquet")
-    pairs_N = np.zeros(len(held_N), np.int64)
+    pairs = {VALIDATION: 0, TRAIN: 0}
     for batch in pq.ParquetFile(folder / "pairs.parquet").iter_batches(columns=["doc"]):
         docs = batch["doc"].to_numpy()
-        pairs_N += np.bincount(docs[docs < len(held_N)], minlength=len(held_N))
-    counts = {VALIDATION: held_N, TRAIN: ~held_N}
-    return {name: int(own.sum()) for name, own in counts.items()}, {
-        n: int(pairs_N[own].sum()) for n, own in counts.items()
-    }
+        held = held_N[docs[docs < len(held_N)]]
+        pairs[VALIDATION] += int(held.sum())
+        pairs[TRAIN] += int((~held).sum())
+    return {VALIDATION: int(held_N.sum()), TRAIN: int((~held_N).sum())}, pairs

@@ -31,7 +31,7 @@ _PAIRS: Final = 1 << 16
 class NearDuplicates:
     """Collects signatures of texts in files and finds their families.
 
-    The files, 772 bytes per text, are in ``folder``, which is created here and deleted by ``families``. In memory there
+    The files, 768 bytes per text, are in ``folder``, which is created here and deleted by ``families``. In memory there
     are a few numbers per text.
     """
 
