@@ -73,6 +73,7 @@ FREQ_NS = _beside(
     "freq-ns",
     "negative sampling, frequency noise (word2vec)",
     negatives={"kind": "frequency", "positives": 0, "draws": 1},  # p_n = share of train pairs
+    loss={"regulariser": 1e-2},  # lambda
 )
 NCE = _beside(
     "nce",
