@@ -9,8 +9,8 @@ Loss: decoupled softmax (DEXML, UniDEC) in M1, NGAME's triplet in M4.
 Fusion: trees of LightGBM over six scores, fitted to the order of a document's candidates (LambdaRank). The default of
 the dial between P@k and PSP@k costs at most one point of P@1 on validation documents.
 
-A softmax with a bias per label in M4, the score ``prototype`` and averaged rows were tried and are options: no gain on
-three datasets (docs/lab-notes/2026-11-22-frequency-in-m4.md).
+A softmax with a bias per label in M4 (``biased_rows`` beside the triplet, or instead of it), the score ``prototype``
+and averaged rows are options: none of them paid on three datasets (docs/lab-notes/2026-11-22-frequency-in-m4.md).
 
 Chosen on validation documents of WordNetMini, the fusion on those of DebianSeeAlso and DebianTags too, the number of
 its documents on those of YSOFinna (docs/lab-notes), with all-MiniLM-L6-v2 as the encoder (DebianTags: bag).
