@@ -61,7 +61,7 @@ class StudyRuns:
         tags = {**wanted, "xc.dataset": record.dataset, "xc.recipe": str(record.asked["recipe"])}
         tags["xc.git"] = record.origin["commit"]
         run = str(self.client.create_run(experiment, run_name=f"study {record.name}", tags=tags).info.run_id)
-        log_figures(self.client, run, {}, flat(dict(record.asked)))
+        log_figures(self.client, run, {}, _allowed(flat(dict(record.asked))))
         return run
 
     def _logged(self, experiment: str, parent: str) -> set[str]:
@@ -87,7 +87,7 @@ class StudyRuns:
         run = str(self.client.create_run(experiment, run_name=f"trial {trial.number}", tags=tags).info.run_id)
         figures = {**trial.figures, **{f"early_{stage}": value for stage, value in trial.early.items()}}
         figures |= {"seconds": trial.seconds} | ({} if trial.value is None else {"objective": trial.value})
-        log_figures(self.client, run, figures, flat(dict(trial.values)))
+        log_figures(self.client, run, figures, _allowed(flat(dict(trial.values))))
         self.client.set_terminated(run, status=_STATUS[trial.state])
 
     def _result(self, parent: str, record: StudyRecord) -> None:
@@ -103,3 +103,8 @@ class StudyRuns:
             self.client.update_run(parent, status="RUNNING")
         else:
             self.client.set_terminated(parent)
+
+
+def _allowed(params: dict[str, str]) -> dict[str, str]:
+    """Return parameters under names that MLflow accepts: P_at_1 for P@1."""
+    return {name.replace("@", "_at_"): value for name, value in params.items()}

@@ -74,6 +74,7 @@ def test_a_study_that_goes_on_is_one_run_with_a_child_per_trial(store: Store) ->
     steps = store.client.get_metric_history(parent.info.run_id, "best_objective")
     assert [(own.step, own.value) for own in steps] == [(1, 50), (2, 50), (3, 50), (4, 50), (5, 60)]
     assert (parent.data.tags["xc.best"], parent.data.params["seed"]) == ("4", "0")
+    assert parent.data.params["metric.P_at_1"] == "1.0"
     assert "--set fusion.rule.depth=5" in parent.data.tags["xc.command"]
     assert shown(store, replace(record, state="all trials done"))[0].info.status == "FINISHED"
 

@@ -35,6 +35,7 @@ def study(*trials: TrialRecord, dataset: str = "toy", name: str = "ngame", **cha
         "base": "ngame",
         "changes": {"classifier.epochs": 3},
         "space": {"encoder.loss": ["triplet", "supcon"], "fusion.rule.depth": [1, 2, 3]},
+        "metric": {"P@1": 1.0},
         "sampler": "tpe",
         "seed": 0,
         "pruner": "lowest quarter",
