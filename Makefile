@@ -5,6 +5,8 @@
 
 PYTHON ?= python3
 VENV   ?= .venv
+# processes that run tests side by side; each takes one core and about 1 GB
+WORKERS ?= 2
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
@@ -26,8 +28,8 @@ $(VENV)/installed: pyproject.toml constraints.txt | $(BIN)/python
 demo: $(VENV)/installed  ## Run the whole pipeline on the bundled dataset (2 to 9 minutes on 2 cores)
 	$(BIN)/xc demo
 
-test: $(VENV)/installed  ## Run the default tests (10 to 15 minutes on 2 cores)
-	$(BIN)/python -m pytest
+test: $(VENV)/installed  ## Run the default tests (7 to 13 minutes on 2 cores)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 test-slow: $(VENV)/installed  ## Run the tests that take minutes
 	$(BIN)/python -m pytest -m slow

@@ -27,8 +27,11 @@ def test_a_second_run_of_the_same_stage_is_refused(xc: Xc, fresh: Workspace) -> 
 def test_evaluate_prints_the_metrics_of_every_score(xc: Xc, ready: Workspace) -> None:
     metrics = json.loads((ready.folder("evaluation", "toy", "ngame") / "metrics.json").read_text())
     lines = xc("evaluate", *NGAME).out.splitlines()
-    assert lines[1].split() == ["P@1", "P@3", "P@5", "nDCG@5", "PSP@1", "PSP@3", "PSP@5", "R@10"]
-    rows = {line[:12].strip(): line[12:].split() for line in lines[2:]}
+    assert lines[1].split() == ["P@1", "P@3", "P@5", "nDCG@5", "PSP@1", "PSP@3", "PSP@5", "R@10", "candidates", "of"]
+    rows = {line[:12].strip(): line[12:].split() for line in lines[2:8]}
+    assert [line.partition(":")[0] for line in lines[8:]] == ["encoder", "classifier", "fusion"], (
+        "what each learnt from"
+    )
     assert set(rows) == {"label_text", "classifier", "sum", "fusion", "95 % from", "to"}
     assert rows["fusion"][0] == f"{metrics['P_at_1']:.2f}"
     assert rows["fusion"][6] == f"{metrics['PSP_at_5']:.2f}"

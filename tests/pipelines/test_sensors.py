@@ -56,7 +56,7 @@ def finish(instance: dg.DagsterInstance, job: str, *, fails: bool = False, **tag
 # definitions
 
 
-def test_there_are_five_sensors_each_with_its_status_interval_and_jobs(workspace: Workspace) -> None:
+def test_there_are_six_sensors_each_with_its_status_interval_and_jobs(workspace: Workspace) -> None:
     running, stopped = dg.DefaultSensorStatus.RUNNING, dg.DefaultSensorStatus.STOPPED
     found = {
         sensor.name: (
@@ -73,6 +73,7 @@ def test_there_are_five_sensors_each_with_its_status_interval_and_jobs(workspace
         "inbox": (stopped, 30, "STANDARD", ["prepare"]),
         "follow_up": (running, 30, "RUN_STATUS", ["retrain", "refresh", "compare"]),
         "failures": (running, 30, "RUN_STATUS", []),
+        "studies": (running, 60, "STANDARD", []),
     }
 
 

@@ -12,7 +12,19 @@ from xc_core.ann import Hnsw
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import ConfigError, CorruptError
 from xc_core.sampling.noise import FrequencyNoise
-from xc_core.scores import SCORES, Classifier, FittedScore, Frequency, LabelText, Neighbours, Noise, Query, ScoreData
+from xc_core.scores import (
+    SCORES,
+    Classifier,
+    FittedScore,
+    Frequency,
+    LabelText,
+    Neighbours,
+    Noise,
+    Prior,
+    Prototype,
+    Query,
+    ScoreData,
+)
 from xc_core.scores.vectors import VectorScore, candidate_products
 from xc_core.shapes import PAD_ID
 
@@ -22,6 +34,10 @@ COUNTED = LabelMatrix.from_pairs(np.arange(6), np.array([0, 0, 0, 0, 0, 1]), (6,
 """Five train documents of label 0, one of label 1, none of label 2."""
 NEAR = 1 / (1 + math.exp(-0.4 / Neighbours().temperature))
 """The vote share of the nearer train document, if the cosines are 1 and 0.6."""
+_TEXT, _DOCUMENTS = np.array([0.6, 0.8]), np.array([1.6, 0.8]) / math.hypot(1.6, 0.8)
+_PROTOTYPE = (_TEXT + _DOCUMENTS) / np.linalg.norm(_TEXT + _DOCUMENTS)
+FIRST, SECOND = float(_PROTOTYPE[0]), float(_PROTOTYPE @ [0.6, 0.8])
+"""Cosines of label 2, whose documents are both of the query, with the first and with the second document."""
 TEXTS_LD = np.array([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]], np.float32)
 ROWS_LD = np.array([[0.0, 1.0], [0.8, 0.6], [1.0, 0.0]], np.float32)
 DOCS = np.array([[1.0, 0.0], [0.6, 0.8]], np.float32)
@@ -39,6 +55,8 @@ FITTED: dict[str, FittedScore] = {
     "frequency": Frequency().fit(ScoreData(COUNTED)),
     "noise": Noise().fit(DATA),
     "neighbours": Neighbours().fit(DATA),
+    "prior": Prior(temperature=0.1).fit(ScoreData(COUNTED)),
+    "prototype": Prototype(weight=1.0).fit(DATA),
 }
 BY_HAND = {
     "label_text": [[1.0, 0.0, 0.6], [1.0, 0.6]],
@@ -46,6 +64,8 @@ BY_HAND = {
     "frequency": [[5.0, 1.0, 0.0], [0.0, 5.0]],
     "noise": [[math.log(0.5), math.log(0.4), math.log(0.1)], [math.log(0.1), math.log(0.5)]],
     "neighbours": [[NEAR, 0.0, 1.0], [1.0, 1 - NEAR]],
+    "prior": [[0.1 * math.log(5), 0.0, 0.1 * math.log(0.5)], [0.1 * math.log(0.5), 0.1 * math.log(5)]],
+    "prototype": [[1.0, 0.0, FIRST], [SECOND, 0.6]],
 }
 BEST = {
     "label_text": [[0, 2], [2, 1]],
@@ -53,10 +73,12 @@ BEST = {
     "frequency": None,
     "noise": [[0, 1], [0, 1]],
     "neighbours": [[0, 2], [0, 2]],
+    "prior": [[0, 1], [0, 1]],
+    "prototype": [[0, 2], [2, 1]],
 }
 """Candidates for k = 2."""
-ELSEWHERE = {"label_words", "lexical"}
-"""Scores that read texts; they have tests of their own."""
+ELSEWHERE = {"label_words", "lexical", "biased_rows"}
+"""Scores that read texts or train rows; they have tests of their own."""
 
 
 def query() -> Query:

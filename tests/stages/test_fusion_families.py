@@ -10,7 +10,7 @@ import pytest
 from xc_core.data.labels import LabelMatrix
 from xc_core.fusion import FittedFusion, Inputs, Tree
 from xc_core.recipes.settings import FusionSettings
-from xc_core.shapes import F32, I32, I64, Bool
+from xc_core.shapes import F32, I32, I64, Bool, Shortlist
 from xc_core.stages import fusion
 from xc_core.stages.fusion import Candidates
 
@@ -26,8 +26,8 @@ def gathered() -> Candidates:
     return Candidates(ids_NK, values_NKF, positive_NK, np.ones((N, K), bool), truth)
 
 
-def fitted_rows(families_N: I64, monkeypatch: pytest.MonkeyPatch) -> tuple[list[list[int]], dict[str, Any]]:
-    """Return the rows of each fit of the comparison, and the figures."""
+def fitted_rows(families_N: I64, monkeypatch: pytest.MonkeyPatch) -> tuple[list[list[int]], dict[str, Shortlist]]:
+    """Return the rows of each fit of the comparison, and the rankings."""
     rows: list[list[int]] = []
     fit = Candidates.fit
 
@@ -38,16 +38,16 @@ def fitted_rows(families_N: I64, monkeypatch: pytest.MonkeyPatch) -> tuple[list[
     settings, inputs = FusionSettings(rule=Tree(), candidates=K), Inputs(("a", "b"), ("a", "b"))
     whole = gathered().fit(settings, inputs, np.ones(K))
     monkeypatch.setattr(Candidates, "fit", spy)
-    figures = fusion._compare(settings, inputs, gathered(), np.ones(K), whole, families_N)
-    return rows, figures
+    ranked = fusion._ranked(settings, inputs, gathered(), np.ones(K), whole, families_N)
+    return rows, ranked
 
 
 def test_a_family_is_fitted_on_or_ranked_never_both(monkeypatch: pytest.MonkeyPatch) -> None:
     families_N = np.array([0, 1, 0, 2, 1, 3, 3, 3, 4, 0, 5, 4])
-    (first, second), figures = fitted_rows(families_N, monkeypatch)
+    (first, second), ranked = fitted_rows(families_N, monkeypatch)
     assert sorted(first + second) == list(range(N))
     assert not set(families_N[first]) & set(families_N[second])
-    assert "fusion" in figures
+    assert "fusion" in ranked
 
 
 def test_documents_without_siblings_alternate(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,5 +56,5 @@ def test_documents_without_siblings_alternate(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_one_family_alone_cannot_be_cross_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows, figures = fitted_rows(np.zeros(N, np.int64), monkeypatch)
-    assert rows == [] and "fusion" not in figures
+    rows, ranked = fitted_rows(np.zeros(N, np.int64), monkeypatch)
+    assert rows == [] and "fusion" not in ranked

@@ -235,5 +235,6 @@ def test_the_fusion_is_compared_on_documents_it_was_not_fitted_on() -> None:
     fitted = gathered.fit(settings, inputs, weights_L)
     by_heart = gathered.rank(fitted)
     assert truth.contains(np.arange(size), by_heart.ids_NK[:, 0]).mean() > 0.9
-    found = fusion._compare(settings, inputs, gathered, weights_L, fitted)
+    ranked = fusion._ranked(settings, inputs, gathered, weights_L, fitted, np.arange(size))
+    found = fusion._figures(ranked, truth, weights_L)
     assert found["fusion"]["P_at_1"] < 40, "a fifth is chance"
