@@ -12,7 +12,7 @@ import dagster as dg
 
 from xc_core.artifacts import Made, pictures, read_manifest
 
-_HIDDEN: Final = frozenset({"source", "metrics", "theorem1", "validation"})
+_HIDDEN: Final = frozenset({"source", "metrics", "theorem1", "validation", "figures"})
 _LARGEST_PICTURE: Final = 400_000
 """Largest picture, in bytes, that is stored in an event; of a larger one only the path is stored."""
 

@@ -26,7 +26,7 @@ def made(**facts: Any) -> Made:
 
 
 def test_facts_are_shown_and_settings_are_not(folder: Path) -> None:
-    hidden = {name: {"x": 1} for name in ("source", "metrics", "theorem1", "validation")}
+    hidden = {name: {"x": 1} for name in ("source", "metrics", "theorem1", "validation", "figures")}
     found = summary(folder, made(recall=0.123456789, absent=None, split={"a": 1}, **hidden), None)
     assert found.metadata == {
         "rows": 3, "recall": 0.12346, "split": dg.MetadataValue.json({"a": 1}), "megabytes": 2.23,

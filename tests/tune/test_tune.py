@@ -162,6 +162,13 @@ def test_a_recipe_whose_fusion_learns_nothing_is_judged_too(tune: Tune, project:
         assert 0 < trial.figures["P_at_1"] < 100, "rows that have learnt these documents are not what is judged"
 
 
+def test_a_trial_has_the_figures_of_what_is_served(tune: Tune, project: Workspace) -> None:
+    assert tune({"fusion.tail_cost": [50.0, 100.0]}, "--trials", "1").code == 0
+    (trial,) = record_of(project).trials
+    made = study_folder(project, "toy", "ngame") / "data" / "toy" / trial.folder / "fusion" / "made.json"
+    assert trial.figures == json.loads(made.read_text())["facts"]["figures"]
+
+
 def test_the_study_file_survives_a_broken_record(tune: Tune, project: Workspace) -> None:
     assert tune(LATE, "--trials", "1").code == 0
     before, path = record_of(project), study_folder(project, "toy", "ngame") / "study.json"

@@ -91,7 +91,7 @@ def run(context: Context[FusionSettings]) -> None:
     better = _better_part(compared) if settings.fallback else None
     served = fitted.part(better) if better else fitted
     unseen_ranking = ranked.get(better or FUSION) or gathered.rank(served)
-    served = _with_dial(context, served, unseen_ranking, gathered.truth, weights_L)
+    served, figures = _with_dial(context, served, unseen_ranking, gathered.truth, weights_L)
     served.write(context.build.path)
     context.build.facts |= {
         "documents": len(gathered.truth),
@@ -99,6 +99,7 @@ def run(context: Context[FusionSettings]) -> None:
         "pairs": int((gathered.ids_NK != PAD_ID).sum()),
         "rule": settings.rule.kind,
         "served": better or FUSION,
+        "figures": figures,
         "validation": compared,
     }
     shown = ", ".join(f"{name} {value['P_at_1']:.1f} / {value['PSP_at_5']:.1f}" for name, value in compared.items())
@@ -109,17 +110,21 @@ def run(context: Context[FusionSettings]) -> None:
 
 def _with_dial(
     context: Context[FusionSettings], fusion: FittedFusion, ranked: Shortlist, truth: LabelMatrix, weights_L: F64
-) -> FittedFusion:
-    """Return ``fusion`` with a dial fitted on ``ranked``, documents it has not seen; report the curve."""
+) -> tuple[FittedFusion, dict[str, float]]:
+    """Return ``fusion`` with a dial fitted on ``ranked``, documents it has not seen, and its figures; report the curve.
+
+    The figures are those at the default position of the dial, as the model is served.
+    """
     found = fit_dial(ranked, truth, weights_L, context.settings.tail_cost)
     if found is None:
         context.report("fusion: too few positives among the candidates for a dial between P@k and PSP@k")
-        return fusion
+        return fusion, _figures({FUSION: ranked}, truth, weights_L)[FUSION]
     dial, curve = found
     context.build.facts["tail"] = {"default": dial.default, "reach": dial.reach, "curve": curve}
     shown = ", ".join(f"{one['tail']:g}: {one['P_at_1']:.1f} / {one['PSP_at_5']:.1f}" for one in curve[::2])
     context.report(f"fusion: P@1 / PSP@5 at each position of the dial (tail): {shown}; default {dial.default:g}")
-    return replace(fusion, dial=dial)
+    served = next(one for one in curve if one["tail"] == dial.default)
+    return replace(fusion, dial=dial), {metric: served[metric] for metric in _SHOWN}
 
 
 def _better_part(compared: dict[str, dict[str, float]]) -> str | None:

@@ -123,14 +123,17 @@ class Trial:
         return figures(self.workspace) if figures else None
 
     def result(self) -> Result:
-        """Return the figures of what would be served; raise MissingError if there are no validation documents."""
+        """Return the figures of what would be served, at the default of its dial.
+
+        Raises MissingError if there are no validation documents.
+        """
         facts = read_made(self.workspace.folder(_LAST, self.dataset, self.name)).facts
         figures, served = facts.get("validation") or {}, facts.get("served", _FUSION)
         if not figures:
             raise no_validation(self.dataset)
         if served not in figures:  # a rule that learns nothing: the sum of its scores, or its only score
             served = _SUM if _SUM in figures else next(iter(figures))
-        return Result(dict(figures[served]), served, int(facts["documents"]))
+        return Result(dict(facts["figures"]), served, int(facts["documents"]))
 
     def forget(self) -> None:
         """Delete the artefacts and the state of this trial."""

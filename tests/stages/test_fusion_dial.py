@@ -1,0 +1,36 @@
+"""The stage fusion records the figures of what is served: at the default position of its dial."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from tests.fusion.test_dial import world
+from xc_core.chain.context import Context
+from xc_core.fusion import Inputs, Sum, summed
+from xc_core.recipes.settings import FusionSettings
+from xc_core.shapes import Shortlist
+from xc_core.stages.fusion import _figures, _with_dial
+
+
+@pytest.mark.parametrize(("documents", "cost"), [(1500, 0.0), (1500, 1.0), (1500, 100.0), (2, 100.0)])
+def test_the_figures_are_those_at_the_default_of_the_dial(documents: int, cost: float) -> None:
+    ids, scores, truth, weights = world(documents)
+    lines: list[str] = []
+    build = SimpleNamespace(facts={})
+    stub = SimpleNamespace(settings=FusionSettings(tail_cost=cost), build=build, report=lines.append)
+    ranked = Shortlist.ranked(ids, scores)
+    fusion = summed(Sum(), Inputs(("a",), ("a",)))
+    served, figures = _with_dial(cast(Context[Any], stub), fusion, ranked, truth, weights)
+    at_default = ranked
+    if served.dial is not None:
+        at_default = Shortlist.ranked(ranked.ids_NK, served.dial.turned(ranked.ids_NK, ranked.scores_NK, None))
+    assert (served.dial is None) == (documents == 2)
+    assert figures == pytest.approx(_figures({"served": at_default}, truth, weights)["served"])
+    at_zero = _figures({"served": ranked}, truth, weights)["served"]
+    if documents > 2 and cost:
+        assert figures["PSP_at_5"] > at_zero["PSP_at_5"]
+    else:
+        assert figures == pytest.approx(at_zero)
