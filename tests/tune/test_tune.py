@@ -16,6 +16,7 @@ from xc_core import artifacts
 from xc_core.chain import Workspace, runner
 from xc_core.chain.depends import resolved
 from xc_core.chain.experiment import resolve
+from xc_core.tune import study
 from xc_core.tune.record import State, study_folder
 from xc_core.tune.trial import TRIAL_STAGES
 
@@ -105,6 +106,23 @@ def test_a_space_that_is_used_up_ends_the_study(tune: Tune, project: Workspace) 
     repeated = [trial for trial in record.trials if trial.why.startswith("same settings as trial")]
     assert len(record.trials) == 2 + len(repeated)
     assert all(trial.seconds == 0 and trial.value is not None for trial in repeated)
+
+
+def test_trials_that_repeat_settings_do_not_count(tune: Tune, project: Workspace) -> None:
+    values = [1, 2, 3, 4]
+    assert tune({"fusion.rule.depth": values}, "--trials", "4", "--sampler", "random").code == 0
+    record = record_of(project)
+    assert record.state == "all trials done"
+    assert {trial.values["fusion.rule.depth"] for trial in record.trials} == set(values)
+    assert len(record.trials) > 4, "with this seed the sampler repeats itself"
+
+
+def test_a_sampler_that_draws_nothing_new_ends_the_study(
+    tune: Tune, project: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(study, "_REPEATS", 1)
+    assert tune({"fusion.rule.depth": [1, 2, 3, 4]}, "--trials", "4", "--sampler", "random").code == 0
+    assert record_of(project).state == "the sampler draws nothing new"
 
 
 def test_the_command_that_is_printed_trains_the_winner(tune: Tune, xc: Xc, project: Workspace, tmp_path: Path) -> None:

@@ -30,7 +30,13 @@ GROUP = "xc.studies"
 @click.option("--space", required=True, type=click.Path(path_type=Path), metavar="FILE",
               help="YAML file with a line per setting: a list of values, {range: [a, b]}, optionally with step: c, or "
               "{log: [a, b]}.")  # fmt: skip
-@click.option("--trials", default=20, show_default=True, type=click.IntRange(1), help="Trials of the study in total.")
+@click.option(
+    "--trials",
+    default=20,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Trials of the study in total; one that repeats earlier settings does not count.",
+)
 @click.option("--budget", default=None, metavar="TIME",
               help="Wall time of all trials of the study, as 90s, 10m or 1.5h. [default: no limit]")  # fmt: skip
 @click.option("--metric", default="mean", show_default=True,

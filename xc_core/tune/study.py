@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -33,6 +33,9 @@ _ABORTING: Final = (BusyError, StorageError, MissingError, MovedError, CorruptEr
 """Errors that another trial would meet too: they end the command, and the trial is tried again."""
 _IN_A_ROW: Final = 3
 """Failed trials in a row that end the command: then the settings are hardly the reason."""
+_REPEATS: Final = 50
+"""Trials in a row with settings of earlier ones that end the study; such a trial takes no time."""
+_SAME: Final = "same settings as trial"
 _RECORD: Final = "record"
 
 
@@ -41,7 +44,7 @@ class Limits:
     """When a study ends, and how many trials keep their artefacts."""
 
     trials: int
-    """Trials in total, those of earlier commands included."""
+    """Trials with different settings in total, those of earlier commands included."""
     seconds: float | None = None
     """Wall time of all trials, those of earlier commands included; None for no limit."""
     keep: int = 1
@@ -85,8 +88,10 @@ class _Running:
         while True:
             record = self.record("running")
             tried = {_key(trial.values) for trial in record.ended}
-            if len(record.ended) >= self.limits.trials:
+            if len(tried) >= self.limits.trials:
                 return "all trials done"
+            if _repeats(record.ended) >= _REPEATS:
+                return "the sampler draws nothing new"
             if self.limits.seconds is not None and record.seconds >= self.limits.seconds:
                 return "budget used up"
             if self.tuning.space.size is not None and len(tried) >= self.tuning.space.size:
@@ -137,7 +142,7 @@ class _Running:
             left = None if self.limits.seconds is None else self.limits.seconds - record.seconds
             self._try(drawn, values, left)
         else:
-            why = f"same settings as trial {same.number}"
+            why = f"{_SAME} {same.number}"
             self._end(drawn, replace(same, number=drawn.number, seconds=0.0, taken=(), why=why))
 
     def _try(self, drawn: Drawn, values: Mapping[str, Any], left: float | None) -> None:
@@ -267,3 +272,8 @@ def _line(record: TrialRecord, tuning: Tuning) -> str:
 
 def _key(values: Mapping[str, Any]) -> str:
     return str(sorted(values.items(), key=lambda item: item[0]))
+
+
+def _repeats(ended: Sequence[TrialRecord]) -> int:
+    """Return how many of the last trials, in a row, had the settings of an earlier one."""
+    return next((i for i, trial in enumerate(reversed(ended)) if not trial.why.startswith(_SAME)), len(ended))
