@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +186,21 @@ def test_a_trial_has_the_figures_of_what_is_served(tune: Tune, project: Workspac
     (trial,) = record_of(project).trials
     made = study_folder(project, "toy", "ngame") / "data" / "toy" / trial.folder / "fusion" / "made.json"
     assert trial.figures == json.loads(made.read_text())["facts"]["figures"]
+
+
+def test_a_trial_that_learns_from_the_documents_that_judge_it_is_refused(tune: Tune, project: Workspace) -> None:
+    refit = {"fusion__rule": "sum", "encoder__refit": "true", "encoder__epochs": "1"}
+    tune({"fusion.candidates": [3, 6]}, "--trials", "1", **refit).refused(78, "encoder.refit", "encoder.refit=false")
+    assert not trials_of(project), "refused before anything is trained"
+
+
+def test_a_missing_package_of_the_fusion_is_reported_before_a_trial(
+    tune: Tune, project: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "lightgbm", None)
+    space, others = {"fusion.rule": ["tree", "lightgbm"]}, {"encoder__epochs": "0"}
+    tune(space, "--trials", "1", **others).refused(66, "no installed package lightgbm", "pip install")
+    assert not trials_of(project)
 
 
 def test_the_study_file_survives_a_broken_record(tune: Tune, project: Workspace) -> None:

@@ -13,7 +13,7 @@ from xc_core.chain.depends import resolved
 from xc_core.chain.experiment import Experiment, resolve
 from xc_core.data.corpus import Corpus
 from xc_core.data.splits import VALIDATION
-from xc_core.errors import UsageError
+from xc_core.errors import ConfigError, UsageError
 from xc_core.params import deep_merged, dotted, plain
 from xc_core.recipes import RECIPES, Recipe, find_recipe
 from xc_core.seeds import generator
@@ -52,8 +52,9 @@ class Tuning:
     ) -> Tuning:
         """Return the study of ``recipe``, a registered one or a variant of params.yaml, with ``changes`` to it.
 
-        Raises MissingError for an unknown dataset, ConfigError for an unknown recipe or setting or a value that the
-        recipe refuses, UsageError for a setting that is both fixed and in the space.
+        Raises MissingError for an unknown dataset or a missing package, ConfigError for an unknown recipe or setting, a
+        value that the recipe refuses or a trial that holds no documents out, UsageError for a setting that is both
+        fixed and in the space.
         """
         own, base = project.params.dataset(dataset), recipe
         _check_apart(space, dotted(changes))
@@ -66,6 +67,8 @@ class Tuning:
             project=project, dataset=dataset, recipe=recipe, base=experiment, changes=changes, space=typed, **rest
         )
         for trial in made.corners():
+            _check_held_out(trial)
+            trial.fusion.rule.require()
             for score in trial.scores.values():
                 score.check()
         return made
@@ -127,6 +130,16 @@ class Tuning:
         }
         found: dict[str, Any] = json.loads(json.dumps(content))
         return found
+
+
+def _check_held_out(trial: Recipe) -> None:
+    """Raise ConfigError if a trial learns from all validation documents, so that nothing could judge it."""
+    if trial.encoder.sees_validation:
+        raise ConfigError(
+            "encoder.refit in a study, by which trials learn from the documents that judge them",
+            expected="an encoder that is trained on train documents alone",
+            do="fix it for all trials: --set encoder.refit=false; train the winner with --learn-from published",
+        )
 
 
 def _check_apart(space: Space, fixed: Mapping[str, Any]) -> None:
