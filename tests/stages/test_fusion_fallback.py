@@ -61,6 +61,26 @@ def test_the_report_names_the_part(tmp_path: Path, lines: list[str], workspace: 
     assert f"fusion: {facts['served']} alone is better than the rule, so it is used instead" in lines
 
 
+def test_a_rule_that_no_other_document_can_test_is_replaced_by_the_sum(workspace: Workspace, lines: list[str]) -> None:
+    """Trees fitted on one document know nothing; without the sum, their ranking would be arbitrary."""
+    fusion, facts, evaluation = evaluated(workspace, {"rule": "lightgbm", "rows": 1})
+    assert facts["documents"] == 1
+    assert (facts["served"], fusion.tree) == ("sum", None)
+    assert evaluation.report["ablation"]["fusion"] == evaluation.report["ablation"]["sum"]
+    assert "fusion: too few validation documents to test the rule on, so sum is used instead" in lines
+
+
+def test_a_dial_is_not_fitted_on_documents_that_the_rule_has_seen(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fitted: list[int] = []
+    monkeypatch.setattr("xc_core.stages.fusion.fit_dial", lambda short, *_: fitted.append(len(short)))
+    evaluated(workspace, {"rule": "tree", "rows": 1, "fallback": False})
+    assert fitted == []
+    evaluated(workspace, {"rule": "tree", "rows": 2, "fallback": False})
+    assert fitted == [2]
+
+
 def figures(*values: float) -> dict[str, float]:
     return dict(zip(("P_at_1", "P_at_5", "PSP_at_5"), values, strict=True))
 

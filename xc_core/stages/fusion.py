@@ -16,6 +16,7 @@ from xc_core.data.labels import LabelMatrix
 from xc_core.data.splits import VALIDATION
 from xc_core.errors import MovedError
 from xc_core.fusion import FittedFusion, Inputs, Pairs, summed
+from xc_core.fusion.base import SUM
 from xc_core.fusion.dial import fit_dial
 from xc_core.infer.score import candidates, distinct, values
 from xc_core.metrics.evaluation import FUSION
@@ -88,10 +89,12 @@ def run(context: Context[FusionSettings]) -> None:
     fitted = gathered.fit(settings, inputs, weights_L)
     ranked = _ranked(settings, inputs, gathered, weights_L, fitted, families_N)
     compared = _figures(ranked, gathered.truth, weights_L)
-    better = _better_part(compared) if settings.fallback else None
+    better = _instead(settings, compared)
     served = fitted.part(better) if better else fitted
-    unseen_ranking = ranked.get(better or FUSION) or gathered.rank(served)
-    served, figures = _with_dial(context, served, unseen_ranking, gathered.truth, weights_L)
+    figures: dict[str, float] | None = None
+    if better or FUSION in ranked or not settings.rule.learns:  # otherwise the rule has seen all documents
+        unseen_ranking = ranked.get(better or FUSION) or gathered.rank(served)
+        served, figures = _with_dial(context, served, unseen_ranking, gathered.truth, weights_L)
     served.write(context.build.path)
     context.build.facts |= {
         "documents": len(gathered.truth),
@@ -99,13 +102,15 @@ def run(context: Context[FusionSettings]) -> None:
         "pairs": int((gathered.ids_NK != PAD_ID).sum()),
         "rule": settings.rule.kind,
         "served": better or FUSION,
-        "figures": figures,
+        "figures": figures or {},
         "validation": compared,
     }
     shown = ", ".join(f"{name} {value['P_at_1']:.1f} / {value['PSP_at_5']:.1f}" for name, value in compared.items())
     context.report(f"fusion: P@1 / PSP@5 on validation, cross-fitted: {shown}")
-    if better:
+    if better and FUSION in compared:
         context.report(f"fusion: {better} alone is better than the rule, so it is used instead")
+    elif better:
+        context.report(f"fusion: too few validation documents to test the rule on, so {better} is used instead")
 
 
 def _with_dial(
@@ -125,6 +130,16 @@ def _with_dial(
     context.report(f"fusion: P@1 / PSP@5 at each position of the dial (tail): {shown}; default {dial.default:g}")
     served = next(one for one in curve if one["tail"] == dial.default)
     return replace(fusion, dial=dial), {metric: served[metric] for metric in _SHOWN}
+
+
+def _instead(settings: FusionSettings, compared: dict[str, dict[str, float]]) -> str | None:
+    """Return the part that is served instead of the rule, or None.
+
+    It is a better one; or, if all documents are of one family so that the rule cannot be cross-fitted, the sum.
+    """
+    if not settings.fallback or not settings.rule.learns:
+        return None
+    return _better_part(compared) if FUSION in compared else (SUM if SUM in compared else next(iter(compared), None))
 
 
 def _better_part(compared: dict[str, dict[str, float]]) -> str | None:
