@@ -174,3 +174,11 @@ def test_no_found_candidates_are_refused() -> None:
 def test_settings_without_a_meaning_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         LightGBM(**wrong)
+
+
+def test_more_candidates_than_lightgbm_can_rank_are_refused() -> None:
+    values = np.zeros((1, 10_001, 3), np.float32)
+    pairs = Pairs(values, values[..., 0], np.ones((1, 10_001), bool))
+    with pytest.raises(ConfigError, match="10,001 candidates of a document"):
+        LightGBM().fit(INPUTS, pairs)
+    assert LightGBM(objective=Objective.BINARY, rounds=1).fit(INPUTS, pairs).tree is not None

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from xc_core.errors import MissingError
+from xc_core.errors import ConfigError, MissingError
 from xc_core.fusion.base import FUSIONS, FittedFusion, Inputs, Pairs, Trees
 from xc_core.fusion.boosting import BoostedTrees
 from xc_core.fusion.leaves import MAX_LEAVES
@@ -22,6 +22,8 @@ from xc_core.shapes import F32, F64, I64, Bool
 
 _MOST_GAINS: Final = 30
 """LightGBM's relevance levels are 0 to 30."""
+_MOST_CANDIDATES: Final = 10_000
+"""LightGBM ranks at most as many candidates of a document."""
 
 
 class Objective(StrEnum):
@@ -71,7 +73,8 @@ class LightGBM(WithTrees):
     def fit(self, inputs: Inputs, pairs: Pairs) -> FittedFusion:
         """Fit the trees on the found candidates.
 
-        Raises MissingError if LightGBM is not installed, ValueError if no candidate was found.
+        Raises MissingError if LightGBM is not installed, ValueError if no candidate was found, ConfigError if a
+        document has more candidates than LightGBM can rank.
         """
         reads = self.features or inputs.names
         used_NK = pairs.found_NK & pairs.filled_NK
@@ -89,10 +92,20 @@ class LightGBM(WithTrees):
     def _boosted(self, features_MG: F32, targets_M: F64, count_N: I64) -> BoostedTrees:
         """Return the trees for M pairs, given document by document; ``count_N`` is the number of pairs of each."""
         lightgbm = _lightgbm()
+        self._check_count(int(count_N.max()))
         target_M, weight_M, extra = self._relevance(targets_M)
         group = count_N[count_N > 0] if self.objective is Objective.LAMBDARANK else None
         data = lightgbm.Dataset(features_MG, target_M, weight=weight_M, group=group)
         return converted(lightgbm.train({**self._parameters(), **extra}, data, self.rounds))
+
+    def _check_count(self, most: int) -> None:
+        """Raise ConfigError if a document has more candidates than LightGBM can rank."""
+        if self.objective is Objective.LAMBDARANK and most > _MOST_CANDIDATES:
+            raise ConfigError(
+                f"{most:,} candidates of a document, all scores together, for lambdarank",
+                expected=f"at most {_MOST_CANDIDATES:,}",
+                do="lower fusion.candidates, or set fusion.rule.objective=binary",
+            )
 
     def _relevance(self, targets_M: F64) -> tuple[F64, F64 | None, dict[str, Any]]:
         """Return each pair's target and weight, and further parameters, in the form that the objective needs."""
