@@ -193,8 +193,8 @@ class FittedFusion:
         elif tail is not None and checked(tail):
             raise UsageError(
                 f"tail {tail} for a fusion without a dial",
-                expected="a fusion fitted on validation documents, by a version of xc that fits dials",
-                do="leave tail out, or fit the fusion again: xc run fusion --force, then xc run model",
+                expected="a fusion with enough validation documents that no score has seen, by a version with dials",
+                do="leave tail out; if there are such documents: xc run fusion --force, then xc run model",
             )
         return Shortlist.ranked(ids_NK, scores_NK)
 
