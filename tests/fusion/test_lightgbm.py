@@ -170,6 +170,17 @@ def test_no_found_candidates_are_refused() -> None:
         LightGBM().fit(INPUTS, replace(pairs, proposed_NK=np.zeros_like(pairs.filled_NK)))
 
 
+def test_lightgbm_is_given_every_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ignores parameters that it does not know, so the model's own text says what it used."""
+    rule = LightGBM(rounds=3, leaves=5, shrinkage=0.25, truncation=4, min_leaf=7, seed=9)
+    _, booster = fitted_with_booster(rule, world(), monkeypatch)
+    used = dict(line[1:-1].split(": ", 1) for line in booster.model_to_string().splitlines() if line.startswith("["))
+    assert used["objective"] == "lambdarank"
+    assert booster.num_trees() == 3
+    names = ("num_leaves", "learning_rate", "lambdarank_truncation_level", "min_data_in_leaf", "seed")
+    assert [float(used[name]) for name in names] == [5, 0.25, 4, 7, 9]
+
+
 @pytest.mark.parametrize("wrong", [{"rounds": 0}, {"leaves": 1}, {"leaves": 65}, {"shrinkage": 1.5}, {"truncation": 0}])
 def test_settings_without_a_meaning_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):

@@ -14,6 +14,7 @@ from xc_core.chain import Workspace, run_stage
 from xc_core.fusion import FittedFusion
 from xc_core.metrics.evaluation import Evaluation
 from xc_core.params import deep_merged
+from xc_core.stages import fusion as fusion_stage
 from xc_core.stages.fusion import _better_part
 
 USELESS = {"kind": "tree", "features": ["frequency"], "add": ["label_text", "classifier"], "weight": 0.0}
@@ -79,6 +80,21 @@ def test_a_dial_is_not_fitted_on_documents_that_the_rule_has_seen(
     assert fitted == []
     evaluated(workspace, {"rule": "tree", "rows": 2, "fallback": False})
     assert fitted == [2]
+
+
+@pytest.mark.parametrize("fallback", [True, False])
+def test_the_dial_is_fitted_on_documents_that_the_rule_has_not_seen(
+    workspace: Workspace, fallback: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the cross-fitted ranking of what is served; the rule fitted on all documents has learnt their labels."""
+    rankings: list[dict[str, Any]] = []
+    given: list[Any] = []
+    ranked, fit = fusion_stage._ranked, fusion_stage.fit_dial
+    monkeypatch.setattr(fusion_stage, "_ranked", lambda *own: rankings.append(ranked(*own)) or rankings[-1])
+    monkeypatch.setattr(fusion_stage, "fit_dial", lambda *own: given.append(own[0]) or fit(*own))
+    facts = evaluated(workspace, {"rule": {**USELESS, "depth": 3}, "fallback": fallback})[1]
+    assert (facts["served"] == "fusion") is not fallback
+    assert given[0] is rankings[0][facts["served"]]
 
 
 def figures(*values: float) -> dict[str, float]:

@@ -50,6 +50,23 @@ def test_a_family_is_fitted_on_or_ranked_never_both(monkeypatch: pytest.MonkeyPa
     assert "fusion" in ranked
 
 
+def test_a_document_is_ranked_by_the_rule_that_was_fitted_without_its_family() -> None:
+    """Positives have the highest value, in one half of score a, in the other of score b: the two rules differ."""
+    families_N, own = np.array([0, 1, 0, 2, 1, 3, 3, 3, 4, 0, 5, 4]), gathered()
+    own.values_NKF[...] = np.random.default_rng(1).random((N, K, 2))
+    own.values_NKF[np.arange(N), np.arange(N) % K, families_N % 2] = 9
+    settings, inputs = FusionSettings(rule=Tree(min_leaf=1, weight=0.1), candidates=K), Inputs(("a", "b"), ("a", "b"))
+    whole = own.fit(settings, inputs, np.ones(K))
+    ranked = fusion._ranked(settings, inputs, own, np.ones(K), whole, families_N)["fusion"]
+    for row in range(N):
+        others = np.flatnonzero(families_N % 2 != families_N[row] % 2)
+        expected = own.rank(own.fit(settings, inputs, np.ones(K), others), np.array([row]))
+        seen = own.rank(own.fit(settings, inputs, np.ones(K), np.setdiff1d(np.arange(N), others)), np.array([row]))
+        np.testing.assert_array_equal(ranked.scores_NK[row], expected.scores_NK[0])
+        np.testing.assert_array_equal(ranked.ids_NK[row], expected.ids_NK[0])
+        assert not np.array_equal(expected.scores_NK, seen.scores_NK), "a rule that has seen it would rank otherwise"
+
+
 def test_documents_without_siblings_alternate(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, _ = fitted_rows(np.arange(N), monkeypatch)
     assert sorted(rows) == [list(range(0, N, 2)), list(range(1, N, 2))]
