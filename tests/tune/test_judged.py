@@ -1,0 +1,70 @@
+"""What a trial is judged by: figures on validation documents that the vectors have not seen, and of what is served."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from tests.stages.halves import open_corpus, open_embeddings, open_tables
+from tests.tune.conftest import LATE, Tune
+from xc_core.chain import Workspace
+from xc_core.data.splits import TRAIN, VALIDATION
+from xc_core.shapes import F32, I64
+from xc_core.tune import asked, early, trial
+from xc_core.tune.trial import Trial, TrialWorkspace
+
+
+@pytest.fixture
+def trained(noisy: Workspace) -> TrialWorkspace:
+    """The trained experiment, as if it was a trial; only read."""
+    return TrialWorkspace(noisy.root, noisy, noisy.params.experiment("toy", "ngame"))
+
+
+def hits(workspace: Workspace, rows: I64, vectors_LD: F32) -> list[bool]:
+    """Return whether the label with the highest product is right, per document."""
+    best_N = (open_embeddings(workspace).documents_ND[rows] @ vectors_LD.T).argmax(1)
+    return open_corpus(workspace).labels.contains(rows, best_N).tolist()
+
+
+def test_early_figures_of_label_texts_are_of_validation_documents(trained: TrialWorkspace, noisy: Workspace) -> None:
+    figures, corpus, texts_LD = early.label_texts(trained), open_corpus(noisy), open_embeddings(noisy).labels_LD
+    first = {split: 100 * np.mean(hits(noisy, corpus.rows(split), texts_LD)) for split in (TRAIN, VALIDATION)}
+    assert figures is not None
+    assert figures["P_at_1"] == pytest.approx(first[VALIDATION])
+    assert first[TRAIN] != pytest.approx(first[VALIDATION])
+
+
+def test_early_figures_of_rows_are_of_the_fold_that_has_not_seen_the_document(
+    trained: TrialWorkspace, noisy: Workspace
+) -> None:
+    figures, corpus, tables = early.rows(trained), open_corpus(noisy), open_tables(noisy)
+    *held_out, final = tables.folds
+    unseen = [hit for fold in held_out for hit in hits(noisy, fold.unseen(corpus), tables.rows(fold.name))]
+    learnt = hits(noisy, corpus.rows(VALIDATION), tables.rows(final.name))
+    assert figures is not None
+    assert figures["P_at_1"] == pytest.approx(100 * np.mean(unseen))
+    assert len(unseen) == len(learnt) and sum(learnt) > sum(unseen)
+
+
+@pytest.mark.parametrize("served", ["fusion", "classifier"])
+def test_a_trial_is_judged_by_what_is_served(
+    served: str, trained: TrialWorkspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a fallback this is a score or the sum, not the rule."""
+    figures = {name: {"P_at_1": value} for name, value in (("classifier", 40.0), ("sum", 30.0), ("fusion", 20.0))}
+    facts = {"validation": figures, "served": served, "documents": 31}
+    monkeypatch.setattr(trial, "read_made", lambda _: SimpleNamespace(facts=facts))
+    found = Trial(trained).result()
+    assert (found.figures, found.served, found.documents) == (figures[served], served, 31)
+
+
+def test_another_version_of_a_stage_is_another_study(
+    tune: Tune, project: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert tune(LATE, "--trials", "1").code == 0
+    *others, last = asked.TRIAL_STAGES
+    monkeypatch.setattr(asked, "TRIAL_STAGES", (*others, replace(last, code_version="next")))
+    tune(LATE, "--trials", "2").refused(64, "with another settings and code", "--study NAME")
