@@ -29,6 +29,7 @@ from tests.stages.halves import (
 )
 from xc_core import artifacts
 from xc_core.chain import Workspace, run_stage
+from xc_core.data.corpus import Corpus
 from xc_core.data.folds import FINAL
 from xc_core.data.splits import VALIDATION, drawn
 from xc_core.fusion import FittedFusion, Inputs, Pairs, Tree
@@ -221,3 +222,20 @@ def test_a_document_is_searched_in_rows_that_have_not_seen_it(
         assert own.tolist() == best[training][rows].tolist()
     mixed = np.concatenate(halves)
     assert np.concatenate(found).tolist() != best[FINAL][mixed].tolist(), "the served rows would have found others"
+
+
+def test_the_families_are_those_of_the_documents_that_are_compared(
+    ready: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Documents are gathered half by half and compared in the order of their rows; here a family is a row's number."""
+    given: list[Any] = []
+    ranked = fusion._ranked
+    monkeypatch.setattr(Corpus, "families", lambda _, rows: rows)
+    monkeypatch.setattr(fusion, "_ranked", lambda *own: given.append(own) or ranked(*own))
+    train_and_fit(ready, {"fusion": {"candidates": LABELS}})
+    gathered, families_N, corpus = given[0][2], given[0][5], open_corpus(ready)
+    assert sorted(families_N.tolist()) == corpus.rows(VALIDATION).tolist()
+    truth = corpus.labels.rows(families_N)
+    assert [gathered.truth.row(i).tolist() for i in range(len(truth))] == [
+        truth.row(i).tolist() for i in range(len(truth))
+    ]

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from xc_core.classifiers import LabelTable, TableConfig
+from xc_core.classifiers import LabelTable, TableConfig, dropped
 from xc_core.encoders import EncoderConfig, build_encoder, embed_rows, encode_rows
 from xc_core.losses import AugmentReduce, Bce, DecoupledSoftmax, Loss
 from xc_core.sampling import All, Importance, Mined, Negatives, Random
 from xc_core.seeds import torch_generator
+from xc_core.train import heads as heads_module
 from xc_core.train.checkpoint import Checkpoints
 from xc_core.train.encoder import EncoderData, EncoderSettings, EncoderTask, encoder_task
 from xc_core.train.heads import ByBoth, ByRow, ByText, Scorer
@@ -139,6 +140,27 @@ def test_the_gradient_is_that_of_both_losses_in_one_graph(
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         assert torch.allclose(found[name], value, atol=1e-6), name
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_the_mask_of_a_step_depends_on_seed_and_step_alone(
+    joint: Make, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[torch.Tensor] = []
+
+    def spy(doc_BD: torch.Tensor, dropout: float, random: torch.Generator) -> torch.Tensor:
+        seen.append(dropped(torch.ones_like(doc_BD), dropout, random))
+        return doc_BD
+
+    monkeypatch.setattr(heads_module, "dropped", spy)
+    for seed, step in ((0, 5), (0, 5), (0, 6), (1, 5)):
+        task = joint(share, dropout=0.3)
+        task.start_epoch(0)
+        task.seed = seed
+        task.step(DOCS, step, 1.0)
+    assert torch.equal(seen[0], seen[1])
+    assert not torch.equal(seen[0], seen[2])
+    assert not torch.equal(seen[0], seen[3])
 
 
 @pytest.mark.parametrize("heads", [1, 2])
