@@ -129,6 +129,7 @@ def test_every_recipe_can_learn_from_all_published_documents(recipe: str) -> Non
     found = RECIPES[recipe].changed(RECIPES[recipe].learning_from("published"))
     assert found.classifier.refit
     assert found.encoder.refit != found.fusion.rule.learns
+    assert (found.classifier.enough == 1) is found.encoder.refit, "one held-out training if nothing is fitted on it"
     with pytest.raises(ConfigError, match="train or published"):
         found.learning_from("test")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from xc_core.data.corpus import Corpus
 from xc_core.data.labels import LabelMatrix
 from xc_core.data.splits import TRAIN
 from xc_core.errors import ConfigError
-from xc_core.params import changed
+from xc_core.params import changed, deep_merged
 from xc_core.sampling import NEGATIVES, Documents, EveryLabel, InBatch, Negatives, NegativeSource, hard_negatives
 from xc_core.sampling.hard import HardNegatives
 from xc_core.shapes import PAD_ID, Shortlist
@@ -128,17 +127,19 @@ def test_both_trainings_both_searches_and_the_fusion_get_the_filters(
     gather = fusion._gathered
     monkeypatch.setattr(fusion, "_gathered", lambda *args: gathered.append(gather(*args)) or gathered[-1])
     in_training, in_audit = (known_pairs_of_theorem1(module, monkeypatch) for module in (training, audit))
-    filtered.params.declare_experiment("toy", "ngame", "ngame", {**deepcopy(TOY_CHANGES), "negatives": {"k": 4}})
+    changes = {"negatives": {"k": 4}, "scores": {"biased_rows": {"epochs": 1}}}
+    filtered.params.declare_experiment("toy", "ngame", "ngame", deep_merged(TOY_CHANGES, changes))
     for stage in STAGES:
         run_stage(filtered, stage, "toy", "ngame")
     corpus = Corpus.open(filtered.folder("corpus", "toy"))
-    assert len(made) == 4, "M1; M4 without each half of the validation documents, and with both"
+    assert len(made) == 7, "M1; M4 and the score without each half of the validation documents, and with both"
     for filters in made:
         assert filters is not None
         assert 0 < len(filters.indices) < len(filters)
         assert (filters.indices == 0).all()
     assert made[0] is not None and len(made[0]) == len(corpus.rows(TRAIN))
-    assert made[3] is not None and len(made[3]) == len(corpus.published_rows())
+    for final in (made[3], made[6]):
+        assert final is not None and len(final) == len(corpus.published_rows())
     check_theorems(corpus, in_training, in_audit)
     check_mined(corpus, HardNegatives.open(filtered.folder("negatives", "toy", "ngame")))
     for found in gathered:

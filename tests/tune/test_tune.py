@@ -72,6 +72,18 @@ def test_the_same_command_continues_and_trials_done_count(tune: Tune, project: W
     assert seen(record_of(project, "whole")) == seen(record), "two commands draw what one draws"
 
 
+def test_every_trial_and_every_seed_draws_other_settings(tune: Tune, project: Workspace) -> None:
+    for name, seed in (("first", "1"), ("again", "1"), ("second", "2")):
+        options = ("--trials", "3", "--sampler", "random", "--study", name, "--seed", seed)
+        assert tune(LATE, *options).code == 0
+    first, again, second = (
+        [own.values["fusion.rule.weight"] for own in record_of(project, name).trials[1:]]
+        for name in ("first", "again", "second")
+    )
+    assert first == again
+    assert len({*first, *second}) == 4, "after the recipe's own settings"
+
+
 @pytest.mark.parametrize(
     ("space", "options", "differs"),
     [
