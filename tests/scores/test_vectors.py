@@ -46,3 +46,14 @@ def test_rows_with_a_bias_are_searched_and_scored_with_it(index: IndexPart, join
 
 def test_the_recall_of_an_index_over_rows_with_a_bias_is_measured_with_it() -> None:
     assert VectorScore.build(BIASED, Exact()).figures(Query(unit(20, 3))) == {"recall": 1.0}
+
+
+def test_a_query_that_is_searched_for_few_labels_can_be_searched_for_more() -> None:
+    """Scores of a query share a search, but only one for as many labels."""
+    random = np.random.default_rng(0)
+    labels_LD, query = random.normal(size=(9, 4)).astype(np.float32), Query(random.normal(size=(3, 4)).astype("f4"))
+    score, order = VectorScore.build(labels_LD, Exact()), np.argsort(-(query.doc_ND @ labels_LD.T), axis=1)
+    for k in (2, 5):
+        for found in (score.candidates(query, k), score.alone(query, k)):
+            assert found is not None
+            np.testing.assert_array_equal(found, order[:, :k])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import TOY_CHANGES, make_workspace
-from tests.stages.halves import run_until
+from tests.stages.halves import open_corpus, run_until
 from xc_core import artifacts
 from xc_core.chain import Workspace, run_stage
 from xc_core.fusion import FittedFusion
@@ -48,6 +48,7 @@ def test_a_rule_worse_than_its_parts_is_replaced_by_the_best(workspace: Workspac
     assert {"label_text", "classifier", "sum", "fusion"} <= ablation.keys(), "the parts are still compared"
     assert ablation["fusion"] == ablation[facts["served"]]
     assert fusion.candidates == TOY_CHANGES["fusion"]["candidates"]
+    assert evaluation.learnt.published == len(open_corpus(workspace).published_rows())
 
 
 def test_without_fallback_the_rule_is_kept(workspace: Workspace) -> None:
