@@ -195,6 +195,25 @@ def test_a_softmax_with_bce_is_the_sum_of_both(name: str) -> None:
     assert both == pytest.approx(one + 0.2 * other, rel=1e-6)
 
 
+@pytest.mark.parametrize("name", ["decoupled-softmax", "supcon"])
+def test_both_parts_of_a_softmax_with_bce_read_the_weights(name: str) -> None:
+    """A document all of whose negatives have weight 0 does not count in either part."""
+    given = parts(3)
+    weight = given["weight"].clone()
+    weight[0] = 0.0
+    sample = Sampled(weight_BU=weight)
+    softmax, binary = LOSSES[name](temperature=0.5), Bce(temperature=0.5, bias=1.0)
+    masks = given["scores"], given["chosen"], given["chosen"]
+    own = given["chosen"].any(1) & (weight > 0).any(1)
+    assert not own[0] and own.any()
+    one = float(softmax.build()(*masks, sample)[0])
+    other = float(binary.build()(*(part[own] for part in masks), sample.documents(own))[0])
+    both = float(WithBinary(softmax=softmax, binary=binary, weight=0.2).build()(*masks, sample)[0])
+    assert both == pytest.approx(one + 0.2 * other, rel=1e-6)
+    plain = float(binary.build()(*(part[own] for part in masks))[0])
+    assert other != pytest.approx(plain, rel=1e-3)
+
+
 def at(name: str, temperature: float) -> Loss:
     """Return the loss with this temperature; the two parts of a sum have the same."""
     if name == WithBinary.kind:

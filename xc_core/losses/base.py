@@ -34,8 +34,12 @@ class Sampled:
 
     def document(self, row: int) -> Sampled:
         """Return the sample of the document ``row`` alone, as a batch of one."""
+        return self.documents(slice(row, row + 1))
+
+    def documents(self, rows: Tensor | slice) -> Sampled:
+        """Return the sample of the documents ``rows``, a mask (B) or a slice."""
         parts = (self.weight_BU, self.noise_BU, self.docs_B)
-        weight, noise, docs = (None if part is None else part[row : row + 1] for part in parts)
+        weight, noise, docs = (None if part is None else part[rows] for part in parts)
         return Sampled(weight, noise, docs, self.labels_U)
 
 

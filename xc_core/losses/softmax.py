@@ -120,6 +120,6 @@ class WithBinary(Stateless):
     ) -> tuple[Tensor, Tensor]:
         """Return (sum, number of documents with a chosen positive and a negative)."""
         total, count = self.softmax(scores_BU, chosen_BU, known_BU, sampled)
-        own_B = chosen_BU.any(1) & ~(known_BU | chosen_BU).all(1)
-        pairs, _ = self.binary(scores_BU[own_B], chosen_BU[own_B], known_BU[own_B])
+        own_B = chosen_BU.any(1) & (sampled.negatives(chosen_BU, known_BU) > 0).any(1)
+        pairs, _ = self.binary(scores_BU[own_B], chosen_BU[own_B], known_BU[own_B], sampled.documents(own_B))
         return total + self.weight * pairs, count
