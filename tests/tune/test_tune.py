@@ -123,11 +123,14 @@ def test_a_space_that_is_used_up_ends_the_study(tune: Tune, project: Workspace) 
 
 def test_trials_that_repeat_settings_do_not_count(tune: Tune, project: Workspace) -> None:
     values = [1, 2, 3, 4]
-    assert tune({"fusion.rule.depth": values}, "--trials", "4", "--sampler", "random").code == 0
+    ended = tune({"fusion.rule.depth": values}, "--trials", "4", "--sampler", "random")
+    assert ended.code == 0
     record = record_of(project)
     assert record.state == "all trials done"
     assert {trial.values["fusion.rule.depth"] for trial in record.trials} == set(values)
     assert len(record.trials) > 4, "with this seed the sampler repeats itself"
+    assert len(record.ranked()) == 4, "the table shows each once"
+    assert "trials: 4 done;" in ended.out
 
 
 def test_a_sampler_that_draws_nothing_new_ends_the_study(

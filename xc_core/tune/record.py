@@ -18,6 +18,8 @@ from xc_core.canonical import canonical
 from xc_core.chain.workspace import Workspace
 from xc_core.errors import CorruptError, MissingError
 
+SAME: Final = "same settings as trial"
+"""How the reason of a trial that repeats another begins."""
 _FILE: Final = "study.json"
 _FOLDER: Final = "tune"
 
@@ -58,8 +60,13 @@ class TrialRecord:
 
     @property
     def ended(self) -> bool:
-        """True if it counts as a trial."""
+        """True if it is not tried again."""
         return self.state is not State.STOPPED
+
+    @property
+    def repeats(self) -> bool:
+        """True if it has the settings, and took over the result, of an earlier trial."""
+        return self.why.startswith(SAME)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,8 +96,8 @@ class StudyRecord:
         return next(iter(self.ranked()), None)
 
     def ranked(self) -> list[TrialRecord]:
-        """Return the trials that are done, best first."""
-        done = [trial for trial in self.trials if trial.state is State.DONE and trial.value is not None]
+        """Return the trials that are done, best first, without those that repeat another."""
+        done = [t for t in self.trials if t.state is State.DONE and t.value is not None and not t.repeats]
         return sorted(done, key=lambda trial: (-(trial.value or 0.0), trial.number))
 
     @property
@@ -100,7 +107,7 @@ class StudyRecord:
 
     @property
     def ended(self) -> list[TrialRecord]:
-        """The trials that count."""
+        """The trials that are not tried again."""
         return [trial for trial in self.trials if trial.ended]
 
     @property

@@ -91,8 +91,8 @@ def summary(record: StudyRecord) -> str:
 
 
 def counted(record: StudyRecord) -> dict[str, int]:
-    """Return the number of trials in each state, states without trials left out."""
-    found = Counter(trial.state.value for trial in record.trials)
+    """Return the number of trials in each state, without those that repeat another; states without trials left out."""
+    found = Counter(trial.state.value for trial in record.trials if not trial.repeats)
     return {state.value: found[state.value] for state in State if found[state.value]}
 
 

@@ -19,7 +19,7 @@ from xc_core.progress import report
 from xc_core.seeds import derive
 from xc_core.tune.asked import Tuning
 from xc_core.tune.limits import TimeIsUpError, stopped_after
-from xc_core.tune.record import State, StudyRecord, TrialRecord, study_folder
+from xc_core.tune.record import SAME, State, StudyRecord, TrialRecord, study_folder
 from xc_core.tune.space import nested
 from xc_core.tune.storage import importances, opened, sampler
 from xc_core.tune.trial import TRIAL_STAGES, Result, Trial, TrialWorkspace, forget
@@ -35,7 +35,6 @@ _IN_A_ROW: Final = 3
 """Failed trials in a row that end the command: then the settings are hardly the reason."""
 _REPEATS: Final = 50
 """Trials in a row with settings of earlier ones that end the study; such a trial takes no time."""
-_SAME: Final = "same settings as trial"
 _RECORD: Final = "record"
 
 
@@ -142,7 +141,7 @@ class _Running:
             left = None if self.limits.seconds is None else self.limits.seconds - record.seconds
             self._try(drawn, values, left)
         else:
-            why = f"{_SAME} {same.number}"
+            why = f"{SAME} {same.number}"
             self._end(drawn, replace(same, number=drawn.number, seconds=0.0, taken=(), why=why))
 
     def _try(self, drawn: Drawn, values: Mapping[str, Any], left: float | None) -> None:
@@ -276,4 +275,4 @@ def _key(values: Mapping[str, Any]) -> str:
 
 def _repeats(ended: Sequence[TrialRecord]) -> int:
     """Return how many of the last trials, in a row, had the settings of an earlier one."""
-    return next((i for i, trial in enumerate(reversed(ended)) if not trial.why.startswith(_SAME)), len(ended))
+    return next((i for i, trial in enumerate(reversed(ended)) if not trial.repeats), len(ended))
