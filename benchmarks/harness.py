@@ -5,13 +5,13 @@ The median of the rounds is reported, never the best.
 
 from __future__ import annotations
 
-import platform
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
+
+from xc_core.chain.costs import processor
 
 Work = Callable[[], Any]
 
@@ -65,8 +65,4 @@ def machine() -> str:
     """Return processor and number of threads, as the kernel names them."""
     import torch
 
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text("utf-8").splitlines() if info.exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    name = names[0] if names else platform.processor()
-    return f"{name}, {torch.get_num_threads()} torch threads, torch {torch.__version__}"
+    return f"{processor()}, {torch.get_num_threads()} torch threads, torch {torch.__version__}"

@@ -27,14 +27,18 @@ def peak_memory_mb() -> float:
     return round(peak / (1 << 20 if sys.platform == "darwin" else 1 << 10), 1)
 
 
+def processor() -> str:
+    """Return the name of the processor, or of its architecture if the system does not tell."""
+    with contextlib.suppress(OSError):
+        if found := re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text("ascii", "replace")):
+            return found[1].strip()
+    return platform.processor() or platform.machine()
+
+
 def machine() -> str:
     """Return the processor, the number of threads that this process may use, and the GPU if torch uses one."""
-    name = platform.processor() or platform.machine()
-    with contextlib.suppress(OSError):
-        found = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text("ascii", "replace"))
-        name = found[1].strip() if found else name
     asked = os.environ.get("OMP_NUM_THREADS", "")
     threads = int(asked) if asked.isdecimal() else os.cpu_count()
     torch = sys.modules.get("torch")  # a stage without it has no GPU
     gpu = f", {torch.cuda.get_device_name()}" if torch is not None and torch.cuda.is_available() else ", no GPU"
-    return f"{name}, {threads} {'thread' if threads == 1 else 'threads'}{gpu}"
+    return f"{processor()}, {threads} {'thread' if threads == 1 else 'threads'}{gpu}"

@@ -26,7 +26,7 @@ from xc_core.data.cut import FAMILIES
 from xc_core.data.cut import SCHEMA as FAMILY_SCHEMA
 from xc_core.data.labels import LabelMatrix
 from xc_core.data.propensity import inverse_propensity
-from xc_core.data.splits import SPLITS, TEST, TRAIN, VALIDATION, digests, halves
+from xc_core.data.splits import SPLITS, TEST, TRAIN, VALIDATION, digests, drawn, halves
 from xc_core.errors import ConfigError
 from xc_core.shapes import F64, I64
 
@@ -128,6 +128,10 @@ class Corpus:
     def uids(self, rows: I64) -> list[str]:
         """Return the uids of the documents ``rows``, in the order of ``rows``."""
         return pl.read_parquet(self.folder / "documents.parquet", columns=["uid"])["uid"][rows].to_list()
+
+    def drawn(self, rows: I64, limit: int) -> I64:
+        """Return ``limit`` of ``rows`` at most, drawn by a hash of the uid, in the order of ``rows``."""
+        return rows[drawn(self.uids(rows), limit)]
 
     def validation_halves(self) -> tuple[I64, I64]:
         """Return the row numbers of the validation documents in two halves, split by a hash of the uid.

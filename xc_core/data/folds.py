@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from xc_core.data.corpus import Corpus
-from xc_core.data.splits import TRAIN, VALIDATION, drawn
+from xc_core.data.splits import TRAIN, VALIDATION
 from xc_core.shapes import I64, Bool
 
 FINAL: Final = "final"
@@ -101,5 +101,5 @@ def unseen(made: list[Fold], corpus: Corpus, limit: int) -> list[tuple[Fold, I64
     if not left_out:
         return []
     rows = np.concatenate([rows for _, rows in left_out])
-    chosen = rows[drawn(corpus.uids(rows), limit)]
+    chosen = corpus.drawn(rows, limit)
     return [(fold, kept) for fold, own in left_out if len(kept := np.intersect1d(own, chosen))]

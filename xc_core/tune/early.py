@@ -10,7 +10,7 @@ import numpy as np
 from xc_core.data.corpus import Corpus
 from xc_core.data.embeddings import Embeddings
 from xc_core.data.folds import unseen
-from xc_core.data.splits import VALIDATION, drawn
+from xc_core.data.splits import VALIDATION
 from xc_core.metrics.ranking import KS, per_document
 from xc_core.shapes import F32, I64
 
@@ -26,8 +26,7 @@ def label_texts(workspace: TrialWorkspace) -> Mapping[str, float] | None:
     if "label_text" not in workspace.experiment.recipe.scores:
         return None
     corpus, embeddings = _opened(workspace, Corpus), _opened(workspace, Embeddings)
-    documents = corpus.rows(VALIDATION)
-    return _figures(corpus, embeddings, [(documents[drawn(corpus.uids(documents), _ROWS)], embeddings.labels_LD)])
+    return _figures(corpus, embeddings, [(corpus.drawn(corpus.rows(VALIDATION), _ROWS), embeddings.labels_LD)])
 
 
 def rows(workspace: TrialWorkspace) -> Mapping[str, float] | None:

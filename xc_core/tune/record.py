@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from xc_core import artifacts
 from xc_core.canonical import canonical
+from xc_core.chain.costs import processor
 from xc_core.chain.workspace import Workspace
 from xc_core.errors import CorruptError, MissingError
 
@@ -160,13 +161,6 @@ def machine() -> str:
     """Return processor, cores, threads and GPU of this machine in words; no host name."""
     import torch
 
-    try:
-        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
-    except OSError:
-        lines = []
-    model = next(
-        (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown processor"
-    )
     gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "no GPU"
     cores, threads = os.cpu_count() or 1, torch.get_num_threads()
-    return f"{model}, {cores} cores, {threads} thread{'s' if threads > 1 else ''}, {gpu}"
+    return f"{processor()}, {cores} cores, {threads} thread{'s' if threads > 1 else ''}, {gpu}"
