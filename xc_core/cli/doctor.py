@@ -122,12 +122,12 @@ def _plugins() -> Iterator[Finding]:
 def _machine() -> Iterator[Finding]:
     import torch
 
-    from xc_core.encoders.base import multiplies_bf16
+    from xc_core.devices import multiplies_bf16
 
     gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "none"
     yield Finding(
         "ok",
-        f"{os.cpu_count()} processors, bf16 {'native' if multiplies_bf16('cpu') else 'not native'}, GPU {gpu}",
+        f"{os.cpu_count()} processors, {'bf16' if multiplies_bf16('cpu') else 'fp32'} is faster, GPU {gpu}",
     )
     free = shutil.disk_usage(Workspace.find().root).free / 1e9
     yield Finding("ok" if free > _LEAST_DISK_GB else "note", f"{free:.0f} GB free on the project's disk")

@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from xc_core.devices import multiplies_bf16
 from xc_core.encoders.heads import joined, projection_head, split
 from xc_core.encoders.pooling import Pooling
 from xc_core.errors import CorruptError, MissingError
@@ -50,7 +51,7 @@ class EncoderConfig:
     width: int = 256
     """Width of the vectors of ``bag``; a transformer has its own."""
     precision: Precision = Precision.AUTO
-    """"bf16", "fp32", or "auto": bf16 if the processor multiplies it natively."""
+    """"bf16", "fp32", or "auto": bf16 if the device multiplies it faster, which is measured."""
     tokens_per_pass: int = 2048
     """Padded tokens per forward pass: more need more memory, fewer need more passes."""
 
@@ -140,14 +141,6 @@ class Family:
 
 
 ENCODERS: Table[Family] = Table("encoder family")
-
-
-def multiplies_bf16(device: str) -> bool:
-    """Return True if bf16 matrix products run natively on ``device`` ("cpu" or "cuda")."""
-    if device == "cuda":
-        return bool(torch.cuda.is_bf16_supported())
-    probe = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
-    return bool(probe and probe())
 
 
 def build_encoder(config: EncoderConfig, vocabulary_size: int, seed: int) -> Encoder:
