@@ -111,5 +111,5 @@ def test_an_evaluation_says_in_words_what_was_learnt_from(workspace: Workspace) 
     assert words["adversarial"] == {
         "encoder": "not trained",
         "classifier": f"{train} train documents, 2 epochs",
-        "fusion": "not fitted",
+        "fusion": "not fitted; its dial is, on validation documents that no score has seen",
     }

@@ -42,6 +42,8 @@ class Learnt:
     """True if the fusion is fitted, or chosen, on validation documents that no score has seen."""
     published: int
     """Train and validation documents of the corpus."""
+    dial: bool = False
+    """True if the fusion has a dial, which is fitted like a fusion."""
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> Learnt:
@@ -59,7 +61,11 @@ class Learnt:
         rows = str(self.classifier)
         if self.joint:
             rows = "trained with the encoder" + (f", then on {rows}" if self.classifier.epochs else "")
-        fusion = "chosen and fitted on validation documents that no score has seen" if self.fitted else "not fitted"
+        held_out = "on validation documents that no score has seen"
+        if self.fitted:
+            fusion = f"chosen and fitted {held_out}"
+        else:
+            fusion = "not fitted" + (f"; its dial is, {held_out}" if self.dial else "")
         return {"encoder": str(self.encoder), "classifier": rows, "fusion": fusion}
 
 

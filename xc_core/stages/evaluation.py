@@ -91,6 +91,7 @@ def _learnt(corpus: Corpus, trained: TrainedEncoder, tables: LabelTables, fusion
         joint=trained.rows_LD is not None,
         fitted=fusion.rule.learns and len(corpus.rows(VALIDATION)) > 0,
         published=len(corpus.published_rows()),
+        dial=fusion.dial is not None,
     )
 
 
