@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import dagster as dg
 
-from assets.metadata import Shown, numbers, table
+from assets.metadata import Shown, escaped, numbers, table
 from xc_core.artifacts import read_made
 from xc_core.data.history import read_history
 
@@ -60,9 +60,9 @@ def _evaluation(folder: Path) -> Shown:
     found = Evaluation.open(folder)
     metrics = {name: value for name, value in found.metrics.items() if value is not None}
     examples = "\n\n".join(
-        f"**{row['text'][:200]}**\n\npredicted: "
-        + ", ".join(f"{label['label']} {'✓' if label['true'] else '·'}" for label in row["predicted"])
-        + f"\n\ntrue: {', '.join(row['true'])}"
+        f"**{escaped(row['text'][:200])}**\n\npredicted: "
+        + ", ".join(f"{escaped(label['label'])} {'✓' if label['true'] else '·'}" for label in row["predicted"])
+        + f"\n\ntrue: {', '.join(map(escaped, row['true']))}"
         for row in found.examples
     )
     shown = {"metrics": table(found.report["ablation"], _COLUMNS), "examples": dg.MetadataValue.md(examples)}

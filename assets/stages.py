@@ -18,6 +18,7 @@ from assets.shown import SHOWN
 from assets.tracking import StageRun, curves, flat, log_stage
 from xc_core.artifacts import Made, read_made, read_manifest
 from xc_core.chain.registry import STAGES, Stage
+from xc_core.chain.reports import write_report
 from xc_core.chain.runner import read_costs
 from xc_core.git import git_commit
 
@@ -68,6 +69,10 @@ def asset_of(stage: Stage) -> dg.AssetsDefinition:
         digest = read_manifest(folder).digest()
         md5 = dvc.record(stage.name, dataset, recipe)
         shown = summary(folder, read_made(folder), SHOWN.get(stage.name))
+        if stage.name == "evaluation" and recipe:
+            report = write_report(project.workspace, dataset, recipe)
+            shown.metadata["report"] = dg.MetadataValue.path(str(report))
+            shown.files.append(report)
         run = _stage_run(context, project, stage, read_made(folder), shown)
         run.tags.update({"xc.artefact": digest, "xc.dvc_md5": md5 or digest})
         with tracking.client() as client:

@@ -16,8 +16,8 @@ from xc_core.chain import Workspace
 from xc_core.errors import XCError
 
 COMMANDS = (
-    "ingest", "run", "train", "tune", "status", "settings", "evaluate", "predict", "leaderboard", "compare", "promote",
-    "rollback", "ui", "doctor", "demo",
+    "ingest", "run", "train", "tune", "status", "settings", "evaluate", "predict", "leaderboard", "compare", "report",
+    "promote", "rollback", "ui", "doctor", "demo",
 )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from assets.metadata import escaped
 from tests.pipelines.judging import own as own
 from tests.pipelines.judging import rewritten
 from tests.pipelines.recorded import Recorded
@@ -17,6 +19,7 @@ from tests.pipelines.recorded import record as record
 from tests.pipelines.recorded import silent_mlflow as silent_mlflow
 from xc_core import artifacts
 from xc_core.chain import STAGES, Workspace
+from xc_core.chain.reports import report_path
 from xc_core.sampling.audit import Audit
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -132,11 +135,21 @@ def test_an_evaluation_shows_metrics_examples_and_pictures(toy: Recorded) -> Non
     assert found["learnt_from"].startswith(f"encoder: {encoder['train']} train documents, 4 epochs; classifier: ")
     example = artefact(toy, "evaluation", "examples.json")[0]
     label = example["predicted"][0]
-    first = f"{label['label']} {'✓' if label['true'] else '·'}"
-    assert found["examples"].startswith(f"**{example['text']}**\n\npredicted: {first}")
-    assert f"\n\ntrue: {', '.join(example['true'])}" in found["examples"]
-    assert logged_files(toy) == ["report.json", "deciles.png", "training.png"]
+    first = f"{escaped(label['label'])} {'✓' if label['true'] else '·'}"
+    assert found["examples"].startswith(f"**{escaped(example['text'])}**\n\npredicted: {first}")
+    assert f"\n\ntrue: {', '.join(map(escaped, example['true']))}" in found["examples"]
+    assert logged_files(toy) == ["report.json", "deciles.png", "training.png", "ngame.html"]
+    assert found["report"] == str(report_path(toy.workspace, "toy", "ngame"))
+    assert example["text"] in Path(found["report"]).read_text("utf-8")
     assert report["metrics"].items() <= logged_metrics(toy).items()
+
+
+def test_a_text_of_the_data_is_no_markdown() -> None:
+    hostile = "![p](http://127.0.0.1:9/p.png) [click](javascript:x) <b>|`*_ www.x.org a\x9b31m\nb"
+    shown = escaped(hostile)
+    assert re.sub(r"\\(.)", r"\1", shown) == " ".join(hostile.replace("\x9b", "\ufffd").split())
+    assert not re.search(r"(?<!\\)[!\[\]()<>|`*_:.]", shown)
+    assert "\n" not in shown
 
 
 def test_an_evaluation_shows_wrong_labels_and_zeros_and_leaves_out_unknown_metrics(

@@ -128,7 +128,7 @@ _ALL: Final = (
         group="release",
         does="Evaluates the model on test documents: precision (P@k), precision with a higher weight for rare labels "
         "(PSP@k), nDCG, recall, confidence intervals, plots.",
-        code_version="2",
+        code_version="3",
     ),
     Stage(
         name="audit",

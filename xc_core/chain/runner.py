@@ -213,11 +213,8 @@ def _others(job: _Job) -> Others:
     def costs(recipe: str) -> dict[str, dict[str, float]]:
         return {stage.name: read_costs(workspace, stage, dataset, recipe) for stage in of_scope("experiment")}
 
-    def machines(recipe: str) -> set[str]:
-        found = (_read_cost(workspace, stage, dataset, recipe).get(_MACHINE) for stage in of_scope("experiment"))
-        return {str(name) for name in found if name is not None}
-
-    return Others([recipe for _, recipe in workspace.params.experiments(dataset)], opened, costs, machines)
+    recipes = [recipe for _, recipe in workspace.params.experiments(dataset)]
+    return Others(recipes, opened, costs, lambda recipe: machines(workspace, dataset, recipe))
 
 
 def _check_unmoved(job: _Job, before: dict[str, str]) -> None:
@@ -244,6 +241,12 @@ def read_costs(workspace: Workspace, stage: Stage, dataset: str, recipe: str | N
     """Return the costs of the last run of a stage in this workspace; empty if it never ran here."""
     found = _read_cost(workspace, stage, dataset, recipe)
     return {name: value for name, value in found.items() if name != _MACHINE}
+
+
+def machines(workspace: Workspace, dataset: str, recipe: str) -> set[str]:
+    """Return the machines that the stages of an experiment last ran on."""
+    found = (_read_cost(workspace, stage, dataset, recipe).get(_MACHINE) for stage in of_scope("experiment"))
+    return {str(name) for name in found if name is not None}
 
 
 def _read_cost(workspace: Workspace, stage: Stage, dataset: str, recipe: str | None) -> dict[str, Any]:

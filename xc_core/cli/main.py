@@ -26,12 +26,13 @@ _OWN: Final = {
     "status": "xc_core.cli.status:status",
     "settings": "xc_core.cli.status:settings",
     "compare": "xc_core.cli.compare:compare",
+    "report": "xc_core.cli.report:report_on",
     "predict": "xc_core.cli.predict:predict",
     "doctor": "xc_core.cli.doctor:doctor",
 }
 _ORDER: Final = (
     ("Data", ("ingest",)),
-    ("Training", ("train", "tune", "run", "status", "settings", "evaluate", "leaderboard", "compare")),
+    ("Training", ("train", "tune", "run", "status", "settings", "evaluate", "leaderboard", "compare", "report")),
     ("Serving", ("predict", "promote", "rollback")),
     ("Project", ("demo", "ui", "doctor")),
 )

@@ -76,8 +76,8 @@ class EvaluationSettings:
 
     latency_queries: int = 200
     """Single texts that are timed from string to labels."""
-    examples: int = 5
-    """Test texts shown with predicted and true labels."""
+    examples: int = 12
+    """Test texts shown with predicted and true labels: half of them with a true first label, half without."""
     seed: int = 0
     """Root seed of intervals and examples."""
 

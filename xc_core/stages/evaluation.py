@@ -13,20 +13,21 @@ from xc_core.classifiers import LabelTables
 from xc_core.data.corpus import Corpus
 from xc_core.data.embeddings import Embeddings
 from xc_core.data.history import TrainedOn
-from xc_core.data.labels import LabelMatrix
 from xc_core.data.splits import TEST, VALIDATION
 from xc_core.encoders import TrainedEncoder
 from xc_core.fusion import FittedFusion
+from xc_core.infer.examples import Ranked, examples, right_and_wrong
 from xc_core.infer.predictor import Predictor
 from xc_core.infer.score import Scorer
 from xc_core.metrics import plots
+from xc_core.metrics.confusions import confusions
 from xc_core.metrics.evaluation import ALL, FUSION, OWN, Learnt, write_evaluation
 from xc_core.metrics.ranking import per_document, without
 from xc_core.metrics.report import report
 from xc_core.recipes.settings import EvaluationSettings
 from xc_core.scores import Query, Scores
 from xc_core.seeds import generator
-from xc_core.shapes import I64, Shortlist
+from xc_core.shapes import I64
 
 _WARM = 5
 """Texts predicted before the clock starts."""
@@ -41,10 +42,10 @@ def run(context: Context[EvaluationSettings]) -> None:
     rules, vectors_ND = {FUSION: fusion, **fusion.parts()}, context.read(Embeddings).documents_ND
     first = rows[:1]
     alone = rules.keys() & scorer.searching(Query(vectors_ND[first], corpus.texts_of("documents", first)))
-    found = scorer.shortlist_rows(
+    lists = scorer.shortlist_rows(
         vectors_ND, rows, lambda: corpus.texts_of("documents", rows), rules, "scoring test documents", alone
     )
-    ranked = {name: without(short, filters) for name, short in found.items()}
+    ranked = {name: without(short, filters) for name, short in lists.items()}
     weights_L, frequency_L = corpus.weights(), corpus.published_train().frequency_L()
     content = report(ranked[FUSION], truth, weights_L, frequency_L, seed=context.settings.seed)
     figures = {name: per_document(short, truth, weights_L) for name, short in ranked.items()}
@@ -53,33 +54,21 @@ def run(context: Context[EvaluationSettings]) -> None:
     content |= {"rule": fusion.rule.kind, "index_recall": scores.recalls}
     trained, tables = context.read(TrainedEncoder), context.read(LabelTables)
     content["learnt_from"] = asdict(_learnt(corpus, trained, tables, fusion))
+    titles = corpus.table("labels")["title"].to_list()
+    content["confusions"] = [
+        {"named": titles[one.named], "missed": titles[one.missed], "documents": one.documents}
+        for one in confusions(ranked[FUSION], truth)
+    ]
     picked = generator(context.settings.seed, "examples").permutation(len(rows))
-    examples = _examples(corpus, rows, picked[: context.settings.examples], ranked[FUSION], truth)
-    write_evaluation(context.build, content, figures, examples)
+    shown = right_and_wrong(ranked[FUSION], truth, picked, context.settings.examples)
+    found = examples(corpus, scorer, vectors_ND, rows, Ranked(ranked[FUSION], truth, shown))
+    write_evaluation(context.build, content, figures, found)
     _draw(context, {"encoder": trained.history, "classifier": tables.history}, content)
     _latency(context, Predictor(trained.tokenizer, trained.encoder, scorer, [], []), corpus, rows[picked])
     metrics = content["metrics"]
     context.report(
         f"evaluation: P@1 {metrics['P_at_1']:.2f}, P@5 {metrics['P_at_5']:.2f}, PSP@5 {metrics['PSP_at_5']:.2f} on test"
     )
-
-
-def _examples(corpus: Corpus, rows: I64, picked: I64, short: Shortlist, truth: LabelMatrix) -> list[dict[str, Any]]:
-    """Return a few test texts with predicted and true labels."""
-    titles, examples = corpus.table("labels")["title"], []
-    documents = corpus.table("documents", rows[picked])
-    for at, document in zip(picked.tolist(), documents.iter_rows(named=True), strict=True):
-        true = set(truth.row(at).tolist())
-        predicted = [i for i in short.ids_NK[at, :5].tolist() if i >= 0]
-        examples.append(
-            {
-                "uid": document["uid"],
-                "text": f"{document['title']} {document['content']}".strip(),
-                "predicted": [{"label": titles[i], "true": i in true} for i in predicted],
-                "true": [titles[i] for i in sorted(true)],
-            }
-        )
-    return examples
 
 
 def _learnt(corpus: Corpus, trained: TrainedEncoder, tables: LabelTables, fusion: FittedFusion) -> Learnt:

@@ -1,0 +1,43 @@
+"""Which documents are shown as examples: half right, half wrong, if there are enough of both."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from xc_core.data.labels import LabelMatrix
+from xc_core.infer.examples import right_and_wrong
+from xc_core.shapes import PAD_ID, Shortlist
+
+
+def ranked(right: list[bool]) -> tuple[Shortlist, LabelMatrix]:
+    """Return a list per document whose first label is true or not."""
+    size = len(right)
+    short = Shortlist(np.array([[0, 1]] * size, np.int32).reshape(size, 2), np.zeros((size, 2), np.float32))
+    return short, LabelMatrix.from_pairs(
+        np.arange(size), np.array([0 if one else 2 for one in right], np.int64), (size, 3)
+    )
+
+
+@pytest.mark.parametrize(
+    ("right", "count", "wanted"),
+    [
+        ([True, False, True, False, True], 4, [4, 2, 3, 1]),
+        ([True, False, True, False, True], 3, [4, 2, 3]),
+        ([True, True, True, False], 4, [2, 1, 0, 3]),  # too few wrong ones
+        ([True, False, False, False], 4, [0, 3, 2, 1]),  # too few right ones
+        ([True, False], 9, [0, 1]),
+        ([], 3, []),
+    ],
+)
+def test_half_are_right_and_half_are_wrong(right: list[bool], count: int, wanted: list[int]) -> None:
+    picked = np.arange(len(right))[::-1]
+    assert right_and_wrong(*ranked(right), picked, count).tolist() == wanted
+
+
+def test_a_document_without_candidates_is_wrong() -> None:
+    short, truth = ranked([True, True])
+    short.ids_NK[0] = PAD_ID
+    assert right_and_wrong(short, truth, np.array([0, 1]), 2).tolist() == [1, 0]
+    none = Shortlist(np.zeros((2, 0), np.int32), np.zeros((2, 0), np.float32))
+    assert right_and_wrong(none, truth, np.array([0, 1]), 1).tolist() == [0]

@@ -1,0 +1,82 @@
+"""Collects what is known of an evaluated experiment, for the report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from xc_core import artifacts
+from xc_core.chain.registry import STAGES, Stage, of_scope
+from xc_core.chain.runner import machines, read_costs
+from xc_core.chain.workspace import Workspace
+from xc_core.metrics.evaluation import Evaluation
+from xc_core.metrics.page import Page
+
+_PICTURES: Final = {"deciles": "Labels by frequency", "training": "Loss of the trainings"}
+
+
+def report_path(workspace: Workspace, dataset: str, recipe: str) -> Path:
+    """Return where the report on an experiment is written: local state, because its costs differ from run to run."""
+    return workspace.state / "reports" / dataset / f"{recipe}.html"
+
+
+def write_report(workspace: Workspace, dataset: str, recipe: str, out: Path | None = None) -> Path:
+    """Write the report on an experiment to ``out``, by default to ``report_path``; return the path.
+
+    Raises MissingError, CorruptError, StorageError.
+    """
+    path = out or report_path(workspace, dataset, recipe)
+    workspace.write(path, page_of(workspace, dataset, recipe).html())
+    return path
+
+
+def page_of(workspace: Workspace, dataset: str, recipe: str) -> Page:
+    """Return the content of the report on an experiment.
+
+    Raises MissingError if it is not evaluated, CorruptError if its evaluation is damaged.
+    """
+    folder = workspace.folder("evaluation", dataset, recipe)
+    found = Evaluation.open(folder)
+    stages = [STAGES["corpus"], STAGES["tokens"], *of_scope("experiment")]
+    return Page(
+        dataset=dataset,
+        recipe=recipe,
+        digest=artifacts.read_manifest(folder).digest(),
+        report=found.report,
+        examples=found.examples,
+        learnt=found.learnt.words(),
+        card=data_card(artifacts.read_made(workspace.folder("corpus", dataset)).facts),
+        costs={stage.name: read_costs(workspace, stage, dataset, _recipe(stage, recipe)) for stage in stages},
+        machines=sorted(machines(workspace, dataset, recipe)),
+        pictures={
+            _PICTURES.get(path.stem, path.stem): path.read_bytes() for path in sorted(artifacts.pictures(folder))
+        },
+    )
+
+
+def data_card(facts: Mapping[str, Any]) -> dict[str, str]:
+    """Return the facts of a corpus in words."""
+    rows, pairs = facts.get("rows", {}), facts.get("pairs", {})
+    card = {"layout": str(facts.get("layout", "unknown")), "labels": f"{facts.get('labels', 0):,}"}
+    for split, count in rows.items():
+        per = f", {pairs[split] / count:.2f} labels each" if count and split in pairs else ""
+        card[f"{split} documents"] = f"{count:,}{per}"
+    filters = facts.get("filters") or {}
+    if filters.get("pairs"):
+        card["filtered pairs"] = f"{filters['pairs']:,} ({filters.get('source', 'unknown')})"
+    for split, own in (facts.get("nearness") or {}).items():
+        if isinstance(own, dict):
+            card[f"{split} near train"] = (
+                f"{100 * own['above_0.75']:.1f} % of {own['documents']:,} documents have a train document of nearly "
+                "the same words"
+            )
+    if facts.get("allow"):
+        card["accepted flaws"] = ", ".join(facts["allow"])
+    for name, own in (facts.get("source") or {}).items():
+        card[f"file {name}"] = f"{own['bytes']:,} bytes, SHA-256 {own['sha256']}"
+    return card
+
+
+def _recipe(stage: Stage, recipe: str) -> str | None:
+    return recipe if stage.scope == "experiment" else None

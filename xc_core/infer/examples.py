@@ -1,0 +1,71 @@
+"""Examples of right and wrong predictions, with the scores behind them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from xc_core.data.corpus import Corpus
+from xc_core.data.labels import LabelMatrix
+from xc_core.infer.score import Scorer, values
+from xc_core.scores import Query
+from xc_core.shapes import F32, I64, PAD_ID, Shortlist
+
+_LABELS: Final = 5
+"""Labels shown of a text."""
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """What was predicted for some documents, what is true, and which of the documents are shown."""
+
+    short: Shortlist
+    truth: LabelMatrix
+    shown: I64
+
+
+def right_and_wrong(short: Shortlist, truth: LabelMatrix, picked: I64, count: int) -> I64:
+    """Return ``count`` of the documents ``picked``: half of them with a true first label, half without, in order."""
+    if not short.ids_NK.shape[1]:
+        return picked[:count]
+    true = truth.contains(picked, short.ids_NK[picked, 0])
+    right, wrong = picked[true], picked[~true]
+    kept = max((count + 1) // 2, count - len(wrong))
+    return np.concatenate([right[:kept], wrong[: count - min(kept, len(right))]])
+
+
+def examples(corpus: Corpus, scorer: Scorer, vectors_ND: F32, rows: I64, ranked: Ranked) -> list[dict[str, Any]]:
+    """Return the shown texts with predicted labels, the value of each score for them, and true labels.
+
+    ``rows`` are the corpus rows of the documents that were ranked.
+    """
+    rows = rows[ranked.shown]
+    titles, documents = corpus.table("labels")["title"].to_list(), corpus.table("documents", rows)
+    ids_NK, fused_NK = ranked.short.ids_NK[ranked.shown, :_LABELS], ranked.short.scores_NK[ranked.shown, :_LABELS]
+    query = Query(np.ascontiguousarray(vectors_ND[rows]), lambda: corpus.texts_of("documents", rows))
+    values_NKF = values(scorer.scores, query, ids_NK) if len(rows) else np.zeros((*ids_NK.shape, 0), np.float32)
+    found = []
+    for at, document in enumerate(documents.iter_rows(named=True)):
+        true = set(ranked.truth.row(int(ranked.shown[at])).tolist())
+        predicted = [
+            {
+                "label": titles[label],
+                "true": label in true,
+                "fused": _number(fused_NK[at, place]),
+                "scores": dict(zip(scorer.scores, map(_number, values_NKF[at, place]), strict=True)),
+            }
+            for place, label in enumerate(ids_NK[at].tolist())
+            if label != PAD_ID
+        ]
+        text = f"{document['title']} {document['content']}".strip()
+        right = bool(predicted) and bool(predicted[0]["true"])
+        named = [titles[label] for label in sorted(true)]
+        found.append({"uid": document["uid"], "text": text, "right": right, "predicted": predicted, "true": named})
+    return found
+
+
+def _number(value: Any) -> float | None:
+    """Return a number with four significant digits; None if it is not finite."""
+    return float(f"{value:.4g}") if np.isfinite(value) else None
