@@ -18,6 +18,8 @@ EXACT_UP_TO: Final = 400_000
 """Largest number of labels for which ``auto`` searches exactly: the measured crossover of blocked products and HNSW
 for batches of queries (docs/decisions.md)."""
 _FILE: Final = "index.json"
+_ROWS_AT_ONCE: Final = 4096
+"""Rows checked at a time: 4,096 x 768 bytes of answers are 3 MB."""
 
 
 class Index(Protocol):
@@ -56,7 +58,7 @@ class IndexPart(Part):
         """
         if vectors_LD.ndim != 2 or not len(vectors_LD):
             raise ConfigError(f"vectors of shape {vectors_LD.shape}", expected="L x D with L > 0", do="check the table")
-        if not np.isfinite(vectors_LD).all():
+        if not finite(vectors_LD):
             raise ConfigError("vectors that are not finite", expected="finite numbers", do="check the training run")
         return self._built(np.ascontiguousarray(vectors_LD, np.float32))
 
@@ -77,6 +79,12 @@ class Auto(IndexPart):
         return INDEXES["exact" if len(vectors_LD) <= EXACT_UP_TO else "hnsw"]().build(vectors_LD)
 
 
+def finite(vectors_ND: F32) -> bool:
+    """Return True if all numbers are finite; needs memory for one block of rows, not for N x D answers."""
+    starts = range(0, len(vectors_ND), _ROWS_AT_ONCE)
+    return all(bool(np.isfinite(vectors_ND[start : start + _ROWS_AT_ONCE]).all()) for start in starts)
+
+
 def checked(queries_BD: F32, width: int, k: int) -> F32:
     """Return the queries as contiguous float32.
 
@@ -90,7 +98,7 @@ def checked(queries_BD: F32, width: int, k: int) -> F32:
         )
     if k < 1:
         raise ConfigError(f"k {k}", expected="at least 1", do="raise k")
-    if not np.isfinite(queries_BD).all():
+    if not finite(queries_BD):
         raise ConfigError("queries that are not finite", expected="finite numbers", do="check the encoder")
     return np.ascontiguousarray(queries_BD, np.float32)
 

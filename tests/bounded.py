@@ -1,0 +1,34 @@
+"""Runs a function in a process of its own, whose address space may grow by a stated amount only.
+
+A test module defines ``prepare``, which builds the inputs without a limit and returns the function to run within it.
+"""
+
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def bounded(prepare: Callable[[], Callable[[], None]], megabytes: int) -> None:
+    """Run what ``prepare`` returns, with at most ``megabytes`` more address space than after ``prepare``."""
+    command = [sys.executable, "-m", "tests.bounded", prepare.__module__, prepare.__qualname__, str(megabytes)]
+    one_thread = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS"), "1")
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | one_thread, capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stderr[-3000:]
+
+
+def _main(module: str, name: str, megabytes: str) -> None:
+    run = getattr(import_module(module), name)()
+    pages = int(Path("/proc/self/statm").read_text("utf-8").split()[0])
+    limit = pages * resource.getpagesize() + (int(megabytes) << 20)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    run()
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])
