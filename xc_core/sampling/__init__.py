@@ -22,7 +22,7 @@ from xc_core.sampling.base import (
 from xc_core.sampling.drawn import Frequency, Tree, Uniform
 from xc_core.sampling.importance import Importance
 from xc_core.sampling.label_tree import LabelTree
-from xc_core.sampling.mining import audit_batches, hard_negatives, missed_by_pools, search_rows
+from xc_core.sampling.mining import audit_batches, hard_negatives, missed_by_pools, search_negatives
 from xc_core.sampling.negatives import All, InBatch, Mixture
 from xc_core.sampling.noise import Noise, load_noise, save_noise
 from xc_core.sampling.order import Clustered, Random, StoredClusters
@@ -63,5 +63,5 @@ __all__ = [
     "load_noise",
     "missed_by_pools",
     "save_noise",
-    "search_rows",
+    "search_negatives",
 ]

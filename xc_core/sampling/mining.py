@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -9,20 +10,41 @@ import numpy as np
 from xc_core.ann import Index
 from xc_core.data.labels import LabelMatrix
 from xc_core.metrics.ranking import without
-from xc_core.sampling.base import NegativeSource
+from xc_core.sampling.base import NegativeSource, Pool, mask
 from xc_core.seeds import generator
-from xc_core.shapes import F32, I64, Shortlist
+from xc_core.shapes import F32, I64, PAD_ID, Bool, Shortlist
 
 _DOCS_AT_ONCE: Final = 4096
+_CELLS: Final = 1 << 19
+"""Candidates of a search in memory at a time; 512 K of them take about 30 MB while they are sorted."""
+_SCORES: Final = 1 << 22
+"""Scores of documents and labels in memory at a time: 16 MB."""
 _SAMPLE: Final = 512
 """Documents, at least, on which hard negatives missed by batches are counted (fewer if there are fewer)."""
 
 
-def search_rows(index: Index, doc_ND: F32, rows: I64, k: int) -> Shortlist:
-    """Return the ``k`` best labels of the documents ``rows``, block by block (``doc_ND`` may be memory-mapped)."""
-    starts = range(0, max(len(rows), 1), _DOCS_AT_ONCE)
-    blocks = [np.ascontiguousarray(doc_ND[rows[start : start + _DOCS_AT_ONCE]]) for start in starts]
-    return Shortlist.stack([index.search(block, k) for block in blocks])
+def search_negatives(index: Index, doc_ND: F32, rows_N: I64, known: LabelMatrix, k: int) -> Shortlist:
+    """Return the ``k`` best labels of the documents ``rows_N`` that are not among their ``known`` ones (N x k).
+
+    Row i of ``known`` belongs to document ``rows_N[i]``; ``doc_ND`` may be memory-mapped. A document is searched for k
+    labels more than it has known ones, rounded up to a power of two, so one with very many costs the others nothing.
+    """
+    ids_NK = np.full((len(rows_N), k), PAD_ID, np.int32)
+    scores_NK = np.full((len(rows_N), k), -np.inf, np.float32)
+    for part, width in _searches(known.counts_N + k, index.size):
+        found = index.search(np.ascontiguousarray(doc_ND[rows_N[part]]), width)
+        best = hard_negatives(found, known.rows(part), k)
+        ids_NK[part], scores_NK[part] = best.ids_NK, best.scores_NK
+    return Shortlist(ids_NK, scores_NK)
+
+
+def _searches(needed_N: I64, size: int) -> Iterator[tuple[I64, int]]:
+    """Yield (documents, labels to search for) such that each document gets as many as it needs, at most ``size``."""
+    power_N = np.ceil(np.log2(np.maximum(needed_N, 1))).astype(np.int64)
+    for power in np.unique(power_N).tolist():
+        width = min(1 << power, size)
+        docs, step = np.flatnonzero(power_N == power), max(min(_DOCS_AT_ONCE, _CELLS // width), 1)
+        yield from ((docs[start : start + step], width) for start in range(0, len(docs), step))
 
 
 def hard_negatives(shortlist: Shortlist, known: LabelMatrix, k: int) -> Shortlist:
@@ -50,16 +72,33 @@ def missed_by_pools(
     hard_total = missed_total = documents = 0
     for number in generator(seed, "missed").permutation(len(batches)).tolist():
         docs = batches[number]
-        hard_BL = ((doc_ND[docs] @ label_LD.T) >= 1 - radius**2 / 2) & used_L
-        hard_BL[source.known.rows(docs).pairs()] = False
-        hard_total += int(hard_BL.sum())
-        pool = source.pool(docs, -1 - number)
-        hard_BL[:, pool.labels_U] &= False if pool.weight_BU is None else pool.weight_BU == 0
-        missed_total += int(hard_BL.sum())
+        known, pool = source.known.rows(docs), source.pool(docs, -1 - number)
+        for start, hard_BU in _hard(doc_ND[docs], label_LD, used_L, 1 - radius**2 / 2):
+            labels_U = np.arange(start, start + hard_BU.shape[1])
+            hard_BU &= ~mask(known, labels_U)
+            hard_total += int(hard_BU.sum())
+            missed_total += int(hard_BU.sum()) - _held(hard_BU, pool, start)
         documents += len(docs)
         if documents >= _SAMPLE:
             break
     return missed_total / hard_total if hard_total else float("nan")
+
+
+def _hard(doc_BD: F32, label_LD: F32, used_L: Bool, nearest: float) -> Iterator[tuple[int, Bool]]:
+    """Yield, per block of labels, its first label and whether each used label has a cosine of ``nearest`` (B x U)."""
+    step = max(_SCORES // max(len(doc_BD), 1), 1)
+    for start in range(0, len(label_LD), step):
+        block = slice(start, start + step)
+        yield start, ((doc_BD @ label_LD[block].T) >= nearest) & used_L[block]
+
+
+def _held(hard_BU: Bool, pool: Pool, start: int) -> int:
+    """Return how many hard negatives of a block of labels, from ``start`` on, the pool holds as negatives."""
+    first, last = np.searchsorted(pool.labels_U, (start, start + hard_BU.shape[1]))
+    held_BU = hard_BU[:, pool.labels_U[first:last] - start]
+    if pool.weight_BU is not None:
+        held_BU = held_BU & (pool.weight_BU[:, first:last] != 0)
+    return int(held_BU.sum())
 
 
 def audit_batches(negatives: Shortlist, docs: I64, truth: LabelMatrix, batches: list[I64]) -> float:

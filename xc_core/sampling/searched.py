@@ -21,7 +21,7 @@ from xc_core.sampling.base import (
     NegativeSource,
     falls_due,
 )
-from xc_core.sampling.mining import hard_negatives, search_rows
+from xc_core.sampling.mining import search_negatives
 from xc_core.sampling.negatives import InBatch, InBatchSource, Shared, Source
 from xc_core.seeds import generator
 from xc_core.shapes import F32, I32, I64, PAD_ID, Array, Shortlist
@@ -202,9 +202,7 @@ class SearchingSource(Source[G]):
 
     def _found_in(self, index: Index, doc_ND: F32, docs: I64) -> I32:
         """Return the hard negatives of ``docs`` that ``index`` finds."""
-        kept = self.settings.kept
-        found = search_rows(index, doc_ND, docs, kept + int(self.known.counts_N.max(initial=0)))
-        return hard_negatives(found, self.known.rows(docs), kept).ids_NK
+        return search_negatives(index, doc_ND, docs, self.known.rows(docs), self.settings.kept).ids_NK
 
     def _begin(self, doc_ND: F32, label_LD: F32) -> None:
         executor = ThreadPoolExecutor(1, thread_name_prefix="mining")

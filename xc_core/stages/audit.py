@@ -18,7 +18,7 @@ from xc_core.data.labels import LabelMatrix
 from xc_core.encoders.heads import split
 from xc_core.metrics import plots
 from xc_core.recipes.settings import AuditSettings
-from xc_core.sampling import Documents, Random, audit_batches, hard_negatives, search_rows
+from xc_core.sampling import Documents, Random, audit_batches, search_negatives
 from xc_core.sampling.audit import Audit
 from xc_core.seeds import generator
 from xc_core.shapes import F32, I64, Shortlist
@@ -48,9 +48,8 @@ def run(context: Context[AuditSettings]) -> None:
     trained = Trained(rows_N, truth, known, tables.audited_batches())
     theorem = _theorem(context, embeddings, trained)
     docs = _sample(context.settings, len(rows_N))
-    index, width = Exact().build(embeddings.labels_LD), context.settings.k + int(known.counts_N.max(initial=0))
-    found = search_rows(index, embeddings.documents_ND, rows_N[docs], width)
-    hard = hard_negatives(found, known.rows(docs), context.settings.k)
+    index = Exact().build(embeddings.labels_LD)
+    hard = search_negatives(index, embeddings.documents_ND, rows_N[docs], known.rows(docs), context.settings.k)
     held = _held(context.settings, trained, hard, docs)
     Audit({"theorem1": theorem, "documents": len(docs), "k": context.settings.k, **held}).write(context.build)
     plots.label_map(context.build.path, _label_map(corpus, embeddings, trained, hard, docs), context.run.title)

@@ -14,7 +14,7 @@ from xc_core.chain.context import Context
 from xc_core.data.corpus import Corpus
 from xc_core.data.embeddings import Embeddings
 from xc_core.recipes.settings import NegativesSettings
-from xc_core.sampling import hard_negatives, search_rows
+from xc_core.sampling import search_negatives
 from xc_core.sampling.hard import HardNegatives
 from xc_core.shapes import Shortlist
 
@@ -36,11 +36,11 @@ def _mine(context: Context[NegativesSettings]) -> None:
     corpus, embeddings, settings = context.read(Corpus), context.read(Embeddings), context.settings
     rows_N = corpus.published_rows()
     known = corpus.labels.rows(rows_N).union(corpus.filters.rows(rows_N))
-    width = settings.k + int(known.counts_N.max(initial=0))
-    found = search_rows(settings.index.build(embeddings.labels_LD), embeddings.documents_ND, rows_N, width)
-    HardNegatives(rows_N, hard_negatives(found, known, settings.k)).write(context.build)
+    doc_ND, label_LD = embeddings.documents_ND, embeddings.labels_LD
+    found = search_negatives(settings.index.build(label_LD), doc_ND, rows_N, known, settings.k)
+    HardNegatives(rows_N, found).write(context.build)
     few = np.arange(0, len(rows_N), max(len(rows_N) // _MEASURED, 1))
-    exact = search_rows(Exact().build(embeddings.labels_LD), embeddings.documents_ND, rows_N[few], width)
+    exact = search_negatives(Exact().build(label_LD), doc_ND, rows_N[few], known.rows(few), settings.k)
     context.build.facts["recall"] = recall(found.rows(few), exact)
     context.report(
         f"negatives: {settings.k} for each of {len(rows_N):,} documents, "
