@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import ToyWorld
@@ -66,11 +70,56 @@ def test_texts_of_have_the_fields_of_the_corpus(tmp_path: Path, toy: ToyWorld) -
     assert corpus.texts_of("labels", np.array([3])) == [toy.labels[3]["title"]]
 
 
-def test_texts_of_are_found_in_every_block(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+def regrouped(corpus: Corpus, folder: Path) -> Corpus:
+    """Copy a corpus into row groups of 20 documents."""
+    shutil.copytree(corpus.folder, folder)
+    pq.write_table(pq.read_table(corpus.folder / "documents.parquet"), folder / "documents.parquet", row_group_size=20)
+    return Corpus.unsealed(folder)
+
+
+def test_texts_of_are_found_in_every_row_group_and_batch(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     texts = [text for block in corpus.texts("documents") for text in block]
-    monkeypatch.setattr(Corpus, "texts", lambda *_: iter([texts[:7], [], texts[7:30], texts[30:]]))
-    rows = np.random.default_rng(0).permutation(len(texts))
-    assert corpus.texts_of("documents", rows) == [texts[row] for row in rows]
+    monkeypatch.setattr("xc_core.data.corpus._ROWS_AT_ONCE", 7)
+    grouped, rows = regrouped(corpus, tmp_path / "grouped"), np.random.default_rng(0).permutation(len(texts))
+    for some in (rows, rows[:9], np.repeat(rows[:5], 3), np.array([19, 20, 71, 0])):
+        assert grouped.texts_of("documents", some) == [texts[row] for row in some]
+        assert grouped.table("documents", some).equals(corpus.table("documents")[some.tolist()])
+        assert grouped.uids(some) == grouped.table("documents", some)["uid"].to_list()
+
+
+def test_other_row_groups_are_not_read(corpus: Corpus, tmp_path: Path) -> None:
+    grouped, path = regrouped(corpus, tmp_path / "grouped"), tmp_path / "grouped" / "documents.parquet"
+    groups, content = pq.ParquetFile(path).metadata, bytearray(path.read_bytes())
+    for group in (0, 1, 3):  # rows 40 to 59 stay readable
+        for column in map(groups.row_group(group).column, range(groups.num_columns)):
+            first = column.dictionary_page_offset or column.data_page_offset
+            content[first : first + column.total_compressed_size] = bytes(column.total_compressed_size)
+    path.write_bytes(content)
+    rows = np.array([59, 40, 47])
+    assert grouped.texts_of("documents", rows) == corpus.texts_of("documents", rows)
+    assert grouped.table("documents", rows).equals(corpus.table("documents", rows))
+    with pytest.raises(OSError):
+        grouped.texts_of("documents", np.array([0]))
+
+
+@pytest.mark.parametrize("row", [-1, 72])
+def test_a_row_that_there_is_not_is_refused(corpus: Corpus, row: int) -> None:
+    for read in (corpus.texts_of, corpus.table):
+        with pytest.raises(IndexError, match=f"rows {min(row, 3)} to {max(row, 3)} of 72 documents"):
+            read("documents", np.array([3, row]))
+
+
+def test_the_digest_of_the_test_documents_is_that_of_their_uid_text_labels_and_filters(corpus: Corpus) -> None:
+    world, digest = small_world(), hashlib.blake2b(digest_size=8)
+    uids = [label["uid"] for label in world.labels]
+    for at, row in enumerate(world.test):
+        filtered = [label for doc, label in FILTERS["test"] if doc == at]
+        names = [sorted(uids[label] for label in found) for found in (row["target_ind"], filtered)]
+        text = " ".join(part for part in (row["uid"], row["title"], row["content"]) if part)
+        digest.update(json.dumps([text, *names]).encode())
+    assert corpus.test_digest() == digest.hexdigest()
 
 
 def test_table_gives_the_rows_asked_for_in_their_order(corpus: Corpus) -> None:

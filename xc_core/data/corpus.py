@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -36,6 +37,7 @@ DOCUMENTS: Final = pa.schema(
 )
 LABELS: Final = pa.schema([("uid", pa.string()), ("title", pa.string()), ("content", pa.string())])
 PAIRS: Final = pa.schema([("doc", pa.int64()), ("label", pa.int32())])
+_ROWS_AT_ONCE: Final = 16_384
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ class Corpus:
 
     def uids(self, rows: I64) -> list[str]:
         """Return the uids of the documents ``rows``, in the order of ``rows``."""
-        return pl.read_parquet(self.folder / "documents.parquet", columns=["uid"])["uid"][rows].to_list()
+        return self._gathered("documents", ("uid",), rows)["uid"].to_list()
 
     def drawn(self, rows: I64, limit: int) -> I64:
         """Return ``limit`` of ``rows`` at most, drawn by a hash of the uid, in the order of ``rows``."""
@@ -144,12 +146,12 @@ class Corpus:
 
     def family_names(self, rows: I64) -> list[str]:
         """Return the name of the family of each of ``rows``; the uid for a document without siblings."""
-        documents = pl.scan_parquet(self.folder / "documents.parquet").select("uid").with_row_index("doc")
-        if (self.folder / FAMILIES).is_file():
-            families = pl.scan_parquet(self.folder / FAMILIES).with_columns(pl.col("doc").cast(pl.UInt32))
-            documents = documents.join(families, on="doc", how="left", maintain_order="left")
-            documents = documents.with_columns(uid=pl.col("family").fill_null(pl.col("uid")))
-        return documents.select("uid").collect()["uid"].gather(rows).to_list()
+        documents = self._gathered("documents", ("uid",), rows).with_columns(doc=pl.Series(rows, dtype=pl.Int64))
+        if not (self.folder / FAMILIES).is_file():
+            return documents["uid"].to_list()
+        families = pl.scan_parquet(self.folder / FAMILIES).filter(pl.col("doc").is_in(documents["doc"].implode()))
+        documents = documents.join(families.collect(), on="doc", how="left", maintain_order="left")
+        return documents.select(pl.col("family").fill_null(pl.col("uid")))["family"].to_list()
 
     def families(self, rows: I64) -> I64:
         """Return the number of the family of each of ``rows``, counted from 0 in the order in which they appear."""
@@ -181,13 +183,12 @@ class Corpus:
 
         It does not change with new train documents, or with new labels that no test document has.
         """
-        uids, digest = self.table("labels")["uid"].to_list(), hashlib.blake2b(digest_size=8)
-        is_test_N, start = (self._split_N == TEST).to_numpy(), 0
-        for block in self.texts("documents", ("uid", "title", "content")):
-            for at in np.flatnonzero(is_test_N[start : start + len(block)]).tolist():
-                names = [sorted(uids[i] for i in pairs.row(start + at)) for pairs in (self.labels, self.filters)]
-                digest.update(json.dumps([block[at], *names]).encode())
-            start += len(block)
+        uids = pl.read_parquet(self.folder / "labels.parquet", columns=["uid"])["uid"]
+        fields, rows, digest = ("uid", "title", "content"), self.rows(TEST), hashlib.blake2b(digest_size=8)
+        for places, batch in self._batches("documents", fields, rows):
+            names = [_named(pairs.rows(rows[places]), uids) for pairs in (self.labels, self.filters)]
+            for text, own, filtered in zip(_joined(batch, fields), *names, strict=True):
+                digest.update(json.dumps([text, own, filtered]).encode())
         return digest.hexdigest()
 
     def texts(self, side: str, fields: tuple[str, ...] | None = None) -> Iterator[list[str]]:
@@ -196,22 +197,61 @@ class Corpus:
         ``fields`` are by default those of the corpus.
         """
         fields = self.fields if fields is None else fields
-        for batch in pq.ParquetFile(self.folder / f"{side}.parquet").iter_batches(16_384, columns=list(fields)):
-            columns = [batch[name].to_pylist() for name in fields]
-            yield [" ".join(part for part in parts if part) for parts in zip(*columns, strict=True)]
+        file = pq.ParquetFile(self.folder / f"{side}.parquet")
+        yield from (_joined(batch, fields) for batch in file.iter_batches(_ROWS_AT_ONCE, columns=list(fields)))
 
     def texts_of(self, side: str, rows: I64) -> list[str]:
-        """Return the texts of ``rows`` of ``side``, in the order of ``rows``."""
-        found, order = [""] * len(rows), np.argsort(rows, kind="stable")
-        ordered, start = rows[order], 0
-        for block in self.texts(side):
-            inside = slice(*np.searchsorted(ordered, (start, start + len(block))))
-            for place, row in zip(order[inside].tolist(), ordered[inside].tolist(), strict=True):
-                found[place] = block[row - start]
-            start += len(block)
+        """Return the texts of ``rows`` of ``side``, in the order of ``rows``; only their parts of the file are read.
+
+        Raises IndexError for a row that there is not.
+        """
+        found = [""] * len(rows)
+        for places, batch in self._batches(side, self.fields, rows):
+            for place, text in zip(places.tolist(), _joined(batch, self.fields), strict=True):
+                found[place] = text
         return found
 
     def table(self, side: str, rows: I64 | None = None) -> pl.DataFrame:
-        """Return uid, title, content (and split) of ``rows`` of ``side``; of all rows if None."""
-        frame = pl.read_parquet(self.folder / f"{side}.parquet")
-        return frame if rows is None else frame[rows.tolist()]
+        """Return uid, title, content (and split) of ``rows`` of ``side``; of all rows if None.
+
+        Raises IndexError for a row that there is not.
+        """
+        if rows is None:
+            return pl.read_parquet(self.folder / f"{side}.parquet")
+        return self._gathered(side, (DOCUMENTS if side == "documents" else LABELS).names, rows)
+
+    def _gathered(self, side: str, fields: Sequence[str], rows: I64) -> pl.DataFrame:
+        """Return some columns of ``rows`` of ``side``, in the order of ``rows``."""
+        frame = pl.DataFrame(schema=dict.fromkeys(fields, pl.String))
+        found = list(self._batches(side, fields, rows))
+        if found:
+            places = np.concatenate([places for places, _ in found])
+            frame = pl.DataFrame(pa.Table.from_batches([batch for _, batch in found]))[np.argsort(places)]
+        return frame
+
+    def _batches(self, side: str, fields: Sequence[str], rows: I64) -> Iterator[tuple[I64, pa.RecordBatch]]:
+        """Yield ``rows`` of ``side`` in the order of the file, each batch with the places of its rows in ``rows``."""
+        file, order = pq.ParquetFile(self.folder / f"{side}.parquet"), np.argsort(rows, kind="stable")
+        ordered, start = rows[order], 0
+        if len(rows) and not 0 <= ordered[0] <= ordered[-1] < file.metadata.num_rows:
+            raise IndexError(f"rows {ordered[0]} to {ordered[-1]} of {file.metadata.num_rows} {side}")
+        for group in range(file.num_row_groups):
+            stop = start + file.metadata.row_group(group).num_rows
+            if np.searchsorted(ordered, start) < np.searchsorted(ordered, stop):
+                for batch in file.iter_batches(_ROWS_AT_ONCE, row_groups=[group], columns=list(fields)):
+                    inside = slice(*np.searchsorted(ordered, (start, start + len(batch))))
+                    yield order[inside], batch.take(pa.array(ordered[inside] - start))
+                    start += len(batch)
+            start = stop
+
+
+def _joined(batch: pa.RecordBatch, fields: Sequence[str]) -> list[str]:
+    """Return the non-empty fields of each row, joined by a space."""
+    columns = [batch[name].to_pylist() for name in fields]
+    return [" ".join(part for part in parts if part) for parts in zip(*columns, strict=True)]
+
+
+def _named(pairs: LabelMatrix, uids_L: pl.Series) -> list[list[str]]:
+    """Return the sorted uids of the labels of each document."""
+    names, ends = uids_L.gather(pairs.indices).to_list(), pairs.indptr.tolist()
+    return [sorted(names[start:end]) for start, end in pairwise(ends)]

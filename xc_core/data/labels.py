@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from types import EllipsisType
+from typing import Final
 
 import numpy as np
 
 from xc_core.shapes import I32, I64, PAD_ID, Array, Bool
+
+_CELLS: Final = 1 << 18
+"""Pairs looked up at a time: 256 K of them need 9 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +27,12 @@ class LabelMatrix:
     @classmethod
     def from_pairs(cls, doc_ids: Array, label_ids: Array, shape: tuple[int, int]) -> LabelMatrix:
         """Build from pairs in any order; a repeated pair counts once."""
-        keys = np.unique(doc_ids.astype(np.int64) * shape[1] + label_ids)
-        rows, columns = np.divmod(keys, max(shape[1], 1))
+        keys = doc_ids.astype(np.int64) * shape[1] + label_ids
+        if not (keys[1:] > keys[:-1]).all():  # pairs of an artefact are sorted
+            doc_ids, label_ids = np.divmod(np.unique(keys), max(shape[1], 1))
         indptr = np.zeros(shape[0] + 1, np.int64)
-        np.cumsum(np.bincount(rows, minlength=shape[0]), out=indptr[1:])
-        return cls(indptr, columns.astype(np.int32), shape[1])
+        np.cumsum(np.bincount(doc_ids, minlength=shape[0]), out=indptr[1:])
+        return cls(indptr, label_ids.astype(np.int32), shape[1])
 
     def __len__(self) -> int:
         return len(self.indptr) - 1
@@ -80,7 +88,15 @@ class LabelMatrix:
     def contains(self, docs: Array, labels: Array) -> Bool:
         """Return True where ``labels`` is positive for ``docs`` (arrays that broadcast); always False for PAD_ID."""
         docs, labels = np.broadcast_arrays(docs, labels)
-        keys = np.repeat(np.arange(len(self)), self.counts_N) * np.int64(self.num_labels) + self.indices
+        keys = np.repeat(np.arange(len(self)) * np.int64(self.num_labels), self.counts_N)
+        keys += self.indices
+        found = np.zeros(labels.shape, bool)
+        for part in _blocks(labels.shape):
+            found[part] = self._among(keys, docs[part], labels[part])
+        return found
+
+    def _among(self, keys: I64, docs: Array, labels: Array) -> Bool:
+        """Return True for pairs whose ``doc * L + label`` is among the rising ``keys``; False for PAD_ID."""
         wanted = docs.astype(np.int64) * self.num_labels + labels
         at = np.searchsorted(keys, wanted)
         hit = np.zeros(wanted.shape, bool)
@@ -114,3 +130,12 @@ def ragged_positions(starts: I64, counts: I64) -> I64:
     total = int(counts.sum())
     ends = np.cumsum(counts)
     return np.asarray(np.arange(total) + np.repeat(starts - (ends - counts), counts), np.int64)
+
+
+def _blocks(shape: tuple[int, ...]) -> Iterator[EllipsisType | slice]:
+    """Yield the rows of an array in blocks of at most _CELLS numbers, at least one row each."""
+    if not shape:
+        yield ...
+        return
+    step = max(_CELLS // max(math.prod(shape[1:]), 1), 1)
+    yield from (slice(start, start + step) for start in range(0, shape[0], step))
