@@ -20,7 +20,7 @@ from xc_core.fusion.derived import derived
 from xc_core.fusion.dial import Dial, checked
 from xc_core.params import KIND, changed, plain
 from xc_core.plugins import Part, Table
-from xc_core.shapes import F32, F64, I32, PAD_ID, Bool, Shortlist
+from xc_core.shapes import F32, F64, I32, I64, PAD_ID, Bool, Shortlist
 
 SUM: Final = "sum"
 """Name of the plain sum where a fusion is compared with its scores."""
@@ -74,6 +74,15 @@ class Pairs:
     """True for a label, False for a hole."""
     proposed_NK: Bool | None = None
     """True for a candidate that a score proposed; None if all were. The others are positives added for the fit."""
+    doc_N: I64 | None = None
+    """The document of each row; None if every row is a document of its own. A document with very many positives has
+    further rows, in which no candidate was proposed."""
+
+    @property
+    def docs_M(self) -> I64:
+        """The document of each label that is not a hole."""
+        rows = np.nonzero(self.filled_NK)[0]
+        return rows if self.doc_N is None else self.doc_N[rows]
 
     @property
     def found_NK(self) -> Bool:

@@ -12,7 +12,7 @@ from xc_core.fusion.base import FUSIONS, FittedFusion, Fusion, Inputs, Pairs, Tr
 from xc_core.fusion.boosting import BoostedTrees, Boosting
 from xc_core.fusion.tree import RegressionTree
 from xc_core.params import at_least
-from xc_core.shapes import F32, F64, Bool
+from xc_core.shapes import F32, F64, I64, Bool
 
 
 @FUSIONS.register("sum")
@@ -82,10 +82,10 @@ class WithTrees(Fusion):
         columns = [inputs.names.index(name) for name in features]
         features_MF = pairs.values_NKF[pairs.filled_NK][:, columns]
         targets_M = pairs.target_NK[pairs.filled_NK].astype(np.float64)
-        tree = self._grow(features_MF, targets_M, pairs.filled_NK)
+        tree = self._grow(features_MF, targets_M, pairs.docs_M)
         return FittedFusion(self, inputs.names, self.summed(inputs), self.weight, features, tree)
 
-    def _grow(self, features_MF: F32, targets_M: F64, filled_NK: Bool) -> Trees:
+    def _grow(self, features_MF: F32, targets_M: F64, docs_M: I64) -> Trees:
         raise NotImplementedError
 
 
@@ -101,7 +101,7 @@ class Tree(WithTrees):
         super().__post_init__()
         at_least(self, depth=1)
 
-    def _grow(self, features_MF: F32, targets_M: F64, filled_NK: Bool) -> Trees:
+    def _grow(self, features_MF: F32, targets_M: F64, docs_M: I64) -> Trees:
         return RegressionTree.fit(features_MF, targets_M, depth=self.depth, min_leaf=self.min_leaf)
 
     def trees(self, content: dict[str, list[Any]]) -> Trees:
@@ -144,8 +144,8 @@ class Boosted(WithTrees):
             seed=self.seed,
         )
 
-    def _grow(self, features_MF: F32, targets_M: F64, filled_NK: Bool) -> Trees:
-        return self.boosting.fit(features_MF, targets_M, np.nonzero(filled_NK)[0])
+    def _grow(self, features_MF: F32, targets_M: F64, docs_M: I64) -> Trees:
+        return self.boosting.fit(features_MF, targets_M, docs_M)
 
     def trees(self, content: dict[str, list[Any]]) -> Trees:
         """Return the trees from their plain lists."""

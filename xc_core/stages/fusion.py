@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import reduce
-from typing import Any
+from functools import cache, partial, reduce
+from typing import Any, Final
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from xc_core.data.folds import Fold, unseen
 from xc_core.data.labels import LabelMatrix
 from xc_core.data.splits import VALIDATION
 from xc_core.errors import MovedError
-from xc_core.fusion import FittedFusion, Inputs, Pairs, summed
+from xc_core.fusion import FittedFusion, Fusion, Inputs, Pairs, summed
 from xc_core.fusion.base import SUM
 from xc_core.fusion.dial import fit_dial
 from xc_core.infer.score import candidates, distinct, values
@@ -23,9 +23,29 @@ from xc_core.metrics.evaluation import FUSION
 from xc_core.metrics.ranking import per_document
 from xc_core.recipes.settings import FusionSettings, inputs_of
 from xc_core.scores import FittedScore, Query, Scores
-from xc_core.shapes import F32, F64, I32, I64, PAD_ID, Bool, Shortlist
+from xc_core.shapes import F32, F64, I32, I64, PAD_ID, Array, Bool, Shortlist
 
 _SHOWN = ("P_at_1", "P_at_5", "PSP_at_5")
+_BESIDE: Final = 100
+"""Positives of a document, by id, that stand beside its candidates, which are as wide as those of all documents."""
+
+
+@dataclass(frozen=True)
+class Surplus:
+    """Positives that no score proposed, of documents with more than _BESIDE, in R rows as wide as candidates are."""
+
+    doc_R: I64
+    """The document of each row; one with very many positives has several rows."""
+    ids_RK: I32
+    values_RKF: F32
+
+    def among(self, docs: I64, size: int) -> Surplus:
+        """Return the rows of ``docs``, which are numbered in their order; there were ``size`` documents."""
+        place_N = np.full(size, -1)
+        place_N[docs] = np.arange(len(docs))
+        doc_R = place_N[self.doc_R]
+        kept = doc_R >= 0
+        return Surplus(doc_R[kept], self.ids_RK[kept], self.values_RKF[kept])
 
 
 @dataclass(frozen=True)
@@ -39,6 +59,8 @@ class Candidates:
     """True for a candidate that a score proposed; only these are candidates in serving."""
     truth: LabelMatrix
     """The positives of the documents (N x L), without pairs that are left out of the fit."""
+    surplus: Surplus | None = None
+    """Positives beyond those among ``ids_NK``."""
 
     @classmethod
     def concat(cls, parts: list[Candidates], rows: I64) -> Candidates:
@@ -46,27 +68,45 @@ class Candidates:
         width, back = max(part.ids_NK.shape[1] for part in parts), np.argsort(rows)
 
         def joined(name: str, hole: int) -> Any:
-            wide = []
-            for part in parts:
-                own = getattr(part, name)
-                more = [(0, 0), (0, width - own.shape[1]), *[(0, 0)] * (own.ndim - 2)]
-                wide.append(np.pad(own, more, constant_values=hole))
-            return np.concatenate(wide)[back]
+            return np.concatenate([_wide(getattr(part, name), width, hole) for part in parts])[back]
 
         truth = reduce(LabelMatrix.above, (part.truth for part in parts)).rows(back)
         ids_NK, values_NKF = joined("ids_NK", PAD_ID), joined("values_NKF", 0)
-        return cls(ids_NK, values_NKF, joined("positive_NK", 0), joined("found_NK", 0), truth)
+        surplus = cls._surplus(parts, width)
+        surplus = None if surplus is None else surplus.among(back, len(back))
+        return cls(ids_NK, values_NKF, joined("positive_NK", 0), joined("found_NK", 0), truth, surplus)
+
+    @staticmethod
+    def _surplus(parts: list[Candidates], width: int) -> Surplus | None:
+        """Return the surplus of all parts; their documents are numbered one after the other."""
+        starts = np.cumsum([0, *(len(part.truth) for part in parts)])
+        found = [(start, part.surplus) for start, part in zip(starts, parts, strict=False) if part.surplus is not None]
+        if not found:
+            return None
+        ids = np.concatenate([_wide(own.ids_RK, width, PAD_ID) for _, own in found])
+        values_RKF = np.concatenate([_wide(own.values_RKF, width, 0) for _, own in found])
+        return Surplus(np.concatenate([start + own.doc_R for start, own in found]), ids, values_RKF)
 
     def fit(
         self, settings: FusionSettings, inputs: Inputs, weights_L: F64, rows: I64 | slice = slice(None)
     ) -> FittedFusion:
         """Fit on the candidates of ``rows``, including positives that no score proposed (NGAME, appendix C)."""
-        ids_NK = self.ids_NK[rows]
-        target_NK = settings.rule.target(self.positive_NK[rows], weights_L[ids_NK].astype(np.float32))
-        fitted = settings.rule.fit(
-            inputs, Pairs(self.values_NKF[rows], target_NK, ids_NK != PAD_ID, self.found_NK[rows])
-        )
+        fitted = settings.rule.fit(inputs, self._pairs(settings.rule, weights_L, rows))
         return replace(fitted, candidates=settings.candidates, offsets=inputs.offsets)
+
+    def _pairs(self, rule: Fusion, weights_L: F64, rows: I64 | slice) -> Pairs:
+        """Return the candidates of ``rows`` with their targets, and the surplus of these documents below them."""
+        ids_NK, values_NKF = self.ids_NK[rows], self.values_NKF[rows]
+        positive_NK, found_NK, doc_N = self.positive_NK[rows], self.found_NK[rows], None
+        if self.surplus is not None:
+            own = self.surplus.among(np.arange(len(self.truth))[rows], len(self.truth))
+            doc_N = np.concatenate([np.arange(len(ids_NK)), own.doc_R])
+            ids_NK = np.concatenate([ids_NK, own.ids_RK])
+            values_NKF = np.concatenate([values_NKF, own.values_RKF])
+            positive_NK = np.concatenate([positive_NK, own.ids_RK != PAD_ID])
+            found_NK = np.concatenate([found_NK, np.zeros(own.ids_RK.shape, bool)])
+        target_NK = rule.target(positive_NK, weights_L[ids_NK].astype(np.float32))
+        return Pairs(values_NKF, target_NK, ids_NK != PAD_ID, found_NK, doc_N)
 
     def rank(self, fusion: FittedFusion, rows: I64 | slice = slice(None)) -> Shortlist:
         """Rank the candidates that scores proposed, as in serving."""
@@ -184,11 +224,20 @@ def _gathered(
 ) -> Candidates:
     """Return the candidates of documents, found and scored by ``scores`` that have not seen the documents."""
     rows, truth = held.rows, held.truth
-    doc_ND = np.ascontiguousarray(embeddings.documents_ND[rows])
-    query = Query(doc_ND, lambda: corpus.texts_of("documents", rows))
+    doc_ND, texts = (
+        np.ascontiguousarray(embeddings.documents_ND[rows]),
+        cache(partial(corpus.texts_of, "documents", rows)),
+    )
+    query = Query(doc_ND, texts)
     proposed_NK = candidates(scores, query, settings.candidates)
     found_NK = np.where(held.revealing_L[proposed_NK], PAD_ID, proposed_NK).astype(np.int32)
-    ids_NK = _with_positives(found_NK, truth, corpus.filters.rows(rows))
+    filters = corpus.filters.rows(rows)
+    ids_NK = _with_positives(found_NK, truth.first(_BESIDE), filters)
+    doc_R, ids_RK = _beyond(ids_NK, truth, filters)
+    surplus = None
+    if len(doc_R):
+        again = Query(doc_ND[doc_R], lambda: [texts()[doc] for doc in doc_R.tolist()])
+        surplus = Surplus(doc_R, ids_RK, values(scores, again, ids_RK))
     own_rows, width = np.arange(len(truth))[:, None], np.int64(truth.num_labels + 1)
     return Candidates(
         ids_NK,
@@ -196,6 +245,7 @@ def _gathered(
         truth.contains(own_rows, ids_NK),
         np.isin(own_rows * width + ids_NK, own_rows * width + found_NK) & (ids_NK != PAD_ID),
         truth,
+        surplus,
     )
 
 
@@ -210,6 +260,29 @@ def _with_positives(found_NK: I32, truth: LabelMatrix, filters: LabelMatrix) -> 
     both_NK = np.concatenate([found_NK, positives], axis=1)
     filtered_NK = filters.contains(np.arange(len(truth))[:, None], both_NK)
     return distinct(np.where(filtered_NK, PAD_ID, both_NK).astype(np.int32))
+
+
+def _beyond(ids_NK: I32, truth: LabelMatrix, filters: LabelMatrix) -> tuple[I64, I32]:
+    """Return the positives that are not among ``ids_NK``, in rows of K, with the document of each row (R, R x K)."""
+    docs, labels = truth.pairs()
+    late = np.arange(len(docs)) - truth.indptr[docs] >= _BESIDE
+    docs, labels = docs[late], labels[late]
+    real, width = ids_NK != PAD_ID, ids_NK.shape[1]
+    held = LabelMatrix.from_pairs(np.nonzero(real)[0], ids_NK[real], truth.shape)
+    left = ~(held.contains(docs, labels) | filters.contains(docs, labels))
+    rest = LabelMatrix.from_pairs(docs[left], labels[left], truth.shape)
+    rows_N = -(-rest.counts_N // width)
+    docs, labels = rest.pairs()
+    place = np.arange(len(docs)) - rest.indptr[docs]
+    ids_RK = np.full((int(rows_N.sum()), width), PAD_ID, np.int32)
+    ids_RK[(np.cumsum(rows_N) - rows_N)[docs] + place // width, place % width] = labels
+    return np.repeat(np.arange(len(truth)), rows_N), ids_RK
+
+
+def _wide(values_NK: Array, width: int, hole: int) -> Array:
+    """Return N x K (x F) values with ``width`` columns, the last ones filled with ``hole``."""
+    more = [(0, 0), (0, width - values_NK.shape[1]), *[(0, 0)] * (values_NK.ndim - 2)]
+    return np.pad(values_NK, more, constant_values=hole)
 
 
 def _without_validation(context: Context[FusionSettings], inputs: Inputs) -> None:

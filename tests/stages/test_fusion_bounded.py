@@ -1,0 +1,110 @@
+"""One validation document with very many positives does not widen the candidates of all others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.bounded import bounded
+from xc_core.data.labels import LabelMatrix
+from xc_core.fusion import Boosted, Inputs, Tree
+from xc_core.recipes.settings import FusionSettings
+from xc_core.scores import Query
+from xc_core.shapes import F32, I32
+from xc_core.stages import fusion
+from xc_core.stages.fusion import Candidates, HeldOut
+
+MANY = 20_000
+INPUTS = Inputs(("near", "odd"), ("near", "odd"))
+
+
+class Numbers:
+    """A score: a fixed number per document and label. It proposes ten labels of each document."""
+
+    def __init__(self, labels: int, factor: int) -> None:
+        self.num_labels, self.factor = labels, factor
+
+    def candidates(self, query: Query, k: int) -> I32:
+        return ((query.doc_ND[:, :1].astype(np.int64) * 13 + np.arange(10) * self.factor) % self.num_labels).astype(
+            "i4"
+        )
+
+    def values(self, query: Query, ids_NK: I32) -> F32:
+        mixed = (query.doc_ND[:, :1].astype(np.int64) * 7919 + ids_NK.astype(np.int64) * self.factor) % 1009
+        return (mixed / 1009).astype(np.float32)
+
+
+def gathered(docs: int, labels: int, many: int, rule: Any) -> tuple[FusionSettings, Candidates]:
+    """Gather candidates of documents with three positives each, but for one, which has ``many``."""
+    counts = np.full(docs, 3)
+    counts[docs // 2] = many
+    ids = np.concatenate([(np.arange(count) * 11 + doc) % labels for doc, count in enumerate(counts)])
+    truth = LabelMatrix.from_pairs(np.repeat(np.arange(docs), counts), ids, (docs, labels))
+    filters = LabelMatrix.from_pairs(np.array([docs // 2]), truth.row(docs // 2)[-1:], truth.shape)
+    corpus: Any = SimpleNamespace(filters=filters, texts_of=lambda side, rows: [""] * len(rows))
+    embeddings: Any = SimpleNamespace(documents_ND=np.arange(docs, dtype=np.float32)[:, None])
+    held = HeldOut("final", np.arange(docs), truth, np.zeros(labels, bool))
+    scores: Any = {"near": Numbers(labels, 31), "odd": Numbers(labels, 57)}
+    settings = FusionSettings(rule=rule, candidates=10)
+    return settings, fusion._gathered(settings, corpus, embeddings, scores, held)
+
+
+def one_with_many() -> Callable[[], None]:
+    """5,000 documents, one with 20 K positives among 30 K labels."""
+
+    def fit() -> None:
+        settings, found = gathered(5_000, 30_000, MANY, Tree(depth=3, min_leaf=2))
+        assert found.ids_NK.shape[1] < 200
+        whole = Candidates.concat([found], np.arange(5_000))
+        assert whole.fit(settings, INPUTS, np.ones(30_000)).tree is not None
+
+    return fit
+
+
+def test_candidates_stay_narrow_in_a_bounded_address_space() -> None:
+    """Ids alone would take 5,000 x 20,020 x 4 bytes = 400 MB, values twice as much."""
+    bounded(one_with_many, megabytes=300)
+
+
+@pytest.mark.parametrize("rule", [Tree(depth=4, min_leaf=2), Boosted(rounds=4, depth=3, min_leaf=2, tail=0.5)])
+@pytest.mark.parametrize("rows", [slice(None), np.arange(10, 35), np.arange(0, 60, 7)])
+def test_a_fit_is_that_of_candidates_as_wide_as_the_largest_document(
+    rule: Any, rows: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same trees if the surplus stands in rows of its own, is merged from two folds, or does not exist."""
+    fits, weights_L = [], np.random.default_rng(0).random(2_000) + 0.5
+    for beside in (10_000, 5):
+        monkeypatch.setattr(fusion, "_BESIDE", beside)
+        settings, found = gathered(60, 2_000, 900, rule)
+        assert (found.surplus is None) == (beside > 900)
+        order = np.random.default_rng(1).permutation(60)
+        merged = Candidates.concat([part_of(found, order[:20]), part_of(found, order[20:])], order)
+        for own in (found, merged):
+            fitted = own.fit(settings, INPUTS, weights_L, rows).tree
+            assert fitted is not None
+            fits.append(fitted.predict(np.random.default_rng(2).random((500, 2), np.float32)))
+        assert (
+            merged.rank(settings.rule.fit(INPUTS, own._pairs(rule, weights_L, rows)), rows).k == found.ids_NK.shape[1]
+        )
+    for own in fits[1:]:
+        np.testing.assert_allclose(own, fits[0], rtol=1e-6, atol=1e-9)
+
+
+def part_of(found: Candidates, docs: Any) -> Candidates:
+    """Return the candidates of some documents, in their order."""
+    arrays = (found.ids_NK, found.values_NKF, found.positive_NK, found.found_NK)
+    surplus = None if found.surplus is None else found.surplus.among(docs, len(found.truth))
+    return Candidates(*(array[docs] for array in arrays), found.truth.rows(docs), surplus)  # type: ignore[arg-type]
+
+
+def test_every_positive_is_fitted_once_and_filtered_pairs_never() -> None:
+    _, found = gathered(60, 2_000, 900, Tree())
+    pairs = found._pairs(Tree(), np.ones(2_000), slice(None))
+    positives = np.bincount(pairs.docs_M, pairs.target_NK[pairs.filled_NK], 60)
+    assert positives.tolist() == [3.0] * 30 + [899.0] + [3.0] * 29
+    assert pairs.doc_N is not None
+    assert not pairs.found_NK[60:].any()
