@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
 from xc_core.losses.base import LOSSES, PLAIN, BatchLoss, Sampled, Stateless, Tempered, check_temperature
+from xc_core.losses.slots import Slots
 from xc_core.params import at_least
+from xc_core.shapes import I64
 
 
 @dataclass(frozen=True)
@@ -159,8 +162,8 @@ class AugmentReduceLoss:
     temperature: float
     decay: float
     separable: bool = False
-    slots: dict[tuple[int, int], int] = field(default_factory=dict)
-    """Position of each pair (document, label) in the two tensors."""
+    slots: Slots = field(default_factory=Slots)
+    """Position of each pair (document, label) in the two tensors, which may be longer."""
     log_eta_M: Tensor = field(default_factory=lambda: torch.zeros(0))
     seen_M: Tensor = field(default_factory=lambda: torch.zeros(0))
     """Number of estimates behind each pair's eta."""
@@ -180,12 +183,13 @@ class AugmentReduceLoss:
         bounds_P = log_whole_P + (log_sum_P - log_whole_P).exp() - log_eta_P.sigmoid()
         return bounds_P.sum(), rows.chosen_RU.sum()
 
-    def _remembered(self, log_now_P: Tensor, pairs: list[tuple[int, int]] | None) -> Tensor:
+    def _remembered(self, log_now_P: Tensor, pairs: tuple[I64, I64] | None) -> Tensor:
         """Return log eta of each pair after adding the present estimate; the estimate itself if pairs are unknown."""
-        if pairs is None or not pairs:
+        if pairs is None or not len(pairs[0]):
             return log_now_P
-        at_P = torch.tensor([self.slots.setdefault(pair, len(self.slots)) for pair in pairs], device=log_now_P.device)
-        if more := len(self.slots) - len(self.seen_M):
+        at_P = torch.from_numpy(self.slots.numbered(*pairs)).to(log_now_P.device)
+        if self.slots.size > len(self.seen_M):  # twice as many as needed, so a step need not copy all
+            more = 2 * self.slots.size - len(self.seen_M)
             self.log_eta_M = torch.cat([self.log_eta_M.to(log_now_P), log_now_P.new_full((more,), -torch.inf)])
             self.seen_M = torch.cat([self.seen_M.to(log_now_P), log_now_P.new_zeros(more)])
         self.seen_M[at_P] += 1
@@ -196,19 +200,19 @@ class AugmentReduceLoss:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return every eta and the pair it belongs to."""
-        pairs = torch.tensor([*self.slots], dtype=torch.int64).reshape(-1, 2)
-        return {"eta_pairs": pairs, "log_eta": self.log_eta_M, "eta_seen": self.seen_M}
+        pairs, size = torch.from_numpy(self.slots.pairs()), self.slots.size
+        return {"eta_pairs": pairs, "log_eta": self.log_eta_M[:size], "eta_seen": self.seen_M[:size]}
 
     def load(self, tensors: dict[str, Tensor]) -> None:
         """Restore every eta."""
-        docs, labels = tensors["eta_pairs"].T.tolist()
-        self.slots = {pair: slot for slot, pair in enumerate(zip(docs, labels, strict=True))}
+        self.slots = Slots()
+        self.slots.numbered(*tensors["eta_pairs"].numpy().T)
         self.log_eta_M, self.seen_M = tensors["log_eta"].clone(), tensors["eta_seen"].clone()
 
 
-def _pairs(sampled: Sampled, own_B: Tensor, row: Tensor, column: Tensor) -> list[tuple[int, int]] | None:
-    """Return the (document, label) of each chosen pair; None if the sample does not name them."""
+def _pairs(sampled: Sampled, own_B: Tensor, row: Tensor, column: Tensor) -> tuple[I64, I64] | None:
+    """Return the document and the label of each chosen pair; None if the sample does not name them."""
     if sampled.docs_B is None or sampled.labels_U is None:
         return None
-    docs = sampled.docs_B[own_B][row].tolist()
-    return list(zip(docs, sampled.labels_U[column].tolist(), strict=True))
+    docs_P, labels_P = sampled.docs_B[own_B][row], sampled.labels_U[column]
+    return docs_P.cpu().numpy().astype(np.int64), labels_P.cpu().numpy().astype(np.int64)
