@@ -18,6 +18,7 @@ from xc_core.artifacts import Build
 from xc_core.encoders import TrainedEncoder, open_encoder, write_encoder
 from xc_core.errors import CorruptError
 from xc_core.fusion import FittedFusion
+from xc_core.infer.names import label_names
 from xc_core.infer.predictor import Predictor
 from xc_core.infer.score import Scorer
 from xc_core.scores import Scores, open_packed
@@ -66,18 +67,18 @@ class Model:
 
         Raises CorruptError if the parts have different numbers of labels, or other scores than the fusion.
         """
-        labels = pl.read_parquet(self.folder / _LABELS)
+        uids, titles = label_names(self.folder / _LABELS)
         encoder, tokenizer = open_encoder(self.folder)
         fusion, scores = FittedFusion.read(self.folder), open_packed(self.folder / _SCORES)
         scorer = Scorer(scores, fusion)
-        dialled = len(labels) if fusion.dial is None else len(fusion.dial.log_weight_L)
-        if not scorer.num_labels == len(labels) == dialled or fusion.names != tuple(scores):
+        dialled = len(uids) if fusion.dial is None else len(fusion.dial.log_weight_L)
+        if not scorer.num_labels == len(uids) == dialled or fusion.names != tuple(scores):
             raise CorruptError(
-                f"{len(labels)} names, scores of {scorer.num_labels} labels, a fusion of {', '.join(fusion.names)}",
+                f"{len(uids)} names, scores of {scorer.num_labels} labels, a fusion of {', '.join(fusion.names)}",
                 expected=f"the same number of labels everywhere, and a fusion of {', '.join(scores)}",
                 do="pack the model again: xc run model --force, with its --dataset and --recipe",
             )
-        return Predictor(tokenizer, encoder, scorer, labels["uid"].to_list(), labels["title"].to_list())
+        return Predictor(tokenizer, encoder, scorer, uids, titles)
 
 
 def open_predictor(folder: Path) -> Predictor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -42,13 +43,15 @@ def examples(corpus: Corpus, scorer: Scorer, vectors_ND: F32, rows: I64, ranked:
     ``rows`` are the corpus rows of the documents that were ranked.
     """
     rows = rows[ranked.shown]
-    titles, documents = corpus.table("labels")["title"].to_list(), corpus.table("documents", rows)
+    documents = corpus.table("documents", rows)
     ids_NK, fused_NK = ranked.short.ids_NK[ranked.shown, :_LABELS], ranked.short.scores_NK[ranked.shown, :_LABELS]
+    positives = [ranked.truth.row(at).tolist() for at in ranked.shown.tolist()]
+    titles = titles_of(corpus, [*ids_NK[ids_NK != PAD_ID].tolist(), *(label for own in positives for label in own)])
     query = Query(np.ascontiguousarray(vectors_ND[rows]), lambda: corpus.texts_of("documents", rows))
     values_NKF = values(scorer.scores, query, ids_NK) if len(rows) else np.zeros((*ids_NK.shape, 0), np.float32)
     found = []
     for at, document in enumerate(documents.iter_rows(named=True)):
-        true = set(ranked.truth.row(int(ranked.shown[at])).tolist())
+        true = set(positives[at])
         predicted = [
             {
                 "label": titles[label],
@@ -64,6 +67,12 @@ def examples(corpus: Corpus, scorer: Scorer, vectors_ND: F32, rows: I64, ranked:
         named = [titles[label] for label in sorted(true)]
         found.append({"uid": document["uid"], "text": text, "right": right, "predicted": predicted, "true": named})
     return found
+
+
+def titles_of(corpus: Corpus, labels: Iterable[int]) -> dict[int, str]:
+    """Return the titles of some labels by id; others are not read."""
+    ids = np.unique(np.fromiter(labels, np.int64))
+    return dict(zip(ids.tolist(), corpus.table("labels", ids)["title"].to_list(), strict=True))
 
 
 def _number(value: Any) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,8 +35,8 @@ class Predictor:
     tokenizer: TextTokenizer
     encoder: Encoder
     scorer: Scorer
-    uids: list[str]
-    titles: list[str]
+    uids: Sequence[str]
+    titles: Sequence[str]
 
     def embed(self, texts: list[str]) -> F32:
         """Return the unit vector of each text (N x D)."""

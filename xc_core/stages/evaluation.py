@@ -16,7 +16,7 @@ from xc_core.data.history import TrainedOn
 from xc_core.data.splits import TEST, VALIDATION
 from xc_core.encoders import TrainedEncoder
 from xc_core.fusion import FittedFusion
-from xc_core.infer.examples import Ranked, examples, right_and_wrong
+from xc_core.infer.examples import Ranked, examples, right_and_wrong, titles_of
 from xc_core.infer.predictor import Predictor
 from xc_core.infer.score import Scorer
 from xc_core.metrics import plots
@@ -54,10 +54,10 @@ def run(context: Context[EvaluationSettings]) -> None:
     content |= {"rule": fusion.rule.kind, "index_recall": scores.recalls}
     trained, tables = context.read(TrainedEncoder), context.read(LabelTables)
     content["learnt_from"] = asdict(_learnt(corpus, trained, tables, fusion))
-    titles = corpus.table("labels")["title"].to_list()
+    confused = confusions(ranked[FUSION], truth)
+    titles = titles_of(corpus, [label for one in confused for label in (one.named, one.missed)])
     content["confusions"] = [
-        {"named": titles[one.named], "missed": titles[one.missed], "documents": one.documents}
-        for one in confusions(ranked[FUSION], truth)
+        {"named": titles[one.named], "missed": titles[one.missed], "documents": one.documents} for one in confused
     ]
     picked = generator(context.settings.seed, "examples").permutation(len(rows))
     shown = right_and_wrong(ranked[FUSION], truth, picked, context.settings.examples)

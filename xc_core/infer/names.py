@@ -1,0 +1,43 @@
+"""The names of labels: strings in one Arrow buffer, made into Python strings when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import overload
+
+import polars as pl
+
+
+class Names(Sequence[str]):
+    """L strings, equal to a list of the same strings; a list takes about three times the memory."""
+
+    def __init__(self, series_L: pl.Series) -> None:
+        self._series_L = series_L
+
+    def __len__(self) -> int:
+        return len(self._series_L)
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+    @overload
+    def __getitem__(self, place: slice) -> Names: ...
+    def __getitem__(self, place: int | slice) -> str | Names:
+        found = self._series_L[place]
+        return found if isinstance(found, str) else Names(found)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._series_L)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Sequence) and not isinstance(other, str):
+            return len(self) == len(other) and all(own == name for own, name in zip(self, other, strict=True))
+        return NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def label_names(path: Path) -> tuple[Names, Names]:
+    """Return the uids and titles of the labels in the Parquet file ``path``."""
+    labels = pl.read_parquet(path, columns=["uid", "title"])
+    return Names(labels["uid"]), Names(labels["title"])
