@@ -6,7 +6,8 @@ The letters are those of ``label_tree``. As many nodes of a level as fit into th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -14,7 +15,7 @@ from scipy.sparse import csr_array
 from scipy.special import expit, log_expit
 
 from xc_core.data.labels import LabelMatrix, ragged_positions
-from xc_core.shapes import F64, I64, Bool
+from xc_core.shapes import F64, I32, I64, Array, Bool
 
 ROUNDS: Final = 64
 """Rounds of a split and a fit of weights per node, at most."""
@@ -26,6 +27,9 @@ _ROUNDING: Final = 1e-12
 """A decrease below this share of the objective counts as rounding: sums over millions of pairs have smaller errors."""
 _TOGETHER: Final = 1 << 14
 """Pairs of the nodes fitted together: 16,384 x 17 x 8 bytes = 2.2 MB."""
+_GATHERED: Final = 1 << 21
+"""Pairs of a node whose documents are gathered once: 2 M x 17 x 8 bytes = 285 MB. Of larger nodes, those near the root
+of millions of documents, blocks are gathered whenever they are needed."""
 
 
 class Growth:
@@ -78,9 +82,11 @@ class _Nodes:
 
     sums_JSQ: F64
     real_JS: Bool
-    points_JPQ: F64
-    place_JP: I64
+    docs_JP: I32
+    """The document of each pair."""
+    place_JP: I32
     """Position of each pair's label among the labels of its node; S for padding."""
+    feature_NQ: F64
 
     @classmethod
     def of(cls, growth: Growth, labels_JS: I64) -> _Nodes:
@@ -88,10 +94,21 @@ class _Nodes:
         counts_JS = growth.counts_M[labels_JS]
         total_J = counts_JS.sum(1)
         present = np.arange(total_J.max()) < total_J[:, None]
-        place, docs = np.full(present.shape, labels_JS.shape[1]), np.zeros(present.shape, np.int64)
-        place[present] = np.repeat(np.arange(labels_JS.size) % labels_JS.shape[1], counts_JS.ravel())
+        place, docs = np.full(present.shape, labels_JS.shape[1], np.int32), np.zeros(present.shape, np.int32)
+        labels = (np.arange(labels_JS.size) % labels_JS.shape[1]).astype(np.int32)
+        place[present] = np.repeat(labels, counts_JS.ravel())
         docs[present] = growth.docs[ragged_positions(growth.starts_M[labels_JS].ravel(), counts_JS.ravel())]
-        return cls(growth.sums_MQ[labels_JS], labels_JS < growth.num_labels, growth.feature_NQ[docs], place)
+        return cls(growth.sums_MQ[labels_JS], labels_JS < growth.num_labels, docs, place, growth.feature_NQ)
+
+    def only(self, kept: I64) -> _Nodes:
+        """Return the nodes ``kept``."""
+        parts = (self.sums_JSQ[kept], self.real_JS[kept], self.docs_JP[kept], self.place_JP[kept])
+        return _Nodes(*parts, self.feature_NQ)
+
+    @cached_property
+    def points(self) -> _Points:
+        """The documents of the pairs."""
+        return _Points.of(self.feature_NQ, self.docs_JP)
 
     def fit(self, regulariser: float) -> tuple[F64, Bool, F64]:
         """Return the weights (J x Q), which labels go right (J x S), and the objective after every split and fit."""
@@ -104,12 +121,12 @@ class _Nodes:
             if not len(moved):
                 break
             if len(moved) < len(live):
-                nodes = _Nodes(*(getattr(nodes, field.name)[moved] for field in fields(nodes)))
+                nodes = nodes.only(moved)
             live = live[moved]
             right[live] = new[moved]
-            zeta_JS = np.pad(np.where(right[live], 1.0, -1.0), ((0, 0), (0, 1)))
+            zeta_JS = np.pad(np.where(right[live], 1, -1).astype(np.int8), ((0, 0), (0, 1)))
             signs_JP = np.take_along_axis(zeta_JS, nodes.place_JP, axis=1)
-            regression = _Regression(nodes.points_JPQ, signs_JP, regulariser)
+            regression = _Regression(nodes.points, signs_JP, regulariser)
             value[live] = regression.objective(weight[live])
             trace.append(value.sum())
             weight[live], value[live] = regression.climb(weight[live], value[live])
@@ -133,19 +150,51 @@ class _Nodes:
 
 
 @dataclass(frozen=True)
+class _Points:
+    """The documents of the pairs of J nodes, in blocks of at most _GATHERED pairs."""
+
+    feature_NQ: F64
+    docs_JP: I32
+    gathered_JPQ: F64 | None
+    """All of them, if they are one block."""
+
+    @classmethod
+    def of(cls, feature_NQ: F64, docs_JP: I32) -> _Points:
+        """Gather the documents if they are few."""
+        return cls(feature_NQ, docs_JP, feature_NQ[docs_JP] if docs_JP.size <= _GATHERED else None)
+
+    def blocks(self) -> Iterator[tuple[slice, F64]]:
+        """Yield which pairs are in a block, and their documents (J x P x Q)."""
+        if self.gathered_JPQ is not None:
+            yield slice(None), self.gathered_JPQ
+            return
+        step = max(_GATHERED // len(self.docs_JP), 1)
+        for start in range(0, self.docs_JP.shape[1], step):
+            pairs = slice(start, start + step)
+            yield pairs, self.feature_NQ[self.docs_JP[:, pairs]]
+
+
+@dataclass(frozen=True)
 class _Regression:
     """Equation 8 at J nodes with a fixed split: regularised logistic regressions, concave in the weights."""
 
-    points_JPQ: F64
-    signs_JP: F64
+    points: _Points
+    signs_JP: Array
     """Zeta of every pair, 0 for padding."""
     regulariser: float
 
     def objective(self, weight_JQ: F64) -> F64:
         """Return the objective of each node (J)."""
-        margins_JP = np.matmul(self.points_JPQ, weight_JQ[:, :, None])[:, :, 0] * self.signs_JP
-        likelihood_J = (np.abs(self.signs_JP) * log_expit(margins_JP)).sum(1)
+        likelihood_J = np.zeros(len(weight_JQ))
+        for signs_JP, margins_JP, _ in self._margins(weight_JQ):
+            likelihood_J += (np.abs(signs_JP) * log_expit(margins_JP)).sum(1)
         return np.asarray(likelihood_J - self.regulariser * (weight_JQ**2).sum(1))
+
+    def _margins(self, weight_JQ: F64) -> Iterator[tuple[F64, F64, F64]]:
+        """Yield signs, signed logits and documents of each block of pairs."""
+        for pairs, points_JPQ in self.points.blocks():
+            signs_JP = self.signs_JP[:, pairs].astype(np.float64)
+            yield signs_JP, np.matmul(points_JPQ, weight_JQ[:, :, None])[:, :, 0] * signs_JP, points_JPQ
 
     def climb(self, weight_JQ: F64, value_J: F64) -> tuple[F64, F64]:
         """Return the optimal weights and their value, by Newton steps from ``weight_JQ`` with ``value_J``.
@@ -168,14 +217,17 @@ class _Regression:
 
     def _step(self, weight_JQ: F64) -> tuple[F64, F64]:
         """Return the Newton step (J x Q) and its promise, gradient . step (J): twice its gain on a parabola."""
-        margins_JP = np.matmul(self.points_JPQ, weight_JQ[:, :, None])[:, :, 0] * self.signs_JP
-        slope_JP = self.signs_JP * expit(-margins_JP)
-        gradient = np.matmul(slope_JP[:, None, :], self.points_JPQ)[:, 0] - 2 * self.regulariser * weight_JQ
-        bend_JP = np.abs(slope_JP) * (1 - np.abs(slope_JP))
-        hessian = np.matmul((self.points_JPQ * bend_JP[:, :, None]).transpose(0, 2, 1), self.points_JPQ)
-        hessian += 2 * self.regulariser * np.eye(hessian.shape[-1])
+        size = weight_JQ.shape[1]
+        gradient, hessian = np.zeros(weight_JQ.shape), np.zeros((len(weight_JQ), size, size))
+        for signs_JP, margins_JP, points_JPQ in self._margins(weight_JQ):
+            slope_JP = signs_JP * expit(-margins_JP)
+            bend_JP = np.abs(slope_JP) * (1 - np.abs(slope_JP))
+            gradient += np.matmul(slope_JP[:, None, :], points_JPQ)[:, 0]
+            hessian += np.matmul((points_JPQ * bend_JP[:, :, None]).transpose(0, 2, 1), points_JPQ)
+        gradient -= 2 * self.regulariser * weight_JQ
+        hessian += 2 * self.regulariser * np.eye(size)
         step = np.linalg.solve(hessian, gradient[:, :, None])[:, :, 0]
-        return step, np.asarray((gradient * step).sum(1))
+        return np.asarray(step, np.float64), np.asarray((gradient * step).sum(1))
 
 
 def upright(vectors_JD: F64) -> F64:
