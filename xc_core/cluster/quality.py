@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Final
 
@@ -9,11 +10,13 @@ import numpy as np
 
 from xc_core.data.labels import LabelMatrix, ragged_positions
 from xc_core.seeds import generator
-from xc_core.shapes import F32, I64, Bool
+from xc_core.shapes import F32, I32, I64, Bool
 
 _ROWS_AT_ONCE: Final = 1 << 15
 _AT_ONCE: Final = 32
-"""Sampled documents whose cosines with all documents and labels are in memory at the same time."""
+"""Sampled documents whose cosines are in memory at the same time."""
+_WIDE: Final = 1 << 17
+"""Documents or labels whose cosines with these are in memory at the same time: 32 x 131,072 x 4 bytes = 17 MB."""
 
 
 def cohesion(vectors_ND: F32, order_N: I64, sizes: I64) -> float:
@@ -75,7 +78,7 @@ def theorem1(
     ``vectors`` are the unit vectors of documents (N x D) and labels (L x D); ``known`` are the pairs that are not
     negatives: those of ``truth`` and filtered ones; ``clusters`` is (order_N, sizes), as from ``balanced_clusters``.
     Distances come from cosines: |a - b|^2 = 2 - 2 a.b. The theorem is about labels that have documents; a label without
-    any is not a negative here, because no batch can hold it. Cost sample x (N + L) x D, memory 32 (N + L).
+    any is not a negative here, because no batch can hold it. Cost sample x (N + L) x D.
     """
     doc_ND, label_LD = vectors
     size = len(doc_ND)
@@ -135,16 +138,30 @@ def _far_positives(doc_ND: F32, label_LD: F32, truth: LabelMatrix, radius: float
 
 def _tally(doc_ND: F32, label_LD: F32, places: _Places, docs: I64, radius: float) -> tuple[int, int, int]:
     """Count near documents of other clusters, r-hard negatives, and those that no document of the cluster has."""
-    near = (doc_ND[docs] @ doc_ND.T) >= 1 - (2 * radius) ** 2 / 2
-    apart = near & (places.cluster_N[docs][:, None] != places.cluster_N)
-    hard = ((doc_ND[docs] @ label_LD.T) >= 1 - radius**2 / 2) & places.used_L
-    own, labels = places.known.rows(docs).pairs()
-    hard[own, labels] = False
-    missed = hard.copy()
-    owner, mates = places.mates(docs)
+    apart = hard = missed = 0
+    for part in _blocks(len(doc_ND)):
+        near = (doc_ND[docs] @ doc_ND[part].T) >= 1 - (2 * radius) ** 2 / 2
+        apart += int((near & (places.cluster_N[docs][:, None] != places.cluster_N[part])).sum())
+    own, (owner, mates) = places.known.rows(docs).pairs(), places.mates(docs)
     at, labels = places.truth.rows(mates).pairs()
-    missed[owner[at], labels] = False
-    return int(apart.sum()), int(hard.sum()), int(missed.sum())
+    for part in _blocks(len(label_LD)):
+        hard_BU = ((doc_ND[docs] @ label_LD[part].T) >= 1 - radius**2 / 2) & places.used_L[part]
+        _clear(hard_BU, own, part)
+        hard += int(hard_BU.sum())
+        _clear(hard_BU, (owner[at], labels), part)
+        missed += int(hard_BU.sum())
+    return apart, hard, missed
+
+
+def _blocks(size: int) -> Iterator[slice]:
+    return (slice(start, min(start + _WIDE, size)) for start in range(0, size, _WIDE))
+
+
+def _clear(marked_BU: Bool, pairs: tuple[I64, I32], part: slice) -> None:
+    """Set the ``pairs`` (row, label) to False, of which some are in the block of labels ``part``."""
+    rows, labels = pairs
+    inside = (labels >= part.start) & (labels < part.stop)
+    marked_BU[rows[inside], labels[inside] - part.start] = False
 
 
 def constants(truth: LabelMatrix) -> tuple[float, float]:
