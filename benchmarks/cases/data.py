@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+from scipy import sparse
 from transformers import AutoTokenizer
 
 from benchmarks.cases.table import case
@@ -17,11 +18,15 @@ from tests.naive import metrics as naive_metrics
 from xc_core.ann import Exact
 from xc_core.artifacts import building
 from xc_core.data.ingest import IngestConfig, ingest
+from xc_core.data.labels import LabelMatrix
 from xc_core.data.splits import TEST
+from xc_core.data.tokenizer import TextTokenizer
 from xc_core.data.tokenizer import load as load_tokenizer
 from xc_core.data.tokens import TokenStore
-from xc_core.metrics.ranking import per_document
+from xc_core.metrics.ranking import KS, columns, per_document, percent, resamples
+from xc_core.metrics.report import BOOTSTRAPS, intervals
 from xc_core.pretrained import minilm
+from xc_core.shapes import F64, Shortlist
 
 
 @case
@@ -79,6 +84,32 @@ def tokens(world: World) -> list[Row]:
 
 
 @case
+def words(world: World) -> list[Row]:
+    """The token ids of texts with the cache of words, empty at the start and then filled, against the tokenizer."""
+    texts, backend = world.texts(20_000), load_tokenizer("minilm").backend
+    filled = TextTokenizer.wrap("filled", backend)
+
+    def theirs() -> list[list[int]]:
+        return [encoded.ids for encoded in backend.encode_batch_fast(texts, add_special_tokens=False)]
+
+    same = filled.encode(texts)[0].tolist() == [i for ids in theirs() for i in ids]
+    note = "the same ids" if same else "DIFFERENT ids"
+    return [
+        compare(
+            f"ids of {len(texts):,} texts, {name} cache",
+            ours,
+            "tokenizers, encode_batch_fast",
+            theirs,
+            note=note,
+        )
+        for name, ours in (
+            ("empty", lambda: TextTokenizer.wrap("empty", backend).encode(texts)),
+            ("filled", lambda: filled.encode(texts)),
+        )
+    ]
+
+
+@case
 def metrics(world: World) -> list[Row]:
     """The evaluator against a loop over documents and ranks."""
     rows, truth = world.split(TEST)
@@ -95,5 +126,60 @@ def metrics(world: World) -> list[Row]:
             "a loop over documents",
             lambda: naive_metrics.metrics(ranked, sets, weights.tolist()),
             note=f"{gap:.0e} points apart at most",
-        )
+        ),
+        *_large(),
     ]
+
+
+def _large() -> list[Row]:
+    """The evaluator on 130,000 documents x 100 labels, against scipy; the bootstrap against one of documents."""
+    random, size, labels = np.random.default_rng(0), 130_000, 118_000
+    truth = LabelMatrix.from_pairs(
+        np.repeat(np.arange(size), 5), random.integers(0, labels // 2, 5 * size), (size, labels)
+    )
+    ids = random.integers(labels // 2, labels, (size, 100)).astype(np.int32)
+    docs, positives = truth.pairs()
+    found = random.random(len(docs)) < 0.6
+    ids[docs[found], random.integers(0, 100, int(found.sum()))] = positives[found]
+    short, weights = Shortlist(ids, np.zeros(ids.shape, np.float32)), 1 + 20 * random.random(labels)
+    figures = per_document(short, truth, weights)
+    table = columns(figures, list(figures.num))
+    recall = float(figures.num["R_at_100"].sum()), float(_scipy(short, truth, weights)[-1].sum())
+
+    def theirs() -> None:
+        for drawn in resamples(np.random.default_rng(0), size, BOOTSTRAPS):
+            percent(drawn @ table)
+
+    return [
+        compare(
+            f"all metrics of {size:,} documents x 100",
+            lambda: per_document(short, truth, weights),
+            "scipy's sparse matrices",
+            lambda: _scipy(short, truth, weights),
+            note=f"sums of R@100 {recall[0]:.6f} and {recall[1]:.6f}",
+        ),
+        compare(
+            f"{BOOTSTRAPS:,} resamples of {size:,} documents",
+            lambda: intervals(figures, seed=0),
+            "resamples of documents",
+            theirs,
+            rounds=3,
+            note="widths within 3 % (lab notes)",
+        ),
+    ]
+
+
+def _scipy(short: Shortlist, truth: LabelMatrix, weights: F64) -> list[F64]:
+    """P@k, nDCG@k and PSP@k for k = 1, 3, 5 and R@100 as pyxclib finds them: products of sparse matrices."""
+    data = np.ones(len(truth.indices))
+    known = sparse.csr_matrix((data, truth.indices, truth.indptr), truth.shape)
+    indptr = np.arange(len(short) + 1) * short.k
+    places = np.tile(np.arange(1.0, short.k + 1), len(short))
+    hits = sparse.csr_matrix((places, short.ids_NK.ravel(), indptr), truth.shape).multiply(known).tocsr()
+    at, gains = hits.data, weights[hits.indices]
+    docs = np.repeat(np.arange(len(short)), np.diff(hits.indptr))
+    out = []
+    for k in KS:
+        for values in (np.ones(len(at)), 1 / np.log2(at + 1), gains):
+            out.append(np.bincount(docs, np.where(at <= k, values, 0.0), minlength=len(short)))
+    return [*out, np.bincount(docs, minlength=len(short)) / np.maximum(truth.counts_N, 1)]

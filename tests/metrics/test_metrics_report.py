@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.naive import metrics as naive
 from xc_core.data.labels import LabelMatrix
+from xc_core.metrics import ranking
 from xc_core.metrics import report as report_module
 from xc_core.metrics.ranking import PerDocument, per_document
 from xc_core.metrics.report import BINS, decile_edges, intervals, report
@@ -88,10 +89,12 @@ TRUE = {"mean": 30.0, "ratio": 100 * (0.2 * 1 + 0.2 * 2 + 0.6 * 8) / (1 + 2 + 8)
 
 
 @pytest.mark.parametrize(("level", "least", "most"), [(0.95, 0.905, 0.985), (0.8, 0.73, 0.86)])
+@pytest.mark.parametrize("groups", [8192, 75])
 def test_an_interval_has_the_coverage_that_it_claims(
-    level: float, least: float, most: float, monkeypatch: pytest.MonkeyPatch
+    level: float, least: float, most: float, groups: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(report_module, "BOOTSTRAPS", 200)
+    monkeypatch.setattr(ranking, "GROUPS", groups)
     random = np.random.default_rng(1)
     found = [intervals(bernoulli(random, 150), seed=i, level=level) for i in range(250)]
     for name, true in TRUE.items():
@@ -106,6 +109,16 @@ def test_intervals_hold_the_figure_and_shrink_with_the_number_of_documents() -> 
         narrow, wide = (intervals(figures, seed=0)[name] for figures in (many, few))
         assert narrow[0] < many.total()[name] < narrow[1]
         assert (wide[1] - wide[0]) / (narrow[1] - narrow[0]) == pytest.approx(8, rel=0.25)
+
+
+def test_groups_of_documents_give_intervals_of_the_same_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = bernoulli(np.random.default_rng(5), 6000)
+    for name in TRUE:
+        monkeypatch.setattr(ranking, "GROUPS", 8192)
+        alone = np.mean([np.diff(intervals(figures, seed=seed)[name]) for seed in range(4)])
+        monkeypatch.setattr(ranking, "GROUPS", 1000)
+        in_groups = np.mean([np.diff(intervals(figures, seed=seed)[name]) for seed in range(8)])
+        assert in_groups == pytest.approx(alone, rel=0.06)
 
 
 def test_the_seed_decides_the_intervals() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from xc_core.metrics import paired
+from xc_core.metrics import paired, ranking
 from xc_core.metrics.paired import differences
 from xc_core.metrics.ranking import PerDocument
 from xc_core.shapes import F64
@@ -23,8 +23,10 @@ def test_the_difference_is_that_of_the_totals_also_for_ratios_of_sums() -> None:
     assert found.low < found.points < found.high
 
 
-def test_pairing_finds_a_difference_that_separate_intervals_miss() -> None:
+@pytest.mark.parametrize("groups", [8192, 250])
+def test_pairing_finds_a_difference_that_separate_intervals_miss(groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """10 of 500 documents are better in one model and none is worse; each interval alone is 8 points wide."""
+    monkeypatch.setattr(ranking, "GROUPS", groups)
     random = np.random.default_rng(1)
     base = (random.random(500) < 0.5).astype(float)
     better = base.copy()
@@ -38,9 +40,13 @@ def test_pairing_finds_a_difference_that_separate_intervals_miss() -> None:
     assert shuffled.high - shuffled.low > 8
 
 
-def test_the_interval_covers_a_true_difference_of_zero_as_often_as_it_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("groups", [8192, 75])
+def test_the_interval_covers_a_true_difference_of_zero_as_often_as_it_claims(
+    groups: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """For 200 pairs of equal models, a 95 % interval excludes 0 in 2 to 20 of them."""
     monkeypatch.setattr(paired, "RESAMPLES", 300)
+    monkeypatch.setattr(ranking, "GROUPS", groups)
     random = np.random.default_rng(2)
     out = 0
     for seed in range(200):

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from tests.naive import metrics as naive
 from xc_core.data.labels import LabelMatrix
-from xc_core.metrics.ranking import hits, per_document, without
+from xc_core.metrics import ranking
+from xc_core.metrics.ranking import grouped, hits, per_document, without
 from xc_core.shapes import PAD_ID, Shortlist
 
 LOG3 = 1 / math.log2(3)  # discount of rank 2: 0.63093
@@ -166,3 +167,37 @@ def test_without_any_positive_precision_is_zero_and_the_rest_is_nan() -> None:
     found = per_document(shortlist([[0], [1]], 1), matrix([set(), set()], 2), np.ones(2)).total()
     assert {name for name, value in found.items() if value == 0} == {"P_at_1", "P_at_3", "P_at_5"}
     assert all(math.isnan(value) for name, value in found.items() if not name.startswith("P_"))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([0, 2, 48]), st.sampled_from([1, 40, 1 << 18]))
+def test_hits_are_the_same_however_documents_are_compared(seed: int, many: int, compared: int) -> None:
+    """By one positive after the other or by a binary search, in blocks of any size, with holes and repeated labels."""
+    random = np.random.default_rng(seed)
+    labels, shape = int(random.integers(1, 90)), (int(random.integers(0, 12)), int(random.integers(0, 12)))
+    truth = [
+        set(np.flatnonzero(random.random(labels) < random.choice([0.0, 0.1, 0.9])).tolist()) for _ in range(shape[0])
+    ]
+    ids = random.integers(PAD_ID, labels, shape).astype(np.int32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ranking, "MANY", many)
+        patch.setattr(ranking, "_COMPARED", compared)
+        found = hits(Shortlist(ids, np.zeros(shape, np.float32)), matrix(truth, labels))
+    assert found.tolist() == [[i in row for i in own] for own, row in zip(ids.tolist(), truth, strict=True)]
+
+
+def test_grouped_keeps_the_sums_and_leaves_few_documents_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = np.random.default_rng(0).integers(0, 9, (103, 3)).astype(np.float64)
+    assert grouped(table, np.random.default_rng(1)) is table
+    monkeypatch.setattr(ranking, "GROUPS", 10)
+    ones = np.hstack([table, np.ones((103, 1))])
+    found = grouped(ones, np.random.default_rng(1))
+    assert found.sum(0).tolist() == ones.sum(0).tolist()
+    assert sorted(found[:, 3].tolist()) == [10.0] * 7 + [11.0] * 3
+    assert grouped(ones, np.random.default_rng(2)).tolist() != found.tolist(), "groups are drawn"
+
+
+@pytest.mark.parametrize(("rank", "at_10", "at_100"), [(9, 100, 100), (10, 0, 100), (99, 0, 100), (100, 0, 0)])
+def test_recall_counts_the_first_10_and_the_first_100(rank: int, at_10: float, at_100: float) -> None:
+    found = per_document(shortlist([list(range(101))], 101), matrix([{rank}], 101), np.ones(101)).total()
+    assert (found["R_at_10"], found["R_at_100"]) == (at_10, at_100)

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
+from xc_core.data.word_ids import WordIds
 from xc_core.errors import MissingError, UnavailableError
 from xc_core.pretrained import locate
 from xc_core.shapes import I64
@@ -60,8 +62,14 @@ class TextTokenizer:
         """One more than the largest token id, special and added tokens included; a vocabulary may have gaps."""
         return 1 + max(self.backend.get_vocab(with_added_tokens=True).values(), default=-1)
 
+    @cached_property
+    def _words(self) -> WordIds | None:
+        return WordIds.of(self.backend)
+
     def encode(self, texts: list[str]) -> tuple[I64, I64]:
         """Return (flat ids, number of ids per text), both int64, without special tokens."""
+        if self._words is not None:
+            return self._words.encode(texts)
         encoded = self.backend.encode_batch_fast(texts, add_special_tokens=False)
         counts = np.array([len(e.ids) for e in encoded], np.int64)
         flat = np.fromiter((i for e in encoded for i in e.ids), np.int64, int(counts.sum()))

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from xc_core.metrics.ranking import PerDocument, columns, percent, quantiles, resamples
+from xc_core.metrics.ranking import PerDocument, columns, grouped, percent, quantiles, resamples
 from xc_core.seeds import generator
 
 RESAMPLES: Final = 2000
@@ -31,17 +31,19 @@ class Difference:
 def differences(ours: PerDocument, theirs: PerDocument, *, seed: int = 0) -> dict[str, Difference]:
     """Return the difference of each metric that both have, with a percentile interval of a paired bootstrap.
 
-    Both models are evaluated on the same resamples of documents, so the difficulty of a document cancels out. Intervals
-    of (nan, nan) belong to metrics that no resample defines. Raises ValueError for different numbers of documents.
+    Both models are evaluated on the same resamples of documents (above ``GROUPS``: of random groups of documents), so
+    the difficulty of a document cancels out. Intervals of (nan, nan) belong to metrics that no resample defines. Raises
+    ValueError for different numbers of documents.
     """
     names = [name for name in ours.num if name in theirs.num]
     tables = [columns(figures, names) for figures in (ours, theirs)]
     size = len(tables[0])
     if len(tables[1]) != size:
         raise ValueError(f"{size} and {len(tables[1])} documents")
-    drawn = np.empty((RESAMPLES, len(names)))
-    for i, weights in enumerate(resamples(generator(seed, "paired"), size, RESAMPLES)):
-        drawn[i] = percent(weights @ tables[0]) - percent(weights @ tables[1])
+    random, drawn = generator(seed, "paired"), np.empty((RESAMPLES, len(names)))
+    groups = [np.ascontiguousarray(table) for table in np.split(grouped(np.hstack(tables), random), 2, axis=1)]
+    for i, weights in enumerate(resamples(random, len(groups[0]), RESAMPLES)):
+        drawn[i] = percent(weights @ groups[0]) - percent(weights @ groups[1])
     points = percent(tables[0].sum(0)) - percent(tables[1].sum(0))
     low, high = quantiles(drawn, (0.025, 0.975))
     return {name: Difference(float(points[i]), float(low[i]), float(high[i])) for i, name in enumerate(names)}

@@ -14,10 +14,16 @@ from typing import Final
 import numpy as np
 
 from xc_core.data.labels import LabelMatrix
-from xc_core.shapes import F32, F64, I64, Array, Bool, Shortlist
+from xc_core.shapes import F32, F64, I32, I64, Array, Bool, Shortlist
 
 KS: Final = (1, 3, 5)
 RECALL_KS: Final = (10, 100)
+GROUPS: Final = 8192
+"""Groups of documents that a bootstrap draws from if there are more documents."""
+MANY: Final = 48
+"""Positives of a document from which a binary search per label is faster than a comparison per positive."""
+_COMPARED: Final = 1 << 18
+"""Labels that are compared at a time: with the results, 1.5 MB that stay in the cache."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,19 @@ def percent(sums: F64) -> F64:
     """Return 100 * numerator / denominator of summed ``columns`` (M); nan if the denominator is 0."""
     num, den = np.split(sums, 2)
     return np.asarray(100 * np.divide(num, den, out=np.full(len(num), np.nan), where=den > 0))
+
+
+def grouped(table_NM: F64, random: np.random.Generator) -> F64:
+    """Return the columns summed over ``GROUPS`` random groups of documents; the table itself if it has fewer rows.
+
+    A bootstrap that draws groups instead of documents has the same expected variance, and a cost that does not grow
+    with N.
+    """
+    size = len(table_NM)
+    if size <= GROUPS:
+        return table_NM
+    starts = np.arange(GROUPS) * size // GROUPS
+    return np.asarray(np.add.reduceat(table_NM[random.permutation(size)], starts, axis=0))
 
 
 def resamples(random: np.random.Generator, size: int, count: int) -> Iterator[F64]:
@@ -96,28 +115,33 @@ def per_document(shortlist: Shortlist, truth: LabelMatrix, inverse_propensity_L:
     If a shortlist is shorter than k, the missing ranks count as misses. Raises ValueError if shortlist and truth have
     different numbers of documents.
     """
-    hits_NK = hits(shortlist.top(min(shortlist.k, max(RECALL_KS))), truth)
-    gains_NK = np.where(hits_NK[:, : max(KS)], inverse_propensity_L[shortlist.ids_NK[:, : max(KS)]], 0.0)
+    short = shortlist.top(min(shortlist.k, max(RECALL_KS)))
+    docs, ranks = np.divmod(np.flatnonzero(hits(short, truth)), max(short.k, 1))
+    reach_N = np.minimum(truth.counts_N, max(KS))
+    some_N = (reach_N > 0).astype(np.float64)
+    won_NK, gains_NK = np.zeros((2, len(truth), max(KS)))
+    top = docs[ranks < max(KS)], ranks[ranks < max(KS)]
+    won_NK[top] = 1
+    gains_NK[top] = inverse_propensity_L[short.ids_NK[top]]
     ideal_NK = _ideal_gains(truth, inverse_propensity_L, max(KS))
-    positives_N = truth.counts_N.astype(np.float64)
-    some_N = (positives_N > 0).astype(np.float64)
+    won_KN, gains_KN, ideal_KN = (_running_sums(values_NK) for values_NK in (won_NK, gains_NK, ideal_NK))
     num: dict[str, F64] = {}
     den: dict[str, F64] = {}
     for k in KS:
         discount = 1 / np.log2(np.arange(2, k + 2))
-        reach = np.minimum(positives_N, k).astype(np.int64)
-        best = np.concatenate([[0.0], np.cumsum(discount)])[reach]
-        num[f"P_at_{k}"] = _first(hits_NK, k).sum(1) / k
+        best_N = np.concatenate([[0.0], np.cumsum(discount)])[np.minimum(reach_N, k)]
+        num[f"P_at_{k}"] = won_KN[k - 1] / k
         den[f"P_at_{k}"] = np.ones(len(truth))
-        num[f"nDCG_at_{k}"] = np.divide(_first(hits_NK, k) @ discount, best, out=np.zeros(len(truth)), where=best > 0)
+        num[f"nDCG_at_{k}"] = np.divide(won_NK[:, :k] @ discount, best_N, out=np.zeros(len(truth)), where=best_N > 0)
         den[f"nDCG_at_{k}"] = some_N
-        num[f"PSP_at_{k}"] = _first(gains_NK, k).sum(1)
-        den[f"PSP_at_{k}"] = _first(ideal_NK, k).sum(1)
-        num[f"PSnDCG_at_{k}"] = _first(gains_NK, k) @ discount
-        den[f"PSnDCG_at_{k}"] = _first(ideal_NK, k) @ discount
+        num[f"PSP_at_{k}"] = gains_KN[k - 1]
+        den[f"PSP_at_{k}"] = ideal_KN[k - 1]
+        num[f"PSnDCG_at_{k}"] = gains_NK[:, :k] @ discount
+        den[f"PSnDCG_at_{k}"] = ideal_NK[:, :k] @ discount
+    positives_N = truth.counts_N.astype(np.float64)
     for k in RECALL_KS:
-        found = hits_NK[:, :k].sum(1)
-        num[f"R_at_{k}"] = np.divide(found, positives_N, out=np.zeros(len(truth)), where=positives_N > 0)
+        found_N = np.bincount(docs[ranks < k], minlength=len(truth))
+        num[f"R_at_{k}"] = np.divide(found_N, positives_N, out=np.zeros(len(truth)), where=positives_N > 0)
         den[f"R_at_{k}"] = some_N
     return PerDocument(num, den)
 
@@ -125,28 +149,56 @@ def per_document(shortlist: Shortlist, truth: LabelMatrix, inverse_propensity_L:
 def hits(shortlist: Shortlist, truth: LabelMatrix) -> Bool:
     """Return True for each label that is positive (N x K).
 
-    Raises ValueError if shortlist and truth have different numbers of documents.
+    A shortlist is compared with one positive after the other: the first positives of a block of documents, then the
+    second ones, and so on. Beyond ``MANY`` positives a binary search takes less time. Raises ValueError if shortlist
+    and truth have different numbers of documents.
     """
     if len(shortlist) != len(truth):
         raise ValueError(f"{len(shortlist)} shortlists for {len(truth)} documents")
-    return truth.contains(np.arange(len(truth))[:, None], shortlist.ids_NK)
+    hits_NK, counts_N = np.zeros(shortlist.ids_NK.shape, bool), truth.counts_N
+    step = max(_COMPARED // max(shortlist.k, 1), 1)
+    for start in range(0, len(truth), step):
+        rows = np.arange(start, min(start + step, len(truth)))
+        rows = rows[np.argsort(-counts_N[rows])]
+        many = int((counts_N[rows] > MANY).sum())
+        if many:
+            found = truth.rows(rows[:many]).contains(np.arange(many)[:, None], shortlist.ids_NK[rows[:many]])
+            hits_NK[rows[:many]] = found
+        hits_NK[rows[many:]] = _compared(shortlist.ids_NK[rows[many:]], truth, rows[many:])
+    return hits_NK
 
 
-def _first(values_NK: F64 | Bool, k: int) -> F64:
-    """Return the first k columns as float64, padded with zeros if there are fewer."""
-    part = values_NK[:, :k].astype(np.float64)
-    return np.pad(part, ((0, 0), (0, k - part.shape[1])))
+def _compared(ids_BK: I32, truth: LabelMatrix, rows_B: I64) -> Bool:
+    """Return True for each label that is positive (B x K); the rows with most positives come first."""
+    hits_BK, equal_BK = np.zeros(ids_BK.shape, bool), np.empty(ids_BK.shape, bool)
+    first_B, counts_B = truth.indptr[rows_B], truth.indptr[rows_B + 1] - truth.indptr[rows_B]
+    for place in range(int(counts_B.max(initial=0))):
+        size = int(np.searchsorted(-counts_B, -place))
+        positive_B1 = truth.indices[first_B[:size] + place, None]
+        hits_BK[:size] |= np.equal(ids_BK[:size], positive_B1, out=equal_BK[:size])
+    return hits_BK
+
+
+def _running_sums(values_NK: F64) -> F64:
+    """Return the sums of the first 1, 2, ... columns (K x N)."""
+    return np.cumsum(np.ascontiguousarray(values_NK.T), axis=0)
 
 
 def _ideal_gains(truth: LabelMatrix, inverse_propensity_L: F64, k: int) -> F64:
-    """Return the k largest inverse propensities of each document's positives in descending order (N x k)."""
+    """Return the k largest inverse propensities of each document's positives in descending order (N x k).
+
+    The positives are sorted as numbers that hold the document and the place of the label by inverse propensity.
+    """
+    by_gain_L = np.argsort(-inverse_propensity_L)
+    place_L = np.empty(len(by_gain_L), np.int64)
+    place_L[by_gain_L] = np.arange(len(by_gain_L))
     docs, labels = truth.pairs()
-    gains = inverse_propensity_L[labels]
-    order = np.lexsort((-gains, docs))
+    first = docs * np.int64(truth.num_labels)
+    places = np.sort(first + place_L[labels]) - first
     rank = np.arange(len(docs)) - truth.indptr[docs]
     keep = rank < k
     out = np.zeros((len(truth), k))
-    out[docs[keep], rank[keep]] = gains[order][keep]
+    out[docs[keep], rank[keep]] = inverse_propensity_L[by_gain_L[places[keep]]]
     return out
 
 
