@@ -43,18 +43,21 @@ class Cut:
         self.grouped = 0
         """Train and validation documents that have a group."""
 
-    def splits(self, block: Block, split: str) -> Array:
-        """Return the split of each document of a block of the file ``split`` (train, validation, test)."""
+    def splits(self, block: Block, split: str, digest_N: Array) -> Array:
+        """Return the split of each document of a block of the file ``split`` (train, validation, test).
+
+        ``digest_N`` are the digests of the block's uids.
+        """
         if split == TEST:
             return np.full(len(block), TEST)
         groups = block.groups or [""] * len(block)
         self.grouped += len(groups) - groups.count("")
-        names = block.uids
         if self._groups:
             self._write_groups(groups)
             names = [_group(group) if group else uid for group, uid in zip(groups, block.uids, strict=True)]
+            digest_N = digests(names)
         fraction = 0.0 if self._given else self._fraction
-        held_N = is_validation(digests(names), fraction) if split == TRAIN else np.ones(len(block), bool)
+        held_N = is_validation(digest_N, fraction) if split == TRAIN else np.ones(len(block), bool)
         if self._near:
             self._near.add([f"{title} {content}" for title, content in zip(block.titles, block.contents, strict=True)])
             self._held.append(held_N)

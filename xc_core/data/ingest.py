@@ -195,8 +195,9 @@ class _CorpusWriter:
         """Write a block of documents of the file ``split`` (train, validation or test) and their pairs."""
         block = clean_block(block, self.allowed)
         check_block(block, self.allowed, num_labels=self.labels)
-        names = self.cut.splits(block, split)
-        self._doc_uids.add(digests(block.uids))
+        digest_N = digests(block.uids)
+        names = self.cut.splits(block, split, digest_N)
+        self._doc_uids.add(digest_N)
         self._doc_places.append(_Place.of(block, self.documents))
         columns = [pa.array(c, pa.string()) for c in (block.uids, block.titles, block.contents, names.tolist())]
         self._doc_file.write_batch(pa.record_batch(columns, schema=schemas.DOCUMENTS))

@@ -25,8 +25,10 @@ _RECORD: Final = np.dtype([("high", "<u8"), ("low", "<u8"), ("row", "<i8")])
 
 def digests(uids: list[str]) -> Array:
     """Return 128-bit BLAKE2 digests of ``uids`` as records (high, low, row) with row 0."""
-    raw = b"".join(hashlib.blake2b(uid.encode(), digest_size=16).digest() + bytes(8) for uid in uids)
-    return np.frombuffer(bytearray(raw), _RECORD)
+    raw = b"".join([hashlib.blake2b(uid.encode(), digest_size=16).digest() for uid in uids])
+    records = np.zeros(len(uids), _RECORD)
+    records["high"], records["low"] = np.frombuffer(raw, "<u8").reshape(-1, 2).T
+    return records
 
 
 def is_validation(digest_N: Array, fraction: float) -> Bool:

@@ -10,6 +10,8 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import NoReturn
 
+import numpy as np
+
 from xc_core.data.formats.base import ReadOptions
 from xc_core.errors import DataError
 
@@ -79,9 +81,10 @@ def _check(block: bytes, path: Path, number: int, options: ReadOptions) -> None:
             where=_place(path, number, block, at),
         )
     if len(block) >= options.max_line_bytes:
-        for offset, line in enumerate(block.split(b"\n")):
-            if len(line) >= options.max_line_bytes:
-                _too_long(path, number + offset, options)
+        ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
+        too_long = np.flatnonzero(np.diff(ends, prepend=-1) > options.max_line_bytes)
+        if len(too_long):
+            _too_long(path, number + int(too_long[0]), options)
 
 
 def _place(path: Path, number: int, block: bytes, at: int) -> str:

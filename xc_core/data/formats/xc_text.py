@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -22,6 +23,8 @@ _PAIR = rb"\d+:[-+0-9.eE]+"
 _LINE = rb"[ \t]*(?:" + _PAIR + rb"(?:[ \t]+" + _PAIR + rb")*[ \t]*)?\r?\n"
 _ROW, _ROWS = re.compile(_LINE), re.compile(rb"(?:" + _LINE + rb")*+")
 _HEADER = re.compile(r"(\d{1,18})[ \t]+(\d{1,18})\s*", re.ASCII)
+_HEADER_BYTES = 1 << 12
+"""Text read at a time while looking for the end of the header."""
 
 
 class XCText:
@@ -71,7 +74,7 @@ def text_rows(path: Path, prefix: str, options: ReadOptions) -> Iterator[Block]:
 
 def read_header(path: Path, options: ReadOptions) -> tuple[int, int]:
     """Return (rows, labels) from the first line of a sparse label matrix; raise DataError if it is malformed."""
-    _, first = next(lines(path, options), (1, [""]))
+    _, first = next(lines(path, replace(options, block_bytes=_HEADER_BYTES)), (1, [""]))
     match = _HEADER.fullmatch(first[0])
     if match is None:
         raise DataError(
