@@ -18,6 +18,7 @@ from numpy.lib.format import open_memmap
 
 from xc_core import artifacts
 from xc_core.artifacts import Build
+from xc_core.data.beginning import encode_beginning
 from xc_core.data.labels import ragged_positions
 from xc_core.data.tokenizer import TextTokenizer
 from xc_core.errors import ConfigError
@@ -47,9 +48,9 @@ class TokenStore:
     pad_id: int
 
     @classmethod
-    def of_texts(cls, texts: list[str], tokenizer: TextTokenizer) -> TokenStore:
-        """Tokenise a few texts in memory, for instance queries."""
-        flat, counts = tokenizer.encode(texts)
+    def of_texts(cls, texts: list[str], tokenizer: TextTokenizer, limit: int | None = None) -> TokenStore:
+        """Tokenise a few texts in memory, for instance queries: whole, or until each has its first ``limit`` ids."""
+        flat, counts = tokenizer.encode(texts) if limit is None else encode_beginning(tokenizer, texts, limit)
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         return cls(flat, offsets, tokenizer.prefix, tokenizer.suffix, tokenizer.pad_id)
 

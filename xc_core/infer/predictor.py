@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from xc_core.data.beginning import MAX_CHARS
 from xc_core.data.tokenizer import TextTokenizer
 from xc_core.data.tokens import TokenStore
 from xc_core.encoders import Encoder, encode_rows
@@ -39,8 +40,8 @@ class Predictor:
     titles: Sequence[str]
 
     def embed(self, texts: list[str]) -> F32:
-        """Return the unit vector of each text (N x D)."""
-        store = TokenStore.of_texts(texts, self.tokenizer)
+        """Return the unit vector of each text (N x D); only the beginning of a long text is tokenised."""
+        store = TokenStore.of_texts(texts, self.tokenizer, self.encoder.config.max_length)
         with torch.inference_mode(), self.encoder.autocast():
             vectors = encode_rows(self.encoder, store, np.arange(len(texts), dtype=np.int64))
         return vectors.float().cpu().numpy()
@@ -48,6 +49,7 @@ class Predictor:
     def shortlist(self, texts: list[str], k: int, tail: float | None = None) -> Shortlist:
         """Return the ``k`` best labels of each text (N x min(k, L)); rows end in holes if fewer were found.
 
+        Only the first ``MAX_CHARS`` characters of a text are read.
         ``tail`` is the position of the dial between P@k (0) and PSP@k (1), by default the model's own. Raises
         UsageError for a k that is not a whole number above 0, a tail outside 0 to 1 or of a model without a dial, or a
         text that is not a string.
@@ -60,6 +62,7 @@ class Predictor:
         k = min(k, self.scorer.num_labels)
         if not texts:
             return Shortlist(np.zeros((0, k), np.int32), np.zeros((0, k), np.float32))
+        texts = [text[:MAX_CHARS] for text in texts]
         return self.scorer.shortlist(Query(self.embed(texts), texts), k, tail)
 
     def predict(self, texts: list[str], k: int = 5, tail: float | None = None) -> list[list[Prediction]]:
