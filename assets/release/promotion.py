@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +15,9 @@ from assets.settings import mlflow_settings
 from xc_core.chain import Workspace
 from xc_core.cli.doctor import Finding
 from xc_core.errors import MissingError, MovedError, UsageError
+
+if TYPE_CHECKING:
+    from xc_core.infer.champion import Champion
 
 
 @contextmanager
@@ -93,12 +97,24 @@ def rollback(dataset: str) -> None:
     click.echo(f"models:/{registry.model_name(dataset)}@champion is version {now} again (instead of {before})")
 
 
-def champion(workspace: Workspace, dataset: str) -> Path | None:
-    """Return a folder with the champion's packed model, None if there is no champion (entry point ``xc.champions``)."""
+def champion(workspace: Workspace, dataset: str) -> Champion | None:
+    """Return the champion, None if there is none (entry point ``xc.champions``)."""
     from assets.release import registry
+    from xc_core.infer.champion import Champion
 
     with _client(workspace) as client:
-        return registry.bundle_folder(client, dataset)
+        version = registry.version_of(client, registry.model_name(dataset), registry.CHAMPION)
+    if version is None:
+        return None
+    return Champion(version.version, version.tags.get("bundle", ""), partial(_fetched, workspace, version))
+
+
+def _fetched(workspace: Workspace, version: Any) -> Path:
+    """Return a local folder with the packed model of a version; raise MissingError if its files are gone."""
+    from assets.release import registry
+
+    with _client(workspace):
+        return registry.download(version)
 
 
 def check() -> Iterator[Finding]:

@@ -28,12 +28,13 @@ _OWN: Final = {
     "compare": "xc_core.cli.compare:compare",
     "report": "xc_core.cli.report:report_on",
     "predict": "xc_core.cli.predict:predict",
+    "serve": "xc_core.cli.serve:command",
     "doctor": "xc_core.cli.doctor:doctor",
 }
 _ORDER: Final = (
     ("Data", ("ingest",)),
     ("Training", ("train", "tune", "run", "status", "settings", "evaluate", "leaderboard", "compare", "report")),
-    ("Serving", ("predict", "promote", "rollback")),
+    ("Serving", ("predict", "serve", "promote", "rollback")),
     ("Project", ("demo", "ui", "doctor")),
 )
 _EXIT_CODES: Final = """Exit codes: 0 done; 2, 64 wrong command; 65 wrong data; 66 something is missing; 69 a service

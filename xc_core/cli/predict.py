@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict
-from importlib import metadata
 from pathlib import Path
 
 import click
 
-from xc_core.chain import Workspace
-from xc_core.errors import MissingError, UsageError
+from xc_core.cli.champions import source_of
+from xc_core.errors import UsageError
 
 
 @click.command(short_help="Ask the model for the labels of a text.")
@@ -39,8 +38,7 @@ def predict(
     """Print the K best labels of each text; without TEXTS, of each line of the standard input."""
     from xc_core.infer.bundle import open_predictor
 
-    folder = _bundle(dataset, recipe, bundle)
-    predictor = open_predictor(folder)
+    predictor = open_predictor(source_of(dataset, recipe, bundle)().fetch())
     asked = list(texts) or _lines()
     if not asked:
         raise UsageError("no text", expected="texts as arguments or lines on the standard input", do="give one")
@@ -65,46 +63,3 @@ def _lines() -> list[str]:
             expected="one text per line, in UTF-8",
             do="convert it, for instance: iconv -f latin1 -t utf-8",
         ) from error
-
-
-def _bundle(dataset: str | None, recipe: str | None, bundle: Path | None) -> Path:
-    """Return the folder of the packed model to ask."""
-    if bundle is not None and (dataset or recipe):
-        raise UsageError("--bundle with --dataset or --recipe", expected="one of them", do="drop the other")
-    if bundle is not None:
-        return bundle
-    if dataset is None:
-        raise UsageError("neither --dataset nor --bundle", expected="one of them", do="name the dataset")
-    workspace = Workspace.find()
-    if recipe is not None:
-        return _packed(workspace, dataset, recipe)
-    workspace.params.dataset(dataset)  # raises the error of an unknown name
-    for entry in metadata.entry_points(group="xc.champions"):
-        champion: Path | None = entry.load()(workspace, dataset)
-        if champion is not None:
-            return champion
-    raise MissingError(
-        f"no champion of {dataset}",
-        expected=f"a registered model xc-{dataset} with the alias champion",
-        do=f"name a trained recipe with --recipe, or release one: xc promote --dataset {dataset} --recipe NAME",
-    )
-
-
-def _packed(workspace: Workspace, dataset: str, recipe: str) -> Path:
-    """Return the folder of a recipe's packed model; note one that is out of date."""
-    from xc_core.chain.plan import Status, states
-
-    state = states(workspace, workspace.params.experiment(dataset, recipe))["model"]
-    folder = workspace.folder("model", dataset, recipe)
-    if state.status is Status.MISSING:
-        raise MissingError(
-            f"no packed model at {folder}",
-            expected="a recipe whose stages have run",
-            do=f"xc train --dataset {dataset} --recipe {recipe}",
-        )
-    if state.status is Status.STALE:
-        rebuild = f"xc train --dataset {dataset} --recipe {recipe}"
-        click.echo(
-            f"note: this model is out of date ({state.why} since it was packed). Rebuild it: {rebuild}", err=True
-        )
-    return folder

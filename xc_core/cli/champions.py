@@ -1,0 +1,65 @@
+"""Which model a command asks: the champion of a dataset, the packed model of a recipe, or that in a folder."""
+
+from __future__ import annotations
+
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from xc_core.chain import Workspace
+from xc_core.errors import MissingError, UsageError
+
+if TYPE_CHECKING:
+    from xc_core.infer.champion import Champion, Source
+
+
+def source_of(dataset: str | None, recipe: str | None, bundle: Path | None) -> Source:
+    """Return what tells which model to ask now. Raises UsageError if not one is named, MissingError for a recipe's."""
+    from xc_core.infer.champion import in_folder
+
+    if bundle is not None and (dataset or recipe):
+        raise UsageError("--bundle with --dataset or --recipe", expected="one of them", do="drop the other")
+    if bundle is not None:
+        return partial(in_folder, bundle)
+    if dataset is None:
+        raise UsageError("neither --dataset nor --bundle", expected="one of them", do="name the dataset")
+    workspace = Workspace.find()
+    if recipe is not None:
+        return partial(in_folder, _packed(workspace, dataset, recipe))
+    workspace.params.dataset(dataset)  # raises the error of an unknown name
+    return partial(_champion, workspace, dataset)
+
+
+def _champion(workspace: Workspace, dataset: str) -> Champion:
+    for entry in metadata.entry_points(group="xc.champions"):
+        champion: Champion | None = entry.load()(workspace, dataset)
+        if champion is not None:
+            return champion
+    raise MissingError(
+        f"no champion of {dataset}",
+        expected=f"a registered model xc-{dataset} with the alias champion",
+        do=f"name a trained recipe with --recipe, or release one: xc promote --dataset {dataset} --recipe NAME",
+    )
+
+
+def _packed(workspace: Workspace, dataset: str, recipe: str) -> Path:
+    """Return the folder of a recipe's packed model; note one that is out of date."""
+    from xc_core.chain.plan import Status, states
+
+    state = states(workspace, workspace.params.experiment(dataset, recipe))["model"]
+    folder = workspace.folder("model", dataset, recipe)
+    if state.status is Status.MISSING:
+        raise MissingError(
+            f"no packed model at {folder}",
+            expected="a recipe whose stages have run",
+            do=f"xc train --dataset {dataset} --recipe {recipe}",
+        )
+    if state.status is Status.STALE:
+        rebuild = f"xc train --dataset {dataset} --recipe {recipe}"
+        click.echo(
+            f"note: this model is out of date ({state.why} since it was packed). Rebuild it: {rebuild}", err=True
+        )
+    return folder

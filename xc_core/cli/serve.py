@@ -1,0 +1,58 @@
+"""``xc serve``: answers questions over HTTP with the champion, and swaps to a new one while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import click
+
+from xc_core.cli.champions import source_of
+from xc_core.errors import UsageError
+from xc_core.serve.limits import Limits
+
+
+def _limit_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add an option for each limit."""
+    for limit in reversed(fields(Limits)):
+        name = f"--{limit.name.replace('_', '-')}"
+        option = click.option(name, default=limit.default, show_default=True, help=limit.metadata["help"])
+        command = option(command)
+    return command
+
+
+@click.command("serve", short_help="Answer over HTTP with the champion; swap to a new one while running.")
+@click.option("--dataset", default=None, help="Name of the dataset; its champion answers.")
+@click.option("--recipe", default=None, help="Serve this recipe's packed model instead of the champion.")
+@click.option("--bundle", type=click.Path(path_type=Path), default=None, help="Serve the packed model in this folder.")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on. Other machines can reach any address except loopback.",
+)
+@click.option("--port", default=8080, show_default=True, help="Port to listen on; 0 for a free one.")
+@click.option("--allow-host", multiple=True, help="A further host name that requests may address, as of a proxy.")
+@click.option("--poll", default=2.0, show_default=True, help="Seconds between looks for a new champion.")
+@click.option("--threads", default=0, help="Threads of a pass through the model; by default one per core.")
+@_limit_options
+def command(dataset: str | None, recipe: str | None, bundle: Path | None, **options: Any) -> None:
+    """Serve the model of a dataset on loopback until SIGTERM or Ctrl-C, which answer what has come first.
+
+    A page to try the model is at /, the API at /docs. docs/serving.md says what to put in front.
+    """
+    import torch
+
+    from xc_core.serve.server import Address, serve
+
+    host, port, allowed, poll, threads = (
+        options.pop(name) for name in ("host", "port", "allow_host", "poll", "threads")
+    )
+    if not poll > 0 or threads < 0:
+        raise UsageError(f"--poll {poll}, --threads {threads}", expected="above 0, and 0 or more", do="fix the number")
+    limits, source = Limits(**options), source_of(dataset, recipe, bundle)
+    if threads:
+        torch.set_num_threads(threads)
+    serve(source, Address(host=host, port=port, allowed=allowed), limits, poll)

@@ -1,0 +1,167 @@
+"""Answers several questions in one pass through the model, and says which scores spoke for each label.
+
+Questions that share a pass may differ in k, dial and filters. They share the encoder and the scores, nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from xc_core.data.beginning import MAX_CHARS
+from xc_core.errors import ConfigError
+from xc_core.fusion import FittedFusion
+from xc_core.infer.predictor import Prediction, Predictor
+from xc_core.infer.score import candidates, distinct, values
+from xc_core.scores import Query
+from xc_core.shapes import F32, I32, I64, PAD_ID, Shortlist
+
+NOTHING: Final[frozenset[int]] = frozenset()
+
+
+@dataclass(frozen=True)
+class Question:
+    """Texts, and how to answer them. Labels are given by id."""
+
+    texts: tuple[str, ...]
+    k: int = 5
+    """Number of labels per text."""
+    tail: float | None = None
+    """Position of the dial between P@k (0) and PSP@k (1), by default the model's own."""
+    exclude: frozenset[int] = NOTHING
+    """Labels to leave out."""
+    only: frozenset[int] | None = None
+    """The labels to rank, whether a score proposes them or not; all that scores propose if None."""
+
+
+@dataclass(frozen=True)
+class Reason:
+    """What one score says of a label."""
+
+    score: str
+    value: float | None
+    """Value of the score; None if it is not finite."""
+    rank: int
+    """Place of the label among all candidates of the text by this score, 1 for the best; equal values share it."""
+    adds: float | None
+    """Points that it adds to the fused score; None if the fusion does not add this score itself."""
+
+
+@dataclass(frozen=True)
+class Explained(Prediction):
+    """A predicted label, with the parts of its fused score.
+
+    ``score`` is the sum of what the reasons add, of ``trees`` and of ``dial``, up to rounding.
+    """
+
+    reasons: tuple[Reason, ...]
+    trees: float | None
+    """Points that the trees of the fusion add, which read several scores at once; None for a fusion without trees."""
+    dial: float
+    """Points that the dial adds for a rare label; 0 at position 0."""
+
+
+@dataclass(frozen=True)
+class _Scored:
+    """Candidates of N texts: values of all scores (N x K x F), fused score without dial (N x K)."""
+
+    ids_NK: I32
+    values_NKF: F32
+    fused_NK: F32
+
+    def rows(self, part: slice) -> _Scored:
+        return _Scored(self.ids_NK[part], self.values_NKF[part], self.fused_NK[part])
+
+
+def explained(predictor: Predictor, questions: list[Question]) -> list[list[list[Explained]]]:
+    """Return, for each question and each of its texts, the k best labels with their reasons, best first.
+
+    A text is answered as ``Predictor.predict`` answers it alone; the values of its scores differ by rounding only.
+    Only the first ``MAX_CHARS`` characters of a text are read. Raises UsageError for a ``tail`` outside 0 to 1, or
+    above 0 if the model has no dial.
+    """
+    texts = [text[:MAX_CHARS] for question in questions for text in question.texts]
+    if not texts:
+        return [[] for _ in questions]
+    query = Query(predictor.embed(texts), texts)
+    scored = _scored(predictor, query, _proposed(predictor, query, questions))
+    answers, start = [], 0
+    for question in questions:
+        part = scored.rows(slice(start, start + len(question.texts)))
+        answers.append(_answered(predictor, part, question))
+        start += len(question.texts)
+    return answers
+
+
+def _proposed(predictor: Predictor, query: Query, questions: list[Question]) -> I32:
+    """Return the candidates of each text, and the labels that its question is limited to (N x K)."""
+    fusion = predictor.scorer.fusion
+    ids_NK = candidates(predictor.scorer.scores, query, fusion.candidates)
+    most = max(len(question.only or ()) for question in questions)
+    if not most:
+        return ids_NK
+    asked_NK = np.full((len(query), most), PAD_ID, np.int32)
+    row = 0
+    for question in questions:
+        only = sorted(question.only or ())
+        asked_NK[row : row + len(question.texts), : len(only)] = only
+        row += len(question.texts)
+    return distinct(np.concatenate([ids_NK, asked_NK], axis=1))
+
+
+def _scored(predictor: Predictor, query: Query, ids_NK: I32) -> _Scored:
+    values_NKF = values(predictor.scorer.scores, query, ids_NK)
+    return _Scored(ids_NK, values_NKF, predictor.scorer.fusion.scores(values_NKF, ids_NK != PAD_ID))
+
+
+def _answered(predictor: Predictor, scored: _Scored, question: Question) -> list[list[Explained]]:
+    fusion = predictor.scorer.fusion
+    turned_NK = turned(fusion, scored.ids_NK, scored.fused_NK, question.tail)
+    kept_NK = np.where(_allowed(scored.ids_NK, question), scored.ids_NK, np.int32(PAD_ID))
+    short = Shortlist.ranked(kept_NK, turned_NK).top(question.k)
+    return [
+        _labels(predictor, scored, turned_NK, row, ids[ids != PAD_ID].astype(np.int64))
+        for row, ids in enumerate(short.ids_NK)
+    ]
+
+
+def turned(fusion: FittedFusion, ids_NK: I32, fused_NK: F32, tail: float | None) -> F32:
+    """Return the fused scores at dial ``tail``; raise ConfigError above 0 without a dial, UsageError outside 0 to 1."""
+    if fusion.dial is not None:
+        return fusion.dial.turned(ids_NK, fused_NK, tail)
+    if tail:
+        raise ConfigError(f"tail {tail} for a model without a dial", expected="0", do="leave tail out")
+    return fused_NK
+
+
+def _allowed(ids_NK: I32, question: Question) -> np.ndarray:
+    """Return True for each candidate that the question does not filter out (N x K)."""
+    allowed_NK = ~np.isin(ids_NK, list(question.exclude))
+    return allowed_NK if question.only is None else allowed_NK & np.isin(ids_NK, list(question.only))
+
+
+def _labels(predictor: Predictor, scored: _Scored, turned_NK: F32, row: int, labels_K: I64) -> list[Explained]:
+    """Return the labels of one text, which are in the order of ``labels_K``, with their reasons."""
+    fusion, ids, values_KF = predictor.scorer.fusion, scored.ids_NK[row], scored.values_NKF[row]
+    weight = 1.0 if fusion.tree is None else fusion.weight
+    held_KF = values_KF[ids != PAD_ID]
+    found = []
+    for label in labels_K.tolist():
+        at = int(np.flatnonzero(ids == label)[0])
+        values_F, fused, score = values_KF[at], float(scored.fused_NK[row, at]), float(turned_NK[row, at])
+        ranks_F = 1 + (held_KF > values_F).sum(axis=0)
+        reasons = tuple(
+            Reason(
+                name,
+                float(value) if np.isfinite(value) else None,
+                int(rank),
+                weight * float(value) if weight and name in fusion.add else None,
+            )
+            for name, value, rank in zip(fusion.names, values_F, ranks_F, strict=True)
+        )
+        trees = None if fusion.tree is None else fused - sum(reason.adds or 0.0 for reason in reasons)
+        uid, title = predictor.uids[label], predictor.titles[label]
+        found.append(Explained(label, uid, title, score, reasons, trees, score - fused))
+    return found

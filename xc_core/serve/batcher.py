@@ -1,0 +1,137 @@
+"""Micro-batching: questions that arrive together share one pass through the model, in one thread.
+
+A pass costs much the same for one text as for a few. An answer does not depend on who shares its pass.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+from xc_core.infer.explained import Explained, Question, explained
+from xc_core.serve.limits import Limits
+from xc_core.serve.models import Served
+
+Answers: TypeAlias = list[list[Explained]]
+"""The labels of each text of a question."""
+Work: TypeAlias = Callable[[Served, list[Question]], list[Answers]]
+
+
+class QueueFullError(Exception):
+    """Too many texts wait for the model."""
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A question with no more texts than a batch has, the model it is for, and where its answer goes."""
+
+    served: Served
+    question: Question
+    end: float
+    """Time after which nobody waits for the answer (``time.monotonic``)."""
+    future: Future[Answers] = field(default_factory=Future)
+
+    @property
+    def size(self) -> int:
+        return len(self.question.texts)
+
+
+def answer(served: Served, questions: list[Question]) -> list[Answers]:
+    """Return what ``served`` answers to each question."""
+    return explained(served.predictor, questions)
+
+
+class Batcher:
+    """A queue of questions and the thread that answers them."""
+
+    def __init__(self, limits: Limits, work: Work = answer, passed: Callable[[int, float], None] | None = None) -> None:
+        """``passed`` is told the number of texts and the seconds of each pass, for metrics."""
+        self._limits, self._work, self._passed = limits, work, passed or (lambda texts, seconds: None)
+        self._jobs: deque[_Job] = deque()
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="batcher", daemon=True)
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """Number of texts that wait for the model."""
+        with self._changed:
+            return sum(job.size for job in self._jobs)
+
+    def submit(self, served: Served, question: Question, seconds: float) -> list[Future[Answers]]:
+        """Queue a question; return the futures of its answers, one per ``max_batch`` texts, in their order.
+
+        A future that is not started after ``seconds`` is dropped. Raises QueueFullError.
+        """
+        end, step = time.monotonic() + seconds, self._limits.max_batch
+        parts = [question.texts[at : at + step] for at in range(0, len(question.texts), step)]
+        jobs = [_Job(served, replace(question, texts=part), end) for part in parts]
+        with self._changed:
+            if self._stopping or sum(job.size for job in [*self._jobs, *jobs]) > self._limits.queue:
+                raise QueueFullError
+            self._jobs.extend(jobs)
+            self._changed.notify_all()
+        return [job.future for job in jobs]
+
+    def stop(self) -> None:
+        """Answer what waits, then end the thread."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while batch := self._next():
+            live = [job for job in batch if self._is_wanted(job)]
+            if live:
+                self._answer(live)
+
+    def _next(self) -> list[_Job]:
+        """Wait for jobs and return those that share the next pass; none if the queue is empty and stops."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._jobs or self._stopping)
+            end = time.monotonic() + self._limits.max_wait_ms / 1000
+            while not self._stopping and sum(job.size for job in self._jobs) < self._limits.max_batch:
+                left = end - time.monotonic()
+                if left <= 0:
+                    break
+                self._changed.wait(left)
+            batch: list[_Job] = []
+            while self._jobs and self._fits(batch, self._jobs[0]):
+                batch.append(self._jobs.popleft())
+            return batch
+
+    def _fits(self, batch: list[_Job], job: _Job) -> bool:
+        """Return True if ``job`` can share the pass: there is space, and it is for the same model."""
+        if not batch:
+            return True
+        return job.served is batch[0].served and sum(one.size for one in batch) + job.size <= self._limits.max_batch
+
+    @staticmethod
+    def _is_wanted(job: _Job) -> bool:
+        if time.monotonic() > job.end:
+            job.future.cancel()
+        return job.future.set_running_or_notify_cancel()
+
+    def _answer(self, jobs: list[_Job]) -> None:
+        """Answer all jobs in one pass; if that fails, each alone, so that a bad question fails by itself."""
+        started = time.monotonic()
+        found: list[Any]
+        try:
+            found = self._work(jobs[0].served, [job.question for job in jobs])
+        except Exception as error:
+            if len(jobs) > 1:
+                for job in jobs:
+                    self._answer([job])
+            else:
+                jobs[0].future.set_exception(error)
+            return
+        self._passed(sum(job.size for job in jobs), time.monotonic() - started)
+        for job, answers in zip(jobs, found, strict=True):
+            job.future.set_result(answers)

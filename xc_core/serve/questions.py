@@ -1,0 +1,140 @@
+"""The boundary of the server: a request's JSON becomes a Question, or an error of found, expected, do this."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from xc_core.errors import UsageError, nearest, preview
+from xc_core.fusion.dial import checked
+from xc_core.infer.explained import NOTHING, Question
+from xc_core.serve.limits import Limits
+from xc_core.serve.models import Served
+
+
+class Asked(BaseModel):
+    """A question about one text (`text`) or several (`texts`)."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    text: str | None = Field(None, description="One text.", examples=["a small dog with long hair"])
+    texts: list[str] | None = Field(None, description="Several texts, instead of `text`.")
+    k: int = Field(5, description="Labels per text.")
+    tail: float | None = Field(
+        None,
+        description="Position of the dial, from 0, the likeliest labels (best P@k), to 1, rare labels higher "
+        "(best PSP@k). By default the model's own.",
+    )
+    exclude: list[str] = Field([], description="Uids of labels to leave out.")
+    only: list[str] | None = Field(None, description="Uids of the labels to rank; all other labels are left out.")
+    why: bool = Field(True, description="Whether to return the scores behind each label.")
+
+
+class TooLargeError(UsageError):
+    """A request above a limit of its size."""
+
+
+def parsed(body: bytes) -> Asked:
+    """Return the question in the JSON of ``body``; raise UsageError with the first thing that is wrong."""
+    try:
+        return Asked.model_validate_json(body)
+    except ValidationError as error:
+        raise _explained(dict(error.errors(include_url=False)[0])) from error
+
+
+def _explained(wrong: dict[str, Any]) -> UsageError:
+    place = ".".join(map(str, wrong["loc"]))
+    if wrong["type"] == "json_invalid":
+        return UsageError(
+            f"a body that is no JSON ({wrong['msg'].removeprefix('Invalid JSON: ')})",
+            expected='an object, for instance {"text": "a small dog", "k": 5}',
+            do="fix the JSON; it has to be UTF-8",
+        )
+    if wrong["type"] == "extra_forbidden":
+        known = list(Asked.model_fields)
+        return UsageError(
+            f"unknown parameter {preview(place)}{nearest(place, known)}",
+            expected=f"some of {', '.join(known)}",
+            do="fix the name, or leave it out",
+        )
+    found = preview(str(wrong["input"])) if isinstance(wrong["input"], str) else _kind(wrong["input"])
+    return UsageError(
+        f"{found} as {place or 'the question'}",
+        expected=wrong["msg"].removeprefix("Input should be ") or "another value",
+        do=f"fix {place}" if place else "send an object",
+    )
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, list | dict):
+        return "a list" if isinstance(value, list) else "an object"
+    return repr(value)[:60]
+
+
+def question(asked: Asked, served: Served, limits: Limits) -> Question:
+    """Return what is asked of ``served``. Raises UsageError for what it cannot answer, TooLargeError above a limit."""
+    return Question(
+        tuple(_texts(asked, limits)),
+        _k(asked.k, served, limits),
+        _tail(asked.tail, served),
+        _labels("exclude", asked.exclude, served, limits) or NOTHING,
+        None if asked.only is None else _only(asked.only, served, limits),
+    )
+
+
+def _texts(asked: Asked, limits: Limits) -> list[str]:
+    if (asked.text is None) == (asked.texts is None):
+        found = "neither text nor texts" if asked.text is None else "both text and texts"
+        raise UsageError(found, expected="one of them", do="send text for one text, texts for several")
+    texts = [asked.text] if asked.text is not None else asked.texts or []
+    if not 1 <= len(texts) <= limits.texts:
+        kind = TooLargeError if texts else UsageError
+        raise kind(f"{len(texts):,} texts", expected=f"1 to {limits.texts:,}", do="send several requests")
+    for number, text in enumerate(texts):
+        place = f"texts.{number}" if asked.text is None else "text"
+        if not text.strip():
+            raise UsageError(f"an empty {place}", expected="a text with words", do="leave it out")
+        if len(text) > limits.text_chars:
+            raise TooLargeError(
+                f"{len(text):,} characters in {place}",
+                expected=f"at most {limits.text_chars:,}",
+                do="shorten it; the model reads the beginning only",
+            )
+    return texts
+
+
+def _k(k: int, served: Served, limits: Limits) -> int:
+    labels = len(served.predictor.uids)
+    most = min(labels, limits.k)
+    if not 1 <= k <= most:
+        why = f"the model has {labels:,} labels" if most == labels else "the server's limit"
+        raise UsageError(f"k {k}", expected=f"1 to {most:,} ({why})", do="fix k")
+    return k
+
+
+def _tail(tail: float | None, served: Served) -> float | None:
+    if tail is not None and checked(tail) and not served.has_dial:
+        raise UsageError(f"tail {tail} for a model without a dial", expected="no tail, or 0", do="leave tail out")
+    return tail
+
+
+def _labels(name: str, uids: list[str], served: Served, limits: Limits) -> frozenset[int]:
+    if len(uids) > limits.filter_labels:
+        raise TooLargeError(
+            f"{len(uids):,} labels in {name}", expected=f"at most {limits.filter_labels:,}", do="send fewer"
+        )
+    for uid in uids:
+        if uid not in served.ids:
+            raise UsageError(
+                f"unknown label {preview(uid)} in {name}",
+                expected=f"uids of labels of version {served.version}",
+                do="fix the uid; it is not the title",
+            )
+    return frozenset(served.ids[uid] for uid in uids)
+
+
+def _only(uids: list[str], served: Served, limits: Limits) -> frozenset[int]:
+    if not uids:
+        raise UsageError("an empty list as only", expected="at least one label", do="leave only out to rank all labels")
+    return _labels("only", uids, served, limits)

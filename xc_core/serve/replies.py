@@ -1,0 +1,73 @@
+"""The shape of an answer, for the OpenAPI document, and the JSON of one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from pydantic import BaseModel, Field
+
+from xc_core.infer.explained import Explained
+from xc_core.serve.models import Served
+
+
+class Why(BaseModel):
+    """What one score says of a label."""
+
+    score: str = Field(description="Name of the score.")
+    value: float | None = Field(description="Its value; null if it is not finite.")
+    rank: int = Field(description="Place of the label among the text's candidates by this score; 1 is the best.")
+    adds: float | None = Field(description="Points that it adds to the fused score; null if it is not added itself.")
+
+
+class Label(BaseModel):
+    """A label of a text. `score` is the sum of all `adds`, `trees` and `dial`."""
+
+    uid: str
+    title: str
+    score: float = Field(description="Fused score; only the order within a text has a meaning.")
+    why: list[Why] | None = Field(None, description="The scores behind the label, unless `why` is false.")
+    trees: float | None = Field(None, description="Points of the fusion's trees, which read several scores at once.")
+    dial: float | None = Field(None, description="Points that the dial adds for a rare label.")
+
+
+class ModelName(BaseModel):
+    """The model that answered, one for the whole request."""
+
+    dataset: str
+    version: str = Field(description="Version in the registry, or the digest's first digits for a folder.")
+    recipe: str
+    digest: str = Field(description="SHA-256 of the model's content.")
+
+
+class Reply(BaseModel):
+    """The labels of each text, in the order of the texts, best first."""
+
+    model: ModelName
+    tail: float = Field(description="Position of the dial.")
+    answers: list[list[Label]]
+
+
+class Problem(BaseModel):
+    """An error."""
+
+    found: str
+    expected: str
+    do: str
+
+
+def reply(served: Served, tail: float | None, answers: Iterable[list[Explained]], why: bool) -> bytes:
+    """Return the JSON of a ``Reply``."""
+    dial = served.predictor.scorer.fusion.dial
+    position = tail if tail is not None else 0.0 if dial is None else dial.default
+    labels = [[_label(label, why) for label in found] for found in answers]
+    content = {"model": served.name, "tail": position, "answers": labels}
+    return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
+def _label(label: Explained, why: bool) -> dict[str, object]:
+    content: dict[str, object] = {"uid": label.uid, "title": label.title, "score": label.score}
+    if not why:
+        return content
+    reasons = [vars(reason) for reason in label.reasons]
+    return {**content, "why": reasons, "trees": label.trees, "dial": label.dial}

@@ -1,0 +1,127 @@
+"""Runs the web application until a signal ends it; SIGTERM and SIGINT answer what has come, then end with code 0."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import uvicorn
+
+from xc_core.errors import UsageError
+from xc_core.infer.champion import Source
+from xc_core.progress import report
+from xc_core.serve.app import Server, make_app, make_server
+from xc_core.serve.guard import LOOPBACK
+from xc_core.serve.limits import Limits
+from xc_core.serve.meters import Meters
+from xc_core.serve.models import Models
+
+
+@dataclass(frozen=True, kw_only=True)
+class Address:
+    """Where a server listens, and which host names it answers to."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    """0 for a free one."""
+    allowed: tuple[str, ...] = ()
+    """Further host names that requests may address."""
+
+    @property
+    def is_loopback(self) -> bool:
+        """True if only this machine can reach it."""
+        return self.host in LOOPBACK or self.host.startswith("127.")
+
+    def names(self) -> Iterable[str] | None:
+        """Return the host names that requests may address; None for any."""
+        if self.is_loopback:
+            return {*LOOPBACK, self.host, *self.allowed}
+        return set(self.allowed) or None
+
+    def bound(self) -> socket.socket:
+        """Return a socket that is bound to it; raise UsageError if that is impossible."""
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        listener = socket.socket(family)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((self.host, self.port))
+        except (OSError, OverflowError) as error:
+            listener.close()
+            raise UsageError(
+                f"{self.host}, port {self.port}, where no server can listen ({error})",
+                expected="an address of this machine and a free port",
+                do="choose another --port, or another --host",
+            ) from error
+        return listener
+
+
+class _Uvicorn(uvicorn.Server):
+    """Tells the application that it ends, so that /ready says so."""
+
+    def __init__(self, config: uvicorn.Config, server: Server) -> None:
+        super().__init__(config)
+        self._server = server
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to end."""
+        self._server.draining = True
+        super().handle_exit(sig, frame)
+
+
+def serve(source: Source, address: Address, limits: Limits, poll_seconds: float) -> None:
+    """Answer requests until a signal comes.
+
+    Raises UsageError for an address that cannot be listened on, and what ``Models`` raises if there is no model.
+    """
+    listener = address.bound()
+    meters = Meters()
+    try:
+        server = make_server(Models(source, meters.watch()), limits, meters)
+    except BaseException:
+        listener.close()
+        raise
+    name = server.models.current.name
+    host, port = listener.getsockname()[:2]
+    if not address.is_loopback:
+        report(
+            f"warning: other machines can reach {host}:{port}. This server has no TLS, no authentication and no rate "
+            "limit; put a proxy in front of it (docs/serving.md)"
+        )
+    shown = f"[{host}]" if ":" in host else host
+    report(f"version {name['version']} of {name['dataset']} ({name['recipe']}) answers on http://{shown}:{port}")
+    _run(_Uvicorn(_config(server, address, poll_seconds), server), listener)
+    report("stopped; every request that had come was answered")
+
+
+def _config(server: Server, address: Address, poll_seconds: float) -> uvicorn.Config:
+    limits = server.limits
+    return uvicorn.Config(
+        make_app(server, address.names(), poll_seconds),
+        http="h11",  # bounds the size of headers
+        ws="none",
+        access_log=False,
+        log_level=logging.WARNING,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=4 * limits.requests + 16,
+        timeout_graceful_shutdown=int(2 * limits.seconds) + 1,
+    )
+
+
+def _run(server: uvicorn.Server, listener: socket.socket) -> None:
+    """Run until a signal. uvicorn raises the signal again when it has ended; it must not end the process then."""
+
+    def ignore(*_: Any) -> None:
+        return
+
+    before = {number: signal.signal(number, ignore) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        server.run(sockets=[listener])
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
