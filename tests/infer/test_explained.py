@@ -1,0 +1,130 @@
+"""Answers with reasons: the same labels as a plain prediction, whoever shares the pass, and parts that sum to the score."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.conftest import TOPICS, ToyWorld
+from xc_core.errors import ConfigError, UsageError
+from xc_core.fusion.rules import Sum
+from xc_core.infer.explained import Explained, Question, explained
+from xc_core.infer.predictor import Predictor
+from xc_core.scores import Query
+
+TEXTS = tuple(f"{row['title']} {row['content']}" for row in ToyWorld.make().test)[:12]
+
+
+def uids(answer: list[Explained]) -> list[str]:
+    return [label.uid for label in answer]
+
+
+def scores(answer: list[Explained]) -> list[float]:
+    return [label.score for label in answer]
+
+
+def test_labels_titles_and_scores_are_those_of_a_prediction(predictor: Predictor) -> None:
+    (found,) = explained(predictor, [Question(TEXTS, k=4)])
+    for labels, expected in zip(found, predictor.predict(list(TEXTS), 4), strict=True):
+        assert [(one.label, one.uid, one.title) for one in labels] == [(e.label, e.uid, e.title) for e in expected]
+        np.testing.assert_allclose(scores(labels), [e.score for e in expected], atol=1e-6)
+
+
+def test_questions_that_share_a_pass_differ_in_everything_else_and_get_their_own_answers(predictor: Predictor) -> None:
+    questions = [
+        Question(TEXTS[:1], k=1),
+        Question(TEXTS[1:4], k=4, exclude=frozenset({1, 2, 3})),
+        Question(TEXTS[4:5], k=10, only=frozenset({0, 9})),
+        Question(TEXTS[5:8], k=3, tail=0.0),
+        Question(("falcon0 " * 5000,), k=2),
+        Question(TEXTS[8:], k=5, tail=1.0),
+    ]
+    together = explained(predictor, questions)
+    assert [[len(one) for one in answers] for answers in together] == [[1], [4] * 3, [2], [3] * 3, [2], [5] * 4]
+    for question, shared in zip(questions, together, strict=True):
+        (alone,) = explained(predictor, [question])
+        assert [uids(one) for one in shared] == [uids(one) for one in alone]
+        for one, other in zip(shared, alone, strict=True):
+            np.testing.assert_allclose(scores(one), scores(other), atol=1e-6)
+            assert [r.rank for label in one for r in label.reasons] == [
+                r.rank for label in other for r in label.reasons
+            ]
+
+
+def test_the_order_in_a_pass_changes_nothing(predictor: Predictor) -> None:
+    questions = [Question((text,), k=3) for text in TEXTS]
+    forth, back = explained(predictor, questions), explained(predictor, questions[::-1])[::-1]
+    assert [uids(one[0]) for one in forth] == [uids(one[0]) for one in back]
+
+
+@pytest.mark.parametrize("tail", [None, 0.0, 0.5, 1.0])
+@pytest.mark.parametrize("rule", ["tree", "sum"])
+def test_the_parts_sum_to_the_score(predictor: Predictor, tail: float | None, rule: str) -> None:
+    fusion = predictor.scorer.fusion
+    if rule == "sum":
+        fusion = replace(fusion, rule=Sum(), tree=None, weight=0.3)
+        predictor = replace(predictor, scorer=replace(predictor.scorer, fusion=fusion))
+    (answers,) = explained(predictor, [Question(TEXTS, k=5, tail=tail)])
+    for label in (label for answer in answers for label in answer):
+        assert [reason.score for reason in label.reasons] == list(fusion.names)
+        assert (label.trees is None) == (rule == "sum")
+        parts = [reason.adds or 0.0 for reason in label.reasons]
+        assert sum(parts) + (label.trees or 0.0) + label.dial == pytest.approx(label.score, abs=1e-5)
+        if tail == 0.0:
+            assert label.dial == 0.0
+
+
+def test_a_reason_has_the_value_of_its_score_and_its_rank_among_the_candidates(predictor: Predictor) -> None:
+    """With k of 10 an answer has all candidates; ranks are counted again among them."""
+    (answers,) = explained(predictor, [Question(TEXTS, k=10)])
+    query = Query(predictor.embed(list(TEXTS)), list(TEXTS))
+    for column, (name, score) in enumerate(predictor.scorer.scores.items()):
+        values_NL = score.values(query, np.tile(np.arange(10, dtype=np.int32), (len(TEXTS), 1)))
+        for row, answer in enumerate(answers):
+            for label in answer:
+                reason = label.reasons[column]
+                assert reason.score == name
+                assert reason.value == pytest.approx(float(values_NL[row, label.label]), abs=1e-5)
+                better = sum(other.reasons[column].value > reason.value for other in answer)  # type: ignore[operator]
+                assert reason.rank == 1 + better
+
+
+def test_a_score_that_the_fusion_does_not_add_adds_nothing(predictor: Predictor) -> None:
+    fusion = predictor.scorer.fusion
+    less = replace(predictor, scorer=replace(predictor.scorer, fusion=replace(fusion, add=fusion.add[:1])))
+    ((answer,),) = explained(less, [Question(TEXTS[:1], k=1)])
+    assert [reason.score for reason in answer[0].reasons if reason.adds is not None] == [fusion.add[0]]
+
+
+def test_excluded_labels_make_space_for_the_next(predictor: Predictor) -> None:
+    ((plain,),) = explained(predictor, [Question(TEXTS[:1], k=5)])
+    ((filtered,),) = explained(
+        predictor, [Question(TEXTS[:1], k=3, exclude=frozenset({plain[0].label, plain[2].label}))]
+    )
+    assert uids(filtered) == [plain[1].uid, plain[3].uid, plain[4].uid]
+
+
+def test_only_ranks_labels_that_no_score_proposed(predictor: Predictor) -> None:
+    fusion = replace(predictor.scorer.fusion, candidates=1)
+    narrow = replace(predictor, scorer=replace(predictor.scorer, fusion=fusion))
+    ((plain,),) = explained(narrow, [Question(TEXTS[:1], k=10)])
+    absent = next(label for label in range(len(TOPICS)) if label not in [one.label for one in plain])
+    ((found,),) = explained(narrow, [Question(TEXTS[:1], k=10, only=frozenset({absent, plain[0].label}))])
+    assert [one.label for one in found] == [plain[0].label, absent]
+    assert found[0].score == pytest.approx(plain[0].score, abs=1e-6)
+
+
+def test_a_tail_without_a_dial_is_refused(predictor: Predictor) -> None:
+    plain = replace(predictor, scorer=replace(predictor.scorer, fusion=replace(predictor.scorer.fusion, dial=None)))
+    assert explained(plain, [Question(TEXTS[:1], k=1, tail=0.0)])
+    with pytest.raises(ConfigError, match="without a dial"):
+        explained(plain, [Question(TEXTS[:1], tail=0.5)])
+    with pytest.raises(UsageError, match="tail 1.5"):
+        explained(predictor, [Question(TEXTS[:1], tail=1.5)])
+
+
+def test_no_questions_have_no_answers(predictor: Predictor) -> None:
+    assert explained(predictor, []) == []
+    assert explained(predictor, [Question(())]) == [[]]

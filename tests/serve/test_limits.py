@@ -1,0 +1,141 @@
+"""The server's limits: bodies, time, requests at once, the queue; and the headers of every response."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.serve.conftest import Running, Start
+from xc_core.errors import ConfigError
+from xc_core.infer.explained import Question
+from xc_core.serve.batcher import Answers, Batcher
+from xc_core.serve.batcher import answer as real
+from xc_core.serve.guard import Guard
+from xc_core.serve.limits import Limits
+from xc_core.serve.meters import Meters
+from xc_core.serve.models import Served
+
+JSON = {"Content-Type": "application/json"}
+
+
+def slow(running: Running, gate: threading.Event) -> None:
+    """Let each pass wait for ``gate``."""
+
+    def work(served: Served, questions: list[Question]) -> list[Answers]:
+        gate.wait(20)
+        return real(served, questions)
+
+    running.server.batcher.stop()
+    running.server.batcher = Batcher(running.server.limits, work)
+
+
+def test_a_body_above_the_limit_is_refused_with_and_without_a_length(start: Start) -> None:
+    running = start(body_bytes=1000)
+    body = b'{"text": "' + b"x" * 1000 + b'"}'
+    declared = running.client.post("/predict", content=body, headers=JSON)
+    streamed = running.client.post("/predict", content=iter([body[:600], body[600:]]), headers=JSON)
+    for response in (declared, streamed):
+        assert (response.status_code, response.json()["found"]) == (413, "a body that is too large")
+    assert running.ask(text="x" * 900)
+
+
+def test_a_full_queue_and_a_late_answer_are_503_with_a_time_to_try_again(start: Start) -> None:
+    running, gate = start(queue=1, seconds=0.5), threading.Event()
+    slow(running, gate)
+    statuses: list[tuple[int, str, str]] = []
+
+    def ask() -> None:
+        response = running.client.post("/predict", json={"text": "falcon"})
+        statuses.append((response.status_code, response.json()["found"], response.headers["Retry-After"]))
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert sorted(set(statuses)) == [(503, "a full queue", "1"), (503, "no answer after 0.5 s", "1")]
+    gate.set()
+    assert running.ask(text="falcon")
+
+
+def test_too_many_requests_at_once_are_refused(start: Start) -> None:
+    running, gate = start(requests=1), threading.Event()
+    slow(running, gate)
+    first = threading.Thread(target=lambda: running.ask(text="falcon"))
+    first.start()
+    while not running.server.batcher.waiting and running.metric("xc_requests_in_flight") < 2:  # /metrics is one itself
+        pass
+    response = running.client.post("/predict", json={"text": "falcon"})
+    assert (response.status_code, response.json()["found"]) == (503, "1 requests at once")
+    assert running.client.get("/health").status_code == 200, "a probe is answered"
+    gate.set()
+    first.join(20)
+
+
+def test_a_body_that_never_ends_is_given_up(running: Running) -> None:
+    async def stuck() -> Any:
+        await asyncio.sleep(60)
+
+    assert _called(running, stuck, Limits(seconds=0.05)) == [408]
+
+
+def test_a_client_that_goes_away_gets_no_answer(running: Running) -> None:
+    async def gone() -> Any:
+        return {"type": "http.disconnect"}
+
+    assert _called(running, gone, Limits()) == []
+
+
+def _called(running: Running, receive: Callable[[], Any], limits: Limits) -> list[int]:
+    """Return the statuses that a request with this body gets."""
+    sent: list[int] = []
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            sent.append(message["status"])
+
+    async def never(*_: Any) -> None:
+        raise AssertionError("the request was passed on")
+
+    scope = {"type": "http", "method": "POST", "path": "/predict", "headers": [(b"host", b"testserver")]}
+    guard = Guard(never, limits, Meters(), None)
+    asyncio.run(guard(scope, receive, send))
+    return sent
+
+
+def test_a_fault_is_reported_as_one(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> Any:
+        raise RuntimeError("odd")
+
+    monkeypatch.setattr("xc_core.serve.app.question", fail)
+    response = running.client.post("/predict", json={"text": "a"})
+    assert (response.status_code, response.json()["found"]) == (500, "a fault of xc serve")
+    assert "odd" not in response.text
+
+
+@pytest.mark.parametrize("path", ["/", "/docs", "/ready", "/nowhere"])
+def test_every_response_has_the_headers(running: Running, path: str) -> None:
+    headers = running.client.get(path).headers
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["cache-control"] == "no-store"
+
+
+def test_the_openapi_document_and_its_page_describe_every_path(running: Running) -> None:
+    document = running.client.get("/openapi.json").json()
+    assert set(document["paths"]) == {"/predict", "/health", "/ready", "/metrics", "/", "/docs"}
+    asked = document["paths"]["/predict"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert set(asked["properties"]) == {"text", "texts", "k", "tail", "exclude", "only", "why"}
+    page = running.client.get("/docs").text
+    for word in ("POST /predict", "GET /ready", "exclude", "Labels per text.", "100,000 characters"):
+        assert word in page
+
+
+@pytest.mark.parametrize("limits", [{"texts": 0}, {"seconds": 0.0}, {"queue": -1}, {"max_wait_ms": -1.0},
+                                    {"seconds": float("nan")}])  # fmt: skip
+def test_a_limit_out_of_range_is_refused(limits: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        Limits(**limits)

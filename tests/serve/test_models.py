@@ -1,0 +1,171 @@
+"""The swap to a new champion: only a model that works replaces the old one, and the server says what is wrong."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.serve.conftest import Running, Source, Start
+from xc_core import artifacts
+from xc_core.artifacts import Build
+from xc_core.errors import CorruptError, MissingError, UnavailableError
+from xc_core.infer.champion import Champion, in_folder
+from xc_core.serve import models as module
+from xc_core.serve.models import Models
+
+
+def repacked(folder: Path, spoil: Callable[[Path], None]) -> None:
+    """Change files of a packed model, and give it a new manifest that fits them."""
+    work = folder.with_name("work")
+    shutil.copytree(folder, work)
+    spoil(work)
+    with artifacts.building(folder, kind="model") as build:
+        for path in work.iterdir():
+            if path.name not in ("manifest.json", "made.json"):
+                (shutil.copytree if path.is_dir() else shutil.copy)(path, build.path / path.name)
+        assert isinstance(build, Build)
+    shutil.rmtree(work)
+
+
+def cut_encoder(folder: Path) -> None:
+    data = (folder / "encoder.safetensors").read_bytes()
+    (folder / "encoder.safetensors").write_bytes(data[: len(data) // 2])
+
+
+def nan_weights(folder: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    weights = {name: value * float("nan") for name, value in load_file(folder / "encoder.safetensors").items()}
+    save_file(weights, folder / "encoder.safetensors")
+
+
+def no_fusion(folder: Path) -> None:
+    (folder / "fusion.json").unlink()
+
+
+def odd_facts(folder: Path) -> None:
+    (folder / "model.json").write_text(json.dumps({"dataset": 1}))
+
+
+def test_a_new_version_answers_after_a_poll(running: Running) -> None:
+    assert running.ask(text="falcon")["model"]["version"] == "1"
+    running.source.version = "2"
+    running.server.models.poll()
+    assert running.ask(text="falcon")["model"]["version"] == "2"
+    assert running.client.get("/ready").json()["model"]["version"] == "2"
+    assert running.metric("xc_model_swaps_total") == 2
+    assert 'version="2"' in running.client.get("/metrics").text
+    running.source.version = "1"  # a rollback is a swap like any other
+    running.server.models.poll()
+    assert running.ask(text="falcon")["model"]["version"] == "1"
+
+
+def test_the_same_version_is_not_loaded_again(running: Running) -> None:
+    before = running.server.models.current
+    running.server.models.poll()
+    assert running.server.models.current is before
+
+
+def test_a_folder_that_is_packed_again_is_another_version(own_folder: Path) -> None:
+    models = Models(lambda: in_folder(own_folder))
+    before = models.current.version
+    repacked(own_folder, lambda work: (work / "log_weights.npy").write_bytes((work / "log_weights.npy").read_bytes()))
+    models.poll()
+    assert models.current.version == before, "the same content"
+    repacked(own_folder, lambda work: (work / "note.txt").write_text("new"))
+    models.poll()
+    assert models.current.version != before
+
+
+@pytest.mark.parametrize("spoil", [cut_encoder, nan_weights, no_fusion, odd_facts])
+def test_a_damaged_model_never_replaces_the_good_one(
+    running: Running, own_folder: Path, spoil: Callable[[Path], None]
+) -> None:
+    """Its hashes fit its files: it was damaged before it was packed."""
+    repacked(own_folder, spoil)
+    before = running.ask(text="falcon")
+    running.source.folder, running.source.version = own_folder, "2"
+    running.server.models.poll()
+    assert running.ask(text="falcon") == before
+    ready = running.client.get("/ready")
+    assert (ready.status_code, ready.json()["refused"]["version"]) == (200, "2")
+    assert ready.json()["refused"]["reason"]
+    assert running.metric("xc_model_refusals_total") == running.metric("xc_model_refused") == 1
+
+
+def test_a_model_whose_bytes_changed_is_refused_and_taken_when_it_is_repaired(
+    running: Running, own_folder: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = bytearray((own_folder / "encoder.safetensors").read_bytes())
+    data[-1] ^= 1
+    (own_folder / "encoder.safetensors").write_bytes(data)
+    running.source.folder, running.source.version = own_folder, "2"
+    running.server.models.poll()
+    assert "content has changed" in running.client.get("/ready").json()["refused"]["reason"]
+    shutil.copy(folder / "encoder.safetensors", own_folder / "encoder.safetensors")
+    running.server.models.poll()
+    assert running.metric("xc_model_refusals_total") == 1, "not tried again at each poll"
+    assert running.ask(text="falcon")["model"]["version"] == "1"
+    monkeypatch.setattr(module, "RETRY_SECONDS", -1.0)
+    running.server.models.poll()
+    assert running.ask(text="falcon")["model"]["version"] == "2"
+    assert running.client.get("/ready").json()["refused"] is None
+    assert running.metric("xc_model_refused") == 0
+
+
+def test_another_model_than_the_registered_one_is_refused(running: Running, own_folder: Path, folder: Path) -> None:
+    repacked(own_folder, lambda work: (work / "note.txt").write_text("new"))
+    registered = in_folder(folder).digest
+    running.server.models._source = lambda: Champion("2", registered, lambda: own_folder)
+    running.server.models.poll()
+    assert running.server.models.current.version == "1"
+    assert running.server.models.refusal is not None and "content" in running.server.models.refusal.reason
+
+
+@pytest.mark.parametrize(
+    "error",
+    [UnavailableError("no answer from MLflow", expected="a", do="b"), MissingError("no champion", expected="a", do="b"),
+     RuntimeError("no answer from MLflow")],
+)  # fmt: skip
+def test_a_registry_that_does_not_answer_changes_nothing_and_is_shown(running: Running, error: Exception) -> None:
+    running.source.error = error
+    running.server.models.poll()
+    ready = running.client.get("/ready")
+    assert ready.status_code == 200
+    assert ready.json()["registry"].endswith(getattr(error, "found", str(error)))
+    assert running.metric("xc_registry_errors_total") == 1
+    running.ask(text="falcon")
+    running.source.error = None
+    running.server.models.poll()
+    assert running.client.get("/ready").json()["registry"] == "ok"
+
+
+def test_a_server_does_not_start_without_a_model(own_folder: Path) -> None:
+    def nothing() -> Champion:
+        raise MissingError("no champion", expected="one", do="train")
+
+    with pytest.raises(MissingError, match="no champion"):
+        Models(nothing)
+    (own_folder / "fusion.json").write_text("{}")
+    with pytest.raises(CorruptError):
+        Models(Source(own_folder))
+
+
+def test_a_question_that_waits_ends_on_the_model_it_came_for(start: Start) -> None:
+    """It waits in the queue while the champion is exchanged."""
+    running = start(max_wait_ms=300.0)
+    answers: list[str] = []
+    client = threading.Thread(target=lambda: answers.append(running.ask(text="falcon")["model"]["version"]))
+    client.start()
+    while not running.server.batcher.waiting:
+        pass
+    running.source.version = "2"
+    running.server.models.poll()
+    assert running.server.models.current.version == "2"
+    client.join(20)
+    assert answers == ["1"]

@@ -1,0 +1,160 @@
+"""Each question is answered as the model answers it, or refused with found, expected, do this."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.conftest import TOPICS
+from tests.serve.conftest import Running, Start
+from xc_core.infer.predictor import Predictor
+
+
+def test_one_text_gets_its_labels_with_titles_scores_and_reasons(running: Running, dialled: Predictor) -> None:
+    content = running.ask(text="falcon0 falcon1", k=3)
+    served = running.server.models.current
+    assert content["model"] == {"dataset": "toy", "version": "1", "recipe": "ngame", "digest": served.digest}
+    (labels,) = content["answers"]
+    assert [label["title"] for label in labels] == [
+        one.title for one in served.predictor.predict(["falcon0 falcon1"], 3)[0]
+    ]
+    for label in labels:
+        assert set(label) == {"uid", "title", "score", "why", "trees", "dial"}
+        assert [why["score"] for why in label["why"]] == list(served.predictor.scorer.scores)
+        parts = [why["adds"] or 0 for why in label["why"]]
+        assert sum(parts) + (label["trees"] or 0) + label["dial"] == pytest.approx(label["score"], abs=1e-5)
+
+
+def test_several_texts_come_back_in_their_order(running: Running) -> None:
+    content = running.ask(texts=list(TOPICS), k=1, why=False)
+    assert [answer[0]["title"] for answer in content["answers"]] == list(TOPICS)
+    assert all(set(answer[0]) == {"uid", "title", "score"} for answer in content["answers"])
+
+
+def test_more_texts_than_a_pass_has_come_back_in_their_order(start: Start) -> None:
+    running = start(max_batch=3)
+    content = running.ask(texts=list(TOPICS), k=1)
+    assert [answer[0]["title"] for answer in content["answers"]] == list(TOPICS)
+    assert running.metric("xc_pass_texts_count") == 4
+    assert running.metric("xc_texts_total") == 10
+
+
+def test_filters_leave_labels_out(running: Running) -> None:
+    (plain,) = running.ask(text="falcon0 castle1", k=4)["answers"]
+    (rest,) = running.ask(text="falcon0 castle1", k=3, exclude=[plain[0]["uid"]])["answers"]
+    assert [one["uid"] for one in rest] == [one["uid"] for one in plain[1:]]
+    (only,) = running.ask(text="falcon0 castle1", k=4, only=["L0", plain[0]["uid"]])["answers"]
+    assert [one["uid"] for one in only] == [plain[0]["uid"], "L0"]
+    assert running.ask(text="falcon0", only=["L0"], exclude=["L0"])["answers"] == [[]]
+
+
+def test_the_dial_is_turned(start: Start, dialled: Predictor) -> None:
+    running = start()
+    running.server.models.current = replace(running.server.models.current, predictor=dialled)
+    for tail in (0.0, 0.5, 1.0):
+        content = running.ask(text="castle0 castle1 river0", k=10, tail=tail)
+        expected = [one.uid for one in dialled.predict(["castle0 castle1 river0"], 10, tail)[0]]
+        assert [one["uid"] for one in content["answers"][0]] == expected
+        assert content["tail"] == tail
+    assert running.ask(text="castle0")["tail"] == 0.0
+    moved = [label["dial"] for label in running.ask(text="castle0", k=10, tail=1.0)["answers"][0]]
+    assert max(moved) > 0
+
+
+@pytest.mark.parametrize(
+    ("question", "status", "found"),
+    [
+        ({"text": "a", "k": 0}, 422, "k 0"),
+        ({"text": "a", "k": -1}, 422, "k -1"),
+        ({"text": "a", "k": 11}, 422, "k 11"),
+        ({"text": "a", "k": 10**30}, 422, f"k {10**30}"),
+        ({"text": "a", "k": True}, 422, "True as k"),
+        ({"text": "a", "k": 2.5}, 422, "2.5 as k"),
+        ({"text": "a", "k": "5"}, 422, "'5' as k"),
+        ({"text": ""}, 422, "an empty text"),
+        ({"text": " \n\t\u00a0"}, 422, "an empty text"),
+        ({"texts": ["a", ""]}, 422, "an empty texts.1"),
+        ({"texts": []}, 422, "0 texts"),
+        ({"texts": "a"}, 422, "'a' as texts"),
+        ({"texts": ["a", 3]}, 422, "3 as texts.1"),
+        ({"text": ["a"]}, 422, "a list as text"),
+        ({}, 422, "neither text nor texts"),
+        ({"text": "a", "texts": ["b"]}, 422, "both text and texts"),
+        ({"text": "a", "kk": 3}, 422, "unknown parameter 'kk' (nearest: 'k')"),
+        ({"text": "a", "tail": 1.5}, 422, "tail 1.5"),
+        ({"text": "a", "tail": "1"}, 422, "'1' as tail"),
+        ({"text": "a", "exclude": ["falcon"]}, 422, "unknown label 'falcon' in exclude"),
+        ({"text": "a", "only": ["nothing"]}, 422, "unknown label 'nothing' in only"),
+        ({"text": "a", "only": []}, 422, "an empty list as only"),
+        ({"text": "a", "only": "L1"}, 422, "'L1' as only"),
+        ({"text": "x" * 100_001}, 413, "100,001 characters in text"),
+        ({"texts": ["x"] * 257}, 413, "257 texts"),
+        ({"text": "a", "exclude": ["L1"] * 1001}, 413, "1,001 labels in exclude"),
+    ],
+)
+def test_what_cannot_be_answered_is_refused(running: Running, question: Any, status: int, found: str) -> None:
+    running.refused(status, found, **question)
+    assert running.metric(f'xc_requests_total{{path="/predict",status="{status}"}}') == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        (b"", "a body that is no JSON"),
+        (b"{", "a body that is no JSON"),
+        (b"[1]", "a list as the question"),
+        (b'"a"', "'a' as the question"),
+        (b"null", "None as the question"),
+        (b"\xff\xfe", "a body that is no JSON"),
+        (b'{"text": "\xff"}', "a body that is no JSON"),
+        (b'{"text": "a\\ud800"}', "a body that is no JSON"),
+        (b"[" * 100_000, "a body that is no JSON"),
+        (b'{"text": "a", "tail": NaN}', "tail nan"),
+        (b'{"text": "a", "tail": Infinity}', "tail inf"),
+    ],
+)
+def test_a_body_that_is_no_question_is_refused(running: Running, body: bytes, found: str) -> None:
+    response = running.client.post("/predict", content=body, headers={"Content-Type": "application/json"})
+    assert (response.status_code, set(response.json())) == (422, {"found", "expected", "do"})
+    assert response.json()["found"].startswith(found)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+NAMES = st.sampled_from(["text", "texts", "k", "tail", "exclude", "only", "why", "K"])
+
+
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(question=st.dictionaries(NAMES, JSON, max_size=4))
+def test_anything_at_all_is_answered_or_refused(running: Running, question: dict[str, Any]) -> None:
+    body = json.dumps(question).encode("utf-8", "surrogatepass")
+    response = running.client.post("/predict", content=body, headers={"Content-Type": "application/json"})
+    assert response.status_code in (200, 413, 422), response.text
+    assert set(response.json()) in ({"model", "tail", "answers"}, {"found", "expected", "do"})
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
+def test_a_form_of_another_site_cannot_ask(running: Running, kind: str) -> None:
+    response = running.client.post("/predict", content=b'{"text": "a"}', headers={"Content-Type": kind})
+    assert (response.status_code, response.json()["found"]) == (415, f"content type {kind or 'none'}")
+
+
+def test_another_host_name_is_refused(running: Running) -> None:
+    for path in ("/ready", "/predict", "/metrics", "/"):
+        response = running.client.get(path, headers={"Host": "rebound.example:8080"})
+        assert (response.status_code, response.json()["found"]) == (421, "host 'rebound.example'")
+
+
+@pytest.mark.parametrize(("method", "path", "status"), [("GET", "/predict", 405), ("POST", "/ready", 405),
+                                                        ("GET", "/../etc/passwd", 404), ("GET", "/predict/x", 404)])  # fmt: skip
+def test_another_path_or_method_is_refused(running: Running, method: str, path: str, status: int) -> None:
+    response = running.client.request(method, path)
+    assert (response.status_code, set(response.json())) == (status, {"found", "expected", "do"})
