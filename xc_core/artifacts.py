@@ -110,8 +110,9 @@ def read_made(folder: Path) -> Made:
 
 
 def _how_to_make(kind: str) -> str:
-    stage = kind or "STAGE"
-    return f"rebuild it: xc run {stage} --force, with its --dataset (and --recipe); or `dvc pull` from a remote"
+    return (
+        f"rebuild it: xc run {kind or 'STAGE'} --force, with its --dataset (and --recipe); or `dvc pull` from a remote"
+    )
 
 
 def pictures(folder: Path) -> list[Path]:
@@ -287,11 +288,8 @@ def _remove_leftovers(path: Path) -> None:
 
 def _drop(path: Path) -> None:
     """Delete a folder or file as far as possible."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        with contextlib.suppress(OSError):
-            path.unlink()
+    with contextlib.suppress(OSError):
+        shutil.rmtree(path, ignore_errors=True) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
 @contextlib.contextmanager
@@ -304,10 +302,9 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def reserve(path: Path) -> None:
-    """Allocate the disk space of a large empty file that will be memory-mapped.
+    """Allocate the disk space of a large empty file that will be memory-mapped; raise an OSError if the disk is full.
 
-    If the disk is full, a write to an unallocated part of a mapped file kills the process (SIGBUS); this function
-    raises an OSError first.
+    A write to an unallocated part of a mapped file would kill the process (SIGBUS).
     """
     if hasattr(os, "posix_fallocate"):
         with path.open("r+b") as stream:
@@ -334,15 +331,22 @@ def remove(folder: Path) -> None:
         _remove_leftovers(folder)
 
 
-def write_file(path: Path, content: str | bytes) -> None:
-    """Write one small file atomically: into a temporary file beside it, which is then renamed."""
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield the name of a temporary file beside ``path``; at the end of the block it replaces ``path`` in one step."""
     work = _work(path)
     try:
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             _remove_leftovers(path)
-            work.write_bytes(content.encode() if isinstance(content, str) else content)
+            yield work
             _sync(work)
             work.replace(path)
     finally:
         _drop(work)
+
+
+def write_file(path: Path, content: str | bytes) -> None:
+    """Write one small file atomically."""
+    with replacing(path) as work:
+        work.write_bytes(content.encode() if isinstance(content, str) else content)

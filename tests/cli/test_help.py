@@ -16,7 +16,8 @@ from xc_core.chain import Workspace
 from xc_core.errors import XCError
 
 COMMANDS = (
-    "ingest", "run", "train", "tune", "status", "settings", "evaluate", "predict", "leaderboard", "compare", "report",
+    "ingest", "run", "train", "tune", "status", "settings", "evaluate", "predict", "serve", "leaderboard", "compare",
+    "report",
     "promote", "rollback", "ui", "doctor", "demo",
 )  # fmt: skip
 
@@ -78,7 +79,7 @@ def test_what_nobody_gave_words_to_has_a_code_too(
     [
         *(
             f"xc_core.cli.{name}"
-            for name in ("train", "tune", "run", "status", "compare", "doctor", "ingest", "predict")
+            for name in ("train", "tune", "run", "status", "compare", "doctor", "ingest", "predict", "serve")
         ),
         "assets.release.promotion",
         "pipelines.servers",

@@ -13,6 +13,7 @@ from tests.cli.conftest import NGAME, TOY, TOY_SETTINGS, Xc, entry, offered, spo
 from tests.conftest import TOPICS
 from xc_core.chain import Workspace
 from xc_core.infer.bundle import open_predictor
+from xc_core.infer.champion import in_folder
 
 
 def test_predict_prints_each_text_with_its_labels(xc: Xc, ready: Workspace) -> None:
@@ -81,7 +82,7 @@ def test_predict_asks_the_champion_where_no_recipe_is_named(
 ) -> None:
     folder = ready.folder("model", "toy", "ngame")
     offered(monkeypatch, "xc.champions", entry("none", lambda *_: None),
-            entry("one", lambda workspace, dataset: folder if dataset == "toy" else None))  # fmt: skip
+            entry("one", lambda workspace, dataset: in_folder(folder) if dataset == "toy" else None))  # fmt: skip
     assert json.loads(xc("predict", *TOY, "--json", "falcon").out)[0]["title"] == "falcon"
 
 

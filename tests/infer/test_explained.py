@@ -1,4 +1,4 @@
-"""Answers with reasons: the same labels as a plain prediction, whoever shares the pass, and parts that sum to the score."""
+"""Answers with reasons: the labels of a plain prediction, whoever shares the pass; parts sum to the score."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_a_tail_without_a_dial_is_refused(predictor: Predictor) -> None:
     assert explained(plain, [Question(TEXTS[:1], k=1, tail=0.0)])
     with pytest.raises(ConfigError, match="without a dial"):
         explained(plain, [Question(TEXTS[:1], tail=0.5)])
-    with pytest.raises(UsageError, match="tail 1.5"):
+    with pytest.raises(UsageError, match=r"tail 1\.5"):
         explained(predictor, [Question(TEXTS[:1], tail=1.5)])
 
 

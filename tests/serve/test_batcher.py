@@ -144,6 +144,15 @@ def test_what_nobody_waits_for_is_not_computed(make: Make, work: Work) -> None:
     assert [texts for _, texts in work.passes] == [["held"], ["last"]]
 
 
+def test_a_cancelled_question_leaves_its_place_in_the_queue(make: Make, work: Work) -> None:
+    batcher = make(queue=1)
+    work.hold(batcher)
+    batcher.submit(ONE, Question(("gone",)), 20)[0].cancel()
+    kept = batcher.submit(ONE, Question(("kept",)), 20)
+    work.gate.set()
+    assert got(kept) == ["one kept"]
+
+
 def test_stopping_answers_what_waits_and_takes_no_more(make: Make, work: Work) -> None:
     batcher = make()
     work.hold(batcher)

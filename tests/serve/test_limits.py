@@ -22,15 +22,18 @@ from xc_core.serve.models import Served
 JSON = {"Content-Type": "application/json"}
 
 
-def slow(running: Running, gate: threading.Event) -> None:
-    """Let each pass wait for ``gate``."""
+def slow(running: Running, gate: threading.Event) -> threading.Event:
+    """Let each pass wait for ``gate``; return what is set once a pass has begun."""
+    begun = threading.Event()
 
     def work(served: Served, questions: list[Question]) -> list[Answers]:
+        begun.set()
         gate.wait(20)
         return real(served, questions)
 
     running.server.batcher.stop()
     running.server.batcher = Batcher(running.server.limits, work)
+    return begun
 
 
 def test_a_body_above_the_limit_is_refused_with_and_without_a_length(start: Start) -> None:
@@ -64,11 +67,11 @@ def test_a_full_queue_and_a_late_answer_are_503_with_a_time_to_try_again(start: 
 
 def test_too_many_requests_at_once_are_refused(start: Start) -> None:
     running, gate = start(requests=1), threading.Event()
-    slow(running, gate)
+    begun = slow(running, gate)
     first = threading.Thread(target=lambda: running.ask(text="falcon"))
     first.start()
-    while not running.server.batcher.waiting and running.metric("xc_requests_in_flight") < 2:  # /metrics is one itself
-        pass
+    assert begun.wait(20)
+    assert running.metric("xc_requests_in_flight") == 2, "the first, and this one"
     response = running.client.post("/predict", json={"text": "falcon"})
     assert (response.status_code, response.json()["found"]) == (503, "1 requests at once")
     assert running.client.get("/health").status_code == 200, "a probe is answered"

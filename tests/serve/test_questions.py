@@ -153,8 +153,10 @@ def test_another_host_name_is_refused(running: Running) -> None:
         assert (response.status_code, response.json()["found"]) == (421, "host 'rebound.example'")
 
 
-@pytest.mark.parametrize(("method", "path", "status"), [("GET", "/predict", 405), ("POST", "/ready", 405),
-                                                        ("GET", "/../etc/passwd", 404), ("GET", "/predict/x", 404)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", "/predict", 405), ("POST", "/ready", 405), ("GET", "/../etc/passwd", 404), ("GET", "/predict/x", 404)],
+)
 def test_another_path_or_method_is_refused(running: Running, method: str, path: str, status: int) -> None:
     response = running.client.request(method, path)
     assert (response.status_code, set(response.json())) == (status, {"found", "expected", "do"})

@@ -6,6 +6,7 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -26,6 +27,9 @@ from xc_core.errors import UsageError
     help="From 0, the likeliest labels (best P@k), to 1, rare labels higher (best PSP@k); by default the model's own.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON list per text.")
+@click.option("--input", type=click.Path(path_type=Path), default=None, help="A .parquet, .jsonl or .csv of texts.")
+@click.option("--output", type=click.Path(path_type=Path), default=None, help="The .parquet or .jsonl to write.")
+@click.option("--column", default="text", show_default=True, help="Column or field of --input with the text.")
 def predict(
     texts: tuple[str, ...],
     dataset: str | None,
@@ -33,11 +37,21 @@ def predict(
     bundle: Path | None,
     k: int,
     tail: float | None,
-    as_json: bool,
+    **options: Any,
 ) -> None:
-    """Print the K best labels of each text; without TEXTS, of each line of the standard input."""
+    """Print the K best labels of each text; without TEXTS, of each line of the standard input.
+
+    With --input and --output, answer a file of any size block by block. The same command resumes if it was stopped.
+    """
     from xc_core.infer.bundle import open_predictor
 
+    if options["input"] or options["output"]:
+        if texts or not (options["input"] and options["output"]):
+            raise UsageError("one of --input and --output, or texts beside them", expected="both, and no texts",
+                             do="give both files")  # fmt: skip
+        _answer_file(source_of(dataset, recipe, bundle)().fetch(), k, tail, options)
+        return
+    as_json = options["as_json"]
     predictor = open_predictor(source_of(dataset, recipe, bundle)().fetch())
     asked = list(texts) or _lines()
     if not asked:
@@ -63,3 +77,17 @@ def _lines() -> list[str]:
             expected="one text per line, in UTF-8",
             do="convert it, for instance: iconv -f latin1 -t utf-8",
         ) from error
+
+
+def _answer_file(folder: Path, k: int, tail: float | None, options: dict[str, Any]) -> None:
+    """Answer --input into --output."""
+    from xc_core.artifacts import read_manifest
+    from xc_core.cli.predict_files import Job
+    from xc_core.infer.bundle import open_predictor
+
+    question = f"model {read_manifest(folder, 'model').digest()}, k {k}, tail {tail}"
+    job = Job(options["input"], options["output"], options["column"], question)
+    predictor = open_predictor(folder)
+    predictor.predict([], k, tail)  # refuses a wrong k or tail before anything is read
+    rows = job.run(lambda texts: predictor.predict(texts, k, tail))
+    click.echo(f"{rows:,} rows answered: {job.target}")

@@ -23,7 +23,7 @@ def _limit_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-@click.command("serve", short_help="Answer over HTTP with the champion; swap to a new one while running.")
+@click.command("serve", short_help="Serve the champion over HTTP.")
 @click.option("--dataset", default=None, help="Name of the dataset; its champion answers.")
 @click.option("--recipe", default=None, help="Serve this recipe's packed model instead of the champion.")
 @click.option("--bundle", type=click.Path(path_type=Path), default=None, help="Serve the packed model in this folder.")

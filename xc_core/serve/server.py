@@ -8,7 +8,7 @@ import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any
+from typing import Any, Final
 
 import uvicorn
 
@@ -20,6 +20,8 @@ from xc_core.serve.guard import LOOPBACK
 from xc_core.serve.limits import Limits
 from xc_core.serve.meters import Meters
 from xc_core.serve.models import Models
+
+_BACKLOG: Final = 2048
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +94,7 @@ def serve(source: Source, address: Address, limits: Limits, poll_seconds: float)
             f"warning: other machines can reach {host}:{port}. This server has no TLS, no authentication and no rate "
             "limit; put a proxy in front of it (docs/serving.md)"
         )
+    listener.listen(_BACKLOG)  # from now on a client can connect
     shown = f"[{host}]" if ":" in host else host
     report(f"version {name['version']} of {name['dataset']} ({name['recipe']}) answers on http://{shown}:{port}")
     _run(_Uvicorn(_config(server, address, poll_seconds), server), listener)

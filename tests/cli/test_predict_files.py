@@ -1,0 +1,117 @@
+"""``xc predict --input --output``: the same answers as a plain prediction, also after a stop."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from tests.cli.conftest import NGAME, Xc
+from tests.conftest import TOPICS
+from xc_core.chain import Workspace
+from xc_core.cli import predict_files
+from xc_core.infer.bundle import open_predictor
+from xc_core.infer.predictor import Predictor
+
+TEXTS = [f'{topic}0 {topic}1, "quoted"\nand {number}' for number in range(5) for topic in TOPICS]
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(predict_files, "ROWS", 8)
+
+
+def write(path: Path, texts: list[str], column: str = "text") -> Path:
+    frame = pl.DataFrame({"id": range(len(texts)), column: texts})
+    {".parquet": frame.write_parquet, ".csv": frame.write_csv, ".jsonl": frame.write_ndjson}[path.suffix](path)
+    return path
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    if path.suffix == ".parquet":
+        return pl.read_parquet(path).to_dicts()
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+@pytest.mark.parametrize("source", ["x.parquet", "x.jsonl", "x.csv"])
+@pytest.mark.parametrize("target", ["y.parquet", "y.jsonl"])
+def test_a_file_gets_the_answers_of_its_texts(
+    xc: Xc, ready: Workspace, tmp_path: Path, source: str, target: str
+) -> None:
+    ended = xc("predict", *NGAME, "-k", 3, "--input", write(tmp_path / source, TEXTS), "--output", tmp_path / target)
+    assert (ended.code, ended.out) == (0, f"50 rows answered: {tmp_path / target}\n"), ended.err
+    rows = read(tmp_path / target)
+    expected = open_predictor(ready.folder("model", "toy", "ngame")).predict(TEXTS, 3)
+    assert [row["row"] for row in rows] == list(range(50))
+    for row, labels in zip(rows, expected, strict=True):
+        assert [(one["uid"], one["title"]) for one in row["labels"]] == [(one.uid, one.title) for one in labels]
+        assert [one["score"] for one in row["labels"]] == pytest.approx([one.score for one in labels], abs=1e-6)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([source, target])
+
+
+def test_a_stopped_command_resumes(xc: Xc, ready: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = ("--input", write(tmp_path / "x.parquet", TEXTS), "--output", tmp_path / "y.parquet")
+    real, asked, stop_after = Predictor.predict, [], 3
+
+    def predict(self: Predictor, texts: list[str], *rest: Any) -> Any:
+        if texts and len(asked) == stop_after:
+            raise KeyboardInterrupt
+        asked.extend([len(texts)] if texts else [])
+        return real(self, texts, *rest)
+
+    monkeypatch.setattr(Predictor, "predict", predict)
+    assert xc("predict", *NGAME, *files).code == 130
+    assert not (tmp_path / "y.parquet").exists()
+    stop_after = 100
+    ended = xc("predict", *NGAME, *files)
+    assert (ended.code, asked) == (0, [8] * 6 + [2]), "no block is answered twice"
+    assert "holds blocks of an earlier run" in ended.err
+    whole = pl.read_parquet(tmp_path / "y.parquet")
+    asked.clear()
+    assert xc("predict", *NGAME, *files).code == 0
+    assert pl.read_parquet(tmp_path / "y.parquet").equals(whole)
+
+
+def test_blocks_of_another_question_are_not_used(
+    xc: Xc, ready: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = ("--input", write(tmp_path / "x.parquet", TEXTS), "--output", tmp_path / "y.parquet")
+    with monkeypatch.context() as patch:
+        patch.setattr(predict_files, "_joined", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert xc("predict", *NGAME, *files).code == 130
+    assert xc("predict", *NGAME, "-k", 2, *files).code == 0
+    assert {len(row["labels"]) for row in read(tmp_path / "y.parquet")} == {2}
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "code", "found"),
+    [
+        (b'{"text": "a"}\n{"txt": "b"}\n', "x.jsonl", 65, "x.jsonl, line 2: found a line without a text"),
+        (b'{"text": "a"}\n{"text": 3}\n', "x.jsonl", 65, "line 2: found a line without a text"),
+        (b'{"text": "\xff"}\n', "x.jsonl", 65, "line 1: found a line without a text"),
+        (b"txt\na\n", "x.csv", 65, "no column 'text' (nearest: 'txt')"),
+        (b"PAR1 no", "x.parquet", 65, "a file that cannot be read"),
+        (b"", "x.parquet", 65, "a file that cannot be read"),
+        (b"", "x.csv", 65, "a file that cannot be read"),
+        (b"a", "x.txt", 64, "x.txt"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_refused(
+    xc: Xc, ready: Workspace, tmp_path: Path, content: bytes, name: str, code: int, found: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    ended = xc("predict", *NGAME, "--input", tmp_path / name, "--output", tmp_path / "y.parquet")
+    ended.refused(code, found)
+    assert not (tmp_path / "y.parquet").exists()
+
+
+def test_both_files_are_needed_and_no_text(xc: Xc, ready: Workspace, tmp_path: Path) -> None:
+    source = write(tmp_path / "x.parquet", TEXTS)
+    xc("predict", *NGAME, "--input", source).refused(64, "one of --input and --output")
+    xc("predict", *NGAME, "--input", source, "--output", tmp_path / "y.jsonl", "a").refused(64, "texts beside them")
+    xc("predict", *NGAME, "--input", source, "--output", tmp_path / "y.csv").refused(64, "y.csv")
+    xc("predict", *NGAME, "--input", tmp_path / "no.csv", "--output", tmp_path / "y.jsonl").refused(64, "no file")
+    xc("predict", *NGAME, "--input", source, "--output", tmp_path / "y.jsonl", "-k", 0).refused(64, "k 0")

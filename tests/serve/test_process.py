@@ -1,0 +1,200 @@
+"""``xc serve`` as a process: hot swap under load, SIGTERM, its page in a real browser."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from tests.cli.conftest import Xc
+from tests.cli.conftest import ready as ready
+from tests.cli.conftest import xc as xc
+from xc_core import artifacts
+from xc_core.chain import Workspace
+from xc_core.infer.champion import in_folder
+
+CHROMIUM = next((path for path in map(shutil.which, ("chromium", "google-chrome")) if path), None)
+HOSTILE = '<img src=x onerror="document.title=1"><script>document.title=2</script>'
+
+
+@contextmanager
+def serving(*arguments: object, **environment: str) -> Iterator[tuple[int, subprocess.Popen[str]]]:
+    """Start the command on a free port; yield the port and the process."""
+    command = [sys.executable, "-m", "xc_core.cli.main", "serve", "--port", "0", *map(str, arguments)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}) as process:
+        assert process.stderr is not None
+        lines: list[str] = []
+        for line in process.stderr:
+            lines.append(line)
+            if "answers on" in line:
+                break
+        else:
+            raise AssertionError("".join(lines))
+        try:
+            yield int(line.rsplit(":", 1)[1]), process
+        finally:
+            process.kill()
+
+
+def ask(port: int, **question: Any) -> tuple[int, Any]:
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+        connection.request("POST", "/predict", json.dumps(question), {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
+
+
+def renamed(source: Path, target: Path, ending: str) -> Path:
+    """Pack a model again whose titles end with ``ending``, so that an answer shows which model gave it."""
+    with artifacts.building(target, kind="model") as build:
+        for path in source.iterdir():
+            if path.is_dir():
+                shutil.copytree(path, build.path / path.name)
+            elif path.name not in ("manifest.json", "made.json", "labels.parquet"):
+                shutil.copy(path, build.path / path.name)
+        labels = pl.read_parquet(source / "labels.parquet")
+        labels.with_columns(pl.col("title") + ending).write_parquet(build.path / "labels.parquet")
+    return target
+
+
+def test_a_swap_under_load_loses_no_answer_and_mixes_none(folder: Path, tmp_path: Path) -> None:
+    """Each answer's titles are those of the version that it names; a damaged model in between changes nothing."""
+    bundle = renamed(folder, tmp_path / "bundle", " v0")
+    versions, found, stop = {in_folder(bundle).version: " v0"}, [], threading.Event()
+
+    def client(port: int) -> None:
+        while not stop.is_set():
+            found.append(ask(port, texts=["falcon0 castle1"] * 5, k=2))
+
+    with serving("--bundle", bundle, "--poll", 0.05, "--max-batch", 3) as (port, _):
+        clients = [threading.Thread(target=client, args=(port,)) for _ in range(3)]
+        for thread in clients:
+            thread.start()
+        for number in range(1, 4):
+            renamed(folder, bundle, f" v{number}")
+            current = in_folder(bundle).version
+            versions[current] = f" v{number}"
+            _until(lambda current=current: ask(port, text="a")[1]["model"]["version"] == current)  # type: ignore[misc]
+        with artifacts.building(bundle, kind="model") as build:
+            build.json("model.json", {})
+        _until(lambda: _get(port, "/ready")["refused"] is not None)
+        time.sleep(0.2)
+        stop.set()
+        for thread in clients:
+            thread.join(30)
+    assert [content for status, content in found if status != 200] == []
+    for _, content in found:
+        ending = versions[content["model"]["version"]]
+        titles = [label["title"] for answer in content["answers"] for label in answer]
+        assert len(titles) == 10 and all(title.endswith(ending) for title in titles)
+    assert len({content["model"]["version"] for _, content in found}) == 4
+
+
+def _until(done: Any, seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def _get(port: int, path: str) -> Any:
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+        connection.request("GET", path)
+        return json.loads(connection.getresponse().read())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_answers_end_and_the_exit_code_is_0(folder: Path, number: signal.Signals) -> None:
+    found: list[tuple[int, Any]] = []
+    with serving("--bundle", folder, "--max-wait-ms", 1500) as (port, process):
+        client = threading.Thread(target=lambda: found.append(ask(port, text="falcon", k=1)))
+        client.start()
+        time.sleep(0.5)  # the question waits in its batch
+        process.send_signal(number)
+        client.join(30)
+        assert process.wait(30) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == "stopped; every request that had come was answered\n"
+    assert [(status, content["answers"][0][0]["title"]) for status, content in found] == [(200, "falcon")]
+
+
+def test_another_address_than_loopback_is_warned_of(folder: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "xc_core.cli.main",
+        "serve",
+        "--bundle",
+        folder,
+        "--port",
+        "0",
+        "--host",
+        "0.0.0.0",
+    ]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("warning: other machines can reach 0.0.0.0:")
+        process.kill()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "found"),
+    [
+        (["--bundle", "/nowhere"], 66, "no artefact at /nowhere"),
+        ([], 64, "neither --dataset nor --bundle"),
+        (["--recipe", "ngame", "--dataset", "toy", "--queue", "0"], 78, "queue 0"),
+        (["--recipe", "ngame", "--dataset", "toy", "--poll", "0"], 64, "--poll 0.0"),
+        (["--recipe", "ngame", "--dataset", "toy", "--host", "203.0.113.9"], 64, "203.0.113.9, port 8080"),
+        (["--recipe", "ngame", "--dataset", "toy", "--port", "99999999"], 64, "127.0.0.1, port 99999999"),
+    ],
+)
+def test_what_cannot_be_served_is_refused(
+    xc: Xc, ready: Workspace, arguments: list[str], code: int, found: str
+) -> None:
+    xc("serve", *arguments).refused(code, found)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no browser")
+def test_a_person_types_a_text_and_sees_labels_and_reasons(folder: Path, tmp_path: Path) -> None:
+    from playwright.sync_api import sync_playwright
+
+    bundle = renamed(folder, tmp_path / "bundle", HOSTILE)
+    with serving("--bundle", bundle) as (port, _), sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page, logged, requested = browser.new_page(), [], []  # type: ignore[var-annotated]
+        page.on("console", lambda message: logged.append(message.text))
+        page.on("pageerror", lambda error: logged.append(str(error)))
+        page.on("request", lambda request: requested.append(request.url))
+        page.goto(f"http://127.0.0.1:{port}/")
+        page.fill("#text", "falcon0 castle1")
+        page.fill("#k", "3")
+        page.click("#go")
+        page.wait_for_selector(".label")
+        titles = page.locator(".label .title").all_inner_texts()
+        assert len(titles) == 3 and titles[0] in (f"falcon{HOSTILE}", f"castle{HOSTILE}"), "as text, not as HTML"
+        assert page.title() == "Labels of a text"
+        assert page.locator("#answer img, #answer script").count() == 0
+        assert "classifier" in page.locator(".label").first.locator("table").inner_text()
+        assert "version" in page.inner_text("#model")
+        page.locator("#tail").fill("1")
+        page.locator("#tail").dispatch_event("change")
+        page.wait_for_function("document.getElementById('position').textContent === '1.00'")
+        page.fill("#text", " ")
+        page.click("#go")
+        page.wait_for_function("document.getElementById('wrong').textContent !== ''")
+        assert "Found an empty text." in page.inner_text("#wrong")
+        assert all(url.startswith((f"http://127.0.0.1:{port}/", "data:")) for url in requested)
+        assert [line for line in logged if "422" not in line] == [], "nothing broke the policy"
+        browser.close()

@@ -1,0 +1,192 @@
+"""``xc predict --input FILE --output FILE``: streams texts from a file, shows progress, resumes after a stop.
+
+Finished blocks are artefacts in a folder beside the output. When all are there, they become the output, and the folder
+is deleted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.csv as pc
+import pyarrow.parquet as pq
+
+from xc_core import artifacts
+from xc_core.errors import DataError, UsageError, nearest
+from xc_core.infer.predictor import Prediction
+from xc_core.progress import Meter, report
+
+ROWS: Final = 1024
+"""Rows of a block: memory holds one."""
+ENDINGS: Final = (".parquet", ".jsonl", ".csv")
+_BLOCK: Final = "block.parquet"
+_LABEL: Final = pa.struct([("uid", pa.string()), ("title", pa.string()), ("score", pa.float32())])
+SCHEMA: Final = pa.schema([("row", pa.int64()), ("labels", pa.list_(_LABEL))])
+"""Columns of a Parquet output: number of the row in the input, and its labels, best first."""
+Predict = Callable[[list[str]], list[list[Prediction]]]
+
+
+@dataclass(frozen=True)
+class Job:
+    """Which file is answered by which model, and how."""
+
+    source: Path
+    target: Path
+    column: str
+    """Name of the column or field with the text."""
+    question: str
+    """Names model, k and dial; a block of another question is not used."""
+
+    def __post_init__(self) -> None:
+        for path, known in ((self.source, ENDINGS), (self.target, ENDINGS[:2])):
+            if path.suffix not in known:
+                raise UsageError(f"{path.name}", expected=f"a name that ends in {' or '.join(known)}", do="rename it")
+        if not self.source.is_file():
+            raise UsageError(f"no file {self.source}", expected="a file of texts", do="fix the name")
+
+    @property
+    def folder(self) -> Path:
+        """Where finished blocks are kept."""
+        return self.target.with_name(f".{self.target.name}.blocks")
+
+    def run(self, predict: Predict) -> int:
+        """Answer all rows, write the output, and return the number of rows; blocks of an earlier run are kept.
+
+        Raises DataError for a file that cannot be read, StorageError if the output cannot be written.
+        """
+        facts = self.source.stat()
+        asked = f"{self.question}, {self.column}, {facts.st_size} bytes of {facts.st_mtime_ns}"
+        total, start, blocks = facts.st_size, 0, []
+        for number, texts in enumerate(self._progress(total)):
+            block = self.folder / f"{number:08}"
+            blocks.append(block)
+            if not _is_done(block, asked):
+                _write(block, asked, start, predict(texts))
+            start += len(texts)
+        _joined(blocks, self.target)
+        artifacts.remove(self.folder)
+        return start
+
+    def _progress(self, total: int) -> Iterator[list[str]]:
+        """Yield blocks of texts, and show how much of the file is done."""
+        if (self.folder / "00000000").is_dir():
+            report(f"{self.folder.name} holds blocks of an earlier run; those of the same question are used")
+        with self.source.open("rb") as stream, Meter(f"answering {self.source.name}", total, "bytes") as meter:
+            done = 0
+            for texts in _READERS[self.source.suffix](stream, self.column, str(self.source)):
+                yield texts
+                at = min(stream.tell(), total)
+                meter.update(max(at - done, 0))
+                done = max(at, done)
+
+
+def _is_done(block: Path, asked: str) -> bool:
+    """Return True if ``block`` is whole and answers the same question."""
+    return artifacts.read_made(block).fingerprint == asked and bool(artifacts.verify(block, kind="answers"))
+
+
+def _write(block: Path, asked: str, start: int, answers: list[list[Prediction]]) -> None:
+    rows = [
+        {"row": start + at, "labels": [{"uid": one.uid, "title": one.title, "score": one.score} for one in found]}
+        for at, found in enumerate(answers)
+    ]
+    with artifacts.building(block, kind="answers") as build:
+        build.origin = artifacts.Made(fingerprint=asked)
+        pq.write_table(pa.Table.from_pylist(rows, SCHEMA), build.path / _BLOCK)
+
+
+def _joined(blocks: Iterable[Path], target: Path) -> None:
+    """Write the blocks one after the other into a file beside ``target``, then rename it."""
+    with artifacts.replacing(target) as work:
+        if target.suffix == ".parquet":
+            with pq.ParquetWriter(work, SCHEMA) as writer:
+                for block in blocks:
+                    writer.write_table(pq.read_table(block / _BLOCK))
+            return
+        with work.open("w", encoding="utf-8") as stream:
+            for block in blocks:
+                for row in pq.read_table(block / _BLOCK).to_pylist():
+                    stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def _parquet(stream: Any, column: str, where: str) -> Iterator[list[str]]:
+    try:
+        file = pq.ParquetFile(stream)
+        _check_column(column, file.schema_arrow.names, where)
+        for batch in file.iter_batches(ROWS, columns=[column]):
+            yield _texts(batch.column(0), where)
+    except (pa.ArrowException, OSError) as error:
+        raise _unreadable(where, "Parquet", error) from error
+
+
+def _csv(stream: Any, column: str, where: str) -> Iterator[list[str]]:
+    try:
+        as_text = pc.ConvertOptions(column_types={column: pa.string()}, strings_can_be_null=False)
+        lines = pc.ParseOptions(newlines_in_values=True)
+        reader = pc.open_csv(stream, pc.ReadOptions(block_size=1 << 20), lines, as_text)
+        _check_column(column, reader.schema.names, where)
+        for batch in reader:
+            texts = _texts(batch.column(column), where)
+            yield from (texts[at : at + ROWS] for at in range(0, len(texts), ROWS))
+    except (pa.ArrowException, OSError) as error:
+        raise _unreadable(where, "CSV", error) from error
+
+
+def _jsonl(stream: Any, column: str, where: str) -> Iterator[list[str]]:
+    texts: list[str] = []
+    for number, line in enumerate(iter(stream.readline, b""), 1):
+        texts.append(_field(line, column, f"{where}, line {number}"))
+        if len(texts) == ROWS:
+            yield texts
+            texts = []
+    if texts:
+        yield texts
+
+
+_READERS: Final = {".parquet": _parquet, ".csv": _csv, ".jsonl": _jsonl}
+
+
+def _field(line: bytes, column: str, where: str) -> str:
+    try:
+        text = json.loads(line)[column]
+        text.encode()
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DataError(
+            "a line without a text",
+            expected=f'an object with a string, for instance {{"{column}": "a small dog"}}',
+            do="fix the line, or name the field with --column",
+            where=where,
+        ) from error
+    return str(text)
+
+
+def _check_column(column: str, names: list[str], where: str) -> None:
+    if column not in names:
+        raise DataError(
+            f"no column {column!r}{nearest(column, names)}",
+            expected=f"one of {', '.join(names)}",
+            do="name the column of the texts with --column",
+            where=where,
+        )
+
+
+def _texts(column: Any, where: str) -> list[str]:
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)) or column.null_count:
+        raise DataError(
+            f"a column of {column.type} with {column.null_count} nulls",
+            expected="strings without nulls",
+            do="convert the column",
+            where=where,
+        )
+    texts: list[str] = column.to_pylist()
+    return texts
+
+
+def _unreadable(where: str, kind: str, error: Exception) -> DataError:
+    reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+    return DataError(f"a file that cannot be read ({reason})", expected=f"{kind} in UTF-8", do="fix it", where=where)
