@@ -110,9 +110,8 @@ def read_made(folder: Path) -> Made:
 
 
 def _how_to_make(kind: str) -> str:
-    return (
-        f"rebuild it: xc run {kind or 'STAGE'} --force, with its --dataset (and --recipe); or `dvc pull` from a remote"
-    )
+    stage = kind or "STAGE"
+    return f"rebuild it: xc run {stage} --force, with its --dataset (and --recipe); or `dvc pull` from a remote"
 
 
 def pictures(folder: Path) -> list[Path]:
@@ -193,8 +192,7 @@ def building(folder: Path, *, kind: str) -> Iterator[Build]:
     """
     work = _work(folder)
     with writing(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        _remove_leftovers(folder)
+        _prepare(folder)
         work.mkdir()
     build = Build(work)
     try:
@@ -274,8 +272,9 @@ def _work(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
 
-def _remove_leftovers(path: Path) -> None:
-    """Delete what a killed writer left; undo an exchange that stopped after the old folder was renamed."""
+def _prepare(path: Path) -> None:
+    """Make the folder around ``path``; delete what a killed writer left, or undo an exchange that it had begun."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.old")
     if aside.exists() and not path.exists():
         aside.rename(path)
@@ -316,8 +315,7 @@ def install(new: Path, folder: Path) -> None:
     work = _work(folder)
     try:
         with writing(folder):
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            _remove_leftovers(folder)
+            _prepare(folder)
             shutil.move(new, work)
             _exchange(work, folder)
     finally:
@@ -328,7 +326,7 @@ def remove(folder: Path) -> None:
     """Delete an artefact and the leftovers of killed writers."""
     _drop(folder)
     if folder.parent.is_dir():
-        _remove_leftovers(folder)
+        _prepare(folder)
 
 
 @contextlib.contextmanager
@@ -337,8 +335,7 @@ def replacing(path: Path) -> Iterator[Path]:
     work = _work(path)
     try:
         with writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _remove_leftovers(path)
+            _prepare(path)
             yield work
             _sync(work)
             work.replace(path)
