@@ -122,12 +122,15 @@ class Encoder(nn.Module, ABC):
         """The device that the weights are on."""
         return next(self.parameters()).device
 
+    @property
+    def in_bf16(self) -> bool:
+        """True if matrix products are in bf16, according to ``precision``."""
+        wanted = self.config.precision
+        return wanted is Precision.BF16 or (wanted is Precision.AUTO and multiplies_bf16(self.device.type))
+
     def autocast(self) -> torch.autocast:
         """Return the context to call the encoder in, according to its ``precision``."""
-        kind = self.device.type
-        wanted = self.config.precision
-        bf16 = wanted is Precision.BF16 or (wanted is Precision.AUTO and multiplies_bf16(kind))
-        return torch.autocast(kind, torch.bfloat16, enabled=bf16)
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.in_bf16)
 
 
 @dataclass(frozen=True)
@@ -136,6 +139,8 @@ class Family:
 
     build: Callable[[EncoderConfig, int], Encoder]
     rebuild: Callable[[EncoderConfig, dict[str, Any]], Encoder]
+    answers: Callable[[EncoderConfig, dict[str, Any], dict[str, Tensor]], Encoder | None] = lambda *_: None
+    """Builds an encoder that only answers, of a saved shape and weights; None if ``rebuild`` is to be used."""
     unused: frozenset[str] = frozenset()
     """Settings that encoders of this family do not read."""
 
@@ -162,9 +167,10 @@ def save_encoder(encoder: Encoder, folder: Path) -> None:
     save_file(tensors, folder / "encoder.safetensors")
 
 
-def load_encoder(folder: Path) -> Encoder:
+def load_encoder(folder: Path, *, to_answer: bool = False) -> Encoder:
     """Return the encoder saved in ``folder``, in evaluation mode; no network, no pickle.
 
+    With ``to_answer`` it may be one that is faster on a few texts, but cannot be trained, saved or moved to a device.
     Raises MissingError, CorruptError.
     """
     path = folder / "encoder.json"
@@ -172,8 +178,7 @@ def load_encoder(folder: Path) -> Encoder:
         raise MissingError(f"no {path}", expected="a saved encoder", do="run the stage encoder")
     try:
         facts = json.loads(path.read_text("utf-8"))
-        encoder = ENCODERS[facts["family"]].rebuild(EncoderConfig(**facts["config"]), facts["shape"])
-        encoder.load_state_dict(load_file(folder / "encoder.safetensors"))
+        encoder = _loaded(facts, load_file(folder / "encoder.safetensors"), to_answer)
     except (OSError, RuntimeError, ValueError, KeyError, TypeError, SafetensorError) as error:
         first = str(error).partition("\n")[0]
         raise CorruptError(
@@ -182,6 +187,16 @@ def load_encoder(folder: Path) -> Encoder:
             do="run the stage encoder again",
         ) from error
     return encoder.eval()
+
+
+def _loaded(facts: dict[str, Any], tensors: dict[str, Tensor], to_answer: bool) -> Encoder:
+    family, config = ENCODERS[facts["family"]], EncoderConfig(**facts["config"])
+    answering = family.answers(config, facts["shape"], tensors) if to_answer else None
+    if answering is not None:
+        return answering
+    encoder = family.rebuild(config, facts["shape"])
+    encoder.load_state_dict(tensors)
+    return encoder
 
 
 def _family(config: EncoderConfig) -> str:

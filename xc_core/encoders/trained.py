@@ -82,10 +82,10 @@ def write_encoder(folder: Path, encoder: Encoder, tokenizer: TextTokenizer) -> N
     tokenizer.backend.save(str(folder / TOKENIZER))
 
 
-def open_encoder(folder: Path) -> tuple[Encoder, TextTokenizer]:
-    """Return the encoder in ``folder`` and its tokenizer.
+def open_encoder(folder: Path, *, to_answer: bool = False) -> tuple[Encoder, TextTokenizer]:
+    """Return the encoder in ``folder`` and its tokenizer; ``to_answer`` is that of ``load_encoder``.
 
     Raises MissingError, CorruptError.
     """
-    encoder = load_encoder(folder)
+    encoder = load_encoder(folder, to_answer=to_answer)
     return encoder, TextTokenizer.from_file(encoder.config.tokenizer, folder / TOKENIZER)

@@ -10,6 +10,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from xc_core.encoders.base import ENCODERS, Encoder, EncoderConfig, Family
+from xc_core.encoders.packed import PackedBert, packs
 from xc_core.encoders.pooling import POOL
 from xc_core.errors import ConfigError, MissingError, UnavailableError
 from xc_core.pretrained import locate
@@ -109,4 +110,9 @@ def rebuild(config: EncoderConfig, facts: dict[str, Any]) -> TransformerEncoder:
     return TransformerEncoder(config, AutoModel.from_config(shape, attn_implementation="eager"))
 
 
-ENCODERS.add("transformer", Family(build, rebuild, unused=frozenset({"width"})))
+def answering(config: EncoderConfig, facts: dict[str, Any], tensors: dict[str, Tensor]) -> PackedBert | None:
+    """Return a packed encoder if the backbone is BERT and there is no GPU to answer on."""
+    return PackedBert(config, facts, tensors) if packs(facts) and not torch.cuda.is_available() else None
+
+
+ENCODERS.add("transformer", Family(build, rebuild, answering, unused=frozenset({"width"})))

@@ -68,7 +68,7 @@ class Model:
         Raises CorruptError if the parts have different numbers of labels, or other scores than the fusion.
         """
         uids, titles = label_names(self.folder / _LABELS)
-        encoder, tokenizer = open_encoder(self.folder)
+        encoder, tokenizer = open_encoder(self.folder, to_answer=True)
         fusion, scores = FittedFusion.read(self.folder), open_packed(self.folder / _SCORES)
         scorer = Scorer(scores, fusion)
         dialled = len(uids) if fusion.dial is None else len(fusion.dial.log_weight_L)

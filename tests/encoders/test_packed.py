@@ -1,0 +1,127 @@
+"""The packed encoder that answers equals the trained one, for every shape that it can compute; others are rebuilt."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from xc_core.data.tokens import TokenStore
+from xc_core.encoders import Encoder, EncoderConfig, build_encoder, encode_rows, load_encoder, save_encoder
+from xc_core.encoders.base import Precision
+from xc_core.encoders.packed import PackedBert, packed, packs
+from xc_core.errors import CorruptError
+from xc_core.shapes import I64
+
+SHAPES = {"mean": {}, "cls": {"pooling": "cls"}, "last": {"pooling": "last"}, "projected": {"projection": 8},
+          "two heads": {"projection": 8, "heads": 2}, "short": {"max_length": 6}}  # fmt: skip
+
+
+def trained(bert: Path, folder: Path, **changes: Any) -> Encoder:
+    config = EncoderConfig(name=str(bert), precision=Precision.FP32, **changes)
+    encoder = build_encoder(config, 100, seed=3).eval()
+    for number, parameter in enumerate(encoder.parameters()):  # also biases and norms, which start at 0 and 1
+        generator = torch.Generator().manual_seed(number)
+        parameter.data += 0.2 * torch.randn(parameter.shape, generator=generator)
+    save_encoder(encoder, folder)
+    return encoder
+
+
+def vectors(encoder: Encoder, store: TokenStore, rows: I64) -> Tensor:
+    with torch.inference_mode(), encoder.autocast():
+        return encode_rows(encoder, store, rows)
+
+
+@pytest.mark.parametrize("changes", SHAPES.values(), ids=SHAPES)
+def test_its_vectors_are_those_of_the_trained_encoder(
+    bert: Path, store: TokenStore, rows: I64, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    """Padded texts in one batch, and each text alone without padding."""
+    own = trained(bert, tmp_path, **changes)
+    answering = load_encoder(tmp_path, to_answer=True)
+    assert isinstance(answering, PackedBert)
+    assert (answering.width, answering.training, answering.device.type) == (own.width, False, "cpu")
+    expected = vectors(own, store, rows)
+    torch.testing.assert_close(vectors(answering, store, rows), expected, atol=1e-5, rtol=0)
+    alone = torch.cat([vectors(answering, store, rows[at : at + 1]) for at in range(len(rows))])
+    torch.testing.assert_close(alone, expected, atol=1e-5, rtol=0)
+    assert float((vectors(own, store, rows[::-1].copy()) * alone).sum(1).mean()) < 0.999, "texts are told apart"
+
+
+def test_in_bf16_it_is_as_near_to_fp32_as_training_is(bert: Path, store: TokenStore, rows: I64, tmp_path: Path) -> None:
+    own = trained(bert, tmp_path)
+    facts = json.loads((tmp_path / "encoder.json").read_text())
+    answering = PackedBert(
+        replace(own.config, precision=Precision.BF16), facts["shape"], load_file(tmp_path / "encoder.safetensors")
+    )
+    found = vectors(answering, store, rows)
+    assert found.dtype == torch.float32
+    assert float((found * vectors(own, store, rows)).sum(1).min()) > 0.999
+
+
+@pytest.mark.parametrize("activation", ["none", "gelu", "relu"])
+@pytest.mark.parametrize("installed", [True, False])
+def test_a_packed_product_is_a_linear_map_for_any_number_of_tokens(
+    monkeypatch: pytest.MonkeyPatch, activation: str, installed: bool
+) -> None:
+    if not installed:
+        monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    weight, bias = torch.randn(24, 12), torch.randn(24)
+    after = {"none": lambda x: x, "gelu": torch.nn.functional.gelu, "relu": torch.relu}[activation]
+    with torch.inference_mode():
+        product = packed(weight, bias, activation)
+        for shape in ((1, 1, 12), (2, 16, 12), (1, 37, 12)):
+            x = torch.randn(shape)
+            torch.testing.assert_close(product(x), after(x @ weight.T + bias), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("change", [{"model_type": "distilbert"}, {"hidden_act": "gelu_new"}, {"is_decoder": True},
+                                    {"position_embedding_type": "relative_key"}])  # fmt: skip
+def test_another_backbone_is_not_packed(bert: Path, change: dict[str, Any]) -> None:
+    facts = json.loads((bert / "config.json").read_text())
+    assert packs(facts)
+    assert not packs(facts | change)
+
+
+def test_another_backbone_and_a_gpu_get_the_trained_encoder(
+    bert: Path, distilbert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained(distilbert, tmp_path)
+    assert not isinstance(load_encoder(tmp_path, to_answer=True), PackedBert)
+    trained(bert, tmp_path)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert not isinstance(load_encoder(tmp_path, to_answer=True), PackedBert)
+
+
+def test_weights_of_another_shape_are_reported(bert: Path, tmp_path: Path) -> None:
+    trained(bert, tmp_path)
+    facts = json.loads((tmp_path / "encoder.json").read_text())
+    facts["shape"]["num_hidden_layers"] += 1
+    (tmp_path / "encoder.json").write_text(json.dumps(facts))
+    with pytest.raises(CorruptError, match=r"encoder\.safetensors"):
+        load_encoder(tmp_path, to_answer=True)
+
+
+def test_it_is_opened_without_transformers(bert: Path, tmp_path: Path) -> None:
+    trained(bert, tmp_path)
+    code = (
+        "import sys; from pathlib import Path; from xc_core.encoders import load_encoder; "
+        f"load_encoder(Path({str(tmp_path)!r}), to_answer=True); sys.exit('transformers' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_it_is_not_saved(bert: Path, tmp_path: Path) -> None:
+    trained(bert, tmp_path)
+    with pytest.raises(TypeError, match="not saved"):
+        save_encoder(load_encoder(tmp_path, to_answer=True), tmp_path)
+    assert np.asarray(load_file(tmp_path / "encoder.safetensors")["backbone.pooler.dense.bias"]).size

@@ -1,0 +1,147 @@
+"""BERT for answering on a CPU: its forward pass with packed weights, without gradients and without transformers.
+
+It equals the training forward pass up to rounding (``tests/encoders/test_packed.py``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from xc_core.encoders.base import Encoder, EncoderConfig
+from xc_core.encoders.pooling import POOL, Pooling
+
+_BACKBONE: Final = "backbone."
+_TOKENS: Final = 16
+"""Number of tokens that the layout of packed weights is chosen for; products of any number of tokens use it."""
+_AFTER: Final[dict[str, Callable[[Tensor], Tensor]]] = {"none": nn.Identity(), "gelu": F.gelu, "relu": F.relu}
+Map = Callable[[Tensor], Tensor]
+
+
+def packs(facts: Mapping[str, Any]) -> bool:
+    """Return True if ``PackedBert`` can compute a backbone with this configuration (``config.json``)."""
+    return (
+        facts.get("model_type") == "bert"
+        and facts.get("hidden_act") in _AFTER
+        and facts.get("position_embedding_type", "absolute") == "absolute"
+        and not facts.get("is_decoder", False)
+    )
+
+
+def packed(weight_OI: Tensor, bias_O: Tensor, activation: str = "none") -> Map:
+    """Return x -> act(x W^T + b) with W in oneDNN's layout; without oneDNN, torch's own product.
+
+    The product is in the number format of the weights.
+    """
+    kind = weight_OI.dtype
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        after = _AFTER[activation]
+        return lambda x: after(F.linear(x.to(kind), weight_OI, bias_O))
+    layout, product = torch.ops.mkldnn._reorder_linear_weight(weight_OI, _TOKENS), torch.ops.mkldnn._linear_pointwise
+    return lambda x: product(x.to(kind), layout, bias_O, activation, [], "none")
+
+
+class _Norm(NamedTuple):
+    """Layer normalisation in fp32."""
+
+    weight_D: Tensor
+    bias_D: Tensor
+    eps: float
+
+    def __call__(self, hidden_BTD: Tensor) -> Tensor:
+        return F.layer_norm(hidden_BTD, self.weight_D.shape, self.weight_D, self.bias_D, self.eps)
+
+
+class _Layer(NamedTuple):
+    """A layer: attention, then two products; each is added to its input and normalised."""
+
+    heads: int
+    asked: Map
+    """Queries, keys and values by one product; queries are divided by the root of a head's width."""
+    attended: Map
+    attended_norm: _Norm
+    widened: Map
+    narrowed: Map
+    narrowed_norm: _Norm
+
+    def __call__(self, hidden_BTD: Tensor, added: Tensor | None) -> Tensor:
+        rows, tokens, width = hidden_BTD.shape
+        asked = self.asked(hidden_BTD).view(rows, tokens, 3, self.heads, width // self.heads)
+        query, key, value = asked.permute(2, 0, 3, 1, 4).unbind(0)
+        weights = query @ key.transpose(2, 3)
+        weights = (weights if added is None else weights + added).softmax(-1, dtype=torch.float32)
+        read_BTD = (weights.to(value.dtype) @ value).transpose(1, 2).reshape(rows, tokens, width)
+        hidden_BTD = self.attended_norm(self.attended(read_BTD) + hidden_BTD)
+        return self.narrowed_norm(self.narrowed(self.widened(hidden_BTD)) + hidden_BTD)
+
+
+class PackedBert(Encoder):
+    """An encoder that answers; it cannot be trained or saved.
+
+    ``facts`` is the configuration of the backbone, ``tensors`` the weights of a trained encoder of family transformer.
+    Raises KeyError or RuntimeError for weights of another shape.
+    """
+
+    def __init__(self, config: EncoderConfig, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        super().__init__(config, int(facts["hidden_size"]))
+        heads = {name: value for name, value in tensors.items() if not name.startswith(_BACKBONE)}
+        self.load_state_dict(heads)
+        self.requires_grad_(False)
+        weights = {name.removeprefix(_BACKBONE): value.float() for name, value in tensors.items() if name not in heads}
+        self.words_VD = weights["embeddings.word_embeddings.weight"]
+        places_TD = weights["embeddings.position_embeddings.weight"]
+        self.places_TD = places_TD + weights["embeddings.token_type_embeddings.weight"][0]
+        self.norm = _norm(weights, "embeddings.LayerNorm", facts)
+        kind = torch.bfloat16 if self.in_bf16 else torch.float32
+        numbers = range(int(facts["num_hidden_layers"]))
+        self.layers = [_layer(weights, f"encoder.layer.{number}", facts, kind) for number in numbers]
+
+    @property
+    def device(self) -> torch.device:
+        """The CPU."""
+        return torch.device("cpu")
+
+    def pooled(self, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
+        """Return the pooled last hidden states; no mask is computed for texts of one length."""
+        full = bool(mask_BT.all())
+        added = None if full else torch.where(mask_BT.bool(), 0.0, torch.finfo(torch.float32).min)[:, None, None, :]
+        hidden_BTD = self.norm(F.embedding(ids_BT, self.words_VD) + self.places_TD[: ids_BT.shape[1]])
+        for layer in self.layers:
+            hidden_BTD = layer(hidden_BTD, added)
+        mean = full and self.config.pooling is Pooling.MEAN
+        return hidden_BTD.mean(1) if mean else POOL[self.config.pooling](hidden_BTD, mask_BT)
+
+    def shape_facts(self) -> dict[str, Any]:
+        """Raise TypeError: it is not saved."""
+        raise TypeError("a packed encoder is not saved; save the trained one that it was packed from")
+
+
+def _norm(weights: Mapping[str, Tensor], name: str, facts: Mapping[str, Any]) -> _Norm:
+    return _Norm(weights[f"{name}.weight"], weights[f"{name}.bias"], float(facts["layer_norm_eps"]))
+
+
+def _layer(weights: Mapping[str, Tensor], name: str, facts: Mapping[str, Any], kind: torch.dtype) -> _Layer:
+    heads = int(facts["num_attention_heads"])
+    scale = 1 / math.sqrt(int(facts["hidden_size"]) // heads)
+
+    def pair(place: str, by: float = 1.0) -> tuple[Tensor, Tensor]:
+        return weights[f"{name}.{place}.weight"] * by, weights[f"{name}.{place}.bias"] * by
+
+    def affine(pairs: list[tuple[Tensor, Tensor]], activation: str = "none") -> Map:
+        weight_OI, bias_O = (torch.cat(parts).to(kind) for parts in zip(*pairs, strict=True))
+        return packed(weight_OI, bias_O, activation)
+
+    return _Layer(
+        heads,
+        affine([pair("attention.self.query", scale), pair("attention.self.key"), pair("attention.self.value")]),
+        affine([pair("attention.output.dense")]),
+        _norm(weights, f"{name}.attention.output.LayerNorm", facts),
+        affine([pair("intermediate.dense")], str(facts["hidden_act"])),
+        affine([pair("output.dense")]),
+        _norm(weights, f"{name}.output.LayerNorm", facts),
+    )
