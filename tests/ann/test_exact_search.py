@@ -42,13 +42,20 @@ def test_copies_of_a_label_are_listed_by_id() -> None:
     assert found.ids_NK.tolist() == [[0, 2, 4, 6, 8]]
 
 
-@pytest.mark.parametrize(("labels", "kind"), [(1, "exact"), (20, "exact"), (21, "hnsw")])
-def test_auto_is_exact_up_to_the_measured_crossover(labels: int, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert base.EXACT_UP_TO == 400_000
+@pytest.mark.parametrize(
+    ("labels", "kind", "batches"),
+    [(1, "exact", "exact"), (20, "exact", "exact"), (21, "both", "exact"), (31, "both", "hnsw")],
+)
+def test_auto_chooses_for_single_queries_and_for_batches_apart(
+    labels: int, kind: str, batches: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (base.EXACT_UP_TO, base.BATCHES_EXACT_UP_TO) == (20_000, 400_000)
     monkeypatch.setattr(base, "EXACT_UP_TO", 20)
+    monkeypatch.setattr(base, "BATCHES_EXACT_UP_TO", 30)
     vectors = np.random.default_rng(0).standard_normal((labels, 3)).astype(np.float32)
     assert Auto().build(vectors).part.kind == kind
-    assert Ivf(lists=1, probes=1).build(vectors).part.kind == "ivf"
+    assert Auto().for_batches().build(vectors).part.kind == batches
+    assert Ivf(lists=1, probes=1).for_batches().build(vectors).part.kind == "ivf"
 
 
 @pytest.mark.parametrize("module", ["xc_core.infer.bundle", "xc_core.ann.hnsw", "benchmarks.cases"])

@@ -151,12 +151,13 @@ def test_a_broken_or_missing_index_is_named(kind: str, tmp_path: Path) -> None:
     with pytest.raises(MissingError):
         load_index(tmp_path)
     save_index(build(kind, clustered(labels=50, queries=1)[0]), tmp_path)
-    (data,) = (path for path in tmp_path.iterdir() if path.name != "index.json")
-    content = data.read_bytes()
-    for broken in (content[: len(content) // 2], b"", None):
-        data.unlink() if broken is None else data.write_bytes(broken)
-        with pytest.raises(CorruptError):
-            load_index(tmp_path)
+    for data in [path for path in tmp_path.iterdir() if path.name != "index.json"]:
+        content = data.read_bytes()
+        for broken in (content[: len(content) // 2], b"", None):
+            data.unlink() if broken is None else data.write_bytes(broken)
+            with pytest.raises(CorruptError):
+                load_index(tmp_path)
+        data.write_bytes(content)
     (tmp_path / "index.json").write_text("{", "utf-8")
     with pytest.raises(CorruptError):
         load_index(tmp_path)
@@ -166,7 +167,7 @@ def test_another_index_under_the_same_name_is_found_out(kind: str, tmp_path: Pat
     save_index(build(kind, clustered(labels=50, queries=1)[0]), tmp_path)
     (tmp_path / "other").mkdir()
     save_index(build(kind, clustered(labels=60, queries=1)[0]), tmp_path / "other")
-    (data,) = (path for path in (tmp_path / "other").iterdir() if path.name != "index.json")
-    data.replace(tmp_path / data.name)
+    for data in [path for path in (tmp_path / "other").iterdir() if path.name != "index.json"]:
+        data.replace(tmp_path / data.name)
     with pytest.raises(CorruptError, match="60"):
         load_index(tmp_path)

@@ -9,6 +9,7 @@ one then still spin when those of the other start: the first search after encodi
 import torch  # noqa: F401
 
 from xc_core.ann.base import INDEXES, Auto, Index, IndexPart, load_index, save_index
+from xc_core.ann.both import Both
 from xc_core.ann.exact import Exact, ExactIndex
 from xc_core.ann.hnsw import Hnsw
 from xc_core.ann.ivf import Ivf
@@ -20,6 +21,7 @@ import_all(__name__, __path__)
 __all__ = [
     "INDEXES",
     "Auto",
+    "Both",
     "Exact",
     "ExactIndex",
     "Hnsw",

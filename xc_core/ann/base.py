@@ -14,9 +14,12 @@ from xc_core.params import KIND, changed, plain
 from xc_core.plugins import Part, Table
 from xc_core.shapes import F32, Shortlist
 
-EXACT_UP_TO: Final = 400_000
-"""Largest number of labels for which ``auto`` searches exactly: the measured crossover of blocked products and HNSW
-for batches of queries (docs/decisions.md)."""
+EXACT_UP_TO: Final = 20_000
+"""Largest number of labels that are served by exact search alone. Above it a graph is built too, which is used for as
+many queries at once as it is faster for, by measurement."""
+BATCHES_EXACT_UP_TO: Final = 400_000
+"""Largest number of labels for which batches alone are searched exactly: the measured crossover of blocked products and
+HNSW (docs/decisions.md)."""
 _FILE: Final = "index.json"
 _ROWS_AT_ONCE: Final = 4096
 """Rows checked at a time: 4,096 x 768 bytes of answers are 3 MB."""
@@ -65,6 +68,10 @@ class IndexPart(Part):
     def _built(self, vectors_LD: F32) -> Index:
         raise NotImplementedError
 
+    def for_batches(self) -> IndexPart:
+        """Return settings of an index that is only asked many queries at once; by default these."""
+        return self
+
     def load(self, folder: Path, width: int) -> Index:
         """Load what ``Index.save`` wrote; queries have ``width`` coordinates."""
         raise NotImplementedError
@@ -73,10 +80,22 @@ class IndexPart(Part):
 @INDEXES.register("auto")
 @dataclass(frozen=True, kw_only=True)
 class Auto(IndexPart):
-    """Exact search up to 400,000 labels, a graph (HNSW) above."""
+    """Exact search up to 20,000 labels; above, a graph for a few queries at once and exact search for many."""
 
     def _built(self, vectors_LD: F32) -> Index:
-        return INDEXES["exact" if len(vectors_LD) <= EXACT_UP_TO else "hnsw"]().build(vectors_LD)
+        return INDEXES["exact" if len(vectors_LD) <= EXACT_UP_TO else "both"]().build(vectors_LD)
+
+    def for_batches(self) -> IndexPart:
+        """Return settings of an index that is only asked many queries at once."""
+        return _Batches()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Batches(Auto):
+    """Exact search up to 400,000 labels, a graph above."""
+
+    def _built(self, vectors_LD: F32) -> Index:
+        return INDEXES["exact" if len(vectors_LD) <= BATCHES_EXACT_UP_TO else "hnsw"]().build(vectors_LD)
 
 
 def finite(vectors_ND: F32) -> bool:

@@ -1,7 +1,7 @@
-"""Exact search by blocked matrix products: the reference for all other indexes, and the fastest up to 400,000 labels.
+"""Exact search by blocked matrix products: the reference for all other indexes, and the fastest for many queries.
 
-faiss multiplies and keeps the best. Which of several equal scores it keeps is undefined, so queries with a tie at the
-last place are searched again, by sorting.
+The scores of a block of labels are computed into a buffer that is used again. Of each 32 scores only the largest is
+looked at, until it exceeds the k-th best score that is known; so few scores are read twice.
 """
 
 from __future__ import annotations
@@ -10,17 +10,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import faiss
 import numpy as np
 import torch
+from torch import Tensor
 
 from xc_core.ann.base import INDEXES, Index, IndexPart, checked
-from xc_core.shapes import F32, I32, Shortlist
+from xc_core.shapes import F32, Shortlist
 
-faiss.cvar.distance_compute_blas_threshold = 2  # a matrix product is faster from 2 queries on; faiss's default is 20
 _QUERIES: Final = 256
 _LABELS: Final = 16_384
 """A block of scores has 256 x 16,384 x 4 bytes = 16 MB, about the size of a cache."""
+_GROUP: Final = 32
+"""Scores of which one maximum is kept."""
+_SMALLEST: Final = float(np.finfo(np.float32).min)
+Found = tuple[Tensor, Tensor, Tensor]
 
 
 class ExactIndex:
@@ -37,55 +40,74 @@ class ExactIndex:
 
     def search(self, queries_BD: F32, k: int) -> Shortlist:
         """Return the k best labels of each query; equal scores by rising label id."""
-        queries = checked(queries_BD, self.width, k)
+        queries = torch.from_numpy(checked(queries_BD, self.width, k))
         if not len(queries):
             return Shortlist(np.zeros((0, k), np.int32), np.zeros((0, k), np.float32))
-        scores, found = faiss.knn(queries, self.vectors_LD, min(k + 1, self.size), metric=faiss.METRIC_INNER_PRODUCT)
-        equal = scores[:, :-1] == scores[:, 1:]
-        scores, ids = scores[:, :k], np.asarray(found[:, :k], np.int32)
-        at_edge = np.flatnonzero(equal[:, -1]) if k < self.size else np.zeros(0, np.int64)
-        for rows in (at_edge[start : start + _QUERIES] for start in range(0, len(at_edge), _QUERIES)):
-            ids[rows], scores[rows] = self._sorted(queries[rows], k)
-        inside = np.flatnonzero(equal.any(1))
-        ordered = Shortlist.ranked(ids[inside], scores[inside])
-        ids[inside], scores[inside] = ordered.ids_NK, ordered.scores_NK
-        return Shortlist(ids, scores).top(k)
+        with torch.inference_mode():
+            if len(queries) == 1:
+                return self._best_of(queries[0], min(k, self.size)).top(k)
+            parts = [self._nearest(block, min(k, self.size)) for block in queries.split(_QUERIES)]
+        return Shortlist.stack(parts).top(k)
 
-    def _sorted(self, queries_BD: F32, k: int) -> tuple[I32, F32]:
-        """Return ids and scores of the k best, lower ids first among equal scores; k is below the number of labels."""
-        queries, vectors = torch.from_numpy(queries_BD), torch.from_numpy(self.vectors_LD)
-        scores_list, ids_list = [], []
+    def _best_of(self, query_D: Tensor, k: int) -> Shortlist:
+        """Return the k best labels of one query; a single pass over all scores costs less than blocks."""
+        scores_L = torch.mv(torch.from_numpy(self.vectors_LD), query_D)
+        ids_K = (scores_L >= scores_L.topk(k, sorted=False)[0].min()).nonzero()[:, 0]
+        best = Shortlist.ranked(ids_K.numpy()[None], scores_L[ids_K].numpy()[None])
+        return best.top(min(k, best.k))
+
+    def _nearest(self, queries_BD: Tensor, k: int) -> Shortlist:
+        """Return the k best labels of one block of queries; k is at most the number of labels."""
+        vectors_LD = torch.from_numpy(self.vectors_LD)
+        width = min(_LABELS, self.size)
+        buffer = torch.empty(len(queries_BD), -(-width // _GROUP) * _GROUP)
+        best = Shortlist(np.zeros((len(buffer), 0), np.int32), np.zeros((len(buffer), 0), np.float32))
         for start in range(0, self.size, _LABELS):
-            scores = queries @ vectors[start : start + _LABELS].T
-            ids = _best(scores, k)
-            scores_list.append(scores.gather(1, ids))
-            ids_list.append(ids + start)
-        scores, ids = torch.cat(scores_list, 1), torch.cat(ids_list, 1)
-        best = Shortlist.ranked(ids.numpy(), scores.numpy()).top(k)
-        return best.ids_NK, best.scores_NK
+            block_UD = vectors_LD[start : start + _LABELS]
+            scores_BU = buffer[:, : len(block_UD)]
+            torch.mm(queries_BD, block_UD.T, out=scores_BU)
+            buffer[:, len(block_UD) :] = -torch.inf
+            limit_B = torch.from_numpy(np.ascontiguousarray(best.scores_NK[:, k - 1])) if best.k == k else None
+            best = _merged(best, _candidates(buffer, k, limit_B), start, k)
+        return best
 
     def save(self, folder: Path) -> None:
         """Write the vectors."""
         np.save(folder / "index.npy", self.vectors_LD)
 
 
-def _best(scores_BU: torch.Tensor, k: int) -> torch.Tensor:
-    """Return the columns of each row's k largest scores; of scores equal to the k-th, the first columns are kept.
+def _candidates(scores_BU: Tensor, k: int, limit_B: Tensor | None) -> Found:
+    """Return query (rising), column and score of all scores above ``limit_B``, the k-th best score of each query.
 
-    Which of these ``topk`` keeps is undefined.
+    Columns of equal scores rise. Without a limit: all scores that may be among the k best of the block. The k-th
+    largest group maximum is a bound for them, because k groups reach it.
     """
-    width = scores_BU.shape[1]
-    if k >= width:
-        return torch.arange(width).expand(scores_BU.shape)
-    values, ids = scores_BU.topk(k + 1, dim=1)
-    tied = values[:, k - 1] == values[:, k]
-    ids = ids[:, :k]
-    if tied.any():
-        edge, scores = values[tied, k - 1 : k], scores_BU[tied]
-        above, equal = scores > edge, scores == edge
-        missing = k - above.sum(1, keepdim=True)
-        ids[tied] = (above | (equal & (equal.cumsum(1) <= missing))).nonzero()[:, 1].view(-1, k)
-    return ids
+    groups_BGW = scores_BU.unflatten(1, (-1, _GROUP))
+    maxima_BG = groups_BGW.amax(2)
+    if limit_B is None:
+        few = maxima_BG.shape[1] < k
+        limit_B1 = maxima_BG.new_full((len(scores_BU), 1), -torch.inf) if few else maxima_BG.topk(k)[0][:, -1:]
+        limit_B1 = limit_B1.nextafter(torch.tensor(-torch.inf)).clamp(min=_SMALLEST)
+    else:
+        limit_B1 = limit_B[:, None]
+    query_M, group_M = (maxima_BG > limit_B1).nonzero(as_tuple=True)
+    values_MW = groups_BGW[query_M, group_M]
+    at_M, inside_M = (values_MW > limit_B1[query_M]).nonzero(as_tuple=True)
+    return query_M[at_M], group_M[at_M] * _GROUP + inside_M, values_MW[at_M, inside_M]
+
+
+def _merged(best: Shortlist, found: Found, start: int, k: int) -> Shortlist:
+    """Return the k best of ``best`` and of the scores found in the block of labels that begins at ``start``."""
+    query_M, column_M, value_M = (part.numpy() for part in found)
+    if not len(query_M):
+        return best
+    count_B = np.bincount(query_M, minlength=len(best))
+    place_M = best.k + np.arange(len(query_M)) - np.repeat(np.cumsum(count_B) - count_B, count_B)
+    padded = best.top(best.k + int(count_B.max()))
+    ids, scores = padded.ids_NK.copy(), padded.scores_NK.copy()
+    ids[query_M, place_M], scores[query_M, place_M] = column_M + start, value_M
+    merged = Shortlist.ranked(ids, scores)
+    return merged.top(min(k, merged.k))
 
 
 @INDEXES.register("exact")

@@ -11,7 +11,6 @@ from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from xc_core.encoders.base import Encoder, EncoderConfig
 from xc_core.encoders.pooling import POOL, Pooling
@@ -19,7 +18,11 @@ from xc_core.encoders.pooling import POOL, Pooling
 _BACKBONE: Final = "backbone."
 _TOKENS: Final = 16
 """Number of tokens that the layout of packed weights is chosen for; products of any number of tokens use it."""
-_AFTER: Final[dict[str, Callable[[Tensor], Tensor]]] = {"none": nn.Identity(), "gelu": F.gelu, "relu": F.relu}
+_AFTER: Final[dict[str, Callable[[Tensor], Tensor]]] = {
+    "none": nn.Identity(),
+    "gelu": nn.functional.gelu,
+    "relu": nn.functional.relu,
+}
 Map = Callable[[Tensor], Tensor]
 
 
@@ -41,7 +44,7 @@ def packed(weight_OI: Tensor, bias_O: Tensor, activation: str = "none") -> Map:
     kind = weight_OI.dtype
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         after = _AFTER[activation]
-        return lambda x: after(F.linear(x.to(kind), weight_OI, bias_O))
+        return lambda x: after(nn.functional.linear(x.to(kind), weight_OI, bias_O))
     layout, product = torch.ops.mkldnn._reorder_linear_weight(weight_OI, _TOKENS), torch.ops.mkldnn._linear_pointwise
     return lambda x: product(x.to(kind), layout, bias_O, activation, [], "none")
 
@@ -54,7 +57,7 @@ class _Norm(NamedTuple):
     eps: float
 
     def __call__(self, hidden_BTD: Tensor) -> Tensor:
-        return F.layer_norm(hidden_BTD, self.weight_D.shape, self.weight_D, self.bias_D, self.eps)
+        return nn.functional.layer_norm(hidden_BTD, self.weight_D.shape, self.weight_D, self.bias_D, self.eps)
 
 
 class _Layer(NamedTuple):
@@ -110,7 +113,7 @@ class PackedBert(Encoder):
         """Return the pooled last hidden states; no mask is computed for texts of one length."""
         full = bool(mask_BT.all())
         added = None if full else torch.where(mask_BT.bool(), 0.0, torch.finfo(torch.float32).min)[:, None, None, :]
-        hidden_BTD = self.norm(F.embedding(ids_BT, self.words_VD) + self.places_TD[: ids_BT.shape[1]])
+        hidden_BTD = self.norm(nn.functional.embedding(ids_BT, self.words_VD) + self.places_TD[: ids_BT.shape[1]])
         for layer in self.layers:
             hidden_BTD = layer(hidden_BTD, added)
         mean = full and self.config.pooling is Pooling.MEAN

@@ -12,12 +12,14 @@ import numpy as np
 from xc_core.ann import Exact, ExactIndex, Index, IndexPart, load_index, recall, save_index
 from xc_core.errors import CorruptError
 from xc_core.scores.base import FittedScore, Query
-from xc_core.shapes import F32, I32, extended
+from xc_core.shapes import F32, I32, Shortlist, extended
 
 _DOCS_AT_ONCE: Final = 16
 """Documents whose candidate vectors are gathered at a time: 16 x 200 x 384 x 4 bytes = 5 MB fit into the CPU cache."""
 _RECALL_AT: Final = 100
 """Labels per document for which the recall of an index is measured."""
+_ALONE: Final = 300
+"""Documents, at most, that are asked one at a time for it."""
 _VECTORS: Final = "vectors.npy"
 _INDEX: Final = "index"
 _CONTENT: Final = "vectors.json"
@@ -75,12 +77,15 @@ class VectorScore(FittedScore):
         return query.cache.once("biased", lambda: extended(doc_ND, 1.0))
 
     def figures(self, query: Query) -> dict[str, float]:
-        """Return the recall at 100 of the index against exact search; nothing without an index or documents."""
+        """Return the recall at 100 of the index against exact search; nothing without an index or documents.
+
+        Documents are asked one at a time, as a service does: an index may search several in another way.
+        """
         if self.index is None or self.searched_LD is None or not len(query):
             return {}
-        exact = Exact().build(self.searched_LD)
-        found, true = (index.search(self._asked(query), _RECALL_AT) for index in (self.index, exact))
-        return {"recall": recall(found, true)}
+        asked_ND = self._asked(query)[:_ALONE]
+        found = Shortlist.stack([self.index.search(asked_D[None], _RECALL_AT) for asked_D in asked_ND])
+        return {"recall": recall(found, Exact().build(self.searched_LD).search(asked_ND, _RECALL_AT))}
 
     def save(self, folder: Path) -> None:
         """Write the vectors, and the index unless it is exact search over the same vectors."""

@@ -6,11 +6,12 @@ The held-out folds give the fusion documents that no score has seen; the final f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
+from xc_core.ann import IndexPart
 from xc_core.chain.context import Context
 from xc_core.classifiers import LabelTables
 from xc_core.data.corpus import Corpus
@@ -70,7 +71,7 @@ def run(context: Context[Mapping[str, Score]]) -> None:
         data = inputs.of(fold, context)
         for name, score in context.settings.items():
             if score.per_fold or fold.final:
-                fitted = score.fit(data)
+                fitted = (score if fold.final else _for_batches(score)).fit(data)
                 writer.add(fold, name, fitted)
                 if fold.final and (figures := fitted.figures(query)):
                     writer.figures[name] = figures
@@ -78,6 +79,12 @@ def run(context: Context[Mapping[str, Score]]) -> None:
     recalls = ", ".join(f"{name} {found['recall']:.3f}" for name, found in writer.figures.items() if "recall" in found)
     fitted_times = f" on {len(inputs.tables.folds)} folds" if len(inputs.tables.folds) > 1 else ""
     context.report(f"scores: {', '.join(context.settings)} fitted{fitted_times}; search recall {recalls or '-'}")
+
+
+def _for_batches(score: Score) -> Score:
+    """Return the score for a held-out fold, which is only asked many queries at once, so it needs no graph."""
+    index = getattr(score, "index", None)
+    return replace(score, index=index.for_batches()) if isinstance(index, IndexPart) else score  # type: ignore[call-arg,type-var]
 
 
 def _measured(inputs: Inputs) -> Query:

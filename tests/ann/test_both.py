@@ -1,0 +1,92 @@
+"""A graph answers a few queries and exact search many; what was measured is stored and kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from xc_core.ann import Both, Exact, both, load_index, recall, save_index
+from xc_core.ann.both import BothIndex, GraphFacts
+from xc_core.errors import CorruptError
+from xc_core.shapes import F32, Shortlist
+
+
+def clustered(size: int, seed: int = 0) -> F32:
+    random = np.random.default_rng(seed)
+    centres = random.standard_normal((size // 20, 24))
+    vectors = centres[random.integers(0, len(centres), size)] + 0.5 * random.standard_normal((size, 24))
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def index() -> BothIndex:
+    built = Both().build(clustered(3000))
+    assert isinstance(built, BothIndex)
+    return built
+
+
+def test_the_recall_that_is_stored_is_reached_on_other_queries(index: BothIndex) -> None:
+    queries = clustered(200, seed=1)
+    index.facts = GraphFacts(index.facts.effort, index.facts.recall, few=1)
+    alone = Shortlist.stack([index.search(query[None], 100) for query in queries])
+    found = recall(alone, index.exact.search(queries, 100))
+    assert index.facts.recall >= Both().recall
+    assert 0.95 < found < 1, "the graph answers, and nearly as well as exact search"
+
+
+def test_more_than_a_few_queries_and_a_larger_k_than_the_effort_are_searched_exactly(
+    index: BothIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index.facts = GraphFacts(effort=128, recall=0.98, few=2)
+    asked: list[int] = []
+    through = both._through
+    monkeypatch.setattr(
+        both,
+        "_through",
+        lambda graph, effort, queries, k: asked.append(len(queries)) or through(graph, effort, queries, k),
+    )
+    queries = clustered(40, seed=2)
+    for size, k in ((1, 10), (2, 128), (3, 10), (2, 129)):
+        found = index.search(queries[:size], k)
+        assert found.ids_NK.shape == (size, k)
+    assert asked == [1, 2]
+    np.testing.assert_array_equal(
+        index.search(queries, 5).ids_NK, Exact().build(clustered(3000)).search(queries, 5).ids_NK
+    )
+
+
+@pytest.mark.parametrize(("graph", "expected"), [(0.0, 64), (1e9, 0)])
+def test_the_graph_is_used_while_it_is_faster(monkeypatch: pytest.MonkeyPatch, graph: float, expected: int) -> None:
+    times = iter([graph, 1.0] * 10)
+    monkeypatch.setattr(both, "_seconds", lambda work: next(times))
+    built = Both().build(clustered(400))
+    assert isinstance(built, BothIndex)
+    assert built.facts.few == expected
+
+
+def test_a_graph_without_the_recall_is_not_used() -> None:
+    built = Both(links=2, build_effort=1, recall=0.999999).build(clustered(3000))
+    assert isinstance(built, BothIndex)
+    assert built.facts.few == 0
+    assert built.facts.recall < 0.999999
+
+
+def test_what_was_measured_is_kept_in_files(index: BothIndex, tmp_path: Path) -> None:
+    index.facts = GraphFacts(effort=130, recall=0.985, few=4)
+    save_index(index, tmp_path)
+    loaded = load_index(tmp_path)
+    assert isinstance(loaded, BothIndex)
+    assert loaded.facts == index.facts
+    query = clustered(1 * 20, seed=3)[:1]
+    np.testing.assert_array_equal(loaded.search(query, 100).ids_NK, index.search(query, 100).ids_NK)
+
+
+@pytest.mark.parametrize("facts", [{}, {"effort": 1}])
+def test_a_damaged_file_of_facts_is_reported(index: BothIndex, tmp_path: Path, facts: dict[str, int]) -> None:
+    save_index(index, tmp_path)
+    (tmp_path / "graph.json").write_text(json.dumps(facts))
+    with pytest.raises(CorruptError, match="rebuild"):
+        load_index(tmp_path)
