@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from assets.release.pointer import Pointer, alias_in_sqlite
 from assets.settings import mlflow_settings
 from xc_core.chain import Workspace
 from xc_core.cli.doctor import Finding
@@ -54,6 +55,7 @@ def promote(dataset: str, recipe: str | None, version: int | None) -> None:
             version = _challenger(client, name)
         registry.check_version(client, name, version)
         registry.set_champion(client, name, version)
+    _point(workspace, dataset)
     click.echo(f"models:/{name}@champion is version {version}")
 
 
@@ -94,11 +96,34 @@ def rollback(dataset: str) -> None:
     workspace.params.dataset(dataset)  # reports what is wrong with a name
     with _client(workspace) as client:
         now, before = registry.roll_back(client, dataset)
+    _point(workspace, dataset)
     click.echo(f"models:/{registry.model_name(dataset)}@champion is version {now} again (instead of {before})")
 
 
 def champion(workspace: Workspace, dataset: str) -> Champion | None:
-    """Return the champion, None if there is none (entry point ``xc.champions``)."""
+    """Return the champion, None if there is none (entry point ``xc.champions``).
+
+    MLflow is asked only if the pointer of the last answer is missing or out of date.
+    """
+    from xc_core.infer.champion import Champion
+
+    uri, path = mlflow_settings(workspace.root).uri, _pointer_file(workspace, dataset)
+    pointer, version = Pointer.read(path), alias_in_sqlite(uri, f"xc-{dataset}", "champion")
+    if pointer is not None and (pointer.uri, pointer.version) == (uri, version) and pointer.holds():
+        return Champion(str(pointer.version), pointer.digest, partial(Path, pointer.folder))
+    return _asked(workspace, dataset)
+
+
+def _point(workspace: Workspace, dataset: str) -> None:
+    """Write the pointer to the new champion; a version whose files are gone has none."""
+    with suppress(MissingError):
+        found = champion(workspace, dataset)
+        if found is not None:
+            found.fetch()
+
+
+def _asked(workspace: Workspace, dataset: str) -> Champion | None:
+    """Ask MLflow for the champion."""
     from assets.release import registry
     from xc_core.infer.champion import Champion
 
@@ -106,15 +131,28 @@ def champion(workspace: Workspace, dataset: str) -> Champion | None:
         version = registry.version_of(client, registry.model_name(dataset), registry.CHAMPION)
     if version is None:
         return None
-    return Champion(version.version, version.tags.get("bundle", ""), partial(_fetched, workspace, version))
+    return Champion(version.version, version.tags.get("bundle", ""), partial(_fetched, workspace, dataset, version))
 
 
-def _fetched(workspace: Workspace, version: Any) -> Path:
-    """Return a local folder with the packed model of a version; raise MissingError if its files are gone."""
+def _fetched(workspace: Workspace, dataset: str, version: Any) -> Path:
+    """Return a local folder with the packed model of a version, and write the pointer to it.
+
+    Raises MissingError if its files are gone.
+    """
     from assets.release import registry
+    from xc_core.artifacts import read_manifest
 
     with _client(workspace):
-        return registry.download(version)
+        folder = registry.download(version)
+    digest = read_manifest(folder).digest() if folder.is_dir() else ""
+    if digest and digest == version.tags.get("bundle", digest):
+        pointer = Pointer(mlflow_settings(workspace.root).uri, int(version.version), str(folder), digest)
+        pointer.write(_pointer_file(workspace, dataset))
+    return folder
+
+
+def _pointer_file(workspace: Workspace, dataset: str) -> Path:
+    return workspace.state / "champions" / f"{dataset}.json"
 
 
 def check() -> Iterator[Finding]:

@@ -24,6 +24,7 @@ from xc_core.params import at_least, below
 from xc_core.seeds import generator
 from xc_core.shapes import F32, Shortlist
 
+_FAISS: Final[Any] = faiss  # its type hints miss what is used here
 _GRAPH: Final = "graph.faiss"
 _FACTS: Final = "graph.json"
 _SAMPLE: Final = 256
@@ -77,8 +78,9 @@ class Both(IndexPart):
     """Links per node (M)."""
     build_effort: int = 100
     """Candidates kept while building (efConstruction)."""
-    recall: float = 0.98
-    """Recall at 100 that the graph must reach; the least effort that reaches it is used, exact search if none does."""
+    recall: float = 0.99
+    """Recall at 100 that the graph must reach with label vectors as queries, for which it is up to 0.01 higher than
+    for documents; the least effort that reaches it is used, exact search if none does."""
 
     def __post_init__(self) -> None:
         at_least(self, links=1, build_effort=1, recall=0)
@@ -86,7 +88,7 @@ class Both(IndexPart):
 
     def _built(self, vectors_LD: F32) -> Index:
         width = vectors_LD.shape[1]
-        graph = faiss.IndexHNSWSQ(width, faiss.ScalarQuantizer.QT_fp16, self.links, faiss.METRIC_INNER_PRODUCT)
+        graph = _FAISS.IndexHNSWSQ(width, _FAISS.ScalarQuantizer.QT_fp16, self.links, faiss.METRIC_INNER_PRODUCT)
         graph.hnsw.efConstruction = self.build_effort
         graph.train(vectors_LD)
         graph.add(vectors_LD)
@@ -108,7 +110,7 @@ class Both(IndexPart):
 
 
 def _through(graph: Any, effort: int, queries_BD: F32, k: int) -> Shortlist:
-    how = faiss.SearchParametersHNSW(efSearch=effort)
+    how = _FAISS.SearchParametersHNSW(efSearch=effort)
     scores, ids = graph.search(queries_BD, min(k, graph.ntotal), params=how)
     return Shortlist.ranked(ids.astype(np.int64), scores).top(k)
 

@@ -46,7 +46,9 @@ class ExactIndex:
         with torch.inference_mode():
             if len(queries) == 1:
                 return self._best_of(queries[0], min(k, self.size)).top(k)
-            parts = [self._nearest(block, min(k, self.size)) for block in queries.split(_QUERIES)]
+            parts = [
+                self._nearest(queries[at : at + _QUERIES], min(k, self.size)) for at in range(0, len(queries), _QUERIES)
+            ]
         return Shortlist.stack(parts).top(k)
 
     def _best_of(self, query_D: Tensor, k: int) -> Shortlist:
@@ -82,7 +84,7 @@ def _candidates(scores_BU: Tensor, k: int, limit_B: Tensor | None) -> Found:
     Columns of equal scores rise. Without a limit: all scores that may be among the k best of the block. The k-th
     largest group maximum is a bound for them, because k groups reach it.
     """
-    groups_BGW = scores_BU.unflatten(1, (-1, _GROUP))
+    groups_BGW = scores_BU.view(len(scores_BU), -1, _GROUP)
     maxima_BG = groups_BGW.amax(2)
     if limit_B is None:
         few = maxima_BG.shape[1] < k

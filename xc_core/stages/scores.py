@@ -84,7 +84,7 @@ def run(context: Context[Mapping[str, Score]]) -> None:
 def _for_batches(score: Score) -> Score:
     """Return the score for a held-out fold, which is only asked many queries at once, so it needs no graph."""
     index = getattr(score, "index", None)
-    return replace(score, index=index.for_batches()) if isinstance(index, IndexPart) else score  # type: ignore[call-arg,type-var]
+    return replace(score, index=index.for_batches()) if isinstance(index, IndexPart) else score  # type: ignore[type-var]
 
 
 def _measured(inputs: Inputs) -> Query:

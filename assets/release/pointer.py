@@ -1,0 +1,74 @@
+"""Where the champion's packed model is, so that ``xc predict`` finds it without importing MLflow.
+
+A pointer is only used if the registry still gives the alias to the version it names, and if the folder still holds the
+model it names. So a champion that is moved in MLflow's interface is noticed. Otherwise MLflow is asked.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from xc_core.artifacts import read_manifest
+from xc_core.errors import XCError
+
+_SQLITE: Final = "sqlite:///"
+_QUERY: Final = "SELECT version FROM registered_model_aliases WHERE name = ? AND alias = ?"
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """The packed model that a version of a registered model names."""
+
+    uri: str
+    """Tracking URI of the registry."""
+    version: int
+    folder: str
+    digest: str
+    """Digest of the packed model."""
+
+    @classmethod
+    def read(cls, path: Path) -> Pointer | None:
+        """Return the pointer in a file, None if there is none or it cannot be read."""
+        try:
+            content = json.loads(path.read_text("utf-8"))
+            return cls(str(content["uri"]), int(content["version"]), str(content["folder"]), str(content["digest"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def write(self, path: Path) -> None:
+        """Write the pointer; readers see the old file or the new one. A file that cannot be written is left out."""
+        fresh = path.with_suffix(".new")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            fresh.write_text(json.dumps(asdict(self), indent=1) + "\n", "utf-8")
+            fresh.replace(path)
+        except OSError:
+            return
+
+    def holds(self) -> bool:
+        """Return True if the folder holds the packed model that the pointer names; file contents are not read."""
+        try:
+            return read_manifest(Path(self.folder)).digest() == self.digest
+        except (XCError, OSError):
+            return False
+
+
+def alias_in_sqlite(uri: str, name: str, alias: str) -> int | None:
+    """Return the version that an alias points at, read from MLflow's own sqlite file.
+
+    None if the registry is of another kind, has no such alias, or has another layout than this version of MLflow.
+    """
+    path = Path(uri.removeprefix(_SQLITE))
+    if not uri.startswith(_SQLITE) or not path.is_file():
+        return None
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=1)) as database:
+            found = database.execute(_QUERY, (name, alias)).fetchall()
+    except sqlite3.Error:
+        return None
+    return int(found[0][0]) if len(found) == 1 else None

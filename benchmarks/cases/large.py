@@ -1,0 +1,60 @@
+"""Comparisons on synthetic clustered vectors: searches of more labels than a small dataset has."""
+
+from __future__ import annotations
+
+from itertools import cycle
+from typing import Final
+
+import faiss
+import numpy as np
+import torch
+
+from benchmarks.cases.table import case
+from benchmarks.harness import Row, compare
+from benchmarks.world import World
+from xc_core.ann import Both, Exact, recall
+from xc_core.shapes import F32, Shortlist
+
+_LABELS: Final = 118_000
+_WIDTH: Final = 384
+_QUERIES: Final = 256
+_K: Final = 100
+_BLOCK: Final = 16_384
+
+
+def clustered(size: int, seed: int) -> F32:
+    """Return unit vectors around N / 20 common centres (N x 384)."""
+    centres = np.random.default_rng(0).standard_normal((_LABELS // 20, _WIDTH), np.float32)
+    random = np.random.default_rng(seed)
+    vectors = centres[random.integers(0, len(centres), size)] + random.standard_normal((size, _WIDTH), np.float32)
+    return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
+
+
+@case
+def large_search(world: World) -> list[Row]:
+    """Search of 118,000 labels: a batch against faiss and against the products alone (the floor), and one query."""
+    labels, queries = clustered(_LABELS, 1), clustered(_QUERIES, 2)
+    exact, flat = Exact().build(labels), faiss.IndexFlatIP(_WIDTH)
+    flat.add(labels)
+    left, right, out = torch.from_numpy(queries), torch.from_numpy(labels), torch.empty(_QUERIES, _BLOCK)
+
+    def products() -> None:
+        for block in right.split(_BLOCK):
+            torch.mm(left, block.T, out=out[:, : len(block)])
+
+    def batch() -> Shortlist:
+        return exact.search(queries, _K)
+
+    graph = Both().build(labels)
+    alone = Shortlist.stack([graph.search(query[None], _K) for query in queries])
+    note = f"recall {recall(alone, batch()):.4f}"
+    own, other = cycle(queries[:, None]), cycle(queries[:, None])
+    what = f"{_K} best of {_LABELS:,} labels"
+    return [
+        compare(f"{what}, {_QUERIES} queries", batch, "faiss IndexFlatIP", lambda: flat.search(queries, _K)),
+        compare(f"{what}, {_QUERIES} queries", batch, "products alone (floor)", products),
+        compare(
+            f"{what}, 1 query", lambda: graph.search(next(own), _K), "exact",
+            lambda: exact.search(next(other), _K), rounds=50, note=note,
+        ),
+    ]  # fmt: skip
