@@ -122,6 +122,21 @@ def touches_process_groups(module: str) -> set[str]:
     return found | (texts & {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR"})
 
 
+def asks_for_a_card(module: str) -> set[str]:
+    """A question to torch.cuda, or a device named by hand."""
+    used = {full_name(module, node) for node in ast.walk(tree(module)) if isinstance(node, ast.Attribute)}
+    found = {name for name in used | imports(module) if is_under(name, "torch.cuda")}
+    places = [call.args[:1] for _, call in calls(module) if getattr(call.func, "attr", "") in ("to", "device")]
+    places += [[k.value] for _, call in calls(module) for k in call.keywords if k.arg == "device"]
+    texts = {node.value for (node,) in filter(None, places) if isinstance(node, ast.Constant)}
+    return found | {str(text) for text in texts} | {n for n in ("cuda",) if moves_to_cuda(module)}
+
+
+def moves_to_cuda(module: str) -> bool:
+    """``x.cuda()``."""
+    return any(isinstance(call.func, ast.Attribute) and call.func.attr == "cuda" for _, call in calls(module))
+
+
 def reaches_a_shell(module: str) -> set[str]:
     """A command given as text to a shell."""
     found = {name for name, _ in calls(module) if name in ("os.system", "os.popen", "subprocess.getoutput")}
@@ -162,6 +177,7 @@ RULES = {
     "folders": Rule(writes_folders, "xc_core/artifacts.py"),
     "pickle": Rule(unpickles),
     "process groups": Rule(touches_process_groups, "xc_core/distributed.py"),
+    "cards": Rule(asks_for_a_card, "xc_core/devices.py"),
     "shell": Rule(reaches_a_shell),
     "file names": Rule(joins_file_names),
     "files asked for": Rule(asks_for_files),
@@ -224,6 +240,8 @@ SINS = {
                "import numpy as np\nnp.load(p, allow_pickle=True)"],
     "process groups": ["import torch.distributed as dist", "from torch import distributed", "os.environ['RANK']",
                        "import torch\ntorch.distributed.barrier()"],
+    "cards": ["import torch\ntorch.cuda.is_available()", "from torch import cuda", "model.to('cuda')", "model.cuda()",
+              "import torch\ntorch.zeros(3, device='cuda:0')"],
     "shell": ["import os\nos.system('ls')", "import subprocess\nsubprocess.run(text, shell=True)"],
     "file names": ["folder / 'rows.npy'", "(root / name) / 'facts.json'"],
     "files asked for": ["if (folder / name).is_file():\n    pass", "path.exists()"],
@@ -233,6 +251,7 @@ INNOCENT = {
     "folders": "text.replace('a', 'b')\ntable.rename({'a': 'b'})\nimport dataclasses\ndataclasses.replace(c, size=3)",
     "pickle": "import numpy as np\nnp.load(p, allow_pickle=False)\nencoder.eval()",
     "process groups": "from xc_core.distributed import alone",
+    "cards": "model.to(encoder.device)\nzeros(3, device=rows.device)\ntext = 'cuda'",
     "shell": "import subprocess\nsubprocess.run(['ls'], check=True)",
     "file names": "folder / name\nroot / 'raw'\ntotal / 2",
     "files asked for": "exists = store.has(name)",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 from xc_core import devices
+from xc_core.errors import ConfigError, UnavailableError
 
 SECONDS = {torch.float32: 1.0, torch.bfloat16: 1.0}
 
@@ -26,10 +28,70 @@ def test_bf16_is_used_if_it_is_faster(
     monkeypatch.setattr(devices, "product_seconds", {**SECONDS, torch.bfloat16: bf16}.__getitem__)
     devices._cpu_speed_of_bf16.cache_clear()
     try:
-        assert devices.multiplies_bf16("cpu") is wanted
+        assert devices.Device("cpu").multiplies_bf16() is wanted
     finally:
         devices._cpu_speed_of_bf16.cache_clear()
 
 
 def test_a_product_is_timed_in_cpu_seconds() -> None:
     assert 1e-9 < devices.product_seconds(torch.float32) < 1.0
+
+
+def cards(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: number > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: number)
+
+
+@pytest.mark.parametrize(
+    ("text", "number", "wanted"),
+    [
+        ("auto", 0, "cpu"),
+        ("auto", 2, "cuda:0"),
+        ("cpu", 2, "cpu"),
+        ("cuda", 1, "cuda:0"),
+        ("cuda:1", 2, "cuda:1"),
+    ],
+)
+def test_a_device_is_chosen_by_name(monkeypatch: pytest.MonkeyPatch, text: str, number: int, wanted: str) -> None:
+    cards(monkeypatch, number)
+    monkeypatch.setenv(devices.VARIABLE, text)
+    assert devices.Device.chosen() == devices.Device(wanted)
+
+
+@pytest.mark.parametrize("text", ["gpu", "cuda:", "cuda:x", "CPU", "cuda:0 "])
+def test_a_wrong_name_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="auto, cpu, cuda or cuda:N"):
+        devices.Device.of(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "number", "words"), [("cuda", 0, "no GPU"), ("cuda:2", 2, "only 2 GPUs"), ("cuda:1", 1, "only 1 GPU on")]
+)
+def test_a_card_that_is_not_there_is_refused(
+    monkeypatch: pytest.MonkeyPatch, text: str, number: int, words: str
+) -> None:
+    cards(monkeypatch, number)
+    with pytest.raises(UnavailableError, match=words):
+        devices.Device.of(text)
+
+
+def test_without_a_variable_the_device_is_the_card_if_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    cards(monkeypatch, 0)
+    for value in ("", None):
+        monkeypatch.setenv(devices.VARIABLE, "") if value == "" else monkeypatch.delenv(devices.VARIABLE)
+        assert devices.Device.chosen().is_cpu
+
+
+def test_a_pass_fills_a_quarter_of_the_free_memory_of_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (40_000_000, 80_000_000))
+    card = devices.Device("cuda:0")
+    assert card.tokens_per_pass(2048, 1000) == 10_000
+    assert card.tokens_per_pass(2048, 100) == 16_384
+    assert card.tokens_per_pass(2048, 100_000) == 2048
+    assert devices.Device("cpu").tokens_per_pass(2048, 1) == 2048
+
+
+def test_an_array_on_a_cpu_is_not_copied() -> None:
+    array = np.arange(3.0)
+    devices.put(array, torch.device("cpu"))[0] = 7.0
+    assert array[0] == 7.0

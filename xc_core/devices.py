@@ -1,26 +1,168 @@
-"""Which number format the matrix products of a device are fastest in, by measurement."""
+"""The device of this process: where tensors live, which number format and attention are fast there, how it is read.
+
+No other module asks torch about CUDA. A device is a setting of the machine: results depend on it as they depend on the
+processor, by rounding alone, so it is in no fingerprint.
+"""
 
 from __future__ import annotations
 
+import os
+import re
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
+from typing import Any, Final
 
 import torch
+from torch import Tensor
 
-_FASTER = 1.2  # casts between the formats cost about a tenth of an encoder's time
+from xc_core.errors import ConfigError, UnavailableError
+
+VARIABLE: Final = "XC_DEVICE"
+"""Environment variable with the device of this process and of those that it starts: auto, cpu, cuda or cuda:N."""
+_NAMES: Final = re.compile(r"auto|cpu|cuda(:\d+)?")
+_EXPECTED: Final = "auto, cpu, cuda or cuda:N, for instance cuda:0"
+_FASTER: Final = 1.2  # casts between the formats cost about a tenth of an encoder's time
+_READ_EVERY: Final = 64
+"""Steps after which losses are read from a card (a guess): each reading waits until the card has caught up."""
+_AHEAD: Final = 2
+"""Batches that are prepared while a card computes (a guess)."""
+_PASS: Final = 16_384
+"""Padded tokens per pass, at most, on a card (a guess): more only add padding to the short texts of a pass."""
+_PASS_SHARE: Final = 0.25
+"""Share of a card's free memory that the activations of a pass may take."""
 
 
-def multiplies_bf16(device: str) -> bool:
-    """Return True if matrix products in bf16 are faster than in fp32 on ``device`` ("cpu" or "cuda").
+@dataclass(frozen=True)
+class Device:
+    """A device that torch computes on. Frozen and small, so that each process of a training can have its own."""
 
-    On a CPU both are timed once per process (about 20 ms): the instructions alone do not tell. Measured with torch
-    2.13: bf16 is 4.1 times as fast as fp32 on an AMD EPYC (Zen 5), 6 to 7 times on an Intel Xeon with matrix units,
-    and half as fast on an Intel Xeon with AVX-512 bf16 but without matrix units.
+    name: str = "cpu"
+    """ "cpu", "cuda:0", or another name that torch knows."""
+
+    @classmethod
+    def of(cls, text: str) -> Device:
+        """Return the device that ``text`` names: auto (a card if there is one), cpu, cuda or cuda:N.
+
+        Raises ConfigError for another name, UnavailableError for a card that this machine or this torch lacks.
+        """
+        if not _NAMES.fullmatch(text):
+            raise ConfigError(f"device {text!r}", expected=_EXPECTED, do=f"fix --device or {VARIABLE}")
+        cards = num_cards()
+        if text == "cpu" or (text == "auto" and not cards):
+            return cls("cpu")
+        number = int(text.partition(":")[2] or 0)
+        if number >= cards:
+            raise UnavailableError(
+                f"device {text!r}, and {_cards_in_words(cards)}",
+                expected="a GPU that torch can use",
+                do="use --device cpu (or auto), or install a driver and a build of torch for this GPU",
+            )
+        return cls(f"cuda:{number}")
+
+    @classmethod
+    def chosen(cls) -> Device:
+        """Return the device of this process: that of XC_DEVICE, which ``xc ... --device`` sets; auto without it.
+
+        Raises ConfigError, UnavailableError, as ``of`` does.
+        """
+        return cls.of(os.environ.get(VARIABLE) or "auto")
+
+    @property
+    def torch(self) -> torch.device:
+        """The device as torch names it."""
+        return torch.device(self.name)
+
+    @property
+    def kind(self) -> str:
+        """The name without a number: cpu, cuda."""
+        return self.name.partition(":")[0]
+
+    @property
+    def is_cpu(self) -> bool:
+        """True if tensors are in the memory of the processor, where reading a number waits for nothing."""
+        return self.kind == "cpu"
+
+    @property
+    def attention(self) -> str:
+        """Kind of attention: plain products on a CPU, which are faster on short texts; fused (SDPA) on a card."""
+        return "eager" if self.is_cpu else "sdpa"
+
+    @property
+    def read_every(self) -> int:
+        """Number of steps after which losses are read."""
+        return 1 if self.is_cpu else _READ_EVERY
+
+    @property
+    def ahead(self) -> int:
+        """Number of batches that a thread prepares ahead of the step; 0 if the step prepares its own."""
+        return 0 if self.is_cpu else _AHEAD
+
+    def multiplies_bf16(self) -> bool:
+        """Return True if matrix products in bf16 are faster than in fp32.
+
+        On a CPU both are timed once per process (about 20 ms): the instructions alone do not tell. Measured with torch
+        2.13: bf16 is 4.1 times as fast as fp32 on an AMD EPYC (Zen 5), 6 to 7 times on an Intel Xeon with matrix units,
+        and half as fast on an Intel Xeon with AVX-512 bf16 but without matrix units.
+        """
+        if self.kind == "cuda":
+            return bool(torch.cuda.is_bf16_supported())
+        probe = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
+        return self.is_cpu and bool(probe and probe()) and _cpu_speed_of_bf16() >= _FASTER
+
+    def tokens_per_pass(self, asked: int, bytes_per_token: int) -> int:
+        """Return the padded tokens of a pass: ``asked`` on a CPU; on a card, what a quarter of its free memory holds.
+
+        ``bytes_per_token`` is the memory of a token's activations. On a card: from ``asked`` up to 16,384.
+        """
+        if self.kind != "cuda":
+            return asked
+        free, _ = torch.cuda.mem_get_info(self.torch)
+        return max(asked, min(int(free * _PASS_SHARE) // max(bytes_per_token, 1), _PASS))
+
+    def wait(self) -> None:
+        """Wait until the device has done all that it was asked to do."""
+        if self.kind == "cuda":
+            torch.cuda.synchronize(self.torch)
+
+    def clock(self) -> Callable[[], float]:
+        """Return a clock in seconds: the running time of this thread on a CPU, finished work by the wall on a card.
+
+        With other processes running, estimates were 1.5 times as long by the thread's clock, and 3 times by the wall
+        clock.
+        """
+        return time.thread_time if self.is_cpu else self._finished
+
+    def _finished(self) -> float:
+        self.wait()
+        return time.perf_counter()
+
+    def in_words(self) -> str:
+        """Return the name of the card, or "no GPU"."""
+        return str(torch.cuda.get_device_name(self.torch)) if self.kind == "cuda" else "no GPU"
+
+
+def num_cards() -> int:
+    """Return the number of GPUs that torch can use here; CUDA_VISIBLE_DEVICES hides some."""
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+def _cards_in_words(cards: int) -> str:
+    return f"only {cards} GPU{'s' if cards > 1 else ''} on this machine" if cards else "no GPU that torch can use"
+
+
+def put(array: Any, device: torch.device) -> Tensor:
+    """Return a numpy array as a tensor on ``device``: the same memory on a CPU, a copy on a card.
+
+    For a card the copy starts from pinned memory and nothing waits for it.
     """
-    if device == "cuda":
-        return bool(torch.cuda.is_bf16_supported())
-    probe = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
-    return bool(probe and probe()) and _cpu_speed_of_bf16() >= _FASTER
+    tensor = torch.from_numpy(array)
+    if device.type == "cpu":
+        return tensor
+    if device.type == "cuda":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
 
 
 @cache

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from xc_core import devices
 from xc_core.chain import Workspace, budget, run_stage
 from xc_core.chain.experiment import Experiment
 from xc_core.data.corpus import Corpus
@@ -66,6 +67,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     read = SimpleNamespace(thread_time=lambda: made.thread, perf_counter=lambda: made.wall)
     monkeypatch.setattr(budget, "time", read)
+    monkeypatch.setattr(devices, "time", read)
     monkeypatch.setattr(scores, "time", read)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     return made

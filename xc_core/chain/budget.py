@@ -9,12 +9,10 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-import torch
 
 from xc_core import artifacts
 from xc_core.chain.depends import input_folder
@@ -24,6 +22,7 @@ from xc_core.data.corpus import Corpus
 from xc_core.data.folds import folds
 from xc_core.data.splits import TRAIN
 from xc_core.data.tokens import SIDES, Tokenised, TokenStore
+from xc_core.devices import Device
 from xc_core.encoders import Encoder, build_encoder, embed_rows
 from xc_core.errors import UsageError
 from xc_core.params import in_use
@@ -114,7 +113,9 @@ def _remembered(workspace: Workspace, experiment: Experiment, *, again: bool) ->
     recipe = experiment.recipe
     settings = in_use((recipe.encoder, recipe.classifier, recipe.scores))
     tokens = artifacts.read_manifest(input_folder(workspace, "tokens", experiment), "tokens").digest()
-    counts = json.dumps([workspace.digest("corpus", experiment.dataset.name), tokens, settings])
+    device = Device.chosen()
+    other = [] if device.is_cpu else [device.in_words()]
+    counts = json.dumps([workspace.digest("corpus", experiment.dataset.name), tokens, settings, *other])
     key = hashlib.sha256(counts.encode()).hexdigest()[:16]
     path = workspace.state / "budget" / f"{experiment.dataset.name}-{key}.json"
     if again or not path.is_file():
@@ -142,7 +143,7 @@ class _Estimate:
         corpus = Corpus.open(workspace.folder("corpus", name))
         tokens = Tokenised.open(input_folder(workspace, "tokens", experiment))
         encoder = build_encoder(recipe.encoder.encoder, tokens.tokenizer.vocabulary_size, recipe.encoder.seed)
-        encoder.to("cuda" if torch.cuda.is_available() else "cpu")
+        encoder.on(Device.chosen())
         settings, seen = recipe.classifier, recipe.encoder.sees_validation
         made = folds(corpus, refit=settings.refit, enough=settings.enough, seen=seen)
         return cls(recipe, corpus, tokens, encoder, tuple(len(fold.documents(corpus)) for fold in made))
@@ -223,7 +224,7 @@ def encoding_seconds(encoder: Encoder, store: TokenStore) -> float:
     rows = np.sort(random.choice(len(store), min(_ENCODED, len(store)), replace=False))
     out = np.empty((len(rows), encoder.width), np.float32)
     embed_rows(encoder, store, rows[:_FIRST], out[:_FIRST], "timing the encoding")
-    now = _clock()
+    now = Device.chosen().clock()
     started = now()
     embed_rows(encoder, store, rows, out, "timing the encoding")
     return (now() - started) * float(every.sum() / max(every[rows].sum(), 1))
@@ -231,7 +232,7 @@ def encoding_seconds(encoder: Encoder, store: TokenStore) -> float:
 
 def _epoch_seconds(task: Task) -> float:
     """Return the seconds of an epoch, from the median of a few steps on batches of the first epoch."""
-    now = _clock()
+    now = Device.chosen().clock()
     batches = task.batches(0)
     times, began = [], time.perf_counter()
     for step in range(_WARM + _TIMED):
@@ -242,11 +243,3 @@ def _epoch_seconds(task: Task) -> float:
     if waited > _BUSY:
         report(f"budget: other processes are running, so training may take {waited:.1f} times as long as estimated")
     return len(batches) * float(np.median(times[_WARM:]))
-
-
-def _clock() -> Callable[[], float]:
-    """Return the clock for steps and encoding: without a GPU, the running time of this thread.
-
-    With other processes running, estimates were 1.5 times as long by this clock, and 3 times by the wall clock.
-    """
-    return time.perf_counter if torch.cuda.is_available() else time.thread_time

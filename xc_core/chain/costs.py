@@ -39,6 +39,9 @@ def machine() -> str:
     """Return the processor, the number of threads that this process may use, and the GPU if torch uses one."""
     asked = os.environ.get("OMP_NUM_THREADS", "")
     threads = int(asked) if asked.isdecimal() else os.cpu_count()
-    torch = sys.modules.get("torch")  # a stage without it has no GPU
-    gpu = f", {torch.cuda.get_device_name()}" if torch is not None and torch.cuda.is_available() else ", no GPU"
-    return f"{processor()}, {threads} {'thread' if threads == 1 else 'threads'}{gpu}"
+    gpu = "no GPU"
+    if "torch" in sys.modules:  # a stage without it uses no GPU
+        from xc_core.devices import Device
+
+        gpu = Device.chosen().in_words()
+    return f"{processor()}, {threads} {'thread' if threads == 1 else 'threads'}, {gpu}"

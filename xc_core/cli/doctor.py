@@ -120,14 +120,13 @@ def _plugins() -> Iterator[Finding]:
 
 
 def _machine() -> Iterator[Finding]:
-    import torch
+    from xc_core.devices import Device
 
-    from xc_core.devices import multiplies_bf16
-
-    gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "none"
+    device = Device.chosen()
     yield Finding(
         "ok",
-        f"{os.cpu_count()} processors, {'bf16' if multiplies_bf16('cpu') else 'fp32'} is faster, GPU {gpu}",
+        f"{os.cpu_count()} processors, {device.in_words()}; training uses {device.name}, "
+        f"where {'bf16' if device.multiplies_bf16() else 'fp32'} is faster",
     )
     free = shutil.disk_usage(Workspace.find().root).free / 1e9
     yield Finding("ok" if free > _LEAST_DISK_GB else "note", f"{free:.0f} GB free on the project's disk")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 import click
@@ -12,6 +13,24 @@ from xc_core.errors import UsageError, nearest
 dataset_option = click.option("--dataset", required=True, help="Name of the dataset.")
 recipe_option = click.option("--recipe", default="ngame", show_default=True, help="Name of the recipe.")
 force_option = click.option("--force", is_flag=True, help="Rebuild even if nothing changed.")
+
+
+def _use_device(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    """Let this process, and those that it starts, use the device; raise the error of a wrong or absent one now."""
+    if value is not None:
+        from xc_core.devices import VARIABLE, Device
+
+        os.environ[VARIABLE] = Device.of(value).name
+
+
+device_option = click.option(
+    "--device",
+    metavar="NAME",
+    default=None,
+    expose_value=False,
+    callback=_use_device,
+    help="Where to compute: auto (a GPU if there is one), cpu, cuda or cuda:N. [default: XC_DEVICE, else auto]",
+)
 
 
 class Names(click.ParamType[str]):

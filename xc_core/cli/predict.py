@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from xc_core.cli.champions import source_of
+from xc_core.cli.options import device_option
 from xc_core.errors import UsageError
 
 
@@ -30,6 +31,7 @@ from xc_core.errors import UsageError
 @click.option("--input", type=click.Path(path_type=Path), default=None, help="A .parquet, .jsonl or .csv of texts.")
 @click.option("--output", type=click.Path(path_type=Path), default=None, help="The .parquet or .jsonl to write.")
 @click.option("--column", default="text", show_default=True, help="Column or field of --input with the text.")
+@device_option
 def predict(
     texts: tuple[str, ...],
     dataset: str | None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from xc_core.chain import STAGES, Workspace, run_stage
-from xc_core.cli.options import Names, dataset_option, force_option, recipe_option
+from xc_core.cli.options import Names, dataset_option, device_option, force_option, recipe_option
 from xc_core.cli.tables import show_leaderboard, show_metrics
 
 
@@ -20,6 +20,7 @@ from xc_core.cli.tables import show_leaderboard, show_metrics
     help="Keep what was trained although the data has changed: the encoder, and the classifier's rows; the rows of new "
     "labels are predicted from their texts.",
 )
+@device_option
 def run(stage: str, dataset: str, recipe: str | None, force: bool, refresh: bool) -> None:
     """Run STAGE with the settings of params.yaml. This is the only writer of artefacts: Dagster and DVC call it too.
 
@@ -34,6 +35,7 @@ def run(stage: str, dataset: str, recipe: str | None, force: bool, refresh: bool
 @dataset_option
 @recipe_option
 @force_option
+@device_option
 def evaluate(dataset: str, recipe: str, force: bool) -> None:
     """Run the stage evaluation and print its table: each score alone, their sum, the fusion."""
     workspace = Workspace.find()

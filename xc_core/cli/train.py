@@ -9,7 +9,7 @@ import click
 from ruamel.yaml import YAML, YAMLError
 
 from xc_core.chain import STAGES, Workspace, run_stage
-from xc_core.cli.options import Names, dataset_option, force_option
+from xc_core.cli.options import Names, dataset_option, device_option, force_option
 from xc_core.cli.tables import show_leaderboard, show_metrics
 from xc_core.data.splits import LEARN_FROM
 from xc_core.errors import ConfigError, UsageError, XCError
@@ -57,6 +57,7 @@ class _Wanted:
               help="What the final model learns from, to compare recipes as equals: train documents, or published "
               "(train and validation, as far as the fusion permits). [default: the recipe's own settings]")  # fmt: skip
 @force_option
+@device_option
 def train(
     dataset: str, recipe: str, base: str | None, settings: tuple[str, ...], budget: str | None, **ending: Any
 ) -> None:

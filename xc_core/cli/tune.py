@@ -12,7 +12,7 @@ import click
 from xc_core import artifacts
 from xc_core.chain import Workspace
 from xc_core.chain.names import checked_name
-from xc_core.cli.options import dataset_option
+from xc_core.cli.options import dataset_option, device_option
 from xc_core.cli.train import put_setting
 from xc_core.errors import XCError
 from xc_core.progress import report
@@ -50,6 +50,7 @@ GROUP = "xc.studies"
 @click.option("--study", default=None, help="Name of the study; by default that of the recipe.")
 @click.option("--keep", default=1, show_default=True, type=click.IntRange(0), help="Best trials that keep artefacts.")
 @click.option("--out", default=None, type=click.Path(path_type=Path), help="Write the study as a Markdown note.")
+@device_option
 def tune(dataset: str, recipe: str, space: Path, settings: tuple[str, ...], **options: Any) -> None:
     """Train variants of a recipe up to the stage fusion and find the one with the best figures on validation documents.
 

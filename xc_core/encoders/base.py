@@ -8,14 +8,14 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from xc_core.devices import multiplies_bf16
+from xc_core.devices import Device
 from xc_core.encoders.heads import joined, projection_head, split
 from xc_core.encoders.pooling import Pooling
 from xc_core.errors import CorruptError, MissingError
@@ -81,6 +81,8 @@ class Encoder(nn.Module, ABC):
         head_width = config.projection or width
         self.second = projection_head(width, head_width) if config.heads == 2 else None
         self.width = head_width * config.heads
+        self.tokens_per_pass = config.tokens_per_pass
+        """Padded tokens per forward pass on the present device."""
 
     @abstractmethod
     def pooled(self, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
@@ -117,6 +119,20 @@ class Encoder(nn.Module, ABC):
         """Return classifier rows for a search; with two heads: zeros, then the row."""
         return rows_LD if self.second is None else torch.cat([torch.zeros_like(rows_LD), rows_LD], dim=1)
 
+    def on(self, device: Device) -> Self:
+        """Move the encoder to ``device``, with the attention and the size of a pass that are fast there."""
+        self.use_attention(device.attention)
+        self.tokens_per_pass = device.tokens_per_pass(self.config.tokens_per_pass, self.bytes_per_token())
+        return self.to(device.torch)
+
+    def use_attention(self, kind: str) -> None:
+        """Choose "eager" or "sdpa"; an encoder without attention does nothing."""
+        return
+
+    def bytes_per_token(self) -> int:
+        """Return about how much memory the activations of a token take in a training, in bytes."""
+        return 16 * self.width
+
     @property
     def device(self) -> torch.device:
         """The device that the weights are on."""
@@ -126,7 +142,7 @@ class Encoder(nn.Module, ABC):
     def in_bf16(self) -> bool:
         """True if matrix products are in bf16, according to ``precision``."""
         wanted = self.config.precision
-        return wanted is Precision.BF16 or (wanted is Precision.AUTO and multiplies_bf16(self.device.type))
+        return wanted is Precision.BF16 or (wanted is Precision.AUTO and Device(self.device.type).multiplies_bf16())
 
     def autocast(self) -> torch.autocast:
         """Return the context to call the encoder in, according to its ``precision``."""

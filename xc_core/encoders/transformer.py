@@ -9,6 +9,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
+from xc_core.devices import Device
 from xc_core.encoders.base import ENCODERS, Encoder, EncoderConfig, Family
 from xc_core.encoders.packed import PackedBert, packs
 from xc_core.encoders.pooling import POOL
@@ -27,6 +28,7 @@ class TransformerEncoder(Encoder):
     def __init__(self, config: EncoderConfig, backbone: Any) -> None:
         super().__init__(config, int(backbone.config.hidden_size))
         self.backbone: Any = backbone.float()
+        self.attention = "eager"
         for module in self.modules():
             if isinstance(module, nn.Dropout):
                 module.p = 0.0
@@ -48,8 +50,22 @@ class TransformerEncoder(Encoder):
 
     def pooled(self, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
         """Return the pooled last hidden states."""
-        hidden_BTD = self.backbone(input_ids=ids_BT, attention_mask=mask_BT.long()).last_hidden_state
+        # a mask of four dimensions is used as it is; transformers would read one of two dimensions to see if it is full
+        seen = mask_BT.long() if self.attention == "eager" else mask_BT[:, None, None, :].bool()
+        hidden_BTD = self.backbone(input_ids=ids_BT, attention_mask=seen).last_hidden_state
         return POOL[self.config.pooling](hidden_BTD.float(), mask_BT)
+
+    def use_attention(self, kind: str) -> None:
+        """Choose "eager" (plain matrix products, which is faster on short texts on a CPU) or "sdpa" (fused)."""
+        self.attention = kind
+        self.backbone.set_attn_implementation(kind)
+
+    def bytes_per_token(self) -> int:
+        """Return the bytes of a token's activations in bf16: 34 D per layer without the matrix of attention weights.
+
+        Source: Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (2022), section 4.
+        """
+        return 34 * int(self.backbone.config.hidden_size) * max(int(self.backbone.config.num_hidden_layers), 1)
 
     def shape_facts(self) -> dict[str, Any]:
         """Return the configuration of the backbone."""
@@ -112,7 +128,7 @@ def rebuild(config: EncoderConfig, facts: dict[str, Any]) -> TransformerEncoder:
 
 def answering(config: EncoderConfig, facts: dict[str, Any], tensors: dict[str, Tensor]) -> PackedBert | None:
     """Return a packed encoder if the backbone is BERT and there is no GPU to answer on."""
-    return PackedBert(config, facts, tensors) if packs(facts) and not torch.cuda.is_available() else None
+    return PackedBert(config, facts, tensors) if packs(facts) and Device.chosen().is_cpu else None
 
 
 ENCODERS.add("transformer", Family(build, rebuild, answering, unused=frozenset({"width"})))

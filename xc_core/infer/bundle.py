@@ -15,6 +15,7 @@ import polars as pl
 
 from xc_core import artifacts
 from xc_core.artifacts import Build
+from xc_core.devices import Device
 from xc_core.encoders import TrainedEncoder, open_encoder, write_encoder
 from xc_core.errors import CorruptError
 from xc_core.fusion import FittedFusion
@@ -69,6 +70,7 @@ class Model:
         """
         uids, titles = label_names(self.folder / _LABELS)
         encoder, tokenizer = open_encoder(self.folder, to_answer=True)
+        encoder.on(Device.chosen())
         fusion, scores = FittedFusion.read(self.folder), open_packed(self.folder / _SCORES)
         scorer = Scorer(scores, fusion)
         dialled = len(uids) if fusion.dial is None else len(fusion.dial.log_weight_L)

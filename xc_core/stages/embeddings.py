@@ -15,6 +15,7 @@ from xc_core.chain.context import Context
 from xc_core.data.corpus import Corpus
 from xc_core.data.embeddings import EmbeddingsWriter
 from xc_core.data.tokens import SIDES, Tokenised, store_name, write_tokens
+from xc_core.devices import Device
 from xc_core.encoders import TrainedEncoder, embed_rows
 from xc_core.recipes.settings import EmbeddingsSettings
 
@@ -22,7 +23,7 @@ from xc_core.recipes.settings import EmbeddingsSettings
 def run(context: Context[EmbeddingsSettings]) -> None:
     """Encode both sides, block by block, into memory-mapped files."""
     trained = context.read(TrainedEncoder)
-    encoder = trained.encoder.to("cuda" if torch.cuda.is_available() else "cpu")
+    encoder = trained.encoder.on(Device.chosen())
     writer = EmbeddingsWriter(context.build)
     with _tokens(context, trained) as tokens:
         for side in SIDES:

@@ -8,13 +8,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import torch
-
 from xc_core.chain.context import Context, checkpoint_seconds
 from xc_core.data.corpus import Corpus
 from xc_core.data.history import TrainedOn
 from xc_core.data.names import label_names
 from xc_core.data.tokens import Tokenised
+from xc_core.devices import Device
 from xc_core.distributed import alone
 from xc_core.encoders import TrainedEncoder, build_encoder
 from xc_core.train.checkpoint import Checkpoints
@@ -28,7 +27,8 @@ def run(context: Context[EncoderSettings]) -> None:
     alone("the stage encoder")
     settings, tokens = context.settings, context.read(Tokenised)
     encoder = build_encoder(settings.encoder, tokens.tokenizer.vocabulary_size, settings.seed)
-    encoder.to("cuda" if torch.cuda.is_available() else "cpu")
+    device = Device.chosen()
+    encoder.on(device)
     history, rows, documents = History(), {}, {}
     if settings.epochs > 0:
         _report_if_short(context)

@@ -161,6 +161,8 @@ def machine() -> str:
     """Return processor, cores, threads and GPU of this machine in words; no host name."""
     import torch
 
-    gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "no GPU"
+    from xc_core.devices import Device
+
+    gpu = Device.chosen().in_words()
     cores, threads = os.cpu_count() or 1, torch.get_num_threads()
     return f"{processor()}, {cores} cores, {threads} thread{'s' if threads > 1 else ''}, {gpu}"
