@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from xc_core.devices import put
+
 
 def dropped(doc_BD: Tensor, share: float, random: torch.Generator) -> Tensor:
     """Return ``doc_BD`` with a ``share`` of the coordinates set to zero and the rest scaled up by 1 / (1 - share).
@@ -14,4 +16,4 @@ def dropped(doc_BD: Tensor, share: float, random: torch.Generator) -> Tensor:
     if not share:
         return doc_BD
     kept = torch.rand(doc_BD.shape, generator=random) >= share
-    return doc_BD * kept.to(doc_BD.device) / (1 - share)
+    return doc_BD * put(kept.numpy(), doc_BD.device) / (1 - share)

@@ -18,7 +18,7 @@ class Searched:
 
     def __getitem__(self, where: str) -> F32:
         """Return the present rows, or the label texts; a text has no bias."""
-        return self.head.vectors().numpy() if where == ROWS else self._wide(self.text_LD, 0.0)
+        return self.head.vectors().cpu().numpy() if where == ROWS else self._wide(self.text_LD, 0.0)
 
     def documents(self, doc_ND: F32) -> F32:
         """Return documents whose product with a row is their score."""

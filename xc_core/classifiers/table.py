@@ -65,6 +65,11 @@ class LabelTable:
         self.mean: TailMean | None = None
         """The mean of the rows since ``average``."""
 
+    def to(self, device: torch.device) -> None:
+        """Move the table, which has not been averaged yet, to ``device``."""
+        moved = (tensor.to(device) for tensor in (self.rows_LD, self.square_L, self.steps_L))
+        self.rows_LD, self.square_L, self.steps_L = moved
+
     def take(self, labels_U: Tensor) -> Tensor:
         """Return the rows ``labels_U`` (distinct, rising) as a leaf of a graph: a view if contiguous, else a copy."""
         return self.rows_LD[_index(labels_U)].detach().requires_grad_(True)
@@ -97,6 +102,9 @@ class LabelTable:
         w <- (1 - lr scale weight_decay) w - lr scale gradient / sqrt(v / (1 - decay^t)), t counting the row's steps.
         A row whose gradient is 0 keeps its value, v and t.
         """
+        if not gradient_UD.is_cpu:
+            self._update_unread(labels_U, gradient_UD, scale)
+            return
         square_U = gradient_UD.square().mean(1)
         moved = square_U > 0
         at, gradient, square = _index(labels_U), gradient_UD, square_U
@@ -110,6 +118,20 @@ class LabelTable:
         if self.config.weight_decay:
             self.rows_LD[at] *= 1 - self.config.lr * scale * self.config.weight_decay
         self.rows_LD[at] -= (self.config.lr * scale) * gradient / unbiased.sqrt().clamp_min(_TINY).unsqueeze(1)
+
+    def _update_unread(self, at: Tensor, gradient_UD: Tensor, scale: float) -> None:
+        """Take the step of ``update`` on a card: rows that do not move are kept by a mask, so that nothing is read."""
+        square_U = gradient_UD.square().mean(1)
+        moved = square_U > 0
+        if self.mean is not None:
+            self.mean.leave(at, self.rows_LD[at])
+        before_U, steps_U, decay = self.square_L[at], self.steps_L[at] + moved, self.config.decay
+        running_U = torch.where(moved, decay * before_U + (1 - decay) * square_U, before_U)
+        self.steps_L[at], self.square_L[at] = steps_U, running_U
+        unbiased_U = running_U / (1 - decay ** steps_U.clamp_min(1).float())
+        kept_U = 1 - moved * (self.config.lr * scale * self.config.weight_decay)
+        step_UD = (self.config.lr * scale) * gradient_UD / unbiased_U.sqrt().clamp_min(_TINY).unsqueeze(1)
+        self.rows_LD[at] = self.rows_LD[at] * kept_U.unsqueeze(1) - step_UD
 
     def tensors(self) -> dict[str, Tensor]:
         """Return all state, to be saved."""
@@ -127,8 +149,10 @@ class LabelTable:
 def _index(labels_U: Tensor) -> Tensor | slice:
     """Return an index for the rows ``labels_U`` (distinct, rising): a slice if they are contiguous, else the ids.
 
-    A slice is read and written without a copy.
+    A slice is read and written without a copy. On a card it is always the ids: to look at them would wait for it.
     """
+    if not labels_U.is_cpu:
+        return labels_U
     if not len(labels_U) or int(labels_U[-1] - labels_U[0]) + 1 != len(labels_U):
         return labels_U
     return slice(int(labels_U[0]), int(labels_U[-1]) + 1)

@@ -39,7 +39,7 @@ class Bce(Stateless, Tempered):
         """Return (sum over documents and labels, number of documents)."""
         masks = (chosen_BU, known_BU, sampled.weight_BU)
         total: Tensor = _Binary.apply(scores_BU, masks, self.temperature, self.bias)  # type: ignore[no-untyped-call]
-        return total, torch.tensor(len(scores_BU), device=scores_BU.device)
+        return total, torch.full((), len(scores_BU), dtype=torch.int64, device=scores_BU.device)
 
 
 class _Binary(torch.autograd.Function):
@@ -53,7 +53,13 @@ class _Binary(torch.autograd.Function):
         ctx: Any, scores_BU: Tensor, masks: tuple[Tensor, Tensor, Tensor | None], temperature: float, bias: float
     ) -> Tensor:
         chosen_BU, known_BU, weight_BU = masks
-        z_BU = torch.add(scores_BU.new_tensor(-bias, dtype=torch.float32), scores_BU.float(), alpha=1 / temperature)
+        offset = torch.full((), -bias, dtype=torch.float32, device=scores_BU.device)
+        z_BU = torch.add(offset, scores_BU.float(), alpha=1 / temperature)
+        ctx.scale, ctx.dtype = 1 / temperature, scores_BU.dtype
+        if not scores_BU.is_cpu:  # to list the few positives would wait for the card
+            weight = (~(known_BU | chosen_BU)).float() if weight_BU is None else weight_BU
+            ctx.save_for_backward(z_BU.sigmoid() * weight - (-z_BU).sigmoid() * chosen_BU)
+            return (softplus(z_BU) * weight + softplus(-z_BU) * chosen_BU).sum()
         at = (known_BU | chosen_BU).nonzero(as_tuple=True)
         z_P, chosen_P = z_BU[at], chosen_BU[at]
         slope_BU = z_BU.sigmoid()
@@ -65,7 +71,6 @@ class _Binary(torch.autograd.Function):
             slope_BU.mul_(weight_BU)
         slope_BU[at] -= (-z_P).sigmoid() * chosen_P
         ctx.save_for_backward(slope_BU)
-        ctx.scale, ctx.dtype = 1 / temperature, scores_BU.dtype
         return cost + (softplus(-z_P) * chosen_P).sum()
 
     @staticmethod

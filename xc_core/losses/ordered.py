@@ -59,4 +59,4 @@ class Ordered(Stateless):
         own_B = count_B > 0
         mean_R = loss_B[own_B] / count_B[own_B]
         highest_Q = mean_R.topk(min(self.q, len(mean_R))).values
-        return highest_Q.sum(), torch.tensor(len(highest_Q), device=scores_BU.device)
+        return highest_Q.sum(), torch.full((), len(highest_Q), dtype=torch.int64, device=scores_BU.device)

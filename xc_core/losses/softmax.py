@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
@@ -61,12 +62,16 @@ class _Softmax(Stateless, Tempered):
     def _side(self, logits_BU: Tensor, chosen_BU: Tensor, weight_BU: Tensor) -> tuple[Tensor, Tensor]:
         """Return the loss of the rows that have a positive and a negative, and their number."""
         counts_B = chosen_BU.any(1) & (weight_BU > 0).any(1)
-        logits, chosen, weight = logits_BU[counts_B], chosen_BU[counts_B], weight_BU[counts_B]
+        if logits_BU.is_cpu:
+            logits, chosen, weight = logits_BU[counts_B], chosen_BU[counts_B], weight_BU[counts_B]
+        else:  # to drop rows would wait for the card: one that does not count gets no positive and a negative
+            logits, chosen = logits_BU, chosen_BU & counts_B[:, None]
+            weight = torch.where(counts_B[:, None], weight_BU, 1.0)
         against = weight if self.decoupled else weight.masked_fill(chosen, 1.0)
         others_R1 = (logits + against.log()).logsumexp(1, keepdim=True)
         gap = others_R1 - logits
         each = softplus(gap) if self.decoupled else gap
-        return (each.masked_fill(~chosen, 0.0).sum(1) / chosen.sum(1)).sum(), counts_B.sum()
+        return (each.masked_fill(~chosen, 0.0).sum(1) / chosen.sum(1).clamp_min(1)).sum(), counts_B.sum()
 
 
 @LOSSES.register("decoupled-softmax")
@@ -120,6 +125,11 @@ class WithBinary(Stateless):
     ) -> tuple[Tensor, Tensor]:
         """Return (sum, number of documents with a chosen positive and a negative)."""
         total, count = self.softmax(scores_BU, chosen_BU, known_BU, sampled)
-        own_B = chosen_BU.any(1) & (sampled.negatives(chosen_BU, known_BU) > 0).any(1)
+        weight_BU = sampled.negatives(chosen_BU, known_BU)
+        own_B = chosen_BU.any(1) & (weight_BU > 0).any(1)
+        if not scores_BU.is_cpu:
+            weighted = replace(sampled, weight_BU=weight_BU * own_B[:, None])
+            pairs, _ = self.binary(scores_BU, chosen_BU & own_B[:, None], known_BU, weighted)
+            return total + self.weight * pairs, count
         pairs, _ = self.binary(scores_BU[own_B], chosen_BU[own_B], known_BU[own_B], sampled.documents(own_B))
         return total + self.weight * pairs, count
