@@ -143,6 +143,9 @@ class Device:
         return str(torch.cuda.get_device_name(self.torch)) if self.kind == "cuda" else "no GPU"
 
 
+CPU: Final = Device("cpu")
+
+
 def num_cards() -> int:
     """Return the number of GPUs that torch can use here; CUDA_VISIBLE_DEVICES hides some."""
     return torch.cuda.device_count() if torch.cuda.is_available() else 0

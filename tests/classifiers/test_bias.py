@@ -68,7 +68,7 @@ def test_steps_equal_dense_autograd_and_loops_over_rows(kind: str, loss: str, un
         mean = dense(loss, x_BD @ normal_UD.T + b_U1.T, own)
         g_w, g_b, g_x = torch.autograd.grad(mean, [w_UD, b_U1, x_BD])
         found = fast.descend(docs, own, BATCH, 1 - step / 4)
-        assert found.loss / found.count == pytest.approx(float(mean.detach()), rel=1e-5)
+        assert float(found.loss / found.count) == pytest.approx(float(mean.detach()), rel=1e-5)
         assert found.gradient_BD is not None
         np.testing.assert_allclose(found.gradient_BD.numpy(), g_x.numpy(), rtol=1e-4, atol=1e-6)
         for table, gradient in ((rows, g_w), (bias, g_b)):

@@ -55,7 +55,7 @@ def test_blocks_equal_the_whole(kind: str, block: int, unit: bool) -> None:
     (rows, cut), (expected_rows, whole) = steps
     assert torch.allclose(rows, expected_rows, atol=1e-5)
     for one, other in zip(cut, whole, strict=True):
-        assert (one.loss, one.count) == (pytest.approx(other.loss, rel=1e-5), other.count)
+        assert (float(one.loss), one.count) == (pytest.approx(float(other.loss), rel=1e-5), other.count)
         assert one.gradient_BD is not None
         assert other.gradient_BD is not None
         assert torch.allclose(one.gradient_BD, other.gradient_BD, atol=1e-6)
@@ -68,7 +68,7 @@ def test_the_gradient_of_the_documents_is_that_of_the_mean_loss() -> None:
     total, count = own.loss(docs @ rows.T, chosen, known)
     (expected,) = torch.autograd.grad(total / count, docs)
     found = own.descend(docs, everyone, BATCH, 1.0)
-    assert found.loss == pytest.approx(float(total.detach()), rel=1e-5)
+    assert float(found.loss) == pytest.approx(float(total.detach()), rel=1e-5)
     assert found.gradient_BD is not None
     assert torch.allclose(found.gradient_BD, expected, atol=1e-6)
 

@@ -96,10 +96,10 @@ def gradients(task: EncoderTask, docs: Any) -> dict[str, torch.Tensor]:
     """Return the encoder's gradient in one step, which does not change its weights."""
     kept: dict[str, torch.Tensor] = {}
 
-    def keep(scale: float) -> float:
+    def keep(scale: float, usable: torch.Tensor) -> torch.Tensor:
         kept.update({name: p.grad.clone() for name, p in task.encoder.named_parameters() if p.grad is not None})
         task.optimizer.adam.zero_grad(set_to_none=True)
-        return 0.0
+        return torch.zeros(())
 
     task.start_epoch(0)
     task.optimizer.step = keep  # type: ignore[method-assign]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from xc_core.errors import ConfigError
 from xc_core.seeds import generator
 from xc_core.shapes import I64
 from xc_core.train import loop
+from xc_core.train.ahead import prepared
 from xc_core.train.checkpoint import Checkpoints
 from xc_core.train.loop import Plan, fit
 from xc_core.train.state import DivergedError, History
@@ -217,3 +219,55 @@ def test_clear_deletes_the_checkpoint(tmp_path: Path) -> None:
 def test_negative_epochs_are_refused() -> None:
     with pytest.raises(ConfigError):
         Plan(epochs=-1, warmup=0)
+
+
+@pytest.mark.parametrize("read_every", [2, 3, 100])
+def test_losses_that_are_read_later_are_the_same(read_every: int, tmp_path: Path) -> None:
+    whole = fit(Walk(), plan(2.5), Checkpoints(tmp_path / "often", "x")).results()
+    late = replace(plan(2.5, checkpoint_seconds=1e9), read_every=read_every)
+    assert fit(Walk(), late, Checkpoints(tmp_path / "late", "x")).results() == whole
+
+
+def test_a_late_reading_names_the_step_that_diverged(tmp_path: Path) -> None:
+    late = replace(plan(2.0, checkpoint_seconds=1e9), read_every=4)
+    with pytest.raises(DivergedError, match="nan in step 5"):
+        fit(Walk(nan_at=5), late, Checkpoints(tmp_path / "run", "x"))
+
+
+@dataclass
+class Preparing(Walk):
+    """A walk whose steps are given what was prepared for them."""
+
+    made: list[int] = field(default_factory=list)
+
+    def prepare(self, docs_B: I64, step: int) -> tuple[int, list[int]]:
+        self.made.append(step)
+        return step, docs_B.tolist()
+
+    def step(self, docs_B: I64, step: int, scale: float, ready: Any = None) -> tuple[float, float]:
+        assert ready == (step, docs_B.tolist())
+        return super().step(docs_B, step, scale)
+
+
+def test_batches_that_are_prepared_ahead_are_those_of_their_steps(tmp_path: Path) -> None:
+    task, twin = Preparing(), Walk()
+    with pytest.raises(CrashError):
+        fit(Preparing(crash_at=5), replace(plan(2.5), ahead=2), Checkpoints(tmp_path / "run", "x"))
+    history = fit(task, replace(plan(2.5), ahead=2), Checkpoints(tmp_path / "run", "x"))
+    assert history.results() == fit(twin, plan(2.5), Checkpoints(tmp_path / "twin", "x")).results()
+    assert task.made == list(range(5, 10)), "each once, from the checkpoint on"
+
+
+def test_batches_are_made_at_most_so_far_ahead_and_their_errors_are_raised() -> None:
+    made: list[int] = []
+
+    def make(number: int) -> int:
+        made.append(number)
+        return 10 // (5 - number)
+
+    queue = prepared(make, range(2, 7), 2)
+    assert next(queue) == 3
+    assert max(made) <= 3
+    assert list(itertools.islice(queue, 2)) == [5, 10]
+    with pytest.raises(ZeroDivisionError):
+        next(queue)

@@ -16,7 +16,7 @@ from torch import Tensor
 from tests.train.conftest import Broken
 from xc_core.canonical import canonical
 from xc_core.data.tokens import TokenStore
-from xc_core.encoders import embed_rows, encode_rows
+from xc_core.encoders import Passes, embed_rows, encode_passes
 from xc_core.losses import PLAIN, Loss, Sampled, Stateless
 from xc_core.shapes import F32, I64, TokenBatch
 from xc_core.train.checkpoint import Checkpoints
@@ -78,16 +78,26 @@ def test_the_bank_holds_the_vectors_of_the_last_steps(
     docs, labels = np.zeros_like(task.bank_ND), np.zeros_like(task.label_bank_LD)
     at = {int(row): i for i, row in enumerate(small.rows_N)}
 
-    def noting(encoder: object, store: TokenStore, rows: I64) -> Tensor:
-        vectors = encode_rows(task.encoder, store, rows)
+    asked: dict[int, tuple[TokenStore, I64]] = {}
+    kept: list[Passes] = []  # so that no two have one id
+    make = Passes.of
+
+    def remembering(encoder: Any, store: TokenStore, rows: I64) -> Passes:
+        kept.append(make(encoder, store, rows))
+        asked[id(kept[-1])] = store, rows
+        return kept[-1]
+
+    def noting(encoder: Any, passes: Passes) -> Tensor:
+        vectors, (store, rows) = encode_passes(encoder, passes), asked[id(passes)]
         if store is small.documents:
             docs[[at[int(row)] for row in rows]] = vectors.detach().numpy()
         else:
             labels[rows] = vectors.detach().numpy()
         return vectors
 
+    monkeypatch.setattr(Passes, "of", remembering)
     for module in ("encoder", "heads"):
-        monkeypatch.setattr(f"xc_core.train.{module}.encode_rows", noting)
+        monkeypatch.setattr(f"xc_core.train.{module}.encode_passes", noting)
     train(task, tmp_path / "run", epochs=1.5)
     assert np.array_equal(task.bank_ND, docs)
     assert np.array_equal(task.label_bank_LD, labels)
@@ -99,7 +109,7 @@ def test_a_refresh_sees_the_bank_and_encodes_nothing(
 ) -> None:
     task = encoder_task()
     train(task, tmp_path / "run", epochs=1)
-    for name in ("encoder.encode_rows", "encoder.embed_rows", "heads.encode_rows"):
+    for name in ("encoder.encode_passes", "banks.embed_rows", "heads.encode_passes"):
         monkeypatch.setattr(f"xc_core.train.{name}", None)
     seen: list[F32] = []
     refresh = task.order.refresh

@@ -31,7 +31,8 @@ from xc_core.recipes import Recipe
 from xc_core.sampling import Documents
 from xc_core.scores import Sample, ScoreData
 from xc_core.seeds import generator
-from xc_core.train.encoder import EncoderData, EncoderSettings, EncoderTask, encoder_task
+from xc_core.train.documents import EncoderData
+from xc_core.train.encoder import EncoderSettings, EncoderTask, encoder_task
 from xc_core.train.state import Task
 from xc_core.train.table import TableData, table_task
 
@@ -185,7 +186,7 @@ class _Estimate:
             hard=lambda: random.integers(0, labels, (size, _HARD), dtype=np.int32),
         )
         doc_ND, rows_LD = (random.standard_normal((n, self.encoder.width), np.float32) for n in (size, labels))
-        task = table_task(settings, TableData(doc_ND, rows_LD, rows_LD, documents))
+        task = table_task(settings, TableData(doc_ND, rows_LD, rows_LD, documents), Device.chosen())
         task.start_epoch(0)  # a source that draws from a tree fits it now
         more = labels if settings.augment else 0
         epochs = sum(own + more for own in self.sizes) / size * settings.epochs

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor
 
 from xc_core.classifiers.table import LabelTable
+from xc_core.devices import put
 from xc_core.losses import BatchLoss, Sampled
 from xc_core.sampling import Pool
 from xc_core.shapes import I64
@@ -22,10 +22,13 @@ BLOCK: Final = 2048
 
 @dataclass(frozen=True)
 class Descent:
-    """Result of a step: loss summed over the batch, what it counts, and d(loss / count) / d(document vectors)."""
+    """Result of a step: loss summed over the batch, what it counts, and d(loss / count) / d(document vectors).
 
-    loss: float
-    count: float
+    Loss and count are float64 scalars on the device of the table; to read them waits for a card.
+    """
+
+    loss: Tensor
+    count: Tensor
     gradient_BD: Tensor | None
 
 
@@ -50,7 +53,8 @@ class TableHead:
         """Update the pool's rows; return the gradient of the documents too if ``doc_BD`` requires one.
 
         ``scale`` is the schedule's factor on the learning rate; None updates nothing. If the loss of a block is not
-        finite, this block and later ones update nothing.
+        finite, this block and later ones update nothing. On a card no number is read: there such a block gets gradients
+        of 0, which update nothing either.
         """
         leaf = doc_BD.detach().requires_grad_(doc_BD.requires_grad)
         gradient = torch.zeros_like(leaf) if leaf.requires_grad else None
@@ -70,7 +74,7 @@ class TableHead:
         A row that is not in ``pool`` has the gradient zero. Updates nothing.
         """
         block = pool.only(labels_S)
-        rows_UD = self.table.take(torch.from_numpy(block.labels_U).to(doc_BD.device))
+        rows_UD = self.table.take(put(block.labels_U, doc_BD.device))
         chosen, known, sampled = marks(block, docs_B, doc_BD.device)
         total, counted = self.loss(doc_BD.detach() @ self.table.vectors(rows_UD).T, chosen, known, sampled)
         (found,) = torch.autograd.grad(total / counted, [rows_UD])
@@ -80,18 +84,21 @@ class TableHead:
 
     def _descend(
         self, leaf: Tensor, gradient: Tensor | None, pool: Pool, docs_B: I64, scale: float | None
-    ) -> tuple[float, float]:
+    ) -> tuple[Tensor, Tensor]:
         """Return loss and count; add the gradient of ``leaf`` to ``gradient``; update rows if there is a ``scale``."""
-        loss, count = 0.0, 0.0
+        loss = count = torch.zeros((), dtype=torch.float64, device=leaf.device)
         for block in pool.blocks(self.block) if self.loss.separable else (pool,):
-            labels = torch.from_numpy(block.labels_U).to(leaf.device)
+            labels = put(block.labels_U, leaf.device)
             taken = [table.take(labels) for table in self.tables]
             chosen, known, sampled = marks(block, docs_B, leaf.device)
             total, counted = self.loss(self._scores(leaf, *taken), chosen, known, sampled)
-            loss, count = loss + float(total.detach()), float(counted)
-            if not (total.requires_grad and count and math.isfinite(loss)):
+            loss, count = loss + total.detach(), counted.double()
+            usable = loss.isfinite() & (count != 0)
+            if not total.requires_grad or (leaf.is_cpu and not usable):
                 continue
             found = torch.autograd.grad(total / counted, taken if gradient is None else [*taken, leaf])
+            if not leaf.is_cpu:
+                found = tuple(torch.where(usable, each, 0.0) for each in found)
             if scale is not None:
                 for table, own in zip(self.tables, found, strict=False):
                     table.update(labels, own, scale)
@@ -191,7 +198,7 @@ def _relative(drawn: Sequence[Tensor], exact: Tensor) -> float:
 
 def marks(pool: Pool, docs_B: I64, device: torch.device) -> tuple[Tensor, Tensor, Sampled]:
     """Return the masks of a pool as tensors: chosen and known (both B x U), and how labels were sampled."""
-    chosen, known = (torch.from_numpy(m).to(device) for m in (pool.chosen_BU, pool.known_BU))
-    weight, noise = (None if m is None else torch.from_numpy(m).to(device) for m in (pool.weight_BU, pool.noise_BU))
-    docs, labels = torch.from_numpy(docs_B).to(device), torch.from_numpy(pool.labels_U).to(device)
+    chosen, known = (put(m, device) for m in (pool.chosen_BU, pool.known_BU))
+    weight, noise = (None if m is None else put(m, device) for m in (pool.weight_BU, pool.noise_BU))
+    docs, labels = put(docs_B, device), put(pool.labels_U, device)
     return chosen, known, Sampled(weight, noise, docs, labels)

@@ -2,37 +2,62 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from xc_core.data.batches import by_length
 from xc_core.data.tokens import Tokens
+from xc_core.devices import put
 from xc_core.encoders.base import Encoder
 from xc_core.progress import Meter
 from xc_core.shapes import F32, I64, TokenBatch
 
 
+@dataclass(frozen=True)
+class Passes:
+    """Texts that are ready to be encoded: their tokens on the encoder's device, in passes of similar length."""
+
+    batches: list[tuple[Tensor, Tensor]]
+    """Token ids and mask of each pass (both B x T)."""
+    back_N: Tensor
+    """Position of each text among the texts of all passes."""
+
+    @classmethod
+    def of(cls, encoder: Encoder, store: Tokens, rows: I64) -> Passes:
+        """Divide ``rows`` into passes and copy them to the encoder's device."""
+        config = encoder.config
+        chunks = by_length(store.lengths(rows, config.max_length), encoder.tokens_per_pass) if len(rows) else []
+        batches = [_put_batch(encoder, store.batch(rows[chunk], config.max_length)) for chunk in chunks]
+        back = np.argsort(np.concatenate([np.zeros(0, np.int64), *chunks]), kind="stable")
+        return cls(batches, put(back, encoder.device))
+
+
+def _put_batch(encoder: Encoder, batch: TokenBatch) -> tuple[Tensor, Tensor]:
+    return put(batch.ids_BT, encoder.device), put(batch.mask_BT, encoder.device)
+
+
+def encode_passes(encoder: Encoder, passes: Passes) -> Tensor:
+    """Return unit vectors (N x D), with gradient, in the order of the texts.
+
+    Call it in ``encoder.autocast()``: one context for all texts of a step casts the weights once.
+    """
+    if not passes.batches:
+        return torch.zeros((0, encoder.width), device=encoder.device)
+    return torch.cat([encoder(ids, mask) for ids, mask in passes.batches])[passes.back_N]
+
+
 def encode_batch(encoder: Encoder, batch: TokenBatch) -> Tensor:
     """Return unit vectors (B x D) of one padded batch, on the encoder's device."""
-    ids = torch.from_numpy(batch.ids_BT).to(encoder.device, non_blocking=True)
-    mask = torch.from_numpy(batch.mask_BT).to(encoder.device, non_blocking=True)
-    out: Tensor = encoder(ids, mask)
+    out: Tensor = encoder(*_put_batch(encoder, batch))
     return out
 
 
 def encode_rows(encoder: Encoder, store: Tokens, rows: I64) -> Tensor:
-    """Return unit vectors (len(rows) x D), with gradient, in the order of ``rows``.
-
-    Call it in ``encoder.autocast()``: one context for all rows of a step casts the weights once.
-    """
-    if not len(rows):
-        return torch.zeros((0, encoder.width), device=encoder.device)
-    config = encoder.config
-    chunks = by_length(store.lengths(rows, config.max_length), config.tokens_per_pass)
-    vectors = [encode_batch(encoder, store.batch(rows[chunk], config.max_length)) for chunk in chunks]
-    back = np.argsort(np.concatenate(chunks), kind="stable")
-    return torch.cat(vectors)[torch.from_numpy(back).to(encoder.device)]
+    """Return unit vectors (len(rows) x D), with gradient, in the order of ``rows``; see ``encode_passes``."""
+    return encode_passes(encoder, Passes.of(encoder, store, rows))
 
 
 class CachedRows:
@@ -54,10 +79,10 @@ class CachedRows:
         gradient_UD, config = self.vectors_UD.grad, self.encoder.config
         if gradient_UD is None:
             return
-        for chunk in by_length(self.store.lengths(self.rows, config.max_length), config.tokens_per_pass):
+        for chunk in by_length(self.store.lengths(self.rows, config.max_length), self.encoder.tokens_per_pass):
             with self.encoder.autocast():
                 again = encode_batch(self.encoder, self.store.batch(self.rows[chunk], config.max_length))
-            torch.autograd.backward(again, gradient_UD[torch.from_numpy(chunk).to(again.device)])
+            torch.autograd.backward(again, gradient_UD[put(chunk, again.device)])
 
 
 @torch.no_grad()
@@ -70,7 +95,7 @@ def embed_rows(encoder: Encoder, store: Tokens, rows: I64, out_ND: F32, what: st
     encoder.eval()
     lengths = store.lengths(rows, encoder.config.max_length)
     with Meter(what, int(lengths.sum()), "tokens") as meter, encoder.autocast():
-        for chunk in by_length(lengths, encoder.config.tokens_per_pass):
+        for chunk in by_length(lengths, encoder.tokens_per_pass):
             vectors = encode_batch(encoder, store.batch(rows[chunk], encoder.config.max_length))
             out_ND[chunk] = vectors.float().cpu().numpy()
             meter.update(int(lengths[chunk].sum()))

@@ -23,6 +23,7 @@ from xc_core.data.folds import Fold, folds
 from xc_core.data.history import TrainedOn
 from xc_core.data.labels import LabelMatrix
 from xc_core.data.names import label_names, old_places
+from xc_core.devices import Device
 from xc_core.distributed import alone
 from xc_core.encoders import TrainedEncoder
 from xc_core.errors import MovedError
@@ -119,14 +120,15 @@ def _train(context: Context[ClassifierSettings], inputs: Inputs, fold: Fold) -> 
         return Trained(rows_LD, History(), None, None, 0)
     if inputs.joint_LD is not None and not settings.table.unit:
         rows_LD = rows_LD * np.float32(settings.loss.divisor)  # rows trained with the encoder are released as logits
-    task = table_task(settings, _data(context, inputs, fold, rows_LD))
-    plan = Plan(epochs=settings.epochs, warmup=settings.warmup, checkpoint_seconds=checkpoint_seconds())
+    device = Device.chosen()
+    task = table_task(settings, _data(context, inputs, fold, rows_LD), device)
+    plan = Plan.on(device, settings.epochs, settings.warmup, checkpoint_seconds())
     history = fit(task, plan, Checkpoints(context.run.checkpoints / fold.name, context.run.fingerprint))
     moved = int((task.head.table.steps_L > 0).sum())
     # an order that adapts has only the clusters of its last refresh left
     audited = math.ceil(settings.epochs) - 1 if settings.order.adapts else 0
     batches = task.batches(audited) if fold.final else None
-    return Trained(task.head.released().numpy(), history, task.negatives.noise(), batches, moved)
+    return Trained(task.head.released().cpu().numpy(), history, task.negatives.noise(), batches, moved)
 
 
 def _data(context: Context[ClassifierSettings], inputs: Inputs, fold: Fold, rows_LD: F32) -> TableData:

@@ -17,7 +17,8 @@ from xc_core.devices import Device
 from xc_core.distributed import alone
 from xc_core.encoders import TrainedEncoder, build_encoder
 from xc_core.train.checkpoint import Checkpoints
-from xc_core.train.encoder import EncoderData, EncoderSettings, EncoderTask, encoder_task
+from xc_core.train.documents import EncoderData
+from xc_core.train.encoder import EncoderSettings, EncoderTask, encoder_task
 from xc_core.train.loop import Plan, fit
 from xc_core.train.state import History
 
@@ -34,7 +35,7 @@ def run(context: Context[EncoderSettings]) -> None:
         _report_if_short(context)
         corpus = context.read(Corpus)
         task = encoder_task(settings, encoder, EncoderData.of(corpus, tokens, settings))
-        plan = Plan(epochs=settings.epochs, warmup=settings.optim.warmup, checkpoint_seconds=checkpoint_seconds())
+        plan = Plan.on(device, settings.epochs, settings.optim.warmup, checkpoint_seconds())
         history = fit(task, plan, Checkpoints(context.run.checkpoints, context.run.fingerprint))
         rows = _rows(task, corpus)
         documents = TrainedOn.of(corpus, validation=settings.refit, augment=settings.augment).recorded()

@@ -6,7 +6,6 @@ section 3).
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,11 +15,8 @@ from torch import Tensor
 
 from xc_core.classifiers import TableHead, gradient_error
 from xc_core.cluster import theorem1
-from xc_core.data.corpus import Corpus
-from xc_core.data.labels import LabelMatrix
-from xc_core.data.splits import TRAIN
-from xc_core.data.tokens import Joined, Tokenised, Tokens, TokenStore
-from xc_core.encoders import Encoder, EncoderConfig, embed_rows, encode_rows
+from xc_core.devices import put
+from xc_core.encoders import Encoder, EncoderConfig, Passes, encode_passes
 from xc_core.errors import ConfigError, UsageError
 from xc_core.losses import Loss, Triplet
 from xc_core.params import at_least, later
@@ -39,6 +35,8 @@ from xc_core.sampling import (
 )
 from xc_core.seeds import generator, torch_generator
 from xc_core.shapes import F32, I64
+from xc_core.train.banks import Bank, Ready
+from xc_core.train.documents import EncoderData
 from xc_core.train.heads import Batch, ByText, Head, Scorer
 from xc_core.train.optim import EncoderOptimizer, OptimConfig
 from xc_core.train.state import diverged, part
@@ -110,53 +108,6 @@ class EncoderSettings:
         return frozenset() if self.epochs else frozenset(training)
 
 
-@dataclass(frozen=True)
-class EncoderData:
-    """Training data of an encoder: the train documents, their labels, and the tokens of both."""
-
-    documents: Tokens
-    labels: Tokens
-    rows_N: I64
-    """Rows of ``documents`` to train on."""
-    truth: LabelMatrix
-    """Labels of ``rows_N`` (N x L)."""
-    filters: LabelMatrix | None = None
-    """Pairs that predictions leave out; neither positives nor negatives."""
-    augmented: bool = False
-    """True if the last L documents are the labels' texts."""
-
-    @classmethod
-    def of(cls, corpus: Corpus, tokens: Tokenised, settings: EncoderSettings) -> EncoderData:
-        """Return the train documents of a corpus; with ``refit`` the validation documents too.
-
-        With ``augment`` they are followed by label texts as documents.
-        """
-        rows = corpus.published_rows() if settings.refit else corpus.rows(TRAIN)
-        make = cls.with_label_texts if settings.augment else cls
-        return make(tokens.documents, tokens.labels, rows, corpus.labels.rows(rows), corpus.filters.rows(rows))
-
-    @classmethod
-    def with_label_texts(
-        cls,
-        documents: TokenStore,
-        labels: TokenStore,
-        rows_N: I64,
-        truth: LabelMatrix,
-        filters: LabelMatrix | None = None,
-    ) -> EncoderData:
-        """Return the documents, followed by the text of every label as a document of that label; no text is copied.
-
-        Source: ASTRA (004), section 3.2, and Renee: label texts as training points.
-        """
-        texts = len(documents) + np.arange(len(labels), dtype=np.int64)
-        both = Joined(documents, labels, documents.pad_id)
-        rows = np.concatenate([rows_N, texts])
-        size = len(labels)
-        if filters is not None:
-            filters = filters.above(LabelMatrix.none(size, size))
-        return cls(both, labels, rows, truth.above(LabelMatrix.identity(size)), filters, augmented=True)
-
-
 def encoder_task(settings: EncoderSettings, encoder: Encoder, data: EncoderData) -> EncoderTask:
     """Return the training of ``encoder`` on ``data`` that ``settings`` describe."""
     documents = Documents(data.truth, data.filters)
@@ -189,15 +140,26 @@ class EncoderTask:
     fill_banks: bool = False
     """Encode everything before the first step, for parts that refresh before epoch 0."""
     name: str = "encoder"
-    bank_ND: F32 = field(init=False)
+    documents: Bank = field(init=False)
     """The latest vector of each document (N x D)."""
-    label_bank_LD: F32 = field(init=False)
+    texts: Bank = field(init=False)
     """The latest vector of each label's text (L x D); zero if it was never encoded."""
 
     def __post_init__(self) -> None:
         self.encoder.train()
-        self.bank_ND = np.zeros((len(self.data.rows_N), self.encoder.width), np.float32)
-        self.label_bank_LD = np.zeros((self.data.truth.num_labels, self.encoder.width), np.float32)
+        width, device = self.encoder.width, self.encoder.device
+        self.documents = Bank.zeros(len(self.data.rows_N), width, device)
+        self.texts = Bank.zeros(self.data.truth.num_labels, width, device)
+
+    @property
+    def bank_ND(self) -> F32:
+        """The vectors of the documents as a numpy array."""
+        return self.documents.numpy()
+
+    @property
+    def label_bank_LD(self) -> F32:
+        """The vectors of the label texts as a numpy array."""
+        return self.texts.numpy()
 
     def start_epoch(self, epoch: int) -> dict[str, float]:
         """Cluster documents and search hard negatives if due; measure Theorem 1 on new clusters."""
@@ -236,7 +198,7 @@ class EncoderTask:
         docs, labels = (
             np.sort(random.choice(n, min(k, n), replace=False)) for n, k in ((size, _SAMPLE), (rows, _ROWS))
         )
-        vectors = self.encoder.views(torch.from_numpy(self.bank_ND[docs]).to(self.encoder.device))[1]
+        vectors = self.encoder.views(self.documents.rows_ND[put(docs, self.encoder.device)])[1]
         whole = EveryLabel(self.data.truth.rows(docs), self.negatives.known.rows(docs))
         figures: dict[str, float] = {}
         for name, source in sources.items():
@@ -251,7 +213,7 @@ class EncoderTask:
         """
         if self.head.reads_texts or not self.data.augmented:
             return self.label_bank_LD
-        return self.encoder.as_label(torch.from_numpy(self.bank_ND[-len(self.label_bank_LD) :])).numpy()
+        return self.encoder.as_label(self.documents.rows_ND[-len(self.texts.rows_ND) :]).cpu().numpy()
 
     def row_vectors(self) -> F32:
         """Return the table's rows (L x D) as documents are scored against them.
@@ -273,35 +235,47 @@ class EncoderTask:
         rows = self.head.rows.table if self.head.rows is not None else None
         start = rows is not None and rows.config.start == "text"
         if self.fill_banks:
-            embed_rows(self.encoder, self.data.documents, self.data.rows_N, self.bank_ND, "encoding documents")
+            self.documents.fill(self.encoder, self.data.documents, self.data.rows_N, "encoding documents")
         if self.fill_banks or start:
-            labels = np.arange(len(self.label_bank_LD), dtype=np.int64)
-            embed_rows(self.encoder, self.data.labels, labels, self.label_bank_LD, "encoding labels")
-            vectors = torch.from_numpy(self.label_bank_LD)
+            labels = np.arange(self.data.truth.num_labels, dtype=np.int64)
+            self.texts.fill(self.encoder, self.data.labels, labels, "encoding labels")
             if rows is not None and start:
-                rows.rows_LD.copy_(self.encoder.views(vectors)[1])
-            self.label_bank_LD = self.encoder.as_label(vectors).numpy()
+                rows.rows_LD.copy_(self.encoder.views(self.texts.rows_ND)[1])
+            self.texts = Bank(self.encoder.as_label(self.texts.rows_ND))
 
     def batches(self, epoch: int) -> list[I64]:
         """Return the batches of ``epoch``, as positions in ``data.rows_N``."""
         return self.order.batches(epoch)
 
-    def step(self, docs_B: I64, step: int, scale: float) -> tuple[float, float]:
-        """Encode the batch, score it against its pool, take a step, and save the vectors in the banks."""
+    def prepare(self, docs_B: I64, step: int) -> Ready:
+        """Return the pool of the batch, and the tokens of its documents and label texts on the device."""
         pool = self.negatives.pool(docs_B, step)
+        documents = Passes.of(self.encoder, self.data.documents, self.data.rows_N[docs_B])
+        once = self.head.reads_once
+        return Ready(pool, documents, Passes.of(self.encoder, self.data.labels, pool.labels_U) if once else None)
+
+    def step(self, docs_B: I64, step: int, scale: float, ready: Ready | None = None) -> tuple[Tensor, Tensor]:
+        """Encode the batch, score it against its pool, take a step, and save the vectors in the banks.
+
+        On a card nothing is read: if a number is not finite, the optimiser skips the step and the loss returned is nan.
+        """
+        ready = ready or self.prepare(docs_B, step)
         with self.encoder.autocast():
-            doc_BD = encode_rows(self.encoder, self.data.documents, self.data.rows_N[docs_B])
-        batch = Batch(doc_BD, pool, docs_B, scale, torch_generator(self.seed, "dropout", step))
+            doc_BD = encode_passes(self.encoder, ready.documents)
+        random = torch_generator(self.seed, "dropout", step)
+        batch = Batch(doc_BD, ready.pool, docs_B, scale, random, ready.texts)
         scored = self.head.score(self.encoder, self.data.labels, batch)
-        if not math.isfinite(scored.loss):
+        usable = scored.loss.isfinite()
+        if doc_BD.is_cpu and not usable:
             return scored.loss, scored.count
         scored.backward()
-        if not math.isfinite(self.optimizer.step(scale)):
+        norm = self.optimizer.step(scale, usable)
+        if doc_BD.is_cpu and not norm.isfinite():
             raise diverged("a gradient that is not finite", step)
-        self.bank_ND[docs_B] = doc_BD.detach().cpu().numpy()
+        self.documents.write(docs_B, doc_BD.detach())
         if scored.label_UD is not None:
-            self.label_bank_LD[pool.labels_U] = self.encoder.as_label(scored.label_UD.detach()).cpu().numpy()
-        return scored.loss, scored.count
+            self.texts.write(ready.pool.labels_U, self.encoder.as_label(scored.label_UD.detach()))
+        return torch.where(norm.isfinite(), scored.loss, torch.nan), scored.count
 
     def tensors(self) -> dict[str, Tensor]:
         """Return weights, optimiser state, banks, order, negatives, and the table if there is one."""
@@ -311,8 +285,8 @@ class EncoderTask:
             **{f"order/{name}": torch.from_numpy(value) for name, value in self.order.arrays().items()},
             **{f"negatives/{name}": torch.from_numpy(value) for name, value in self.negatives.arrays().items()},
             **{f"head/{name}": value for name, value in self.head.tensors().items()},
-            "bank": torch.from_numpy(self.bank_ND),
-            "label_bank": torch.from_numpy(self.label_bank_LD),
+            "bank": self.documents.rows_ND,
+            "label_bank": self.texts.rows_ND,
         }
 
     def load(self, tensors: dict[str, Tensor]) -> None:
@@ -322,8 +296,8 @@ class EncoderTask:
         self.order.load({name: value.numpy() for name, value in part(tensors, "order/").items()})
         self.negatives.load({name: value.numpy() for name, value in part(tensors, "negatives/").items()})
         self.head.load(part(tensors, "head/"))
-        self.bank_ND = tensors["bank"].numpy().copy()
-        self.label_bank_LD = tensors["label_bank"].numpy().copy()
+        self.documents.load(tensors["bank"])
+        self.texts.load(tensors["label_bank"])
 
 
 def _table(head: Head) -> TableHead:

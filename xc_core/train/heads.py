@@ -10,7 +10,7 @@ from torch import Tensor
 
 from xc_core.classifiers import Descent, LabelTable, TableConfig, TableHead, dropped, marks
 from xc_core.data.tokens import Tokens
-from xc_core.encoders import CachedRows, Encoder, encode_rows
+from xc_core.encoders import CachedRows, Encoder, Passes, encode_passes
 from xc_core.losses import BatchLoss, DecoupledSoftmax, Loss
 from xc_core.losses.base import check_share
 from xc_core.params import at_least, below, later
@@ -31,15 +31,17 @@ class Batch:
     """The schedule's factor on the learning rate."""
     random: torch.Generator = field(default_factory=torch.Generator)
     """For dropout; depends on seed and step alone."""
+    texts: Passes | None = None
+    """The texts of the pool's labels, ready to be encoded; None: the head prepares them."""
 
 
 @dataclass(frozen=True)
 class Scored:
     """The loss of a batch, and the tensors that its gradient flows back from."""
 
-    loss: float
-    """Summed over the batch."""
-    count: float
+    loss: Tensor
+    """Summed over the batch; a float64 scalar on the encoder's device, as ``count``."""
+    count: Tensor
     tensors: list[Tensor]
     gradients: list[Tensor | None]
     """Gradients of the loss / count with respect to ``tensors``; None for a tensor that is the mean loss itself."""
@@ -61,6 +63,10 @@ class Head(Protocol):
     @property
     def reads_texts(self) -> bool:
         """True if label texts are encoded."""
+
+    @property
+    def reads_once(self) -> bool:
+        """True if label texts are encoded once in a step, so that they can be prepared ahead of it."""
 
     @property
     def rows(self) -> TableHead | None:
@@ -90,6 +96,11 @@ class TextHead:
         return True
 
     @property
+    def reads_once(self) -> bool:
+        """Once, unless activations are not kept."""
+        return not self.cache
+
+    @property
     def rows(self) -> TableHead | None:
         """There is no table."""
         return None
@@ -98,11 +109,11 @@ class TextHead:
         """Return the loss of a batch; its gradient flows into documents and label texts."""
         with encoder.autocast():
             cached = CachedRows(encoder, labels, batch.pool.labels_U) if self.cache else None
-            label_UD = encode_rows(encoder, labels, batch.pool.labels_U) if cached is None else cached.vectors_UD
+            label_UD = _encoded(encoder, labels, batch) if cached is None else cached.vectors_UD
         doc_BD, label_ND = encoder.views(batch.doc_BD)[0], encoder.views(label_UD)[0]
         total, counted = self.loss(doc_BD @ label_ND.T, *marks(batch.pool, batch.docs_B, doc_BD.device))
         mean = total / counted.clamp(min=1)
-        return Scored(float(total.detach()), float(counted), [mean], [None], label_UD, cached)
+        return Scored(total.detach().double(), counted.double(), [mean], [None], label_UD, cached)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the state of the loss."""
@@ -123,6 +134,11 @@ class RowHead:
 
     @property
     def reads_texts(self) -> bool:
+        """No label text is encoded."""
+        return False
+
+    @property
+    def reads_once(self) -> bool:
         """No label text is encoded."""
         return False
 
@@ -159,6 +175,11 @@ class BothHeads:
         return True
 
     @property
+    def reads_once(self) -> bool:
+        """As the head of label texts does."""
+        return self.texts.reads_once
+
+    @property
     def rows(self) -> TableHead | None:
         """The table."""
         return self.table.rows
@@ -169,7 +190,7 @@ class BothHeads:
         doc_BD, found = self.table.descend(encoder, batch)
         rest = 1 - self.share
         return Scored(
-            (self.share * texts.loss / max(texts.count, 1) + rest * _mean(found)) * found.count,
+            (self.share * texts.loss / texts.count.clamp_min(1) + rest * _mean(found)) * found.count,
             found.count,
             [self.share * texts.tensors[0], doc_BD],
             [None, None if found.gradient_BD is None else rest * found.gradient_BD],
@@ -187,8 +208,13 @@ class BothHeads:
         self.table.load(part(tensors, "table/"))
 
 
-def _mean(found: Descent) -> float:
-    return found.loss / found.count if found.count else 0.0
+def _encoded(encoder: Encoder, labels: Tokens, batch: Batch) -> Tensor:
+    return encode_passes(encoder, batch.texts or Passes.of(encoder, labels, batch.pool.labels_U))
+
+
+def _mean(found: Descent) -> Tensor:
+    """Return the loss per counted document or pair; 0 if there is none, because the loss is 0 then."""
+    return found.loss / found.count.clamp_min(1)
 
 
 SCORERS: Table[type[Scorer]] = Table("scorer")

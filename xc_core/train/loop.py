@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
 
+import torch
+from torch import Tensor
+
+from xc_core.devices import Device
 from xc_core.errors import ConfigError
 from xc_core.progress import Meter, report
 from xc_core.shapes import I64
+from xc_core.train.ahead import prepared
 from xc_core.train.checkpoint import Checkpoints
 from xc_core.train.optim import schedule
-from xc_core.train.state import History, Position, Task, diverged
+from xc_core.train.state import History, Number, Position, Task, diverged
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +32,22 @@ class Plan:
     checkpoint_seconds: float = 60.0
     """Seconds between two checkpoints; results do not depend on it."""
 
+    read_every: int = 1
+    """Steps between two readings of the loss; 1 on a CPU. Results do not depend on it."""
+    ahead: int = 0
+    """Batches that a thread prepares ahead of the step; 0: the step prepares its own."""
+
+    @classmethod
+    def on(cls, device: Device, epochs: float, warmup: float, checkpoint_seconds: float) -> Plan:
+        """Return a plan that keeps ``device`` busy."""
+        return cls(
+            epochs=epochs,
+            warmup=warmup,
+            checkpoint_seconds=checkpoint_seconds,
+            read_every=device.read_every,
+            ahead=device.ahead,
+        )
+
     def __post_init__(self) -> None:
         if self.epochs < 0:
             raise ConfigError(f"epochs {self.epochs}", expected="0 or more", do="fix the value")
@@ -36,32 +59,79 @@ def fit(task: Task, plan: Plan, checkpoints: Checkpoints) -> History:
     Raises DivergedError if a loss is not finite; the last checkpoint is kept.
     """
     position, history = checkpoints.restore(task)
-    saved = time.monotonic()
+    run = _Run(task, plan, checkpoints, position, history)
     with Meter(f"training {task.name}", 1, "steps", already=position.step) as meter:
         while position.epoch < plan.epochs:
             batches = _open_epoch(task, position, history)
             last = _whole(len(batches) * min(plan.epochs - position.epoch, 1.0))
             meter.total = position.step - position.batch + _whole(len(batches) * (plan.epochs - position.epoch))
-            while position.batch < last:
-                started = time.monotonic()
-                share = position.epoch + position.batch / len(batches)
-                _step(
-                    task,
-                    batches[position.batch],
-                    position,
-                    history,
-                    schedule(share / plan.epochs, plan.warmup),
-                )
-                history.epochs.append(position.epoch + position.batch / len(batches))
-                history.seconds += time.monotonic() - started
-                meter.update(1, f"loss {history.losses[-1]:.4f}")
-                if time.monotonic() - saved > plan.checkpoint_seconds:
-                    checkpoints.save(task, position, history)
-                    saved = time.monotonic()
+            run.steps(batches, last, meter)
             if last < len(batches):
                 break
             position.epoch, position.batch = position.epoch + 1, 0
     return history
+
+
+@dataclass
+class _Run:
+    """A training under way: its position, and the losses of steps that were not read yet."""
+
+    task: Task
+    plan: Plan
+    checkpoints: Checkpoints
+    position: Position
+    history: History
+    saved: float = field(default_factory=time.monotonic)
+    """When the last checkpoint was written."""
+    unread: list[tuple[Number, Number]] = field(default_factory=list)
+    """Loss and count of the last steps."""
+    ends: list[float] = field(default_factory=list)
+    """Epochs completed after each of these steps."""
+
+    def steps(self, batches: list[I64], last: int, meter: Meter) -> None:
+        """Train on the batches of an epoch from the present position up to ``last``; read the loss, save if due."""
+        position, plan = self.position, self.plan
+        shift = position.step - position.batch
+
+        def prepare(number: int) -> Any:
+            return self.task.prepare(batches[number], shift + number)
+
+        with closing(prepared(prepare, range(position.batch, last), plan.ahead)) as queue:
+            for ready in queue:
+                started = time.monotonic()
+                scale = schedule((position.epoch + position.batch / len(batches)) / plan.epochs, plan.warmup)
+                more = () if ready is None else (ready,)
+                self.unread.append(self.task.step(batches[position.batch], position.step, scale, *more))
+                position.batch, position.step = position.batch + 1, position.step + 1
+                self.ends.append(position.epoch + position.batch / len(batches))
+                due = time.monotonic() - self.saved > plan.checkpoint_seconds
+                if due or len(self.unread) >= plan.read_every or position.batch == last:
+                    self._read()
+                self.history.seconds += time.monotonic() - started
+                meter.update(1, f"loss {self.history.losses[-1]:.4f}" if self.history.losses else "")
+                if due:
+                    self.checkpoints.save(self.task, position, self.history)
+                    self.saved = time.monotonic()
+
+    def _read(self) -> None:
+        """Add the losses that were not read yet to the history; raise DivergedError if one is not finite."""
+        first = self.position.step - len(self.unread)
+        for number, (loss, count) in enumerate(_numbers(self.unread)):
+            mean = loss / count if count else loss
+            if not math.isfinite(mean):
+                raise diverged(f"a loss of {mean}", first + number)
+            self.history.losses.append(mean if count else 0.0)
+            self.history.epochs.append(self.ends[number])
+        self.unread.clear()
+        self.ends.clear()
+
+
+def _numbers(pairs: list[tuple[Number, Number]]) -> list[tuple[float, float]]:
+    """Return the numbers of all pairs; those on a card are read at once."""
+    if all(isinstance(value, Tensor) and not value.is_cpu for pair in pairs for value in pair):
+        stacked = torch.stack([torch.stack(pair) for pair in pairs])  # type: ignore[arg-type]
+        return [(loss, count) for loss, count in stacked.tolist()]
+    return [(float(loss), float(count)) for loss, count in pairs]
 
 
 def _open_epoch(task: Task, position: Position, history: History) -> list[I64]:
@@ -82,13 +152,3 @@ def _open_epoch(task: Task, position: Position, history: History) -> list[I64]:
 def _whole(batches: float) -> int:
     """Return ``batches`` rounded up, ignoring floating-point errors (1.1 - 1 is a little more than 0.1)."""
     return math.ceil(round(batches, 6))
-
-
-def _step(task: Task, batch: I64, position: Position, history: History, scale: float) -> None:
-    loss, count = task.step(batch, position.step, scale)
-    mean = loss / count if count else 0.0
-    if not math.isfinite(mean):
-        raise diverged(f"a loss of {mean}", position.step)
-    history.losses.append(mean)
-    position.batch += 1
-    position.step += 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -50,13 +49,17 @@ class EncoderOptimizer:
         ]
         self.adam = torch.optim.AdamW([g for g in groups if g["params"]], lr=config.lr, fused=True)
 
-    def step(self, scale: float) -> float:
+    def step(self, scale: float, usable: Tensor | None = None) -> Tensor:
         """Clip the gradient, take a step, zero the gradients, and return the gradient norm before clipping.
 
-        ``scale`` is the schedule's factor on the learning rate. If the norm is not finite, parameters do not change.
+        ``scale`` is the schedule's factor on the learning rate. If the norm is not finite, or ``usable`` (a scalar) is
+        false, parameters do not change. On a card nothing is read: the fused optimiser itself skips the step.
         """
-        norm = float(nn.utils.clip_grad_norm_(self.named.values(), self.config.clip))
-        if math.isfinite(norm):
+        norm: Tensor = nn.utils.clip_grad_norm_(self.named.values(), self.config.clip)
+        finite = norm.isfinite() if usable is None else norm.isfinite() & usable
+        if not norm.is_cpu:
+            self.adam.found_inf = (~finite).float()  # type: ignore[attr-defined]  # read by the fused step
+        if not norm.is_cpu or finite:
             for group in self.adam.param_groups:
                 group["lr"] = self.config.lr * scale
             self.adam.step()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from torch import Tensor
 
 from xc_core.errors import XCError
 from xc_core.shapes import I64
+
+Number: TypeAlias = float | Tensor
 
 
 @dataclass
@@ -70,10 +72,17 @@ class Task(Protocol):
     def batches(self, epoch: int) -> list[I64]:
         """Return the batches of ``epoch``."""
 
-    def step(self, docs_B: I64, step: int, scale: float) -> tuple[float, float]:
-        """Train on one batch; return (sum of the loss, what it counts).
+    def prepare(self, docs_B: I64, step: int) -> Any:
+        """Return what the step needs of a batch: its pool, and tokens on the device. Called ahead, in another thread.
 
-        ``scale`` is the schedule's factor on the learning rate. A loss that is not finite is returned without a step.
+        It depends on the seed, ``step`` and the last refresh, and changes nothing.
+        """
+
+    def step(self, docs_B: I64, step: int, scale: float, ready: Any = None) -> tuple[Number, Number]:
+        """Train on one batch; return (sum of the loss, what it counts): numbers, or scalars on the task's device.
+
+        ``scale`` is the schedule's factor on the learning rate, ``ready`` the result of ``prepare``; None prepares the
+        batch now. A loss that is not finite is returned without a step.
         """
 
     def tensors(self) -> dict[str, Tensor]:

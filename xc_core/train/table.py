@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from xc_core.classifiers import BiasConfig, LabelTable, Searched, TableConfig, TableHead, dropped
+from xc_core.devices import CPU, Device, put
 from xc_core.errors import ConfigError
 from xc_core.losses import Loss, Triplet
 from xc_core.params import at_least, below, later
@@ -23,6 +24,7 @@ from xc_core.sampling import (
     Negatives,
     NegativeSource,
     Order,
+    Pool,
     StoredClusters,
 )
 from xc_core.seeds import torch_generator
@@ -93,10 +95,12 @@ class TableData:
     documents: Documents
 
 
-def table_task(settings: ClassifierSettings, data: TableData) -> ClassifierTask:
-    """Return the training of a table on ``data`` that ``settings`` describe."""
-    table = LabelTable(torch.from_numpy(data.rows_LD), settings.table)
+def table_task(settings: ClassifierSettings, data: TableData, device: Device = CPU) -> ClassifierTask:
+    """Return the training of a table on ``data`` that ``settings`` describe; the rows live on ``device``."""
+    table = LabelTable(put(data.rows_LD, device.torch), settings.table)
     bias = settings.bias.build(data.documents.truth, settings.loss.divisor)
+    if bias is not None:
+        bias.to(device.torch)
     return ClassifierTask(
         data,
         TableHead(table, settings.loss.build(), settings.loss.divisor, bias=bias),
@@ -136,13 +140,19 @@ class ClassifierTask:
         self.epoch_steps = max(len(found), 1)
         return found
 
-    def step(self, docs_B: I64, step: int, scale: float) -> tuple[float, float]:
+    def prepare(self, docs_B: I64, step: int) -> tuple[Pool, Tensor]:
+        """Return the pool of the batch, and its document vectors on the device."""
+        doc_BD = put(np.ascontiguousarray(self.data.doc_ND[docs_B]), self.head.table.rows_LD.device)
+        return self.negatives.pool(docs_B, step), doc_BD
+
+    def step(
+        self, docs_B: I64, step: int, scale: float, ready: tuple[Pool, Tensor] | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Score the batch against the pool's rows and update these rows."""
         if step >= self.averaged_from * self.epoch_steps:
             for table in self.head.tables:
                 table.average()
-        pool = self.negatives.pool(docs_B, step)
-        doc_BD = torch.from_numpy(np.ascontiguousarray(self.data.doc_ND[docs_B]))
+        pool, doc_BD = ready or self.prepare(docs_B, step)
         doc_BD = dropped(doc_BD, self.dropout, torch_generator(self.seed, "dropout", step))
         found = self.head.descend(doc_BD, pool, docs_B, scale)
         return found.loss, found.count

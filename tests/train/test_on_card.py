@@ -1,0 +1,164 @@
+"""Steps of every recipe of the issue on a device that refuses to be read: same losses, rows and banks as on a CPU.
+
+``tests/card.py`` says what it refuses. Without a GPU this is the proof that a step does not wait for one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.card import CARD, CardTensor, MixedError, WaitError, install, unread
+from xc_core.classifiers import BiasConfig
+from xc_core.data.labels import LabelMatrix
+from xc_core.devices import CPU, Device
+from xc_core.encoders import EncoderConfig, build_encoder
+from xc_core.losses import Ordered, Triplet
+from xc_core.recipes import find_recipe
+from xc_core.sampling import Documents, Random
+from xc_core.seeds import generator
+from xc_core.train.documents import EncoderData
+from xc_core.train.encoder import EncoderTask, encoder_task
+from xc_core.train.table import ClassifierTask, TableData, table_task
+
+install()
+RECIPES = ("ngame", "house", "unidec", "astra", "renee", "dexml", "ance")
+STEPS = 3
+
+
+def m1(name: str, device: Device, small: Any, **changes: Any) -> EncoderTask:
+    """Return M1 of a recipe, with a small encoder and hard negatives that a search found."""
+    settings = find_recipe(name).changed({"encoder": changes}).encoder
+    shape = EncoderConfig(name="bag", width=16, precision="fp32", heads=settings.encoder.heads)
+    order = replace(settings.order, batch_size=8)
+    settings = replace(settings, encoder=shape, order=order)
+    encoder = build_encoder(shape, small.vocabulary, 0).on(device)
+    make = EncoderData.with_label_texts if settings.augment else EncoderData
+    task = encoder_task(settings, encoder, make(small.documents, small.labels, small.rows_N, small.truth))
+    task.start_epoch(0)
+    arrays = task.negatives.arrays()
+    if "hard" in arrays:
+        drawn = generator(0, "hard").integers(0, small.truth.num_labels, (len(task.data.rows_N), 4), dtype=np.int32)
+        task.negatives.load({**arrays, "hard": drawn})
+    return task
+
+
+def m4(device: Device, dropout: float = 0.0, weight_decay: float = 0.0, bias: float = 0.0) -> ClassifierTask:
+    """Return M4 of ngame on random vectors; the last steps are averaged."""
+    random, labels = generator(0, "card"), 40
+    docs = np.repeat(np.arange(64), 2)
+    truth = LabelMatrix.from_pairs(docs, random.integers(0, labels, 128), (64, labels))
+    settings = find_recipe("ngame").classifier
+    settings = replace(
+        settings, order=Random(batch_size=16), dropout=dropout, average=0.9, epochs=1.0,
+        table=replace(settings.table, weight_decay=weight_decay), bias=BiasConfig(lr=bias),
+    )  # fmt: skip
+    doc_ND, rows_LD = (random.standard_normal((n, 12)).astype(np.float32) for n in (64, labels))
+    doc_ND /= np.linalg.norm(doc_ND, axis=1, keepdims=True)
+    task = table_task(settings, TableData(doc_ND, rows_LD, rows_LD, Documents(truth)), device)
+    task.start_epoch(0)
+    return task
+
+
+def take_steps(task: EncoderTask | ClassifierTask, *, reading: bool = False) -> list[tuple[float, float]]:
+    """Take some steps that may not wait for the card; return losses and counts, read afterwards."""
+    batches = task.batches(0)
+    ready = [task.prepare(batches[step], step) for step in range(STEPS)]
+    if reading:
+        found = [task.step(batches[step], step, 1.0, ready[step]) for step in range(STEPS)]
+    else:
+        with unread():
+            found = [task.step(batches[step], step, 1.0, ready[step]) for step in range(STEPS)]
+    return [(float(loss), float(count)) for loss, count in found]
+
+
+def on_processor(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: tensor.detach().cpu() for name, tensor in tensors.items()}
+
+
+def assert_same_state(card: EncoderTask | ClassifierTask, cpu: EncoderTask | ClassifierTask) -> None:
+    theirs = on_processor(cpu.tensors())
+    for name, tensor in on_processor(card.tensors()).items():
+        torch.testing.assert_close(
+            tensor, theirs[name], rtol=1e-4, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}"
+        )
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_m1_waits_for_nothing_and_learns_what_it_learns_on_a_cpu(name: str, small: Any) -> None:
+    card, cpu = m1(name, CARD, small), m1(name, CPU, small)
+    assert take_steps(card) == [pytest.approx(pair, rel=1e-5) for pair in take_steps(cpu)]
+    assert_same_state(card, cpu)
+    assert isinstance(card.documents.rows_ND, CardTensor)
+    assert card.documents.rows_ND.cpu().any(), "the vectors of the steps are in the bank"
+
+
+@pytest.mark.parametrize("options", [{}, {"dropout": 0.3}, {"weight_decay": 0.1}, {"bias": 0.1}])
+def test_m4_waits_for_nothing_and_learns_what_it_learns_on_a_cpu(options: dict[str, float]) -> None:
+    card, cpu = m4(CARD, **options), m4(CPU, **options)
+    assert take_steps(card) == [pytest.approx(pair, rel=1e-5) for pair in take_steps(cpu)]
+    torch.testing.assert_close(card.head.released().cpu(), cpu.head.released(), rtol=1e-4, atol=1e-6)
+    assert all(isinstance(table.rows_LD, CardTensor) for table in card.head.tables)
+
+
+def test_documents_without_positives_change_nothing(small: Any) -> None:
+    """Rows that a CPU drops by a mask are kept on a card, with a weight of 0."""
+    indptr = small.truth.indptr.copy()
+    indptr[1:6] = indptr[0]
+    truth = replace(small.truth, indptr=np.maximum.accumulate(np.minimum(indptr, len(small.truth.indices))))
+    for name in ("unidec", "ngame"):
+        card, cpu = (m1(name, device, replace(small, truth=truth)) for device in (CARD, CPU))
+        assert take_steps(card) == [pytest.approx(pair, rel=1e-5) for pair in take_steps(cpu)]
+        assert_same_state(card, cpu)
+
+
+@pytest.mark.parametrize("name", ["ngame", "astra"])
+def test_a_loss_that_is_not_finite_changes_nothing(name: str, small: Any) -> None:
+    """Neither the encoder nor the rows of a table, as on a CPU."""
+    task = m1(name, CARD, small)
+    state = [task.encoder.state_dict(), {} if task.head.rows is None else {"rows": task.head.rows.table.rows_LD}]
+    before = [on_processor(part) for part in state]
+    task.encoder.head.register_forward_hook(lambda module, given, out: out * float("nan"))
+    (loss, _), *_ = take_steps(task)
+    assert np.isnan(loss)
+    for part, old in zip(state, before, strict=True):
+        assert all(torch.equal(value.cpu(), old[key]) for key, value in part.items())
+
+
+def test_a_step_that_reads_is_found(small: Any) -> None:
+    """This loss drops documents by a mask, so it waits."""
+    task = m1("ngame", CARD, small)
+    task.head.loss = Ordered(loss=Triplet(), q=2)  # type: ignore[attr-defined]
+    with pytest.raises(WaitError, match="index"):
+        take_steps(task)
+    assert len(take_steps(task, reading=True)) == STEPS
+
+
+def test_a_tensor_on_the_wrong_device_is_found(small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xc_core.classifiers.one_vs_rest.put", lambda array, device: torch.from_numpy(array))
+    with pytest.raises(MixedError):
+        take_steps(m1("ngame", CARD, small))
+
+
+def test_attention_on_a_card_is_fused_and_equal() -> None:
+    from transformers import BertConfig, BertModel
+
+    from xc_core.encoders.transformer import TransformerEncoder
+
+    shape = BertConfig(vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32)
+    torch.manual_seed(0)
+    config = EncoderConfig(name="tiny", precision="fp32")
+    encoder = TransformerEncoder(config, BertModel(shape, add_pooling_layer=False)).eval()
+    ids, mask = torch.arange(12).reshape(2, 6), torch.ones(2, 6, dtype=torch.bool)
+    mask[1, 4:] = False
+    expected = encoder(ids, mask).detach()
+    encoder.on(CARD)
+    assert encoder.backbone.config._attn_implementation == "sdpa"
+    with unread():
+        found = encoder(ids.to(CARD.torch), mask.to(CARD.torch))
+        found.sum().backward()
+    torch.testing.assert_close(found.detach().cpu(), expected, rtol=1e-5, atol=1e-6)

@@ -1,0 +1,55 @@
+"""What a step of M1 keeps and is given: the banks of latest vectors, and a batch that is ready to be encoded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from xc_core.data.tokens import Tokens
+from xc_core.devices import put
+from xc_core.encoders import Encoder, Passes, embed_rows
+from xc_core.sampling import Pool
+from xc_core.shapes import F32, I64
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A batch of M1 before its step: its pool, and tokens on the device."""
+
+    pool: Pool
+    documents: Passes
+    texts: Passes | None
+    """Texts of the pool's labels; None if the step does not encode them once."""
+
+
+@dataclass
+class Bank:
+    """The latest vector of each of N texts, on the device of the encoder."""
+
+    rows_ND: Tensor
+
+    @classmethod
+    def zeros(cls, size: int, width: int, device: torch.device) -> Bank:
+        """Return a bank of zeros."""
+        return cls(torch.zeros((size, width), device=device))
+
+    def fill(self, encoder: Encoder, store: Tokens, rows_N: I64, what: str) -> None:
+        """Encode all texts; ``what`` is the title of the progress bar."""
+        out_ND = self.numpy()
+        embed_rows(encoder, store, rows_N, out_ND, what)
+        self.rows_ND.copy_(torch.from_numpy(out_ND))
+
+    def write(self, at_B: I64, vectors_BD: Tensor) -> None:
+        """Replace the vectors of the texts ``at_B``; nothing waits for the device."""
+        self.rows_ND[put(at_B, self.rows_ND.device)] = vectors_BD
+
+    def numpy(self) -> F32:
+        """Return all vectors: the same memory on a CPU, a copy of a bank on a card."""
+        found: F32 = self.rows_ND.cpu().numpy()
+        return found
+
+    def load(self, rows_ND: Tensor) -> None:
+        """Restore saved vectors."""
+        self.rows_ND = rows_ND.clone().to(self.rows_ND.device)
