@@ -10,9 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.card import CARD, CardTensor, install
 from tests.naive import search as naive
-from xc_core.ann import Auto, Exact, Ivf, base, exact
+from xc_core.ann import Auto, Exact, ExactIndex, Ivf, base, exact, mining_index
+from xc_core.devices import CPU, Device
 from xc_core.shapes import PAD_ID
+
+install()
 
 
 @settings(deadline=None, max_examples=150)
@@ -64,3 +68,29 @@ def test_torch_is_imported_before_faiss(module: str) -> None:
     code = f"import sys, {module}; names = list(sys.modules); print(names.index('torch') < names.index('faiss'))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout == "True\n", done.stderr
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.data())
+def test_a_search_on_a_card_equals_a_full_sort_with_ties_by_id(data: st.DataObject) -> None:
+    """The device of ``tests/card.py``; blocks are small, so that ties lie on both sides of an edge."""
+    random = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    labels, k = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 50))
+    vectors = random.integers(0, data.draw(st.sampled_from([1, 2, 9])) + 1, (labels, 3)).astype(np.float32)
+    queries = random.integers(-1, 2, (data.draw(st.integers(1, 9)), 3)).astype(np.float32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exact, "_CARD_LABELS", data.draw(st.sampled_from([5, 16, 1000])))
+        patch.setattr(exact, "_CARD_QUERIES", data.draw(st.sampled_from([1, 4, 256])))
+        index = ExactIndex(vectors, CARD)
+        found, expected = index.search(queries, k), ExactIndex(vectors, CPU).search(queries, k)
+    assert isinstance(index._vectors, CardTensor)
+    assert np.array_equal(found.ids_NK, expected.ids_NK)
+    assert np.array_equal(found.scores_NK, expected.scores_NK)
+
+
+def test_a_search_for_mining_is_exact_on_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "BATCHES_EXACT_UP_TO", 20)
+    vectors = np.eye(30, dtype=np.float32)
+    assert mining_index(vectors).part.kind == "hnsw"
+    monkeypatch.setattr(Device, "chosen", lambda: CARD)
+    assert mining_index(vectors).part.kind == "exact"

@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
+from xc_core.devices import Device
 from xc_core.errors import ConfigError, CorruptError, MissingError
 from xc_core.params import KIND, changed, plain
 from xc_core.plugins import Part, Table
@@ -102,6 +103,16 @@ def finite(vectors_ND: F32) -> bool:
     """Return True if all numbers are finite; needs memory for one block of rows, not for N x D answers."""
     starts = range(0, len(vectors_ND), _ROWS_AT_ONCE)
     return all(bool(np.isfinite(vectors_ND[start : start + _ROWS_AT_ONCE]).all()) for start in starts)
+
+
+def mining_index(vectors_LD: F32) -> Index:
+    """Return an index for a search that is used once and not saved: exact on a card, of any size; else ``auto`` for
+    batches.
+
+    A card compares with a million labels faster than a graph of them can be built.
+    """
+    part = Auto().for_batches() if Device.chosen().is_cpu else INDEXES["exact"]()
+    return part.build(vectors_LD)
 
 
 def checked(queries_BD: F32, width: int, k: int) -> F32:

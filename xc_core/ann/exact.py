@@ -1,12 +1,14 @@
 """Exact search by blocked matrix products: the reference for all other indexes, and the fastest for many queries.
 
 The scores of a block of labels are computed into a buffer that is used again. Of each 32 scores only the largest is
-looked at, until it exceeds the k-th best score that is known; so few scores are read twice.
+looked at, until it exceeds the k-th best score that is known; so few scores are read twice. On a card whole blocks are
+ranked, on a copy of the vectors there.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -15,11 +17,15 @@ import torch
 from torch import Tensor
 
 from xc_core.ann.base import INDEXES, Index, IndexPart, checked
+from xc_core.devices import Device, put
 from xc_core.shapes import F32, Shortlist
 
 _QUERIES: Final = 256
 _LABELS: Final = 16_384
 """A block of scores has 256 x 16,384 x 4 bytes = 16 MB, about the size of a cache."""
+_CARD_QUERIES: Final = 4096
+_CARD_LABELS: Final = 1 << 17
+"""A block of scores on a card has 4,096 x 131,072 x 4 bytes = 2 GiB (a guess): few launches, and it always fits."""
 _GROUP: Final = 32
 """Scores of which one maximum is kept."""
 _SMALLEST: Final = float(np.finfo(np.float32).min)
@@ -27,10 +33,11 @@ Found = tuple[Tensor, Tensor, Tensor]
 
 
 class ExactIndex:
-    """Keeps the vectors; every search compares with all of them."""
+    """Keeps the vectors; every search compares with all of them, on ``device``."""
 
-    def __init__(self, vectors_LD: F32) -> None:
+    def __init__(self, vectors_LD: F32, device: Device | None = None) -> None:
         self.vectors_LD = vectors_LD
+        self.device = device or Device.chosen()
         self.size, self.width = vectors_LD.shape
 
     @property
@@ -43,6 +50,8 @@ class ExactIndex:
         queries = torch.from_numpy(checked(queries_BD, self.width, k))
         if not len(queries):
             return Shortlist(np.zeros((0, k), np.int32), np.zeros((0, k), np.float32))
+        if not self.device.is_cpu:
+            return self._searched_on_card(queries, k)
         with torch.inference_mode():
             if len(queries) == 1:
                 return self._best_of(queries[0], min(k, self.size)).top(k)
@@ -73,9 +82,50 @@ class ExactIndex:
             best = _merged(best, _candidates(buffer, k, limit_B), start, k)
         return best
 
+    @cached_property
+    def _vectors(self) -> Tensor:
+        """The vectors on the device: on a CPU the same memory."""
+        return put(self.vectors_LD, self.device.torch)
+
+    def _searched_on_card(self, queries_BD: Tensor, k: int) -> Shortlist:
+        """Return the k best labels of each query, in blocks that a card's memory holds."""
+        starts, most = range(0, len(queries_BD), _CARD_QUERIES), min(k, self.size)
+        return Shortlist.stack([self._ranked(queries_BD[at : at + _CARD_QUERIES], most) for at in starts]).top(k)
+
+    def _ranked(self, queries_BD: Tensor, k: int) -> Shortlist:
+        """Return the k best labels, lower ids first among equal scores; k is at most the number of labels."""
+        queries, vectors = queries_BD.to(self.device.torch), self._vectors
+        scores_list, ids_list = [], []
+        for start in range(0, self.size, _CARD_LABELS):
+            scores = queries @ vectors[start : start + _CARD_LABELS].T
+            ids = _best(scores, k)
+            scores_list.append(scores.gather(1, ids))
+            ids_list.append(ids + start)
+        scores, ids = torch.cat(scores_list, 1), torch.cat(ids_list, 1)
+        return Shortlist.ranked(ids.cpu().numpy(), scores.cpu().numpy()).top(k)
+
     def save(self, folder: Path) -> None:
         """Write the vectors."""
         np.save(folder / "index.npy", self.vectors_LD)
+
+
+def _best(scores_BU: Tensor, k: int) -> Tensor:
+    """Return the columns of each row's k largest scores; of scores equal to the k-th, the first columns are kept.
+
+    Which of these ``topk`` keeps is undefined.
+    """
+    width = scores_BU.shape[1]
+    if k >= width:
+        return torch.arange(width, device=scores_BU.device).expand(scores_BU.shape)
+    values, ids = scores_BU.topk(k + 1, dim=1)
+    tied = values[:, k - 1] == values[:, k]
+    ids = ids[:, :k]
+    if tied.any():
+        edge, scores = values[tied, k - 1 : k], scores_BU[tied]
+        above, equal = scores > edge, scores == edge
+        missing = k - above.sum(1, keepdim=True)
+        ids[tied] = (above | (equal & (equal.cumsum(1) <= missing))).nonzero()[:, 1].view(-1, k)
+    return ids
 
 
 def _candidates(scores_BU: Tensor, k: int, limit_B: Tensor | None) -> Found:

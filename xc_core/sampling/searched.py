@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from xc_core.ann import Auto, Exact, Index, recall
+from xc_core.ann import Exact, Index, mining_index, recall
 from xc_core.params import at_least, below, one_of
 from xc_core.sampling.base import (
     NEGATIVES,
@@ -198,7 +198,7 @@ class SearchingSource(Source[G]):
 
     def _search(self, doc_ND: F32, label_LD: F32) -> I32:
         """Return the hard negatives of every document (N x kept)."""
-        return self._found_in(Auto().for_batches().build(label_LD), doc_ND, np.arange(len(doc_ND)))
+        return self._found_in(mining_index(label_LD), doc_ND, np.arange(len(doc_ND)))
 
     def _found_in(self, index: Index, doc_ND: F32, docs: I64) -> I32:
         """Return the hard negatives of ``docs`` that ``index`` finds."""
