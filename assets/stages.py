@@ -10,6 +10,7 @@ from typing import Any, Final
 import dagster as dg
 
 from assets import inbox, staleness
+from assets.cards import POOL
 from assets.metadata import Shown, summary
 from assets.partitions import DATASETS, EXPERIMENTS, split_key
 from assets.release.model import release
@@ -28,8 +29,6 @@ warnings.filterwarnings("ignore", category=dg.PreviewWarning, message=".*expecte
 OWNERS: Final = ["team:xc"]
 MODE_TAG: Final = "xc/mode"
 """Run tag: "refresh" for a job that adds new data without training."""
-POOL: Final = "gpu"
-"""Pool of the stages that train; dagster.yaml lets one of them run at a time."""
 _EXIT_CODE: Final = re.compile(r"process failed with code (-?\d+)")
 _EXPLAINED: Final = range(64, 79)
 """Exit codes of errors with a message: the command would fail again in the same way."""

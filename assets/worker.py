@@ -10,6 +10,8 @@ import warnings
 
 from dagster_pipes import open_dagster_pipes
 
+from assets.cards import own_card
+from xc_core.chain.workspace import Workspace
 from xc_core.cli.main import main
 from xc_core.distributed import World
 from xc_core.progress import listen
@@ -25,7 +27,8 @@ def run(arguments: list[str]) -> None:
     with opened as pipes:
         listen(lambda line: pipes.log.info(line))
         try:
-            main(arguments)
+            with own_card(arguments, Workspace.find().root / ".xc" / "lock"):
+                main(arguments)
         except SystemExit as request:
             if request.code not in (0, None):
                 raise

@@ -9,6 +9,7 @@ from typing import Any
 import click
 import dagster as dg
 
+from assets.cards import size_pool
 from assets.partitions import experiment_key, sync
 from pipelines.definitions import build
 from pipelines.jobs import compare, prepare, retrain
@@ -25,6 +26,7 @@ def run(workspace: Workspace, dataset: str, recipe: str) -> None:
     definitions = build(workspace)
     with dg.DagsterInstance.get() as instance:
         sync(instance, workspace)
+        size_pool(instance)
         made: dict[str, Mapping[str, dg.MetadataValue[Any]]] = {}
         for job, key in ((prepare, dataset), (retrain, experiment_key(dataset, recipe)), (compare, dataset)):
             made |= _materialise(definitions, instance, job.name, key)

@@ -45,6 +45,8 @@ def ui(host: str, dagster_port: int, mlflow_port: int) -> None:
     """Start `dagster dev` and `mlflow server` for this project; both run until interrupted."""
     root = Workspace.find().root
     settings = mlflow_settings(root)
+    os.environ.update(dagster_environment(root))
+    _size_pool()
     # MLflow's job execution, which is for language models, would start eight processes (2 GB)
     environment = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", **os.environ, **dagster_environment(root)}
     commands = [
@@ -63,6 +65,16 @@ def ui(host: str, dagster_port: int, mlflow_port: int) -> None:
         click.echo("stopping", err=True)
     finally:
         _stop(running)
+
+
+def _size_pool() -> None:
+    """Let as many stages train at once as there are GPUs."""
+    import dagster as dg
+
+    from assets.cards import size_pool
+
+    with dg.DagsterInstance.get() as instance:
+        size_pool(instance)
 
 
 def _stop(running: list[subprocess.Popen[bytes]], patience: float = 15.0) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,10 @@ from pathlib import Path
 import dagster as dg
 import pytest
 from ruamel.yaml import YAML
+
+from assets.cards import POOL, own_card, size_pool
+from xc_core.devices import VARIABLE
+from xc_core.locks import locked
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -37,6 +42,36 @@ def test_four_runs_at_once_and_one_step_per_pool(loaded: dg.DagsterInstance) -> 
     assert pools.pool_granularity.value == "op"
     assert concurrency.run_queue_config is not None
     assert concurrency.run_queue_config.max_concurrent_runs == 4
+
+
+@pytest.mark.parametrize(("cards", "places"), [(0, 1), (1, 1), (4, 4)])
+def test_the_pool_has_a_place_per_gpu(
+    loaded: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, cards: int, places: int
+) -> None:
+    monkeypatch.setattr("xc_core.devices.num_cards", lambda: cards)
+    assert size_pool(loaded) == places
+    assert loaded.event_log_storage.get_concurrency_info(POOL).slot_count == places
+
+
+@pytest.mark.parametrize(
+    ("arguments", "asked", "wanted"),
+    [
+        (["run", "encoder"], None, "cuda:1"),
+        (["run", "classifier"], "auto", "cuda:1"),
+        (["run", "encoder"], "cpu", "cpu"),
+        (["run", "corpus"], None, None),
+        (["ingest", "encoder"], None, None),
+    ],
+)
+def test_a_stage_that_trains_gets_the_first_free_gpu(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: list[str], asked: str | None, wanted: str | None
+) -> None:
+    monkeypatch.setattr("xc_core.devices.num_cards", lambda: 3)
+    monkeypatch.setenv(VARIABLE, asked or "")
+    with locked(tmp_path / "cuda-0", "another stage"), own_card(arguments, tmp_path):
+        assert os.environ[VARIABLE] == (wanted or "")
+        with own_card(["run", "embeddings"], tmp_path):
+            assert os.environ[VARIABLE] == (wanted or "cuda:1"), "what is chosen already stays"
 
 
 def test_a_crashed_run_is_found_and_gives_its_place_in_a_pool_back(loaded: dg.DagsterInstance) -> None:

@@ -1,0 +1,53 @@
+"""The pool "gpu": as many stages at once as the machine has GPUs, each on a GPU of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import dagster as dg
+
+from xc_core.chain.registry import STAGES
+from xc_core.errors import BusyError
+from xc_core.locks import locked
+
+POOL: Final = "gpu"
+"""Pool of the stages that train."""
+
+
+def size_pool(instance: dg.DagsterInstance) -> int:
+    """Set the size of the pool to the number of GPUs, 1 without any, and return it.
+
+    Without this call it is the default of dagster.yaml, which is a number and cannot ask the machine.
+    """
+    from xc_core.devices import num_cards
+
+    size = max(num_cards(), 1)
+    instance.event_log_storage.set_concurrency_slots(POOL, size)
+    return size
+
+
+@contextlib.contextmanager
+def own_card(arguments: list[str], locks: Path) -> Iterator[None]:
+    """Give ``xc run STAGE`` of a stage that trains the first GPU that no other such process on this machine has.
+
+    The choice is in XC_DEVICE, which the block and what it starts read. A device chosen by the user stays, and so does
+    ``auto`` on a machine with one GPU or none, or if other work than the pool's has taken all.
+    """
+    stage = STAGES.get(arguments[1]) if arguments[:1] == ["run"] and len(arguments) > 1 else None
+    if stage is None or not stage.trains:  # devices imports torch, which other stages do without
+        yield
+        return
+    from xc_core.devices import VARIABLE, num_cards
+
+    free = os.environ.get(VARIABLE, "auto") in ("", "auto")
+    with contextlib.ExitStack() as held:
+        for number in range(num_cards() if free else 0):
+            with contextlib.suppress(BusyError):
+                held.enter_context(locked(locks / f"cuda-{number}", f"work on GPU {number}"))
+                os.environ[VARIABLE] = f"cuda:{number}"
+                break
+        yield
