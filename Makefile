@@ -10,7 +10,10 @@ WORKERS ?= 2
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow check format lint ui clean update
+DATASET ?= ysofinna
+BUDGET  ?= 2m
+
+.PHONY: help demo test test-slow test-gpu gpu-proof check format lint ui clean update
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -33,6 +36,12 @@ test: $(VENV)/installed  ## Run the default tests (7 to 13 minutes on 2 cores)
 
 test-slow: $(VENV)/installed  ## Run the tests that take minutes
 	$(BIN)/python -m pytest -m slow
+
+test-gpu: $(VENV)/installed  ## Run the tests that need a GPU
+	$(BIN)/python -m pytest -m gpu
+
+gpu-proof: $(VENV)/installed  ## Measure on a GPU, write the table into docs/results.md (20 minutes)
+	$(BIN)/python -m benchmarks.gpu_proof --dataset $(DATASET) --budget $(BUDGET)
 
 lint: $(VENV)/installed  ## Check format, lint, strict types, import contracts
 	$(BIN)/ruff format --check .
