@@ -102,6 +102,9 @@ def test_m4_waits_for_nothing_and_learns_what_it_learns_on_a_cpu(options: dict[s
     card, cpu = m4(CARD, **options), m4(CPU, **options)
     assert take_steps(card) == [pytest.approx(pair, rel=1e-5) for pair in take_steps(cpu)]
     torch.testing.assert_close(card.head.released().cpu(), cpu.head.released(), rtol=1e-4, atol=1e-6)
+    for ours, theirs in zip(card.head.tables, cpu.head.tables, strict=True):
+        assert torch.equal(ours.steps_L.cpu(), theirs.steps_L), "labels without a gradient take no step"
+        torch.testing.assert_close(ours.square_L.cpu(), theirs.square_L, rtol=1e-4, atol=1e-10)
     assert all(isinstance(table.rows_LD, CardTensor) for table in card.head.tables)
 
 
