@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from tests.card import CARD, CardTensor, MixedError, WaitError, install, unread
-from xc_core.classifiers import BiasConfig
+from xc_core.classifiers import BiasConfig, LabelTable, TableConfig
 from xc_core.data.labels import LabelMatrix
-from xc_core.devices import CPU, Device
+from xc_core.devices import CPU, Device, put
 from xc_core.encoders import EncoderConfig, build_encoder
 from xc_core.losses import Ordered, Triplet
 from xc_core.recipes import find_recipe
@@ -106,6 +106,19 @@ def test_m4_waits_for_nothing_and_learns_what_it_learns_on_a_cpu(options: dict[s
         assert torch.equal(ours.steps_L.cpu(), theirs.steps_L), "labels without a gradient take no step"
         torch.testing.assert_close(ours.square_L.cpu(), theirs.square_L, rtol=1e-4, atol=1e-10)
     assert all(isinstance(table.rows_LD, CardTensor) for table in card.head.tables)
+
+
+def test_a_label_without_a_gradient_keeps_row_mean_square_and_steps() -> None:
+    tables = []
+    for device in (CARD, CPU):
+        rows_LD = torch.arange(20.0).reshape(5, 4)
+        table = LabelTable(put(rows_LD.numpy(), device.torch), TableConfig(lr=0.1, weight_decay=0.5))
+        for moved in ([1.0, 0.0, 2.0], [0.0, 0.0, 1.0]):
+            gradient_UD = np.outer(moved, np.ones(4)).astype(np.float32)
+            table.update(put(np.array([0, 2, 3]), device.torch), put(gradient_UD, device.torch), 1.0)
+        tables.append(on_processor(table.tensors()))
+    assert tables[0]["steps"].tolist() == [1, 0, 0, 2, 0]
+    assert all(torch.equal(value, tables[1][name]) for name, value in tables[0].items())
 
 
 def test_documents_without_positives_change_nothing(small: Any) -> None:
