@@ -1,10 +1,11 @@
 """Every stage as a Dagster asset: runs ``xc run STAGE`` in its own process, records it in DVC, logs it to MLflow."""
 
-import re
+import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 import dagster as dg
@@ -13,6 +14,7 @@ from assets import inbox, staleness
 from assets.cards import POOL
 from assets.metadata import Shown, summary
 from assets.partitions import DATASETS, EXPERIMENTS, split_key
+from assets.processes import ProcessFailedError, StageProcesses
 from assets.release.model import release
 from assets.resources import Dvc, Project, Tracking
 from assets.shown import SHOWN
@@ -21,6 +23,7 @@ from xc_core.artifacts import Made, read_made, read_manifest
 from xc_core.chain.registry import STAGES, Stage
 from xc_core.chain.reports import write_report
 from xc_core.chain.runner import read_costs
+from xc_core.errors import UnavailableError
 from xc_core.git import git_commit
 
 warnings.filterwarnings("ignore", category=dg.PreviewWarning, message=".*expected_writer_count")
@@ -29,9 +32,10 @@ warnings.filterwarnings("ignore", category=dg.PreviewWarning, message=".*expecte
 OWNERS: Final = ["team:xc"]
 MODE_TAG: Final = "xc/mode"
 """Run tag: "refresh" for a job that adds new data without training."""
-_EXIT_CODE: Final = re.compile(r"process failed with code (-?\d+)")
-_EXPLAINED: Final = range(64, 79)
-"""Exit codes of errors with a message: the command would fail again in the same way."""
+_RETRIES: Final = 1
+_RETRY_SECONDS: Final = "30"
+"""Seconds between a lost process and its retry, unless XC_RETRY_SECONDS sets another time."""
+_CANCELLED: Final = (dg.DagsterRunStatus.CANCELING, dg.DagsterRunStatus.CANCELED)
 After = Callable[[dg.AssetExecutionContext, Project, Tracking], Mapping[str, Any]]
 AFTER: Final[dict[str, After]] = {"model": release}
 """What an asset does after its stage, by stage; the function returns metadata."""
@@ -50,41 +54,66 @@ def asset_of(stage: Stage) -> dg.AssetsDefinition:
         description=stage.does,
         code_version=stage.code_version,
         pool=POOL if stage.trains else None,
-        retry_policy=dg.RetryPolicy(max_retries=1, delay=30) if stage.trains else None,
         check_specs=[staleness.spec(stage)] if stage.versioned else None,
     )
     def _stage(
         context: dg.AssetExecutionContext,
         project: Project,
-        pipes: dg.PipesSubprocessClient,
+        pipes: StageProcesses,
         dvc: Dvc,
         tracking: Tracking,
     ) -> dg.MaterializeResult:  # type: ignore[type-arg]  # Dagster refuses MaterializeResult[Any] with checks
-        dataset, recipe = split_key(context.partition_key)
-        _run(context, pipes, project, stage)
-        folder = project.workspace.folder(stage.name, dataset, recipe)
-        if stage.needs_source:
-            dvc.track_source(project.workspace.raw(dataset))
-        digest = read_manifest(folder).digest()
-        md5 = dvc.record(stage.name, dataset, recipe)
-        shown = summary(folder, read_made(folder), SHOWN.get(stage.name))
-        if stage.name == "evaluation" and recipe:
-            report = write_report(project.workspace, dataset, recipe)
-            shown.metadata["report"] = dg.MetadataValue.path(str(report))
-            shown.files.append(report)
-        run = _stage_run(context, project, stage, read_made(folder), shown)
-        run.tags.update({"xc.artefact": digest, "xc.dvc_md5": md5 or digest})
-        with tracking.client() as client:
-            log_stage(client, tracking.artifacts, run)
-        extra = AFTER[stage.name](context, project, tracking) if stage.name in AFTER else {}
-        metadata = {**shown.metadata, **extra, "path": dg.MetadataValue.path(str(folder)), "dvc_md5": md5 or digest}
-        checks = [staleness.fresh()] if stage.versioned else []
-        return dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(digest), check_results=checks)
+        with _retried(context):
+            _run(context, pipes, project, stage)
+            return _recorded(context, project, stage, dvc, tracking)
 
     return _stage
 
 
-def _run(context: dg.AssetExecutionContext, pipes: dg.PipesSubprocessClient, project: Project, stage: Stage) -> None:
+def _recorded(
+    context: dg.AssetExecutionContext, project: Project, stage: Stage, dvc: Dvc, tracking: Tracking
+) -> dg.MaterializeResult:  # type: ignore[type-arg]
+    """Record the artefact of a stage in DVC and MLflow; return what Dagster shows of it."""
+    dataset, recipe = split_key(context.partition_key)
+    folder = project.workspace.folder(stage.name, dataset, recipe)
+    if stage.needs_source:
+        dvc.track_source(project.workspace.raw(dataset))
+    digest = read_manifest(folder).digest()
+    md5 = dvc.record(stage.name, dataset, recipe)
+    shown = summary(folder, read_made(folder), SHOWN.get(stage.name))
+    if stage.name == "evaluation" and recipe:
+        report = write_report(project.workspace, dataset, recipe)
+        shown.metadata["report"] = dg.MetadataValue.path(str(report))
+        shown.files.append(report)
+    run = _stage_run(context, project, stage, read_made(folder), shown)
+    run.tags.update({"xc.artefact": digest, "xc.dvc_md5": md5 or digest})
+    with tracking.client() as client:
+        log_stage(client, tracking.artifacts, run)
+    extra = AFTER[stage.name](context, project, tracking) if stage.name in AFTER else {}
+    metadata = {**shown.metadata, **extra, "path": dg.MetadataValue.path(str(folder)), "dvc_md5": md5 or digest}
+    checks = [staleness.fresh()] if stage.versioned else []
+    return dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(digest), check_results=checks)
+
+
+@contextmanager
+def _retried(context: dg.AssetExecutionContext) -> Iterator[None]:
+    """Ask Dagster for one retry if the process was lost or a service does not answer, but never in a cancelled run.
+
+    A retry policy of the asset would retry a cancelled run too: Dagster applies it to interrupts.
+    """
+    try:
+        yield
+    except (dg.Failure, UnavailableError) as error:
+        if isinstance(error, dg.Failure) and not error.allow_retries:
+            raise
+        run = context.instance.get_run_by_id(context.run_id)
+        if run is None or run.status in _CANCELLED:
+            raise dg.Failure(str(error), allow_retries=False) from error
+        seconds = float(os.environ.get("XC_RETRY_SECONDS", _RETRY_SECONDS))
+        raise dg.RetryRequested(max_retries=_RETRIES, seconds_to_wait=seconds) from error
+
+
+def _run(context: dg.AssetExecutionContext, pipes: StageProcesses, project: Project, stage: Stage) -> None:
     """Run ``xc run STAGE`` in a subprocess; if the run was started for an inbox, ingest that first."""
     dataset, recipe = split_key(context.partition_key)
     state = context.run.tags.get(inbox.INBOX_TAG) if stage.needs_source else None
@@ -99,26 +128,18 @@ def _run(context: dg.AssetExecutionContext, pipes: dg.PipesSubprocessClient, pro
     _call(context, pipes, project, arguments)
 
 
-def _call(
-    context: dg.AssetExecutionContext, pipes: dg.PipesSubprocessClient, project: Project, arguments: list[str]
-) -> None:
+def _call(context: dg.AssetExecutionContext, pipes: StageProcesses, project: Project, arguments: list[str]) -> None:
     """Run ``xc`` with ``arguments``.
 
-    Raises Failure if it fails. A failure with a message (exit code 64 to 78) is not retried, a killed process is.
+    Raises Failure if it fails. A failure with a message is not retried, nor is a process that somebody stopped; a lost
+    process is.
     """
     command = [sys.executable, "-m", "assets.worker", *arguments]
     try:
         pipes.run(command=command, context=context, cwd=project.root, env={"XC_ROOT": project.root})
-    except Exception as error:  # Dagster's error for a failed process has no public name
-        code = _EXIT_CODE.search(str(error))
-        if code is None:
-            raise
-        message = f"`xc {' '.join(arguments)}` {_ended(int(code[1]))}; the log says why"
-        raise dg.Failure(message, allow_retries=int(code[1]) not in _EXPLAINED) from error
-
-
-def _ended(code: int) -> str:
-    return f"ended with exit code {code}" if code >= 0 else f"was killed by signal {-code}"
+    except ProcessFailedError as error:
+        message = f"`xc {' '.join(arguments)}` {error}; the log says why"
+        raise dg.Failure(message, allow_retries=error.lost) from error
 
 
 def _stage_run(context: dg.AssetExecutionContext, project: Project, stage: Stage, made: Made, shown: Shown) -> StageRun:

@@ -5,8 +5,13 @@ Outside Dagster, Pipes does nothing, so this runs in a shell too. With several p
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import threading
+import time
 import warnings
+from typing import Final
 
 from dagster_pipes import open_dagster_pipes
 
@@ -16,9 +21,17 @@ from xc_core.cli.main import main
 from xc_core.distributed import World
 from xc_core.progress import listen
 
+PARENT: Final = "XC_PARENT"
+"""Environment variable with the id of the process that this one must not outlive."""
+GRACE_SECONDS: Final = 5.0
+"""Time that a stage has after SIGTERM to end by itself; a single call into a library may take longer than this."""
+_LOOK_SECONDS: Final = 0.5
+
 
 def run(arguments: list[str]) -> None:
     """Run ``xc`` with ``arguments`` and exit with its code."""
+    if parent := os.environ.pop(PARENT, ""):
+        threading.Thread(target=_end_with, args=[int(parent)], daemon=True).start()
     if World.from_environment().rank != 0:
         main(arguments)
     with warnings.catch_warnings():
@@ -32,6 +45,15 @@ def run(arguments: list[str]) -> None:
         except SystemExit as request:
             if request.code not in (0, None):
                 raise
+
+
+def _end_with(parent: int) -> None:
+    """End this process once ``parent`` has ended: a killed run must not train on and hold the lock of its stage."""
+    while os.getppid() == parent:
+        time.sleep(_LOOK_SECONDS)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(GRACE_SECONDS)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from pathlib import Path
 import dagster as dg
 
 from assets import checks, studies
+from assets.processes import StageProcesses
 from assets.resources import Dvc, Project, Tracking
 from assets.settings import mlflow_settings
 from assets.stages import ASSETS
@@ -19,7 +20,7 @@ def resources(root: Path) -> dict[str, object]:
     settings = mlflow_settings(root)
     return {
         "project": Project(root=str(root)),
-        "pipes": dg.PipesSubprocessClient(),
+        "pipes": StageProcesses(),
         "dvc": Dvc(root=str(root), enabled=(root / ".dvc").is_dir()),
         "tracking": Tracking(uri=settings.uri, artifacts=settings.artifacts, lock=str(settings.lock)),
     }

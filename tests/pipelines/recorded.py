@@ -12,6 +12,7 @@ import mlflow
 import pytest
 
 from assets.partitions import sync
+from assets.processes import StageProcesses
 from pipelines.definitions import build
 from xc_core.chain import Workspace
 
@@ -64,11 +65,11 @@ def record(
     def start(workspace: Workspace) -> Recorded:
         recorded = Recorded(workspace, instance, silent_mlflow)
 
-        def process(_: dg.PipesSubprocessClient, **arguments: Any) -> None:
+        def process(_: StageProcesses, **arguments: Any) -> None:
             recorded.processes.append({k: v for k, v in arguments.items() if k != "context"})
             recorded.during(arguments["command"][3:])
 
-        monkeypatch.setattr(dg.PipesSubprocessClient, "run", process)
+        monkeypatch.setattr(StageProcesses, "run", process)
         return recorded
 
     return start

@@ -13,6 +13,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from assets.processes import ProcessFailedError
 from pipelines.servers import check
 from tests.cli.conftest import Xc
 from tests.cli.conftest import xc as xc
@@ -80,7 +81,7 @@ def test_the_demo_ends_at_a_failed_check(demo: Recorded, xc: Xc) -> None:
 def test_the_demo_ends_at_a_failed_step(demo: Recorded, xc: Xc) -> None:
     def fail(arguments: list[str]) -> None:
         if arguments[:2] == ["run", "scores"]:
-            raise dg.DagsterError("External execution process failed with code 65")
+            raise ProcessFailedError(65)
 
     demo.during = fail
     ended = xc("demo", "--dataset", "toy", "--recipe", "ngame")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -39,13 +42,16 @@ _ORDER: Final = (
 )
 _EXIT_CODES: Final = """Exit codes: 0 done; 2, 64 wrong command; 65 wrong data; 66 something is missing; 69 a service
 does not answer; 70 a fault of this software; 73 disk full or not writable; 74 a corrupt artefact; 75 busy; 76 inputs
-out of date or changed; 77 a gate refused; 78 wrong parameter; 130 interrupted; 141 the output was closed."""
+out of date or changed; 77 a gate refused; 78 wrong parameter; 129, 130, 143
+stopped by a signal (hang-up, Ctrl-C, SIGTERM); 141 the output was closed."""
 
 _NO_WRITE: Final = (
     "  expected: space and permission to write\n  do this:  free space or fix the permission, then try again"
 )
 _BROKEN_PIPE: Final = 141
 """128 + SIGPIPE, the code that a shell reports for a program that wrote to a closed pipe."""
+_STOPS: Final = {signal.SIGHUP: "hung up", signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
+"""Signals that ask a process to end, and what is said then."""
 
 
 class Commands(click.Group):
@@ -117,23 +123,64 @@ def cli(debug: bool) -> None:
         os.environ["XC_DEBUG"] = "1"
 
 
+class StoppedError(KeyboardInterrupt):
+    """Raised at the place where a signal asked this process to end; what is open is cleaned up as after Ctrl-C."""
+
+    def __init__(self, number: int = signal.SIGINT) -> None:
+        self.number = signal.Signals(number)
+        super().__init__(self.number.name)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run ``xc`` and exit with its code."""
     listen(lambda line: click.echo(line, err=True))
+    with _stoppable():
+        code = _ended(arguments)
+    sys.exit(code)
+
+
+def _ended(arguments: list[str] | None) -> int:
+    """Run ``xc`` and return its exit code; every error is reported."""
     try:
-        code = cli.main(args=arguments, prog_name="xc", standalone_mode=False) or 0  # Exit is returned, not raised
-    except click.Abort:
-        code = _say("interrupted", 130)
+        return cli.main(args=arguments, prog_name="xc", standalone_mode=False) or 0  # Exit is returned, not raised
+    except click.Abort as abort:  # click's word for an interrupt
+        return _stopped(abort.__cause__)
+    except KeyboardInterrupt as stop:
+        return _stopped(stop)
     except click.ClickException as error:
         error.show()
-        code = error.exit_code
+        return error.exit_code
     except XCError as error:
-        code = _say(str(error), error.exit_code)
-    except KeyboardInterrupt:
-        code = _say("interrupted", 130)
+        return _say(str(error), error.exit_code)
     except Exception as error:
-        code = _unexpected(error)
-    sys.exit(code)
+        return _unexpected(error)
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """Let the signals that ask a process to end raise StoppedError; one that is ignored, as under nohup, stays so."""
+
+    def stop(number: int, _: object) -> None:
+        raise StoppedError(number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in _STOPS}
+    try:
+        for number in _STOPS:
+            if before[number] is not signal.SIG_IGN:
+                signal.signal(number, stop)
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _stopped(stop: BaseException | None) -> int:
+    """Report the signal that ended the command; return 128 + its number, as a shell does."""
+    number = stop.number if isinstance(stop, StoppedError) else signal.SIGINT
+    return _say(_STOPS[number], 128 + number)
 
 
 def _unexpected(error: Exception) -> int:

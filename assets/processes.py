@@ -1,0 +1,76 @@
+"""Runs the process of a stage for Dagster, and ends it with the run: asked first, killed after a grace period."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import dagster as dg
+
+from assets.worker import GRACE_SECONDS, PARENT
+
+_EXPLAINED: Final = frozenset({*range(64, 79)} - {75})
+"""Exit codes of errors with a message: the command would fail again in the same way. 75, busy, passes by itself."""
+_STOPS: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+_STOPPED: Final = frozenset({code for number in _STOPS for code in (128 + number, -number)})
+"""Exit codes of a process that somebody stopped."""
+
+
+class ProcessFailedError(Exception):
+    """The process of a stage ended with another exit code than 0."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+        super().__init__(f"ended with exit code {code}" if code >= 0 else f"was killed by signal {-code}")
+
+    @property
+    def lost(self) -> bool:
+        """True if the same command may succeed now: the process was killed, or another one was at work."""
+        return self.code not in _EXPLAINED and self.code not in _STOPPED
+
+
+class StageProcesses(dg.PipesSubprocessClient):
+    """Dagster's client for subprocesses, with two differences: no process outlives its run, and exit codes are kept."""
+
+    def run(  # type: ignore[override]  # nothing is returned; all results are messages
+        self,
+        *,
+        context: dg.AssetExecutionContext,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        cwd: str,
+    ) -> None:
+        """Run ``command`` to its end. If the run is cancelled, the process is stopped first.
+
+        Raises ProcessFailedError if the command fails.
+        """
+        session: Any
+        with dg.open_pipes_session(
+            context=context, context_injector=self.context_injector, message_reader=self.message_reader
+        ) as session:
+            own = {PARENT: str(os.getpid()), **session.get_bootstrap_env_vars()}
+            process = subprocess.Popen(command, cwd=cwd, env={**os.environ, **env, **own})
+            try:
+                code = process.wait()
+            finally:
+                stop(process)
+        if code:
+            raise ProcessFailedError(code)
+
+
+def stop(process: subprocess.Popen[Any], patience: float = GRACE_SECONDS) -> None:
+    """End a process that may still run: SIGTERM first, SIGKILL after ``patience`` seconds.
+
+    Not SIGINT: a shell starts background processes with SIGINT ignored, and their children inherit that.
+    """
+    if process.poll() is None:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(patience)
+    if process.poll() is None:
+        process.kill()
+        process.wait()
