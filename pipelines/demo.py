@@ -8,11 +8,13 @@ from typing import Any
 
 import click
 import dagster as dg
+from dagster._core.events import RunFailureReason
 
-from assets.cards import size_pool
+from assets.cards import POOL, size_pool
 from assets.partitions import experiment_key, sync
 from pipelines.definitions import build
 from pipelines.jobs import compare, prepare, retrain
+from pipelines.launcher import end_lost_runs, holders, own_tags
 from xc_core.chain.workspace import Workspace
 from xc_core.cli.tables import metrics_table
 from xc_core.errors import RefusedError
@@ -27,6 +29,7 @@ def run(workspace: Workspace, dataset: str, recipe: str) -> None:
     with dg.DagsterInstance.get() as instance:
         sync(instance, workspace)
         size_pool(instance)
+        _make_room(instance)
         made: dict[str, Mapping[str, dg.MetadataValue[Any]]] = {}
         for job, key in ((prepare, dataset), (retrain, experiment_key(dataset, recipe)), (compare, dataset)):
             made |= _materialise(definitions, instance, job.name, key)
@@ -39,6 +42,16 @@ def run(workspace: Workspace, dataset: str, recipe: str) -> None:
     click.echo(f'ask it          xc predict --dataset {dataset}{asked} "a small dog with long hair"')
     click.echo("see it          xc ui    (Dagster on http://127.0.0.1:3000, MLflow on http://127.0.0.1:5000)")
     click.echo(f"train in full   xc train --dataset {dataset} --recipe {recipe}")
+
+
+def _make_room(instance: dg.DagsterInstance) -> None:
+    """End runs whose process was killed, an earlier demo for instance, and say which run the demo has to wait for."""
+    for run_id in end_lost_runs(instance):
+        click.echo(f"run {run_id[:8]} was killed; it is marked as failed now")
+    for run_id in sorted(holders(instance, POOL)):
+        run = instance.get_run_by_id(run_id)
+        what = f"{run.job_name} of {run.tags.get('dagster/partition', '-')}" if run else "a run"
+        click.echo(f"run {run_id[:8]} ({what}) is training; the demo waits for its end before it trains")
 
 
 def _show(evaluation: Evaluation, title: str) -> None:
@@ -62,8 +75,11 @@ def _materialise(
         instance=instance,
         partition_key=key,
         raise_on_error=False,
+        tags=own_tags(),
         run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
     )
+    if any(_interrupted(event) for event in result.all_events):
+        raise KeyboardInterrupt
     failed = [e for e in result.get_asset_check_evaluations() if not e.passed]
     if failed:
         raise RefusedError(
@@ -80,6 +96,12 @@ def _materialise(
         )
     events = [event.step_materialization_data.materialization for event in result.get_asset_materialization_events()]
     return {event.asset_key.to_user_string(): event.metadata for event in events}
+
+
+def _interrupted(event: dg.DagsterEvent) -> bool:
+    """Return True for the failure of a run or step that was stopped by Ctrl-C or SIGTERM."""
+    data: Any = event.event_specific_data
+    return getattr(data, "failure_reason", None) is RunFailureReason.UNEXPECTED_TERMINATION
 
 
 def _cut(text: str, limit: int) -> str:

@@ -54,7 +54,7 @@ def test_a_training_that_is_asked_to_end_says_so_and_leaves_nothing(
     assert process.returncode == code
     assert said.splitlines()[-1] == message
     assert "Traceback" not in said
-    assert [path for path in long.root.rglob("*.tmp")] == []
+    assert list(long.root.rglob("*.tmp")) == []
 
 
 def test_a_signal_that_is_ignored_stays_so(tmp_path: Path) -> None:

@@ -79,10 +79,13 @@ def test_a_crashed_run_is_found_and_gives_its_place_in_a_pool_back(loaded: dg.Da
     assert loaded.run_monitoring_settings == {
         "enabled": True,
         "start_timeout_seconds": 300,
+        "cancel_timeout_seconds": 60,
         "max_runtime_seconds": 259_200,
-        "poll_interval_seconds": 30,
-        "free_slots_after_run_end_seconds": 300,
+        "poll_interval_seconds": 10,
+        "free_slots_after_run_end_seconds": 10,
     }
+    assert type(loaded.run_launcher).__name__ == "LocalRunLauncher"
+    assert loaded.run_launcher.supports_check_run_worker_health
 
 
 def test_only_a_lost_run_is_started_again_and_only_once(loaded: dg.DagsterInstance) -> None:

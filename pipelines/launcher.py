@@ -1,0 +1,120 @@
+"""Dagster's run launcher for one machine, with a health check: a run whose process was killed is marked as failed.
+
+Dagster's own default launcher has none, so a killed run would stay started and keep its place in the pool ``gpu``.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from typing import Any, Final
+
+import dagster as dg
+import psutil
+from dagster._core.launcher import CheckRunHealthResult, DefaultRunLauncher, LaunchRunContext, WorkerStatus
+
+# Dagster has no public module for run launchers, only this one for those who write their own
+
+HOST_TAG: Final = "xc/host"
+"""Run tag: the machine on which the process of the run was started."""
+_PID_TAG: Final = "xc/pid"
+"""Run tag: the process that executes a run itself, without a launcher."""
+_PID: Final = "pid"
+_CLOCK_SECONDS: Final = 5.0
+"""The clock may have been set by this much between the start of a process and its first event."""
+
+
+def own_tags() -> dict[str, str]:
+    """Return the tags of a run that this process executes."""
+    return {HOST_TAG: socket.gethostname(), _PID_TAG: str(os.getpid())}
+
+
+def worker(instance: dg.DagsterInstance, run: dg.DagsterRun) -> psutil.Process | None:
+    """Return the process of a run of this machine, None if it has ended or not yet started.
+
+    Its id is a tag, or in an event that Dagster records before the run is started. A process of that id that is younger
+    is another one.
+    """
+    if _PID_TAG in run.tags:
+        record = instance.get_run_record_by_id(run.run_id)
+        return _process(int(run.tags[_PID_TAG]), record.create_timestamp.timestamp() if record else 0.0)
+    for entry in reversed(instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT)):
+        data: Any = entry.dagster_event and entry.dagster_event.engine_event_data
+        if data and _PID in data.metadata:
+            return _process(int(data.metadata[_PID].value), entry.timestamp)
+    return None
+
+
+def _process(number: int, seen: float) -> psutil.Process | None:
+    try:
+        found = psutil.Process(number)
+        alive = found.status() != psutil.STATUS_ZOMBIE and found.create_time() < seen + _CLOCK_SECONDS
+    except psutil.Error:
+        return None
+    return found if alive else None
+
+
+def health(instance: dg.DagsterInstance, run: dg.DagsterRun) -> CheckRunHealthResult:
+    """Return whether the process of a started run is alive; one on another machine counts as alive."""
+    if run.tags.get(HOST_TAG) != socket.gethostname():
+        return CheckRunHealthResult(WorkerStatus.RUNNING, "its process cannot be seen from this machine")
+    found = worker(instance, run)
+    if found is None:
+        return CheckRunHealthResult(WorkerStatus.NOT_FOUND, "the process of the run was killed")
+    return CheckRunHealthResult(WorkerStatus.RUNNING, run_worker_id=str(found.pid))
+
+
+class LocalRunLauncher(DefaultRunLauncher):
+    """Launches runs as Dagster's default launcher does; knows their processes, and can stop one without its server."""
+
+    @property
+    def supports_check_run_worker_health(self) -> bool:
+        """True: the daemon asks every ``poll_interval_seconds`` (dagster.yaml)."""
+        return True
+
+    def check_run_worker_health(self, run: dg.DagsterRun) -> CheckRunHealthResult:
+        """Return whether the process of a started run is alive."""
+        return health(self._instance, run)
+
+    def launch_run(self, context: LaunchRunContext) -> None:
+        """Launch a run and note the machine."""
+        self._instance.add_run_tags(context.dagster_run.run_id, {HOST_TAG: socket.gethostname()})
+        super().launch_run(context)
+
+    def terminate(self, run_id: str) -> bool:
+        """Stop a run. If its code server has gone, its process is asked directly; if that has gone too, it is over."""
+        try:
+            if super().terminate(run_id):  # type: ignore[no-untyped-call]
+                return True
+        except Exception as error:  # the errors of Dagster's client have no common name
+            self._instance.report_engine_event(f"The code server does not answer: {error}", run_id=run_id)
+        run = self._instance.get_run_by_id(run_id)
+        if run is None or run.is_finished or run.tags.get(HOST_TAG) != socket.gethostname():
+            return False
+        if found := worker(self._instance, run):
+            os.kill(found.pid, signal.SIGTERM)
+        else:
+            self._instance.report_run_canceled(run, "The process of the run had ended already.")
+        return True
+
+
+def end_lost_runs(instance: dg.DagsterInstance) -> list[str]:
+    """Mark the started runs whose process was killed as failed, and free their places in pools; return their ids.
+
+    The daemon does this while ``xc ui`` runs; the demo, which needs no daemon, does it itself.
+    """
+    started = instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]))
+    lost = [run for run in started if health(instance, run).status is WorkerStatus.NOT_FOUND]
+    for run in lost:
+        instance.report_run_failed(run, "The process of the run was killed.")
+    for run_id in instance.event_log_storage.get_concurrency_run_ids():
+        holder = instance.get_run_by_id(run_id)
+        if holder is None or holder.is_finished:
+            instance.event_log_storage.free_concurrency_slots_for_run(run_id)
+    return [run.run_id for run in lost]
+
+
+def holders(instance: dg.DagsterInstance, pool: str) -> set[str]:
+    """Return the ids of the runs that hold a place in ``pool``."""
+    return set(instance.event_log_storage.get_concurrency_info(pool).active_run_ids)

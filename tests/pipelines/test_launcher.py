@@ -1,0 +1,109 @@
+"""Whether the process of a run is alive, and what happens to runs whose process was killed."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import dagster as dg
+import psutil
+import pytest
+from dagster._core.events import EngineEventData
+from dagster._core.launcher import WorkerStatus
+
+from pipelines.launcher import HOST_TAG, LocalRunLauncher, end_lost_runs, health, holders, own_tags, worker
+
+STARTED, CANCELING = dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that stands for the process of a run."""
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"]) as process:
+        yield process
+        process.kill()
+
+
+def started(
+    instance: dg.DagsterInstance,
+    pid: int,
+    status: dg.DagsterRunStatus = STARTED,
+    host: str = "",
+) -> dg.DagsterRun:
+    """Record a run whose process has this id."""
+    tags = {HOST_TAG: host or socket.gethostname()}
+    run = instance.add_run(dg.DagsterRun("retrain", status=status, tags=tags))
+    instance.report_engine_event("Started process for run", run, EngineEventData.in_process(pid))
+    return run
+
+
+def launcher(instance: dg.DagsterInstance) -> LocalRunLauncher:
+    made = LocalRunLauncher()
+    made.register_instance(instance)
+    return made
+
+
+def test_a_run_is_healthy_as_long_as_its_process_lives(
+    instance: dg.DagsterInstance, sleeper: subprocess.Popen[bytes]
+) -> None:
+    run = started(instance, sleeper.pid)
+    assert launcher(instance).check_run_worker_health(run).status is WorkerStatus.RUNNING
+    sleeper.kill()
+    os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
+    assert health(instance, run).status is WorkerStatus.NOT_FOUND, "a zombie is no process"
+    sleeper.wait()
+    assert health(instance, run).status is WorkerStatus.NOT_FOUND
+
+
+def test_a_younger_process_of_the_same_id_is_another_one(
+    instance: dg.DagsterInstance, sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = started(instance, sleeper.pid)
+    later = psutil.Process(sleeper.pid).create_time() + 3600
+    monkeypatch.setattr(psutil.Process, "create_time", lambda self: later)
+    assert health(instance, run).status is WorkerStatus.NOT_FOUND
+
+
+def test_a_run_of_another_machine_is_left_alone(instance: dg.DagsterInstance) -> None:
+    run = started(instance, 2**22 + 1, host="elsewhere")
+    assert health(instance, run).status is WorkerStatus.RUNNING
+    assert end_lost_runs(instance) == []
+
+
+def test_a_run_that_executes_itself_is_known_by_its_tags(instance: dg.DagsterInstance) -> None:
+    run = instance.add_run(dg.DagsterRun("retrain", status=STARTED, tags=own_tags()))
+    found = worker(instance, run)
+    assert found is not None and found.pid == os.getpid()
+
+
+@pytest.mark.parametrize("status", [STARTED, CANCELING])
+def test_a_killed_run_fails_and_gives_its_place_in_the_pool_back(
+    instance: dg.DagsterInstance, sleeper: subprocess.Popen[bytes], status: dg.DagsterRunStatus
+) -> None:
+    lost, alive = started(instance, 2**22 + 1, status), started(instance, sleeper.pid)
+    instance.event_log_storage.set_concurrency_slots("gpu", 2)
+    for run in (lost, alive):
+        instance.event_log_storage.claim_concurrency_slot("gpu", run.run_id, "encoder")
+    assert holders(instance, "gpu") == {lost.run_id, alive.run_id}
+    assert end_lost_runs(instance) == [lost.run_id]
+    found = instance.get_run_by_id(lost.run_id)
+    assert found is not None and found.status is dg.DagsterRunStatus.FAILURE
+    assert holders(instance, "gpu") == {alive.run_id}
+
+
+def test_a_run_without_its_code_server_is_stopped_by_a_signal(
+    instance: dg.DagsterInstance, sleeper: subprocess.Popen[bytes]
+) -> None:
+    run = started(instance, sleeper.pid)
+    assert launcher(instance).terminate(run.run_id)
+    assert sleeper.wait(timeout=20) == -15
+
+
+def test_a_run_whose_process_has_gone_is_cancelled_at_once(instance: dg.DagsterInstance) -> None:
+    run = started(instance, 2**22 + 1)
+    assert launcher(instance).terminate(run.run_id)
+    found = instance.get_run_by_id(run.run_id)
+    assert found is not None and found.status is dg.DagsterRunStatus.CANCELED
