@@ -13,7 +13,6 @@ import ctypes
 import hashlib
 import json
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -22,6 +21,8 @@ from typing import Any, Final, TypeVar
 
 from xc_core.canonical import canonical
 from xc_core.errors import CorruptError, MissingError, storage_error, storage_reason
+from xc_core.leftovers import claimed, drop, remove_leftovers
+from xc_core.leftovers import work as temporary
 
 T = TypeVar("T")
 
@@ -190,21 +191,23 @@ def building(folder: Path, *, kind: str) -> Iterator[Build]:
 
     If the block raises, ``folder`` does not change. Raises StorageError if the disk is full or not writable.
     """
-    work = _work(folder)
+    work = temporary(folder)
     with writing(folder):
-        _prepare(folder)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(folder)
         work.mkdir()
     build = Build(work)
     try:
-        yield build
-        _seal(work, kind, build.made)
-        _exchange(work, folder)
+        with claimed(work):
+            yield build
+            _seal(work, kind, build.made)
+            _exchange(work, folder)
     except Exception as error:
         if reason := storage_reason(error, folder):
             raise storage_error(reason, folder) from error
         raise
     finally:
-        _drop(work)
+        drop(work)
 
 
 @dataclass
@@ -254,7 +257,7 @@ def _exchange(new: Path, old: Path) -> None:
         aside = old.with_name(f".{old.name}.old")
         old.rename(aside)
         new.rename(old)
-        _drop(aside)
+        drop(aside)
     _sync(old.parent)
 
 
@@ -265,30 +268,6 @@ def _renameat2_exchange(new: Path, old: Path) -> bool:
         return False
     current_folder = -100  # AT_FDCWD of <fcntl.h>
     return bool(renameat2(current_folder, os.fsencode(new), current_folder, os.fsencode(old), 2) == 0)
-
-
-def _work(path: Path) -> Path:
-    """Return the temporary name under which this process builds ``path``."""
-    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
-
-
-def _prepare(path: Path) -> None:
-    """Make the folder around ``path``; delete what a killed writer left, or undo an exchange that it had begun."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.old")
-    if aside.exists() and not path.exists():
-        aside.rename(path)
-    _drop(aside)
-    work = re.compile(rf"\.{re.escape(path.name)}\.\d+\.tmp")  # not a glob: "a" must not take the work of "a.b"
-    for neighbour in path.parent.iterdir():
-        if work.fullmatch(neighbour.name):
-            _drop(neighbour)
-
-
-def _drop(path: Path) -> None:
-    """Delete a folder or file as far as possible."""
-    with contextlib.suppress(OSError):
-        shutil.rmtree(path, ignore_errors=True) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
 @contextlib.contextmanager
@@ -311,36 +290,55 @@ def reserve(path: Path) -> None:
 
 
 def install(new: Path, folder: Path) -> None:
-    """Move the finished folder ``new``, possibly from another disk, to ``folder``, and replace what is there."""
-    work = _work(folder)
+    """Move the finished folder ``new`` to ``folder``, replacing what is there; from another disk it is copied first.
+
+    Until ``folder`` is complete, ``new`` is too. Raises StorageError.
+    """
+    with writing(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(folder)
+        if new.stat().st_dev == folder.parent.stat().st_dev:
+            _exchange(new, folder)
+        else:
+            _copied(new, folder)
+    drop(new)
+
+
+def _copied(new: Path, folder: Path) -> None:
+    work = temporary(folder)
     try:
-        with writing(folder):
-            _prepare(folder)
-            shutil.move(new, work)
+        work.mkdir()
+        with claimed(work):
+            shutil.copytree(new, work, dirs_exist_ok=True)
+            for path in work.rglob("*"):
+                _sync(path)
             _exchange(work, folder)
     finally:
-        _drop(work)
+        drop(work)
 
 
 def remove(folder: Path) -> None:
     """Delete an artefact and the leftovers of killed writers."""
-    _drop(folder)
+    drop(folder)
     if folder.parent.is_dir():
-        _prepare(folder)
+        remove_leftovers(folder)
 
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield the name of a temporary file beside ``path``; at the end of the block it replaces ``path`` in one step."""
-    work = _work(path)
+    work = temporary(path)
     try:
         with writing(path):
-            _prepare(path)
-            yield work
-            _sync(work)
-            work.replace(path)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            remove_leftovers(path)
+            work.touch()
+            with claimed(work):
+                yield work
+                _sync(work)
+                work.replace(path)
     finally:
-        _drop(work)
+        drop(work)
 
 
 def write_file(path: Path, content: str | bytes) -> None:

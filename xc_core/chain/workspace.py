@@ -12,6 +12,7 @@ from xc_core.chain.names import SETTINGS, checked_name
 from xc_core.chain.params_file import FILE, ParamsFile
 from xc_core.chain.registry import STAGES, Stage
 from xc_core.errors import MissingError, UsageError
+from xc_core.leftovers import sweep
 from xc_core.locks import locked
 
 _WRITE_SECONDS: Final = 30.0
@@ -34,19 +35,32 @@ class Workspace:
     def find(cls, start: Path | None = None) -> Workspace:
         """Return the workspace of XC_ROOT, or of the nearest folder with params.yaml, from ``start`` upwards.
 
-        Raises MissingError if there is none.
+        Leftovers of killed commands are deleted. Raises MissingError if there is no workspace.
         """
         if root := os.environ.get("XC_ROOT"):
-            return cls(Path(root).resolve())
+            return cls(Path(root).resolve()).swept()
         here = (start or Path.cwd()).resolve()
         for folder in (here, *here.parents):
             if (folder / FILE).is_file():
-                return cls(folder)
+                return cls(folder).swept()
         raise MissingError(
             f"no {FILE} in {here} or above it",
             expected="a command inside a project",
             do="change into the project's folder, or set XC_ROOT to it",
         )
+
+    def swept(self) -> Workspace:
+        """Delete what killed commands left in any folder in which artefacts, settings or checkpoints are written."""
+        places = [
+            self.root,
+            self.data,
+            *self.data.glob("*/"),
+            *self.data.glob("*/*/"),
+            *self.data.glob("*/*/settings/"),
+        ]
+        places += [self.state, *self.state.glob("*/"), *self.state.glob("run/*/")]
+        sweep(places)
+        return self
 
     @property
     def params(self) -> ParamsFile:

@@ -1,0 +1,203 @@
+"""Kill servers, runs and stages at random moments, and check that everything returns to a good state without a person.
+
+    python -m tests.soak.soak --kills 200 --minutes 300 --seed 1
+
+A round starts the job retrain, kills one to three processes, and waits. A run that ends with a failure after its
+automatic retry is started again once, as a schedule would do. After each round: the run has ended, the pool is free, no
+process and no temporary file is left, and all artefacts have the bytes of an unbroken run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+from tests.conftest import TOY_CHANGES
+from tests.pipelines.conftest import make_project
+from tests.soak.servers import SERVERS, Servers, wait_for
+from xc_core import artifacts
+from xc_core.chain import STAGES, Workspace, run_stage
+
+SETTINGS: Final = {**TOY_CHANGES, "encoder": {**TOY_CHANGES["encoder"], "epochs": 120.0}}
+EXACT: Final = ("encoder", "embeddings", "clusters", "negatives", "classifier", "scores", "fusion")
+"""Stages whose content has no timings."""
+STAGE, TRAINER, WORKER = "stage", "trainer", "run worker"
+VICTIMS: Final = (*SERVERS, WORKER, STAGE, TRAINER)
+ENDED: Final = ("SUCCESS", "FAILURE", "CANCELED")
+_POOL: Final = '{instance{concurrencyLimit(concurrencyKey:"gpu"){activeSlotCount pendingStepCount}}}'
+_ROUND_SECONDS: Final = 420.0
+_ROOT: Final = Path(__file__).resolve().parents[2]
+
+
+def prepared(root: Path) -> Workspace:
+    """Return a project with the toy world, whose dataset is ready to be trained on."""
+    workspace = make_project(root)
+    workspace.params.declare_experiment("toy", "ngame", "ngame", SETTINGS)
+    shutil.copy(_ROOT / "dagster.yaml", root)
+    for stage in ("corpus", "tokens"):
+        run_stage(workspace, stage, "toy")
+    return workspace
+
+
+def unbroken(workspace: Workspace) -> dict[str, str]:
+    """Run all stages that are compared, without a kill; return the digests, and delete what was made."""
+    for stage in EXACT:
+        run_stage(workspace, stage, "toy", "ngame")
+    found = digests(workspace)
+    forget(workspace)
+    return found
+
+
+def digests(workspace: Workspace) -> dict[str, str]:
+    """Return the digest of each artefact after verifying its bytes."""
+    return {stage: artifacts.verify(workspace.folder(stage, "toy", "ngame")).digest() for stage in EXACT}
+
+
+def forget(workspace: Workspace) -> None:
+    """Delete the artefacts and checkpoints of the experiment."""
+    for stage in STAGES.values():
+        if stage.scope == "experiment":
+            shutil.rmtree(workspace.folder(stage.name, "toy", "ngame"), ignore_errors=True)
+    shutil.rmtree(workspace.state / "run", ignore_errors=True)
+
+
+def leftovers(root: Path) -> list[str]:
+    """Return the temporary files and folders of writers in the project."""
+    found = [path for path in root.rglob(".*") if path.suffix == ".tmp" or path.name.endswith(".old")]
+    return [str(path.relative_to(root)) for path in found if ".git" not in path.parts]
+
+
+@dataclass
+class Soak:
+    """A project under fire."""
+
+    workspace: Workspace
+    servers: Servers
+    expected: dict[str, str]
+    random: random.Random
+    killed: Counter[str] = field(default_factory=Counter)
+    rounds: Counter[str] = field(default_factory=Counter)
+
+    def round(self, kills: int) -> None:
+        """Train once while ``kills`` processes are killed; raise AssertionError if anything is not as it should be."""
+        run = self.servers.launch("retrain")
+        for _ in range(kills):
+            time.sleep(self.random.uniform(1, 14))
+            self._kill(self.random.choice(VICTIMS))
+            time.sleep(self.random.uniform(0, 3))
+            for name in SERVERS:
+                self.servers.start(name)
+        wait_for(self.servers.ready, 120, "webserver")
+        status = self._ended(run)
+        self.rounds[status] += 1
+        if status != "SUCCESS":
+            self._check_idle()
+            again = self._ended(self.servers.launch("retrain"))
+            assert again == "SUCCESS", f"the run after {run} ended with {again}"
+        self._check_idle()
+        assert digests(self.workspace) == self.expected, "other bytes than an unbroken run"
+        forget(self.workspace)
+
+    def _kill(self, victim: str) -> None:
+        process = self._find(victim)
+        if process is None:
+            return
+        stage = process.cmdline()[3:5] if victim in (STAGE, TRAINER) else ""
+        print(f"  kill -9 {victim} {' '.join(stage)}", flush=True)
+        try:
+            process.kill()
+        except psutil.Error:
+            return
+        self.killed[victim] += 1
+
+    def _find(self, victim: str) -> psutil.Process | None:
+        """Return a living process of this kind, None if there is none."""
+        if victim in SERVERS:
+            process = self.servers.running[victim]
+            return psutil.Process(process.pid) if process.poll() is None else None
+        stages = self.servers.processes("assets.worker")
+        if victim == WORKER:
+            found = [p for p in self.servers.processes("spawn_main") if p not in self.servers.processes("mlflow")]
+        else:
+            trains = [p for p in stages if {"encoder", "classifier"} & set(p.cmdline())]
+            found = trains if victim == TRAINER else stages
+        return found[0] if found else None
+
+    def _ended(self, run: str) -> str:
+        """Wait for the end of a run and of its automatic retry; return the last status."""
+        started = time.monotonic()
+        while time.monotonic() - started < _ROUND_SECONDS:
+            try:
+                status, tags = self.servers.run(run)
+            except OSError:
+                time.sleep(1)
+                continue
+            if retry := tags.get("dagster/auto_retry_run_id"):
+                run = retry
+            elif status in ENDED and tags.get("dagster/will_retry", "false") != "true":
+                return str(status)
+            time.sleep(0.5)
+        raise AssertionError(f"run {run} is {status} after {_ROUND_SECONDS:.0f} s")
+
+    def _check_idle(self) -> None:
+        """Check that the pool is free and nothing is left; a command cleans up first, as every start does."""
+
+        def free() -> bool:
+            found: Any = self.servers.ask(_POOL)["instance"]["concurrencyLimit"]
+            return not found["activeSlotCount"] and not found["pendingStepCount"]
+
+        wait_for(free, 60, "pool gpu")
+        wait_for(lambda: not self.servers.processes("assets.worker"), 30, "end of all stages")
+        command = [sys.executable, "-m", "xc_core.cli.main", "status"]
+        subprocess.run(command, cwd=self.servers.root, env=self.servers.environment, check=False, capture_output=True)
+        assert leftovers(self.servers.root) == []
+
+
+def soak(root: Path, kills: int, seconds: float, seed: int, say: Callable[[str], None] = print) -> Soak:
+    """Kill ``kills`` processes, or as many as fit into ``seconds``; return the counts."""
+    began = time.monotonic()
+    workspace = prepared(root)
+    found = Soak(workspace, Servers(root), unbroken(workspace), random.Random(seed))
+    try:
+        found.servers.start_all()
+        while (left := kills - found.killed.total()) > 0 and time.monotonic() - began < seconds:
+            found.round(min(left, found.random.randint(1, 3)))
+            total, rounds = found.killed.total(), found.rounds.total()
+            say(f"{time.monotonic() - began:.0f} s: {total} kills in {rounds} rounds, {json.dumps(found.killed)}")
+    finally:
+        found.servers.stop_all()
+    return found
+
+
+def main() -> None:
+    """Parse the command line and run the soak."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--minutes", type=float, default=300)
+    parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(2), "big"))
+    parser.add_argument("--root", type=Path, help="a folder that does not exist; a temporary one by default")
+    asked = parser.parse_args()
+    print(f"seed {asked.seed}", flush=True)
+    root = asked.root or Path(tempfile.mkdtemp(prefix="xc-soak-")) / "project"
+    found = soak(root, asked.kills, asked.minutes * 60, asked.seed, lambda line: print(line, flush=True))
+    print(f"kills {json.dumps(found.killed)}, rounds {json.dumps(found.rounds)}, lost 0")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""Leftovers of killed writers are deleted at the next start of any command; what a living writer builds never is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from xc_core import leftovers
+from xc_core.chain import Workspace
+from xc_core.leftovers import abandoned, claimed, sweep
+
+BUILDER = """
+import sys, pathlib
+from xc_core import artifacts
+with artifacts.building(pathlib.Path(sys.argv[1]), kind="thing") as build:
+    print(build.path.name, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def builder(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """A process that builds an artefact for as long as nobody stops it, and the folder in which it builds."""
+    command = [sys.executable, "-c", BUILDER, str(tmp_path / "data" / "toy" / "ngame" / "thing")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield process, tmp_path / "data" / "toy" / "ngame" / process.stdout.readline().strip()
+        process.kill()
+
+
+def test_the_start_of_a_command_deletes_what_a_killed_one_left_and_only_that(
+    builder: tuple[subprocess.Popen[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process, folder = builder
+    monkeypatch.setenv("XC_ROOT", str(tmp_path))
+    Workspace.find()
+    assert folder.is_dir(), "its builder lives"
+    process.kill()
+    process.wait()
+    assert folder.is_dir(), "nobody cleans up after kill -9"
+    Workspace.find()
+    assert not folder.exists()
+
+
+def test_a_lock_protects_where_process_ids_mean_nothing(
+    builder: tuple[subprocess.Popen[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In another container on the same disk the builder's process cannot be seen."""
+
+    def unseen(pid: int) -> None:
+        raise psutil.NoSuchProcess(pid)
+
+    monkeypatch.setattr(psutil, "Process", unseen)
+    process, folder = builder
+    assert not abandoned(folder, process.pid)
+    assert sweep([folder.parent]) == []
+    process.kill()
+    process.wait()
+    assert sweep([folder.parent]) == [folder]
+
+
+def test_a_living_process_protects_on_a_disk_without_locks(
+    builder: tuple[subprocess.Popen[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(9, "no locks")
+
+    monkeypatch.setattr(leftovers.fcntl, "flock", refuse)
+    process, folder = builder
+    assert not abandoned(folder, process.pid)
+    process.kill()
+    process.wait()
+    assert abandoned(folder, process.pid)
+
+
+def test_a_process_that_is_younger_than_the_folder_is_another_one(tmp_path: Path) -> None:
+    folder = tmp_path / f".thing.{os.getppid()}.tmp"
+    folder.mkdir()
+    assert not abandoned(folder, os.getppid()), "it may be about to lock it"
+    os.utime(folder, (1, 1))
+    assert abandoned(folder, os.getppid())
+
+
+def test_other_names_are_left_alone(tmp_path: Path) -> None:
+    for name in ("thing.77.tmp", ".thing.tmp", ".thing.x.tmp", ".thing.9999999.tmp.kept"):
+        (tmp_path / name).touch()
+    assert sweep([tmp_path, tmp_path / "absent"]) == []
+
+
+def test_every_place_in_which_a_command_writes_is_swept(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    (tmp_path / "params.yaml").touch()
+    places = (
+        "", "data", "data/toy", "data/toy/settings", "data/toy/ngame", "data/toy/ngame/settings",
+        ".xc", ".xc/cost", ".xc/run", ".xc/run/encoder@toy_ngame", ".xc/source",
+    )  # fmt: skip
+    for place in places:
+        (tmp_path / place).mkdir(parents=True, exist_ok=True)
+        left = tmp_path / place / ".thing.9999999.tmp"
+        left.touch()
+        os.utime(left, (1, 1))
+    workspace.swept()
+    assert list(tmp_path.rglob("*.tmp")) == []
+
+
+def test_a_claim_ends_with_its_block(tmp_path: Path) -> None:
+    file = tmp_path / ".thing.9999999.tmp"
+    file.touch()
+    with claimed(file):
+        assert not abandoned(file, os.getpid())
+    assert abandoned(file, os.getpid())

@@ -1,0 +1,105 @@
+"""Temporary files and folders of writers: their names, and the deletion of those whose process was killed.
+
+A writer holds a lock on what it builds. The system releases the lock when the process ends, for any reason, so what
+nobody holds is left over. This works between containers that share a disk, too, whose process ids mean nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+_NAME: Final = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)\.tmp")
+_CLOCK_SECONDS: Final = 1.0
+
+
+def work(path: Path) -> Path:
+    """Return the temporary name under which this process builds ``path``."""
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+
+@contextlib.contextmanager
+def claimed(path: Path) -> Iterator[None]:
+    """Hold the lock of a temporary file or folder, if its disk has locks."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def abandoned(path: Path, pid: int) -> bool:
+    """Return True if nobody builds ``path``: no process holds its lock, and its writer ``pid`` does not run here."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return not _runs(pid, path)
+    except OSError as error:  # held; or a disk without locks, where the process decides
+        return error.errno != errno.EWOULDBLOCK and not _runs(pid, path)
+    finally:
+        os.close(descriptor)
+
+
+def _runs(pid: int, path: Path) -> bool:
+    """Return True if the writer may be about to lock ``path``; a process younger than the file is another one."""
+    if pid == os.getpid():
+        return False
+    try:
+        found = psutil.Process(pid)
+        return bool(found.status() != psutil.STATUS_ZOMBIE and found.create_time() <= _changed(path) + _CLOCK_SECONDS)
+    except psutil.Error:
+        return False
+
+
+def _changed(path: Path) -> float:
+    with contextlib.suppress(OSError):
+        return path.stat().st_mtime
+    return 0.0
+
+
+def remove_leftovers(path: Path) -> None:
+    """Delete what killed writers of ``path`` left; undo an exchange that stopped after the old folder was renamed."""
+    aside = path.with_name(f".{path.name}.old")
+    if aside.exists() and not path.exists():
+        aside.rename(path)
+    drop(aside)
+    sweep([path.parent], path.name)
+
+
+def sweep(folders: Iterable[Path], name: str = "") -> list[Path]:
+    """Delete the leftovers of killed writers in ``folders``, of ``name`` only if given; return what was deleted.
+
+    Folders that cannot be read are left out: a command that only reads needs no permission to clean up.
+    """
+    found = []
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            for entry in os.scandir(folder):
+                match = _NAME.fullmatch(entry.name)
+                if match and name in ("", match["name"]) and abandoned(Path(entry), int(match["pid"])):
+                    drop(Path(entry))
+                    found.append(Path(entry))
+    return found
+
+
+def drop(path: Path) -> None:
+    """Delete a folder or file as far as possible."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            path.unlink()
