@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
+from typing import Final
 
 import dagster as dg
 
@@ -11,6 +12,9 @@ from assets.inbox import INBOX_TAG, inbox, state
 from assets.partitions import experiment_key, split_key, sync
 from pipelines.jobs import NEXT_TAG, compare, prepare, refresh, retrain
 from xc_core.chain.workspace import Workspace
+
+_ATTEMPTS: Final = 3
+"""Runs for one drop, if they end before they read it: under load a launch may fail."""
 
 
 def inbox_sensor(workspace: Workspace) -> dg.SensorDefinition:
@@ -22,32 +26,48 @@ def inbox_sensor(workspace: Workspace) -> dg.SensorDefinition:
         minimum_interval_seconds=30,
         description="Ingests a dataset (whole, in any layout) that arrives in data/<dataset>/inbox/, then refreshes.",
     )
-    def _look(context: dg.SensorEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
+    def _look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         sync(context.instance, workspace)
-        arrived = {name: state(inbox(workspace, name), time.time()) for name in workspace.params.datasets()}
-        drops = {dataset: drop for dataset, drop in arrived.items() if drop is not None}
-        tried = {dataset: run for dataset, drop in drops.items() if (run := _last_run(context.instance, dataset, drop))}
-        for dataset in sorted(drops.keys() - tried.keys()):
-            tags = {NEXT_TAG: "refresh", INBOX_TAG: drops[dataset]}
-            yield dg.RunRequest(run_key=f"inbox/{dataset}/{drops[dataset]}", partition_key=dataset, tags=tags)
-        if drops.keys() == tried.keys():
-            message = "; ".join(_message(dataset, run) for dataset, run in tried.items())
-            yield dg.SkipReason(message or "no inbox holds complete files")
+        found = {name: state(inbox(workspace, name), time.time()) for name in workspace.params.datasets()}
+        before = json.loads(context.cursor or "{}")
+        drops = {dataset: drop for dataset, drop in found.items() if drop is not None}
+        # copies keep old times (cp -p), so a file that has not changed for long may still grow
+        still = {dataset: drop for dataset, drop in drops.items() if before.get(dataset) == drop}
+        requests, messages = [], [f"{name}: files are still arriving" for name in sorted(drops.keys() - still.keys())]
+        for dataset, drop in sorted(still.items()):
+            runs = _runs(context.instance, dataset, drop)
+            if not runs or (_never_read(context.instance, runs[0]) and len(runs) < _ATTEMPTS):
+                key = f"inbox/{dataset}/{drop}" + (f"/{len(runs) + 1}" if runs else "")
+                tags = {NEXT_TAG: "refresh", INBOX_TAG: drop}
+                requests.append(dg.RunRequest(run_key=key, partition_key=dataset, tags=tags))
+            else:
+                messages.append(_message(context.instance, dataset, runs[0]))
+        skip = None if requests else "; ".join(messages) or "no inbox holds complete files"
+        return dg.SensorResult(run_requests=requests, skip_reason=skip, cursor=json.dumps(drops))
 
     return _look
 
 
-def _last_run(instance: dg.DagsterInstance, dataset: str, drop: str) -> dg.DagsterRun | None:
-    """Return the last run that was started to ingest this drop, None if there is none."""
+def _runs(instance: dg.DagsterInstance, dataset: str, drop: str) -> list[dg.DagsterRun]:
+    """Return the runs that were started to ingest this drop, the last one first."""
     tags = {INBOX_TAG: drop, "dagster/partition": dataset}
-    return next(iter(instance.get_runs(dg.RunsFilter(tags=tags), limit=1)), None)
+    return list(instance.get_runs(dg.RunsFilter(tags=tags), limit=_ATTEMPTS))
 
 
-def _message(dataset: str, run: dg.DagsterRun) -> str:
+def _never_read(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
+    """Return True if a run failed before any of its steps did: it could not be launched, or its process was killed."""
+    failed = run.status is dg.DagsterRunStatus.FAILURE
+    return failed and not instance.all_logs(run.run_id, of_type=dg.DagsterEventType.STEP_FAILURE)
+
+
+def _message(instance: dg.DagsterInstance, dataset: str, run: dg.DagsterRun) -> str:
     """Return why a drop is still in its inbox."""
+    name = f"{dataset}: run {run.run_id[:8]}"
+    if _never_read(instance, run):
+        return f"{name} ended before it read the files, after {_ATTEMPTS} attempts; see its log, then re-execute it"
     if run.is_failure_or_canceled:
-        return f"{dataset}: run {run.run_id[:8]} could not ingest the files; fix them, or re-execute that run"
-    return f"{dataset}: run {run.run_id[:8]} is ingesting the files"
+        return f"{name} could not ingest the files; fix them, or re-execute that run"
+    return f"{name} is ingesting the files"
 
 
 def partitions_sensor(workspace: Workspace) -> dg.SensorDefinition:

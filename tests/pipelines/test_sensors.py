@@ -9,6 +9,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster._core.execution.plan.objects import StepFailureData
 
 from assets import inbox
 from assets.partitions import sync
@@ -193,10 +194,18 @@ def drop(workspace: Workspace, dataset: str, *, age: float = 60.0) -> str:
     return found
 
 
-def record_run(instance: dg.DagsterInstance, dataset: str, state: str, status: dg.DagsterRunStatus) -> str:
-    """Record a run of prepare for this state of an inbox; return the first part of its id."""
+def record_run(
+    instance: dg.DagsterInstance, dataset: str, state: str, status: dg.DagsterRunStatus, *, step: bool = True
+) -> str:
+    """Record a run of prepare for this state of an inbox, failed in a step or before; return its short id."""
     tags = {"xc/inbox": state, "dagster/partition": dataset}
-    return instance.add_run(dg.DagsterRun("prepare", tags=tags, status=status)).run_id[:8]
+    run = instance.add_run(dg.DagsterRun("prepare", tags=tags, status=status))
+    if status is dg.DagsterRunStatus.FAILURE and step:
+        data = StepFailureData(error=None, user_failure_data=None)
+        kind = dg.DagsterEventType.STEP_FAILURE.value
+        failure = dg.DagsterEvent(kind, "prepare", step_key="corpus", event_specific_data=data)
+        instance.handle_new_event(dg.EventLogEntry(None, 10, "", run.run_id, time.time(), "corpus", "prepare", failure))
+    return run.run_id[:8]
 
 
 @pytest.fixture
@@ -206,6 +215,7 @@ def inboxes(workspace: Workspace, instance: dg.DagsterInstance) -> Ticker:
 
 def test_every_drop_is_prepared_and_then_refreshed(workspace: Workspace, inboxes: Ticker) -> None:
     states = {dataset: drop(workspace, dataset) for dataset in ("toy", "other")}
+    assert inboxes.tick().skip_message == "other: files are still arriving; toy: files are still arriving"
     assert inboxes.requested() == [
         (f"inbox/{dataset}/{states[dataset]}", None, dataset, {"xc/next": "refresh", "xc/inbox": states[dataset]})
         for dataset in ("other", "toy")
@@ -223,11 +233,37 @@ def test_nothing_is_requested_for_an_empty_inbox_or_one_still_being_filled(
     assert (found.run_requests, found.skip_message) == ([], "no inbox holds complete files")
 
 
+def test_files_with_old_times_that_still_arrive_are_not_ingested(workspace: Workspace, inboxes: Ticker) -> None:
+    """``cp -p`` keeps the times of the files, so a folder that is being copied looks old."""
+    drop(workspace, "toy")
+    assert inboxes.requested() == []
+    late = inbox.inbox(workspace, "toy") / "test.csv"
+    late.write_text("text,labels\n")
+    os.utime(late, (1, 1))
+    assert inboxes.requested() == [], "a file came between two ticks"
+    assert len(inboxes.requested()) == 1
+
+
+def test_a_run_that_ended_before_it_read_the_files_is_started_again_three_times_at_most(
+    workspace: Workspace, inboxes: Ticker
+) -> None:
+    state = drop(workspace, "toy")
+    inboxes.tick()
+    for attempt in (2, 3):
+        record_run(inboxes.instance, "toy", state, dg.DagsterRunStatus.FAILURE, step=False)
+        assert [key for key, *_ in inboxes.requested()] == [f"inbox/toy/{state}/{attempt}"]
+    record_run(inboxes.instance, "toy", state, dg.DagsterRunStatus.FAILURE, step=False)
+    found = inboxes.tick()
+    assert found.run_requests == []
+    assert "ended before it read the files, after 3 attempts" in found.skip_message
+
+
 @pytest.mark.parametrize("status", ["FAILURE", "CANCELED", "SUCCESS", "STARTED", "STARTING"])
 def test_a_drop_is_requested_once_whatever_the_status_of_its_run(
     workspace: Workspace, inboxes: Ticker, status: str
 ) -> None:
     run = record_run(inboxes.instance, "toy", drop(workspace, "toy"), dg.DagsterRunStatus[status])
+    inboxes.tick()
     found = inboxes.tick()
     assert found.run_requests == []
     assert found.skip_message.startswith(f"toy: run {run} ")
@@ -237,6 +273,7 @@ def test_a_drop_is_requested_once_whatever_the_status_of_its_run(
 def test_a_drop_that_was_tried_does_not_delay_another_dataset(workspace: Workspace, inboxes: Ticker) -> None:
     record_run(inboxes.instance, "toy", drop(workspace, "toy"), dg.DagsterRunStatus.FAILURE)
     state = drop(workspace, "other")
+    inboxes.tick()
     assert [(key, partition) for key, _, partition, _ in inboxes.requested()] == [(f"inbox/other/{state}", "other")]
 
 
@@ -244,6 +281,7 @@ def test_a_run_of_another_dataset_or_another_drop_does_not_count(workspace: Work
     state = drop(workspace, "toy")
     record_run(inboxes.instance, "other", state, dg.DagsterRunStatus.FAILURE)
     record_run(inboxes.instance, "toy", "0123456789abcdef", dg.DagsterRunStatus.FAILURE)
+    inboxes.tick()
     assert [key for key, *_ in inboxes.requested()] == [f"inbox/toy/{state}"]
 
 
@@ -251,4 +289,5 @@ def test_of_several_runs_of_a_drop_the_last_one_counts(workspace: Workspace, inb
     state = drop(workspace, "toy")
     record_run(inboxes.instance, "toy", state, dg.DagsterRunStatus.FAILURE)
     last = record_run(inboxes.instance, "toy", state, dg.DagsterRunStatus.STARTED)
+    inboxes.tick()
     assert inboxes.tick().skip_message == f"toy: run {last} is ingesting the files"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from xc_core import artifacts
+from xc_core.chain.incoming import recover
 from xc_core.chain.names import SETTINGS, checked_name
 from xc_core.chain.params_file import FILE, ParamsFile
 from xc_core.chain.registry import STAGES, Stage
@@ -50,16 +51,12 @@ class Workspace:
         )
 
     def swept(self) -> Workspace:
-        """Delete what killed commands left in any folder in which artefacts, settings or checkpoints are written."""
-        places = [
-            self.root,
-            self.data,
-            *self.data.glob("*/"),
-            *self.data.glob("*/*/"),
-            *self.data.glob("*/*/settings/"),
-        ]
-        places += [self.state, *self.state.glob("*/"), *self.state.glob("run/*/")]
-        sweep(places)
+        """Delete what killed commands left where they write; finish an ingest that had begun to replace a dataset."""
+        data, state = ("*/", "*/*/", "*/*/settings/"), ("*/", "run/*/")
+        inner = [folder for pattern in data for folder in self.data.glob(pattern)]
+        inner += [folder for pattern in state for folder in self.state.glob(pattern)]
+        sweep([self.root, self.data, self.state, *inner])
+        recover(self)
         return self
 
     @property

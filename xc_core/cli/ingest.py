@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-import psutil
 
 from xc_core import artifacts
-from xc_core.chain import Ran, Workspace, run_stage
+from xc_core.artifacts import writing
+from xc_core.chain import Ran, Workspace, incoming, run_stage
 from xc_core.chain.names import checked_name
 from xc_core.cli.options import Names
 from xc_core.data.checks import MOST_SHARED, Allowed
@@ -26,6 +26,7 @@ from xc_core.data.ingest import FILTERS, IngestConfig
 from xc_core.data.propensity import PROPENSITY
 from xc_core.data.splits import TEST
 from xc_core.errors import UsageError, storage_error, storage_reason
+from xc_core.leftovers import claimed
 from xc_core.progress import report
 
 _DEFAULT = IngestConfig()
@@ -108,6 +109,13 @@ def place(
 
     With ``choose`` the split is chosen by the data, and written to params.yaml.
     """
+    workspace.params.read()  # one that cannot be read is reported before anything is written
+    with writing(workspace.state):
+        incoming.recover(workspace)
+    _, source = open_source(path, config.layout, config.read_options())
+    command = incoming.command(path, source.files, dataset, config)
+    if incoming.interrupted(workspace, dataset, command):
+        return _finished(workspace, dataset)
     target = workspace.raw(dataset)
     again = target.exists() and path.resolve() == target.resolve()
     if target.exists() and not replace and not again:
@@ -116,7 +124,6 @@ def place(
             expected="a new name",
             do="choose another name, or pass --replace",
         )
-    _, source = open_source(path, config.layout, config.read_options())
     with _scratch(workspace) as inner:
         inner.params.declare_dataset(dataset, config)
         if again:
@@ -130,27 +137,32 @@ def place(
             config = changed(config, split=split)
             inner.params.declare_dataset(dataset, config)
             ran = run_stage(inner, "corpus", dataset)
-        if not again:
-            artifacts.install(inner.raw(dataset), target)
-        artifacts.install(ran.folder, workspace.folder("corpus", dataset))
-    workspace.params.declare_dataset(dataset, config)
+        with incoming.alone(workspace, dataset):
+            made = incoming.new(inner, dataset, config, command)
+            made.save(workspace)
+            made.finish(workspace)
+            incoming.forget(workspace, dataset)
     return Ran(workspace.folder("corpus", dataset), False, ran.seconds, ran.facts, ran.costs)
+
+
+def _finished(workspace: Workspace, dataset: str) -> Ran:
+    """Return the result of an ingest that was killed when all was read, and that the next command has finished."""
+    report(f"ingest: {dataset} was complete when the last ingest was stopped; nothing is read again")
+    incoming.forget(workspace, dataset)
+    folder = workspace.folder("corpus", dataset)
+    return Ran(folder, True, 0.0, dict(artifacts.read_made(folder).facts), {})
 
 
 @contextmanager
 def _scratch(workspace: Workspace) -> Iterator[Workspace]:
     """Yield a workspace inside the state folder, with the same params.yaml; it is deleted afterwards.
 
-    Leftovers of a killed ingest are deleted too. Raises StorageError if the disk cannot be written.
+    Raises StorageError if the disk cannot be written.
     """
-    workspace.params.read()  # one that cannot be read is reported before anything is written
     try:
         workspace.state.mkdir(parents=True, exist_ok=True)
-        for old in workspace.state.glob("ingest-*-*"):
-            number = old.name.split("-")[1]
-            if number.isdecimal() and not psutil.pid_exists(int(number)):
-                shutil.rmtree(old, ignore_errors=True)
-        with tempfile.TemporaryDirectory(prefix=f"ingest-{os.getpid()}-", dir=workspace.state) as folder:
+        prefix = f"{incoming.PREFIX}-{os.getpid()}-"
+        with tempfile.TemporaryDirectory(prefix=prefix, dir=workspace.state) as folder, claimed(Path(folder)):
             inner = Workspace(Path(folder))
             shutil.copyfile(workspace.root / "params.yaml", inner.root / "params.yaml")
             yield inner

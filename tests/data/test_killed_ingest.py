@@ -1,0 +1,119 @@
+"""An ingest that is killed at any moment can be given again as it was, and no other command sees half of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.data.worlds import empty_workspace, files_of, small_world, write_world
+from xc_core.chain import Workspace
+from xc_core.cli.ingest import place
+from xc_core.data.ingest import IngestConfig
+
+KILLED = """
+import os, signal, sys
+from xc_core import artifacts
+from xc_core.chain import incoming
+from xc_core.chain.params_file import ParamsFile
+moment = sys.argv.pop(1)
+seen = []
+
+def watch(owner, name):
+    plain = getattr(owner, name)
+    def call(*arguments, **options):
+        where = str(arguments[0])
+        if name == "declare_dataset" and "ingest-" in str(arguments[0].root):
+            return plain(*arguments, **options)
+        if name == "_exchange" and not (where.endswith(("raw", "corpus")) and "ingest-" in where):
+            return plain(*arguments, **options)
+        if name == "_exchange" and where.endswith("corpus") and "ingest-" in str(arguments[1]):
+            return plain(*arguments, **options)
+        for step in ("before", "after"):
+            if step == "after":
+                done = plain(*arguments, **options)
+            seen.append(f"{step} {name}")
+            if len(seen) == int(moment):
+                os.kill(os.getpid(), signal.SIGKILL)
+        return done
+    setattr(owner, name, call)
+
+watch(incoming.Incoming, "save")
+watch(artifacts, "_exchange")
+watch(ParamsFile, "declare_dataset")
+watch(incoming, "forget")
+from xc_core.cli.main import main
+try:
+    main(sys.argv[1:])
+finally:
+    print(len(seen))
+"""
+MOMENTS = 10
+"""Before and after: the record, the exchange of raw files, that of the corpus, params.yaml, the end of the record."""
+
+
+def ingest(workspace: Workspace, source: Path, moment: int, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run ``xc ingest`` and kill it at a moment, 0 for never."""
+    command = [sys.executable, "-c", KILLED, str(moment), "ingest", str(source), "--dataset", "toy", *options]
+    environment = {**os.environ, "XC_ROOT": str(workspace.root)}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def state(workspace: Workspace) -> dict[str, bytes]:
+    """Return all files but locks, timings and cached hashes."""
+    found = files_of(workspace.root)
+    return {name: data for name, data in found.items() if not name.startswith((".xc/lock", ".xc/cost", ".xc/source"))}
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("sources")
+    other = small_world()
+    for row in other.train:
+        row["title"] = f"another {row['title']}"
+    return write_world(folder / "old"), write_world(folder / "new", world=other)
+
+
+@pytest.mark.parametrize("moment", range(1, MOMENTS + 1))
+def test_a_new_dataset(tmp_path: Path, sources: tuple[Path, Path], moment: int) -> None:
+    """At every second moment another command starts in between, and finishes what was begun."""
+    whole, broken = (empty_workspace(tmp_path / name) for name in ("whole", "broken"))
+    place(whole, sources[1], "toy", IngestConfig(), replace=False, choose=True)
+    assert ingest(broken, sources[1], moment).returncode == -9
+    if moment % 2:
+        broken.swept()
+    again = ingest(broken, sources[1], 0)
+    assert again.returncode == (64 if moment == MOMENTS else 0), again.stderr
+    assert state(broken) == state(whole)
+
+
+@pytest.mark.parametrize("moment", range(1, MOMENTS + 1))
+def test_a_dataset_that_is_replaced(tmp_path: Path, sources: tuple[Path, Path], moment: int) -> None:
+    """After the kill every command sees the old dataset or the new one, never a mixture."""
+    workspaces = {name: empty_workspace(tmp_path / name) for name in ("old", "new", "broken")}
+    for name, workspace in workspaces.items():
+        place(workspace, sources[name == "new"], "toy", IngestConfig(), replace=False)
+    broken = workspaces["broken"]
+    assert ingest(broken, sources[1], moment, "--replace").returncode == -9
+    broken.swept()
+    data = {k: v for k, v in state(broken).items() if k.startswith("data")}
+    kept = "old" if moment == 1 else "new"
+    assert data == {k: v for k, v in state(workspaces[kept]).items() if k.startswith("data")}
+    again = ingest(broken, sources[1], 0, "--replace")
+    assert again.returncode == 0, again.stderr
+    assert state(broken) == state(workspaces["new"])
+
+
+def test_the_moments_are_all_there_are(tmp_path: Path, sources: tuple[Path, Path]) -> None:
+    whole = empty_workspace(tmp_path / "whole")
+    assert ingest(whole, sources[1], 0).stdout.splitlines()[-1] == str(MOMENTS)
+
+
+def test_a_file_that_has_changed_is_another_command(tmp_path: Path) -> None:
+    workspace, source = empty_workspace(tmp_path / "project"), write_world(tmp_path / "world")
+    assert ingest(workspace, source, MOMENTS - 1).returncode == -9
+    os.utime(source / "trn.json", (1, 1))
+    assert ingest(workspace, source, 0).returncode == 64

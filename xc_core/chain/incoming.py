@@ -1,0 +1,112 @@
+"""The last step of an ingest: raw files, corpus and params.yaml change together, also if the process is killed between.
+
+A record in .xc/ingest/ is written before the first change. The next command of any kind finishes what it says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from xc_core import artifacts
+from xc_core.data.ingest import IngestConfig
+from xc_core.errors import BusyError
+from xc_core.leftovers import abandoned, drop
+from xc_core.locks import locked
+from xc_core.params import changed, plain
+
+if TYPE_CHECKING:
+    from xc_core.chain.workspace import Workspace
+
+PREFIX: Final = "ingest"
+_SCRATCH: Final = re.compile(rf"{PREFIX}-(\d+)-.+")
+_PARTS: Final = ("raw", "corpus")
+
+
+@dataclass(frozen=True)
+class Incoming:
+    """A dataset that has been read into a scratch workspace and takes its place now."""
+
+    dataset: str
+    config: dict[str, Any]
+    """Settings of the dataset, as in params.yaml."""
+    command: str
+    """Identifies the command and its source files."""
+    scratch: str
+    """Name of the scratch workspace under .xc."""
+    inodes: dict[str, int]
+    """The new folders by name: raw and corpus, or corpus alone. An exchange leaves the old one under the same name."""
+
+    def save(self, workspace: Workspace) -> None:
+        """Write the record; from now on the dataset is replaced, whatever happens to this process."""
+        artifacts.write_file(_record(workspace, self.dataset), json.dumps(vars(self)))
+
+    def finish(self, workspace: Workspace) -> None:
+        """Move what is not yet in its place, and declare the dataset; may be repeated."""
+        target = workspace.raw(self.dataset).parent
+        for name, inode in self.inodes.items():
+            new = workspace.state / self.scratch / "data" / self.dataset / name
+            if new.is_dir() and new.stat().st_ino == inode:
+                artifacts.install(new, target / name)
+        workspace.params.declare_dataset(self.dataset, changed(IngestConfig(), self.config, f"datasets.{self.dataset}"))
+
+
+def command(path: Path, files: list[Path], dataset: str, config: IngestConfig) -> str:
+    """Return a hash that is the same if the same command is given for files that have not changed."""
+    facts = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in sorted(files)]
+    return hashlib.sha256(json.dumps([str(path.resolve()), facts, dataset, plain(config)]).encode()).hexdigest()
+
+
+def new(inner: Workspace, dataset: str, config: IngestConfig, command: str) -> Incoming:
+    """Return the record of the dataset that the scratch workspace ``inner`` holds."""
+    folder = inner.raw(dataset).parent
+    inodes = {name: (folder / name).stat().st_ino for name in _PARTS if not (folder / name).is_symlink()}
+    return Incoming(dataset, plain(config), command, inner.root.name, inodes)
+
+
+@contextmanager
+def alone(workspace: Workspace, dataset: str) -> Iterator[None]:
+    """Hold the lock of the ingest of a dataset; raise BusyError if another process ingests it."""
+    with locked(workspace.state / "lock" / f"{PREFIX}@{dataset}", f"ingest of {dataset}"):
+        yield
+
+
+def forget(workspace: Workspace, dataset: str) -> None:
+    """Delete the record of an ingest that has ended."""
+    drop(_record(workspace, dataset))
+
+
+def interrupted(workspace: Workspace, dataset: str, command: str) -> bool:
+    """Return True if this command was killed after it had begun to replace the dataset, which is finished by now."""
+    record = _read(_record(workspace, dataset))
+    return record is not None and record.command == command
+
+
+def recover(workspace: Workspace) -> None:
+    """Finish ingests that were killed while they replaced a dataset; delete the scratch folders of all killed ones."""
+    for path in sorted((workspace.state / PREFIX).glob("*.json")):
+        record = _read(path)
+        if record is not None and (workspace.state / record.scratch).is_dir():
+            with suppress(BusyError), alone(workspace, record.dataset):
+                record.finish(workspace)
+                drop(workspace.state / record.scratch)
+    for folder in workspace.state.glob(f"{PREFIX}-*"):
+        found = _SCRATCH.fullmatch(folder.name)
+        if found and abandoned(folder, int(found[1])):
+            drop(folder)
+
+
+def _record(workspace: Workspace, dataset: str) -> Path:
+    return workspace.state / PREFIX / f"{dataset}.json"
+
+
+def _read(path: Path) -> Incoming | None:
+    with suppress(OSError, ValueError, TypeError):
+        return Incoming(**json.loads(path.read_text("utf-8")))
+    return None
