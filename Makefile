@@ -13,7 +13,7 @@ BIN    := $(VENV)/bin
 DATASET ?= ysofinna
 BUDGET  ?= 2m
 
-.PHONY: help demo test test-slow test-gpu gpu-proof check format lint ui clean update
+.PHONY: help demo test test-slow test-gpu gpu-proof soak check format lint ui clean update
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -42,6 +42,9 @@ test-gpu: $(VENV)/installed  ## Run the tests that need a GPU
 
 gpu-proof: $(VENV)/installed  ## Measure on a GPU, write the table into docs/results.md (20 minutes)
 	$(BIN)/python -m benchmarks.gpu_proof --dataset $(DATASET) --budget $(BUDGET)
+
+soak: $(VENV)/installed  ## Kill servers, runs and trainings 200 times at random moments (hours; KILLS=10 for less)
+	$(BIN)/python -m tests.soak.soak --kills $(or $(KILLS),200)
 
 lint: $(VENV)/installed  ## Check format, lint, strict types, import contracts
 	$(BIN)/ruff format --check .

@@ -146,12 +146,13 @@ class Servers:
         with urllib.request.urlopen(request, timeout=60) as answer:
             return dict(json.loads(answer.read())["data"])
 
-    def launch(self, job: str) -> str:
-        """Start a job for toy/ngame, as the button of the UI does; return the id of the run."""
+    def launch(self, job: str, stages: tuple[str, ...]) -> str:
+        """Start stages of a job for toy/ngame, as the button of the UI does; return the id of the run."""
         names = {"dagster/partition": "toy|ngame", "dagster/partition/dataset": "toy",
                  "dagster/partition/recipe": "ngame"}  # fmt: skip
         tags = [{"key": key, "value": value} for key, value in names.items()]
-        selector = {"repositoryLocationName": "xc", "repositoryName": "__repository__", "jobName": job}
+        selector = {"repositoryLocationName": "xc", "repositoryName": "__repository__", "jobName": job,
+                    "assetSelection": [{"path": [stage]} for stage in stages]}  # fmt: skip
         wanted = {"selector": selector, "runConfigData": "{}", "executionMetadata": {"tags": tags}}
         return str(self.ask(_LAUNCH, p=wanted)["launchRun"]["run"]["runId"])
 
