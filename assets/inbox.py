@@ -49,7 +49,7 @@ def ingest_arguments(workspace: Workspace, dataset: str) -> list[str]:
 def check(workspace: Workspace, dataset: str, wanted: str, now: float) -> None:
     """Raise MovedError if the inbox is no longer in the state for which a run was requested."""
     found = state(inbox(workspace, dataset), now)
-    if found != wanted and not archived(workspace, dataset, wanted).is_dir():
+    if found != wanted and not ingested_already(workspace, dataset, wanted):
         raise MovedError(
             f"an inbox of {dataset} that changed after this run was requested",
             expected="files unchanged until they are ingested",
@@ -57,14 +57,18 @@ def check(workspace: Workspace, dataset: str, wanted: str, now: float) -> None:
         )
 
 
-def archived(workspace: Workspace, dataset: str, ingested: str) -> Path:
-    """Return the folder for the files of an inbox in the state ``ingested``; if it exists, they have been ingested."""
+def ingested_already(workspace: Workspace, dataset: str, wanted: str) -> bool:
+    """Return True if the files of an inbox in this state have been ingested, by a run that was killed afterwards."""
+    return _archived(workspace, dataset, wanted).is_dir()
+
+
+def _archived(workspace: Workspace, dataset: str, ingested: str) -> Path:
     return workspace.state / "inbox" / dataset / ingested
 
 
 def archive(workspace: Workspace, dataset: str, ingested: str) -> Path:
     """Move the ingested files to .xc/inbox/<dataset>/<state> and return that folder; the inbox is empty again."""
-    target = archived(workspace, dataset, ingested)
+    target = _archived(workspace, dataset, ingested)
     target.parent.mkdir(parents=True, exist_ok=True)
     folder = inbox(workspace, dataset)
     folder.rename(target)

@@ -119,7 +119,7 @@ def _run(context: dg.AssetExecutionContext, pipes: StageProcesses, project: Proj
     state = context.run.tags.get(inbox.INBOX_TAG) if stage.needs_source else None
     if state:
         inbox.check(project.workspace, dataset, state, time.time())
-        if not inbox.archived(project.workspace, dataset, state).is_dir():  # a run that was killed is retried
+        if not inbox.ingested_already(project.workspace, dataset, state):
             _call(context, pipes, project, inbox.ingest_arguments(project.workspace, dataset))
             inbox.archive(project.workspace, dataset, state)
     arguments = ["run", stage.name, "--dataset", dataset]

@@ -206,7 +206,7 @@ ALLOWED = {
         "a folder beside the artefact, which artifacts.install puts in its place",
     ),
     ("folders", "xc_core/cli/ingest.py"): (
-        {"mkdir", "rmtree", "copyfile", "symlink_to", "TemporaryDirectory"},
+        {"mkdir", "copyfile", "symlink_to", "TemporaryDirectory"},
         "a scratch workspace under .xc; artifacts.install puts the corpus in its place",
     ),
     ("folders", "assets/inbox.py"): ({"mkdir", "rename"}, "moves a user's files aside; they are no artefact"),
