@@ -4,22 +4,23 @@ import re
 import sys
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import dagster as dg
 
 from assets import inbox, staleness
+from assets.checks import GATE
 from assets.metadata import Shown, summary
 from assets.partitions import DATASETS, EXPERIMENTS, split_key
 from assets.release.model import release
+from assets.release.origin import project_checkout
 from assets.resources import Dvc, Project, Tracking
 from assets.shown import SHOWN
 from assets.tracking import StageRun, curves, flat, log_stage
 from xc_core.artifacts import Made, read_made, read_manifest
 from xc_core.chain.registry import STAGES, Stage
 from xc_core.chain.runner import read_costs
-from xc_core.git import git_commit
 
 warnings.filterwarnings("ignore", category=dg.PreviewWarning, message=".*expected_writer_count")
 # Dagster 1.13 warns of a preview inside its own Pipes client; nothing here calls it.
@@ -32,9 +33,9 @@ POOL: Final = "gpu"
 _EXIT_CODE: Final = re.compile(r"process failed with code (-?\d+)")
 _EXPLAINED: Final = range(64, 79)
 """Exit codes of errors with a message: the command would fail again in the same way."""
-After = Callable[[dg.AssetExecutionContext, Project, Tracking], Mapping[str, Any]]
-AFTER: Final[dict[str, After]] = {"model": release}
-"""What an asset does after its stage, by stage; the function returns metadata."""
+After = Callable[[dg.AssetExecutionContext, Project, Tracking], tuple[Mapping[str, Any], Sequence[dg.AssetCheckResult]]]
+AFTER: Final[dict[str, tuple[After, dg.AssetCheckSpec]]] = {"model": (release, GATE)}
+"""What an asset does after its stage, by stage, and the check that it decides; it returns metadata and the result."""
 
 
 def asset_of(stage: Stage) -> dg.AssetsDefinition:
@@ -51,7 +52,7 @@ def asset_of(stage: Stage) -> dg.AssetsDefinition:
         code_version=stage.code_version,
         pool=POOL if stage.trains else None,
         retry_policy=dg.RetryPolicy(max_retries=1, delay=30) if stage.trains else None,
-        check_specs=[staleness.spec(stage)] if stage.versioned else None,
+        check_specs=_specs(stage),
     )
     def _stage(
         context: dg.AssetExecutionContext,
@@ -72,12 +73,18 @@ def asset_of(stage: Stage) -> dg.AssetsDefinition:
         run.tags.update({"xc.artefact": digest, "xc.dvc_md5": md5 or digest})
         with tracking.client() as client:
             log_stage(client, tracking.artifacts, run)
-        extra = AFTER[stage.name](context, project, tracking) if stage.name in AFTER else {}
+        extra, decided = AFTER[stage.name][0](context, project, tracking) if stage.name in AFTER else ({}, [])
         metadata = {**shown.metadata, **extra, "path": dg.MetadataValue.path(str(folder)), "dvc_md5": md5 or digest}
-        checks = [staleness.fresh()] if stage.versioned else []
+        checks = [*([staleness.fresh()] if stage.versioned else []), *decided]
         return dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(digest), check_results=checks)
 
     return _stage
+
+
+def _specs(stage: Stage) -> list[dg.AssetCheckSpec]:
+    """Return the checks whose results the asset itself returns."""
+    own = [staleness.spec(stage)] if stage.versioned else []
+    return [*own, AFTER[stage.name][1]] if stage.name in AFTER else own
 
 
 def _run(context: dg.AssetExecutionContext, pipes: dg.PipesSubprocessClient, project: Project, stage: Stage) -> None:
@@ -120,13 +127,13 @@ def _ended(code: int) -> str:
 def _stage_run(context: dg.AssetExecutionContext, project: Project, stage: Stage, made: Made, shown: Shown) -> StageRun:
     """Return what is logged to MLflow: parameters, metrics, costs, curves, plots, and the commit of the code."""
     dataset, recipe = split_key(context.partition_key)
-    costs = read_costs(project.workspace, stage, dataset, recipe)
+    costs, code = read_costs(project.workspace, stage, dataset, recipe), project_checkout(project.workspace.root)
     return StageRun(
         stage=stage.name,
         dataset=dataset,
         recipe=recipe,
         dagster_run=context.run_id,
-        tags={"xc.git": git_commit(project.root)},
+        tags={"xc.git": code.commit, "xc.git_changed": ", ".join(code.changed)[:5000] or "nothing"},
         params=flat(made.settings),
         metrics={**shown.metrics, **{f"cost_{key}": value for key, value in costs.items()}},
         series=curves(project.workspace.folder(stage.name, dataset, recipe)),

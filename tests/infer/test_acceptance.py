@@ -173,7 +173,8 @@ def test_a_clean_process_returns_the_same_figures_and_the_costs(
     found = measured(model, drawn)
     assert found.figures.total() == pytest.approx(answered(predictor, drawn).total(), nan_ok=True)
     assert found.costs.latency_p50_ms > 0
-    size = sum(path.stat().st_size for path in model.rglob("*") if path.name not in ("manifest.json", "made.json"))
+    files = [path for path in model.rglob("*") if path.is_file() and path.name not in ("manifest.json", "made.json")]
+    size = sum(path.stat().st_size for path in files)
     assert found.costs.megabytes == pytest.approx(size / 1e6)
 
 

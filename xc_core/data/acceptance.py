@@ -22,7 +22,7 @@ from xc_core.data.splits import ACCEPTANCE, TEST
 from xc_core.errors import DataError
 from xc_core.shapes import F64, I64
 
-LIMIT: Final = 5_000
+LIMIT: Final = 2_000
 """Most documents of a set that is drawn from a corpus."""
 HELD: Final = "held out"
 TESTED: Final = "test documents"
