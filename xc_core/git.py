@@ -49,11 +49,11 @@ def checkout(folder: Path) -> Checkout:
     if not root or not commit:
         return Checkout("none")
     home = Path(root)
-    new = _git(home, "ls-files", "--others", "--exclude-standard", "-z").split("\0")
-    small = [name for name in new if name and (home / name).is_file() and (home / name).stat().st_size <= _LARGEST]
     with tempfile.TemporaryDirectory() as scratch:
         index = {"GIT_INDEX_FILE": str(Path(scratch) / "index")}
         _git(home, "read-tree", "HEAD", **index)
+        new = _git(home, "ls-files", "--others", "--exclude-standard", "-z", **index).split("\0")
+        small = [name for name in new if name and (home / name).is_file() and (home / name).stat().st_size <= _LARGEST]
         if small:
             _git(home, "add", "--intent-to-add", "--", *small, **index)
         diff = _git(home, "diff", "HEAD", "--binary", "--no-color", "--no-ext-diff", **index)

@@ -40,6 +40,15 @@ def acceptance_set(workspace: Workspace, dataset: str, corpus: Corpus) -> Accept
         return draw(corpus, dataset, folder)
 
 
+def keep_acceptance(workspace: Workspace, dataset: str) -> None:
+    """Record the acceptance set in DVC, if the project uses DVC."""
+    from assets.resources import Dvc
+
+    dvc = Dvc(root=str(workspace.root), enabled=(workspace.root / ".dvc").is_dir())
+    if (folder := acceptance_folder(workspace, dataset)).is_dir():
+        dvc.track_source(folder)
+
+
 @dataclass(frozen=True)
 class Judge:
     """Compares a packed model of an experiment with the champion."""

@@ -16,6 +16,7 @@ def release(
 ) -> tuple[dict[str, Any], list[dg.AssetCheckResult]]:
     """Register the packed model if its recipe competes; return metadata, and the gate's verdict as a check result."""
     from assets.release.candidate import candidate
+    from assets.release.judge import keep_acceptance
     from assets.release.registry import register
 
     dataset, recipe = split_key(context.partition_key)
@@ -29,6 +30,7 @@ def release(
         ]
     with tracking.client() as client:
         released = register(client, tracking.artifacts, candidate(workspace, dataset, recipe, context.run_id))
+    keep_acceptance(workspace, dataset)
     (context.log.error if released.refused else context.log.info)(released.message)
     shown: dict[str, Any] = {"verdict": released.message}
     if released.verdict is not None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def _client(workspace: Workspace) -> Iterator[Any]:
+def client_of(workspace: Workspace) -> Iterator[Any]:
     """Yield a client of the project's MLflow; errors of MLflow in the block become UnavailableError."""
     from assets.tracking import answering, connect
 
@@ -49,7 +49,7 @@ def promote(dataset: str, recipe: str | None, version: int | None, reason: str |
     workspace = Workspace.find()
     _check_asked(workspace, dataset, recipe, version, reason)
     name = registry.model_name(dataset)
-    with _client(workspace) as client:
+    with client_of(workspace) as client:
         if repair:
             click.echo(repaired(workspace, client, dataset))
             return
@@ -136,11 +136,14 @@ def _registered(workspace: Workspace, client: Any, dataset: str, recipe: str) ->
     """Register a recipe's packed model, if it is up to date, and ask the gate."""
     from assets.release import registry
     from assets.release.candidate import candidate
+    from assets.release.judge import keep_acceptance
 
     _check_up_to_date(workspace, dataset, recipe)
     record(workspace, dataset, recipe)
     own = replace(candidate(workspace, dataset, recipe), auto=False)
-    return registry.register(client, mlflow_settings(workspace.root).artifacts, own)
+    released = registry.register(client, mlflow_settings(workspace.root).artifacts, own)
+    keep_acceptance(workspace, dataset)
+    return released
 
 
 def _check_up_to_date(workspace: Workspace, dataset: str, recipe: str) -> None:
@@ -164,9 +167,7 @@ def record(workspace: Workspace, dataset: str, recipe: str) -> None:
 
     dvc = Dvc(root=str(workspace.root), enabled=(workspace.root / ".dvc").is_dir())
     dvc.track_source(workspace.raw(dataset))
-    for name, stage in STAGES.items():
-        if stage.versioned and workspace.folder(name, dataset, recipe).is_dir():
-            dvc.record(name, dataset, recipe)
+    dvc.commit([name for name in STAGES if workspace.folder(name, dataset, recipe).is_dir()], dataset, recipe)
 
 
 def repaired(workspace: Workspace, client: Any, dataset: str) -> str:
@@ -208,7 +209,7 @@ def rollback(dataset: str) -> None:
 
     workspace = Workspace.find()
     workspace.params.dataset(dataset)  # reports what is wrong with a name
-    with _client(workspace) as client:
+    with client_of(workspace) as client:
         now, before = registry.roll_back(client, dataset)
     click.echo(f"models:/{registry.model_name(dataset)}@champion is version {now} again (instead of {before})")
 
@@ -217,7 +218,7 @@ def champion(workspace: Workspace, dataset: str) -> Path | None:
     """Return a folder with the champion's packed model, None if there is no champion (entry point ``xc.champions``)."""
     from assets.release import registry
 
-    with _client(workspace) as client:
+    with client_of(workspace) as client:
         return registry.bundle_folder(client, dataset)
 
 
@@ -260,7 +261,7 @@ def check() -> Iterator[Finding]:
 
     workspace = Workspace.find()
     settings = mlflow_settings(workspace.root)
-    with _client(workspace) as client:
+    with client_of(workspace) as client:
         yield Finding("ok", f"MLflow answers at {settings.uri}")
         for dataset in workspace.params.datasets():
             version = registry.version_of(client, registry.model_name(dataset), registry.CHAMPION)
