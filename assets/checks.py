@@ -157,4 +157,12 @@ def _floor(workspace: Workspace, dataset: str, recipe: str | None, name: str) ->
     return getattr(workspace.params.partition(dataset, recipe).settings("model"), name)
 
 
+GATE: Final = dg.AssetCheckSpec(
+    "gate",
+    asset="model",
+    partitions_def=EXPERIMENTS,
+    description="The model is not worse than the champion on the acceptance set (docs/runbook.md#the-gate).",
+)
+"""Decided by the asset model itself, after it has registered the model (assets/release/model.py)."""
+
 ALL = [schema, empty_labels, leakage, cluster_balance, finite_weights, index_recall, metric_floor]

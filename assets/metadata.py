@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import re
-import string
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,9 +15,6 @@ from xc_core.artifacts import Made, pictures, read_manifest
 _HIDDEN: Final = frozenset({"source", "metrics", "theorem1", "validation", "figures"})
 _LARGEST_PICTURE: Final = 400_000
 """Largest picture, in bytes, that is stored in an event; of a larger one only the path is stored."""
-
-_PUNCTUATION: Final = re.compile(f"[{re.escape(string.punctuation)}]")
-"""Markdown gives each of these a meaning somewhere, and lets each be escaped by a backslash."""
 
 
 @dataclass
@@ -73,12 +68,6 @@ def picture(path: Path) -> dg.MetadataValue[Any]:
     if len(content) > _LARGEST_PICTURE:
         return dg.MetadataValue.path(str(path))
     return dg.MetadataValue.md(f"![{path.stem}](data:image/png;base64,{base64.b64encode(content).decode()})")
-
-
-def escaped(text: str) -> str:
-    """Return a text of the data as Markdown that shows it as it is: no links, pictures, HTML or control characters."""
-    shown = "".join(c if c.isprintable() else "\ufffd" for c in " ".join(text.split()))
-    return _PUNCTUATION.sub(r"\\\g<0>", shown)
 
 
 def table(rows: Mapping[str, Mapping[str, float | None]], columns: list[str]) -> dg.MetadataValue[Any]:

@@ -51,9 +51,19 @@ class Dvc(dg.ConfigurableResource):  # type: ignore[type-arg]
         """
         if not self.enabled or not STAGES[stage].versioned:
             return None
-        address = dvc_address(stage, dataset, recipe)
-        self._dvc("commit", "--force", settings_address(stage, dataset, recipe), address)
-        return self.recorded(address)
+        self.commit([stage], dataset, recipe)
+        return self.recorded(dvc_address(stage, dataset, recipe))
+
+    def commit(self, stages: list[str], dataset: str, recipe: str | None) -> None:
+        """Commit several stages of a partition and their settings, in one call.
+
+        Raises UnavailableError if dvc fails.
+        """
+        versioned = [stage for stage in stages if STAGES[stage].versioned]
+        if self.enabled and versioned:
+            addresses = [dvc_address(stage, dataset, recipe) for stage in versioned]
+            settings = dict.fromkeys(settings_address(stage, dataset, recipe) for stage in versioned)
+            self._dvc("commit", "--force", *settings, *addresses)
 
     def track_source(self, raw: Path) -> None:
         """Add a dataset's raw folder to DVC, unless it is in git (as the bundled dataset is)."""

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import dagster as dg
 
-from assets.metadata import Shown, escaped, numbers, table
+from assets.markdown import escaped
+from assets.metadata import Shown, numbers, table
 from xc_core.artifacts import read_made
 from xc_core.data.history import read_history
 

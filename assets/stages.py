@@ -4,7 +4,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -12,10 +12,12 @@ import dagster as dg
 
 from assets import inbox, staleness
 from assets.cards import POOL
+from assets.checks import GATE
 from assets.metadata import Shown, summary
 from assets.partitions import DATASETS, EXPERIMENTS, split_key
 from assets.processes import ProcessFailedError, StageProcesses
 from assets.release.model import release
+from assets.release.origin import project_checkout
 from assets.resources import Dvc, Project, Tracking
 from assets.shown import SHOWN
 from assets.tracking import StageRun, curves, flat, log_stage
@@ -24,7 +26,6 @@ from xc_core.chain.registry import STAGES, Stage
 from xc_core.chain.reports import write_report
 from xc_core.chain.runner import read_costs
 from xc_core.errors import UnavailableError
-from xc_core.git import git_commit
 
 warnings.filterwarnings("ignore", category=dg.PreviewWarning, message=".*expected_writer_count")
 # Dagster 1.13 warns of a preview inside its own Pipes client; nothing here calls it.
@@ -36,9 +37,9 @@ _RETRIES: Final = 1
 _RETRY_SECONDS: Final = "30"
 """Seconds between a lost process and its retry, unless XC_RETRY_SECONDS sets another time."""
 _CANCELLED: Final = (dg.DagsterRunStatus.CANCELING, dg.DagsterRunStatus.CANCELED)
-After = Callable[[dg.AssetExecutionContext, Project, Tracking], Mapping[str, Any]]
-AFTER: Final[dict[str, After]] = {"model": release}
-"""What an asset does after its stage, by stage; the function returns metadata."""
+After = Callable[[dg.AssetExecutionContext, Project, Tracking], tuple[Mapping[str, Any], Sequence[dg.AssetCheckResult]]]
+AFTER: Final[dict[str, tuple[After, dg.AssetCheckSpec]]] = {"model": (release, GATE)}
+"""What an asset does after its stage, by stage, and the check that it decides; it returns metadata and the result."""
 
 
 def asset_of(stage: Stage) -> dg.AssetsDefinition:
@@ -54,7 +55,7 @@ def asset_of(stage: Stage) -> dg.AssetsDefinition:
         description=stage.does,
         code_version=stage.code_version,
         pool=POOL if stage.trains else None,
-        check_specs=[staleness.spec(stage)] if stage.versioned else None,
+        check_specs=_specs(stage),
     )
     def _stage(
         context: dg.AssetExecutionContext,
@@ -89,9 +90,9 @@ def _recorded(
     run.tags.update({"xc.artefact": digest, "xc.dvc_md5": md5 or digest})
     with tracking.client() as client:
         log_stage(client, tracking.artifacts, run)
-    extra = AFTER[stage.name](context, project, tracking) if stage.name in AFTER else {}
+    extra, decided = AFTER[stage.name][0](context, project, tracking) if stage.name in AFTER else ({}, [])
     metadata = {**shown.metadata, **extra, "path": dg.MetadataValue.path(str(folder)), "dvc_md5": md5 or digest}
-    checks = [staleness.fresh()] if stage.versioned else []
+    checks = [*([staleness.fresh()] if stage.versioned else []), *decided]
     return dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(digest), check_results=checks)
 
 
@@ -111,6 +112,12 @@ def _retried(context: dg.AssetExecutionContext) -> Iterator[None]:
             raise dg.Failure(str(error), allow_retries=False) from error
         seconds = float(os.environ.get("XC_RETRY_SECONDS", _RETRY_SECONDS))
         raise dg.RetryRequested(max_retries=_RETRIES, seconds_to_wait=seconds) from error
+
+
+def _specs(stage: Stage) -> list[dg.AssetCheckSpec]:
+    """Return the checks whose results the asset itself returns."""
+    own = [staleness.spec(stage)] if stage.versioned else []
+    return [*own, AFTER[stage.name][1]] if stage.name in AFTER else own
 
 
 def _run(context: dg.AssetExecutionContext, pipes: StageProcesses, project: Project, stage: Stage) -> None:
@@ -146,13 +153,13 @@ def _call(context: dg.AssetExecutionContext, pipes: StageProcesses, project: Pro
 def _stage_run(context: dg.AssetExecutionContext, project: Project, stage: Stage, made: Made, shown: Shown) -> StageRun:
     """Return what is logged to MLflow: parameters, metrics, costs, curves, plots, and the commit of the code."""
     dataset, recipe = split_key(context.partition_key)
-    costs = read_costs(project.workspace, stage, dataset, recipe)
+    costs, code = read_costs(project.workspace, stage, dataset, recipe), project_checkout(project.workspace.root)
     return StageRun(
         stage=stage.name,
         dataset=dataset,
         recipe=recipe,
         dagster_run=context.run_id,
-        tags={"xc.git": git_commit(project.root)},
+        tags={"xc.git": code.commit, "xc.git_changed": ", ".join(code.changed)[:5000] or "nothing"},
         params=flat(made.settings),
         metrics={**shown.metrics, **{f"cost_{key}": value for key, value in costs.items()}},
         series=curves(project.workspace.folder(stage.name, dataset, recipe)),

@@ -11,11 +11,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from xc_core.data.history import read_history
 from xc_core.errors import BusyError, UnavailableError
 from xc_core.locks import locked
+
+if TYPE_CHECKING:
+    from assets.release.origin import Origin
+    from assets.release.page import Page
 
 _BATCH: Final = 1000
 """Metrics per request; the limit of MLflow."""
@@ -164,6 +168,24 @@ def log_figures(
         client.log_batch(run_id, metrics=metrics[start : start + _BATCH])
     for start in range(0, len(params), 100):
         client.log_batch(run_id, params=params[start : start + 100])
+
+
+def log_page(client: Any, run_id: str, model_id: str, page: Page, origin: Origin) -> None:
+    """Log what the page of a registered model shows, to its run and to the model: figures, settings, plots, data."""
+    import mlflow
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    log_figures(client, run_id, {}, page.params)
+    metrics = {name: value for name, value in page.metrics.items() if math.isfinite(value)}
+    mlflow.log_metrics(metrics, run_id=run_id, model_id=model_id)
+    for role, (folder, digest) in page.data.items():
+        name, source = f"{folder.parent.name}/{folder.name}", json.dumps({"uri": folder.as_uri()})
+        data = Dataset(name, digest[:36], "local", source)
+        client.log_inputs(run_id, [DatasetInput(data, [InputTag("mlflow.data.context", role)])])
+    for path in page.plots:
+        client.log_artifact(run_id, str(path), "plots" if path.suffix == ".png" else None)
+    for name, content in origin.files.items():
+        client.log_text(run_id, content, f"origin/{name}")
 
 
 def curves(folder: Path) -> list[tuple[str, int, float]]:

@@ -211,6 +211,23 @@ ALLOWED = {
     ),
     ("folders", "assets/inbox.py"): ({"mkdir", "rename"}, "moves a user's files aside; they are no artefact"),
     ("folders", "assets/settings.py"): ({"mkdir"}, "the folder of MLflow's own database, which MLflow does not make"),
+    ("folders", "assets/release/judge.py"): (
+        {"TemporaryDirectory"},
+        "today's part of the acceptance set, for one judgement",
+    ),
+    ("folders", "assets/release/lineage.py"): (
+        {"mkdir", "copytree", "copyfile"},
+        "a new clone of the project, in a folder that the user names",
+    ),
+    ("folders", "xc_core/git.py"): ({"TemporaryDirectory"}, "a copy of git's index, so that git's own does not change"),
+    ("folders", "xc_core/infer/acceptance.py"): ({"TemporaryDirectory"}, "what another process measured"),
+    ("files asked for", "assets/release/judge.py"): ({"is_dir"}, "a project may be without DVC or acceptance set"),
+    ("files asked for", "assets/release/lineage.py"): (
+        {"is_dir", "exists", "is_file"},
+        "a clone, of which git and DVC decide what it holds",
+    ),
+    ("files asked for", "assets/release/origin.py"): ({"is_file"}, "files that a project may be without"),
+    ("files asked for", "assets/release/promotion.py"): ({"is_dir"}, "a project may be without DVC or packed models"),
     ("files asked for", "assets/inbox.py"): ({"is_file", "is_dir"}, "a user's files, which may not have come yet"),
     ("files asked for", "assets/resources.py"): ({"is_file"}, "DVC writes dvc.lock at its first commit"),
     ("files asked for", "assets/staleness.py"): ({"is_file"}, "folders are no change"),

@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
 
+from assets.checks import GATE
 from assets.partitions import split_key
 from assets.resources import Project, Tracking
-from xc_core.git import git_commit
 
 
-def release(context: dg.AssetExecutionContext, project: Project, tracking: Tracking) -> Mapping[str, Any]:
-    """Register the packed model as challenger and, if the gate allows it, as champion."""
-    from assets.release.registry import Candidate, register
-    from xc_core.infer.bundle import Model
+def release(
+    context: dg.AssetExecutionContext, project: Project, tracking: Tracking
+) -> tuple[dict[str, Any], list[dg.AssetCheckResult]]:
+    """Register the packed model if its recipe competes; return metadata, and the gate's verdict as a check result."""
+    from assets.release.candidate import candidate
+    from assets.release.judge import keep_acceptance
+    from assets.release.registry import register
 
     dataset, recipe = split_key(context.partition_key)
-    model = Model.open(project.workspace.folder("model", dataset, recipe))
-    tags = {"dagster_run": context.run_id, "git": git_commit(project.root)}
-
-    def evaluate(other: Path) -> dict[str, float]:
-        from xc_core.data.corpus import Corpus
-        from xc_core.infer.reevaluate import reevaluated
-
-        return reevaluated(other, Corpus.open(project.workspace.folder("corpus", dataset)))
-
+    assert recipe is not None
+    workspace = project.workspace
+    if not workspace.params.dataset(dataset).release.competes(recipe):
+        message = f"not registered: datasets.{dataset}.release.recipes does not name {recipe}"
+        context.log.info(message)
+        return {"gate": message}, [
+            dg.AssetCheckResult(passed=True, check_name=GATE.name, metadata={"verdict": message})
+        ]
     with tracking.client() as client:
-        released = register(client, tracking.artifacts, Candidate.of(model, tags, evaluate))
-    context.log.info(released.message)
-    return {"version": released.version, "champion": released.is_champion, "gate": released.message}
+        released = register(client, tracking.artifacts, candidate(workspace, dataset, recipe, context.run_id))
+    keep_acceptance(workspace, dataset)
+    (context.log.error if released.refused else context.log.info)(released.message)
+    shown: dict[str, Any] = {"verdict": released.message}
+    if released.verdict is not None:
+        shown |= {"lines": dg.MetadataValue.md(released.verdict.table()), "documents": released.verdict.documents}
+    result = dg.AssetCheckResult(passed=not released.refused, check_name=GATE.name, metadata=shown)
+    return {"version": released.version, "champion": released.is_champion, "gate": released.message}, [result]

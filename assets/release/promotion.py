@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlparse
+from urllib.request import url2pathname
 
 import click
 
@@ -15,14 +18,15 @@ from assets.release.pointer import Pointer, alias_in_sqlite
 from assets.settings import mlflow_settings
 from xc_core.chain import Workspace
 from xc_core.cli.doctor import Finding
-from xc_core.errors import MissingError, MovedError, UsageError
+from xc_core.errors import MissingError, MovedError, RefusedError, UsageError
 
 if TYPE_CHECKING:
+    from assets.release.registry import Released
     from xc_core.infer.champion import Champion
 
 
 @contextmanager
-def _client(workspace: Workspace) -> Iterator[Any]:
+def client_of(workspace: Workspace) -> Iterator[Any]:
     """Yield a client of the project's MLflow; errors of MLflow in the block become UnavailableError."""
     from assets.tracking import answering, connect
 
@@ -33,30 +37,91 @@ def _client(workspace: Workspace) -> Iterator[Any]:
 
 @click.command(short_help="Make a model the champion, the version that is served.")
 @click.option("--dataset", required=True, help="Name of the dataset.")
-@click.option("--recipe", default=None, help="Promote the packed model of this recipe; register it first if needed.")
+@click.option("--recipe", default=None, help="Register the packed model of this recipe, and promote it if it passes.")
 @click.option("--version", type=int, default=None, help="Promote this registered version.")
-def promote(dataset: str, recipe: str | None, version: int | None) -> None:
+@click.option("--reason", default=None, help="Why the gate is overruled; recorded with your name.")
+@click.option("--repair", is_flag=True, help="Replace the champion's damaged or missing files by the packed model.")
+def promote(dataset: str, recipe: str | None, version: int | None, reason: str | None, repair: bool) -> None:
     """Make a model the champion, the version that models:/xc-DATASET@champion serves.
 
-    The model is that of a recipe, a version or, by default, the challenger: the model that was registered last. It is
-    not compared with the old champion, to which xc rollback returns.
+    The model is that of a recipe, a version or, by default, the challenger: the model that passed the gate last. A
+    model that the gate refused, or has not seen, needs a --reason. xc rollback returns to the old champion.
     """
     from assets.release import registry
 
-    if recipe is not None and version is not None:
-        raise UsageError("both --recipe and --version", expected="one of them, or neither", do="drop one")
     workspace = Workspace.find()
-    workspace.params.partition(dataset, recipe)  # reports what is wrong with a name
+    _check_asked(workspace, dataset, recipe, version, reason)
     name = registry.model_name(dataset)
-    with _client(workspace) as client:
+    with client_of(workspace) as client:
+        if repair:
+            click.echo(repaired(workspace, client, dataset))
+            return
         if recipe is not None:
-            version = _registered(workspace, client, dataset, recipe)
+            released = _registered(workspace, client, dataset, recipe)
+            if released.refused and not reason:
+                raise _refusal(dataset, released)
+            version = released.version
         elif version is None:
             version = _challenger(client, name)
         registry.check_version(client, name, version)
-        registry.set_champion(client, name, version)
+        by_hand(workspace, client, dataset, version, reason)
     _point(workspace, dataset)
     click.echo(f"models:/{name}@champion is version {version}")
+
+
+def _check_asked(
+    workspace: Workspace, dataset: str, recipe: str | None, version: int | None, reason: str | None
+) -> None:
+    if recipe is not None and version is not None:
+        raise UsageError("both --recipe and --version", expected="one of them, or neither", do="drop one")
+    if reason is not None and not reason.strip():
+        raise UsageError("an empty --reason", expected="a sentence", do="say why the gate is wrong here")
+    workspace.params.partition(dataset, recipe)  # reports what is wrong with a name
+
+
+def _refusal(dataset: str, released: Released) -> RefusedError:
+    return RefusedError(
+        f"version {released.version} refused by the gate: {released.message.partition(': ')[2]}",
+        expected="a model that passes every line; the champion is unchanged",
+        do=f'train a better one, or xc promote --dataset {dataset} --version {released.version} --reason "WHY"',
+    )
+
+
+def by_hand(workspace: Workspace, client: Any, dataset: str, version: int, reason: str | None) -> None:
+    """Make a version champion, and record who did it and why.
+
+    Raises RefusedError if the version has not passed the gate and there is no reason.
+    """
+    from assets.markdown import escaped
+    from assets.release import registry
+    from assets.release.origin import person
+
+    name = registry.model_name(dataset)
+    found = client.get_model_version(name, str(version))
+    state = found.tags.get(registry.GATE, "has not seen")
+    if state != registry.PASSED and not reason and not _serves(client, name, version):
+        failed = found.tags.get("gate_failed")
+        raise RefusedError(
+            f"version {version}, which the gate {state}" + (f" ({failed})" if failed else ""),
+            expected="a version that passed the gate, or a reason to overrule it",
+            do=f'xc promote --dataset {dataset} --version {version} --reason "WHY"',
+        )
+    tags = {"promoted_by": person(workspace.root), "promoted_at": datetime.now(UTC).isoformat(timespec="seconds")}
+    tags |= {"promoted_reason": reason.strip()} if reason else {}
+    for key, value in tags.items():
+        client.set_model_version_tag(name, str(version), key, value)
+    if reason:
+        line = f"**Promoted by hand** by {escaped(tags['promoted_by'])}, {tags['promoted_at']}: {escaped(reason)}"
+        client.update_model_version(name, str(version), f"{found.description or ''}\n\n{line}".strip())
+    registry.set_champion(client, name, version)
+
+
+def _serves(client: Any, name: str, version: int) -> bool:
+    """Return True if the version is champion, or was before."""
+    from assets.release import registry
+
+    found = (registry.version_of(client, name, alias) for alias in (registry.CHAMPION, registry.PREVIOUS))
+    return version in {int(one.version) for one in found if one is not None}
 
 
 def _challenger(client: Any, name: str) -> int:
@@ -64,17 +129,32 @@ def _challenger(client: Any, name: str) -> int:
 
     challenger = registry.version_of(client, name, registry.CHALLENGER)
     if challenger is None:
-        raise MissingError(f"no challenger of {name}", expected="a registered model", do="name a recipe with --recipe")
+        new = "" if registry.names(client) else "; the registry is new, it has no model at all"
+        raise MissingError(
+            f"no challenger of {name}{new}", expected="a registered model", do="name a recipe with --recipe"
+        )
     return int(challenger.version)
 
 
-def _registered(workspace: Workspace, client: Any, dataset: str, recipe: str) -> int:
-    """Register a recipe's packed model, if it is up to date, and return its version."""
+def _registered(workspace: Workspace, client: Any, dataset: str, recipe: str) -> Released:
+    """Register a recipe's packed model, if it is up to date, and ask the gate."""
     from assets.release import registry
+    from assets.release.candidate import candidate
+    from assets.release.judge import keep_acceptance
+
+    _check_up_to_date(workspace, dataset, recipe)
+    record(workspace, dataset, recipe)
+    own = replace(candidate(workspace, dataset, recipe), auto=False)
+    released = registry.register(client, mlflow_settings(workspace.root).artifacts, own)
+    keep_acceptance(workspace, dataset)
+    return released
+
+
+def _check_up_to_date(workspace: Workspace, dataset: str, recipe: str) -> None:
     from xc_core.chain.plan import Status, states
     from xc_core.infer.bundle import Model
 
-    model = Model.open(workspace.folder("model", dataset, recipe))
+    Model.open(workspace.folder("model", dataset, recipe))
     state = states(workspace, workspace.params.experiment(dataset, recipe))["model"]
     if state.status is Status.STALE:
         raise MovedError(
@@ -82,8 +162,47 @@ def _registered(workspace: Workspace, client: Any, dataset: str, recipe: str) ->
             expected="the model whose figures xc evaluate shows",
             do=f"xc train --dataset {dataset} --recipe {recipe}; a registered one is promoted by --version",
         )
-    candidate = replace(registry.Candidate.of(model, {}), max_drop=float("inf"))
-    return registry.register(client, mlflow_settings(workspace.root).artifacts, candidate).version
+
+
+def record(workspace: Workspace, dataset: str, recipe: str) -> None:
+    """Record raw data and artefacts of an experiment in DVC, as a Dagster run does; without DVC do nothing."""
+    from assets.resources import Dvc
+    from xc_core.chain.registry import STAGES
+
+    dvc = Dvc(root=str(workspace.root), enabled=(workspace.root / ".dvc").is_dir())
+    dvc.track_source(workspace.raw(dataset))
+    dvc.commit([name for name in STAGES if workspace.folder(name, dataset, recipe).is_dir()], dataset, recipe)
+
+
+def repaired(workspace: Workspace, client: Any, dataset: str) -> str:
+    """Replace the champion's files if they are damaged or gone, and return what was done.
+
+    Raises MissingError if no packed model of the project has the champion's digest.
+    """
+    from assets.release import registry
+    from assets.release.candidate import candidate
+    from xc_core.artifacts import read_manifest
+    from xc_core.infer.bundle import Model
+
+    name = registry.model_name(dataset)
+    champion = registry.version_of(client, name, registry.CHAMPION)
+    if champion is None:
+        raise MissingError(f"no champion of {name}", expected="one to repair", do="xc promote with --recipe")
+    if registry.is_whole(champion) and not _elsewhere(workspace, registry.download(champion)):
+        return f"version {champion.version} of {name} is whole"
+    digest = champion.tags.get("bundle", "")
+    for _, recipe in workspace.params.experiments(dataset):
+        folder = workspace.folder("model", dataset, recipe)
+        if folder.is_dir() and read_manifest(folder).digest() == digest:
+            Model.open(folder)  # raises CorruptError if this copy is damaged too
+            own = candidate(workspace, dataset, recipe)
+            version = registry.replaced(client, mlflow_settings(workspace.root).artifacts, own, champion)
+            return f"version {version} of {name} replaces version {champion.version}, with the same content"
+    raise MissingError(
+        f"no packed model with the content of version {champion.version} ({digest[:12]})",
+        expected="the same model under data/, made again or from DVC",
+        do=f"xc lineage {champion.version} --dataset {dataset} --rebuild FOLDER, or xc rollback --dataset {dataset}",
+    )
 
 
 @click.command(short_help="Return to the previous champion.")
@@ -94,7 +213,7 @@ def rollback(dataset: str) -> None:
 
     workspace = Workspace.find()
     workspace.params.dataset(dataset)  # reports what is wrong with a name
-    with _client(workspace) as client:
+    with client_of(workspace) as client:
         now, before = registry.roll_back(client, dataset)
     _point(workspace, dataset)
     click.echo(f"models:/{registry.model_name(dataset)}@champion is version {now} again (instead of {before})")
@@ -127,7 +246,7 @@ def _asked(workspace: Workspace, dataset: str) -> Champion | None:
     from assets.release import registry
     from xc_core.infer.champion import Champion
 
-    with _client(workspace) as client:
+    with client_of(workspace) as client:
         version = registry.version_of(client, registry.model_name(dataset), registry.CHAMPION)
     if version is None:
         return None
@@ -142,7 +261,7 @@ def _fetched(workspace: Workspace, dataset: str, version: Any) -> Path:
     from assets.release import registry
     from xc_core.artifacts import read_manifest
 
-    with _client(workspace):
+    with client_of(workspace):
         folder = registry.download(version)
     digest = read_manifest(folder).digest() if folder.is_dir() else ""
     if digest and digest == version.tags.get("bundle", digest):
@@ -155,6 +274,37 @@ def _pointer_file(workspace: Workspace, dataset: str) -> Path:
     return workspace.state / "champions" / f"{dataset}.json"
 
 
+def _packed(workspace: Workspace) -> bool:
+    """Return True if the project has a packed model."""
+    return any(workspace.folder("model", *pair).is_dir() for pair in workspace.params.experiments())
+
+
+def _champion_finding(workspace: Workspace, dataset: str, version: Any | None) -> Finding:
+    """Return whether the champion's files are there, whole, and within this project's reach."""
+    from assets.release import registry
+    from xc_core import artifacts
+    from xc_core.errors import XCError
+
+    if version is None:
+        return Finding("note", f"champion of {dataset}: none yet")
+    text = f"champion of {dataset}: version {version.version}, recipe {version.tags.get('recipe')}"
+    do = f"  do this:  xc promote --dataset {dataset} --repair"
+    try:
+        folder = registry.download(version)
+        artifacts.verify(folder, kind="model")
+    except XCError as error:
+        return Finding("fault", f"{text}: found {error.found}\n{do}")
+    if _elsewhere(workspace, folder):
+        return Finding("fault", f"{text}: found its files under another root, {folder}\n{do}")
+    return Finding("ok", text)
+
+
+def _elsewhere(workspace: Workspace, folder: Path) -> bool:
+    """Return True if the files belong to another project: they are neither in the artifact root nor in a copy of it."""
+    root = mlflow_settings(workspace.root).artifacts
+    return root.startswith("file:") and not folder.is_relative_to(Path(url2pathname(urlparse(root).path)))
+
+
 def check() -> Iterator[Finding]:
     """Report whether the tracking server answers and which champions there are (entry point ``xc.checks``)."""
     from assets.release import registry
@@ -163,12 +313,13 @@ def check() -> Iterator[Finding]:
 
     workspace = Workspace.find()
     settings = mlflow_settings(workspace.root)
-    with _client(workspace) as client:
+    with client_of(workspace) as client:
         yield Finding("ok", f"MLflow answers at {settings.uri}")
         for dataset in workspace.params.datasets():
             version = registry.version_of(client, registry.model_name(dataset), registry.CHAMPION)
-            champion = f"version {version.version}, recipe {version.tags.get('recipe')}" if version else "none yet"
-            yield Finding("ok" if version else "note", f"champion of {dataset}: {champion}")
+            yield _champion_finding(workspace, dataset, version)
+        if not registry.names(client) and _packed(workspace):
+            yield Finding("note", f"the registry at {settings.uri} is new: it has no model, but the project has some")
     for dataset, recipe in workspace.params.experiments():
         folder = workspace.folder("model", dataset, recipe)
         if states(workspace, workspace.params.experiment(dataset, recipe))["model"].status is not Status.MISSING:

@@ -1,36 +1,36 @@
-"""The MLflow registry: versions of models, their aliases, and the gate that a new version must pass.
+"""The MLflow registry: versions of models and their aliases. A new version must pass the gate.
 
-Aliases: ``champion`` is served, ``challenger`` was registered last, ``previous`` was champion before.
+Aliases: ``champion`` is served, ``challenger`` passed the gate last, ``previous`` was champion before.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from xc_core.errors import MissingError, RefusedError, XCError
+from assets.release.origin import Origin
+from assets.release.page import MODEL_PAGE, Page, description
+from assets.tracking import log_page
+from xc_core.errors import CorruptError, MissingError
 
 if TYPE_CHECKING:
     from mlflow.exceptions import MlflowException
 
-    from xc_core.infer.bundle import Model
+    from assets.release.gate import Verdict
 
 CHAMPION: Final = "champion"
 CHALLENGER: Final = "challenger"
 PREVIOUS: Final = "previous"
-TEST: Final = "test"
-"""Tag: a digest of the test documents that a model was evaluated on."""
+GATE: Final = "gate"
+"""Tag: "passed" or "refused"."""
+PASSED: Final = "passed"
 _ABSENT: Final = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 """MLflow's error codes for a missing model or version, and for a missing alias."""
-_MODEL_PAGE: Final = """\
-Labels for texts of the dataset `{dataset}`. Input: a list of texts, and `k`, the number of labels of each. Output: uid,
-title and score of the best labels.
-
-Aliases: `champion` is served, `challenger` was registered last, `previous` was champion before."""
+_LONGEST_TAG: Final = 5000
+"""Characters of a tag's value that MLflow stores."""
 _SERVING_NEEDS: Final = (
     "faiss-cpu",
     "numpy",
@@ -60,83 +60,101 @@ class Candidate:
     folder: Path
     digest: str
     """Digest of the model's content."""
-    test: str
-    """Digest of the test documents it was evaluated on."""
-    metrics: dict[str, float]
-    max_drop: float
-    """Points of P@5 by which it may be below the champion and still replace it."""
-    tags: dict[str, str]
-    evaluate: Callable[[Path], dict[str, float]] | None = None
-    """Returns the metrics of another packed model on the test documents of this one."""
+    judge: Callable[[Path, Any | None], Verdict]
+    """Compares the model in a folder with a version, the champion, or None."""
+    origin: Origin = field(default_factory=Origin)
+    page: Page = field(default_factory=Page)
+    auto: bool = True
+    """True if it becomes champion when the gate lets it pass."""
 
-    @classmethod
-    def of(
-        cls, model: Model, tags: dict[str, str], evaluate: Callable[[Path], dict[str, float]] | None = None
-    ) -> Candidate:
-        """Return a packed model as a candidate."""
-        facts = model.facts
-        return cls(
-            facts.dataset,
-            facts.recipe,
-            model.folder,
-            model.digest,
-            facts.test,
-            facts.metrics,
-            facts.max_drop,
-            tags,
-            evaluate,
-        )
+    @property
+    def tags(self) -> dict[str, str]:
+        """The tags of its version."""
+        return {"bundle": self.digest, "recipe": self.recipe, **self.origin.tags}
 
 
 @dataclass(frozen=True)
 class Released:
-    """The registered version of a candidate, and whether it became champion."""
+    """The registered version of a candidate, whether it is champion, and what the gate said."""
 
     version: int
     is_champion: bool
     message: str
+    verdict: Verdict | None = None
+    """None for a model that is champion already."""
+
+    @property
+    def refused(self) -> bool:
+        """True if a line of the gate failed."""
+        return self.verdict is not None and not self.verdict.passed
 
 
 def register(client: Any, artifact_root: str, candidate: Candidate) -> Released:
-    """Register a packed model once, make it challenger, and champion if the gate allows it.
+    """Register a packed model once and ask the gate. It becomes challenger if it passes, and champion by the policy.
 
-    A model is known by its digest; one whose registered files are gone is registered again.
+    A model is known by its digest; one whose registered files are gone or damaged is registered again.
     """
     name = model_name(candidate.dataset)
-    version = _registered(client, name, candidate.digest)
+    version, champion = _registered(client, name, candidate), version_of(client, name, CHAMPION)
+    if champion is not None and version == int(champion.version):
+        client.set_registered_model_alias(name, CHALLENGER, str(version))
+        return Released(version, True, f"version {version} is champion: it is already")
     if version is None:
         version = _new_version(client, artifact_root, candidate)
+    verdict = candidate.judge(candidate.folder, champion)
+    _record(client, name, version, candidate, verdict)
+    if not verdict.passed:
+        return Released(version, False, f"version {version} is refused: {verdict.reason}", verdict)
     client.set_registered_model_alias(name, CHALLENGER, str(version))
-    try:
-        message = _gate(client, name, candidate, version)
-    except RefusedError as refusal:
-        return Released(version, False, f"version {version} stays challenger: {refusal.found}")
+    if not candidate.auto:
+        do = f"xc promote --dataset {candidate.dataset} makes it champion"
+        return Released(version, False, f"version {version} is challenger: {verdict.summary}; {do}", verdict)
     set_champion(client, name, version)
-    return Released(version, True, f"version {version} is champion: {message}")
+    text = verdict.summary if champion is not None else "the first one"
+    return Released(version, True, f"version {version} is champion: {text}", verdict)
 
 
-def _registered(client: Any, name: str, digest: str) -> int | None:
-    """Return the newest version of the same model whose files are still there, None if there is none."""
-    found = client.search_model_versions(f"name = '{name}' and tags.bundle = '{digest}'")
-    numbers = sorted((int(version.version) for version in found), reverse=True)
-    return next((number for number in numbers if _has_files(name, number)), None)
+def _record(client: Any, name: str, version: int, candidate: Candidate, verdict: Verdict) -> None:
+    """Write what the gate said on the page of the version."""
+    failed = ", ".join(line.name for line in verdict.failed)
+    tags = {
+        GATE: PASSED if verdict.passed else "refused",
+        "gate_failed": failed or "nothing",
+        "gate_on": verdict.documents,
+    }
+    for key, value in tags.items():
+        client.set_model_version_tag(name, str(version), key, value[:_LONGEST_TAG])
+    text = description(candidate.recipe, candidate.page.metrics, candidate.tags, verdict)
+    client.update_model_version(name, str(version), text)
 
 
-def _has_files(name: str, version: int) -> bool:
-    import mlflow
+def _registered(client: Any, name: str, candidate: Candidate) -> int | None:
+    """Return the newest version of the same model whose files are whole, None if there is none."""
+    found = client.search_model_versions(f"name = '{name}' and tags.bundle = '{candidate.digest}'")
+    ordered = sorted(found, key=lambda version: int(version.version), reverse=True)
+    return next((int(version.version) for version in ordered if is_whole(version)), None)
 
-    return bool(mlflow.artifacts.list_artifacts(artifact_uri=f"models:/{name}/{version}"))
+
+def is_whole(version: Any) -> bool:
+    """Return True if the registered files of a version are there and are what they were."""
+    from xc_core import artifacts
+
+    try:
+        artifacts.verify(download(version), kind="model")
+    except (MissingError, CorruptError):
+        return False
+    return True
 
 
 def _new_version(client: Any, artifact_root: str, candidate: Candidate) -> int:
-    """Log the packed model as a pyfunc model from code and register it."""
+    """Log the packed model as a pyfunc model from code and register it, with all that its page shows."""
     import mlflow
 
     from assets.tracking import experiment_id
 
     name = model_name(candidate.dataset)
     experiment = experiment_id(client, artifact_root, candidate.dataset)
-    with mlflow.start_run(experiment_id=experiment, run_name=f"model {candidate.recipe}"):
+    with mlflow.start_run(experiment_id=experiment, run_name=f"model {candidate.recipe}", tags=candidate.tags) as run:
         info = mlflow.pyfunc.log_model(
             name="model",
             python_model=str(Path(__file__).with_name("serving.py")),
@@ -146,70 +164,12 @@ def _new_version(client: Any, artifact_root: str, candidate: Candidate) -> int:
             code_paths=[str(Path(__file__).resolve().parents[2] / "xc_core")],
             registered_model_name=name,
         )
+        log_page(client, run.info.run_id, info.model_id, candidate.page, candidate.origin)
     version = int(info.registered_model_version)
-    tags = {
-        "bundle": candidate.digest,
-        "recipe": candidate.recipe,
-        TEST: candidate.test,
-        "metrics": json.dumps(candidate.metrics),
-        **candidate.tags,
-    }
-    for key, value in tags.items():
-        client.set_model_version_tag(name, str(version), key, str(value)[:5000])
-    client.update_registered_model(name, _MODEL_PAGE.format(dataset=candidate.dataset))
-    client.update_model_version(name, str(version), _version_page(candidate))
+    for key, value in candidate.tags.items():
+        client.set_model_version_tag(name, str(version), key, str(value)[:_LONGEST_TAG])
+    client.update_registered_model(name, MODEL_PAGE.format(dataset=candidate.dataset))
     return version
-
-
-def _version_page(candidate: Candidate) -> str:
-    """Return the description of a version: its recipe, and its figures on test documents."""
-    figures = ", ".join(
-        f"{metric.replace('_at_', '@')} {candidate.metrics[metric]:.2f}"
-        for metric in ("P_at_1", "P_at_5", "PSP_at_1", "PSP_at_5")
-        if metric in candidate.metrics
-    )
-    return f"Recipe `{candidate.recipe}`. On test documents, in percent: {figures or 'no figures'}."
-
-
-def _gate(client: Any, name: str, candidate: Candidate, version: int) -> str:
-    """Return why ``version`` may be champion.
-
-    Raises RefusedError if it is worse than the champion by more than ``max_drop`` points of P@5.
-    """
-    champion = version_of(client, name, CHAMPION)
-    if champion is None:
-        return "the first one"
-    if int(champion.version) == version:
-        return "it is already"
-    before, where = _precision(client, champion, candidate)
-    after = candidate.metrics["P_at_5"]
-    if not after >= before - candidate.max_drop:  # also if it is not a number
-        raise RefusedError(
-            f"P@5 {after:.2f} against {before:.2f} of the champion (version {champion.version}{where})",
-            expected=f"at most {candidate.max_drop} points less",
-            do="compare both evaluations; promote it by hand with xc promote if that is right",
-        )
-    return f"P@5 {after:.2f} against {before:.2f} of version {champion.version}{where}"
-
-
-def _precision(client: Any, champion: Any, candidate: Candidate) -> tuple[float, str]:
-    """Return P@5 of the champion on the candidate's test documents, and how it was found.
-
-    If these are the documents that it was evaluated on, the registered figure counts; otherwise it is evaluated again.
-    Raises RefusedError if that is impossible.
-    """
-    then, now = champion.tags.get(TEST), candidate.test
-    if candidate.evaluate is None or not then or then == now:
-        return float(json.loads(champion.tags.get("metrics", "{}")).get("P_at_5", 0.0)), ""
-    try:
-        metrics = candidate.evaluate(download(champion))
-        return metrics["P_at_5"], ", evaluated again because the test documents have changed"
-    except XCError as error:
-        raise RefusedError(
-            f"other test documents than those of the champion, which cannot be evaluated again ({error.found})",
-            expected="a champion whose files exist",
-            do=f"{error.do}; or promote by hand with xc promote",
-        ) from error
 
 
 def version_of(client: Any, name: str, alias: str) -> Any | None:
@@ -249,8 +209,33 @@ def check_version(client: Any, name: str, version: int) -> None:
         ) from error
 
 
+def names(client: Any) -> list[str]:
+    """Return the names of all registered models."""
+    return [str(model.name) for model in client.search_registered_models(max_results=100)]
+
+
+def replaced(client: Any, artifact_root: str, candidate: Candidate, old: Any) -> int:
+    """Register the model of the version ``old`` again, with its tags and description, and give it its aliases."""
+    version = _new_version(client, artifact_root, candidate)
+    for key, value in {**old.tags, "repairs": str(old.version)}.items():
+        client.set_model_version_tag(old.name, str(version), key, value)
+    client.update_model_version(old.name, str(version), old.description)
+    challenger, previous = (version_of(client, old.name, alias) for alias in (CHALLENGER, PREVIOUS))
+    if challenger is not None and challenger.version == old.version:
+        client.set_registered_model_alias(old.name, CHALLENGER, str(version))
+    set_champion(client, old.name, version)
+    if previous is not None:  # not the damaged version
+        client.set_registered_model_alias(old.name, PREVIOUS, previous.version)
+    else:
+        client.delete_registered_model_alias(old.name, PREVIOUS)
+    return version
+
+
 def set_champion(client: Any, name: str, version: int) -> None:
-    """Point champion at ``version`` and previous at the old champion, in an order that always leaves a champion."""
+    """Point champion at ``version`` and previous at the old champion, in an order that always leaves a champion.
+
+    Every change of the champion goes through this function.
+    """
     old = version_of(client, name, CHAMPION)
     if old is not None and int(old.version) != version:
         client.set_registered_model_alias(name, PREVIOUS, old.version)
@@ -270,8 +255,7 @@ def roll_back(client: Any, dataset: str) -> tuple[int, int]:
             expected="a model that was champion before",
             do=f"promote a version instead: xc promote --dataset {dataset} --version N",
         )
-    client.set_registered_model_alias(name, CHAMPION, previous.version)
-    client.set_registered_model_alias(name, PREVIOUS, champion.version)
+    set_champion(client, name, int(previous.version))
     return int(previous.version), int(champion.version)
 
 
@@ -302,7 +286,7 @@ def download(version: Any) -> Path:
         raise MissingError(
             f"no files of {version.name} version {version.version} ({error})",
             expected=f"the folder that {version.source} names",
-            do=f"xc promote --dataset {dataset} --recipe NAME registers its packed model; or xc predict --recipe NAME",
+            do=f"xc promote --dataset {dataset} --repair; or xc predict --recipe NAME",
         ) from error
 
 

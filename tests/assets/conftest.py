@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,6 +13,8 @@ import mlflow
 import pytest
 
 from assets.release import registry
+from assets.release.candidate import candidate
+from assets.release.gate import Line, Verdict
 from assets.release.registry import Candidate, Released
 from assets.tracking import connect
 from tests.cli.conftest import fresh as fresh
@@ -21,10 +22,8 @@ from tests.cli.conftest import own as own
 from tests.cli.conftest import ready as ready
 from tests.cli.conftest import xc as xc
 from xc_core.chain import Workspace
-from xc_core.infer.bundle import Model
 
 _numbers = itertools.count()
-Evaluate = Callable[[Path], dict[str, float]]
 
 
 @dataclass(frozen=True)
@@ -58,43 +57,38 @@ def store(opened: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
 
 @dataclass(frozen=True)
 class Registry:
-    """A registered model without files: versions are cheap, aliases and the gate are real."""
+    """A registered model without files: versions are cheap, aliases are real, and the gate says what it is told."""
 
     client: Any
     dataset: str
     folder: Path
-    tests: dict[int, str] = field(default_factory=dict)
-    """Digest of the test documents that each version was evaluated on."""
+    digests: dict[int, str] = field(default_factory=dict)
+    asked: list[int | None] = field(default_factory=list)
+    """The version of each champion that a model was compared with."""
 
     @property
     def name(self) -> str:
         return registry.model_name(self.dataset)
 
-    @staticmethod
-    def digest(number: int) -> str:
-        """Return the digest of the model that is version ``number``."""
-        return f"digest of {number}"
-
-    def version(self, precision: float | None, test: str = "t1") -> int:
-        """Register one more version whose P@5 on the test documents ``test`` is ``precision``."""
-        if not self.tests:
+    def version(self) -> int:
+        """Register one more version."""
+        if not self.digests:
             self.client.create_registered_model(self.name)
         number = int(self.client.create_model_version(self.name, str(self.folder)).version)
-        (self.folder / str(number)).mkdir(parents=True)  # a version without files would be registered again
-        metrics = {} if precision is None else {"P_at_5": precision}
-        for key, value in {"bundle": self.digest(number), "metrics": json.dumps(metrics), "test": test}.items():
-            self.client.set_model_version_tag(self.name, str(number), key, value)
-        self.tests[number] = test
+        self.digests[number] = f"digest of {number}"
+        self.client.set_model_version_tag(self.name, str(number), "bundle", self.digests[number])
         return number
 
-    def release(
-        self, number: int, precision: float, max_drop: float = 1.0, evaluate: Evaluate | None = None
-    ) -> Released:
-        """Release version ``number`` with this P@5, as the asset model does."""
-        digest, metrics = self.digest(number), {"P_at_5": precision}
-        candidate = Candidate(
-            self.dataset, "ngame", self.folder, digest, self.tests[number], metrics, max_drop, {}, evaluate
-        )
+    def release(self, number: int, passes: bool = True, auto: bool = True) -> Released:
+        """Release version ``number``, which the gate lets pass or not."""
+        line = Line("P@5", passes, "39.00 against 40.00", "at most 1 points less")
+
+        def judge(_: Path, champion: Any | None) -> Verdict:
+            self.asked.append(None if champion is None else int(champion.version))
+            return Verdict((line,), "40 documents")
+
+        digest = self.digests[number]
+        candidate = Candidate(self.dataset, "ngame", self.folder, digest, judge, auto=auto)
         return registry.register(self.client, "", candidate)
 
     def aliases(self) -> dict[str, int]:
@@ -104,19 +98,21 @@ class Registry:
 
 
 @pytest.fixture
-def versions(store: Store, tmp_path: Path) -> Registry:
+def versions(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
+    whole = registry.is_whole
+    monkeypatch.setattr(
+        registry, "is_whole", lambda version: version.source == str(tmp_path / "versions") or whole(version)
+    )
     return Registry(store.client, f"d{next(_numbers)}", tmp_path / "versions")
 
 
 @pytest.fixture(scope="session")
 def released(opened: Store, trained: Workspace) -> Released:
     """The toy model, registered with its files as xc-toy: the first one, therefore champion."""
-    model = Model.open(trained.folder("model", "toy", "ngame"))
     mlflow.set_tracking_uri(opened.uri)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        candidate = Candidate.of(model, {"dagster_run": "r1", "git": "abc"})
-        return registry.register(opened.client, opened.artifacts, candidate)
+        return registry.register(opened.client, opened.artifacts, candidate(trained, "toy", "ngame", "r1"))
 
 
 Fail = Callable[..., Any]

@@ -1,164 +1,193 @@
-"""The release gate: which aliases move, and which figures of a champion are compared."""
+"""The release gate: which lines fail, and which aliases move."""
 
 from __future__ import annotations
 
-import math
-from pathlib import Path
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from mlflow.exceptions import MlflowException
 
-from assets.release import registry
+from assets.release import gate, registry
+from assets.release.gate import Limits, Line, Verdict
 from assets.release.registry import Released
 from tests.assets.conftest import Registry, failing
+from xc_core.chain.dataset import ReleaseConfig
+from xc_core.infer.acceptance import Costs, Measured
+from xc_core.metrics.ranking import PerDocument
 
 # MLflow and its dependencies warn of features that they will drop; nothing here uses these
 pytestmark = pytest.mark.filterwarnings("ignore")
 
+METRICS = ("P_at_5", "PSP_at_5", "head_recall_at_5", "torso_recall_at_5", "tail_recall_at_5")
+LIMITS = Limits(1.0, ReleaseConfig(), 0.9)
+NAMES = ("P@5", "PSP@5", "head recall@5", "torso recall@5", "tail recall@5")
 
-def never(folder: Path) -> dict[str, float]:
-    raise AssertionError("the champion was evaluated again")
+
+def model(size: int = 200, ms: float = 100.0, megabytes: float = 100.0, **shares: float) -> Measured:
+    """Return a model that has this share of each metric right: the first documents, one point each; half by default."""
+    num = {name: (np.arange(size) < shares.get(name, 0.5) * size).astype(np.float64) for name in METRICS}
+    figures = PerDocument(num, {name: np.ones(size) for name in METRICS})
+    return Measured(figures, Costs(latency_p50_ms=ms, megabytes=megabytes))
 
 
-def test_the_first_version_is_champion(versions: Registry) -> None:
-    first = versions.version(20.0)
-    assert versions.release(first, 20.0) == Released(first, True, f"version {first} is champion: the first one")
-    assert versions.aliases() == {"champion": first, "challenger": first}
+def failed(ours: Measured, theirs: Measured, limits: Limits = LIMITS) -> list[str]:
+    return [line.name for line in gate.against(ours, theirs, limits) if not line.passed]
+
+
+# lines
+
+
+def test_a_model_that_is_no_worse_passes_every_line() -> None:
+    assert [line.name for line in gate.against(model(), model(), LIMITS)] == [*NAMES, "latency", "size"]
+    assert failed(model(), model()) == []
+
+
+@pytest.mark.parametrize(("metric", "name"), list(zip(METRICS, NAMES, strict=True)))
+def test_each_figure_that_is_clearly_worse_fails_its_own_line(metric: str, name: str) -> None:
+    assert failed(model(**{metric: 0.4}), model()) == [name]
+    assert failed(model(**{metric: 0.6}), model()) == []
+
+
+@pytest.mark.parametrize(("drop", "passes"), [(0.5, False), (1.0, True), (1.5, True)])
+def test_the_limit_of_the_recipe_is_that_of_precision(drop: float, passes: bool) -> None:
+    """One of a hundred documents is one point."""
+    found = failed(model(size=100, P_at_5=0.49), model(size=100), replace(LIMITS, max_drop=drop))
+    assert (found == []) is passes
+
+
+def test_a_loss_in_a_bin_that_chance_explains_passes() -> None:
+    """One document of twenty more or less: five points, with an interval that includes 0."""
+    ours, theirs = model(size=20, tail_recall_at_5=0.45), model(size=20)
+    assert failed(ours, theirs) == []
+    assert failed(model(size=2000, tail_recall_at_5=0.45), model(size=2000)) == ["tail recall@5"]
+
+
+def test_a_metric_that_is_not_a_number_fails() -> None:
+    ours = model()
+    ours.figures.num["P_at_5"][0] = np.nan
+    assert failed(ours, model()) == ["P@5"]
 
 
 @pytest.mark.parametrize(
-    ("precision", "max_drop", "passes"),
+    ("ours", "theirs", "names"),
     [
-        (40.0, 1.0, True),
-        (41.0, 1.0, True),
-        (39.5, 1.0, True),
-        (39.0, 1.0, True),
-        (38.99, 1.0, False),
-        (39.99, 0.0, False),
-        (40.0, 0.0, True),
-        (0.0, 1.0, False),
-        (math.nan, 1.0, False),
-        (math.nan, math.inf, False),
-        (0.0, math.inf, True),
+        (model(ms=200), model(), []),
+        (model(ms=201), model(), ["latency"]),
+        (model(ms=20), model(ms=1), []),
+        (model(ms=21), model(ms=1), ["latency"]),
+        (model(megabytes=200), model(), []),
+        (model(megabytes=201), model(), ["size"]),
+        (model(megabytes=10), model(megabytes=1), []),
+        (model(megabytes=11), model(megabytes=1), ["size"]),
     ],
 )
-def test_the_gate_lets_a_challenger_be_at_most_so_much_worse(
-    versions: Registry, precision: float, max_drop: float, passes: bool
-) -> None:
-    first = versions.version(40.0)
-    versions.release(first, 40.0)
-    second = versions.version(precision)
-    released = versions.release(second, precision, max_drop)
-    assert released.is_champion is passes
-    assert f"P@5 {precision:.2f} against 40.00" in released.message
-    expected = {"champion": second, "previous": first} if passes else {"champion": first}
-    assert versions.aliases() == {"challenger": second, **expected}
+def test_a_model_may_cost_so_much_more(ours: Measured, theirs: Measured, names: list[str]) -> None:
+    assert failed(ours, theirs) == names
 
 
-def test_the_message_of_a_refused_challenger_names_the_champion(versions: Registry) -> None:
-    versions.release(versions.version(40.0), 40.0)
-    message = versions.release(versions.version(30.0), 30.0).message
-    assert message == "version 2 stays challenger: P@5 30.00 against 40.00 of the champion (version 1)"
+@pytest.mark.parametrize(("recall", "passes"), [(0.9, True), (0.899, False)])
+def test_the_worst_index_counts(recall: float, passes: bool) -> None:
+    opens, index = gate.alone(_answering(), {"a": 1.0, "b": recall}, LIMITS)
+    assert (opens.passed, index.passed) == (True, passes)
+    assert "7 texts" in opens.found
 
 
-@pytest.mark.parametrize(("now", "passes"), [(30.5, True), (31.5, False)])
-def test_a_champion_is_evaluated_again_if_the_test_documents_have_changed(
-    versions: Registry, monkeypatch: pytest.MonkeyPatch, now: float, passes: bool
-) -> None:
-    monkeypatch.setattr(registry, "download", lambda version: Path(f"bundle of {versions.dataset}"))
-    evaluated: list[Path] = []
-
-    def evaluate(folder: Path) -> dict[str, float]:
-        evaluated.append(folder)
-        return {"P_at_5": now}
-
-    versions.release(versions.version(40.0), 40.0)
-    same = versions.release(versions.version(39.5), 39.5, evaluate=evaluate)
-    assert same.is_champion and evaluated == [], "the same documents"
-    other = versions.release(versions.version(30.0, test="t2"), 30.0, evaluate=evaluate)
-    assert evaluated == [Path(f"bundle of {versions.dataset}")]
-    assert other.is_champion is passes
-    assert f"P@5 30.00 against {now:.2f} of" in other.message
-    assert "evaluated again because the test documents have changed" in other.message
+def _answering() -> Measured:
+    measured = model(size=7)
+    measured.figures.num["P_at_1"] = measured.figures.num["P_at_5"]
+    return measured
 
 
-def test_a_champion_that_cannot_be_evaluated_again_stays(versions: Registry) -> None:
-    versions.release(versions.version(40.0), 40.0)  # registered without files
-    released = versions.release(versions.version(50.0, test="t2"), 50.0, evaluate=lambda folder: {"P_at_5": 0.0})
-    assert not released.is_champion
-    assert "which cannot be evaluated again (no files of" in released.message
+def test_a_verdict_names_the_lines_that_failed() -> None:
+    lines = tuple(gate.against(model(P_at_5=0.4, tail_recall_at_5=0.3), model(), LIMITS))
+    verdict = Verdict(lines, "a set")
+    assert not verdict.passed
+    assert verdict.reason.startswith("P@5: 40.00 against 50.00 (-10.00 [")
+    assert "; tail recall@5: 30.00 against 50.00 (-20.00 [" in verdict.reason
+    assert "head" not in verdict.reason
+    assert "| size | 100.0 MB against 100.0 | at most 200.0 MB | passed |" in verdict.table()
+    assert verdict.table().count("**failed**") == 2
 
 
-def test_a_champion_without_known_metrics_is_replaced(versions: Registry) -> None:
-    versions.release(versions.version(None), 0.0)
-    assert versions.release(versions.version(10.0), 10.0).is_champion
+def test_a_verdict_without_failed_lines_passes() -> None:
+    assert Verdict((Line("a", True, "b"),), "a set").passed
 
 
-def test_the_same_bundle_is_registered_once_and_stays_champion(versions: Registry) -> None:
-    first = versions.version(40.0)
-    versions.release(first, 40.0)
-    again = versions.release(first, 40.0)
-    assert again == Released(first, True, f"version {first} is champion: it is already")
+# aliases
+
+
+def test_the_first_version_is_champion(versions: Registry) -> None:
+    first = versions.version()
+    released = versions.release(first)
+    assert (released.version, released.is_champion) == (first, True)
+    assert released.message == f"version {first} is champion: the first one"
     assert versions.aliases() == {"champion": first, "challenger": first}
+    assert versions.asked == [None]
+
+
+def test_a_first_version_that_the_gate_refuses_is_nothing(versions: Registry) -> None:
+    assert versions.release(versions.version(), passes=False).refused
+    assert versions.aliases() == {}
+
+
+def test_a_model_that_passes_replaces_the_champion(versions: Registry) -> None:
+    first, second = versions.version(), versions.version()
+    versions.release(first)
+    assert versions.release(second).is_champion
+    assert versions.asked == [None, first]
+    assert versions.aliases() == {"champion": second, "challenger": second, "previous": first}
+
+
+def test_a_model_that_is_refused_moves_no_alias(versions: Registry) -> None:
+    first, second = versions.version(), versions.version()
+    versions.release(first)
+    released = versions.release(second, passes=False)
+    assert (released.is_champion, released.refused) == (False, True)
+    assert released.message == "version 2 is refused: P@5: 39.00 against 40.00, limit at most 1 points less"
+    assert versions.aliases() == {"champion": first, "challenger": first}
+    tags = versions.client.get_model_version(versions.name, "2").tags
+    assert (tags["gate"], tags["gate_failed"], tags["gate_on"]) == ("refused", "P@5", "40 documents")
+
+
+def test_by_the_manual_policy_a_model_that_passes_waits_as_challenger(versions: Registry) -> None:
+    first, second = versions.version(), versions.version()
+    versions.release(first)
+    released = versions.release(second, auto=False)
+    assert (released.is_champion, released.refused) == (False, False)
+    assert f"xc promote --dataset {versions.dataset}" in released.message
+    assert versions.aliases() == {"champion": first, "challenger": second}
+
+
+def test_the_champion_itself_is_not_judged_again(versions: Registry) -> None:
+    first = versions.version()
+    versions.release(first)
+    assert versions.release(first, passes=False) == Released(first, True, f"version {first} is champion: it is already")
+    assert versions.asked == [None]
 
 
 def test_an_alias_that_cannot_be_read_is_not_taken_for_a_missing_champion(
     versions: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise any model would pass the gate as the first one while the server does not answer."""
-    first = versions.version(40.0)
-    versions.release(first, 40.0)
-    second = versions.version(1.0)
+    first, second = versions.version(), versions.version()
+    versions.release(first)
     with monkeypatch.context() as away:
         away.setattr(type(versions.client), "get_model_version_by_alias", failing(MlflowException("no connection")))
         with pytest.raises(MlflowException, match="no connection"):
-            versions.release(second, 1.0)
+            versions.release(second)
     assert versions.aliases()["champion"] == first
 
 
-def test_the_limit_itself_passes_and_a_hundredth_below_does_not(versions: Registry) -> None:
-    versions.release(versions.version(40.0), 40.0)
-    assert not versions.release(versions.version(37.49), 37.49, max_drop=2.5).is_champion
-    assert versions.release(versions.version(37.5), 37.5, max_drop=2.5).is_champion
-
-
-def test_small_drops_add_up_because_each_new_champion_sets_the_limit(versions: Registry) -> None:
-    for precision in (40.0, 39.0, 38.0):
-        assert versions.release(versions.version(precision), precision).is_champion
-    assert versions.aliases() == {"champion": 3, "challenger": 3, "previous": 2}
-
-
-def test_every_model_becomes_challenger_and_a_refused_one_moves_no_other_alias(versions: Registry) -> None:
-    for precision in (40.0, 41.0, 10.0, 20.0):
-        versions.release(versions.version(precision), precision)
-    assert versions.aliases() == {"champion": 2, "challenger": 4, "previous": 1}
-
-
 def test_an_earlier_champion_that_is_released_again_changes_places_with_the_current_one(versions: Registry) -> None:
-    first, second = versions.version(40.0), versions.version(40.0)
+    first, second = versions.version(), versions.version()
     for number in (first, second, first):
-        assert versions.release(number, 40.0).version == number
+        assert versions.release(number).version == number
     assert versions.aliases() == {"champion": first, "challenger": first, "previous": second}
 
 
-def test_a_champion_without_a_digest_of_its_test_documents_keeps_its_registered_figure(versions: Registry) -> None:
-    versions.release(versions.version(40.0, test=""), 40.0)
-    assert not versions.release(versions.version(30.0), 30.0, evaluate=never).is_champion
-    assert versions.release(versions.version(39.5), 39.5, evaluate=never).is_champion
-
-
-def test_without_an_evaluation_a_champion_of_other_documents_keeps_its_registered_figure(versions: Registry) -> None:
-    versions.release(versions.version(40.0, test="others"), 40.0)
-    assert not versions.release(versions.version(30.0), 30.0).is_champion
-
-
 def test_of_several_versions_of_one_model_the_newest_is_released(versions: Registry) -> None:
-    first = versions.version(40.0)
-    again = int(versions.client.create_model_version(versions.name, str(versions.folder)).version)
-    versions.client.set_model_version_tag(versions.name, str(again), "bundle", versions.digest(first))
-    assert versions.release(first, 40.0).version == again
-    assert versions.aliases() == {"champion": again, "challenger": again}
-
-
-def test_the_first_model_is_champion_without_being_compared(versions: Registry) -> None:
-    assert versions.release(versions.version(0.0), 0.0, max_drop=0.0, evaluate=never).is_champion
+    first, again = versions.version(), versions.version()
+    versions.client.set_model_version_tag(versions.name, str(again), "bundle", versions.digests[first])
+    assert versions.release(first).version == again
+    assert registry.version_of(versions.client, versions.name, registry.CHAMPION).version == again  # type: ignore[union-attr]

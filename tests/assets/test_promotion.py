@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,12 +19,14 @@ from tests.assets.conftest import Registry, Store
 from tests.cli.conftest import Xc, entry, offered
 from tests.conftest import TOY_CHANGES
 from xc_core.artifacts import read_manifest
-from xc_core.chain import Workspace
+from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.data.ingest import IngestConfig
+from xc_core.params import deep_merged
 
 # MLflow and its dependencies warn of features that they will drop; nothing here uses these
 pytestmark = pytest.mark.filterwarnings("ignore")
 
+BAD = {"encoder": {"epochs": 0.1}, "classifier": {"epochs": 0.1, "refit": False}}
 UNREACHABLE = "http://127.0.0.1:9"
 """Port 9 (discard) of this machine, where nothing listens."""
 
@@ -54,24 +59,63 @@ def aliases(store: Store) -> dict[str, str]:
 
 
 def test_promote_without_a_name_makes_the_challenger_champion(xc: Xc, declared: Registry) -> None:
-    declared.release(declared.version(40.0), 40.0)
-    declared.release(declared.version(10.0), 10.0)
+    declared.release(declared.version())
+    declared.release(declared.version(), auto=False)
     assert declared.aliases()["champion"] == 1
     promoted = xc("promote", "--dataset", declared.dataset)
     assert (promoted.code, promoted.out) == (0, f"models:/xc-{declared.dataset}@champion is version 2\n")
     assert declared.aliases() == {"champion": 2, "challenger": 2, "previous": 1}
+    assert "promoted_by" in declared.client.get_model_version(declared.name, "2").tags
 
 
 def test_promote_without_a_challenger_is_refused(xc: Xc, declared: Registry) -> None:
-    declared.version(40.0)
+    declared.version()
     xc("promote", "--dataset", declared.dataset).refused(66, f"no challenger of xc-{declared.dataset}", "--recipe")
 
 
-def test_a_person_may_promote_what_the_gate_refuses(xc: Xc, declared: Registry) -> None:
-    declared.release(declared.version(40.0), 40.0)
-    declared.version(0.0)
-    assert xc("promote", "--dataset", declared.dataset, "--version", 2).code == 0
+def test_what_the_gate_refused_needs_a_reason(xc: Xc, declared: Registry) -> None:
+    declared.release(declared.version())
+    declared.release(declared.version(), passes=False)
+    asked = ("promote", "--dataset", declared.dataset, "--version", 2)
+    xc(*asked).refused(77, "version 2, which the gate refused (P@5)", '--version 2 --reason "WHY"')
+    xc(*asked, "--reason", " ").refused(64, "an empty --reason")
+    assert declared.aliases() == {"champion": 1, "challenger": 1}
+    assert xc(*asked, "--reason", "the labels <b>changed</b>").code == 0
     assert declared.aliases() == {"champion": 2, "challenger": 1, "previous": 1}
+    version = declared.client.get_model_version(declared.name, "2")
+    assert version.tags["promoted_reason"] == "the labels <b>changed</b>"
+    assert version.tags["promoted_by"] and version.tags["promoted_at"]
+    assert r"the labels \<b\>changed\</b\>" in version.description
+
+
+def test_a_version_that_the_gate_has_not_seen_needs_a_reason(xc: Xc, declared: Registry) -> None:
+    declared.version()
+    xc("promote", "--dataset", declared.dataset, "--version", 1).refused(77, "version 1, which the gate has not seen")
+
+
+def test_a_former_champion_needs_no_reason(xc: Xc, declared: Registry) -> None:
+    """A version of an older release has no tag of the gate."""
+    for number in (declared.version(), declared.version()):
+        registry.set_champion(declared.client, declared.name, number)
+    assert xc("promote", "--dataset", declared.dataset, "--version", 1).code == 0
+    assert declared.aliases() == {"champion": 1, "previous": 2}
+
+
+def test_a_recipe_that_the_gate_refuses_leaves_the_champion(
+    released: Released, xc: Xc, own: Workspace, store: Store
+) -> None:
+    """Another model of the dataset, with one epoch of everything, cannot be as good; nothing is registered twice."""
+    before = aliases(store)
+    own.params.declare_experiment("toy", "bad", "ngame", deep_merged(TOY_CHANGES, BAD))
+    for stage in STAGES:
+        if stage != "leaderboard":
+            run_stage(own, stage, "toy", "bad")
+    refused = xc("promote", "--dataset", "toy", "--recipe", "bad")
+    own_words = replace(refused, err=refused.err[refused.err.index("xc: ") :])  # after those of MLflow
+    own_words.refused(77, "refused by the gate: P@5", '--reason "WHY"')
+    assert aliases(store) == before
+    found = max(int(version.version) for version in store.client.search_model_versions("name = 'xc-toy'"))
+    store.client.delete_model_version("xc-toy", str(found))
 
 
 def test_promote_and_rollback_move_the_champion_that_predict_uses(
@@ -82,7 +126,7 @@ def test_promote_and_rollback_move_the_champion_that_predict_uses(
 ) -> None:
     second = store.client.create_model_version("xc-toy", "nowhere").version
     try:
-        assert xc("promote", "--dataset", "toy", "--version", second).out == (
+        assert xc("promote", "--dataset", "toy", "--version", second, "--reason", "a test").out == (
             f"models:/xc-toy@champion is version {second}\n"
         )
         assert xc("rollback", "--dataset", "toy").out == (
@@ -90,7 +134,10 @@ def test_promote_and_rollback_move_the_champion_that_predict_uses(
         )
         assert json.loads(xc("predict", "--dataset", "toy", "--json", "falcon").out)[0]["title"] == "falcon"
         assert xc("rollback", "--dataset", "toy").code == 0
-        assert xc("promote", "--dataset", "toy", "--recipe", "ngame").out == "models:/xc-toy@champion is version 1\n"
+        asked = ("promote", "--dataset", "toy", "--recipe", "ngame")
+        refused = xc(*asked)
+        assert refused.code == 77 and "cannot be compared: no files of xc-toy" in refused.err
+        assert xc(*asked, "--reason", "its files are gone").out == "models:/xc-toy@champion is version 1\n"
     finally:
         registry.set_champion(store.client, "xc-toy", 1)
         store.client.delete_registered_model_alias("xc-toy", registry.PREVIOUS)
@@ -150,6 +197,69 @@ def test_doctor_names_every_packed_model(trained: Workspace, store: Store, monke
     monkeypatch.setenv("XC_ROOT", str(trained.root))
     digest = read_manifest(trained.folder("model", "toy", "ngame")).digest()
     assert ("ok", f"packed model of toy/ngame: {digest[:12]}") in [(f.level, f.text) for f in promotion.check()]
+
+
+@pytest.fixture
+def damaged(project: Workspace, store: Store, released: Released) -> Iterator[Path]:
+    """The champion's registered weights, one byte changed; repaired or not, version 1 is champion again at the end."""
+    folder = registry.bundle_folder(store.client, "toy")
+    assert folder is not None
+    weights, content = folder / "encoder.safetensors", (folder / "encoder.safetensors").read_bytes()
+    weights.write_bytes(content[:-1] + b"x")
+    yield folder
+    weights.write_bytes(content)
+    registry.set_champion(store.client, "xc-toy", 1)
+    store.client.set_registered_model_alias("xc-toy", registry.CHALLENGER, "1")
+    store.client.delete_registered_model_alias("xc-toy", registry.PREVIOUS)
+    for version in store.client.search_model_versions("name = 'xc-toy'"):
+        if version.version != "1" and int(version.version) != 1:
+            store.client.delete_model_version("xc-toy", version.version)
+
+
+def test_a_damaged_champion_is_seen_and_repaired(damaged: Path, xc: Xc, store: Store) -> None:
+    (fault,) = [finding for finding in promotion.check() if finding.level == "fault"]
+    assert "encoder.safetensors, whose content has changed" in fault.text
+    assert "xc promote --dataset toy --repair" in fault.text
+    before = store.client.get_model_version("xc-toy", "1")
+    ended = xc("promote", "--dataset", "toy", "--repair")
+    assert ended.code == 0
+    version = registry.version_of(store.client, "xc-toy", registry.CHAMPION)
+    assert version is not None
+    assert ended.out == f"version {version.version} of xc-toy replaces version 1, with the same content\n"
+    assert {**before.tags, "repairs": "1"} == version.tags
+    assert version.description == before.description
+    assert "previous" not in aliases(store), "the damaged version cannot be rolled back to"
+    assert json.loads(xc("predict", "--dataset", "toy", "--json", "falcon").out)[0]["title"] == "falcon"
+    assert xc("promote", "--dataset", "toy", "--repair").out == f"version {version.version} of xc-toy is whole\n"
+
+
+def test_a_champion_that_no_packed_model_equals_cannot_be_repaired(
+    damaged: Path, xc: Xc, own: Workspace, store: Store
+) -> None:
+    shutil.rmtree(own.folder("model", "toy", "ngame"))
+    ended = xc("promote", "--dataset", "toy", "--repair")
+    ended.refused(66, "no packed model with the content of version 1", "xc lineage 1 --dataset toy --rebuild FOLDER")
+
+
+def test_doctor_sees_a_champion_under_another_root(
+    released: Released, project: Workspace, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XC_MLFLOW_ARTIFACTS", (tmp_path / "moved").as_uri())
+    faults = [finding.text for finding in promotion.check() if finding.level == "fault"]
+    assert len(faults) == 1
+    assert "champion of toy: version 1, recipe ngame: found its files under another root" in faults[0]
+
+
+def test_a_new_registry_is_called_new(
+    ready: Workspace, xc: Xc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after the deletion of MLflow's database."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'new.db'}")
+    xc("promote", "--dataset", "toy").refused(
+        66, "no challenger of xc-toy; the registry is new, it has no model at all"
+    )
+    notes = [finding.text for finding in promotion.check() if finding.level == "note"]
+    assert any("is new: it has no model, but the project has some" in text for text in notes)
 
 
 # without a server

@@ -13,15 +13,19 @@ import mlflow
 import pytest
 from mlflow.exceptions import MlflowException
 
+from assets.markdown import escaped
 from assets.release import registry
-from assets.release.registry import Candidate, Released
+from assets.release.candidate import candidate
+from assets.release.gate import Line, Verdict
+from assets.release.registry import Released
 from assets.resources import Tracking
 from tests.assets.conftest import Registry, Store, failing
 from tests.test_bundle import pickled
 from xc_core.artifacts import read_manifest
 from xc_core.chain import Workspace
 from xc_core.errors import MissingError, UnavailableError
-from xc_core.infer.bundle import Model, open_predictor
+from xc_core.infer.bundle import open_predictor
+from xc_core.metrics.evaluation import Evaluation
 
 # MLflow and its dependencies warn of features that they will drop; nothing here uses these
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -31,14 +35,14 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 def test_promoting_keeps_the_last_champion_as_previous(versions: Registry) -> None:
-    first, second, third = (versions.version(p) for p in (1.0, 2.0, 3.0))
+    first, second, third = (versions.version() for _ in range(3))
     for number in (first, second, second, third):
         registry.set_champion(versions.client, versions.name, number)
     assert versions.aliases() == {"champion": third, "previous": second}
 
 
 def test_rollback_exchanges_champion_and_previous_and_a_second_one_undoes_the_first(versions: Registry) -> None:
-    first, second = versions.version(1.0), versions.version(2.0)
+    first, second = versions.version(), versions.version()
     for number in (first, second):
         registry.set_champion(versions.client, versions.name, number)
     assert registry.roll_back(versions.client, versions.dataset) == (first, second)
@@ -49,7 +53,7 @@ def test_rollback_exchanges_champion_and_previous_and_a_second_one_undoes_the_fi
 
 @pytest.mark.parametrize(("promoted", "found"), [(False, "no champion of"), (True, "no previous champion of")])
 def test_rollback_needs_a_previous_champion(versions: Registry, promoted: bool, found: str) -> None:
-    number = versions.version(1.0)
+    number = versions.version()
     if promoted:
         registry.set_champion(versions.client, versions.name, number)
     with pytest.raises(MissingError, match=found) as caught:
@@ -60,8 +64,8 @@ def test_rollback_needs_a_previous_champion(versions: Registry, promoted: bool, 
 def test_a_version_that_is_not_there_is_named_with_those_that_are(versions: Registry) -> None:
     with pytest.raises(MissingError, match="there is none yet"):
         registry.check_version(versions.client, versions.name, 1)
-    for precision in (1.0, 2.0):
-        versions.version(precision)
+    for _ in range(2):
+        versions.version()
     registry.check_version(versions.client, versions.name, 2)
     with pytest.raises(MissingError, match=r"no version 7 of xc-d\d+\n  expected: one of 1, 2\n"):
         registry.check_version(versions.client, versions.name, 7)
@@ -71,13 +75,46 @@ def test_a_version_that_is_not_there_is_named_with_those_that_are(versions: Regi
 
 
 def test_the_tags_of_a_registered_model_name_its_origin(released: Released, store: Store, trained: Workspace) -> None:
-    assert released == Released(1, True, "version 1 is champion: the first one")
+    assert (released.version, released.is_champion) == (1, True)
+    assert released.message == "version 1 is champion: the first one"
     version = registry.version_of(store.client, "xc-toy", registry.CHAMPION)
     assert version is not None
     tags = version.tags
-    assert (tags["recipe"], tags["dagster_run"], tags["git"]) == ("ngame", "r1", "abc")
+    assert (tags["recipe"], tags["dagster_run"], tags["gate"]) == ("ngame", "r1", "passed")
     assert tags["bundle"] == read_manifest(trained.folder("model", "toy", "ngame")).digest()
-    assert json.loads(tags["metrics"])["P_at_1"] > 90
+    assert tags["data"] == read_manifest(trained.folder("corpus", "toy")).digest()
+    assert re.fullmatch("[0-9a-f]{40}|none", tags["git"]), "a commit, never with -dirty"
+    assert tags["made_by"] and tags["git_changed"]
+
+
+def test_the_run_of_a_registered_model_has_figures_with_intervals_settings_plots_and_data(
+    released: Released, store: Store, trained: Workspace
+) -> None:
+    version = store.client.get_model_version("xc-toy", "1")
+    run = store.client.get_run(version.run_id)
+    report = Evaluation.open(trained.folder("evaluation", "toy", "ngame")).report
+    metrics = run.data.metrics
+    assert metrics["P_at_1"] == pytest.approx(report["metrics"]["P_at_1"])
+    ends = (metrics["P_at_5_low"], metrics["P_at_5_high"])
+    assert ends == pytest.approx(tuple(report["intervals"]["P_at_5"]))
+    assert metrics["head_recall_at_5"] == pytest.approx(report["bins"]["head"]["recall_at_5"])
+    assert metrics["index_recall_classifier"] == report["index_recall"]["classifier"]
+    assert (run.data.params["recipe"], run.data.params["settings.encoder.epochs"]) == ("ngame", "4.0")
+    (data,) = run.inputs.dataset_inputs
+    assert data.dataset.name == "toy/corpus"
+    assert read_manifest(trained.folder("corpus", "toy")).digest().startswith(data.dataset.digest)
+    plots = {file.path for file in store.client.list_artifacts(version.run_id, "plots")}
+    assert "plots/deciles.png" in plots
+    assert run.data.tags["dagster_run"] == "r1"
+
+
+def test_what_runs_edit_is_recorded_whole(released: Released, store: Store, trained: Workspace) -> None:
+    run_id = store.client.get_model_version("xc-toy", "1").run_id
+    recorded = mlflow.artifacts.load_text(f"runs:/{run_id}/origin/params.yaml")
+    assert recorded == (trained.root / "params.yaml").read_text()
+    artefacts = json.loads(mlflow.artifacts.load_text(f"runs:/{run_id}/origin/artefacts.json"))
+    assert artefacts["encoder"]["digest"] == read_manifest(trained.folder("encoder", "toy", "ngame")).digest()
+    assert "numpy==" in mlflow.artifacts.load_text(f"runs:/{run_id}/origin/environment.txt")
 
 
 def test_the_champion_predicts_by_its_alias_what_the_packed_model_predicts(
@@ -148,9 +185,16 @@ def test_the_registered_files_hold_no_pickle(released: Released, store: Store) -
 def test_the_pages_of_model_and_version_say_what_they_are(released: Released, store: Store) -> None:
     assert "Labels for texts of the dataset `toy`." in store.client.get_registered_model("xc-toy").description
     page = store.client.get_model_version("xc-toy", str(released.version)).description
-    assert re.fullmatch(
-        r"Recipe `ngame`\. On test documents, in percent: P@1 [\d.]+, P@5 [\d.]+, PSP@1 [\d.]+, PSP@5 [\d.]+\.", page
-    )
+    assert "Recipe `ngame`. Figures on test documents, in percent." in page
+    assert re.search(r"\| P@5 \| [\d.]+ \| [\d.]+ to [\d.]+ \|", page)
+    assert "- Dagster run: r1" in page
+    assert "**Gate**: acceptance set version 1 \\(test documents\\), 40 documents" in page
+    assert "| opens and answers | 40 texts answered in a clean process | - | passed |" in page
+
+
+def test_markdown_of_others_is_shown_as_it_is() -> None:
+    text = "![p](http://x/y.png)\n[c](javascript:a) <img> `x` | y"
+    assert escaped(text) == r"\!\[p\]\(http://x/y.png\) \[c\]\(javascript:a\) \<img\> \`x\` \| y"
 
 
 def test_the_champions_bundle_is_found_by_its_alias(released: Released, store: Store) -> None:
@@ -167,7 +211,7 @@ def test_the_champions_bundle_is_found_by_its_alias(released: Released, store: S
 def test_a_failing_registration_leaves_the_last_champion_in_place(
     released: Released, store: Store, trained: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = replace(Candidate.of(Model.open(trained.folder("model", "toy", "ngame")), {}), digest="other")
+    other = replace(candidate(trained, "toy", "ngame"), digest="other")
     tracking = Tracking(uri=store.uri, artifacts=store.artifacts, lock=str(store.lock))
     monkeypatch.setattr(mlflow.pyfunc, "log_model", failing(MlflowException("connection lost")))
     with pytest.raises(UnavailableError, match="connection lost"), tracking.client() as client:
@@ -188,21 +232,29 @@ def test_a_champion_whose_files_are_gone_is_an_error_that_names_it(
     assert "--recipe" in caught.value.do
 
 
-def test_a_model_whose_registered_files_are_gone_is_registered_again(
-    store: Store, trained: Workspace, released: Released
+def passing(model: Path, champion: Any | None) -> Verdict:
+    return Verdict((Line("P@5", True, "50.00"),), "40 documents")
+
+
+@pytest.mark.parametrize("damage", ["gone", "changed"])
+def test_a_model_whose_registered_files_are_damaged_is_registered_again(
+    store: Store, trained: Workspace, released: Released, damage: str
 ) -> None:
-    model = Model.open(trained.folder("model", "toy", "ngame"))
-    candidate = replace(Candidate.of(model, {}), dataset="lost", metrics={"P_at_5": 50.0})
-    assert registry.register(store.client, store.artifacts, candidate).version == 1
-    folder = registry.bundle_folder(store.client, "lost")
+    own = replace(candidate(trained, "toy", "ngame"), dataset=f"lost-{damage}", judge=passing)
+    assert registry.register(store.client, store.artifacts, own).version == 1
+    folder = registry.bundle_folder(store.client, own.dataset)
     assert folder is not None
-    shutil.rmtree(folder.parents[1])
-    with pytest.raises(MissingError, match="no files of xc-lost version 1"):
-        registry.bundle_folder(store.client, "lost")
-    again = registry.register(store.client, store.artifacts, candidate)
-    assert again == Released(2, True, "version 2 is champion: P@5 50.00 against 50.00 of version 1")
-    assert registry.bundle_folder(store.client, "lost") is not None
-    assert registry.register(store.client, store.artifacts, candidate).version == 2
+    if damage == "gone":
+        shutil.rmtree(folder.parents[1])
+        with pytest.raises(MissingError, match="no files of xc-lost-gone version 1"):
+            registry.bundle_folder(store.client, own.dataset)
+    else:
+        weights = folder / "encoder.safetensors"
+        weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    again = registry.register(store.client, store.artifacts, own)
+    assert (again.version, again.is_champion) == (2, True)
+    assert registry.bundle_folder(store.client, own.dataset) is not None
+    assert registry.register(store.client, store.artifacts, own).version == 2
 
 
 def test_models_are_named_after_their_dataset() -> None:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib
-import json
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
-import mlflow
 import pytest
 
+from assets.release import registry
+from assets.release.gate import Line, Verdict
+from assets.release.judge import Judge
 from tests.pipelines.recorded import Recorded
 from tests.pipelines.recorded import record as record
 from tests.pipelines.recorded import silent_mlflow as silent_mlflow
 from xc_core.chain import Workspace
-from xc_core.infer.bundle import Model
+from xc_core.chain.plan import Status, states
+from xc_core.errors import ConfigError
 
 # MLflow and its dependencies warn of features that they will drop; nothing here uses these
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -46,22 +45,28 @@ def toy(record: Record, trained: Workspace) -> Recorded:
     return recorded
 
 
-def packed(recorded: Recorded) -> Model:
-    return Model.open(recorded.workspace.folder("model", "toy", "ngame"))
+def judged(monkeypatch: pytest.MonkeyPatch, passes: bool) -> list[tuple[str, Any]]:
+    """Let the gate pass or refuse; return what it was asked: the model and the version of the champion."""
+    asked: list[tuple[str, Any]] = []
+
+    def judge(self: Judge, model: Path, champion: Any | None) -> Verdict:
+        asked.append((model.name, None if champion is None else champion.version))
+        return Verdict((Line("tail recall@5", passes, "10.00 against 20.00"),), "40 documents")
+
+    monkeypatch.setattr(Judge, "__call__", judge)
+    monkeypatch.setattr(registry, "is_whole", lambda version: True)
+    return asked
 
 
-def champion(recorded: Recorded, precision: float, test: str | None = None) -> None:
-    """Let version 2 be champion with this P@5 on the test documents ``test``, by default the current ones."""
-    tags = {"metrics": json.dumps({"P_at_5": precision}), "test": test or packed(recorded).facts.test}
-    recorded.mlflow.get_model_version_by_alias.return_value = Version("2", tags=tags)
-
-
-def released(recorded: Recorded) -> dict[str, Any]:
-    """Run the asset and return what it reports."""
+def run(recorded: Recorded) -> tuple[dict[str, Any], dg.AssetCheckEvaluation]:
+    """Run the asset; return what it reports, and the result of the check gate."""
     result = recorded.run("retrain", KEY, asset_selection=[dg.AssetKey("model")])
     assert result.success
     (event,) = result.asset_materializations_for_node("model")
-    return {name: event.metadata[name].value for name in ("version", "champion", "gate")}
+    (gate,) = [one for one in result.get_asset_check_evaluations() if one.check_name == "gate"]
+    return {
+        name: event.metadata[name].value for name in ("version", "champion", "gate") if name in event.metadata
+    }, gate
 
 
 def moved(recorded: Recorded) -> list[tuple[str, str]]:
@@ -69,64 +74,68 @@ def moved(recorded: Recorded) -> list[tuple[str, str]]:
     return [call.args[1:] for call in recorded.mlflow.set_registered_model_alias.call_args_list]
 
 
-def test_a_model_at_the_recipes_limit_becomes_champion(toy: Recorded) -> None:
-    own, limit = packed(toy).facts.metrics["P_at_5"], packed(toy).facts.max_drop
-    assert limit == toy.workspace.params.experiment("toy", "ngame").settings("model").max_drop
-    champion(toy, own + limit)
-    found = released(toy)
-    assert (found["version"], found["champion"]) == (3, True)
-    assert found["gate"] == f"version 3 is champion: P@5 {own:.2f} against {own + limit:.2f} of version 2"
+def test_a_model_that_passes_the_gate_becomes_champion(toy: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = judged(monkeypatch, True)
+    toy.mlflow.get_model_version_by_alias.return_value = Version("2")
+    found, gate = run(toy)
+    assert asked == [("model", "2")]
+    assert (found["version"], found["champion"], gate.passed) == (3, True, True)
     assert moved(toy) == [("challenger", "3"), ("previous", "2"), ("champion", "3")]
 
 
-def test_a_model_below_the_recipes_limit_stays_challenger(toy: Recorded) -> None:
-    own = packed(toy).facts.metrics["P_at_5"]
-    champion(toy, own + packed(toy).facts.max_drop + 0.01)
-    found = released(toy)
-    assert (found["version"], found["champion"]) == (3, False)
-    assert found["gate"].startswith("version 3 stays challenger: ")
-    assert moved(toy) == [("challenger", "3")]
+def test_a_refused_model_is_a_failed_check_that_names_the_line(toy: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+    judged(monkeypatch, False)
+    toy.mlflow.get_model_version_by_alias.return_value = Version("2")
+    found, gate = run(toy)
+    assert (found["champion"], gate.passed, gate.severity) == (False, False, dg.AssetCheckSeverity.ERROR)
+    assert gate.metadata["verdict"].value.startswith("version 3 is refused: tail recall@5: 10.00 against 20.00")
+    assert "**failed**" in gate.metadata["lines"].value
+    assert str(gate.partition) == str(KEY)
+    assert moved(toy) == []
 
 
-def test_a_champion_of_other_test_documents_is_evaluated_on_the_current_ones(
-    toy: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_recipe_that_does_not_compete_is_not_registered(
+    record: Record, copied: Workspace, edit: Callable[[Workspace, Any], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The champion is the same model here, so it has the figure of the candidate."""
-    shutil.copytree(toy.workspace.folder("model", "toy", "ngame"), tmp_path / "artifacts" / "bundle")
-    path = {"bundle": {"path": "artifacts/bundle"}}
-    (tmp_path / "MLmodel").write_text(json.dumps({"flavors": {"python_function": {"artifacts": path}}}))
-    monkeypatch.setattr(mlflow.artifacts, "download_artifacts", lambda uri: str(tmp_path))
-    champion(toy, 99.0, test="others")
-    own = packed(toy).facts.metrics["P_at_5"]
-    found = released(toy)
-    assert found["champion"] is True
-    assert f"P@5 {own:.2f} against {own:.2f} of version 2" in found["gate"]
+    toy, asked = record(copied), judged(monkeypatch, True)
+    edit(copied, {"datasets/toy/release": {"recipes": ["another"]}})
+    found, gate = run(toy)
+    assert found == {"gate": "not registered: datasets.toy.release.recipes does not name ngame"}
+    assert (gate.passed, asked, moved(toy)) == (True, [], [])
+    toy.mlflow.search_model_versions.assert_not_called()
 
 
-def test_the_tags_of_a_new_version_name_its_origin(toy: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
-    logged: dict[str, Any] = {}
+def test_by_the_manual_policy_the_champion_stays(
+    record: Record, copied: Workspace, edit: Callable[[Workspace, Any], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toy = record(copied)
+    judged(monkeypatch, True)
+    toy.mlflow.search_model_versions.return_value = [Version("3")]
+    toy.mlflow.get_model_version_by_alias.return_value = Version("2")
+    edit(copied, {"datasets/toy/release": {"policy": "manual", "recipes": ["ngame"]}})
+    found, gate = run(toy)
+    assert (found["champion"], gate.passed, moved(toy)) == (False, True, [("challenger", "3")])
 
-    def log_model(**arguments: Any) -> Any:
-        logged.update(arguments)
-        return type("Info", (), {"registered_model_version": "7"})()
 
-    monkeypatch.setattr(mlflow, "start_run", lambda **_: contextlib.nullcontext())
-    monkeypatch.setattr(importlib.import_module("mlflow.pyfunc"), "log_model", log_model)
-    toy.mlflow.search_model_versions.return_value = []
-    champion(toy, 0.0)
-    result = toy.run("retrain", KEY, asset_selection=[dg.AssetKey("model")])
-    tags = {call.args[2]: call.args[3] for call in toy.mlflow.set_model_version_tag.call_args_list}
-    model = packed(toy)
-    assert json.loads(tags.pop("metrics")) == model.facts.metrics
-    assert tags == {
-        "bundle": model.digest,
-        "recipe": "ngame",
-        "test": model.facts.test,
-        "dagster_run": result.run_id,
-        "git": "none",
-    }
-    assert logged["registered_model_name"] == "xc-toy"
-    assert logged["artifacts"] == {"bundle": str(toy.workspace.folder("model", "toy", "ngame"))}
-    assert {line.split("==")[0] for line in logged["pip_requirements"]} >= {"torch", "numpy", "polars", "faiss-cpu"}
-    assert all("==" in line for line in logged["pip_requirements"])
-    assert moved(toy) == [("challenger", "7"), ("previous", "2"), ("champion", "7")]
+@pytest.mark.parametrize(
+    ("release", "found"),
+    [
+        ({"policy": "sometimes"}, "policy"),
+        ({"max_slower": 0.5}, "max_slower"),
+        ({"recipe": ["ngame"]}, "nearest: 'recipes'"),
+    ],
+)
+def test_a_wrong_release_setting_is_refused(
+    copied: Workspace, edit: Callable[[Workspace, Any], None], release: dict[str, Any], found: str
+) -> None:
+    edit(copied, {"datasets/toy/release": release})
+    with pytest.raises(ConfigError, match=found):
+        copied.params.dataset("toy")
+
+
+def test_how_models_are_released_makes_no_artefact_stale(
+    copied: Workspace, edit: Callable[[Workspace, Any], None]
+) -> None:
+    edit(copied, {"datasets/toy/release": {"policy": "manual", "max_larger": 9.0}})
+    found = states(copied, copied.params.experiment("toy", "ngame"))
+    assert {state.status for state in found.values()} == {Status.FRESH}

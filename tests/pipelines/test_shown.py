@@ -11,7 +11,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from assets.metadata import escaped
+from assets.markdown import escaped
 from tests.pipelines.judging import own as own
 from tests.pipelines.judging import rewritten
 from tests.pipelines.recorded import Recorded

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 from xc_core.data.ingest import IngestConfig
-from xc_core.params import at_least
+from xc_core.params import at_least, one_of
+
+POLICIES: Final = ("auto", "manual")
 
 
 class Partition(Protocol):
@@ -43,6 +45,35 @@ class TokensConfig:
         at_least(self, max_tokens=1, vocabulary=1)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ReleaseConfig:
+    """Which models of a dataset may be released, and what the gate allows. The limits are guesses, not studied.
+
+    The limit of P@5 and PSP@5 is a setting of the recipe: ``model.max_drop``.
+    """
+
+    recipes: tuple[str, ...] = ()
+    """Recipes whose models are registered and compete; empty: all of the dataset."""
+    policy: str = "auto"
+    """What happens to a model that passes the gate: "auto": it becomes champion; "manual": it becomes challenger, and
+    `xc promote` makes it champion."""
+    max_bin_drop: float = 2.0
+    """Points of recall@5 that labels of the head, torso or tail may lose. Fewer documents have them, so a larger loss
+    counts only if its paired interval excludes 0."""
+    max_slower: float = 2.0
+    """Latency of a single text, as a multiple of the champion's."""
+    max_larger: float = 2.0
+    """Size of the packed model, as a multiple of the champion's."""
+
+    def __post_init__(self) -> None:
+        one_of(self, policy=POLICIES)
+        at_least(self, max_bin_drop=0, max_slower=1, max_larger=1)
+
+    def competes(self, recipe: str) -> bool:
+        """Return True if models of ``recipe`` may be released."""
+        return not self.recipes or recipe in self.recipes
+
+
 @dataclass(frozen=True)
 class Dataset:
     """A dataset of params.yaml and the settings of its stages."""
@@ -50,6 +81,7 @@ class Dataset:
     name: str
     corpus: IngestConfig = field(default_factory=IngestConfig)
     tokens: TokensConfig = field(default_factory=TokensConfig)
+    release: ReleaseConfig = field(default_factory=ReleaseConfig)
 
     @property
     def place(self) -> tuple[str, str | None]:

@@ -45,6 +45,9 @@ _AUTO: Final = "auto"
               help="Constants of the propensity model, by which rare labels count more in PSP@k.")  # fmt: skip
 @click.option("--validation-fraction", type=float, default=_DEFAULT.validation_fraction, show_default=True,
               help="Share of the train rows held out, by a hash.")  # fmt: skip
+@click.option("--acceptance-fraction", type=float, default=_DEFAULT.acceptance_fraction, show_default=True,
+              help="Share of the train rows that no stage learns from, by a hash: the gate compares models on them. "
+                   "0: on test rows.")  # fmt: skip
 @click.option("--split", type=click.Choice((_AUTO, *BY)), default=_AUTO, show_default=True,
               help="What is held out as a whole: a document (uid), a group (column group), a family (near-duplicates). "
                    "auto: as before; for a new dataset group, if there are groups, family, if validation would "

@@ -37,7 +37,7 @@ _OWN: Final = {
 _ORDER: Final = (
     ("Data", ("ingest",)),
     ("Training", ("train", "tune", "run", "status", "settings", "evaluate", "leaderboard", "compare", "report")),
-    ("Serving", ("predict", "serve", "promote", "rollback")),
+    ("Serving", ("predict", "serve", "promote", "rollback", "lineage", "acceptance")),
     ("Project", ("demo", "ui", "doctor")),
 )
 _EXIT_CODES: Final = """Exit codes: 0 done; 2, 64 wrong command; 65 wrong data; 66 something is missing; 69 a service

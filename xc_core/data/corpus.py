@@ -118,7 +118,7 @@ class Corpus:
         return LabelMatrix.from_pairs(pairs["doc"].to_numpy(), pairs["label"].to_numpy(), shape)
 
     def rows(self, split: str) -> I64:
-        """Return the row numbers of ``split`` (train, validation, test), ascending; raise ConfigError for another."""
+        """Return the row numbers of a split, ascending; raise ConfigError for a name that is not in SPLITS."""
         if split not in SPLITS:
             raise ConfigError(f"split {split!r}", expected=f"one of {', '.join(SPLITS)}", do="fix the name")
         return np.flatnonzero((self._split_N == split).to_numpy()).astype(np.int64)

@@ -115,21 +115,26 @@ def _group(name: str) -> str:
     return f"group {name}"
 
 
+def write_splits(folder: Path, split_N: Array) -> None:
+    """Write the column ``split`` of the first documents again, as many as ``split_N`` has."""
+    file, work, start = pq.ParquetFile(folder / "documents.parquet"), folder / "documents.moved", 0
+    with pq.ParquetWriter(work, file.schema_arrow, compression="zstd") as writer:
+        for batch in file.iter_batches(16_384):
+            names = np.array(batch["split"].to_pylist(), dtype=object)
+            own = split_N[start : start + len(batch)]
+            names[: len(own)] = own
+            at = batch.schema.get_field_index("split")
+            writer.write_batch(batch.set_column(at, batch.schema.field(at), pa.array(names, pa.string())))
+            start += len(batch)
+    work.replace(folder / "documents.parquet")
+
+
 def move(folder: Path, held_N: Bool) -> tuple[dict[str, int], dict[str, int]]:
     """Write the column ``split`` again: the first documents, as many as ``held_N`` has, are train or validation.
 
     Returns the number of documents and of pairs of train and validation.
     """
-    file, work, start = pq.ParquetFile(folder / "documents.parquet"), folder / "documents.moved", 0
-    with pq.ParquetWriter(work, file.schema_arrow, compression="zstd") as writer:
-        for batch in file.iter_batches(16_384):
-            names = np.array(batch["split"].to_pylist(), dtype=object)
-            own = held_N[start : start + len(batch)]
-            names[: len(own)] = np.where(own, VALIDATION, TRAIN)
-            at = batch.schema.get_field_index("split")
-            writer.write_batch(batch.set_column(at, batch.schema.field(at), pa.array(names, pa.string())))
-            start += len(batch)
-    work.replace(folder / "documents.parquet")
+    write_splits(folder, np.where(held_N, VALIDATION, TRAIN))
     pairs = {VALIDATION: 0, TRAIN: 0}
     for batch in pq.ParquetFile(folder / "pairs.parquet").iter_batches(columns=["doc"]):
         docs = batch["doc"].to_numpy()

@@ -18,6 +18,7 @@ from xc_core.data.checks import Allowed, check_block, clean_block
 from xc_core.data.cut import BY, Cut, move
 from xc_core.data.filters import generated_pairs, given_pairs
 from xc_core.data.formats import LAYOUTS, Block, ReadOptions, Source, open_source, splits_of
+from xc_core.data.held import hold_out
 from xc_core.data.propensity import PROPENSITY
 from xc_core.data.splits import TEST, TRAIN, VALIDATION, Distinct, digests
 from xc_core.errors import ConfigError, DataError, preview
@@ -40,6 +41,9 @@ class IngestConfig:
     split: str = later("uid", was="uid")
     """What is held out as a whole: "uid": a document; "group": documents with the same value in the column group;
     "family": near-duplicates of text. `xc ingest` chooses by the data (--split auto) and writes its choice here."""
+    acceptance_fraction: float = later(0.0, was=0.0)
+    """Share of the train rows that no stage learns from; the gate compares models on them. 0: the gate uses test
+    documents."""
     filters: str = "given"
     """"given": from filter files, if there are any; "generate": self and reverse pairs, by uid; "none"."""
     propensity: str = "default"
@@ -62,6 +66,10 @@ class IngestConfig:
                 f"validation_fraction {self.validation_fraction}",
                 expected="0 <= share < 1",
                 do="fix the value",
+            )
+        if not 0 <= self.acceptance_fraction <= 0.5:
+            raise ConfigError(
+                f"acceptance_fraction {self.acceptance_fraction}", expected="0 <= share <= 0.5", do="fix the value"
             )
         if not 0 < self.test_fraction < 1:
             raise ConfigError(f"test_fraction {self.test_fraction}", expected="0 < share < 1", do="fix the value")
@@ -105,6 +113,7 @@ def ingest(folder: Path, build: Build, config: IngestConfig) -> None:
                 writer.add_documents(block, split)
     writer.finish_cut()
     writer.check_whole()
+    writer.hold_out()
     pairs = _filter_pairs(source, writer, config, build.path)
     _write_pairs(build.path / "filters.parquet", pairs)
     constants = PROPENSITY[config.propensity]
@@ -223,6 +232,13 @@ class _CorpusWriter:
         held_N = self.cut.finish()
         if held_N is not None:
             sizes, pairs = move(self.folder, held_N)
+            self.sizes |= sizes
+            self.pairs |= pairs
+
+    def hold_out(self) -> None:
+        """Move documents to the acceptance set, and count again."""
+        if self.config.acceptance_fraction:
+            sizes, pairs = hold_out(self.folder, self.config.acceptance_fraction)
             self.sizes |= sizes
             self.pairs |= pairs
 

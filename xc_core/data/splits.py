@@ -16,7 +16,9 @@ from xc_core.seeds import derive
 from xc_core.shapes import I64, Array, Bool
 
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
-SPLITS: Final = (TRAIN, VALIDATION, TEST)
+ACCEPTANCE: Final = "acceptance"
+"""Documents of the train file that no stage learns from: the gate compares models on them."""
+SPLITS: Final = (TRAIN, VALIDATION, TEST, ACCEPTANCE)
 LEARN_FROM: Final = (TRAIN, "published")
 """What a final model can learn from: train documents, or all of the published train file, validation included."""
 _BUCKETS: Final = 64

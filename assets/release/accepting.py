@@ -1,0 +1,42 @@
+"""``xc acceptance``: shows, draws or replaces the acceptance set of a dataset."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from assets.release.judge import acceptance_folder, acceptance_set
+from xc_core.chain import Workspace
+from xc_core.errors import UsageError
+
+
+@click.command(short_help="Show, draw or give the documents on which the gate compares models.")
+@click.option("--dataset", required=True, help="Name of the dataset.")
+@click.option("--given", type=click.Path(path_type=Path), default=None, metavar="FILE",
+              help="Parquet or JSON lines file with the columns text and labels (a list of uids).")  # fmt: skip
+@click.option("--redraw", is_flag=True, help="Draw again from today's corpus, as a new version.")
+def acceptance(dataset: str, given: Path | None, redraw: bool) -> None:
+    """Show the acceptance set of a dataset; the first call draws it.
+
+    It stays the same when the data change, so that models of different days are compared on the same documents.
+    """
+    from xc_core.data.acceptance import TESTED, draw, take
+    from xc_core.data.corpus import Corpus
+
+    if given is not None and redraw:
+        raise UsageError("both --given and --redraw", expected="one of them", do="drop one")
+    workspace = Workspace.find()
+    workspace.params.dataset(dataset)  # reports what is wrong with a name
+    corpus, folder = Corpus.open(workspace.folder("corpus", dataset)), acceptance_folder(workspace, dataset)
+    if given is not None:
+        found = take(given, corpus, dataset, folder)
+    else:
+        found = draw(corpus, dataset, folder) if redraw else acceptance_set(workspace, dataset, corpus)
+    facts = found.facts
+    click.echo(f"{dataset}: acceptance set version {facts.version} ({facts.source}), {len(found):,} documents")
+    if facts.source == TESTED:
+        click.echo(
+            "note: the leaderboard reads these documents too; to hold others out: xc ingest --acceptance-fraction 0.05 "
+            "--replace, then xc acceptance --redraw"
+        )

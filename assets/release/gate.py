@@ -1,0 +1,131 @@
+"""The gate: compares a new model with the champion on the acceptance set, line by line. It moves no alias."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from xc_core.errors import RefusedError
+
+if TYPE_CHECKING:
+    from xc_core.chain.dataset import ReleaseConfig
+    from xc_core.infer.acceptance import Measured
+    from xc_core.metrics.paired import Difference
+
+OPENS: Final = "opens and answers"
+OVERALL: Final = ("P_at_5", "PSP_at_5")
+BINS: Final = ("head", "torso", "tail")
+_QUICK_MS: Final = 20.0
+"""A single text that takes no longer than this is fast enough, however fast the champion is."""
+_SMALL_MB: Final = 10.0
+"""A model of at most this size is small enough."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One thing that the gate looks at."""
+
+    name: str
+    passed: bool
+    found: str
+    limit: str = "-"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the gate found."""
+
+    lines: tuple[Line, ...]
+    documents: str
+    """The acceptance set, in words."""
+
+    @property
+    def passed(self) -> bool:
+        """True if no line failed."""
+        return not self.failed
+
+    @property
+    def failed(self) -> tuple[Line, ...]:
+        """The lines that failed."""
+        return tuple(line for line in self.lines if not line.passed)
+
+    @property
+    def reason(self) -> str:
+        """The lines that failed, or the first ones, in words."""
+        return "; ".join(f"{line.name}: {line.found}, limit {line.limit}" for line in self.failed) or self.summary
+
+    @property
+    def summary(self) -> str:
+        """What was found of the first metric."""
+        return next((f"{line.name} {line.found}" for line in self.lines if line.name == "P@5"), "nothing to compare")
+
+    def table(self) -> str:
+        """Return the lines as a Markdown table."""
+        rows = [f"| {line.name} | {line.found} | {line.limit} | {_word(line)} |" for line in self.lines]
+        return "\n".join(["| line | found | limit | |", "| --- | --- | --- | --- |", *rows])
+
+
+def _word(line: Line) -> str:
+    return "passed" if line.passed else "**failed**"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a new model must reach."""
+
+    max_drop: float
+    """Points of P@5 and PSP@5, the recipe's ``model.max_drop``."""
+    release: ReleaseConfig
+    min_index_recall: float
+    """The recipe's ``model.min_index_recall``."""
+
+
+def refused(name: str, error: RefusedError) -> Line:
+    """Return the line of a model that could not be measured."""
+    return Line(name, False, error.found, error.expected)
+
+
+def alone(model: Measured, recalls: dict[str, float], limits: Limits) -> Iterator[Line]:
+    """Yield the lines that need no champion."""
+    yield Line(OPENS, True, f"{len(model.figures.num['P_at_1']):,} texts answered in a clean process")
+    found, least = min(recalls.values(), default=1.0), limits.min_index_recall
+    yield Line("index recall", found >= least, f"{found:.3f}", f"at least {least:g}")
+
+
+def against(model: Measured, champion: Measured, limits: Limits) -> Iterator[Line]:
+    """Yield the lines that compare a model with the champion, figures by a paired bootstrap over documents."""
+    from xc_core.infer.acceptance import RECALL
+    from xc_core.metrics.paired import differences
+
+    found = differences(model.figures, champion.figures)
+    ours, theirs = model.figures.total(), champion.figures.total()
+    for name in OVERALL:
+        passed = found[name].points >= -limits.max_drop  # False if it is not a number
+        yield Line(
+            name.replace("_at_", "@"), passed, _change(ours[name], theirs[name], found[name]), _least(limits.max_drop)
+        )
+    for name in BINS:
+        metric, limit = RECALL.format(name), limits.release.max_bin_drop
+        lost = found[metric].points < -limit and found[metric].clear
+        yield Line(f"{name} recall@5", not lost, _change(ours[metric], theirs[metric], found[metric]), _least(limit))
+    yield from _costs(model, champion, limits.release)
+
+
+def _costs(model: Measured, champion: Measured, release: ReleaseConfig) -> Iterator[Line]:
+    ours, theirs = model.costs, champion.costs
+    most = max(release.max_slower * theirs.latency_p50_ms, _QUICK_MS)
+    passed, text = ours.latency_p50_ms <= most, f"{ours.latency_p50_ms:.1f} ms against {theirs.latency_p50_ms:.1f}"
+    yield Line("latency", passed, text, f"at most {most:.1f} ms")
+    most = max(release.max_larger * theirs.megabytes, _SMALL_MB)
+    text = f"{ours.megabytes:.1f} MB against {theirs.megabytes:.1f}"
+    yield Line("size", ours.megabytes <= most, text, f"at most {most:.1f} MB")
+
+
+def _change(ours: float, theirs: float, difference: Difference) -> str:
+    interval = f"{difference.points:+.2f} [{difference.low:+.2f}, {difference.high:+.2f}]"
+    return f"{ours:.2f} against {theirs:.2f} ({interval})"
+
+
+def _least(drop: float) -> str:
+    return f"at most {drop:g} points less"

@@ -1,0 +1,112 @@
+"""Judges a model of a project: opens its acceptance set, measures it and the champion, and asks the gate."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from assets.release import gate
+from assets.release.gate import Limits, Line, Verdict
+from xc_core.chain import Workspace
+from xc_core.errors import MissingError, RefusedError, XCError
+
+if TYPE_CHECKING:
+    from xc_core.data.acceptance import AcceptanceSet
+    from xc_core.data.corpus import Corpus
+    from xc_core.infer.acceptance import Measured
+
+FOLDER: Final = "acceptance"
+"""Folder of the acceptance set, beside the corpus of its dataset."""
+
+
+def acceptance_folder(workspace: Workspace, dataset: str) -> Path:
+    """Return the folder of a dataset's acceptance set."""
+    return workspace.data / dataset / FOLDER
+
+
+def acceptance_set(workspace: Workspace, dataset: str, corpus: Corpus) -> AcceptanceSet:
+    """Return the acceptance set of a dataset; the first call draws it.
+
+    Raises CorruptError if its files have changed.
+    """
+    from xc_core.data.acceptance import AcceptanceSet, draw
+
+    folder = acceptance_folder(workspace, dataset)
+    try:
+        return AcceptanceSet.open(folder)
+    except MissingError:
+        return draw(corpus, dataset, folder)
+
+
+def keep_acceptance(workspace: Workspace, dataset: str) -> None:
+    """Record the acceptance set in DVC, if the project uses DVC."""
+    from assets.resources import Dvc
+
+    dvc = Dvc(root=str(workspace.root), enabled=(workspace.root / ".dvc").is_dir())
+    if (folder := acceptance_folder(workspace, dataset)).is_dir():
+        dvc.track_source(folder)
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Compares a packed model of an experiment with the champion."""
+
+    workspace: Workspace
+    dataset: str
+    recipe: str
+
+    def __call__(self, model: Path, champion: Any | None) -> Verdict:
+        """Return what the gate says of the packed model in the folder ``model``; ``champion`` is a version, or None."""
+        from xc_core.data.corpus import Corpus
+
+        corpus = Corpus.open(self.workspace.folder("corpus", self.dataset))
+        accepted = acceptance_set(self.workspace, self.dataset, corpus)
+        with tempfile.TemporaryDirectory() as scratch:
+            today = accepted.today(corpus, Path(scratch) / FOLDER)
+            return Verdict(tuple(self._lines(model, champion, today)), describe(accepted, today))
+
+    def _lines(self, model: Path, champion: Any | None, accepted: AcceptanceSet) -> list[Line]:
+        from xc_core.infer.acceptance import measured
+
+        if not len(accepted):
+            return [Line("documents", False, "none that today's models do not train on", "at least one")]
+        try:
+            own = measured(model, accepted)
+        except RefusedError as error:
+            return [gate.refused(gate.OPENS, error)]
+        lines = list(gate.alone(own, self._recalls(), self._limits()))
+        if champion is None:
+            return lines
+        other = _champion(champion, accepted)
+        return [*lines, other] if isinstance(other, Line) else [*lines, *gate.against(own, other, self._limits())]
+
+    def _recalls(self) -> dict[str, float]:
+        from xc_core.scores import Scores
+
+        return Scores.open(self.workspace.folder("scores", self.dataset, self.recipe)).recalls
+
+    def _limits(self) -> Limits:
+        experiment = self.workspace.params.experiment(self.dataset, self.recipe)
+        own = experiment.recipe.model
+        return Limits(own.max_drop, experiment.dataset.release, own.min_index_recall)
+
+
+def _champion(version: Any, accepted: AcceptanceSet) -> Measured | Line:
+    """Return the figures of the champion, or a line that fails because it cannot be measured."""
+    from assets.release.registry import download
+    from xc_core.infer.acceptance import measured
+
+    try:
+        return measured(download(version), accepted)
+    except XCError as error:
+        found = f"version {version.version} cannot be compared: {error.found}"
+        return Line("champion", False, found, "a champion that opens; repair it with xc promote --repair")
+
+
+def describe(accepted: AcceptanceSet, today: AcceptanceSet) -> str:
+    """Return an acceptance set, and what is left of it today, in words."""
+    facts, left_out = accepted.facts, len(accepted) - len(today)
+    less = f", {left_out:,} left out because the corpus has changed" if left_out else ""
+    return f"acceptance set version {facts.version} ({facts.source}), {len(today):,} documents{less}"

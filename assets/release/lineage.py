@@ -1,0 +1,208 @@
+"""``xc lineage``: where a registered version comes from, and how to make it again from there."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from assets.release.origin import ARTEFACTS, DIFF, project_checkout
+from assets.release.page import ORIGIN
+from assets.release.promotion import client_of
+from xc_core.artifacts import read_manifest, sha256_file
+from xc_core.chain import Workspace
+from xc_core.errors import MissingError, MovedError, UnavailableError, UsageError
+from xc_core.progress import report
+
+_SHOWN: Final = {
+    "recipe": "recipe", **ORIGIN, "data_dvc": "raw data in DVC", "bundle": "content", "gate": "gate",
+    "gate_failed": "failed lines", "gate_on": "judged on", "promoted_by": "promoted by", "promoted_at": "promoted at",
+    "promoted_reason": "reason", "repairs": "repairs version",
+}  # fmt: skip
+_REMOTE: Final = re.compile(r"remote\.([^.=]+)\.url=(.+)")
+"""A line of `dvc config --list`."""
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """A registered version: its tags, and the files of its origin by name."""
+
+    dataset: str
+    recipe: str
+    version: int
+    run: str
+    tags: dict[str, str]
+    files: dict[str, Path]
+
+    @property
+    def artefacts(self) -> dict[str, Any]:
+        """Digest, fingerprint and settings of each stage's artefact."""
+        if ARTEFACTS not in self.files:
+            return {}
+        found: dict[str, Any] = json.loads(self.files[ARTEFACTS].read_text("utf-8"))
+        return found
+
+
+@click.command(short_help="Show the data, code and settings of a registered version; make it again.")
+@click.argument("version", type=int)
+@click.option("--dataset", required=True, help="Name of the dataset.")
+@click.option("--rebuild", type=click.Path(path_type=Path), default=None, metavar="FOLDER",
+              help="Make the model again in this new folder and compare it.")  # fmt: skip
+def lineage(version: int, dataset: str, rebuild: Path | None) -> None:
+    """Show which data, code and settings the registered VERSION of a dataset's model was made from.
+
+    With --rebuild its commit is cloned into FOLDER, what differed from the commit is applied, the raw data is fetched
+    from DVC, all stages run, and the content is compared with that of the version.
+    """
+    workspace = Workspace.find()
+    workspace.params.dataset(dataset)  # reports what is wrong with a name
+    if rebuild is not None and rebuild.exists():
+        raise UsageError(f"{rebuild}, which exists", expected="a new folder", do="name another folder, or delete it")
+    with client_of(workspace) as client:
+        found = read(client, dataset, version)
+    for tag, name in _SHOWN.items():
+        if tag in found.tags:
+            click.echo(f"{name + ':':<28}{found.tags[tag]}")
+    click.echo(f"{'MLflow run:':<28}{found.run}")
+    for stage, facts in found.artefacts.items():
+        click.echo(f"{stage + ':':<28}{facts['digest'][:12]}{' (refreshed)' if facts.get('refreshed') else ''}")
+    if rebuild is not None:
+        rebuilt(workspace, found, rebuild)
+        click.echo(f"{rebuild}: the same content as version {version}")
+
+
+def read(client: Any, dataset: str, version: int) -> Lineage:
+    """Return the lineage of a version.
+
+    Raises MissingError if there is no such version.
+    """
+    import mlflow
+
+    from assets.release import registry
+
+    name = registry.model_name(dataset)
+    registry.check_version(client, name, version)
+    found = client.get_model_version(name, str(version))
+    files: dict[str, Path] = {}
+    if found.run_id and client.list_artifacts(found.run_id, "origin"):
+        folder = Path(mlflow.artifacts.download_artifacts(run_id=found.run_id, artifact_path="origin"))
+        files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    return Lineage(dataset, found.tags.get("recipe", ""), version, found.run_id or "none", dict(found.tags), files)
+
+
+def rebuilt(workspace: Workspace, found: Lineage, folder: Path) -> None:
+    """Make the model of a version again in ``folder``, from its commit, its settings and its data.
+
+    Raises MissingError for an origin that is not recorded or data that is nowhere, MovedError for another result.
+    """
+    if "params.yaml" not in found.files:
+        raise MissingError(
+            f"no recorded origin of version {found.version}",
+            expected="a version that xc promote or the asset model registered",
+            do="promote a newer version; older releases recorded a commit only",
+        )
+    refreshed = [stage for stage, facts in found.artefacts.items() if facts.get("refreshed")]
+    if refreshed:
+        report(f"lineage: {', '.join(refreshed)} kept rows that an older corpus trained; a training may differ")
+    _clone(workspace, found, folder)
+    for name, path in found.files.items():
+        if name not in (ARTEFACTS, DIFF, "environment.txt"):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, folder / name)
+    _fetch_raw(workspace, found, folder)
+    for stage in (name for name in found.artefacts if name != "leaderboard"):
+        _xc(folder, "run", stage, "--dataset", found.dataset, "--recipe", found.recipe)
+        report(f"lineage: {stage} made again")
+    _compare(found, Workspace(folder))
+
+
+def _clone(workspace: Workspace, found: Lineage, folder: Path) -> None:
+    """Clone the code at the version's commit, and apply what differed from it."""
+    code, commit = project_checkout(workspace.root), found.tags.get("git", "none")
+    if code.root is None or commit == "none":
+        report("lineage: no commit is recorded, so the installed code is used")
+        folder.mkdir(parents=True)
+        return
+    _call(["git", "clone", "--quiet", "--no-checkout", str(code.root), str(folder)], folder.parent)
+    _call(["git", "checkout", "--quiet", "--detach", commit], folder)
+    if DIFF in found.files:
+        _call(["git", "apply", "--whitespace=nowarn", str(found.files[DIFF].resolve())], folder)
+
+
+def _fetch_raw(workspace: Workspace, found: Lineage, folder: Path) -> None:
+    """Put the raw data into ``folder``: from git, else from DVC, else from the project if it is still the same."""
+    raw, wanted = folder / "data" / found.dataset / "raw", found.artefacts["corpus"].get("source") or {}
+    pointer = raw.with_suffix(".dvc")
+    if pointer.is_file() and (folder / ".dvc").is_dir():
+        _share_remotes(workspace.root, folder)
+        _call([sys.executable, "-m", "dvc", "pull", "--quiet", str(pointer.relative_to(folder))], folder)
+    if not raw.is_dir() and _same(workspace.raw(found.dataset), wanted):
+        shutil.copytree(workspace.raw(found.dataset), raw)
+    if not _same(raw, wanted):
+        raise MissingError(
+            f"no raw data of version {found.version} in git, DVC or the project",
+            expected=f"{', '.join(wanted) or 'its files'} as they were",
+            do=f"dvc push data/{found.dataset}/raw.dvc where the model was made, then try again",
+        )
+
+
+def _share_remotes(root: Path, folder: Path) -> None:
+    """Let the clone use the project's cache and remotes; a relative path means the project's."""
+    dvc = [sys.executable, "-m", "dvc"]
+    for line in _call([*dvc, "config", "--list"], root).splitlines():
+        if found := _REMOTE.fullmatch(line.strip()):
+            name, url = found.groups()
+            place = url if "://" in url else str((root / ".dvc" / url).resolve())
+            _call([*dvc, "remote", "modify", "--local", name, "url", place], folder)
+    if (root / ".dvc" / "cache").is_dir():
+        _call([*dvc, "config", "--local", "cache.dir", str(root / ".dvc" / "cache")], folder)
+
+
+def _same(raw: Path, wanted: dict[str, Any]) -> bool:
+    """Return True if the files of ``raw`` are those that the corpus was read from."""
+    files = {name: raw / name for name in wanted}
+    return bool(files) and all(
+        path.is_file() and sha256_file(path) == wanted[name]["sha256"] for name, path in files.items()
+    )
+
+
+def _xc(folder: Path, *arguments: str) -> None:
+    """Run ``xc`` of the clone on the clone."""
+    path = [str(folder)] if (folder / "xc_core").is_dir() else [str(Path(__file__).resolve().parents[2])]
+    own = {**os.environ, "XC_ROOT": str(folder), "PYTHONPATH": os.pathsep.join(path)}
+    _call([sys.executable, "-m", "xc_core.cli.main", *arguments], folder, own)
+
+
+def _call(command: list[str], folder: Path, environment: dict[str, str] | None = None) -> str:
+    """Run a command and return what it prints; raise UnavailableError if it fails."""
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        line = " ".join("dvc" if part == "dvc" else Path(part).name if "/" in part else part for part in command[:6])
+        raise UnavailableError(
+            f"`{line}` failing: {(done.stderr or done.stdout).strip()[-600:]}",
+            expected="exit code 0",
+            do=f"look at {folder}, which is left as it is",
+        )
+    return done.stdout
+
+
+def _compare(found: Lineage, own: Workspace) -> None:
+    """Raise MovedError, naming the first artefact that differs, unless the model has the content of the version."""
+    for stage, facts in found.artefacts.items():
+        if stage == "leaderboard":
+            continue
+        digest = read_manifest(own.folder(stage, found.dataset, found.recipe)).digest()
+        if digest != facts["digest"]:
+            raise MovedError(
+                f"{stage} with another content ({digest[:12]}) than that of version {found.version}",
+                expected=facts["digest"][:12],
+                do="compare environment.txt of the version's MLflow run, and the machine, with this one",
+            )

@@ -1,0 +1,103 @@
+"""Where a registered model comes from: tags for people, and files from which it can be made again."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import subprocess
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+from ruamel.yaml import YAML
+
+import xc_core
+from xc_core.artifacts import read_made, read_manifest
+from xc_core.chain import Workspace
+from xc_core.chain.registry import STAGES
+from xc_core.errors import MissingError
+from xc_core.git import Checkout, checkout
+
+FOLDER: Final = "origin"
+"""Folder of these files in the MLflow run."""
+DIFF: Final = "changes.diff"
+ARTEFACTS: Final = "artefacts.json"
+_EDITED: Final = ("params.yaml", "dvc.yaml", "dvc.lock", "constraints.txt")
+"""Files that runs edit, or that say what a run does; recorded whole, tracked by git or not."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Tags of a version, and files by name."""
+
+    tags: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+
+
+def origin(workspace: Workspace, dataset: str, recipe: str, dagster_run: str = "") -> Origin:
+    """Return the origin of the packed model of an experiment; ``dagster_run`` is empty on the command line."""
+    code, raw = project_checkout(workspace.root), workspace.data / dataset / "raw.dvc"
+    corpus = workspace.folder("corpus", dataset)
+    tags = {
+        "git": code.commit,
+        "git_changed": ", ".join(code.changed) or "nothing",
+        "dagster_run": dagster_run or "none, made on the command line",
+        "made_by": person(workspace.root),
+        "data": read_manifest(corpus).digest(),
+        "data_dvc": _md5(raw),
+        "xc": xc_core.__version__,
+    }
+    files = {name: (workspace.root / name).read_text("utf-8") for name in _EDITED if (workspace.root / name).is_file()}
+    files |= {f"data/{dataset}/raw.dvc": raw.read_text("utf-8")} if raw.is_file() else {}
+    files |= {DIFF: code.diff} if code.diff else {}
+    files[ARTEFACTS] = json.dumps(_artefacts(workspace, dataset, recipe), indent=1)
+    files["environment.txt"] = "\n".join(sorted({f"{d.name}=={d.version}" for d in metadata.distributions()})) + "\n"
+    return Origin(tags, files)
+
+
+def project_checkout(root: Path) -> Checkout:
+    """Return the git checkout of the project; that of the library if the project is not in git."""
+    own = checkout(root)
+    return own if own.root else checkout(Path(xc_core.__file__).parent)
+
+
+def person(root: Path) -> str:
+    """Return who works here: name and mail of git, else the name of the account."""
+    found = [_config(root, key) for key in ("user.name", "user.email")]
+    if not found[0]:
+        try:
+            return getpass.getuser()
+        except (KeyError, OSError):  # an account without a name, as in a container
+            return "unknown"
+    return f"{found[0]} <{found[1]}>" if found[1] else found[0]
+
+
+def _config(root: Path, key: str) -> str:
+    done = subprocess.run(["git", "config", key], cwd=root, capture_output=True, text=True, check=False)
+    return done.stdout.strip()
+
+
+def _md5(raw: Path) -> str:
+    """Return DVC's hash of the raw folder."""
+    if not raw.is_file():
+        return "not in DVC"
+    outs = (YAML(typ="safe").load(raw.read_text("utf-8")) or {}).get("outs") or [{}]
+    return str(outs[0].get("md5", "not in DVC"))
+
+
+def _artefacts(workspace: Workspace, dataset: str, recipe: str) -> dict[str, dict[str, object]]:
+    """Return digest, fingerprint and settings of every artefact of the experiment."""
+    found: dict[str, dict[str, object]] = {}
+    for name in STAGES:
+        folder = workspace.folder(name, dataset, recipe)
+        try:
+            digest = read_manifest(folder).digest()
+        except MissingError:
+            continue
+        made = read_made(folder)
+        facts: dict[str, object] = {"digest": digest, "fingerprint": made.fingerprint, "settings": made.settings}
+        found[name] = facts | ({"refreshed": True} if made.refreshed else {})
+        if STAGES[name].needs_source:
+            found[name]["source"] = made.facts.get("source")
+    return found

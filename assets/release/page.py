@@ -1,0 +1,103 @@
+"""What the MLflow page of a registered model shows: figures with intervals, settings, plots, data, a description."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from assets.markdown import escaped
+from xc_core.artifacts import pictures, read_manifest
+from xc_core.chain import Workspace
+from xc_core.params import plain
+
+if TYPE_CHECKING:
+    from assets.release.gate import Verdict
+
+MODEL_PAGE: Final = """\
+Labels for texts of the dataset `{dataset}`. Input: a list of texts, and `k`, the number of labels of each. Output: uid,
+title and score of the best labels.
+
+Aliases: `champion` is served, `challenger` passed the gate last, `previous` was champion before. Every version says
+where it comes from: `xc lineage VERSION --dataset {dataset}`."""
+_HEADLINE: Final = ("P_at_1", "P_at_5", "PSP_at_1", "PSP_at_5")
+ORIGIN: Final = {
+    "git": "commit",
+    "git_changed": "changed since the commit",
+    "data": "data version",
+    "dagster_run": "Dagster run",
+    "made_by": "made by",
+}
+"""Tags that say where a version comes from, and their names for people."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """What is logged to the run of a registered model."""
+
+    metrics: dict[str, float] = field(default_factory=dict)
+    params: dict[str, str] = field(default_factory=dict)
+    plots: list[Path] = field(default_factory=list)
+    data: dict[str, tuple[Path, str]] = field(default_factory=dict)
+    """Folder and digest of each data set, by its role."""
+
+
+def page(workspace: Workspace, dataset: str, recipe: str) -> Page:
+    """Return the page of an experiment's packed model."""
+    from assets.tracking import flat
+    from xc_core.metrics.evaluation import Evaluation
+
+    found = Evaluation.open(workspace.folder("evaluation", dataset, recipe))
+    corpus = workspace.folder("corpus", dataset)
+    digest = read_manifest(corpus).digest()
+    settings = flat({"recipe": recipe, **_settings(workspace, dataset, recipe)})
+    return Page(
+        figures(found.report), settings, [*pictures(found.folder), found.report_file], {"train": (corpus, digest)}
+    )
+
+
+def _settings(workspace: Workspace, dataset: str, recipe: str) -> dict[str, Any]:
+    settings = plain(workspace.params.experiment(dataset, recipe).recipe)
+    return {"settings": settings} if isinstance(settings, dict) else {}
+
+
+def figures(report: dict[str, Any]) -> dict[str, float]:
+    """Return metrics, the ends of their intervals, recall by label frequency and index recall, as MLflow names them."""
+    out = {name: float(value) for name, value in report["metrics"].items() if value is not None}
+    for name, ends in report.get("intervals", {}).items():
+        out |= {
+            f"{name}_{end}": float(value) for end, value in zip(("low", "high"), ends, strict=True) if value is not None
+        }
+    for name, own in report.get("bins", {}).items():
+        if own.get("recall_at_5") is not None:
+            out[f"{name}_recall_at_5"] = float(own["recall_at_5"])
+    return out | {f"index_recall_{name}": float(value) for name, value in report.get("index_recall", {}).items()}
+
+
+def description(recipe: str, metrics: dict[str, float], tags: dict[str, str], verdict: Verdict | None) -> str:
+    """Return the description of a version, in Markdown."""
+    rows = [
+        f"| {_shown(name)} | {metrics[name]:.2f} | {_interval(metrics, name)} |"
+        for name in _HEADLINE
+        if name in metrics
+    ]
+    parts = [f"Recipe `{recipe}`. Figures on test documents, in percent.", ""]
+    parts += ["| metric | value | 95 % interval |", "| --- | ---: | --- |", *rows, "", *_origin(tags)]
+    if verdict is not None:
+        parts += ["", f"**Gate**: {escaped(verdict.documents)}", "", verdict.table()]
+    if reason := tags.get("promoted_reason"):
+        parts += ["", f"**Promoted by hand** by {escaped(tags.get('promoted_by', '-'))}: {escaped(reason)}"]
+    return "\n".join(parts)
+
+
+def _origin(tags: dict[str, str]) -> list[str]:
+    return [f"- {title}: {escaped(tags[name])}" for name, title in ORIGIN.items() if name in tags]
+
+
+def _interval(metrics: dict[str, float], name: str) -> str:
+    ends = [metrics.get(f"{name}_{end}") for end in ("low", "high")]
+    return "-" if None in ends else f"{ends[0]:.2f} to {ends[1]:.2f}"
+
+
+def _shown(name: str) -> str:
+    return name.replace("_at_", "@")

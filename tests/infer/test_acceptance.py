@@ -1,0 +1,197 @@
+"""The acceptance set: drawn once, judged by uid, and measured in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tests.cli.conftest import spoil
+from tests.conftest import ToyWorld, make_workspace
+from xc_core.chain import Workspace, run_stage
+from xc_core.data import acceptance
+from xc_core.data.acceptance import AcceptanceSet, draw, take
+from xc_core.data.corpus import Corpus
+from xc_core.data.ingest import IngestConfig
+from xc_core.errors import DataError, RefusedError
+from xc_core.infer.acceptance import answered, measured
+from xc_core.infer.predictor import Predictor
+from xc_core.infer.reevaluate import reevaluated
+
+
+@pytest.fixture(scope="module")
+def present(trained: Workspace) -> Corpus:
+    return Corpus.open(trained.folder("corpus", "toy"))
+
+
+@pytest.fixture(scope="module")
+def drawn(present: Corpus, tmp_path_factory: pytest.TempPathFactory) -> AcceptanceSet:
+    return draw(present, "toy", tmp_path_factory.mktemp("acceptance") / "set")
+
+
+@pytest.fixture(scope="module")
+def model(trained: Workspace) -> Path:
+    return trained.folder("model", "toy", "ngame")
+
+
+def corpus(root: Path, world: ToyWorld, config: IngestConfig | None = None) -> Corpus:
+    made = make_workspace(root, world)
+    made.params.declare_dataset("toy", config or IngestConfig())
+    run_stage(made, "corpus", "toy")
+    return Corpus.open(made.folder("corpus", "toy"))
+
+
+# what is in it
+
+
+def test_without_held_out_documents_it_is_drawn_from_test(drawn: AcceptanceSet, present: Corpus) -> None:
+    assert (drawn.facts.source, drawn.facts.version, len(drawn)) == ("test documents", 1, 40)
+    rows = present.rows("test")
+    assert drawn.documents["uid"].to_list() == present.uids(rows)
+    assert drawn.texts == present.texts_of("documents", rows)
+    assert np.array_equal(drawn.truth.indices, present.labels.rows(rows).indices)
+    assert drawn.weights_L == pytest.approx(present.weights())
+
+
+def test_documents_that_ingest_held_out_are_preferred(toy: ToyWorld, tmp_path: Path) -> None:
+    found = corpus(tmp_path, toy, IngestConfig(acceptance_fraction=0.2))
+    own = draw(found, "toy", tmp_path / "set")
+    assert own.facts.source == "held out"
+    assert own.documents["uid"].to_list() == found.uids(found.rows("acceptance"))
+
+
+def test_a_large_set_is_cut_by_a_hash(present: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acceptance, "LIMIT", 7)
+    own = draw(present, "toy", tmp_path / "set")
+    assert own.documents["uid"].to_list() == present.uids(present.drawn(present.rows("test"), 7))
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_a_given_file_becomes_the_next_version(present: Corpus, tmp_path: Path, suffix: str) -> None:
+    frame = pl.DataFrame({"text": ["castle0", "falcon1 falcon2"], "labels": [["L1"], ["L5", "L0"]]})
+    file = tmp_path / f"own{suffix}"
+    frame.write_parquet(file) if suffix == ".parquet" else frame.write_ndjson(file)
+    draw(present, "toy", tmp_path / "set")
+    own = take(file, present, "toy", tmp_path / "set")
+    assert (own.facts.source, own.facts.version) == ("given", 2)
+    assert [own.truth.row(0).tolist(), own.truth.row(1).tolist()] == [[1], [0, 5]]
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        ('{"text": "a", "labels": ["L99"]}', "1 labels that the dataset does not have, the first is 'L99'"),
+        ('{"words": "a", "labels": ["L1"]}', "a file that cannot be read"),
+        ("not json", "a file that cannot be read"),
+        ('{"text": "a", "labels": "L1"}', "a file that cannot be read"),
+    ],
+)
+def test_a_wrong_file_is_refused(present: Corpus, tmp_path: Path, content: str, found: str) -> None:
+    (tmp_path / "own.jsonl").write_text(content)
+    with pytest.raises(DataError, match=found):
+        take(tmp_path / "own.jsonl", present, "toy", tmp_path / "set")
+    assert not (tmp_path / "set").exists()
+
+
+def test_a_deleted_document_is_nowhere_in_the_files(present: Corpus, tmp_path: Path) -> None:
+    own = draw(present, "toy", tmp_path / "set")
+    uid = own.documents["uid"][3]
+    fewer = own.without([uid])
+    assert (len(fewer), fewer.facts.version) == (39, 2)
+    assert uid not in fewer.documents["uid"].to_list()
+    assert fewer.digest != own.digest
+
+
+# another day
+
+
+def test_documents_that_are_trained_on_today_are_left_out(drawn: AcceptanceSet, toy: ToyWorld, tmp_path: Path) -> None:
+    """Two test documents have become train documents: one by its uid, one by its text."""
+    same_text = {**toy.test[1], "uid": "another"}
+    now = corpus(tmp_path, ToyWorld([*toy.train, toy.test[0], same_text], toy.test[2:], toy.labels))
+    today = drawn.today(now, tmp_path / "today")
+    gone = {toy.test[0]["uid"], toy.test[1]["uid"]}
+    assert set(drawn.documents["uid"]) - set(today.documents["uid"]) == gone
+    assert today.facts == drawn.facts
+
+
+def test_labels_that_are_gone_today_are_no_longer_asked_for(
+    drawn: AcceptanceSet, model: Path, toy: ToyWorld, tmp_path: Path
+) -> None:
+    toy.labels[0] = {**toy.labels[0], "uid": "another"}
+    today = drawn.today(corpus(tmp_path, toy), tmp_path / "today")
+    assert "L0" not in today.labels["uid"].to_list()
+    assert not any("L0" in row for row in today.documents["labels"].to_list())
+    assert all(today.documents["labels"].list.len() > 0)
+
+
+# figures
+
+
+def test_the_figures_are_those_of_an_evaluation_of_the_same_documents(
+    drawn: AcceptanceSet, present: Corpus, model: Path, predictor: Predictor
+) -> None:
+    expected, found = reevaluated(model, present), answered(predictor, drawn).total()
+    assert {name: found[name] for name in expected} == pytest.approx(expected)
+
+
+def test_the_recall_of_a_bin_counts_its_labels_alone(drawn: AcceptanceSet, predictor: Predictor) -> None:
+    """Label 0 is made rare; what is left of head, torso and tail is counted naively."""
+    drawn.labels[0, "frequency"] = 2
+    figures, k = answered(predictor, drawn), 5
+    ids = {uid: i for i, uid in enumerate(predictor.uids)}
+    for name, chosen in (("tail", {0}), ("head", set(range(1, 10))), ("torso", set())):
+        hits = positives = 0
+        for text, labels in zip(drawn.texts, drawn.documents["labels"].to_list(), strict=True):
+            true = {ids[uid] for uid in labels} & chosen
+            answer = {one.label for one in predictor.predict([text], k)[0]}
+            hits, positives = hits + len(true & answer), positives + len(true)
+        recall = figures.num[f"{name}_recall_at_5"].sum(), figures.den[f"{name}_recall_at_5"].sum()
+        assert recall == (hits, positives), name
+    drawn.labels[0, "frequency"] = 50
+
+
+def test_a_label_that_the_set_does_not_know_takes_no_rank(drawn: AcceptanceSet, predictor: Predictor) -> None:
+    """Nobody has judged it: it is neither right nor wrong."""
+    few = drawn.documents.with_columns(labels=pl.col("labels").list.eval(pl.element().filter(pl.element() == "L5")))
+    few = few.filter(pl.col("labels").list.len() > 0)
+    folder = drawn.folder.with_name("few")
+    acceptance.write_set(folder, drawn.facts, few, drawn.labels.filter(pl.col("uid") == "L5"))
+    assert answered(predictor, AcceptanceSet.open(folder)).total()["P_at_1"] == 100.0
+
+
+# a clean process
+
+
+def test_a_clean_process_returns_the_same_figures_and_the_costs(
+    drawn: AcceptanceSet, model: Path, predictor: Predictor
+) -> None:
+    found = measured(model, drawn)
+    assert found.figures.total() == pytest.approx(answered(predictor, drawn).total(), nan_ok=True)
+    assert found.costs.latency_p50_ms > 0
+    files = [path for path in model.rglob("*") if path.is_file() and path.name not in ("manifest.json", "made.json")]
+    size = sum(path.stat().st_size for path in files)
+    assert found.costs.megabytes == pytest.approx(size / 1e6)
+
+
+def test_a_model_that_does_not_open_there_is_refused(drawn: AcceptanceSet, copied: Workspace) -> None:
+    spoil(copied)
+    with pytest.raises(
+        RefusedError,
+        match=r"does not open or answer in a clean process \(.*encoder.safetensors, whose content has changed",
+    ):
+        measured(copied.folder("model", "toy", "ngame"), drawn)
+
+
+def test_a_model_without_a_file_is_refused(drawn: AcceptanceSet, model: Path, tmp_path: Path) -> None:
+    shutil.copytree(model, tmp_path / "model")
+    manifest = json.loads((tmp_path / "model" / "manifest.json").read_text())
+    del manifest["files"]["fusion.json"]
+    (tmp_path / "model" / "fusion.json").unlink()
+    (tmp_path / "model" / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(RefusedError, match=r"clean process \(.*fusion"):
+        measured(tmp_path / "model", drawn)

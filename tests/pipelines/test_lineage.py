@@ -1,0 +1,140 @@
+"""``xc lineage``: what a version was made from, and the same bytes made again in a second clone."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assets.release.accepting import acceptance
+from assets.release.lineage import lineage
+from assets.release.promotion import promote
+from tests.cli.conftest import Xc, entry, offered
+from tests.cli.conftest import xc as xc
+from tests.conftest import TOY_CHANGES
+from tests.pipelines.conftest import dvc, make_project
+from xc_core.artifacts import read_manifest
+from xc_core.chain import STAGES, Workspace, run_stage
+from xc_core.git import checkout
+
+# MLflow and its dependencies warn of features that they will drop; nothing here uses these
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def git(root: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=root, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    """A project in git with a remote of DVC, an uncommitted change of params.yaml, and a trained model."""
+    made = make_project(tmp_path / "project")
+    root = made.root
+    for name, value in (("user.name", "Ada"), ("user.email", "ada@example.org")):
+        git(root, "config", name, value)
+    (root / ".gitignore").write_text("/data/*/*\n!/data/*/raw.dvc\n!/data/*/acceptance.dvc\n.xc/\n")
+    dvc(root, "remote", "add", "--default", "near", str(tmp_path / "remote"))
+    git(root, "add", "--all")
+    git(root, "commit", "--quiet", "--message", "first")
+    made.params.declare_experiment("toy", "ngame", "ngame", {**TOY_CHANGES, "clusters": {"size": 5}})
+    for name in STAGES:
+        if name != "leaderboard":
+            run_stage(made, name, "toy", "ngame")
+    for variable in ("MLFLOW_TRACKING_URI", "XC_MLFLOW_ARTIFACTS"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("XC_ROOT", str(root))
+    commands = (("promote", promote), ("lineage", lineage), ("acceptance", acceptance))
+    offered(monkeypatch, "xc.commands", *(entry(name, command) for name, command in commands))
+    return made
+
+
+@pytest.mark.slow
+@pytest.mark.chain
+def test_a_second_clone_makes_the_same_bytes(project: Workspace, xc: Xc, tmp_path: Path) -> None:
+    """The data was dropped from the project after the promotion: only DVC's remote has it."""
+    promoted = xc("promote", "--dataset", "toy", "--recipe", "ngame")
+    assert promoted.code == 0, promoted.err
+    dvc(project.root, "push", "data/toy/raw.dvc")
+    shutil.rmtree(project.raw("toy"))
+    shutil.rmtree(project.root / ".dvc" / "cache")
+    git(project.root, "checkout", "--quiet", "params.yaml")
+    again = tmp_path / "again"
+    ended = xc("lineage", 1, "--dataset", "toy", "--rebuild", again)
+    assert ended.code == 0, ended.err
+    assert f"commit:                     {git(project.root, 'rev-parse', 'HEAD')}\n" in ended.out
+    assert "changed since the commit:   " in ended.out and "params.yaml" in ended.out
+    assert "made by:                    Ada <ada@example.org>" in ended.out
+    assert ended.out.endswith(f"{again}: the same content as version 1\n")
+    for name in ("corpus", "encoder", "classifier", "model"):
+        first, second = (read_manifest(w.folder(name, "toy", "ngame")) for w in (project, Workspace(again)))
+        assert first == second, name
+    assert xc("lineage", 1, "--dataset", "toy", "--rebuild", again).code == 64, "a folder that exists"
+
+
+def test_a_version_that_is_not_there_is_named(project: Workspace, xc: Xc) -> None:
+    xc("lineage", 3, "--dataset", "toy").refused(66, "no version 3 of xc-toy")
+
+
+def test_the_acceptance_set_is_shown_kept_and_drawn_again(project: Workspace, xc: Xc, tmp_path: Path) -> None:
+    first = xc("acceptance", "--dataset", "toy")
+    assert first.out.startswith("toy: acceptance set version 1 (test documents), 40 documents\nnote: ")
+    assert xc("acceptance", "--dataset", "toy").out == first.out
+    assert "version 2 (test documents)" in xc("acceptance", "--dataset", "toy", "--redraw").out
+    (tmp_path / "own.jsonl").write_text('{"text": "castle0", "labels": ["L1"]}\n')
+    given = xc("acceptance", "--dataset", "toy", "--given", tmp_path / "own.jsonl")
+    assert given.out == "toy: acceptance set version 3 (given), 1 documents\n"
+    xc("acceptance", "--dataset", "toy", "--redraw", "--given", "x").refused(64, "both --given and --redraw")
+
+
+# the state of a checkout
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    for command in (["init", "-q"], ["config", "user.name", "Ada"], ["config", "user.email", "a@b.c"]):
+        git(tmp_path, *command)
+    (tmp_path / "a.txt").write_text("one\n")
+    (tmp_path / ".gitignore").write_text("ignored.txt\n")
+    git(tmp_path, "add", "--all")
+    git(tmp_path, "commit", "-qm", "first")
+    return tmp_path
+
+
+def test_a_clean_checkout_has_no_diff(repository: Path) -> None:
+    found = checkout(repository)
+    assert (found.commit, found.root, found.changed, found.diff) == (
+        git(repository, "rev-parse", "HEAD"),
+        repository,
+        (),
+        "",
+    )
+
+
+def test_a_diff_holds_changed_staged_deleted_and_new_files_and_changes_nothing(
+    repository: Path, tmp_path_factory: Any
+) -> None:
+    (repository / "a.txt").write_text("two\n")
+    (repository / "new é.bin").write_bytes(bytes(range(256)))
+    (repository / "staged.txt").write_text("staged\n")
+    (repository / "ignored.txt").write_text("no\n")
+    (repository / "large.txt").write_text("x" * 1_000_001)
+    git(repository, "add", "staged.txt")
+    before = git(repository, "status", "--porcelain")
+    found = checkout(repository)
+    assert git(repository, "status", "--porcelain") == before
+    assert set(found.changed) == {"a.txt", "new é.bin", "staged.txt"}
+    clone = tmp_path_factory.mktemp("clone") / "clone"
+    git(repository, "clone", "-q", str(repository), str(clone))
+    (clone.parent / "diff").write_bytes(found.diff.encode("utf-8", "surrogateescape"))
+    git(clone, "apply", str(clone.parent / "diff"))
+    for name in found.changed:
+        assert (clone / name).read_bytes() == (repository / name).read_bytes()
+    assert not (clone / "ignored.txt").exists()
+
+
+def test_outside_git_there_is_no_commit(tmp_path: Path) -> None:
+    assert checkout(tmp_path).commit == "none"

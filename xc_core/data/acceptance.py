@@ -1,0 +1,205 @@
+"""The acceptance set of a dataset: documents on which the gate compares models. It is drawn once and then kept.
+
+Files: ``documents.parquet`` (uid, text, labels, filtered: lists of label uids), ``labels.parquet`` (uid, frequency in
+the published train file, weight: inverse propensity), ``acceptance.json`` (dataset, version, source, corpus).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar, Final
+
+import numpy as np
+import polars as pl
+
+from xc_core import artifacts
+from xc_core.data.corpus import Corpus
+from xc_core.data.labels import LabelMatrix
+from xc_core.data.splits import ACCEPTANCE, TEST
+from xc_core.errors import DataError
+from xc_core.shapes import F64, I64
+
+LIMIT: Final = 2_000
+"""Most documents of a set that is drawn from a corpus."""
+HELD: Final = "held out"
+TESTED: Final = "test documents"
+GIVEN: Final = "given"
+"""Where a set comes from: documents that ingest held out, test documents (which the leaderboard reads too), a file."""
+_KIND: Final = "acceptance"
+_CONTENT: Final = "acceptance.json"
+_DOCUMENTS: Final = {
+    "uid": pl.String(), "text": pl.String(), "labels": pl.List(pl.String()), "filtered": pl.List(pl.String())
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceptanceFacts:
+    """What an acceptance set is."""
+
+    dataset: str
+    version: int
+    """1 for the first set of a dataset; one more each time it is replaced."""
+    source: str
+    """``HELD``, ``TESTED`` or ``GIVEN``."""
+    corpus: str
+    """Digest of the corpus that label frequencies come from."""
+
+
+@dataclass(frozen=True)
+class AcceptanceSet:
+    """An opened acceptance set of N documents and L labels."""
+
+    kind: ClassVar[str] = _KIND
+    folder: Path
+    facts: AcceptanceFacts
+    digest: str
+
+    @classmethod
+    def open(cls, folder: Path) -> AcceptanceSet:
+        """Open and verify the set at ``folder``.
+
+        Raises MissingError, CorruptError.
+        """
+        digest = artifacts.verify(folder, kind=cls.kind).digest()
+        return cls(folder, AcceptanceFacts(**json.loads((folder / _CONTENT).read_text("utf-8"))), digest)
+
+    @cached_property
+    def documents(self) -> pl.DataFrame:
+        """Uid, text, labels and filtered labels of each document."""
+        return pl.read_parquet(self.folder / "documents.parquet")
+
+    @cached_property
+    def labels(self) -> pl.DataFrame:
+        """Uid, frequency and weight of each label."""
+        return pl.read_parquet(self.folder / "labels.parquet")
+
+    def __len__(self) -> int:
+        return len(self.documents)
+
+    @property
+    def texts(self) -> list[str]:
+        """The text of each document."""
+        return self.documents["text"].to_list()
+
+    @property
+    def frequency_L(self) -> I64:
+        """Published train documents of each label, when the set was drawn."""
+        return self.labels["frequency"].to_numpy().astype(np.int64)
+
+    @property
+    def weights_L(self) -> F64:
+        """Inverse propensity of each label, when the set was drawn."""
+        return self.labels["weight"].to_numpy().astype(np.float64)
+
+    @property
+    def truth(self) -> LabelMatrix:
+        """The labels of the documents (N x L)."""
+        return self._matrix("labels")
+
+    @property
+    def filters(self) -> LabelMatrix:
+        """The pairs that are removed from predictions (N x L)."""
+        return self._matrix("filtered")
+
+    def ids(self) -> dict[str, int]:
+        """Return the number of each label by its uid."""
+        return {uid: number for number, uid in enumerate(self.labels["uid"])}
+
+    def _matrix(self, column: str) -> LabelMatrix:
+        ids = self.ids()
+        rows = [[ids[uid] for uid in row] for row in self.documents[column].to_list()]
+        docs = np.repeat(np.arange(len(rows)), [len(row) for row in rows]).astype(np.int64)
+        flat = np.array([label for row in rows for label in row], np.int32)
+        return LabelMatrix.from_pairs(docs, flat, (len(rows), len(ids)))
+
+    def today(self, corpus: Corpus, folder: Path) -> AcceptanceSet:
+        """Write what a model of ``corpus`` can be judged on to ``folder``, and open it.
+
+        Documents that the corpus trains on are left out (same uid or text), and labels that it no longer has.
+        """
+        rows = corpus.published_rows()
+        learnt = self.documents["uid"].is_in(corpus.uids(rows)) if self.facts.source != GIVEN else pl.Series([False])
+        learnt = learnt | self.documents["text"].is_in(corpus.texts_of("documents", rows))
+        known = corpus.table("labels")["uid"].to_list()
+        kept = pl.col("labels", "filtered").list.eval(pl.element().filter(pl.element().is_in(known)))
+        documents = self.documents.filter(~learnt).with_columns(kept).filter(pl.col("labels").list.len() > 0)
+        write_set(folder, self.facts, documents, self.labels.filter(pl.col("uid").is_in(known)))
+        return AcceptanceSet.open(folder)
+
+    def without(self, uids: list[str]) -> AcceptanceSet:
+        """Delete documents for good, as a new version in the same folder; open and return it."""
+        facts = AcceptanceFacts(**{**asdict(self.facts), "version": self.facts.version + 1})
+        write_set(self.folder, facts, self.documents.filter(~pl.col("uid").is_in(uids)), self.labels)
+        return AcceptanceSet.open(self.folder)
+
+
+def draw(corpus: Corpus, dataset: str, folder: Path) -> AcceptanceSet:
+    """Draw the set of a dataset into ``folder``: documents that were held out, or test documents if there are none."""
+    source = HELD if len(corpus.rows(ACCEPTANCE)) else TESTED
+    rows = corpus.drawn(corpus.rows(ACCEPTANCE if source == HELD else TEST), LIMIT)
+    uids = np.array(corpus.table("labels")["uid"].to_list(), dtype=object)
+    columns = [[uids[matrix.row(row)].tolist() for row in rows.tolist()] for matrix in (corpus.labels, corpus.filters)]
+    content = [corpus.uids(rows), corpus.texts_of("documents", rows), *columns]
+    documents = pl.DataFrame(dict(zip(_DOCUMENTS, content, strict=True)), schema=_DOCUMENTS)
+    facts = AcceptanceFacts(dataset=dataset, version=_next(folder), source=source, corpus=corpus.digest)
+    write_set(folder, facts, documents, _labels(corpus))
+    return AcceptanceSet.open(folder)
+
+
+def take(file: Path, corpus: Corpus, dataset: str, folder: Path) -> AcceptanceSet:
+    """Make the set of a dataset from a Parquet or JSON lines file with text and labels (a list of label uids).
+
+    Raises DataError for a file that cannot be read, or a label that the corpus does not have.
+    """
+    documents, labels = _read(file), _labels(corpus)
+    unknown = sorted(set(documents["labels"].explode().drop_nulls()) - set(labels["uid"]))
+    if unknown or not len(documents):
+        raise DataError(
+            f"{len(unknown)} labels that the dataset does not have, the first is {unknown[0]!r}"
+            if unknown
+            else "no rows",
+            expected="uids of labels of the dataset" if unknown else "at least one document",
+            do="fix the column labels" if unknown else "add documents",
+            where=str(file),
+        )
+    facts = AcceptanceFacts(dataset=dataset, version=_next(folder), source=GIVEN, corpus=corpus.digest)
+    write_set(folder, facts, documents, labels)
+    return AcceptanceSet.open(folder)
+
+
+def write_set(folder: Path, facts: AcceptanceFacts, documents: pl.DataFrame, labels: pl.DataFrame) -> None:
+    """Write a set; what was in ``folder`` is replaced."""
+    with artifacts.building(folder, kind=_KIND) as build:
+        documents.write_parquet(build.path / "documents.parquet")
+        labels.write_parquet(build.path / "labels.parquet")
+        build.json(_CONTENT, asdict(facts))
+        build.facts |= {**asdict(facts), "documents": len(documents)}
+
+
+def _labels(corpus: Corpus) -> pl.DataFrame:
+    frequency_L = corpus.published_train().frequency_L()
+    return pl.DataFrame({"uid": corpus.table("labels")["uid"], "frequency": frequency_L, "weight": corpus.weights()})
+
+
+def _next(folder: Path) -> int:
+    """Return the version of a new set in ``folder``."""
+    return int(artifacts.read_made(folder).facts.get("version", 0)) + 1
+
+
+def _read(file: Path) -> pl.DataFrame:
+    """Return the documents of a given file; a document without a uid is named by its row."""
+    wanted = 'the columns text and labels (a list of label uids), as in {"text": "a dog", "labels": ["n02084071"]}'
+    try:
+        frame = pl.read_parquet(file) if file.suffix == ".parquet" else pl.read_ndjson(file)
+        if "uid" not in frame.columns:
+            frame = frame.with_columns(uid=pl.format("row {}", pl.int_range(1, pl.len() + 1)))
+        frame = frame.with_columns(filtered=pl.lit([], pl.List(pl.String)))
+        return frame.select(*(pl.col(name).cast(kind) for name, kind in _DOCUMENTS.items()))
+    except (pl.exceptions.PolarsError, OSError) as error:
+        reason = str(error).splitlines()[0][:200]
+        raise DataError(
+            f"a file that cannot be read ({reason})", expected=wanted, do="fix the file", where=str(file)
+        ) from error

@@ -1,0 +1,161 @@
+"""Measures a packed model on an acceptance set, in a process of its own: that it opens and answers is a result too.
+
+``python -m xc_core.infer.acceptance MODEL SET RESULT`` is what ``measured`` starts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from xc_core.artifacts import read_manifest
+from xc_core.data.acceptance import AcceptanceSet
+from xc_core.data.labels import LabelMatrix
+from xc_core.errors import RefusedError, XCError
+from xc_core.infer.bundle import open_predictor
+from xc_core.infer.predictor import Predictor
+from xc_core.metrics.ranking import PerDocument, hits, packed, per_document, unpacked, without
+from xc_core.metrics.report import BINS
+from xc_core.shapes import F64, PAD_ID, Bool, Shortlist
+
+RECALL: Final = "{}_recall_at_5"
+"""Name of the recall of a bin's labels (head, torso, tail) among the first five."""
+_DEEP: Final = 100
+"""Labels predicted per document: enough for metrics at 10 even if many pairs are filtered."""
+_AT_ONCE: Final = 256
+_TIMED: Final = 40
+"""Single texts that are timed; five more are predicted before."""
+_WARM: Final = 5
+_SECONDS: Final = 3600.0
+"""Time that a model has to answer all documents."""
+_KEPT_ENVIRONMENT: Final = (
+    "PATH",
+    "HOME",
+    "PYTHONPATH",
+    "TMPDIR",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "LD_LIBRARY_PATH",
+)
+_MODEL: Final = "model"
+_FIGURES, _COSTS = "figures.npz", "costs.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Costs:
+    """What a model costs to serve."""
+
+    latency_p50_ms: float
+    """Median time of a single text, from string to labels."""
+    megabytes: float
+    """Size of the packed model."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Figures of each document, and costs."""
+
+    figures: PerDocument
+    costs: Costs
+
+
+def measured(model: Path, accepted: AcceptanceSet) -> Measured:
+    """Return the figures of the packed model in the folder ``model``, from a new process with a bare environment.
+
+    Raises RefusedError, with the last line that the process wrote, if the model does not open or answer there.
+    """
+    environment = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
+    with tempfile.TemporaryDirectory() as scratch:
+        command = [sys.executable, "-m", __name__, str(model), str(accepted.folder), scratch]
+        try:
+            done = subprocess.run(
+                command, env=environment, cwd=scratch, capture_output=True, text=True, check=False, timeout=_SECONDS
+            )
+        except subprocess.TimeoutExpired as error:
+            raise _refused(f"no answer within {_SECONDS:.0f} s") from error
+        if done.returncode:
+            raise _refused((done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1][:300])
+        return _read(Path(scratch))
+
+
+def _refused(reason: str) -> RefusedError:
+    return RefusedError(
+        f"a model that does not open or answer in a clean process ({reason})",
+        expected="labels for every text",
+        do="pack it again: xc run model --force, with its --dataset and --recipe",
+    )
+
+
+def _read(folder: Path) -> Measured:
+    with np.load(folder / _FIGURES, allow_pickle=False) as arrays:
+        figures = unpacked(arrays, _MODEL)
+    assert figures is not None
+    return Measured(figures, Costs(**json.loads((folder / _COSTS).read_text("utf-8"))))
+
+
+def write_measured(model: Path, accepted: AcceptanceSet, folder: Path) -> None:
+    """Measure the packed model in the folder ``model`` and write the result to ``folder``."""
+    predictor = open_predictor(model)
+    figures = answered(predictor, accepted)
+    np.savez(folder / _FIGURES, **packed({_MODEL: figures}, list(figures.num)))  # type: ignore[arg-type]
+    costs = Costs(latency_p50_ms=_latency(predictor, accepted.texts), megabytes=read_manifest(model).bytes / 1e6)
+    (folder / _COSTS).write_text(json.dumps(asdict(costs)), "utf-8")
+
+
+def answered(predictor: Predictor, accepted: AcceptanceSet) -> PerDocument:
+    """Return the figures of each document; labels that the set does not know are left out of the answers."""
+    ids, texts = accepted.ids(), accepted.texts
+    id_L = np.array([ids.get(uid, PAD_ID) for uid in predictor.uids] + [PAD_ID], np.int32)  # the last is for holes
+    parts = []
+    for start in range(0, len(texts), _AT_ONCE):
+        found = predictor.shortlist(texts[start : start + _AT_ONCE], _DEEP)
+        parts.append(_closed(Shortlist(id_L[found.ids_NK], found.scores_NK)))
+    truth = accepted.truth
+    ranked = without(Shortlist.stack(parts), accepted.filters)
+    figures = per_document(ranked, truth, accepted.weights_L)
+    for name, low, high in BINS:
+        chosen_L = (accepted.frequency_L >= low) & (accepted.frequency_L <= (high or np.iinfo(np.int64).max))
+        figures.num[RECALL.format(name)], figures.den[RECALL.format(name)] = _recall(ranked, truth, chosen_L)
+    return figures
+
+
+def _closed(short: Shortlist) -> Shortlist:
+    """Return a shortlist with its holes at the end."""
+    order = np.argsort(short.ids_NK == PAD_ID, axis=1, kind="stable")
+    return Shortlist(np.take_along_axis(short.ids_NK, order, 1), np.take_along_axis(short.scores_NK, order, 1))
+
+
+def _recall(ranked: Shortlist, truth: LabelMatrix, chosen_L: Bool) -> tuple[F64, F64]:
+    """Return hits among the first five, and positives, of the labels ``chosen_L`` in each document (N, N)."""
+    top = ranked.top(min(5, ranked.k))
+    found_NK = hits(top, truth) & chosen_L[top.ids_NK]
+    docs, labels = truth.pairs()
+    positives_N = np.bincount(docs, weights=chosen_L[labels].astype(np.float64), minlength=len(truth))
+    return found_NK.sum(1).astype(np.float64), positives_N.astype(np.float64)
+
+
+def _latency(predictor: Predictor, texts: list[str]) -> float:
+    """Return the median time of single texts in milliseconds."""
+    times = []
+    for number, text in enumerate((texts[:_WARM] + texts)[: _WARM + _TIMED]):
+        started = time.perf_counter()
+        predictor.shortlist([text], 5)
+        if number >= _WARM:
+            times.append(1000 * (time.perf_counter() - started))
+    return float(np.median(times)) if times else 0.0
+
+
+if __name__ == "__main__":
+    try:
+        write_measured(Path(sys.argv[1]), AcceptanceSet.open(Path(sys.argv[2])), Path(sys.argv[3]))
+    except XCError as error:
+        sys.exit(error.found)  # one line
