@@ -59,7 +59,7 @@ def _show(evaluation: Evaluation, title: str) -> None:
     documents = evaluation.report["documents"]
     click.echo("\n" + metrics_table(evaluation, f"{title}: {documents:,} test documents, percent"))
     click.echo("\nTest texts, predicted labels (+ is right), true labels")
-    for example in evaluation.examples:
+    for example in [*evaluation.examples[:3], *evaluation.examples[-2:]]:
         predicted = ", ".join(f"{label['label']}{' +' if label['true'] else ''}" for label in example["predicted"])
         click.echo(
             f"\n  {_cut(example['text'], 100)}\n    predicted  {predicted}\n    true       {', '.join(example['true'])}"

@@ -45,15 +45,15 @@ class Page:
 def page(workspace: Workspace, dataset: str, recipe: str) -> Page:
     """Return the page of an experiment's packed model."""
     from assets.tracking import flat
+    from xc_core.chain.reports import write_report
     from xc_core.metrics.evaluation import Evaluation
 
     found = Evaluation.open(workspace.folder("evaluation", dataset, recipe))
     corpus = workspace.folder("corpus", dataset)
     digest = read_manifest(corpus).digest()
     settings = flat({"recipe": recipe, **_settings(workspace, dataset, recipe)})
-    return Page(
-        figures(found.report), settings, [*pictures(found.folder), found.report_file], {"train": (corpus, digest)}
-    )
+    files = [*pictures(found.folder), found.report_file, write_report(workspace, dataset, recipe)]
+    return Page(figures(found.report), settings, files, {"train": (corpus, digest)})
 
 
 def _settings(workspace: Workspace, dataset: str, recipe: str) -> dict[str, Any]:
