@@ -58,13 +58,42 @@ def test_more_than_a_few_queries_and_a_larger_k_than_the_effort_are_searched_exa
     )
 
 
-@pytest.mark.parametrize(("graph", "expected"), [(0.0, 64), (1e9, 0)])
-def test_the_graph_is_used_while_it_is_faster(monkeypatch: pytest.MonkeyPatch, graph: float, expected: int) -> None:
-    times = iter([graph, 1.0] * 10)
-    monkeypatch.setattr(both, "_seconds", lambda work: next(times))
-    built = Both().build(clustered(400))
+@pytest.mark.parametrize(
+    ("labels", "width", "compared", "expected"),
+    [
+        (
+            117_837,
+            384,
+            6_000,
+            64,
+        ),  # measured: 0.86 ms per query of the graph, 15.5 ms of exact search, 64 at once 80 ms
+        (20_000, 384, 4_040, 4),
+        (2_000, 384, 2_200, 0),
+        (40_000, 64, 4_060, 4),
+    ],
+)
+def test_the_graph_is_used_while_it_is_faster(labels: int, width: int, compared: float, expected: int) -> None:
+    assert both.few(labels, width, compared) == expected
+
+
+def test_the_number_of_queries_follows_from_what_the_graph_compares(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int, float]] = []
+    monkeypatch.setattr(both, "few", lambda *costs: asked.append(costs) or 7)
+    built = Both(recall=0.5).build(clustered(3000))
     assert isinstance(built, BothIndex)
-    assert built.facts.few == expected
+    assert built.facts.few == 7
+    ((labels, width, compared),) = asked
+    assert (labels, width) == (3000, 24)
+    assert 100 < compared < 3000
+
+
+def test_equal_vectors_give_equal_files(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        save_index(Both().build(clustered(3000)), tmp_path / name)
+    files = {path.name: path.read_bytes() for path in (tmp_path / "first").iterdir()}
+    assert len(files) == 4
+    assert files == {path.name: path.read_bytes() for path in (tmp_path / "second").iterdir()}
 
 
 def test_a_graph_without_the_recall_is_not_used() -> None:

@@ -1,16 +1,17 @@
 """A graph for a few queries at once and exact search for many: what is served above 20,000 labels.
 
-Effort, recall and the number of queries from which exact search is faster are measured when the index is built. They
-are stored with it, so a saved index always searches in the same way.
+Effort and recall are measured when the index is built. The number of queries from which exact search is faster follows
+from the vectors that the graph compares per query, not from a clock, so equal vectors give equal files. All of it is
+stored, so a saved index always searches in the same way. The graph is built by one thread: with more, its links differ
+from build to build.
 """
 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,8 +33,8 @@ _SAMPLE: Final = 256
 _FOUND: Final = 100
 """Labels per query for which the recall is measured."""
 _EFFORTS: Final = (100, 128, 192, 256, 384, 512)
-_SIZES: Final = (1, 2, 4, 8, 16, 32, 64)
-"""Numbers of queries at once for which both searches are timed."""
+_SIZES: Final = (64, 32, 16, 8, 4, 2, 1)
+"""Numbers of queries at once for which the costs of both searches are compared."""
 
 
 @dataclass(frozen=True)
@@ -90,14 +91,13 @@ class Both(IndexPart):
         width = vectors_LD.shape[1]
         graph = _FAISS.IndexHNSWSQ(width, _FAISS.ScalarQuantizer.QT_fp16, self.links, faiss.METRIC_INNER_PRODUCT)
         graph.hnsw.efConstruction = self.build_effort
-        graph.train(vectors_LD)
-        graph.add(vectors_LD)
+        with _one_thread():
+            graph.train(vectors_LD)
+            graph.add(vectors_LD)
         exact = ExactIndex(vectors_LD)
         rows = generator(0, "graph").choice(exact.size, min(_SAMPLE, exact.size), replace=False)
         queries = vectors_LD[np.sort(rows)]
-        effort, found = _effort(graph, exact, queries, self.recall)
-        few = _few(graph, exact, queries, effort) if found >= self.recall else 0
-        return BothIndex(vectors_LD, graph, GraphFacts(effort, found, few), self)
+        return BothIndex(vectors_LD, graph, _effort(graph, exact, queries, self.recall), self)
 
     def load(self, folder: Path, width: int) -> Index:
         """Read the graph; the vectors are memory-mapped."""
@@ -115,33 +115,37 @@ def _through(graph: Any, effort: int, queries_BD: F32, k: int) -> Shortlist:
     return Shortlist.ranked(ids.astype(np.int64), scores).top(k)
 
 
-def _effort(graph: Any, exact: ExactIndex, queries_SD: F32, wanted: float) -> tuple[int, float]:
-    """Return the least effort whose recall is at least ``wanted``, else the largest; and its recall."""
-    true, found = exact.search(queries_SD, _FOUND), 0.0
+def _effort(graph: Any, exact: ExactIndex, queries_SD: F32, wanted: float) -> GraphFacts:
+    """Return the least effort whose recall is at least ``wanted``; if none has it, the largest, and no queries."""
+    true = exact.search(queries_SD, _FOUND)
     for effort in _EFFORTS:
+        _FAISS.cvar.hnsw_stats.reset()
         found = recall(_through(graph, effort, queries_SD, _FOUND), true)
         if found >= wanted:
-            return effort, found
-    return effort, found
+            compared = _FAISS.cvar.hnsw_stats.ndis / len(queries_SD)
+            return GraphFacts(effort, found, few(exact.size, exact.width, compared))
+    return GraphFacts(effort, found, 0)
 
 
-def _few(graph: Any, exact: ExactIndex, queries_SD: F32, effort: int) -> int:
-    """Return the largest number of queries at once for which the graph takes less CPU time than exact search."""
-    best = 0
-    for size in _SIZES:
-        queries_BD = queries_SD[:size]
-        ours = _seconds(partial(_through, graph, effort, queries_BD, _FOUND))
-        if ours >= _seconds(partial(exact.search, queries_BD, _FOUND)):
-            break
-        best = size
-    return best
+def few(labels: int, width: int, compared: float) -> int:
+    """Return the largest number of queries at once for which the graph is faster; 0 if exact search always is.
+
+    ``compared``: vectors that the graph compares per query. Costs in ns, measured on an Intel Xeon with AVX-512
+    (docs/lab-notes/2026-11-22-search-and-answers.md): the graph waits for each vector that it reads, exact search reads
+    all of them once for all queries.
+    """
+    for queries in _SIZES:
+        graph = queries * compared * (40 + 0.25 * width)
+        if graph < labels * width * (0.35 + 0.022 * queries):
+            return queries
+    return 0
 
 
-def _seconds(work: Callable[[], object], repeats: int = 5) -> float:
-    """Return the least CPU time of ``repeats`` calls, in seconds."""
-    times = []
-    for _ in range(repeats):
-        started = time.process_time()
-        work()
-        times.append(time.process_time() - started)
-    return min(times)
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    threads = _FAISS.omp_get_max_threads()
+    _FAISS.omp_set_num_threads(1)
+    try:
+        yield
+    finally:
+        _FAISS.omp_set_num_threads(threads)
