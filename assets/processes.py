@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import dagster as dg
 
-from assets.worker import GRACE_SECONDS, PARENT
+from assets.worker import GRACE_SECONDS, PARENT, REASON
 
 _EXPLAINED: Final = frozenset({*range(64, 79)} - {75})
 """Exit codes of errors with a message: the command would fail again in the same way. 75, busy, passes by itself."""
@@ -23,8 +23,9 @@ _STOPPED: Final = frozenset({code for number in _STOPS for code in (128 + number
 class ProcessFailedError(Exception):
     """The process of a stage ended with another exit code than 0."""
 
-    def __init__(self, code: int) -> None:
-        self.code = code
+    def __init__(self, code: int, why: str = "") -> None:
+        """Take the exit code, and what the process said about its end."""
+        self.code, self.why = code, why
         super().__init__(f"ended with exit code {code}" if code >= 0 else f"was killed by signal {-code}")
 
     @property
@@ -59,7 +60,13 @@ class StageProcesses(dg.PipesSubprocessClient):
             finally:
                 stop(process)
         if code:
-            raise ProcessFailedError(code)
+            raise ProcessFailedError(code, _why(session.get_custom_messages()))
+
+
+def _why(messages: Sequence[Any]) -> str:
+    """Return what the process said about its end, an empty string if it said nothing."""
+    said = [str(one[REASON]) for one in messages if isinstance(one, dict) and REASON in one]
+    return said[-1] if said else ""
 
 
 def stop(process: subprocess.Popen[Any], patience: float = GRACE_SECONDS) -> None:

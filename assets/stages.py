@@ -146,7 +146,7 @@ def _call(context: dg.AssetExecutionContext, pipes: StageProcesses, project: Pro
     try:
         pipes.run(command=command, context=context, cwd=project.root, env={"XC_ROOT": project.root})
     except ProcessFailedError as error:
-        message = f"`xc {' '.join(arguments)}` {error}; the log says why"
+        message = f"`xc {' '.join(arguments)}` {error}" + (f": {error.why}" if error.why else "; the log says why")
         raise dg.Failure(message, allow_retries=error.lost) from error
 
 

@@ -13,7 +13,7 @@ import time
 import warnings
 from typing import Final
 
-from dagster_pipes import open_dagster_pipes
+from dagster_pipes import PipesContext, open_dagster_pipes
 
 from assets.cards import own_card
 from xc_core.chain.workspace import Workspace
@@ -23,6 +23,8 @@ from xc_core.progress import listen
 
 PARENT: Final = "XC_PARENT"
 """Environment variable with the id of the process that this one must not outlive."""
+REASON: Final = "why"
+"""Key of the message with which the process tells the run why it ends."""
 GRACE_SECONDS: Final = 5.0
 """Time that a stage has after SIGTERM to end by itself; a single call into a library may take longer than this."""
 _LOOK_SECONDS: Final = 0.5
@@ -38,13 +40,24 @@ def run(arguments: list[str]) -> None:
         warnings.simplefilter("ignore")
         opened = open_dagster_pipes()
     with opened as pipes:
-        listen(lambda line: pipes.log.info(line))
+        said = [""]
+        listen(lambda line: _pass_on(pipes, said, line))
         try:
             with own_card(arguments, Workspace.find().root / ".xc" / "lock"):
                 main(arguments)
         except SystemExit as request:
             if request.code not in (0, None):
+                pipes.report_custom_message({REASON: said[0]})
                 raise
+
+
+def _pass_on(pipes: PipesContext, said: list[str], line: str) -> None:
+    """Log a line; keep one that says why the command ends."""
+    if line.startswith("xc: "):
+        said[0] = line.removeprefix("xc: ")
+        pipes.log.error(line)
+    else:
+        pipes.log.info(line)
 
 
 def _end_with(parent: int) -> None:

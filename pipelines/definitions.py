@@ -11,7 +11,7 @@ from assets.processes import StageProcesses
 from assets.resources import Dvc, Project, Tracking
 from assets.settings import mlflow_settings
 from assets.stages import ASSETS
-from pipelines import jobs, policies, schedules, sensors
+from pipelines import alerts, jobs, policies, schedules, sensors
 from xc_core.chain.workspace import Workspace
 
 
@@ -39,7 +39,8 @@ def build(workspace: Workspace) -> dg.Definitions:
             sensors.studies_sensor(workspace),
             sensors.inbox_sensor(workspace),
             sensors.follow_up(workspace),
-            sensors.failures(),
+            alerts.failures(),
+            alerts.refusals(),
         ],
         resources=resources(workspace.root),
         executor=policies.EXECUTOR,

@@ -157,18 +157,3 @@ def follow_up(workspace: Workspace) -> dg.SensorDefinition:
             yield dg.RunRequest(run_key=f"{run.run_id}/compare", job_name=compare.name, partition_key=dataset)
 
     return _follow
-
-
-def failures() -> dg.SensorDefinition:
-    """Return the sensor that logs every failed run; add a mail or chat message here."""
-
-    @dg.run_failure_sensor(
-        name="failures", default_status=dg.DefaultSensorStatus.RUNNING, description="Logs every failed run."
-    )
-    def _log(context: dg.RunFailureSensorContext) -> None:
-        run = context.dagster_run
-        context.log.error(
-            f"{run.job_name} of {run.tags.get('dagster/partition', '-')} failed: {context.failure_event.message}"
-        )
-
-    return _log

@@ -57,7 +57,7 @@ def finish(instance: dg.DagsterInstance, job: str, *, fails: bool = False, **tag
 # definitions
 
 
-def test_there_are_six_sensors_each_with_its_status_interval_and_jobs(workspace: Workspace) -> None:
+def test_there_are_seven_sensors_each_with_its_status_interval_and_jobs(workspace: Workspace) -> None:
     running, stopped = dg.DefaultSensorStatus.RUNNING, dg.DefaultSensorStatus.STOPPED
     found = {
         sensor.name: (
@@ -74,6 +74,7 @@ def test_there_are_six_sensors_each_with_its_status_interval_and_jobs(workspace:
         "inbox": (stopped, 30, "STANDARD", ["prepare"]),
         "follow_up": (running, 30, "RUN_STATUS", ["retrain", "refresh", "compare"]),
         "failures": (running, 30, "RUN_STATUS", []),
+        "refusals": (running, 30, "RUN_STATUS", []),
         "studies": (running, 60, "STANDARD", []),
     }
 
@@ -124,46 +125,6 @@ def test_a_failed_run_is_not_followed(
 ) -> None:
     finish(instance, job, fails=True, dagster_partition=partition, xc_next="retrain")
     assert follow_up.requested() == []
-
-
-# failures
-
-
-@pytest.mark.parametrize(
-    ("job", "tags", "where"),
-    [
-        ("prepare", {"dagster_partition": "toy"}, "toy"),
-        ("retrain", {"dagster_partition": "toy|ngame"}, "toy|ngame"),
-        ("refresh", {"dagster_partition": "toy|ngame"}, "toy|ngame"),
-        ("compare", {}, "-"),
-    ],
-)
-def test_a_failed_run_is_logged_with_job_partition_and_reason(
-    workspace: Workspace,
-    instance: dg.DagsterInstance,
-    capsys: pytest.CaptureFixture[str],
-    job: str,
-    tags: dict[str, str],
-    where: str,
-) -> None:
-    ticker = Ticker(workspace, instance, "failures")
-    ticker.tick()
-    run = finish(instance, job, fails=True, **tags)
-    capsys.readouterr()
-    (reaction,) = ticker.tick().dagster_run_reactions
-    assert (reaction.dagster_run.run_id, reaction.error) == (run, None)
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if "failed" in line]
-    assert " - ERROR - " in line
-    event = instance.all_logs(run, of_type=dg.DagsterEventType.RUN_FAILURE)[0].dagster_event
-    assert event is not None
-    assert line.endswith(f"{job} of {where} failed: {event.message}")
-
-
-def test_a_run_that_succeeds_is_not_logged(workspace: Workspace, instance: dg.DagsterInstance) -> None:
-    ticker = Ticker(workspace, instance, "failures")
-    ticker.tick()
-    finish(instance, "prepare", dagster_partition="toy")
-    assert ticker.tick().dagster_run_reactions == []
 
 
 # declared

@@ -76,6 +76,13 @@ def test_an_exit_code_of_an_error_with_a_message_is_not_retried(
     assert f"`xc run corpus --dataset toy` ended with exit code {code}; the log says why" in why
 
 
+def test_the_failure_of_a_stage_says_what_its_process_said(
+    trained: Workspace, record: Callable[[Workspace], Recorded]
+) -> None:
+    _, why = started(record(trained), ProcessFailedError(65, "train.csv, line 328: found the byte 0xff"))
+    assert "`xc run corpus --dataset toy` ended with exit code 65: train.csv, line 328: found the byte 0xff" in why
+
+
 @pytest.mark.parametrize("code", [129, 130, 143, -1, -2, -15])
 def test_a_process_that_somebody_stopped_is_not_retried(
     trained: Workspace, record: Callable[[Workspace], Recorded], code: int

@@ -1,0 +1,163 @@
+"""Alerts say what failed and why, and reach a webhook and a mailbox."""
+
+from __future__ import annotations
+
+import json
+import smtplib
+import threading
+from collections.abc import Iterator
+from email.message import EmailMessage
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from pipelines import alerts
+from tests.pipelines.test_sensors import finish
+from tests.pipelines.ticker import Ticker
+from xc_core.chain import Workspace
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+class Webhook:
+    """A server that keeps what it is sent, and answers with ``status``."""
+
+    def __init__(self) -> None:
+        self.status, self.texts = 200, list[str]()
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                outer.texts.append(json.loads(body)["text"])
+                self.send_response(outer.status)
+                self.end_headers()
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self.server.server_port}/secret-path"
+
+
+@pytest.fixture
+def webhook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
+    found = Webhook()
+    monkeypatch.setenv(alerts.WEBHOOK, found.url)
+    yield found
+    found.server.shutdown()
+    found.server.server_close()
+
+
+def judged(instance: dg.DagsterInstance, *, passed: bool) -> None:
+    """Run a job ``retrain`` whose check ``gate`` has this result."""
+
+    @dg.asset(check_specs=[dg.AssetCheckSpec("gate", asset="model")])
+    def model() -> dg.MaterializeResult:  # type: ignore[type-arg]  # Dagster refuses MaterializeResult[Any] with checks
+        result = dg.AssetCheckResult(passed=passed, check_name="gate", description="P@5 is 6.5 below the champion")
+        return dg.MaterializeResult(check_results=[result])
+
+    job = dg.define_asset_job("retrain", selection="*")
+    built = dg.Definitions(assets=[model], jobs=[job]).resolve_job_def("retrain")
+    quiet = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+    assert built.execute_in_process(quiet, instance, tags={"dagster/partition": "toy|ngame"}).success
+
+
+@pytest.mark.parametrize(
+    ("job", "tags", "where"),
+    [("prepare", {"dagster_partition": "toy"}, "toy"), ("retrain", {"dagster_partition": "toy|ngame"}, "toy|ngame"),
+     ("compare", {}, "-")],
+)  # fmt: skip
+def test_a_failed_run_is_reported_with_job_partition_and_cause(
+    workspace: Workspace, instance: dg.DagsterInstance, webhook: Webhook, job: str, tags: dict[str, str], where: str
+) -> None:
+    ticker = Ticker(workspace, instance, "failures")
+    ticker.tick()
+    run = finish(instance, job, fails=True, **tags)
+    (reaction,) = ticker.tick().dagster_run_reactions
+    assert (reaction.dagster_run.run_id, reaction.error) == (run, None)
+    (text,) = webhook.texts
+    assert text.startswith(f"{job} of {where} (run {run[:8]}) failed: step: ")
+    assert "no room on the disk" in text
+
+
+def test_a_run_that_succeeds_is_not_reported(
+    workspace: Workspace, instance: dg.DagsterInstance, webhook: Webhook
+) -> None:
+    for name in ("failures", "refusals"):
+        ticker = Ticker(workspace, instance, name)
+        ticker.tick()
+        judged(instance, passed=True)
+        ticker.tick()
+    assert webhook.texts == []
+
+
+def test_a_refusal_by_the_gate_is_reported(
+    workspace: Workspace, instance: dg.DagsterInstance, webhook: Webhook
+) -> None:
+    ticker = Ticker(workspace, instance, "refusals")
+    ticker.tick()
+    judged(instance, passed=False)
+    ticker.tick()
+    (text,) = webhook.texts
+    assert text.startswith("retrain of toy|ngame (run ")
+    assert text.endswith("succeeded, but: check gate of model failed: P@5 is 6.5 below the champion")
+
+
+@pytest.mark.parametrize("trouble", ["refused", "closed", "no address"])
+def test_an_alert_that_cannot_be_sent_is_logged_without_the_address(
+    workspace: Workspace,
+    instance: dg.DagsterInstance,
+    webhook: Webhook,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    trouble: str,
+) -> None:
+    webhook.status = 500
+    if trouble == "closed":
+        monkeypatch.setenv(alerts.WEBHOOK, "http://127.0.0.1:9/secret-path")
+    if trouble == "no address":
+        monkeypatch.setenv(alerts.WEBHOOK, "file:///secret-path")
+    ticker = Ticker(workspace, instance, "failures")
+    ticker.tick()
+    finish(instance, "prepare", fails=True, dagster_partition="toy")
+    (reaction,) = ticker.tick().dagster_run_reactions
+    assert reaction.error is None
+    logged = capsys.readouterr().err
+    assert "prepare of toy (run " in logged
+    assert "the alert was not sent to XC_ALERT_WEBHOOK" in logged
+    assert "secret-path" not in logged
+
+
+def test_an_alert_is_sent_by_mail(
+    workspace: Workspace, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[tuple[str, int, EmailMessage]] = []
+
+    class Server:
+        def __init__(self, host: str, port: int, timeout: float) -> None:
+            self.place = (host, port)
+
+        def __enter__(self) -> Server:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def send_message(self, message: EmailMessage) -> None:
+            sent.append((*self.place, message))
+
+    monkeypatch.setattr(smtplib, "SMTP", Server)
+    monkeypatch.setenv(alerts.MAIL, "team@example.org")
+    monkeypatch.setenv(alerts.SMTP, "mail.example.org:2525")
+    ticker = Ticker(workspace, instance, "failures")
+    ticker.tick()
+    finish(instance, "prepare", fails=True, dagster_partition="toy")
+    ticker.tick()
+    ((host, port, message),) = sent
+    assert (host, port, message["To"]) == ("mail.example.org", 2525, "team@example.org")
+    assert "no room on the disk" in message.get_content()
+    assert "\n" not in message["Subject"]
