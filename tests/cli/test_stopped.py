@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,9 @@ def training(workspace: Workspace) -> subprocess.Popen[str]:
     """Start a training that lasts for hours; return its process once it has written a checkpoint."""
     command = [sys.executable, "-m", "xc_core.cli.main", "run", "encoder", "--dataset", "toy", "--recipe", "ngame"]
     environment = {**os.environ, "XC_ROOT": str(workspace.root), "XC_CHECKPOINT_SECONDS": "0"}
-    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    # under nohup the tests ignore SIGHUP, and so would what they start
+    heard = partial(signal.signal, signal.SIGHUP, signal.SIG_DFL)
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, preexec_fn=heard)
     checkpoint = workspace.state / "run" / "encoder@toy_ngame"
     while not checkpoint.is_dir():
         assert process.poll() is None, process.stderr and process.stderr.read()
@@ -50,7 +53,10 @@ def test_a_training_that_is_asked_to_end_says_so_and_leaves_nothing(
 ) -> None:
     process = training(long)
     process.send_signal(number)
-    _, said = process.communicate(timeout=60)
+    try:
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == code
     assert said.splitlines()[-1] == message
     assert "Traceback" not in said
