@@ -6,6 +6,7 @@ model it names. So a champion that is moved in MLflow's interface is noticed. Ot
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 from contextlib import closing
@@ -13,8 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from xc_core.artifacts import read_manifest
-from xc_core.errors import XCError
+from xc_core.artifacts import read_manifest, write_file
+from xc_core.errors import StorageError, XCError
 
 _SQLITE: Final = "sqlite:///"
 _QUERY: Final = "SELECT version FROM registered_model_aliases WHERE name = ? AND alias = ?"
@@ -42,13 +43,8 @@ class Pointer:
 
     def write(self, path: Path) -> None:
         """Write the pointer; readers see the old file or the new one. A file that cannot be written is left out."""
-        fresh = path.with_suffix(".new")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            fresh.write_text(json.dumps(asdict(self), indent=1) + "\n", "utf-8")
-            fresh.replace(path)
-        except OSError:
-            return
+        with contextlib.suppress(StorageError):
+            write_file(path, json.dumps(asdict(self), indent=1) + "\n")
 
     def holds(self) -> bool:
         """Return True if the folder holds the packed model that the pointer names; file contents are not read."""

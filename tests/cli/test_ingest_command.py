@@ -108,7 +108,7 @@ def test_every_setting_of_an_ingest_has_an_option_with_its_default(xc: Xc, fresh
     changes = {
         "validation_fraction": 0.3, "filters": "none", "propensity": "amazon", "allow": ("clean-text",),
         "max_line_bytes": 9999, "fields": ("content",), "label_separator": "#", "test_fraction": 0.4,
-        "layout": "xc-json", "split": "family",
+        "layout": "xc-json", "split": "family", "acceptance_fraction": 0.1,
     }  # fmt: skip
     assert set(changes) == {f.name for f in fields(IngestConfig)}
     plain = {name: value[0] if isinstance(value, tuple) else value for name, value in changes.items()}

@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from xc_core.data.tokens import TokenStore
+from xc_core.devices import Device
 from xc_core.encoders import Encoder, EncoderConfig, build_encoder, encode_rows, load_encoder, save_encoder
 from xc_core.encoders.base import Precision
 from xc_core.encoders.packed import PackedBert, packed, packs
@@ -98,7 +99,7 @@ def test_another_backbone_and_a_gpu_get_the_trained_encoder(
     trained(distilbert, tmp_path)
     assert not isinstance(load_encoder(tmp_path, to_answer=True), PackedBert)
     trained(bert, tmp_path)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(Device, "chosen", lambda: Device("cuda:0"))
     assert not isinstance(load_encoder(tmp_path, to_answer=True), PackedBert)
 
 

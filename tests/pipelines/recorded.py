@@ -13,6 +13,9 @@ import pytest
 
 from assets.partitions import sync
 from assets.processes import StageProcesses
+from assets.release import registry
+from assets.release.gate import Line, Verdict
+from assets.release.judge import Judge
 from pipelines.definitions import build
 from xc_core.chain import Workspace
 
@@ -45,7 +48,7 @@ class Recorded:
 
 @pytest.fixture
 def silent_mlflow(monkeypatch: pytest.MonkeyPatch) -> MagicMock:
-    """Replace the MLflow client with one that has no runs, and whose model versions all have files."""
+    """Replace the MLflow client with one that has no runs, and whose model versions have files and pass the gate."""
     client = MagicMock()
     client.search_runs.return_value = []
     client.create_run.return_value.info.run_id = "r"
@@ -53,6 +56,9 @@ def silent_mlflow(monkeypatch: pytest.MonkeyPatch) -> MagicMock:
     monkeypatch.setattr(mlflow, "MlflowClient", lambda *_, **__: client)
     monkeypatch.setattr(mlflow, "set_tracking_uri", lambda _: None)
     monkeypatch.setattr(mlflow.artifacts, "list_artifacts", lambda **_: ["MLmodel"])
+    monkeypatch.setattr(registry, "is_whole", lambda version: True)
+    passed = Verdict((Line("opens and answers", True, "40 texts"),), "40 documents")
+    monkeypatch.setattr(Judge, "__call__", lambda self, model, champion: passed)
     return client
 
 

@@ -39,7 +39,7 @@ def test_every_job_succeeds_and_every_check_passes(materialised: Materialised) -
     checks = [e for result in materialised.results.values() for e in result.get_asset_check_evaluations()]
     assert {e.check_name for e in checks} == {
         "schema", "empty_labels", "leakage", "cluster_balance", "finite_weights", "index_recall", "metric_floor",
-        "up_to_date",
+        "gate", "up_to_date",
     }  # fmt: skip
     assert all(e.passed for e in checks)
 

@@ -14,10 +14,12 @@ import dagster as dg
 import pytest
 
 from assets import inbox
+from assets.inbox import INBOX_TAG
 from assets.partitions import experiment_key, split_key, sync
 from pipelines import graph, jobs, schedules, sensors
 from pipelines.definitions import ASSETS, build
 from tests.conftest import ToyWorld, make_workspace
+from tests.pipelines.test_sensors import record_run
 from xc_core.chain import STAGES, Workspace
 from xc_core.errors import MovedError, UsageError
 
@@ -130,13 +132,16 @@ def test_the_inbox_sensor_requests_one_run_a_drop(tmp_path: Path) -> None:
     workspace = make_workspace(tmp_path)
     sensor = sensors.inbox_sensor(workspace)
     with dg.instance_for_test() as instance:
+        cursor = [""]
 
         def requested() -> list[dg.RunRequest]:
-            found: Any = sensor(dg.build_sensor_context(instance=instance))
-            return [one for one in found if isinstance(one, dg.RunRequest)]
+            found: Any = sensor(dg.build_sensor_context(instance, cursor[0]))
+            cursor[0] = found.cursor
+            return list(found.run_requests)
 
         assert requested() == []
         fill_inbox(workspace, age=60)
+        assert requested() == [], "it may still be copied"
         (first,), (second,) = requested(), requested()
         assert first.run_key == second.run_key
         assert (first.partition_key, first.tags[jobs.NEXT_TAG]) == ("toy", "refresh")
@@ -153,20 +158,23 @@ def test_the_inbox_sensor_says_what_became_of_a_drop_that_is_still_there(
     folder = fill_inbox(workspace, age=60)
     sensor = sensors.inbox_sensor(workspace)
     with dg.instance_for_test() as instance:
+        cursor = [""]
 
-        def looked() -> list[Any]:
-            found: Any = sensor(dg.build_sensor_context(instance=instance))
-            return list(found)
+        def looked() -> Any:
+            """Look twice, so that files stand still; return the second answer."""
+            for _ in range(2):
+                found: Any = sensor(dg.build_sensor_context(instance, cursor[0]))
+                cursor[0] = found.cursor
+            return found
 
-        (request,) = looked()
-        tags = {**request.tags, "dagster/partition": request.partition_key}
-        run = instance.add_run(dg.DagsterRun("prepare", tags=tags, status=status))
-        (skipped,) = looked()
-        assert skipped.skip_message.startswith(f"toy: run {run.run_id[:8]}")
-        assert says in skipped.skip_message
+        (request,) = looked().run_requests
+        run = record_run(instance, "toy", request.tags[INBOX_TAG], status)
+        message = looked().skip_reason.skip_message
+        assert message.startswith(f"toy: run {run}")
+        assert says in message
         for path in folder.iterdir():
             os.utime(path, (time.time() - 30, time.time() - 30))
-        (again,) = looked()
+        (again,) = looked().run_requests
         assert again.run_key != request.run_key
 
 

@@ -14,6 +14,8 @@ import dagster as dg
 import pytest
 
 from assets.processes import ProcessFailedError
+from assets.release.gate import Line, Verdict
+from assets.release.judge import Judge
 from pipelines.servers import check
 from tests.cli.conftest import Xc
 from tests.cli.conftest import xc as xc
@@ -62,12 +64,16 @@ def test_the_demo_runs_three_jobs_and_shows_how_to_use_the_champion(demo: Record
     assert ended.out.count("    predicted  ") == ended.out.count("    true       ") == 5
 
 
-def test_the_demo_names_the_recipe_of_a_model_that_is_not_champion(demo: Recorded, xc: Xc) -> None:
-    champion = type("Version", (), {"version": "2", "tags": {"metrics": '{"P_at_5": 99.0}'}})()
+def test_the_demo_names_the_recipe_of_a_model_that_is_not_champion(
+    demo: Recorded, xc: Xc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    champion = type("Version", (), {"version": "2", "tags": {}})()
+    refused = Verdict((Line("P@5", False, "31.50 against 38.00"),), "40 documents")
+    monkeypatch.setattr(Judge, "__call__", lambda self, model, champion: refused)
     demo.mlflow.get_model_version_by_alias.return_value = champion
     ended = xc("demo", "--dataset", "toy", "--recipe", "ngame")
     assert 'xc predict --dataset toy --recipe ngame "a small dog' in ended.out
-    assert "version 3 stays challenger" in ended.out
+    assert "version 3 is refused: P@5" in ended.out
 
 
 def test_the_demo_ends_at_a_failed_check(demo: Recorded, xc: Xc) -> None:

@@ -16,6 +16,7 @@ import dagster as dg
 import pytest
 
 from assets import inbox
+from assets.release.origin import project_checkout
 from tests.pipelines.recorded import Recorded
 from tests.pipelines.recorded import record as record
 from tests.pipelines.recorded import silent_mlflow as silent_mlflow
@@ -96,13 +97,15 @@ def test_the_tags_of_a_run_name_its_job_and_its_artefact(toy: Recorded, job: str
     result = toy.run(job, partition, asset_selection=[dg.AssetKey(stage)])
     recipe = {"xc.recipe": "ngame"} if job == "retrain" else {}
     digest = read_manifest(toy.workspace.folder(stage, "toy", "ngame" if recipe else None)).digest()
-    tags = toy.mlflow.create_run.call_args_list[-1].kwargs["tags"]
+    tags, code = toy.mlflow.create_run.call_args_list[-1].kwargs["tags"], project_checkout(toy.workspace.root)
+    assert len(code.commit) == 40
     assert tags == recipe | {
         "mlflow.parentRunId": "r",
         "xc.stage": stage,
         "xc.dataset": "toy",
         "dagster.run_id": result.run_id,
-        "xc.git": "none",
+        "xc.git": code.commit,
+        "xc.git_changed": ", ".join(code.changed)[:5000] or "nothing",
         "xc.artefact": digest,
         "xc.dvc_md5": digest,
     }
@@ -140,9 +143,12 @@ def with_dvc(
     (workspace.root / "dvc.lock").write_text(json.dumps(lock))
     commands: list[str] = []
 
-    def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
-        if "dvc" in command:
-            commands.append(" ".join(command[command.index("dvc") + 1 :]))
+    real = subprocess.run
+
+    def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[Any]:
+        if "dvc" not in command:
+            return real(command, **options)
+        commands.append(" ".join(command[command.index("dvc") + 1 :]))
         return subprocess.CompletedProcess(command, 0, "", "")
 
     monkeypatch.setattr(subprocess, "run", run)

@@ -228,7 +228,11 @@ def test_a_recipe_without_it_reads_no_texts_and_packs_none(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_until(workspace, "classifier")
-    monkeypatch.setattr(Corpus, "texts_of", None)
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("texts are read")
+
+    monkeypatch.setattr(Corpus, "texts_of", refuse)
     for stage in ("scores", "fusion"):
         run_stage(workspace, stage, "toy", "ngame")
     monkeypatch.undo()

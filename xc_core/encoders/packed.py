@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from xc_core.devices import Device
 from xc_core.encoders.base import Encoder, EncoderConfig
 from xc_core.encoders.pooling import POOL, Pooling
 
@@ -107,7 +108,7 @@ class PackedBert(Encoder):
     @property
     def device(self) -> torch.device:
         """The CPU."""
-        return torch.device("cpu")
+        return Device().torch
 
     def pooled(self, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
         """Return the pooled last hidden states; no mask is computed for texts of one length."""
