@@ -5,6 +5,8 @@
     ├── DataError               65  the user's files are wrong (names file and line)
     ├── MissingError            66  a file, dataset, recipe or artefact is missing
     ├── UnavailableError        69  an external service (tracking server, model hub) does not answer
+    ├── ShortageError           71  the memory is not enough for the sizes in the settings
+    ├── DivergedError           72  the loss or its gradient is not finite
     ├── StorageError            73  the disk is full or a folder is not writable
     ├── CorruptError            74  the content of an artefact differs from its manifest
     ├── BusyError               75  the same stage of the same partition is already running
@@ -19,6 +21,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import reprlib
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -86,6 +89,18 @@ class UnavailableError(XCError):
     exit_code = 69
 
 
+class ShortageError(XCError):
+    """The memory is not enough."""
+
+    exit_code = 71
+
+
+class DivergedError(XCError):
+    """The loss or its gradient is not finite."""
+
+    exit_code = 72
+
+
 class StorageError(XCError):
     """The disk is full or a folder is not writable."""
 
@@ -134,6 +149,22 @@ def preview(text: str | bytes, limit: int = 60) -> str:
     return shown if len(shown) <= limit else shown[: limit - 4] + "...'"
 
 
+def bare(name: object, limit: int = 80) -> str:
+    """Return a name for a message: without quotes if it is text, always on one line and short."""
+    return preview(name, limit)[1:-1] if isinstance(name, str) else shown(name, limit)
+
+
+def shown(value: object, limit: int = 200) -> str:
+    """Return ``repr(value)`` on one line, cut to ``limit`` characters; any value is shown, however large or deep."""
+    short = reprlib.Repr()
+    short.maxlevel, short.maxstring, short.maxother, short.maxlist, short.maxdict = 4, 80, 80, 8, 8
+    try:
+        text = short.repr(value)
+    except ValueError:  # a whole number of more digits than Python prints
+        text = f"a {type(value).__name__} too large to print"
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
 def storage_reason(error: Exception, path: Path) -> str:
     """Return why the disk of ``path`` refused a write, or an empty string if ``error`` has another cause.
 
@@ -149,6 +180,25 @@ def storage_reason(error: Exception, path: Path) -> str:
     full = "No space left on device" in str(error) or shutil.disk_usage(there).free < _FULL_BYTES
     return (
         f"{_REFUSALS[errno.ENOSPC]} ({str(error).splitlines()[0] if str(error) else 'no reason given'})" if full else ""
+    )
+
+
+def shortage(error: BaseException) -> ShortageError | None:
+    """Return the error of an allocation that failed; None if ``error`` has another cause.
+
+    torch raises a RuntimeError on a CPU and an OutOfMemoryError on a GPU, numpy and Python raise a MemoryError.
+    """
+    message = str(error).partition("\n")[0]
+    if isinstance(error, XCError) or not (
+        isinstance(error, MemoryError)
+        or "can't allocate memory" in message
+        or type(error).__name__ == "OutOfMemoryError"
+    ):
+        return None
+    return ShortageError(
+        f"too little memory ({bare(message, 200) or type(error).__name__})",
+        expected="memory for the sizes in the settings and the data",
+        do="lower batch_size, tokens_per_pass, width or max_length, or use a machine with more memory",
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
 from xc_core.data.ingest import IngestConfig
-from xc_core.params import at_least
+from xc_core.params import at_least, at_most
 
 
 class Partition(Protocol):
@@ -41,6 +41,7 @@ class TokensConfig:
 
     def __post_init__(self) -> None:
         at_least(self, max_tokens=1, vocabulary=1)
+        at_most(self, max_tokens=1 << 20, vocabulary=10_000_000)
 
 
 @dataclass(frozen=True)

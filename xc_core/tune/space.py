@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ruamel.yaml import YAML, YAMLError
-
 from xc_core.chain.registry import STAGES
 from xc_core.errors import ConfigError, MissingError, nearest
+from xc_core.outside import text_of, yaml_of
 from xc_core.params import dotted, put
 
 if TYPE_CHECKING:
@@ -136,15 +135,10 @@ class Space:
         Raises MissingError if there is none, ConfigError for anything that is no space, with the setting's name.
         """
         try:
-            content = YAML(typ="safe").load(path.read_text("utf-8"))
+            content = yaml_of(text_of(path), str(path))
         except FileNotFoundError as error:
             raise MissingError(
                 f"no {path}", expected="a space file", do=f"write one, a line per setting: {_EXAMPLE}"
-            ) from error
-        except (YAMLError, UnicodeDecodeError) as error:
-            reason = " ".join(str(error).split())
-            raise ConfigError(
-                f"invalid YAML ({reason})", expected="YAML", do="fix the file", where=str(path)
             ) from error
         return cls.of(content, str(path))
 
