@@ -40,6 +40,9 @@ _REFUSALS: Final = {
 _FULL_BYTES: Final = 1 << 16
 """A disk with fewer free bytes counts as full: some libraries fail on a full disk without giving the reason."""
 
+_MOST_FOUND: Final = 1500
+"""Characters that a message shows of what was found; input of any length can be in it."""
+
 
 class XCError(Exception):
     """Base of all errors meant for users.
@@ -50,6 +53,7 @@ class XCError(Exception):
     exit_code: ClassVar[int] = 70
 
     def __init__(self, found: str, *, expected: str, do: str, where: str = "") -> None:
+        found = found if len(found) <= _MOST_FOUND else f"{found[: _MOST_FOUND - 3]}..."
         self.found, self.expected, self.do, self.where = found, expected, do, where
         super().__init__(self.__str__())
 
@@ -139,7 +143,7 @@ class ConfigError(XCError):
 
 def nearest(name: object, known: Iterable[object]) -> str:
     """Return " (nearest: x)" for the known name closest to ``name``, or an empty string."""
-    match = difflib.get_close_matches(str(name), map(str, known), n=1, cutoff=0.5)
+    match = difflib.get_close_matches(str(name)[:_MOST_FOUND], map(str, known), n=1, cutoff=0.5)
     return f" (nearest: {match[0]!r})" if match else ""
 
 
@@ -151,7 +155,7 @@ def preview(text: str | bytes, limit: int = 60) -> str:
 
 def bare(name: object, limit: int = 80) -> str:
     """Return a name for a message: without quotes if it is text, always on one line and short."""
-    return preview(name, limit)[1:-1] if isinstance(name, str) else shown(name, limit)
+    return (preview(name, limit)[1:-1] or "''") if isinstance(name, str) else shown(name, limit)
 
 
 def shown(value: object, limit: int = 200) -> str:

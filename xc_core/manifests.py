@@ -55,8 +55,8 @@ def read_manifest(folder: Path, kind: str = "") -> Manifest:
         raise MissingError(f"no artefact at {folder}", expected=f"a folder with {MANIFEST}", do=do)
     try:
         content = json.loads(path.read_text("utf-8"))
-        files = {_inner(name): {"bytes": f["bytes"], "sha256": f["sha256"]} for name, f in content["files"].items()}
-        manifest = Manifest(content["kind"], files, content["format"])
+        files = {_inner(name): _facts(facts) for name, facts in content["files"].items()}
+        manifest = Manifest(str(content["kind"]), files, content["format"])
         own = content.get(_CHECKSUM, manifest.digest())
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         found = f"an unreadable {path} ({type(error).__name__}: {error})"
@@ -67,6 +67,14 @@ def read_manifest(folder: Path, kind: str = "") -> Manifest:
         found = f"{path}, which has changed since it was written"
         raise CorruptError(found, expected="the digest that it states of itself", do=do)
     return manifest
+
+
+def _facts(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return size and hash of a file; raise TypeError for other types."""
+    size, sha256 = facts["bytes"], facts["sha256"]
+    if type(size) is not int or not isinstance(sha256, str):
+        raise TypeError("bytes that are no number, or sha256 that is no text")
+    return {"bytes": size, "sha256": sha256}
 
 
 def _inner(name: str) -> str:

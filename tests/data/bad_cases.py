@@ -125,6 +125,8 @@ JSON = [
          "trn.json, line 3", "Extra data"),
     case("object over two lines", "xc-json", raw_line(3, document().replace(b", ", b",\n", 1)),
          "trn.json, line 3", "without inner line breaks"),
+    case("a first line that is null", "xc-json", raw_line(1, b"null"), "trn.json, line 1", "null instead of an object"),
+    case("a line that is null", "xc-json", raw_line(3, b" null"), "trn.json, line 3", "null instead of an object"),
     case("empty line", "xc-json", lambda f: insert(f / "trn.json", 3, b""), "trn.json, line 3", "an empty line"),
     case("last line empty", "xc-json", lambda f: insert(f / "trn.json", 61, b""), "trn.json, line 61", "an empty line"),
     case("half a surrogate", "xc-json", raw_line(3, document(title="\ud83d")),

@@ -125,7 +125,8 @@ class ParamsFile:
         self._edit(edit)
 
     def declare_tokenizers(self, dataset: str, names: list[str]) -> None:
-        """Add tokenizers to those that a dataset is tokenised with."""
+        """Add tokenizers to those that a dataset is tokenised with; raise the error of one that cannot be loaded."""
+        self._check_tokenizers(dataset, names)
 
         def edit(params: Any) -> None:
             _entry(params.get("datasets") or {}, dataset, "dataset", f"xc ingest PATH --dataset {dataset}")
@@ -142,6 +143,7 @@ class ParamsFile:
 
         resolved = resolve(checked_name("recipe", recipe), base, changes)
         tokenizer = resolved.encoder.encoder.tokenizer
+        self._check_tokenizers(dataset, [tokenizer])
 
         def edit(params: Any) -> None:
             _entry(params.get("datasets") or {}, dataset, "dataset", f"xc ingest PATH --dataset {dataset}")
@@ -161,6 +163,14 @@ class ParamsFile:
 
         self._edit(edit)
         return self.experiment(dataset, recipe)
+
+    def _check_tokenizers(self, dataset: str, names: list[str]) -> None:
+        """Load tokenizers that are new to a dataset: one that is mistyped would fail the tokens of all recipes."""
+        from xc_core.data.tokenizer import FROM_CORPUS, load
+
+        for name in names:
+            if name != FROM_CORPUS and name not in self.dataset(dataset).tokens.tokenizers:
+                load(name)
 
     def _edit(self, edit: Callable[[Any], None]) -> None:
         """Change the file under a lock; it is not written if nothing changes."""

@@ -140,9 +140,9 @@ def _arrays(archive: zipfile.ZipFile, kind: str, shape: tuple[int, int], path: P
     members += [_member(archive, name, _WHOLE, path) for name in (first, second)]
     entries = members[0].shape
     needed = {"csr": (shape[0] + 1,), "csc": (shape[1] + 1,)}.get(kind, entries)
-    for member, expected in zip(members, (entries, entries, needed), strict=True):
-        if len(member.shape) != 1 or member.shape != expected:
-            raise _wrong(f"{member.name} of shape {member.shape}", f"the shape {expected}", _AGAIN, path)
+    for member, wanted in zip(members, (entries, entries, needed), strict=True):
+        if len(member.shape) != 1 or member.shape != wanted:
+            raise _wrong(f"{member.name} of shape {member.shape}", f"the shape {wanted}", _AGAIN, path)
     size = sum(member.bytes + _COPIED * int(np.prod(member.shape)) for member in members)
     if size > (free := psutil.virtual_memory().available):
         found, expected = f"a matrix that takes {size:,} bytes", f"at most the {free:,} bytes of free memory"
