@@ -107,7 +107,9 @@ def _check_events(text: str, where: str) -> None:
             sizes[anchors.pop() or ""] = total - started.pop()
         elif isinstance(event, AliasEvent):
             if event.anchor not in sizes:
-                raise _over(f"the alias *{event.anchor} inside its own value", "aliases of finished values", where)
+                raise _over(
+                    f"the alias *{bare(event.anchor)} inside its own value", "aliases of finished values", where
+                )
             total += sizes[event.anchor]
         elif isinstance(event, ScalarEvent):
             total += 1

@@ -24,6 +24,10 @@ def _values(batch: pa.RecordBatch, column: str, block: Block) -> list[Any]:
     return values
 
 
+def _is_index(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
+
+
 def texts(batch: pa.RecordBatch, column: str, block: Block) -> list[str]:
     """Return a column of texts; nothing is an empty text. Raises DataError for another type."""
     values = _values(batch, column, block)
@@ -72,14 +76,14 @@ def cells(batch: pa.RecordBatch, block: Block, options: ReadOptions) -> list[lis
     for row, cell in enumerate(_values(batch, "labels", block)):
         if isinstance(cell, str):
             cells.append([name.strip() for name in cell.split(options.label_separator) if name.strip()])
-        elif isinstance(cell, list) and all(isinstance(n, str | int) and not isinstance(n, bool) for n in cell):
+        elif isinstance(cell, list) and all(isinstance(n, str) or _is_index(n) for n in cell):
             cells.append(cell)
         elif cell is None:
             cells.append([])
         else:
             raise DataError(
                 f"the labels {shown(cell)}",
-                expected=f"a list of names or whole numbers, or text with {options.label_separator!r} between names",
+                expected=f"a list of names or whole numbers below 2^63, or text with {options.label_separator!r} between names",
                 do="write the column in one of these forms",
                 where=block.where(row),
             )
