@@ -83,7 +83,7 @@ def cells(batch: pa.RecordBatch, block: Block, options: ReadOptions) -> list[lis
         else:
             raise DataError(
                 f"the labels {shown(cell)}",
-                expected=f"a list of names or whole numbers below 2^63, or text with {options.label_separator!r} between names",
+                expected=f"names or 64-bit whole numbers in a list, or text with {options.label_separator!r} between",
                 do="write the column in one of these forms",
                 where=block.where(row),
             )
