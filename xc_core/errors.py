@@ -40,8 +40,8 @@ _REFUSALS: Final = {
 _FULL_BYTES: Final = 1 << 16
 """A disk with fewer free bytes counts as full: some libraries fail on a full disk without giving the reason."""
 
-_MOST_FOUND: Final = 1500
-"""Characters that a message shows of what was found; input of any length can be in it."""
+_MOST_FOUND: Final = 900
+"""Characters that a message shows of what was found and of the place; input of any length can be in it."""
 
 
 class XCError(Exception):
@@ -54,6 +54,7 @@ class XCError(Exception):
 
     def __init__(self, found: str, *, expected: str, do: str, where: str = "") -> None:
         found = found if len(found) <= _MOST_FOUND else f"{found[: _MOST_FOUND - 3]}..."
+        where = where if len(where) <= _MOST_FOUND else f"{where[: _MOST_FOUND - 3]}..."
         self.found, self.expected, self.do, self.where = found, expected, do, where
         super().__init__(self.__str__())
 
