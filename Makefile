@@ -13,7 +13,7 @@ BIN    := $(VENV)/bin
 DATASET ?= ysofinna
 BUDGET  ?= 2m
 
-.PHONY: help demo test test-slow test-gpu gpu-proof soak check format lint ui clean update
+.PHONY: help demo test test-slow test-gpu gpu-proof soak fuzz check format lint ui clean update
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -45,6 +45,9 @@ gpu-proof: $(VENV)/installed  ## Measure on a GPU, write the table into docs/res
 
 soak: $(VENV)/installed  ## Kill servers, runs and trainings 200 times at random moments (hours; KILLS=10 for less)
 	$(BIN)/python -m tests.soak.soak --kills $(or $(KILLS),200)
+
+fuzz: $(VENV)/installed  ## Try 100,000 random changes of good input on every reader (10 minutes; CASES=1000 for less)
+	$(BIN)/python -m tests.fuzz.fuzz --cases $(or $(CASES),100000) --seed $(or $(SEED),0)
 
 lint: $(VENV)/installed  ## Check format, lint, strict types, import contracts
 	$(BIN)/ruff format --check .

@@ -20,6 +20,7 @@ from xc_core.chain.workspace import Workspace
 from xc_core.cli.tables import metrics_table
 from xc_core.errors import RefusedError
 from xc_core.metrics.evaluation import Evaluation
+from xc_core.visible import printable
 
 
 def run(workspace: Workspace, dataset: str, recipe: str) -> None:
@@ -62,9 +63,8 @@ def _show(evaluation: Evaluation, title: str) -> None:
     click.echo("\nTest texts, predicted labels (+ is right), true labels")
     for example in [*evaluation.examples[:3], *evaluation.examples[-2:]]:
         predicted = ", ".join(f"{label['label']}{' +' if label['true'] else ''}" for label in example["predicted"])
-        click.echo(
-            f"\n  {_cut(example['text'], 100)}\n    predicted  {predicted}\n    true       {', '.join(example['true'])}"
-        )
+        text, true = _cut(example["text"], 100), ", ".join(example["true"])
+        click.echo(printable(f"\n  {text}\n    predicted  {predicted}\n    true       {true}"))
 
 
 def _materialise(

@@ -156,7 +156,8 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], type[XCError], str]] = {
     "a manifest that is a list": (lambda f: (f / artifacts.MANIFEST).write_text("[1]"), CorruptError, "unreadable"),
     "files that are a list": (manifest_with(files=["b.txt"]), CorruptError, "unreadable"),
     "a file without a hash": (manifest_with(files={"b.txt": {"bytes": 6}}), CorruptError, "unreadable"),
-    "another kind": (manifest_with(kind="other"), CorruptError, "of kind 'other'"),
+    "a changed manifest": (manifest_with(kind="other"), CorruptError, "has changed since it was written"),
+    "another kind": (lambda f: put(f, kind="other"), CorruptError, "of kind 'other'"),
     "another format": (manifest_with(format=99), CorruptError, "format 99"),
 }
 
@@ -253,3 +254,26 @@ def test_write_file_replaces_atomically_and_deletes_leftovers(tmp_path: Path) ->
     artifacts.write_file(path, b"two")
     assert path.read_bytes() == b"two"
     assert neighbours(path) == ["small.json"]
+
+
+def change_manifest(folder: Path, **changes: object) -> None:
+    content = json.loads((folder / artifacts.MANIFEST).read_text())
+    (folder / artifacts.MANIFEST).write_text(json.dumps({**content, **changes}))
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/../../x", "a\0b"])
+def test_a_manifest_names_no_file_outside_of_its_folder(folder: Path, name: str) -> None:
+    put(folder)
+    change_manifest(folder, files={name: {"bytes": 1, "sha256": "0"}})
+    with pytest.raises(CorruptError, match="an unreadable"):
+        artifacts.read_manifest(folder)
+
+
+def test_a_manifest_that_was_changed_is_corrupt_and_an_old_one_without_checksum_is_read(folder: Path) -> None:
+    before = put(folder)
+    change_manifest(folder, files={})
+    with pytest.raises(CorruptError, match="has changed since it was written"):
+        artifacts.read_manifest(folder)
+    (folder / artifacts.MANIFEST).write_text(before.to_json())
+    assert artifacts.read_manifest(folder) == before
+    assert artifacts.verify(folder).digest() == before.digest()

@@ -20,38 +20,18 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from xc_core.canonical import canonical
-from xc_core.errors import CorruptError, MissingError, storage_error, storage_reason
+from xc_core.errors import CorruptError, storage_error, storage_reason
 from xc_core.leftovers import claimed, drop, remove_leftovers
 from xc_core.leftovers import work as temporary
+from xc_core.manifests import FORMAT as FORMAT
+from xc_core.manifests import MANIFEST as MANIFEST
+from xc_core.manifests import Manifest as Manifest
+from xc_core.manifests import how_to_make
+from xc_core.manifests import read_manifest as read_manifest
 
 T = TypeVar("T")
 
-MANIFEST: Final = "manifest.json"
 MADE: Final = "made.json"
-FORMAT: Final = 2
-"""Version of the manifest's own layout."""
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """The content of an artefact: its kind, and size and SHA-256 of each file."""
-
-    kind: str
-    files: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    format: int = FORMAT
-
-    def digest(self) -> str:
-        """Return one SHA-256 of the manifest: equal digests mean equal content."""
-        return hashlib.sha256(self.to_json().encode()).hexdigest()
-
-    def to_json(self) -> str:
-        """Return the manifest as text; the same content gives the same bytes."""
-        return canonical({"kind": self.kind, "format": self.format, "files": self.files})
-
-    @property
-    def bytes(self) -> int:
-        """Size of all files together."""
-        return sum(int(file["bytes"]) for file in self.files.values())
 
 
 @dataclass(frozen=True)
@@ -80,26 +60,6 @@ def sha256_file(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def read_manifest(folder: Path, kind: str = "") -> Manifest:
-    """Return the manifest of the artefact at ``folder``, unverified; ``kind`` names the artefact in an error.
-
-    Raises MissingError if there is no artefact, CorruptError if its manifest cannot be read.
-    """
-    path, do = folder / MANIFEST, _how_to_make(kind)
-    if not path.is_file():
-        raise MissingError(f"no artefact at {folder}", expected=f"a folder with {MANIFEST}", do=do)
-    try:
-        content = json.loads(path.read_text("utf-8"))
-        files = {name: {"bytes": f["bytes"], "sha256": f["sha256"]} for name, f in content["files"].items()}
-        manifest = Manifest(content["kind"], files, content["format"])
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        found = f"an unreadable {path} ({type(error).__name__}: {error})"
-        raise CorruptError(found, expected="JSON with kind, format and files", do=do) from error
-    if manifest.format != FORMAT:
-        raise CorruptError(f"format {manifest.format} in {path}", expected=f"format {FORMAT}", do=do)
-    return manifest
-
-
 def read_made(folder: Path) -> Made:
     """Return how the artefact at ``folder`` was made; an empty record if there is none or it cannot be read."""
     try:
@@ -108,11 +68,6 @@ def read_made(folder: Path) -> Made:
     except (OSError, ValueError, KeyError, TypeError):
         return Made()
     return made if isinstance(made.depends, dict) and isinstance(made.facts, dict) else Made()
-
-
-def _how_to_make(kind: str) -> str:
-    stage = kind or "STAGE"
-    return f"rebuild it: xc run {stage} --force, with its --dataset (and --recipe); or `dvc pull` from a remote"
 
 
 def pictures(folder: Path) -> list[Path]:
@@ -167,7 +122,7 @@ def _verified(folder: Path, kind: str | None) -> Manifest:
             raise CorruptError(
                 f"{folder / name}, whose content has changed since it was written",
                 expected=f"SHA-256 {facts['sha256'][:16]}..., as the manifest says",
-                do=_how_to_make(manifest.kind),
+                do=how_to_make(manifest.kind),
             )
     return manifest
 
@@ -181,7 +136,7 @@ def check_sizes(folder: Path, manifest: Manifest) -> None:
             raise CorruptError(
                 f"no file {path}" if size is None else f"{path} of {size} bytes",
                 expected=f"{facts['bytes']} bytes, as the manifest says",
-                do=_how_to_make(manifest.kind),
+                do=how_to_make(manifest.kind),
             )
 
 
@@ -236,7 +191,7 @@ def _seal(work: Path, kind: str, made: Made) -> None:
         if path.is_file() and path.name != MADE:
             files[path.relative_to(work).as_posix()] = {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
         _sync(path)
-    (work / MANIFEST).write_text(Manifest(kind, files).to_json(), "utf-8")
+    (work / MANIFEST).write_text(Manifest(kind, files).to_file(), "utf-8")
     _sync(work / MANIFEST)
     _sync(work)
 

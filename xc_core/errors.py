@@ -5,6 +5,8 @@
     ├── DataError               65  the user's files are wrong (names file and line)
     ├── MissingError            66  a file, dataset, recipe or artefact is missing
     ├── UnavailableError        69  an external service (tracking server, model hub) does not answer
+    ├── ShortageError           71  the memory is not enough for the sizes in the settings
+    ├── DivergedError           72  the loss or its gradient is not finite
     ├── StorageError            73  the disk is full or a folder is not writable
     ├── CorruptError            74  the content of an artefact differs from its manifest
     ├── BusyError               75  the same stage of the same partition is already running
@@ -19,6 +21,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import reprlib
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -37,6 +40,9 @@ _REFUSALS: Final = {
 _FULL_BYTES: Final = 1 << 16
 """A disk with fewer free bytes counts as full: some libraries fail on a full disk without giving the reason."""
 
+_MOST_FOUND: Final = 900
+"""Characters that a message shows of what was found and of the place; input of any length can be in it."""
+
 
 class XCError(Exception):
     """Base of all errors meant for users.
@@ -47,6 +53,8 @@ class XCError(Exception):
     exit_code: ClassVar[int] = 70
 
     def __init__(self, found: str, *, expected: str, do: str, where: str = "") -> None:
+        found = found if len(found) <= _MOST_FOUND else f"{found[: _MOST_FOUND - 3]}..."
+        where = where if len(where) <= _MOST_FOUND else f"{where[: _MOST_FOUND - 3]}..."
         self.found, self.expected, self.do, self.where = found, expected, do, where
         super().__init__(self.__str__())
 
@@ -84,6 +92,18 @@ class UnavailableError(XCError):
     """An external service does not answer."""
 
     exit_code = 69
+
+
+class ShortageError(XCError):
+    """The memory is not enough."""
+
+    exit_code = 71
+
+
+class DivergedError(XCError):
+    """The loss or its gradient is not finite."""
+
+    exit_code = 72
 
 
 class StorageError(XCError):
@@ -124,7 +144,7 @@ class ConfigError(XCError):
 
 def nearest(name: object, known: Iterable[object]) -> str:
     """Return " (nearest: x)" for the known name closest to ``name``, or an empty string."""
-    match = difflib.get_close_matches(str(name), map(str, known), n=1, cutoff=0.5)
+    match = difflib.get_close_matches(str(name)[:_MOST_FOUND], map(str, known), n=1, cutoff=0.5)
     return f" (nearest: {match[0]!r})" if match else ""
 
 
@@ -132,6 +152,22 @@ def preview(text: str | bytes, limit: int = 60) -> str:
     """Return ``text`` quoted and cut to ``limit`` characters, control characters escaped."""
     shown = repr(text if isinstance(text, str) else text.decode("utf-8", "backslashreplace"))
     return shown if len(shown) <= limit else shown[: limit - 4] + "...'"
+
+
+def bare(name: object, limit: int = 80) -> str:
+    """Return a name for a message: without quotes if it is text, always on one line and short."""
+    return (preview(name, limit)[1:-1] or "''") if isinstance(name, str) else shown(name, limit)
+
+
+def shown(value: object, limit: int = 200) -> str:
+    """Return ``repr(value)`` on one line, cut to ``limit`` characters; any value is shown, however large or deep."""
+    short = reprlib.Repr()
+    short.maxlevel, short.maxstring, short.maxother, short.maxlist, short.maxdict = 4, 80, 80, 8, 8
+    try:
+        text = short.repr(value)
+    except ValueError:  # a whole number of more digits than Python prints
+        text = f"a {type(value).__name__} too large to print"
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
 def storage_reason(error: Exception, path: Path) -> str:
@@ -149,6 +185,25 @@ def storage_reason(error: Exception, path: Path) -> str:
     full = "No space left on device" in str(error) or shutil.disk_usage(there).free < _FULL_BYTES
     return (
         f"{_REFUSALS[errno.ENOSPC]} ({str(error).splitlines()[0] if str(error) else 'no reason given'})" if full else ""
+    )
+
+
+def shortage(error: BaseException) -> ShortageError | None:
+    """Return the error of an allocation that failed; None if ``error`` has another cause.
+
+    torch raises a RuntimeError on a CPU and an OutOfMemoryError on a GPU, numpy and Python raise a MemoryError.
+    """
+    message = str(error).partition("\n")[0]
+    if isinstance(error, XCError) or not (
+        isinstance(error, MemoryError)
+        or "can't allocate memory" in message
+        or type(error).__name__ == "OutOfMemoryError"
+    ):
+        return None
+    return ShortageError(
+        f"too little memory ({bare(message, 200) or type(error).__name__})",
+        expected="memory for the sizes in the settings and the data",
+        do="lower batch_size, tokens_per_pass, width or max_length, or use a machine with more memory",
     )
 
 

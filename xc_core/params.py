@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 import types
 import typing
@@ -14,7 +13,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Final, TypeVar
 
-from xc_core.errors import ConfigError, nearest
+from xc_core.errors import ConfigError, bare, nearest, shown
 from xc_core.plugins import Part
 
 C = TypeVar("C")
@@ -24,9 +23,13 @@ KIND: Final = "kind"
 _WAS: Final = "was"
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 """Names of parts are also names of folders."""
+MOST_WHOLE: Final = 2**31 - 1
+"""Largest whole number of a config: sizes and seeds fit the integers of every library."""
+MOST_NUMBER: Final = 1e9
+"""Largest number of a config; its square is a finite float32."""
 _WORDS: Final[dict[Any, str]] = {
-    int: "a whole number",
-    float: "a finite number",
+    int: f"a whole number, at most {MOST_WHOLE:,}",
+    float: f"a finite number, at most {MOST_NUMBER:,.0f}",
     str: "text (in quotes if it looks like a number)",
     bool: "true or false",
 }
@@ -51,7 +54,8 @@ def changed(config: C, changes: Any, where: str) -> C:
     if isinstance(config, Part):
         config, changes = _part(config, changes, where)
     if not isinstance(changes, dict):
-        raise ConfigError(f"{where} = {changes!r}", expected="a mapping of its fields", do="name the field to change")
+        found = f"{where} = {shown(changes)}"
+        raise ConfigError(found, expected="a mapping of its fields", do="name the field to change")
     hints = typing.get_type_hints(type(config))
     names = [f.name for f in dataclasses.fields(config)]  # type: ignore[arg-type]
     values: dict[str, Any] = {}
@@ -75,7 +79,8 @@ def _unknown_field(config: object, name: object, names: list[str], where: str) -
     expected = f"one of {known}"
     if isinstance(config, Part):
         expected = f"a setting of the {config.table.what} {config.kind!r}: {known}"
-    return ConfigError(f"{where}.{name}{nearest(name, names)}", expected=expected, do="fix the name")
+    given = bare(name)
+    return ConfigError(f"{where}.{given}{nearest(given, names)}", expected=expected, do="fix the name")
 
 
 def _value(present: Any, value: Any, hint: Any, where: str) -> Any:
@@ -94,7 +99,7 @@ def _part(present: Part, changes: Any, where: str) -> tuple[Any, Any]:
     if not isinstance(changes, dict):
         known = ", ".join(present.table.names())
         raise ConfigError(
-            f"{where} = {changes!r}",
+            f"{where} = {shown(changes)}",
             expected=f"a {present.table.what} ({known}) or a mapping of its settings",
             do="fix the value",
         )
@@ -113,7 +118,7 @@ def _parts(present: Mapping[str, Part], changes: Any, family: type[Part], where:
         changes = {**dict.fromkeys(present), **keep} if len(keep) == len(changes) else changes
     if not isinstance(changes, dict):
         expected = "a mapping from names to settings, or a list of names"
-        raise ConfigError(f"{where} = {changes!r}", expected=expected, do="fix the value")
+        raise ConfigError(f"{where} = {shown(changes)}", expected=expected, do="fix the value")
     parts = dict(present)
     for name, value in changes.items():
         place = f"{where}.{_part_name(name, where)}"
@@ -129,7 +134,7 @@ def _part_name(name: object, where: str) -> str:
     """Return ``name``; raise ConfigError if it cannot name a part, for instance because it would leave a folder."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         expected = "a name of lower-case letters, digits, '-' and '_', at most 64"
-        raise ConfigError(f"the name {name!r} in {where}", expected=expected, do="choose another name")
+        raise ConfigError(f"the name {shown(name)} in {where}", expected=expected, do="choose another name")
     return name
 
 
@@ -165,12 +170,14 @@ def _fitted(value: Any, hint: Any, where: str) -> Any:
             return hint(value)
         wanted = " or ".join(member.value for member in hint)
     else:
-        if hint is float and type(value) in (int, float) and math.isfinite(value):
+        if hint is float and type(value) in (int, float) and -MOST_NUMBER <= value <= MOST_NUMBER:
             return float(value)
-        if hint in (int, str, bool) and type(value) is hint:
+        if hint is int and type(value) is int and -MOST_WHOLE <= value <= MOST_WHOLE:
+            return value
+        if hint in (str, bool) and type(value) is hint:
             return value
         wanted = _WORDS.get(hint, str(hint))
-    raise ConfigError(f"{where} = {value!r}", expected=wanted, do="fix the value")
+    raise ConfigError(f"{where} = {shown(value)}", expected=wanted, do="fix the value")
 
 
 def deep_merged(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
@@ -222,6 +229,14 @@ def at_least(config: object, **least: float) -> None:
     for name, bound in least.items():
         if not getattr(config, name) >= bound:
             raise ConfigError(f"{name} {getattr(config, name)}", expected=f"at least {bound}", do="fix the value")
+
+
+def at_most(config: object, **most: float) -> None:
+    """Raise ConfigError if a field of ``config`` exceeds its named bound, for sizes that memory is allocated by."""
+    for name, bound in most.items():
+        if not getattr(config, name) <= bound:
+            found = f"{name} {shown(getattr(config, name))}"
+            raise ConfigError(found, expected=f"at most {bound:,}", do="fix the value")
 
 
 def below(config: object, **bounds: float) -> None:

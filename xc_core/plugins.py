@@ -16,7 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
-from xc_core.errors import ConfigError, XCError, nearest
+from xc_core.errors import ConfigError, XCError, nearest, shown
 
 T = TypeVar("T")
 P = TypeVar("P")
@@ -80,7 +80,7 @@ class Table(Generic[T]):
         """Return the part; raise ConfigError, with the nearest name, if there is none."""
         if name not in self:
             raise ConfigError(
-                f"{self.what} {name!r}{nearest(name, self._parts)}",
+                f"{self.what} {shown(name)}{nearest(name, self._parts)}",
                 expected=f"one of {', '.join(self.names())}",
                 do=f"use a known {self.what}, or install the package that registers it (entry point {GROUP})",
             )

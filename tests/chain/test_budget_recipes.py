@@ -12,6 +12,7 @@ import pytest
 from tests.chain.toy import set_content
 from tests.conftest import TOY_CHANGES
 from xc_core.chain import Workspace, budget, run_stage
+from xc_core.data import tokenizer
 from xc_core.data.corpus import Corpus
 from xc_core.params import deep_merged
 from xc_core.recipes import RECIPES
@@ -60,6 +61,7 @@ def test_an_estimate_is_for_a_corpus_and_the_tokens_that_the_recipe_reads(
         return len(timed)
 
     assert (times(), times()) == (1, 1)
+    monkeypatch.setattr(tokenizer, "load", lambda name: None)  # a hub cannot be asked
     ready.params.declare_experiment("toy", "other", "ngame", {"encoder": {"encoder": {"name": "mpnet"}}})
     assert ready.params.dataset("toy").tokens.tokenizers == ("minilm", "wordpiece", "mpnet")
     assert times() == 1

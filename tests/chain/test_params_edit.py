@@ -14,6 +14,7 @@ from tests.chain.test_params_read import write
 from xc_core import artifacts
 from xc_core.chain import Workspace, params_file
 from xc_core.chain.params_file import source_of
+from xc_core.data import tokenizer
 from xc_core.data.ingest import IngestConfig
 from xc_core.errors import ConfigError, MissingError
 from xc_core.recipes import find_recipe
@@ -67,7 +68,19 @@ def test_a_declaration_brings_in_its_tokenizer_once(bare: Workspace) -> None:
     assert entry["stages"] == {"encoder": {"encoder": {"name": "bag"}}}, "changes, and no empty stages"
 
 
-def test_a_tokenizer_that_its_one_experiment_gave_up_goes(bare: Workspace) -> None:
+def test_an_encoder_without_a_tokenizer_never_reaches_the_file(bare: Workspace, tmp_path: Path) -> None:
+    """Among the dataset's tokenizers it would fail the tokens of every recipe."""
+    for name, kind in ((f"{tmp_path}/mistyped", "no folder"), (str(tmp_path), "no tokenizer in")):
+        with pytest.raises(MissingError, match=kind):
+            bare.params.declare_experiment("toy", "a", "ngame", {"encoder": {"encoder": {"name": name}}})
+        with pytest.raises(MissingError, match=kind):
+            bare.params.declare_tokenizers("toy", [name])
+    assert (bare.root / "params.yaml").read_text() == PARAMS
+
+
+def test_a_tokenizer_that_its_one_experiment_gave_up_goes(bare: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokenizer, "load", lambda name: None)
+
     def declared(recipe: str, name: str) -> tuple[str, ...]:
         return bare.params.declare_experiment(
             "toy", recipe, "ngame", {"encoder": {"encoder": {"name": name}}}

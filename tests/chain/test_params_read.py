@@ -65,6 +65,15 @@ WRONG = {
     "no YAML": ("datasets: [", "invalid YAML ("),
     "a tab": ("datasets:\n\ttoy: {}\n", "invalid YAML ("),
     "a list": ("- a\n", "a list"),
+    "false": ("false\n", "a bool"),
+    "a misspelt mapping": ("datsets: {toy: {}}\n", "datsets (nearest: 'datasets')"),
+    "datasets false": ("datasets: false\n", "datasets = False"),
+    "a tag": ("datasets: !!set {toy}\n", "the tag"),
+    "an experiment of nothing": ("experiments: {None_None: {}}\n", "None_None with dataset None"),
+    "an experiment's base a list": (
+        "experiments: {toy_ngame: {dataset: toy, recipe: ngame, base: [ngame]}}\n", "toy_ngame.base = ['ngame']"),
+    "an experiment's stages a list": (
+        "experiments: {toy_ngame: {dataset: toy, recipe: ngame, stages: [1]}}\n", "toy_ngame.stages = [1]"),
     "datasets a list": ("datasets: [toy]\n", "datasets = ['toy']"),
     "a dataset's name a number": ("datasets: {7: {}}\n", "datasets.7"),
     "a dataset a text": ("datasets: {toy: yes please}\n", "datasets.toy = 'yes please'"),
@@ -98,7 +107,7 @@ def test_a_wrong_params_file_is_a_config_error_that_names_the_place(name: str, b
 
 def test_bytes_that_are_no_text_are_a_config_error(bare: Workspace) -> None:
     (bare.root / "params.yaml").write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match="invalid YAML"):
+    with pytest.raises(ConfigError, match="that cannot be read"):
         bare.params.read()
 
 

@@ -115,3 +115,9 @@ def test_every_setting_of_an_ingest_has_an_option_with_its_default(xc: Xc, fresh
     settings = [part for name, value in plain.items() for part in (f"--{name.replace('_', '-')}", str(value))]
     assert ingest(xc, tmp_path / "drop", "new", "--replace", *settings).code == 0
     assert fresh.params.dataset("new").corpus == IngestConfig(**changes)
+
+
+@pytest.mark.parametrize("path", ["/", "..", "."])
+def test_a_folder_that_holds_the_project_is_refused_at_once(xc: Xc, fresh: Workspace, path: str) -> None:
+    folder = path if path == "/" else fresh.root / path
+    xc("ingest", folder, "--dataset", "new").refused(64, "which holds the project itself", "pass that folder")

@@ -65,6 +65,15 @@ def test_a_wrong_name_is_refused_and_the_nearest_named(
         ("fusion.rule.kind=forest", 78, "fusion 'forest'"),
         ("encoder.loss=tripelt", 78, "(nearest: 'triplet')"),
         ("scores.classifier.index=hsnw", 78, "(nearest: 'hnsw')"),
+        ("encoder.epochs=2001-99-99", 64, "month must be in 1..12"),
+        ("encoder.epochs=!!int foo", 64, "the tag"),
+        (f"encoder.epochs={'[' * 5000}", 64, "more than 32 levels"),
+        (f"encoder.epochs={'9' * 5000}", 64, "invalid YAML"),
+        (f"encoder.epochs=0x{'f' * 5000}", 78, "too large to print"),
+        (f"encoder{'.a' * 5000}=1", 64, "--set encoder.a.a"),
+        (f"encoder.seed={10**20}", 78, f"ngame.encoder.seed = {10**20}"),
+        (f"encoder.encoder.width={10**9}", 78, "width 1000000000"),
+        ("encoder.loss.margin=1e300", 78, "ngame.encoder.loss.margin = 1e+300"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused_before_anything_runs(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import pickle
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -110,6 +112,28 @@ def pickled_matrix(folder: Path) -> None:
 
 def object_matrix(folder: Path) -> None:
     np.savez(folder / "Y.trn.npz", format=b"csr", shape=np.array([{}, {}], object), data=np.array([{}], object))
+
+
+def arrays_of(name: str, **changes: Any) -> Spoil:
+    """Replace or add arrays of a saved matrix."""
+
+    def spoil(folder: Path) -> None:
+        with np.load(folder / name) as arrays:
+            np.savez(folder / name, **(dict(arrays) | changes))
+
+    return spoil
+
+
+def huge_header(folder: Path) -> None:
+    """Let the header of an array say that it has 10^15 numbers."""
+    header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000000,)}\n"
+    with np.load(folder / "Y.trn.npz") as arrays, zipfile.ZipFile(folder / "new.npz", "w") as archive:
+        for key, array in arrays.items():
+            content = io.BytesIO()
+            np.save(content, array)
+            raw = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+            archive.writestr(f"{key}.npy", raw if key == "data" else content.getvalue())
+    (folder / "new.npz").replace(folder / "Y.trn.npz")
 
 
 def save_matrix(name: str, rows: slice = slice(None), columns: int = 10, twice: bool = False) -> Spoil:

@@ -21,7 +21,7 @@ import numpy as np
 from xc_core.ann.base import INDEXES, Index, IndexPart, checked
 from xc_core.ann.exact import ExactIndex
 from xc_core.ann.recall import recall
-from xc_core.params import at_least, below
+from xc_core.params import at_least, at_most, below
 from xc_core.seeds import generator
 from xc_core.shapes import F32, Shortlist
 
@@ -85,6 +85,7 @@ class Both(IndexPart):
 
     def __post_init__(self) -> None:
         at_least(self, links=1, build_effort=1, recall=0)
+        at_most(self, links=1024, build_effort=1_000_000)
         below(self, recall=1)
 
     def _built(self, vectors_LD: F32) -> Index:

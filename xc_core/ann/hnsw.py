@@ -9,7 +9,7 @@ import faiss
 
 from xc_core.ann.base import INDEXES, Index, IndexPart
 from xc_core.ann.faiss_index import FaissIndex, read
-from xc_core.params import at_least
+from xc_core.params import at_least, at_most
 from xc_core.shapes import F32
 
 
@@ -31,6 +31,7 @@ class Hnsw(IndexPart):
 
     def __post_init__(self) -> None:
         at_least(self, links=1, build_effort=1, search_effort=1)
+        at_most(self, links=1024, build_effort=1_000_000, search_effort=1_000_000)
 
     def _built(self, vectors_LD: F32) -> Index:
         inner = faiss.IndexHNSWFlat(vectors_LD.shape[1], self.links, faiss.METRIC_INNER_PRODUCT)

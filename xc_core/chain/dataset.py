@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, Self
 
 from xc_core.data.ingest import IngestConfig
-from xc_core.params import at_least, one_of
+from xc_core.params import at_least, at_most, one_of
 
 POLICIES: Final = ("auto", "manual")
 
@@ -43,6 +43,7 @@ class TokensConfig:
 
     def __post_init__(self) -> None:
         at_least(self, max_tokens=1, vocabulary=1)
+        at_most(self, max_tokens=1 << 20, vocabulary=10_000_000)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,15 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ruamel.yaml import YAML, YAMLError
+from ruamel.yaml import YAML
 
 from xc_core import artifacts
 from xc_core.chain.dataset import Dataset, Partition, ReleaseConfig, TokensConfig
 from xc_core.chain.names import checked_name
 from xc_core.data.ingest import IngestConfig
 from xc_core.data.tokens import store_name
-from xc_core.errors import ConfigError, MissingError, nearest
+from xc_core.errors import ConfigError, MissingError, bare, nearest, shown
 from xc_core.locks import locked
+from xc_core.outside import text_of, yaml_of
 from xc_core.params import changed, plain
 
 if TYPE_CHECKING:
@@ -26,11 +27,11 @@ if TYPE_CHECKING:
     from xc_core.recipes import Recipe
 
 FILE: Final = "params.yaml"
-_KNOWN: Final = {
-    "datasets": ("source", "corpus", "tokens", "release"),
-    "experiments": ("dataset", "recipe", "base", "source", "tokens", "stages"),
+_KNOWN: Final[dict[str, dict[str, type]]] = {
+    "datasets": {"source": str, "corpus": dict, "tokens": dict, "release": dict},
+    "experiments": {"dataset": str, "recipe": str, "base": str, "source": str, "tokens": str, "stages": dict},
 }
-"""The two mappings of the file and the fields of their entries."""
+"""The two mappings of the file, and the fields of their entries with their types."""
 _EDIT_SECONDS: Final = 30.0
 """How long an edit waits for another one to end."""
 _ELSEWHERE: Final = "constraints.txt"
@@ -55,16 +56,14 @@ class ParamsFile:
         Raises MissingError if there is no file, ConfigError if it is not YAML or not of the right shape.
         """
         try:
-            content = YAML(typ="safe").load(self.path.read_text("utf-8")) or {}
+            content = yaml_of(text_of(self.path), FILE)
         except FileNotFoundError as error:
             raise MissingError(
                 f"no {self.path}", expected=f"the project's {FILE}", do="change into the project, or set XC_ROOT to it"
             ) from error
-        except (YAMLError, UnicodeDecodeError) as error:
-            reason = " ".join(str(error).split())
-            raise ConfigError(f"invalid YAML ({reason})", expected="YAML", do="fix the file", where=FILE) from error
+        content = {} if content is None else content
         _check_shape(content)
-        return content
+        return dict(content)
 
     def datasets(self) -> list[str]:
         """Return the names of all datasets."""
@@ -127,7 +126,8 @@ class ParamsFile:
         self._edit(edit)
 
     def declare_tokenizers(self, dataset: str, names: list[str]) -> None:
-        """Add tokenizers to those that a dataset is tokenised with."""
+        """Add tokenizers to those that a dataset is tokenised with; raise the error of one that cannot be loaded."""
+        self._check_tokenizers(dataset, names)
 
         def edit(params: Any) -> None:
             _entry(params.get("datasets") or {}, dataset, "dataset", f"xc ingest PATH --dataset {dataset}")
@@ -144,6 +144,7 @@ class ParamsFile:
 
         resolved = resolve(checked_name("recipe", recipe), base, changes)
         tokenizer = resolved.encoder.encoder.tokenizer
+        self._check_tokenizers(dataset, [tokenizer])
 
         def edit(params: Any) -> None:
             _entry(params.get("datasets") or {}, dataset, "dataset", f"xc ingest PATH --dataset {dataset}")
@@ -164,14 +165,22 @@ class ParamsFile:
         self._edit(edit)
         return self.experiment(dataset, recipe)
 
+    def _check_tokenizers(self, dataset: str, names: list[str]) -> None:
+        """Load tokenizers that are new to a dataset: one that is mistyped would fail the tokens of all recipes."""
+        from xc_core.data.tokenizer import FROM_CORPUS, load
+
+        for name in names:
+            if name != FROM_CORPUS and name not in self.dataset(dataset).tokens.tokenizers:
+                load(name)
+
     def _edit(self, edit: Callable[[Any], None]) -> None:
         """Change the file under a lock; it is not written if nothing changes."""
         self.read()  # raises the error of a file that cannot be edited
         with locked(self.lock, f"an edit of {FILE}", patience=_EDIT_SECONDS):
             yaml = YAML()
             yaml.width = 120
-            before = self.path.read_text("utf-8")
-            params = yaml.load(before) or {}
+            before = text_of(self.path)
+            params = yaml_of(before, FILE, round_trip=True) or {}
             edit(params)
             after = io.StringIO()
             yaml.dump(params, after)
@@ -234,24 +243,28 @@ def _check_shape(content: Any) -> None:
         raise _shape_error(f"a {type(content).__name__}", "the mappings datasets and experiments")
     for part in content:
         if part not in _KNOWN:
-            raise _shape_error(f"{part}{nearest(part, _KNOWN)}", f"{' and '.join(_KNOWN)}")
+            raise _shape_error(f"{bare(part)}{nearest(part, _KNOWN)}", f"{' and '.join(_KNOWN)}")
     for part in _KNOWN:
-        entries = content.get(part) or {}
+        entries = {} if content.get(part) is None else content[part]
         if not isinstance(entries, dict):
-            raise _shape_error(f"{part} = {entries!r}", "a mapping from names to settings")
+            raise _shape_error(f"{part} = {shown(entries)}", "a mapping from names to settings")
         for name, entry in entries.items():
-            _check_entry(part, name, entry or {})
+            _check_entry(part, name, {} if entry is None else entry)
 
 
 def _check_entry(part: str, name: object, entry: Any) -> None:
-    place, fields = f"{part}.{name}", _KNOWN[part]
+    place, fields = f"{part}.{bare(name)}", _KNOWN[part]
     if not isinstance(name, str) or not isinstance(entry, dict):
-        raise _shape_error(f"{place} = {entry!r}", "a name (in quotes if it looks like a number): settings")
+        raise _shape_error(f"{place} = {shown(entry)}", "a name (in quotes if it looks like a number): settings")
     for key in entry:
         if key not in fields:
-            raise _shape_error(f"{place}.{key}{nearest(key, fields)}", f"one of {', '.join(fields)}")
-    if part == "experiments" and name != f"{entry.get('dataset')}_{entry.get('recipe')}":
-        found = f"{place} with dataset {entry.get('dataset')!r} and recipe {entry.get('recipe')!r}"
+            raise _shape_error(f"{place}.{bare(key)}{nearest(key, fields)}", f"one of {', '.join(fields)}")
+        if entry[key] is not None and not isinstance(entry[key], fields[key]):
+            kind = "text" if fields[key] is str else "a mapping"
+            raise _shape_error(f"{place}.{key} = {shown(entry[key])}", kind)
+    dataset, recipe = entry.get("dataset"), entry.get("recipe")
+    if part == "experiments" and not (dataset and recipe and name == f"{dataset}_{recipe}"):
+        found = f"{place} with dataset {shown(dataset)} and recipe {shown(recipe)}"
         raise _shape_error(found, "dataset, recipe, and a name made of both: DATASET_RECIPE")
 
 

@@ -47,7 +47,7 @@ _ALL: Final = (
         kinds=("polars", "parquet"),
         does="Reads a folder of text in any public layout, strictly, into Parquet: documents, labels, pairs, filters.",
         needs_source=True,
-        code_version="2",
+        code_version="3",
     ),
     Stage(
         name="tokens",

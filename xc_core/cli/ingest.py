@@ -25,7 +25,7 @@ from xc_core.data.formats import LAYOUTS, open_source
 from xc_core.data.ingest import FILTERS, IngestConfig
 from xc_core.data.propensity import PROPENSITY
 from xc_core.data.splits import TEST
-from xc_core.errors import UsageError, storage_error, storage_reason
+from xc_core.errors import UsageError, bare, storage_error, storage_reason
 from xc_core.leftovers import claimed
 from xc_core.progress import report
 
@@ -112,6 +112,7 @@ def place(
 
     With ``choose`` the split is chosen by the data, and written to params.yaml.
     """
+    _refuse_project(workspace, path)
     workspace.params.read()  # one that cannot be read is reported before anything is written
     with writing(workspace.state):
         incoming.recover(workspace)
@@ -146,6 +147,16 @@ def place(
             made.finish(workspace)
             incoming.forget(workspace, dataset)
     return Ran(workspace.folder("corpus", dataset), False, ran.seconds, ran.facts, ran.costs)
+
+
+def _refuse_project(workspace: Workspace, path: Path) -> None:
+    """Raise UsageError for a folder that holds the project itself, for instance "/"."""
+    if workspace.root.resolve().is_relative_to(path.resolve()):
+        raise UsageError(
+            f"the folder {bare(str(path))}, which holds the project itself",
+            expected="a folder with the files of one dataset",
+            do="pass that folder, or copy the files into one",
+        )
 
 
 def _finished(workspace: Workspace, dataset: str) -> Ran:

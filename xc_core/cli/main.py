@@ -16,8 +16,9 @@ from typing import Any, Final
 import click
 
 from xc_core import __version__
-from xc_core.errors import StorageError, XCError, nearest, storage_reason
+from xc_core.errors import StorageError, XCError, nearest, shortage, storage_reason
 from xc_core.progress import listen, report
+from xc_core.visible import printable
 
 _OWN: Final = {
     "ingest": "xc_core.cli.ingest:ingest",
@@ -41,9 +42,9 @@ _ORDER: Final = (
     ("Project", ("demo", "ui", "doctor")),
 )
 _EXIT_CODES: Final = """Exit codes: 0 done; 2, 64 wrong command; 65 wrong data; 66 something is missing; 69 a service
-does not answer; 70 a fault of this software; 73 disk full or not writable; 74 a corrupt artefact; 75 busy; 76 inputs
-out of date or changed; 77 a gate refused; 78 wrong parameter; 129, 130, 143
-stopped by a signal (hang-up, Ctrl-C, SIGTERM); 141 the output was closed."""
+does not answer; 70 a fault of this software; 71 too little memory; 72 the training diverged;
+73 disk full or not writable; 74 a corrupt artefact; 75 busy; 76 inputs out of date or changed; 77 a gate refused;
+78 wrong parameter; 129, 130, 143 stopped by a signal (hang-up, Ctrl-C, SIGTERM); 141 the output was closed."""
 
 _NO_WRITE: Final = (
     "  expected: space and permission to write\n  do this:  free space or fix the permission, then try again"
@@ -133,7 +134,7 @@ class StoppedError(KeyboardInterrupt):
 
 def main(arguments: list[str] | None = None) -> None:
     """Run ``xc`` and exit with its code."""
-    listen(lambda line: click.echo(line, err=True))
+    listen(lambda line: click.echo(printable(line), err=True))
     with _stoppable():
         code = _ended(arguments)
     sys.exit(code)
@@ -185,6 +186,8 @@ def _stopped(stop: BaseException | None) -> int:
 
 def _unexpected(error: Exception) -> int:
     """Report an error without a message of its own: of the disk, or a fault of this software; return the exit code."""
+    if (short := shortage(error)) is not None:
+        return _say(str(short), short.exit_code)
     if isinstance(error, OSError) and (reason := storage_reason(error, Path.cwd())):
         return _say(f"found {reason}\n{_NO_WRITE}", StorageError.exit_code)
     fault = "a fault of xc; `xc --debug ...` shows where; please report it"

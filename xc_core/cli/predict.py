@@ -13,6 +13,7 @@ import click
 from xc_core.cli.champions import source_of
 from xc_core.cli.options import device_option
 from xc_core.errors import UsageError
+from xc_core.visible import escaped, printable
 
 
 @click.command(short_help="Ask the model for the labels of a text.")
@@ -60,11 +61,11 @@ def predict(
         raise UsageError("no text", expected="texts as arguments or lines on the standard input", do="give one")
     for text, found in zip(asked, predictor.predict(asked, k, tail), strict=True):
         if as_json:
-            click.echo(json.dumps([asdict(label) for label in found], ensure_ascii=False))
+            click.echo(escaped(json.dumps([asdict(label) for label in found], ensure_ascii=False)))
             continue
-        click.echo(text)
+        click.echo(printable(text))
         for label in found:
-            click.echo(f"  {label.score:z7.3f}  {label.title}  [{label.uid}]")
+            click.echo(printable(f"  {label.score:z7.3f}  {label.title}  [{label.uid}]"))
 
 
 def _lines() -> list[str]:

@@ -17,7 +17,7 @@ import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
 from xc_core import artifacts
-from xc_core.errors import DataError, UsageError, nearest
+from xc_core.errors import DataError, UsageError, bare, nearest
 from xc_core.infer.predictor import Prediction
 from xc_core.progress import Meter, report
 
@@ -120,7 +120,7 @@ def _parquet(stream: Any, column: str, where: str) -> Iterator[list[str]]:
         _check_column(column, file.schema_arrow.names, where)
         for batch in file.iter_batches(ROWS, columns=[column]):
             yield _texts(batch.column(0), where)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeError) as error:
         raise _unreadable(where, "Parquet", error) from error
 
 
@@ -133,7 +133,7 @@ def _csv(stream: Any, column: str, where: str) -> Iterator[list[str]]:
         for batch in reader:
             texts = _texts(batch.column(column), where)
             yield from (texts[at : at + ROWS] for at in range(0, len(texts), ROWS))
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeError) as error:
         raise _unreadable(where, "CSV", error) from error
 
 
@@ -169,7 +169,7 @@ def _check_column(column: str, names: list[str], where: str) -> None:
     if column not in names:
         raise DataError(
             f"no column {column!r}{nearest(column, names)}",
-            expected=f"one of {', '.join(names)}",
+            expected=f"one of {bare(', '.join(names), 300)}",
             do="name the column of the texts with --column",
             where=where,
         )

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from xc_core.visible import printable
+
 if TYPE_CHECKING:
     from xc_core.chain import Workspace
     from xc_core.metrics.evaluation import Evaluation
@@ -48,4 +50,4 @@ def show_leaderboard(workspace: Workspace, dataset: str) -> None:
     """Print the table of a leaderboard."""
     from xc_core.metrics.leaderboard import Leaderboard
 
-    click.echo(Leaderboard.open(workspace.folder("leaderboard", dataset)).text)
+    click.echo(printable(Leaderboard.open(workspace.folder("leaderboard", dataset)).text))

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
-from ruamel.yaml import YAML, YAMLError
 
 from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.cli.options import Names, dataset_option, device_option, force_option
 from xc_core.cli.tables import show_leaderboard, show_metrics
 from xc_core.data.splits import LEARN_FROM
-from xc_core.errors import ConfigError, UsageError, XCError
+from xc_core.errors import ConfigError, UsageError, XCError, bare
+from xc_core.outside import MOST_DEPTH, yaml_of
 from xc_core.params import deep_merged, put
 from xc_core.progress import report
 
@@ -176,14 +176,15 @@ def _fit_budget(workspace: Workspace, wanted: _Wanted, declared: Experiment, sec
 def put_setting(changes: dict[str, Any], setting: str) -> None:
     """Put "a.b.c=value" into nested mappings, the value read as YAML."""
     name, equals, text = setting.partition("=")
-    parts = name.split(".")
-    if not equals or len(parts) < 2 or not all(parts):
-        raise UsageError(f"--set {setting}", expected="STAGE.FIELD=VALUE", do="for instance --set encoder.epochs=3")
+    parts, shown = name.split("."), bare(setting, 200)
+    if not equals or not 2 <= len(parts) <= MOST_DEPTH or not all(parts):
+        raise UsageError(f"--set {shown}", expected="STAGE.FIELD=VALUE", do="for instance --set encoder.epochs=3")
     try:
-        value = YAML(typ="safe").load(text)
-    except YAMLError as error:
-        raise UsageError(f"--set {setting}", expected="a value that YAML can read", do="quote it") from error
+        value = yaml_of(text)
+    except ConfigError as error:
+        found = f"--set {shown}: {error.found}"
+        raise UsageError(found, expected="a value that YAML can read", do="quote it") from error
     try:
         put(changes, name, value)
     except ConfigError as error:
-        raise UsageError(f"--set {setting}", expected="one value per setting", do="drop one of the two") from error
+        raise UsageError(f"--set {shown}", expected="one value per setting", do="drop one of the two") from error

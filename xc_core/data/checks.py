@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
@@ -10,11 +9,10 @@ import numpy as np
 
 from xc_core.data.formats import Block
 from xc_core.errors import ConfigError, DataError, nearest, preview
+from xc_core.visible import CONTROL, INK
 
 MOST_SHARED: Final = 0.01
 """Share of the test texts that may also appear in train, word for word; more needs ``--allow shared-texts``."""
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\x85\u2028\u2029]")
-"""Control characters other than tab, and all line breaks of Unicode."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +28,7 @@ class Allowed:
     repeated_labels: bool = False
     """A document that names a label twice (counted once)."""
     clean_text: bool = False
-    """Line breaks and control characters in a text (each is replaced by a space)."""
+    """Line breaks, control characters and changes of direction in a text (each is replaced by a space)."""
     shared_texts: bool = False
     """More than 1 % of the test texts also appear in train, word for word (checked after the ingest)."""
 
@@ -56,8 +54,8 @@ class Allowed:
 def clean_block(block: Block, allowed: Allowed) -> Block:
     """Return the block with the repairs that the user allowed: texts cleaned, repeated labels dropped."""
     if allowed.clean_text:
-        titles = [_CONTROL.sub(" ", text) for text in block.titles]
-        block = replace(block, titles=titles, contents=[_CONTROL.sub(" ", text) for text in block.contents])
+        titles = [CONTROL.sub(" ", text) for text in block.titles]
+        block = replace(block, titles=titles, contents=[CONTROL.sub(" ", text) for text in block.contents])
     if allowed.repeated_labels and len(block.label_ids):
         rows = np.repeat(np.arange(len(block)), block.label_counts)
         first = np.sort(np.unique(np.stack([rows, block.label_ids]), axis=1, return_index=True)[1])
@@ -78,33 +76,35 @@ def check_block(block: Block, allowed: Allowed, *, num_labels: int | None) -> No
 
 def _texts_are_fine(block: Block, allowed: Allowed) -> bool:
     """Return True if ``_check_text`` accepts every row; all texts are searched at once."""
-    if any(_CONTROL.search(" ".join(column)) for column in (block.uids, block.titles, block.contents)):
+    if any(CONTROL.search(" ".join(column)) for column in (block.uids, block.titles, block.contents)):
         return False
-    if not all(map(str.strip, block.uids)):
+    if not all(map(INK.search, block.uids)):
         return False
-    if allowed.empty_text or all(map(str.strip, block.titles)):
+    if allowed.empty_text or all(map(INK.search, block.titles)):
         return True
-    return all(title.strip() or content.strip() for title, content in zip(block.titles, block.contents, strict=True))
+    return all(
+        INK.search(title) or INK.search(content) for title, content in zip(block.titles, block.contents, strict=True)
+    )
 
 
 def _check_text(block: Block, row: int, uid: str, text: str, allowed: Allowed) -> None:
-    if not uid.strip() or _CONTROL.search(uid):
+    if not INK.search(uid) or CONTROL.search(uid):
         raise DataError(
             f"the uid {preview(uid)}",
-            expected="a uid with at least one visible character, without line breaks or control characters",
+            expected="a uid of visible characters, without line breaks, control characters or changes of direction",
             do="change the uid of the row",
             where=block.where(row),
         )
-    if match := _CONTROL.search(text):
+    if match := CONTROL.search(text):
         raise DataError(
             f"the character {match[0]!r} in a text",
-            expected="texts of one line, without control characters",
+            expected="texts of one line, without control characters or changes of direction",
             do="clean the text, or pass --allow clean-text to replace each such character by a space",
             where=block.where(row),
         )
-    if not allowed.empty_text and not text.strip():
+    if not allowed.empty_text and not INK.search(text):
         raise DataError(
-            "an empty text",
+            "a text of invisible characters" if text.strip() else "an empty text",
             expected="a title or a content",
             do="delete the row, or pass --allow empty-text",
             where=block.where(row),

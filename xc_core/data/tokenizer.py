@@ -5,6 +5,7 @@ A tokenizer here never pads, truncates or adds special tokens; ``TokenStore.batc
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,12 +16,16 @@ import numpy as np
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from xc_core.data.word_ids import WordIds
-from xc_core.errors import MissingError, UnavailableError
+from xc_core.errors import DataError, MissingError, UnavailableError, bare
 from xc_core.pretrained import locate
 from xc_core.shapes import I64
 
 FROM_CORPUS: Final = "wordpiece"
 """Name of the tokenizer that is trained on the corpus."""
+_FILES: Final = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "*.bpe", "*.tiktoken")
+"""Files of which a folder with a tokenizer has one at least; transformers makes up an empty vocabulary otherwise."""
+_MARKED: Final = re.compile(r"\[[A-Z]+[0-9]*\]|<.*>", re.DOTALL)
+"""Tokens that look special: [UNK], <pad>."""
 _SPECIAL: Final = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
@@ -51,7 +56,15 @@ class TextTokenizer:
         """Load a ``tokenizer.json``; raise MissingError if there is none."""
         if not path.is_file():
             raise MissingError(f"no {path}", expected="the tokenizer of the encoder", do="run the stage tokens again")
-        return cls.wrap(name, Tokenizer.from_file(str(path)))
+        try:
+            return cls.wrap(name, Tokenizer.from_file(str(path)))
+        except Exception as error:  # the library raises Exception itself
+            raise DataError(
+                f"a tokenizer that cannot be loaded ({bare(str(error), 120) or type(error).__name__})",
+                expected="tokenizer.json, written by the library tokenizers",
+                do="save the tokenizer again",
+                where=bare(str(path)),
+            ) from error
 
     def same_as(self, other: TextTokenizer) -> bool:
         """Return True if both map every text to the same ids."""
@@ -61,6 +74,12 @@ class TextTokenizer:
     def vocabulary_size(self) -> int:
         """One more than the largest token id, special and added tokens included; a vocabulary may have gaps."""
         return 1 + max(self.backend.get_vocab(with_added_tokens=True).values(), default=-1)
+
+    @property
+    def unknown_id(self) -> int | None:
+        """The id that stands for unknown words; None if there is none."""
+        token = getattr(self.backend.model, "unk_token", None)
+        return self.backend.token_to_id(token) if isinstance(token, str) else None
 
     @cached_property
     def _words(self) -> WordIds | None:
@@ -85,8 +104,27 @@ def load(name: str, texts: Iterable[list[str]] | None = None, vocabulary_size: i
         return TextTokenizer.wrap(name, _train(texts or [], vocabulary_size))
     place = locate(name)
     if isinstance(place, Path) and (place / "tokenizer.json").is_file():
-        return TextTokenizer.from_file(name, place / "tokenizer.json")
-    return TextTokenizer.wrap(name, _from_transformers(name, place))
+        return _with_words(TextTokenizer.from_file(name, place / "tokenizer.json"))
+    if isinstance(place, Path) and not any(True for pattern in _FILES for _ in place.glob(pattern)):
+        raise MissingError(
+            f"no tokenizer in {place}",
+            expected=f"one of {', '.join(_FILES)}",
+            do="save the tokenizer of the model in that folder",
+        )
+    return _with_words(TextTokenizer.wrap(name, _from_transformers(name, place)))
+
+
+def _with_words(tokenizer: TextTokenizer) -> TextTokenizer:
+    """Return the tokenizer; raise DataError if it knows special tokens only, so that every text would be unknown."""
+    words = [token for token in tokenizer.backend.get_vocab() if not _MARKED.fullmatch(token)]
+    if not words:
+        raise DataError(
+            f"a vocabulary of {tokenizer.vocabulary_size} special tokens",
+            expected="a vocabulary with words",
+            do="save the tokenizer that the model was trained with",
+            where=bare(tokenizer.name),
+        )
+    return tokenizer
 
 
 def _from_transformers(name: str, place: Path | str) -> Tokenizer:
@@ -96,8 +134,8 @@ def _from_transformers(name: str, place: Path | str) -> Tokenizer:
     try:
         backend: Tokenizer = AutoTokenizer.from_pretrained(place, use_fast=True).backend_tokenizer
         return backend
-    except (OSError, ValueError, AttributeError) as error:
-        first = str(error).strip().splitlines()[0]
+    except Exception as error:  # transformers raises errors of many types for a wrong folder
+        first = bare(str(error).strip().partition("\n")[0] or type(error).__name__, 200)
         if isinstance(place, Path):
             raise MissingError(
                 f"no usable tokenizer in {place} ({first})",

@@ -21,13 +21,17 @@ from xc_core.artifacts import Build
 from xc_core.data.beginning import encode_beginning
 from xc_core.data.labels import ragged_positions
 from xc_core.data.tokenizer import TextTokenizer
-from xc_core.errors import ConfigError
-from xc_core.progress import Meter
+from xc_core.errors import ConfigError, DataError, bare
+from xc_core.progress import Meter, report
 from xc_core.shapes import I64, Array, TokenBatch
 
 SIDES: Final = ("documents", "labels")
 TOKENIZER: Final = "tokenizer.json"
 _CONTENT: Final = "store.json"
+_MOST_UNKNOWN: Final = 0.5
+"""Share of unknown tokens of documents above which nothing can be learnt; a guess."""
+_MANY_UNKNOWN: Final = 0.1
+"""Share of unknown tokens that is reported."""
 
 
 def store_name(tokenizer: str) -> str:
@@ -189,15 +193,17 @@ def _write_sides(
     for side, (size, blocks) in sides.items():
         offsets = np.zeros(size + 1, np.int64)
         flat = folder / f"{side}.flat"
-        done = 0
+        done = unknown = 0
         with flat.open("wb") as stream, Meter(f"tokenising {side}", size, "texts") as meter:
             for block in blocks:
                 ids, length = _cut(*tokenizer.encode(block), max_tokens)
+                unknown += int((ids == tokenizer.unknown_id).sum()) if tokenizer.unknown_id is not None else 0
                 stream.write(ids.astype(dtype).tobytes())
                 offsets[done + 1 : done + 1 + len(block)] = length
                 done += len(block)
                 meter.update(len(block))
         np.cumsum(offsets, out=offsets)
+        _check_unknown(tokenizer, side, unknown, int(offsets[-1]))
         np.save(folder / f"{side}.offsets.npy", offsets)
         _to_npy(flat, folder / f"{side}.ids.npy", dtype, int(offsets[-1]))
         counts[side] = {
@@ -206,6 +212,20 @@ def _write_sides(
             "longest": int(np.diff(offsets).max(initial=0)),
         }
     return counts
+
+
+def _check_unknown(tokenizer: TextTokenizer, side: str, unknown: int, total: int) -> None:
+    """Raise DataError if most tokens are unknown, because a model learns nothing from them; report if many are."""
+    share = unknown / max(total, 1)
+    if side == "documents" and share > _MOST_UNKNOWN:
+        raise DataError(
+            f"{share:.0%} unknown tokens in the documents ({unknown:,} of {total:,})",
+            expected=f"at most {_MOST_UNKNOWN:.0%}: a vocabulary that has the words of the texts",
+            do="choose an encoder for the language of the texts, or the encoder bag, whose vocabulary is made of them",
+            where=f"the tokenizer {bare(tokenizer.name)}",
+        )
+    if share > _MANY_UNKNOWN:
+        report(f"tokens: {share:.0%} of the tokens of the {side} are unknown to the tokenizer {tokenizer.name}")
 
 
 def _cut(flat: I64, counts: I64, limit: int) -> tuple[I64, I64]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import torch
 from safetensors import SafetensorError
@@ -19,9 +19,12 @@ from xc_core.devices import Device
 from xc_core.encoders.heads import joined, projection_head, split
 from xc_core.encoders.pooling import Pooling
 from xc_core.errors import CorruptError, MissingError
-from xc_core.params import at_least, below
+from xc_core.params import at_least, at_most, below
 from xc_core.plugins import Table
 from xc_core.seeds import seed_torch
+
+_MOST: Final = 65_536
+"""Largest width of vectors and length of texts."""
 
 
 class Precision(StrEnum):
@@ -60,6 +63,7 @@ class EncoderConfig:
         object.__setattr__(self, "precision", Precision(self.precision))
         at_least(self, max_length=1, width=1, tokens_per_pass=1, projection=0, frozen_layers=0, heads=1)
         below(self, heads=3)
+        at_most(self, projection=_MOST, width=_MOST, max_length=_MOST, tokens_per_pass=1 << 24)
 
     def unused(self) -> frozenset[str]:
         """Return the settings that the encoder's family does not read."""

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from xc_core.devices import Device
 from xc_core.encoders.base import ENCODERS, Encoder, EncoderConfig, Family
 from xc_core.encoders.packed import PackedBert, packs
 from xc_core.encoders.pooling import POOL
-from xc_core.errors import ConfigError, MissingError, UnavailableError
+from xc_core.encoders.pretrained_model import pretrained_model
+from xc_core.errors import ConfigError
+from xc_core.params import at_most
 from xc_core.pretrained import locate
 
 
@@ -89,32 +88,13 @@ def _layers(backbone: Any) -> list[nn.Module]:
 def build(config: EncoderConfig, vocabulary_size: int) -> TransformerEncoder:
     """Load pretrained weights as fp32; attention is "eager" (plain matrix products), which is faster on short texts.
 
-    Only safetensors are read, because a pickled checkpoint could run code.
-    Raises MissingError for a folder without a model, UnavailableError if the hub does not have the model or cannot be
-    reached.
+    Raises the errors of ``pretrained_model``, and ConfigError if the model has fewer positions than ``max_length``.
     """
-    from transformers import AutoModel
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    place = locate(config.name)
-    try:
-        backbone = AutoModel.from_pretrained(
-            place, dtype=torch.float32, attn_implementation="eager", use_safetensors=True
-        )
-    except (OSError, ValueError, SafetensorError) as error:
-        first = str(error).strip().partition("\n")[0]
-        if isinstance(place, Path):
-            raise MissingError(
-                f"no usable model in {place} ({first})",
-                expected="config.json and model.safetensors",
-                do="save the model there with save_pretrained",
-            ) from error
-        raise UnavailableError(
-            f"no model {config.name!r} on this machine or on the model hub ({first})",
-            expected="the name of a model on the hub, and a network; or a local folder",
-            do="download the model on a machine with a network, and give its folder instead of its name",
-        ) from error
+    backbone = pretrained_model(config.name, locate(config.name), vocabulary_size)
+    table = getattr(getattr(backbone, "embeddings", None), "position_embeddings", None)
+    if isinstance(table, nn.Embedding):
+        places = table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
+        at_most(config, max_length=places)
     return TransformerEncoder(config, backbone)
 
 

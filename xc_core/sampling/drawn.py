@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from xc_core.errors import ConfigError
-from xc_core.params import at_least
+from xc_core.params import at_least, at_most
 from xc_core.sampling.base import NEGATIVES, Documents, LabelPool, LabelVectors, Negatives, NegativeSource, mask
 from xc_core.sampling.label_tree import LabelTree
 from xc_core.sampling.negatives import Source
@@ -71,6 +71,7 @@ class Tree(Drawn):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self, width=1)
+        at_most(self, width=65_536)
         if self.regulariser <= 0:
             raise ConfigError(f"regulariser {self.regulariser}", expected="above 0", do="fix the value")
 

@@ -10,18 +10,34 @@ from xc_core.data.corpus import Corpus
 from xc_core.data.splits import TRAIN
 from xc_core.data.tokenizer import load
 from xc_core.data.tokens import write_tokens
+from xc_core.errors import DataError, MissingError, UnavailableError, XCError, bare
+from xc_core.progress import report
 
 
 def run(context: Context[TokensConfig]) -> None:
-    """Tokenise documents and labels with every tokenizer of the settings."""
-    corpus, settings = context.read(Corpus), context.settings
-    for name in settings.tokenizers:
-        tokenizer = load(name, _vocabulary_texts(corpus), settings.vocabulary)
-        sides = {
-            "documents": (corpus.num_documents, corpus.texts("documents")),
-            "labels": (corpus.num_labels, corpus.texts("labels")),
-        }
-        context.build.facts[name] = write_tokens(context.build, tokenizer, sides, settings.max_tokens)
+    """Tokenise documents and labels with every tokenizer of the settings.
+
+    One that fails is reported and left out, so that it fails its own recipes only; if all fail, the first error is
+    raised.
+    """
+    failed: dict[str, XCError] = {}
+    for name in context.settings.tokenizers:
+        try:
+            _tokenise(context, context.read(Corpus), name)
+        except (DataError, MissingError, UnavailableError) as error:
+            failed[name] = error
+            report(f"tokens: no tokens of the encoder {bare(name)}, so its recipes cannot run: {error}")
+    if len(failed) == len(context.settings.tokenizers):
+        raise next(iter(failed.values()))
+
+
+def _tokenise(context: Context[TokensConfig], corpus: Corpus, name: str) -> None:
+    tokenizer = load(name, _vocabulary_texts(corpus), context.settings.vocabulary)
+    sides = {
+        "documents": (corpus.num_documents, corpus.texts("documents")),
+        "labels": (corpus.num_labels, corpus.texts("labels")),
+    }
+    context.build.facts[name] = write_tokens(context.build, tokenizer, sides, context.settings.max_tokens)
 
 
 def _vocabulary_texts(corpus: Corpus) -> Iterator[list[str]]:

@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeAlias
 
 from torch import Tensor
 
-from xc_core.errors import XCError
+from xc_core.errors import DivergedError
 from xc_core.shapes import I64
 
 Number: TypeAlias = float | Tensor
@@ -46,18 +46,13 @@ class History:
         return asdict(self)
 
 
-class DivergedError(XCError):
-    """The loss or its gradient is not finite."""
-
-    exit_code = 70
-
-
 def diverged(what: str, step: int) -> DivergedError:
     """Return the error of a training in which ``what``, for instance "a loss of nan", was found in ``step``."""
     return DivergedError(
         f"{what} in step {step}",
         expected="finite numbers",
-        do="lower lr, or look at the data; the last checkpoint and the last finished model are kept",
+        do="lower lr; in step 0, look at the weights of the encoder and the settings of the loss instead. The last "
+        "checkpoint and the last finished model are kept",
     )
 
 

@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ruamel.yaml import YAML, YAMLError
-
 from xc_core.chain.registry import STAGES
-from xc_core.errors import ConfigError, MissingError, nearest
+from xc_core.errors import ConfigError, MissingError, nearest, shown
+from xc_core.outside import text_of, yaml_of
 from xc_core.params import dotted, put
 
 if TYPE_CHECKING:
@@ -136,15 +135,10 @@ class Space:
         Raises MissingError if there is none, ConfigError for anything that is no space, with the setting's name.
         """
         try:
-            content = YAML(typ="safe").load(path.read_text("utf-8"))
+            content = yaml_of(text_of(path), str(path))
         except FileNotFoundError as error:
             raise MissingError(
                 f"no {path}", expected="a space file", do=f"write one, a line per setting: {_EXAMPLE}"
-            ) from error
-        except (YAMLError, UnicodeDecodeError) as error:
-            reason = " ".join(str(error).split())
-            raise ConfigError(
-                f"invalid YAML ({reason})", expected="YAML", do="fix the file", where=str(path)
             ) from error
         return cls.of(content, str(path))
 
@@ -253,11 +247,11 @@ def _read(spec: Any, where: str) -> Choices | Range:
         return _choices(spec, where)
     if not isinstance(spec, dict):
         raise ConfigError(
-            f"{spec!r}", expected="a list of values, {range: [a, b]} or {log: [a, b]}", do=_FIX, where=where
+            f"{shown(spec)}", expected="a list of values, {range: [a, b]} or {log: [a, b]}", do=_FIX, where=where
         )
     for key in spec:
         if key not in _KEYS:
-            found = f"{key!r}{nearest(key, _KEYS)}"
+            found = f"{shown(key)}{nearest(key, _KEYS)}"
             raise ConfigError(found, expected=f"one of {', '.join(_KEYS)}", do="fix the name", where=where)
     if sum(key in spec for key in (*_RANGES, "choices")) != 1 or ("choices" in spec and "step" in spec):
         expected = "one of range, log and choices; step only with a range"
@@ -268,7 +262,7 @@ def _read(spec: Any, where: str) -> Choices | Range:
 def _choices(values: Any, where: str) -> Choices:
     known = {json.dumps(_label(value)) for value in values} if isinstance(values, list) else set()
     if len(known) < 2 or len(known) != len(values):
-        raise ConfigError(f"{values!r}", expected="a list of at least two values, each once", do=_FIX, where=where)
+        raise ConfigError(f"{shown(values)}", expected="a list of at least two values, each once", do=_FIX, where=where)
     return Choices(tuple(values))
 
 
@@ -278,8 +272,10 @@ def _range(spec: dict[str, Any], where: str) -> Range:
     numbers = [*ends, *([] if step is None else [step])] if isinstance(ends, list) and len(ends) == 2 else []
     fine = numbers and all(type(number) in (int, float) and math.isfinite(number) for number in numbers)
     if not fine or ends[0] >= ends[1]:
-        raise ConfigError(f"{spec!r}", expected="two numbers, the lower one first", do="fix the numbers", where=where)
+        raise ConfigError(
+            f"{shown(spec)}", expected="two numbers, the lower one first", do="fix the numbers", where=where
+        )
     if (log and (ends[0] <= 0 or step is not None)) or (step is not None and step <= 0):
         expected = "a step above 0, or log with numbers above 0 and without a step"
-        raise ConfigError(f"{spec!r}", expected=expected, do="fix the numbers", where=where)
+        raise ConfigError(f"{shown(spec)}", expected=expected, do="fix the numbers", where=where)
     return Range(ends[0], ends[1], log, step, all(type(number) is int for number in numbers))

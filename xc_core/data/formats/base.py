@@ -191,9 +191,9 @@ def _expected(folder: Path) -> str:
 
 
 def refuse_outside_links(folder: Path) -> None:
-    """Raise DataError if a symbolic link in ``folder`` points outside of it."""
+    """Raise DataError if a symbolic link of ``folder`` points outside of it; files in inner folders are never read."""
     root = folder.resolve()
-    for path in sorted(folder.rglob("*")):
+    for path in sorted(folder.iterdir()):
         goal = Path(os.path.realpath(path))  # Path.resolve would raise on a link to itself
         if path.is_symlink() and not goal.is_relative_to(root):
             raise DataError(

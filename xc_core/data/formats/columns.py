@@ -7,12 +7,30 @@ from typing import Any
 import pyarrow as pa
 
 from xc_core.data.formats.base import Block, ReadOptions, shown
-from xc_core.errors import DataError
+from xc_core.errors import DataError, bare
+
+
+def _values(batch: pa.RecordBatch, column: str, block: Block) -> list[Any]:
+    """Return a column as Python's values; raise DataError for one that Python has no value for."""
+    try:
+        values: list[Any] = batch[column].to_pylist()
+    except (pa.ArrowException, ValueError, OverflowError, TypeError, KeyError) as error:
+        raise DataError(
+            f"the column {bare(column)} of {bare(str(batch.schema.field(column).type))} ({bare(str(error), 120)})",
+            expected="texts, whole numbers or lists of them",
+            do="write the column in one of these types",
+            where=f"{block.where(0)} or later",
+        ) from error
+    return values
+
+
+def _is_index(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
 
 
 def texts(batch: pa.RecordBatch, column: str, block: Block) -> list[str]:
     """Return a column of texts; nothing is an empty text. Raises DataError for another type."""
-    values = batch[column].to_pylist()
+    values = _values(batch, column, block)
     for row, value in enumerate(values):
         if value is not None and not isinstance(value, str):
             raise DataError(
@@ -26,7 +44,7 @@ def texts(batch: pa.RecordBatch, column: str, block: Block) -> list[str]:
 
 def uids(batch: pa.RecordBatch, column: str, block: Block) -> list[str]:
     """Return a column of uids as strings. Raises DataError for another type or an empty cell."""
-    values = batch[column].to_pylist()
+    values = _values(batch, column, block)
     for row, value in enumerate(values):
         if isinstance(value, bool) or not isinstance(value, str | int):
             raise DataError(
@@ -40,7 +58,7 @@ def uids(batch: pa.RecordBatch, column: str, block: Block) -> list[str]:
 
 def groups(batch: pa.RecordBatch, block: Block) -> list[str]:
     """Return the column ``group`` as strings; nothing is "". Raises DataError for another type."""
-    values = batch["group"].to_pylist()
+    values = _values(batch, "group", block)
     for row, value in enumerate(values):
         if isinstance(value, bool) or not isinstance(value, str | int | None):
             raise DataError(
@@ -55,17 +73,17 @@ def groups(batch: pa.RecordBatch, block: Block) -> list[str]:
 def cells(batch: pa.RecordBatch, block: Block, options: ReadOptions) -> list[list[Any]]:
     """Return the labels of each row: names, or whole numbers. Raises DataError for another type."""
     cells = []
-    for row, cell in enumerate(batch["labels"].to_pylist()):
+    for row, cell in enumerate(_values(batch, "labels", block)):
         if isinstance(cell, str):
             cells.append([name.strip() for name in cell.split(options.label_separator) if name.strip()])
-        elif isinstance(cell, list) and all(isinstance(n, str | int) and not isinstance(n, bool) for n in cell):
+        elif isinstance(cell, list) and all(isinstance(n, str) or _is_index(n) for n in cell):
             cells.append(cell)
         elif cell is None:
             cells.append([])
         else:
             raise DataError(
                 f"the labels {shown(cell)}",
-                expected=f"a list of names or whole numbers, or text with {options.label_separator!r} between names",
+                expected=f"names or 64-bit whole numbers in a list, or text with {options.label_separator!r} between",
                 do="write the column in one of these forms",
                 where=block.where(row),
             )

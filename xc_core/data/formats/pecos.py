@@ -1,21 +1,17 @@
-"""PECOS: X.trn.txt, X.tst.txt (one text per line), Y.trn.npz, Y.tst.npz (scipy CSR), output-items.txt (label texts).
+"""PECOS: X.{trn,tst}.txt (one text per line), Y.{trn,tst}.npz (scipy CSR, CSC or COO), output-items.txt (label texts).
 
 Pickles are never opened.
 """
 
 from __future__ import annotations
 
-import contextlib
-import zipfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
-import scipy.sparse
 
 from xc_core.data.formats.base import LAYOUTS, Block, Layout, ReadOptions, find, need
+from xc_core.data.formats.npz import columns_of, read_csr
 from xc_core.data.formats.xc_text import text_rows, zip_rows
 from xc_core.errors import DataError
 from xc_core.shapes import F64, I64
@@ -23,6 +19,8 @@ from xc_core.shapes import F64, I64
 _STEM = {"train": "trn", "test": "tst"}
 _ROWS = 65_536
 """Rows of a matrix that are yielded at a time."""
+_GZIP = 1032
+"""Largest ratio of compression of gzip (https://zlib.net/zlib_tech.html)."""
 
 
 class Pecos:
@@ -46,7 +44,7 @@ class Pecos:
             total += len(block)
             yield block
         for path in self._targets.values():
-            columns = _columns(path)
+            columns = columns_of(path)
             if columns != total:
                 raise DataError(
                     f"{columns} columns",
@@ -59,41 +57,24 @@ class Pecos:
         """Yield the texts with the rows of the matrix."""
         texts, targets = self._texts[split], self._targets[split]
         rows = text_rows(texts, f"{split}-", self.options)
-        yield from zip_rows(rows, _matrix_rows(targets), texts.name, (targets.name, "row", 1))
+        yield from zip_rows(rows, _matrix_rows(targets, texts, self._labels), texts.name, (targets.name, "row", 1))
 
     def filters(self, split: str) -> Path | None:
         """Return filter_labels_{split}.txt; None if there is none."""
         return find(self.folder, f"filter_labels_{split}.txt")
 
 
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
-    """Open a file; turn the errors of numpy and scipy for an unreadable file into a DataError."""
-    try:
-        with path.open("rb") as stream:
-            yield stream
-    except (ValueError, TypeError, OSError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(
-            f"a file that scipy cannot read ({error})",
-            expected="a sparse matrix written by scipy.sparse.save_npz; pickles are not opened",
-            do="download or write the file again",
-            where=path.name,
-        ) from error
-
-
-def _columns(path: Path) -> int:
-    with _opened(path) as stream, np.load(stream, allow_pickle=False) as arrays:
-        return int(arrays["shape"][1])
-
-
-def _matrix_rows(path: Path) -> Iterator[tuple[I64, I64, F64]]:
+def _matrix_rows(path: Path, texts: Path, labels: Path) -> Iterator[tuple[I64, I64, F64]]:
     """Yield (flat label ids, number of ids per row, relevance), some rows at a time."""
-    with _opened(path) as stream:
-        matrix = scipy.sparse.load_npz(stream).tocsr()
-        matrix.check_format(full_check=True)
+    matrix = read_csr(path, most_rows=_most_lines(texts), most_columns=_most_lines(labels))
     for start in range(0, matrix.shape[0], _ROWS):
         part = matrix[start : start + _ROWS]
         yield part.indices.astype(np.int64), np.diff(part.indptr).astype(np.int64), part.data.astype(np.float64)
+
+
+def _most_lines(path: Path) -> int:
+    """Return the largest number of lines that a text file can have, by its size."""
+    return (path.stat().st_size + 1) * (_GZIP if path.suffix == ".gz" else 1)
 
 
 LAYOUTS.add(

@@ -93,8 +93,8 @@ class XCJson:
 
 def _parse(raw: bytes, schema: pa.Schema) -> pa.Table | None:
     """Return lines as a table, one object per row; None if any line is wrong."""
-    if len(_SEAM.findall(raw)) != raw.count(b"\n") - 1:
-        return None
+    if len(_SEAM.findall(raw)) != raw.count(b"\n") - 1 or not raw.lstrip().startswith(b"{"):
+        return None  # pyarrow ends the process (SIGSEGV) if a line is null
     try:
         table = pa_json.read_json(
             io.BytesIO(raw),

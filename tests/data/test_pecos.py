@@ -1,0 +1,46 @@
+"""A matrix means the same in every format and type of number that is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from tests.data.worlds import contents, label_csr, read_world, small_world, write_world
+from xc_core.data.formats.npz import read_csr
+from xc_core.errors import DataError
+
+
+@pytest.mark.parametrize("kind", ["csr", "csc", "coo"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "bool", "int8", "uint64", "longdouble"])
+def test_a_matrix_means_the_same_in_every_format_and_type(tmp_path: Path, kind: str, dtype: str) -> None:
+    expected = contents(read_world(write_world(tmp_path / "plain", "pecos")))
+    folder = write_world(tmp_path / "other", "pecos")
+    for name, rows in (("Y.trn.npz", small_world().train), ("Y.tst.npz", small_world().test)):
+        matrix = label_csr(rows, 10).asformat(kind)
+        matrix.data = np.ones(len(matrix.data), dtype)
+        scipy.sparse.save_npz(folder / name, matrix)
+    assert contents(read_world(folder)) == expected
+
+
+def test_random_matrices_are_read_as_scipy_reads_them(tmp_path: Path) -> None:
+    for seed, kind in enumerate(["csr", "csc", "coo"] * 5):
+        matrix = scipy.sparse.random(17, 9, 0.3, kind, random_state=seed)
+        scipy.sparse.save_npz(tmp_path / "m.npz", matrix)
+        found = read_csr(tmp_path / "m.npz", most_rows=17, most_columns=9)
+        assert (found != scipy.sparse.load_npz(tmp_path / "m.npz").tocsr()).nnz == 0
+
+
+def test_repeated_entries_of_a_coo_matrix_are_kept_so_that_the_ingest_sees_them(tmp_path: Path) -> None:
+    matrix = scipy.sparse.coo_matrix((np.ones(3), ([0, 0, 1], [2, 2, 1])), (2, 3))
+    scipy.sparse.save_npz(tmp_path / "m.npz", matrix)
+    assert read_csr(tmp_path / "m.npz", most_rows=2, most_columns=3).indices.tolist() == [2, 2, 1]
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 3), (2, 2)])
+def test_a_matrix_larger_than_its_texts_is_refused(tmp_path: Path, rows: int, columns: int) -> None:
+    scipy.sparse.save_npz(tmp_path / "m.npz", scipy.sparse.csr_matrix((2, 3)))
+    with pytest.raises(DataError, match="by the size of the text file"):
+        read_csr(tmp_path / "m.npz", most_rows=rows, most_columns=columns)

@@ -1,0 +1,108 @@
+"""A model folder that is damaged, inconsistent or of another kind is refused, never trained quietly."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tests.encoders.conftest import save_tokenizer
+from xc_core.data.tokenizer import load
+from xc_core.encoders import EncoderConfig, build_encoder
+from xc_core.errors import ConfigError, XCError
+
+Spoil = Callable[[Path], object]
+
+
+def config(**changes: object) -> Spoil:
+    def spoil(folder: Path) -> None:
+        content = json.loads((folder / "config.json").read_text()) | changes
+        (folder / "config.json").write_text(json.dumps(content))
+
+    return spoil
+
+
+def tokenizer(text: str) -> Spoil:
+    return lambda folder: (folder / "tokenizer.json").write_text(text)
+
+
+def without(name: str) -> Spoil:
+    return lambda folder: (folder / name).unlink()
+
+
+def weights(change: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]) -> Spoil:
+    def spoil(folder: Path) -> None:
+        tensors = {name: value.clone() for name, value in load_file(folder / "model.safetensors").items()}
+        save_file(change(tensors), folder / "model.safetensors", {"format": "pt"})
+
+    return spoil
+
+
+def with_nan(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    next(iter(tensors.values())).view(-1)[0] = float("nan")
+    return tensors
+
+
+def without_words(folder: Path) -> None:
+    content = json.loads((folder / "tokenizer.json").read_text())
+    content["model"]["vocab"] = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+
+
+BAD: dict[str, tuple[Spoil, str]] = {
+    "no tokenizer": (without("tokenizer.json"), "no tokenizer in"),
+    "a tokenizer of special tokens": (without_words, "a vocabulary of 5 special tokens"),
+    "a tokenizer of nothing": (tokenizer("{}"), "a tokenizer that cannot be loaded"),
+    "a tokenizer that is no JSON": (tokenizer("{"), "a tokenizer that cannot be loaded"),
+    "a tokenizer with half a surrogate": (tokenizer('{"version": "\\ud800"}'), "a tokenizer that cannot be loaded"),
+    "more layers than weights": (config(num_hidden_layers=3), "no weights for 16 tensors"),
+    "a width that does not fit": (config(hidden_size=24), "no usable model"),
+    "no heads": (config(num_attention_heads=0), "num_attention_heads = 0"),
+    "heads that do not divide": (config(num_attention_heads=3), "hidden_size 16 with 3 heads"),
+    "a negative width": (config(hidden_size=-16), "hidden_size = -16"),
+    "a huge width": (config(hidden_size=10**12), "hidden_size = 1000000000000"),
+    "a width of text": (config(hidden_size="wide"), "hidden_size"),
+    "too small a vocabulary": (config(vocab_size=16), "a tokenizer of 17 token ids for a model of 16"),
+    "an encoder with a decoder": (lambda f: (f / "config.json").write_text('{"model_type": "t5"}'), "has a decoder"),
+    "a model of images": (config(model_type="vit", architectures=["ViTModel"], vocab_size=None), "no"),
+    "a config of a list": (lambda f: (f / "config.json").write_text("[1]"), "no usable model"),
+    "a config that is no JSON": (lambda f: (f / "config.json").write_text("{"), "no usable model"),
+    "no weights": (weights(lambda tensors: dict(list(tensors.items())[:3])), "no weights for"),
+    "weights that are not numbers": (weights(with_nan), "weights that are not finite"),
+    "damaged weights": (lambda f: (f / "model.safetensors").write_bytes(b"\xff" * 64), "no usable model"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_model_folder_is_refused(bert: Path, tmp_path: Path, name: str) -> None:
+    spoil, found = BAD[name]
+    folder = Path(shutil.copytree(bert, tmp_path / "model"))
+    spoil(folder)
+    with pytest.raises(XCError) as caught:
+        build_encoder(EncoderConfig(name=str(folder)), load(str(folder)).vocabulary_size, 0)
+    assert found in caught.value.found
+    assert 64 <= caught.value.exit_code <= 78 and caught.value.exit_code != 70
+    assert "\n" not in caught.value.found
+
+
+def test_texts_longer_than_the_positions_of_a_model_are_refused(bert: Path) -> None:
+    with pytest.raises(ConfigError, match=r"max_length 513\n  expected: at most 512"):
+        build_encoder(EncoderConfig(name=str(bert), max_length=513), 17, 0)
+
+
+def test_a_pooler_may_be_absent_because_it_is_not_used(bert: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(bert, tmp_path / "model"))
+    weights(lambda tensors: {n: t for n, t in tensors.items() if not n.startswith("pooler.")})(folder)
+    build_encoder(EncoderConfig(name=str(folder)), 17, 0)
+
+
+def test_a_folder_with_a_tokenizer_alone_is_no_model(tmp_path: Path) -> None:
+    save_tokenizer(tmp_path)
+    assert load(str(tmp_path)).vocabulary_size == 17
+    with pytest.raises(XCError, match="no usable model"):
+        build_encoder(EncoderConfig(name=str(tmp_path)), 17, 0)

@@ -1,0 +1,192 @@
+"""The boundaries: each takes bytes, and may do nothing but accept them or raise an error with a message."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from tests.data.worlds import FILTERS, small_world, write_filters, write_world
+from tests.fuzz import mutate
+from xc_core import artifacts
+from xc_core.chain import Workspace
+from xc_core.cli.predict_files import _READERS
+from xc_core.cli.train import put_setting
+from xc_core.data.checks import Allowed, check_block
+from xc_core.data.filters import given_pairs
+from xc_core.data.formats import ReadOptions, open_source, splits_of
+from xc_core.data.tokenizer import TextTokenizer
+from xc_core.recipes import find_recipe
+from xc_core.serve.limits import Limits
+from xc_core.serve.questions import parsed, question
+from xc_core.tune.space import Space
+from xc_core.visible import CONTROL, INK
+
+ALL = Allowed(empty_labels=True, unseen_labels=True)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A boundary with good inputs, from which cases are made."""
+
+    name: str
+    group: str
+    seeds: tuple[bytes, ...]
+    mutate: mutate.Mutate
+    run: Callable[[bytes], object]
+    weight: int = 10
+    """Share of the cases."""
+
+
+def read_all(folder: Path, layout: str) -> None:
+    """Read a folder as the ingest does, and check what was accepted by other means."""
+    _, source = open_source(folder, layout, ReadOptions())
+    labels = 0
+    for block in source.labels():
+        check_block(block, ALL, num_labels=None)
+        labels += len(block)
+    for split in splits_of(source):
+        for block in source.documents(split):
+            check_block(block, ALL, num_labels=labels)
+            assert len(block.uids) == len(block.titles) == len(block.contents) == len(block.label_counts)
+            assert int(block.label_counts.sum()) == len(block.label_ids)
+            assert not len(block.label_ids) or 0 <= block.label_ids.min() <= block.label_ids.max() < labels
+            for title, content in zip(block.titles, block.contents, strict=True):
+                assert INK.search(title + content) and not CONTROL.search(title + content)
+                (title + content).encode()
+            assert block.relevance is None or np.isfinite(block.relevance).all()
+
+
+def in_file(folder: Path, name: str, run: Callable[[], object]) -> Callable[[bytes], object]:
+    """Return a function that puts bytes into a file and runs ``run``."""
+
+    def call(data: bytes) -> object:
+        (folder / name).write_bytes(data)
+        return run()
+
+    return call
+
+
+def _layout(root: Path, layout: str, file: str, change: mutate.Mutate, weight: int = 10, kind: str = "") -> Target:
+    name = f"{layout} {file}"
+    folder = write_world(root / name.replace(" ", "-"), layout, small_world(12, 4))
+    run = in_file(folder, file, lambda: read_all(folder, kind or layout))
+    return Target(name, "layouts", ((folder / file).read_bytes(),), change, run, weight)
+
+
+def _settings(data: bytes) -> None:
+    changes: dict[str, Any] = {}
+    for line in data.decode("utf-8", "replace").split("\n"):
+        put_setting(changes, line)
+    recipe = find_recipe("ngame").changed(changes)
+    json.dumps(repr(recipe)).encode()
+
+
+PARAMS = {
+    "datasets": {"toy": {"source": "a", "corpus": {"validation_fraction": 0.2, "allow": ["empty-text"]},
+                         "tokens": {"tokenizers": ["minilm"], "max_tokens": 64}}},
+    "experiments": {"toy_ngame": {"dataset": "toy", "recipe": "ngame", "base": "ngame", "tokens": "minilm",
+                                  "stages": {"encoder": {"epochs": 2, "loss": {"kind": "triplet", "margin": 0.2}}}}},
+}  # fmt: skip
+SETTINGS = (
+    b"encoder.epochs=3\nencoder.loss=supcon\nencoder.loss.temperature=0.1",
+    b"encoder.order={kind: random, batch_size: 32}\nfusion.rule.depth=3\nscores.lexical={}",
+    b"classifier.epochs=2\nscores.classifier.index=hnsw\nencoder.encoder.name=bag",
+)
+QUESTION = {"text": "a", "texts": None, "k": 2, "tail": 0.5, "exclude": ["L1"], "only": ["L0", "L2"], "why": True}
+
+
+def _params(root: Path) -> Callable[[], object]:
+    params = Workspace(root).params
+
+    def read() -> None:
+        for dataset in params.datasets():
+            params.dataset(dataset)
+        for dataset, recipe in params.experiments():
+            params.experiment(dataset, recipe)
+        params.declare_tokenizers("toy", [])
+
+    return read
+
+
+def _served() -> Any:
+    uids = ["L0", "L1", "L2"]
+    return SimpleNamespace(
+        predictor=SimpleNamespace(uids=uids), ids={uid: i for i, uid in enumerate(uids)}, version="1", has_dial=True
+    )
+
+
+def targets(root: Path) -> list[Target]:
+    """Return all boundaries, with their files under ``root``."""
+    found = [
+        _layout(root, "xc-json", "trn.json", mutate.json_changed),
+        _layout(root, "xc-json", "lbl.json", mutate.json_changed, 5),
+        _layout(root, "xc-json.gz", "trn.json.gz", mutate.bytes_changed, 5, "xc-json"),
+        _layout(root, "xc-text", "trn_X_Y.txt", mutate.bytes_changed),
+        _layout(root, "xc-text", "trn_X.txt", mutate.bytes_changed, 5),
+        _layout(root, "pecos", "Y.trn.npz", mutate.arrays_changed),
+        _layout(root, "parquet", "train.parquet", mutate.columns_changed, 10, "tabular"),
+        _layout(root, "csv", "train.csv", mutate.bytes_changed, 10, "tabular"),
+    ]
+    project, filters = root / "project", root / "filters"
+    for folder in (project, filters):
+        folder.mkdir()
+    write_filters(filters, FILTERS)
+    pairs = filters / "filter_labels_train.txt"
+    read_pairs = in_file(
+        filters, pairs.name, lambda: given_pairs(pairs, first_row=0, rows=12, labels=10, options=ReadOptions())
+    )
+    found.append(Target("filters", "layouts", (pairs.read_bytes(),), mutate.bytes_changed, read_pairs, 5))
+    asked, limits = _served(), Limits()
+    space = project / "space.yaml"
+    spaces = (b'{"encoder.loss.margin": [0.1, 0.2], "classifier.table.lr": {"log": [0.001, 0.1]}}',)
+    found += [
+        Target("params.yaml", "YAML", (json.dumps(PARAMS).encode(),), mutate.document_changed,
+               in_file(project, "params.yaml", _params(project))),
+        Target("--set", "numbers", SETTINGS, mutate.bytes_changed, _settings),
+        Target("space of a study", "YAML", spaces, mutate.document_changed,
+               in_file(project, space.name, lambda: Space.read(space)), 5),
+        Target("server", "server", (json.dumps(QUESTION).encode(), b'{"text": "a", "k": 3}'), mutate.document_changed,
+               lambda data: question(parsed(data), asked, limits)),
+    ]  # fmt: skip
+    return [*found, *_artefacts(root), *_files_of_texts(root)]
+
+
+def _artefacts(root: Path) -> list[Target]:
+    with artifacts.building(root / "thing", kind="thing") as build:
+        (build.path / "a.txt").write_text("a")
+    manifest = (root / "thing" / artifacts.MANIFEST).read_bytes()
+    run = in_file(root / "thing", artifacts.MANIFEST, lambda: artifacts.verify(root / "thing"))
+    from tests.encoders.conftest import save_tokenizer
+
+    save_tokenizer(root)
+    tokenizer = root / "tokenizer.json"
+    load = in_file(root, tokenizer.name, lambda: TextTokenizer.from_file("a", tokenizer).encode(["the old river", ""]))
+    return [
+        Target("manifest", "artefacts", (manifest,), mutate.document_changed, run),
+        Target("tokenizer.json", "models", (tokenizer.read_bytes(),), mutate.document_changed, load, 5),
+    ]
+
+
+def _files_of_texts(root: Path) -> list[Target]:
+    """The readers of ``xc predict --input``."""
+    found = []
+    for suffix, source, change in (
+        (".jsonl", b'{"text": "a"}\n{"text": "b", "x": 1}\n', mutate.json_changed),
+        (".csv", b'text,more\na,1\n"b\nc",2\n', mutate.bytes_changed),
+        (".parquet", (root / "parquet-train.parquet" / "train.parquet").read_bytes(), mutate.columns_changed),
+    ):
+        path = root / f"input{suffix}"
+
+        def run(path: Path = path) -> None:
+            with path.open("rb") as stream:
+                for texts in _READERS[path.suffix](stream, "text", path.name):
+                    assert all(isinstance(text, str) for text in texts)
+
+        found.append(Target(f"predict {suffix}", "texts", (source,), change, in_file(root, path.name, run), 5))
+    return found

@@ -1,0 +1,74 @@
+"""Small files and YAML from outside are bounded before anything is built from them."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from xc_core.errors import ConfigError
+from xc_core.outside import MOST_DEPTH, text_of, yaml_of
+
+LAUGHS = "- &a [" + ", ".join("1" * 10) + "]\n" + "".join(
+    f"- &{chr(98 + i)} [{', '.join([f'*{chr(97 + i)}'] * 10)}]\n" for i in range(8)
+)  # fmt: skip
+REFUSED = {
+    "a tag": ("a: !!int foo", "the tag"),
+    "a tag of a class": ("!!python/object/apply:os.system [true]", "the tag"),
+    "an own tag": ("!foo 1", "the tag '!foo'"),
+    "no date": ("2001-99-99", "month must be in 1..12"),
+    "deep lists": ("[" * 100_000, f"more than {MOST_DEPTH} levels"),
+    "deep mappings": ("{a: " * 50, f"more than {MOST_DEPTH} levels"),
+    "a value inside itself": ("&a [*a]", "inside its own value"),
+    "aliases of aliases": (LAUGHS, "more than 100,000 values"),
+    "two documents": ("---\n1\n---\n2", "a second document"),
+    "a number of 5,000 digits": ("9" * 5000, "invalid YAML"),
+    "a key twice": ("a: 1\na: 2", "duplicate key"),
+    "a merge of a number": ("<<: 1", "invalid YAML"),
+    "a NUL": ("a: \0", "invalid YAML"),
+    "a terminal's command": ("a: \x9b", "invalid YAML"),
+}
+
+
+@pytest.mark.parametrize("round_trip", [False, True])
+@pytest.mark.parametrize("name", REFUSED)
+def test_yaml_beyond_a_bound_is_refused_at_once(name: str, round_trip: bool) -> None:
+    text, found = REFUSED[name]
+    started = time.process_time()
+    with pytest.raises(ConfigError) as caught:
+        yaml_of(text, "here", round_trip=round_trip)
+    assert found in caught.value.found and caught.value.where == "here"
+    assert len(str(caught.value)) < 600 and "\n" not in caught.value.found
+    assert time.process_time() - started < 10
+
+
+def test_plain_yaml_is_read_and_an_alias_repeats_its_value() -> None:
+    assert yaml_of("a: &x [1, 0.5, true, null, b]\nc: *x\n") == {
+        "a": [1, 0.5, True, None, "b"],
+        "c": [1, 0.5, True, None, "b"],
+    }
+    assert yaml_of("") is None
+
+
+def test_only_a_regular_file_is_read_and_nothing_waits(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "folder").mkdir()
+    for name, found in (("fifo", "a named pipe"), ("folder", "a folder")):
+        with pytest.raises(ConfigError) as caught:
+            text_of(tmp_path / name)
+        assert found in caught.value.found and caught.value.where == name
+    with pytest.raises(ConfigError, match="a device"):
+        text_of(Path("/dev/zero"))
+    with pytest.raises(FileNotFoundError):
+        text_of(tmp_path / "absent")
+
+
+def test_a_file_above_the_limit_is_not_read_whole(tmp_path: Path) -> None:
+    with (tmp_path / "big").open("wb") as stream:
+        stream.truncate(1 << 40)
+    with pytest.raises(ConfigError, match="more than 1,000 bytes"):
+        text_of(tmp_path / "big", 1000)
+    (tmp_path / "small").write_text("a" * 1000)
+    assert text_of(tmp_path / "small", 1000) == "a" * 1000

@@ -1,0 +1,47 @@
+"""A terminal gets no command from a text; a text without ink is no text."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xc_core.visible import CONTROL, INK, escaped, printable
+
+
+@given(st.text())
+def test_a_printable_text_has_no_control_characters_but_line_breaks_and_tabs(text: str) -> None:
+    shown = printable(text)
+    assert not [c for c in shown if unicodedata.category(c) in ("Cc", "Cs") and c not in "\n\t"]
+    assert not [c for c in shown if unicodedata.bidirectional(c) in ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI")]
+    assert printable(shown) == shown
+
+
+@given(st.text())
+def test_escaped_json_has_the_same_content(text: str) -> None:
+    line = escaped(json.dumps([text], ensure_ascii=False))
+    assert json.loads(line) == [text]
+    assert printable(line) == line
+
+
+@pytest.mark.parametrize("text", ["", " \t", "\u200b\u200d", "\ufeff", "\u2060 \u00ad", "\u3164", "\u2800", "\x92"])
+def test_a_text_without_ink_is_seen_as_empty(text: str) -> None:
+    assert INK.search(text) is None
+
+
+@pytest.mark.parametrize("text", ["a", "ä", "犬", "👍🏽", "\u200bx", "न\u200dी", "م"])
+def test_a_text_with_ink_is_seen(text: str) -> None:
+    assert INK.search(text)
+
+
+@pytest.mark.parametrize("text", ["\x1b[2J", "\x9b2J", "\x85", "\u202egnp", "\u2066a\u2069", "\u2029", "\x00"])
+def test_commands_and_changes_of_direction_are_control_characters(text: str) -> None:
+    assert CONTROL.search(text)
+
+
+@pytest.mark.parametrize("text", ["a\tb", "don\x92t", "\u200fשלום", "\u200d"])
+def test_what_real_texts_have_is_accepted(text: str) -> None:
+    assert CONTROL.search(text) is None

@@ -1,0 +1,103 @@
+"""The boundary for models of the Hugging Face library: kind, sizes and weights are checked before one is trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import torch
+
+from xc_core.errors import DataError, MissingError, UnavailableError, XCError, bare, shown
+
+_SIZES: Final = {
+    "hidden_size": 65_536,
+    "num_attention_heads": 4096,
+    "num_hidden_layers": 1024,
+    "intermediate_size": 1 << 20,
+    "vocab_size": 10_000_000,
+    "max_position_embeddings": 10_000_000,
+}
+"""Largest sizes of a configuration; larger ones are mistakes that would take all memory."""
+_NOT_USED: Final = ("pooler.",)
+"""Weights that may be absent, because the vector of a text comes from the last hidden states."""
+
+
+def pretrained_model(name: str, place: Path | str, vocabulary_size: int) -> Any:
+    """Return the encoder-only model of a folder or of a name on the hub, in fp32 with eager attention.
+
+    Only safetensors are read, because a pickled checkpoint could run code. Raises MissingError for a folder without a
+    model, DataError for one that is inconsistent, of another kind or with weights that do not fill it,
+    UnavailableError if the hub does not have the model or cannot be reached.
+    """
+    from transformers import AutoConfig, AutoModel
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    try:
+        shape = AutoConfig.from_pretrained(place)
+        _check_shape(shape, name, vocabulary_size)
+        model, loading = AutoModel.from_pretrained(
+            place,
+            config=shape,
+            dtype=torch.float32,
+            attn_implementation="eager",
+            use_safetensors=True,
+            output_loading_info=True,
+        )
+    except (XCError, MemoryError):
+        raise
+    except Exception as error:  # transformers raises errors of many types for a wrong folder
+        _unusable(name, place, error)
+    _check_weights(model, loading, name)
+    return model
+
+
+def _unusable(name: str, place: Path | str, error: Exception) -> NoReturn:
+    first = bare(str(error).strip().partition("\n")[0] or type(error).__name__, 200)
+    if isinstance(place, Path):
+        raise MissingError(
+            f"no usable model in {place} ({first})",
+            expected="config.json and model.safetensors",
+            do="save the model there with save_pretrained",
+        ) from error
+    raise UnavailableError(
+        f"no model {name!r} on this machine or on the model hub ({first})",
+        expected="the name of a model on the hub, and a network; or a local folder",
+        do="download the model on a machine with a network, and give its folder instead of its name",
+    ) from error
+
+
+def _check_shape(shape: Any, name: str, vocabulary_size: int) -> None:
+    """Raise DataError for a configuration of another kind of model, with impossible sizes or too few token ids."""
+    kind = f"a model of type {bare(str(shape.model_type))}"
+    if getattr(shape, "is_encoder_decoder", False):
+        raise _wrong(f"{kind}, which has a decoder", "an encoder-only model of texts, such as bert", name)
+    sizes = {field: getattr(shape, field, None) for field in _SIZES}
+    if sizes["vocab_size"] is None or sizes["hidden_size"] is None:
+        raise _wrong(f"{kind}, which reads no tokens", "an encoder-only model of texts, such as bert", name)
+    for field, size in sizes.items():
+        if size is not None and not (type(size) is int and 1 <= size <= _SIZES[field]):
+            raise _wrong(f"{field} = {shown(size)} in config.json", f"a whole number from 1 to {_SIZES[field]:,}", name)
+    heads = sizes["num_attention_heads"]
+    if heads and sizes["hidden_size"] % heads:
+        found = f"hidden_size {sizes['hidden_size']} with {heads} heads in config.json"
+        raise _wrong(found, "a width that the number of heads divides", name)
+    if vocabulary_size > sizes["vocab_size"]:
+        found = f"a tokenizer of {vocabulary_size:,} token ids for a model of {sizes['vocab_size']:,}"
+        raise _wrong(found, "the tokenizer that the model was trained with", name)
+
+
+def _check_weights(model: Any, loading: dict[str, Any], name: str) -> None:
+    """Raise DataError if weights are missing, of another shape, or not finite."""
+    missing = sorted(key for key in loading["missing_keys"] if not key.startswith(_NOT_USED))
+    missing += sorted(str(key) for key in loading.get("mismatched_keys", ()))
+    if missing:
+        found = f"no weights for {len(missing)} tensors of the model, the first is {bare(str(missing[0]))}"
+        raise _wrong(found, "model.safetensors that fill the model that config.json describes", name)
+    wrong = next((key for key, value in model.named_parameters() if not bool(torch.isfinite(value).all())), None)
+    if wrong is not None:
+        raise _wrong(f"weights that are not finite, the first in {wrong}", "finite numbers", name)
+
+
+def _wrong(found: str, expected: str, name: str) -> DataError:
+    return DataError(found, expected=expected, do="save the model again, or choose another encoder", where=bare(name))

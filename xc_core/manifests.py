@@ -1,0 +1,90 @@
+"""The manifest of an artefact: name, size and SHA-256 of each file, with a digest of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+from xc_core.canonical import canonical
+from xc_core.errors import CorruptError, MissingError, bare
+
+MANIFEST: Final = "manifest.json"
+FORMAT: Final = 2
+"""Version of the manifest's own layout."""
+_CHECKSUM: Final = "digest"
+"""Key of the manifest's own digest; manifests written before 2026-11-22 have none."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The content of an artefact: its kind, and size and SHA-256 of each file."""
+
+    kind: str
+    files: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    format: int = FORMAT
+
+    def to_file(self) -> str:
+        """Return the content of ``manifest.json``: the manifest with its own digest, so that damage to it is seen."""
+        return canonical({**json.loads(self.to_json()), _CHECKSUM: self.digest()})
+
+    def digest(self) -> str:
+        """Return one SHA-256 of the manifest: equal digests mean equal content."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+    def to_json(self) -> str:
+        """Return the manifest as text; the same content gives the same bytes."""
+        return canonical({"kind": self.kind, "format": self.format, "files": self.files})
+
+    @property
+    def bytes(self) -> int:
+        """Size of all files together."""
+        return sum(int(file["bytes"]) for file in self.files.values())
+
+
+def read_manifest(folder: Path, kind: str = "") -> Manifest:
+    """Return the manifest of the artefact at ``folder``, unverified; ``kind`` names the artefact in an error.
+
+    Raises MissingError if there is no artefact, CorruptError if its manifest cannot be read.
+    """
+    path, do = folder / MANIFEST, how_to_make(kind)
+    if not path.is_file():
+        raise MissingError(f"no artefact at {folder}", expected=f"a folder with {MANIFEST}", do=do)
+    try:
+        content = json.loads(path.read_text("utf-8"))
+        files = {_inner(name): _facts(facts) for name, facts in content["files"].items()}
+        manifest = Manifest(str(content["kind"]), files, content["format"])
+        own = content.get(_CHECKSUM, manifest.digest())
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        found = f"an unreadable {path} ({type(error).__name__}: {error})"
+        raise CorruptError(found, expected="JSON with kind, format and files", do=do) from error
+    if manifest.format != FORMAT:
+        raise CorruptError(f"format {manifest.format} in {path}", expected=f"format {FORMAT}", do=do)
+    if own != manifest.digest():
+        found = f"{path}, which has changed since it was written"
+        raise CorruptError(found, expected="the digest that it states of itself", do=do)
+    return manifest
+
+
+def _facts(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return size and hash of a file; raise TypeError for other types."""
+    size, sha256 = facts["bytes"], facts["sha256"]
+    if type(size) is not int or not isinstance(sha256, str):
+        raise TypeError("bytes that are no number, or sha256 that is no text")
+    return {"bytes": size, "sha256": sha256}
+
+
+def _inner(name: str) -> str:
+    """Return the name of a file in an artefact; raise ValueError if it leads outside of it."""
+    if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts or "\0" in name:
+        raise ValueError(f"the file name {bare(name)}")
+    return name
+
+
+def how_to_make(kind: str) -> str:
+    """Return the advice to rebuild an artefact of a kind."""
+    stage = kind or "STAGE"
+    return f"rebuild it: xc run {stage} --force, with its --dataset (and --recipe); or `dvc pull` from a remote"

@@ -1,0 +1,126 @@
+"""Small files from outside, and YAML: bounded in kind, size, depth and repetition before anything is built."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Any, Final
+
+from ruamel.yaml import YAML
+from ruamel.yaml.events import (
+    AliasEvent,
+    DocumentStartEvent,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+)
+
+from xc_core.errors import ConfigError, bare, preview
+
+MOST_BYTES: Final = 1 << 20
+"""Bytes of a file of settings."""
+MOST_DEPTH: Final = 32
+"""Mappings and lists inside each other."""
+MOST_NODES: Final = 100_000
+"""Values, keys, mappings and lists of a YAML text, each alias counted as what it repeats."""
+_KINDS: Final = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a named pipe (FIFO)"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+def text_of(path: Path, most_bytes: int = MOST_BYTES) -> str:
+    """Return the content of a small text file; it never blocks, and reads ``most_bytes`` at most.
+
+    Raises FileNotFoundError if there is none, ConfigError if it is no regular file, too large, unreadable or not UTF-8.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO without a writer would block
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise _unreadable(path, error.strerror or "unknown reason") from error
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if kind := next((name for test, name in _KINDS if test(mode)), ""):
+            raise ConfigError(kind, expected="a file", do="replace it by a file", where=path.name)
+        with os.fdopen(descriptor, "rb", closefd=False) as stream:
+            content = stream.read(most_bytes + 1)
+        if len(content) > most_bytes:
+            raise ConfigError(
+                f"more than {most_bytes:,} bytes", expected="a smaller file", do="shorten it", where=path.name
+            )
+        return content.decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise _unreadable(path, str(error)) from error
+    finally:
+        os.close(descriptor)
+
+
+def _unreadable(path: Path, reason: str) -> ConfigError:
+    return ConfigError(
+        f"a file that cannot be read ({reason})",
+        expected="text in UTF-8 that this user may read",
+        do="fix the file or its permission",
+        where=path.name,
+    )
+
+
+def yaml_of(text: str, where: str = "", *, round_trip: bool = False) -> Any:
+    """Return the value of a YAML text; with ``round_trip`` comments are kept for ``YAML().dump``.
+
+    Raises ConfigError, with the place ``where``, for a text that is no YAML or exceeds a bound, and for tags: nothing
+    but mappings, lists, texts, numbers, true, false, null and dates is ever built.
+    """
+    try:
+        _check_events(text, where)
+        return (YAML() if round_trip else YAML(typ="safe")).load(text)
+    except ConfigError:
+        raise
+    except Exception as error:  # ruamel.yaml raises errors of many types, a ValueError for the date 2001-99-99
+        reason = " ".join(str(error).split())
+        found = f"invalid YAML ({bare(reason, 200) or type(error).__name__})"
+        raise ConfigError(found, expected="YAML", do="fix it, or quote texts", where=where) from error
+
+
+def _check_events(text: str, where: str) -> None:
+    """Raise ConfigError if the text is too deep, too large, has tags or several documents. Nothing is built."""
+    total = documents = 0
+    started: list[int] = []  # value of total at the start of each open collection
+    anchors: list[str | None] = []
+    sizes: dict[str, int] = {}  # nodes behind each anchor that is complete
+    for event in YAML(typ="safe").parse(text):
+        documents += isinstance(event, DocumentStartEvent)
+        if getattr(event, "tag", None):
+            raise _over(f"the tag {preview(str(event.tag))}", "plain values without tags", where)
+        if isinstance(event, MappingStartEvent | SequenceStartEvent):
+            started.append(total)
+            anchors.append(event.anchor)
+            total += 1
+        elif isinstance(event, MappingEndEvent | SequenceEndEvent):
+            sizes[anchors.pop() or ""] = total - started.pop()
+        elif isinstance(event, AliasEvent):
+            if event.anchor not in sizes:
+                raise _over(
+                    f"the alias *{bare(event.anchor)} inside its own value", "aliases of finished values", where
+                )
+            total += sizes[event.anchor]
+        elif isinstance(event, ScalarEvent):
+            total += 1
+            sizes[event.anchor or ""] = 1
+        if len(started) > MOST_DEPTH:
+            raise _over(f"more than {MOST_DEPTH} levels", "fewer mappings and lists inside each other", where)
+        if total > MOST_NODES:
+            raise _over(f"more than {MOST_NODES:,} values", "fewer values, aliases counted as what they repeat", where)
+        if documents > 1:
+            raise _over("a second document (---)", "one document", where)
+
+
+def _over(found: str, expected: str, where: str) -> ConfigError:
+    return ConfigError(found, expected=expected, do="fix the YAML", where=where)
