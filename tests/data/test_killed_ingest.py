@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.data.worlds import empty_workspace, files_of, small_world, write_world
-from xc_core.chain import Workspace
+from xc_core.chain import Workspace, changelog
 from xc_core.cli.ingest import place
 from xc_core.data.ingest import IngestConfig
 
@@ -63,9 +63,9 @@ def ingest(workspace: Workspace, source: Path, moment: int, *options: str) -> su
 
 
 def state(workspace: Workspace) -> dict[str, bytes]:
-    """Return all files but locks, timings and cached hashes."""
-    found = files_of(workspace.root)
-    return {name: data for name, data in found.items() if not name.startswith((".xc/lock", ".xc/cost", ".xc/source"))}
+    """Return all files but locks, timings, cached hashes, and what tells of an earlier version."""
+    found, others = files_of(workspace.root), (".xc/lock", ".xc/cost", ".xc/source", ".xc/versions", "data/toy/changes")
+    return {name: data for name, data in found.items() if not name.startswith(others)}
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +105,9 @@ def test_a_dataset_that_is_replaced(tmp_path: Path, sources: tuple[Path, Path], 
     again = ingest(broken, sources[1], 0, "--replace")
     assert again.returncode == 0, again.stderr
     assert state(broken) == state(workspaces["new"])
+    assert [entry["what"] for entry in changelog.entries(broken, "toy")] == ["replace"]
+    kept = files_of(changelog.version(broken, "toy", 1))
+    assert kept == files_of(workspaces["old"].raw("toy"))
 
 
 def test_the_moments_are_all_there_are(tmp_path: Path, sources: tuple[Path, Path]) -> None:

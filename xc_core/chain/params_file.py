@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ruamel.yaml import YAML, YAMLError
 
 from xc_core import artifacts
-from xc_core.chain.dataset import Dataset, Partition, TokensConfig
+from xc_core.chain.dataset import Dataset, Partition, TokensConfig, UpdateConfig
 from xc_core.chain.names import checked_name
 from xc_core.data.ingest import IngestConfig
 from xc_core.data.tokens import store_name
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 FILE: Final = "params.yaml"
 _KNOWN: Final = {
-    "datasets": ("source", "corpus", "tokens"),
+    "datasets": ("source", "corpus", "tokens", "update"),
     "experiments": ("dataset", "recipe", "base", "source", "tokens", "stages"),
 }
 """The two mappings of the file and the fields of their entries."""
@@ -85,7 +85,8 @@ class ParamsFile:
         entry = _entry(entries, checked_name("dataset", name), "dataset", f"xc ingest PATH --dataset {name}")
         corpus = changed(IngestConfig(), entry.get("corpus") or {}, f"datasets.{name}.corpus")
         tokens = changed(TokensConfig(), entry.get("tokens") or {}, f"datasets.{name}.tokens")
-        return Dataset(name, corpus, tokens)
+        update = changed(UpdateConfig(), entry.get("update") or {}, f"datasets.{name}.update")
+        return Dataset(name, corpus, tokens, update)
 
     def experiment(self, dataset: str, recipe: str) -> Experiment:
         """Return an experiment: a dataset and a recipe with the changes of the file.
