@@ -16,7 +16,7 @@ from xc_core.chain import Workspace
 from xc_core.errors import XCError
 
 COMMANDS = (
-    "ingest", "run", "train", "tune", "status", "settings", "evaluate", "predict", "serve", "leaderboard", "compare",
+    "ingest", "run", "train", "tune", "update", "status", "settings", "evaluate", "predict", "serve", "leaderboard", "compare",
     "report",
     "promote", "rollback", "ui", "doctor", "demo",
 )  # fmt: skip

@@ -7,7 +7,6 @@ were before that change.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +17,7 @@ from xc_core.data.difference import Difference
 from xc_core.errors import RefusedError
 from xc_core.leftovers import claimed, drop
 from xc_core.leftovers import work as temporary
+from xc_core.linked import link_file
 
 if TYPE_CHECKING:
     from xc_core.chain.workspace import Workspace
@@ -117,19 +117,11 @@ def keep(workspace: Workspace, dataset: str, number: int) -> Path:
     try:
         work.mkdir()
         with claimed(work):
-            shutil.copytree(workspace.raw(dataset), work, copy_function=_linked, dirs_exist_ok=True)
+            shutil.copytree(workspace.raw(dataset), work, copy_function=link_file, dirs_exist_ok=True)
             drop(target)
             work.rename(target)
     finally:
         drop(work)
-    return target
-
-
-def _linked(source: str, target: str) -> str:
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
     return target
 
 

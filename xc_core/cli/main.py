@@ -21,6 +21,7 @@ from xc_core.progress import listen, report
 
 _OWN: Final = {
     "ingest": "xc_core.cli.ingest:ingest",
+    "update": "xc_core.cli.update:command",
     "run": "xc_core.cli.run:run",
     "train": "xc_core.cli.train:train",
     "tune": "xc_core.cli.tune:tune",
@@ -35,7 +36,7 @@ _OWN: Final = {
     "doctor": "xc_core.cli.doctor:doctor",
 }
 _ORDER: Final = (
-    ("Data", ("ingest",)),
+    ("Data", ("ingest", "update")),
     ("Training", ("train", "tune", "run", "status", "settings", "evaluate", "leaderboard", "compare", "report")),
     ("Serving", ("predict", "serve", "promote", "rollback")),
     ("Project", ("demo", "ui", "doctor")),

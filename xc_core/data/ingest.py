@@ -87,9 +87,10 @@ class IngestConfig:
         )
 
 
-def ingest(folder: Path, build: Build, config: IngestConfig) -> None:
+def ingest(folder: Path, build: Build, config: IngestConfig, *, part: bool = False) -> None:
     """Read ``folder`` into the files of a corpus under ``build.path`` and describe it in ``build.facts``.
 
+    A ``part`` of a dataset, as an update is, need not have train and test documents, nor documents of each label.
     Raises DataError for the first problem, with file and line; MissingError if the folder or a file is missing.
     """
     layout, source = open_source(folder, config.layout, config.read_options())
@@ -104,7 +105,9 @@ def ingest(folder: Path, build: Build, config: IngestConfig) -> None:
             for block in source.documents(split):
                 writer.add_documents(block, split)
     writer.finish_cut()
-    writer.check_whole()
+    writer.check_uids()
+    if not part:
+        writer.check_whole()
     pairs = _filter_pairs(source, writer, config, build.path)
     _write_pairs(build.path / "filters.parquet", pairs)
     constants = PROPENSITY[config.propensity]
@@ -226,16 +229,19 @@ class _CorpusWriter:
             self.sizes |= sizes
             self.pairs |= pairs
 
+    def check_uids(self) -> None:
+        """Raise DataError for a repeated uid, which no single block shows."""
+        self._check_uids("label", self._label_uids, self._label_places)
+        self._check_uids("document", self._doc_uids, self._doc_places)
+
     def check_whole(self) -> None:
-        """Check what no single block shows: repeated uids, labels without train documents, empty splits."""
+        """Check what only a whole dataset has: documents of both kinds, and a train document of each label."""
         if not self.labels or not self.sizes[TRAIN] or not self.sizes[TEST]:
             counts = f"{self.labels} labels, {self.sizes[TRAIN]} train and {self.sizes[TEST]} test documents"
             held = f" ({self.sizes[VALIDATION]} more for validation)" if self.sizes[VALIDATION] else ""
             all_held = bool(held) and not self.sizes[TRAIN]
             do = "check that the files are complete" + (", or lower --validation-fraction" if all_held else "")
             raise DataError(counts + held, expected="at least one of each", do=do)
-        self._check_uids("label", self._label_uids, self._label_places)
-        self._check_uids("document", self._doc_uids, self._doc_places)
         unseen = np.flatnonzero(_grown(self._frequency, self.labels) == 0)
         if len(unseen) and not self.allowed.unseen_labels:
             uids = pl.scan_parquet(self.folder / "labels.parquet").select("uid").slice(int(unseen[0]), 1).collect()

@@ -57,6 +57,11 @@ class Tabular:
         self.files = [*self._tables, *filters]
         self._ids: dict[str, int] | None = None
 
+    @property
+    def has_uids(self) -> bool:
+        """True if every table has a column uid."""
+        return all("uid" in _names(path) for path in self._tables)
+
     def labels(self) -> Iterator[Block]:
         """Yield the rows of the labels table, or the distinct label names; report unused columns."""
         for path in self._tables:
