@@ -30,7 +30,7 @@ def update(
     killed update with the same files was finished. Raises DataError for the first thing that is wrong.
     """
     own = workspace.params.dataset(dataset).corpus
-    reading = replace(own, layout=layout, allow=tuple(dict.fromkeys((*own.allow, *allow))))
+    reading = allowing(replace(own, layout=layout), *allow)
     _, source = open_source(path, layout, reading.read_options())
     if not has_uids(source):
         raise DataError(
@@ -45,16 +45,27 @@ def update(
         report(f"update: {dataset} was complete when the last update was stopped; nothing is read again")
         return None
     with scratch(workspace) as inner:
-        before = Corpus.open(run_stage(workspace, "corpus", dataset).folder)
-        came = Tables.of(_read(path, inner.root / "part", reading))
-        there = Tables.of(before)
+        before, part = _corpus(workspace, dataset), _read(path, inner.root / "part", reading)
+        there, came = Tables.of(before), Tables.of(part)
         _report_elsewhere(there, came)
         fraction = 0.0 if _validation_given(workspace, before, dataset) else own.validation_fraction
         cut = NewDocuments(own.split, fraction, inner.root / "near-duplicates")
         merged = there.merged(came, cut)
         config = replace(reading, layout="auto", validation_fraction=fraction)
+        if before.labels_in_test_only or part.labels_in_test_only:
+            config = allowing(config, "unseen-labels")
         config = written(workspace, inner, dataset, merged, config)
         return Arrival(workspace, inner, dataset, config, command, "update").install(None)
+
+
+def allowing(config: IngestConfig, *kinds: str) -> IngestConfig:
+    """Return the settings with more kinds of imperfect data allowed."""
+    return replace(config, allow=tuple(dict.fromkeys((*config.allow, *kinds))))
+
+
+def _corpus(workspace: Workspace, dataset: str) -> Corpus:
+    """Return the present corpus, made again first if it is out of date."""
+    return Corpus.open(run_stage(workspace, "corpus", dataset).folder)
 
 
 def _read(path: Path, folder: Path, config: IngestConfig) -> Corpus:
@@ -67,7 +78,8 @@ def _read(path: Path, folder: Path, config: IngestConfig) -> Corpus:
 
 def _validation_given(workspace: Workspace, corpus: Corpus, dataset: str) -> bool:
     """Return True if the validation documents came in a file of their own, not from a cut of ours."""
-    ours = any(entry["what"] != "replace" for entry in changelog.entries(workspace, dataset))
+    files = [entry["what"] for entry in changelog.entries(workspace, dataset) if entry["what"] != "settings"]
+    ours = bool(files) and files[-1] in ("update", "forget")
     return bool(artifacts.read_made(corpus.folder).facts["split"]["given"]) and not ours
 
 

@@ -17,13 +17,13 @@ from xc_core.data import corpus as schemas
 from xc_core.data.checks import Allowed, check_block, clean_block
 from xc_core.data.cut import BY, Cut, move
 from xc_core.data.filters import generated_pairs, given_pairs
-from xc_core.data.formats import LAYOUTS, Block, ReadOptions, Source, open_source, splits_of
+from xc_core.data.formats import LAYOUTS, Block, ReadOptions, Source, open_source, splits_of, splits_off
 from xc_core.data.propensity import PROPENSITY
 from xc_core.data.splits import TEST, TRAIN, VALIDATION, Distinct, digests
 from xc_core.errors import ConfigError, DataError, preview
 from xc_core.params import later, one_of
 from xc_core.progress import Meter
-from xc_core.shapes import I64
+from xc_core.shapes import I64, Bool
 
 FILTERS: Final = ("given", "generate", "none")
 FIELDS: Final = ("title", "content")
@@ -98,6 +98,7 @@ def ingest(folder: Path, build: Build, config: IngestConfig, *, part: bool = Fal
     writer = _CorpusWriter(
         build.path, config, Cut(build.path, config.split, config.validation_fraction, given=VALIDATION in files)
     )
+    writer.splits_off = splits_off(source)
     with writer:
         for block in source.labels():
             writer.add_labels(block)
@@ -129,7 +130,7 @@ def ingest(folder: Path, build: Build, config: IngestConfig, *, part: bool = Fal
             "pairs": len(pairs),
             "files": [path.name for path in _filter_files(source, config)],
         },
-        "split": {"by": config.split, **writer.cut.facts()},
+        "split": {"by": config.split, **writer.cut.facts(), **writer.split_off()},
         "allow": list(config.allow),
         "validation_fraction": config.validation_fraction,
     }
@@ -162,11 +163,14 @@ class _CorpusWriter:
     pairs: dict[str, int] = field(default_factory=lambda: dict.fromkeys((TRAIN, VALIDATION, TEST), 0))
     lines: dict[str, int] = field(default_factory=lambda: dict.fromkeys((TRAIN, VALIDATION, TEST), 0))
     """Documents of each file."""
+    splits_off: bool = False
+    """True if the test documents are split off the train file, by a hash."""
 
     def __enter__(self) -> _CorpusWriter:
         self.allowed = Allowed.parse(self.config.allow)
         self.labels = self.documents = 0
         self._frequency: I64 = np.zeros(0, np.int64)
+        self._test_frequency: I64 = np.zeros(0, np.int64)
         self._label_uids, self._doc_uids = Distinct(self.folder / "label-uids"), Distinct(self.folder / "document-uids")
         self._label_places: list[_Place] = []
         self._doc_places: list[_Place] = []
@@ -210,7 +214,10 @@ class _CorpusWriter:
         self._pair_file.write_batch(
             pa.record_batch([pa.array(doc_ids[order]), pa.array(label_ids[order])], schema=schemas.PAIRS)
         )
-        if split != TEST:
+        if split == TEST:
+            self._test_frequency = _grown(self._test_frequency, self.labels)
+            np.add.at(self._test_frequency, label_ids, 1)
+        else:
             self._frequency = _grown(self._frequency, self.labels)
             np.add.at(self._frequency, label_ids, 1)
         for name in self.sizes:
@@ -242,16 +249,26 @@ class _CorpusWriter:
             all_held = bool(held) and not self.sizes[TRAIN]
             do = "check that the files are complete" + (", or lower --validation-fraction" if all_held else "")
             raise DataError(counts + held, expected="at least one of each", do=do)
-        unseen = np.flatnonzero(_grown(self._frequency, self.labels) == 0)
+        unseen = np.flatnonzero(self._unseen_L & ~self._split_off_L)
         if len(unseen) and not self.allowed.unseen_labels:
             uids = pl.scan_parquet(self.folder / "labels.parquet").select("uid").slice(int(unseen[0]), 1).collect()
             raise DataError(
                 f"{len(unseen)} of {self.labels} labels without a train document, "
                 f"the first is label {unseen[0]}, {preview(uids.item())}",
-                expected="a train document for every label, also if the test rows are split off the same file",
+                expected="a train document for every label",
                 do="delete these labels, or pass --allow unseen-labels: they can then be found only by their text",
                 where=_place(self._label_places, int(unseen[0])),
             )
+
+    @property
+    def _unseen_L(self) -> Bool:
+        """True for labels without a train or validation document."""
+        return np.asarray(_grown(self._frequency, self.labels) == 0)
+
+    @property
+    def _split_off_L(self) -> Bool:
+        """True for labels that are unseen only because our own split put all of their documents into test."""
+        return self._unseen_L & (_grown(self._test_frequency, self.labels) > 0) & self.splits_off
 
     def _check_uids(self, what: str, uids: Distinct, places: list[_Place]) -> None:
         repeat = uids.first_repeat()
@@ -268,6 +285,11 @@ class _CorpusWriter:
             where=later,
         )
 
+    def split_off(self) -> dict[str, int]:
+        """Return how many labels our own split left without a train document, if it did."""
+        count = int(self._split_off_L.sum())
+        return {"labels_in_test_only": count} if count else {}
+
     def counts(self) -> dict[str, Any]:
         """Return the counts of rows, labels and pairs."""
         return {
@@ -275,7 +297,7 @@ class _CorpusWriter:
             "labels": self.labels,
             "rows": dict(self.sizes),
             "pairs": dict(self.pairs),
-            "unseen_labels": int((_grown(self._frequency, self.labels) == 0).sum()),
+            "unseen_labels": int(self._unseen_L.sum()),
         }
 
 

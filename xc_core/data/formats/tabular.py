@@ -56,6 +56,7 @@ class Tabular:
         self._tables = [*self._documents, *([self._names] if self._names else [])]
         self.files = [*self._tables, *filters]
         self._ids: dict[str, int] | None = None
+        self.splits_off = self._test is None
 
     @property
     def has_uids(self) -> bool:
