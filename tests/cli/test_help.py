@@ -16,8 +16,8 @@ from xc_core.chain import Workspace
 from xc_core.errors import XCError
 
 COMMANDS = (
-    "ingest", "run", "train", "tune", "update", "status", "settings", "evaluate", "predict", "serve", "leaderboard", "compare",
-    "report",
+    "ingest", "run", "train", "tune", "status", "settings", "evaluate", "predict", "serve", "leaderboard", "compare",
+    "report", "update", "forget",
     "promote", "rollback", "ui", "doctor", "demo",
 )  # fmt: skip
 

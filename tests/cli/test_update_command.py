@@ -29,7 +29,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     monkeypatch.setenv("XC_ROOT", str(workspace.root))
     place(
         workspace,
-        ToyWorld.make(documents=100, tests=20).write(tmp_path / "first"),
+        ToyWorld.make(documents=100, tests=20).write(tmp_path / "begin"),
         "toy",
         IngestConfig(),
         replace=False,
@@ -158,6 +158,22 @@ def test_no_document_moves_in_four_updates(xc: Xc, tmp_path: Path, monkeypatch: 
         assert {uid: after[uid] for uid in before} == before
     new = {after[uid] for uid in after if uid.startswith("N")}
     assert new == {"train", "validation"} if split == "uid" else new <= {"train", "validation"}
+
+
+def test_no_document_is_held_out_beside_a_validation_file(xc: Xc, project: Workspace, tmp_path: Path) -> None:
+    """But where validation was our own cut, the next update cuts again."""
+    train = [row(f"N{i}", f"a new text {i}", [0]) for i in range(60)]
+    update = drop(tmp_path / "new", train, [("L0", "river")])
+    assert xc("update", update, "--dataset", "toy").code == 0
+    assert {split for uid, split in splits(project).items() if uid.startswith("N")} == {"train", "validation"}
+    given = ToyWorld.make(documents=100, tests=20)
+    folder = given.write(tmp_path / "given")
+    (folder / "val.json").write_text(json.dumps(row("V1", "a validation text", [0])) + "\n")
+    assert xc("ingest", folder, "--dataset", "toy", "--replace", "--allow-loss", "1").code == 0
+    for name in ("first", "second"):
+        more = [row(f"{name}{i}", f"another new text {i}", [0]) for i in range(60)]
+        assert xc("update", drop(tmp_path / name, more, [("L0", "river")]), "--dataset", "toy").code == 0
+    assert [uid for uid, split in splits(project).items() if split == "validation"] == ["V1"]
 
 
 def test_a_document_that_the_update_has_on_the_other_side_stays_and_this_is_reported(

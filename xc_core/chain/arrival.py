@@ -33,7 +33,9 @@ class Arrival:
     command: str
     """Identifies the command and its source files."""
     what: str
-    """Kind of the change: replace, update or forget."""
+    """Kind of the change: replace, settings (the same files, read with others), update or forget."""
+    forgotten: tuple[str, ...] = ()
+    """Uids that must not stay anywhere: the earlier files are not kept, and the changelog does not name them."""
 
     def install(self, allow_loss: float | None) -> Difference | None:
         """Compare with what there is, write the changelog, keep the old files, then move everything in.
@@ -45,7 +47,7 @@ class Arrival:
         difference = self._recorded(allow_loss) if known else None
         with incoming.alone(self.workspace, self.dataset):
             made = incoming.new(self.inner, self.dataset, self.config, self.command)
-            if difference is not None and "raw" in made.inodes:
+            if difference is not None and "raw" in made.inodes and not self.forgotten:
                 changelog.keep(self.workspace, self.dataset, changelog.next_number(self.workspace, self.dataset))
             made.save(self.workspace)
             made.finish(self.workspace)
@@ -72,6 +74,7 @@ class Arrival:
                 "settings": {"before": plain(settings.corpus), "after": plain(self.config)},
                 **difference.plain(),
             }
+            entry = changelog.redacted(entry, self.forgotten)
             changelog.write(self.inner, self.dataset, entry)
         return difference
 

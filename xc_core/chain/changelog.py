@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Collection
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from xc_core.artifacts import write_file
 from xc_core.canonical import canonical
 from xc_core.data.difference import Difference
 from xc_core.errors import RefusedError
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 CHANGES: Final = "changes"
 VERSIONS: Final = "versions"
+_FORGOTTEN: Final = "(forgotten)"
 _LISTED: Final = 100
 """Uids of each kind that Dagster shows; the file has all."""
 _SHOWN: Final = 3
@@ -74,6 +77,21 @@ def write(inner: Workspace, dataset: str, entry: dict[str, Any]) -> None:
     path = inner.raw(dataset).with_name(CHANGES) / f"{entry['number']:04}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(canonical({"time": datetime.now(UTC).isoformat(timespec="seconds"), **entry}), "utf-8")
+
+
+def redacted(content: Any, uids: Collection[str]) -> Any:
+    """Return an entry without these uids; their number stays."""
+    if isinstance(content, dict):
+        return {key: redacted(value, uids) for key, value in content.items()}
+    if isinstance(content, list):
+        return [redacted(value, uids) for value in content]
+    return _FORGOTTEN if isinstance(content, str) and content in uids else content
+
+
+def redact(workspace: Workspace, dataset: str, uids: Collection[str]) -> None:
+    """Remove these uids from all entries of a changelog."""
+    for path in sorted(workspace.raw(dataset).with_name(CHANGES).glob("*.json")):
+        write_file(path, canonical(redacted(json.loads(path.read_text("utf-8")), uids)))
 
 
 def sentence(entry: dict[str, Any]) -> str:

@@ -145,7 +145,8 @@ def place(
             config = changed(config, split=split)
             inner.params.declare_dataset(dataset, config)
             ran = run_stage(inner, "corpus", dataset)
-        difference = Arrival(workspace, inner, dataset, config, command, "replace").install(allow_loss)
+        what = "settings" if again else "replace"
+        difference = Arrival(workspace, inner, dataset, config, command, what).install(allow_loss)
     if difference is not None:
         report(f"ingest: {difference}")
     return Ran(workspace.folder("corpus", dataset), False, ran.seconds, ran.facts, ran.costs)

@@ -22,6 +22,7 @@ from xc_core.progress import listen, report
 _OWN: Final = {
     "ingest": "xc_core.cli.ingest:ingest",
     "update": "xc_core.cli.update:command",
+    "forget": "xc_core.cli.forget:command",
     "run": "xc_core.cli.run:run",
     "train": "xc_core.cli.train:train",
     "tune": "xc_core.cli.tune:tune",
@@ -36,7 +37,7 @@ _OWN: Final = {
     "doctor": "xc_core.cli.doctor:doctor",
 }
 _ORDER: Final = (
-    ("Data", ("ingest", "update")),
+    ("Data", ("ingest", "update", "forget")),
     ("Training", ("train", "tune", "run", "status", "settings", "evaluate", "leaderboard", "compare", "report")),
     ("Serving", ("predict", "serve", "promote", "rollback")),
     ("Project", ("demo", "ui", "doctor")),
