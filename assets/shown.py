@@ -11,6 +11,7 @@ import dagster as dg
 from assets.markdown import escaped
 from assets.metadata import Shown, numbers, table
 from xc_core.artifacts import read_made
+from xc_core.chain import changelog
 from xc_core.data.history import read_history
 
 _COLUMNS: Final = ["P_at_1", "P_at_3", "P_at_5", "nDCG_at_5", "PSP_at_1", "PSP_at_3", "PSP_at_5", "R_at_10"]
@@ -36,11 +37,14 @@ def _audit(folder: Path) -> Shown:
 
 
 def _corpus(folder: Path) -> Shown:
-    """Show how near validation and test documents are to train documents, in percent."""
+    """Show how near validation and test documents are to train documents, in percent, and the last change."""
     found = read_made(folder).facts.get("nearness") or {}
     splits = {name: own for name, own in found.items() if isinstance(own, dict)}
     rows = {name: {column: 100 * own[column] for column in _NEARNESS} for name, own in splits.items()}
-    return Shown(metadata={"nearness": table(rows, list(_NEARNESS))} if rows else {})
+    metadata: dict[str, Any] = {"nearness": table(rows, list(_NEARNESS))} if rows else {}
+    if last := changelog.last(folder):
+        metadata |= {"last_change": changelog.sentence(last), "change": dg.MetadataValue.json(changelog.short(last))}
+    return Shown(metadata=metadata)
 
 
 def _fusion(folder: Path) -> Shown:

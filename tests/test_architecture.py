@@ -206,8 +206,18 @@ ALLOWED = {
         "a folder beside the artefact, which artifacts.install puts in its place",
     ),
     ("folders", "xc_core/cli/ingest.py"): (
+        {"mkdir", "copyfile", "symlink_to"},
+        "a scratch workspace under .xc; artifacts.install puts the corpus in its place",
+    ),
+    ("folders", "xc_core/chain/arrival.py"): (
         {"mkdir", "copyfile", "symlink_to", "TemporaryDirectory"},
         "a scratch workspace under .xc; artifacts.install puts the corpus in its place",
+    ),
+    ("folders", "xc_core/chain/update.py"): ({"copyfile"}, "raw files in a scratch workspace"),
+    ("folders", "xc_core/data/merge.py"): ({"mkdir"}, "raw files in a scratch workspace"),
+    ("folders", "xc_core/chain/changelog.py"): (
+        {"mkdir", "copytree", "rename"},
+        "the raw files before a change, linked; an entry of the changelog in a scratch workspace",
     ),
     ("folders", "assets/inbox.py"): ({"mkdir", "rename"}, "moves a user's files aside; they are no artefact"),
     ("folders", "assets/settings.py"): ({"mkdir"}, "the folder of MLflow's own database, which MLflow does not make"),

@@ -20,7 +20,7 @@ def link(source: Path, folder: Path) -> bool:
 
     def copy() -> None:
         shutil.rmtree(work, ignore_errors=True)
-        shutil.copytree(source, work, copy_function=_link)
+        shutil.copytree(source, work, copy_function=link_file)
 
     try:
         with artifacts.writing(folder):
@@ -35,7 +35,8 @@ def link(source: Path, folder: Path) -> bool:
     return True
 
 
-def _link(source: str, target: str) -> None:
+def link_file(source: str, target: str) -> None:
+    """Link a file, or copy it to another disk."""
     try:
         os.link(source, target)
     except OSError:

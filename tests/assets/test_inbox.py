@@ -146,7 +146,7 @@ def test_every_setting_of_a_dataset_becomes_an_option(fresh: Workspace) -> None:
 def test_xc_ingests_the_inbox_with_these_arguments_and_keeps_the_settings(xc: Xc, fresh: Workspace) -> None:
     fresh.params.declare_dataset("toy", IngestConfig(validation_fraction=0.25, allow=("empty-text", "unseen-labels")))
     before = fresh.params.read()
-    ToyWorld.make(documents=30, tests=10).write(inbox(fresh, "toy"))
+    ToyWorld.make(documents=230, tests=50).write(inbox(fresh, "toy"))
     ended = xc(*ingest_arguments(fresh, "toy"))
     assert ended.code == 0, ended.err
     assert fresh.params.read() == before

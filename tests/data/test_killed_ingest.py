@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.data.worlds import empty_workspace, files_of, small_world, write_world
-from xc_core.chain import Workspace
+from xc_core.chain import Workspace, changelog
+from xc_core.chain.update import update
 from xc_core.cli.ingest import place
 from xc_core.data.ingest import IngestConfig
 
@@ -55,17 +56,19 @@ MOMENTS = 10
 """Before and after: the record, the exchange of raw files, that of the corpus, params.yaml, the end of the record."""
 
 
-def ingest(workspace: Workspace, source: Path, moment: int, *options: str) -> subprocess.CompletedProcess[str]:
-    """Run ``xc ingest`` and kill it at a moment, 0 for never."""
-    command = [sys.executable, "-c", KILLED, str(moment), "ingest", str(source), "--dataset", "toy", *options]
+def ingest(
+    workspace: Workspace, source: Path, moment: int, *options: str, name: str = "ingest"
+) -> subprocess.CompletedProcess[str]:
+    """Run ``xc ingest``, or another command, and kill it at a moment, 0 for never."""
+    command = [sys.executable, "-c", KILLED, str(moment), name, str(source), "--dataset", "toy", *options]
     environment = {**os.environ, "XC_ROOT": str(workspace.root)}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
 def state(workspace: Workspace) -> dict[str, bytes]:
-    """Return all files but locks, timings and cached hashes."""
-    found = files_of(workspace.root)
-    return {name: data for name, data in found.items() if not name.startswith((".xc/lock", ".xc/cost", ".xc/source"))}
+    """Return all files but locks, timings, cached hashes, and what tells of an earlier version."""
+    found, others = files_of(workspace.root), (".xc/lock", ".xc/cost", ".xc/source", ".xc/versions", "data/toy/changes")
+    return {name: data for name, data in found.items() if not name.startswith(others)}
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +108,25 @@ def test_a_dataset_that_is_replaced(tmp_path: Path, sources: tuple[Path, Path], 
     again = ingest(broken, sources[1], 0, "--replace")
     assert again.returncode == 0, again.stderr
     assert state(broken) == state(workspaces["new"])
+    assert [entry["what"] for entry in changelog.entries(broken, "toy")] == ["replace"]
+    kept = files_of(changelog.version(broken, "toy", 1))
+    assert kept == files_of(workspaces["old"].raw("toy"))
+
+
+@pytest.mark.parametrize("moment", range(1, MOMENTS + 1))
+def test_an_update_that_is_killed_can_be_given_again(tmp_path: Path, sources: tuple[Path, Path], moment: int) -> None:
+    workspaces = {name: empty_workspace(tmp_path / name) for name in ("whole", "broken")}
+    for workspace in workspaces.values():
+        place(workspace, sources[0], "toy", IngestConfig(), replace=False)
+    whole, broken = workspaces["whole"], workspaces["broken"]
+    update(whole, sources[1], "toy")
+    assert ingest(broken, sources[1], moment, name="update").returncode == -9
+    again = ingest(broken, sources[1], 0, name="update")
+    assert again.returncode == 0, again.stderr
+    settings = "data/toy/settings"
+    states = [{k: v for k, v in state(own).items() if not k.startswith(settings)} for own in (whole, broken)]
+    assert states[0] == states[1]
+    assert [entry["what"] for entry in changelog.entries(broken, "toy")] == ["update"]
 
 
 def test_the_moments_are_all_there_are(tmp_path: Path, sources: tuple[Path, Path]) -> None:

@@ -75,7 +75,7 @@ def test_replace_puts_the_new_dataset_in_the_place_of_the_old(
 ) -> None:
     place(workspace, world, "toy", IngestConfig(), replace=False)
     other = write_world(tmp_path / "other", "xc-text", small_world(30, 5))
-    place(workspace, other, "toy", IngestConfig(filters="none"), replace=True)
+    place(workspace, other, "toy", IngestConfig(filters="none"), replace=True, allow_loss=1)
     assert Corpus.open(workspace.folder("corpus", "toy")).num_documents == 35
     assert sorted(path.name for path in workspace.raw("toy").iterdir()) == sorted(path.name for path in other.iterdir())
     assert workspace.params.dataset("toy").corpus == IngestConfig(filters="none")

@@ -142,6 +142,14 @@ def test_bare_documents_and_unseen_labels_fail_unless_each_is_allowed(
     }
 
 
+@pytest.mark.parametrize(("known", "passes"), [(0, False), (1, True)])
+def test_labels_that_our_own_split_left_in_test_pass(own: Workspace, judge: Judge, known: int, passes: bool) -> None:
+    change(own, "pairs", unseen)
+    with rewritten(own.folder("corpus", "toy")) as build:
+        build.facts["split"] = {**build.facts["split"], "labels_in_test_only": known}
+    assert judge(own, "empty_labels").passed is passes
+
+
 def test_a_test_document_without_labels_is_bare_too(own: Workspace, judge: Judge) -> None:
     change(own, "pairs", lambda pairs: pairs.filter(pl.col("doc") < 279))
     found = judge(own, "empty_labels")

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, Self
 
 from xc_core.data.ingest import IngestConfig
+from xc_core.errors import ConfigError
 from xc_core.params import at_least, at_most, one_of
 
 POLICIES: Final = ("auto", "manual")
@@ -75,6 +76,21 @@ class ReleaseConfig:
         return not self.recipes or recipe in self.recipes
 
 
+@dataclass(frozen=True, kw_only=True)
+class UpdateConfig:
+    """What may happen to a dataset when its files change. No artefact depends on it."""
+
+    allow_loss: float = 0.1
+    """Share of the documents, or of the labels, that new files may lack before they are refused. A guess."""
+    keep: int = 3
+    """Earlier versions of the raw files that are kept in .xc/versions. A guess."""
+
+    def __post_init__(self) -> None:
+        at_least(self, keep=1)
+        if not 0 <= self.allow_loss <= 1:
+            raise ConfigError(f"allow_loss {self.allow_loss}", expected="0 <= share <= 1", do="fix the value")
+
+
 @dataclass(frozen=True)
 class Dataset:
     """A dataset of params.yaml and the settings of its stages."""
@@ -83,6 +99,7 @@ class Dataset:
     corpus: IngestConfig = field(default_factory=IngestConfig)
     tokens: TokensConfig = field(default_factory=TokensConfig)
     release: ReleaseConfig = field(default_factory=ReleaseConfig)
+    update: UpdateConfig = field(default_factory=UpdateConfig)
 
     @property
     def place(self) -> tuple[str, str | None]:

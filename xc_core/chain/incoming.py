@@ -54,6 +54,8 @@ class Incoming:
             new = workspace.state / self.scratch / "data" / self.dataset / name
             if new.is_dir() and new.stat().st_ino == inode:
                 artifacts.install(new, target / name)
+        for entry in (workspace.state / self.scratch / "data" / self.dataset / "changes").glob("*.json"):
+            artifacts.write_file(target / "changes" / entry.name, entry.read_bytes())
         workspace.params.declare_dataset(self.dataset, changed(IngestConfig(), self.config, f"datasets.{self.dataset}"))
 
 

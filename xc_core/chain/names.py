@@ -11,7 +11,7 @@ from xc_core.errors import UsageError
 SETTINGS: Final = "settings"
 """Folder of resolved settings, one file per stage."""
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}[a-z0-9]|[a-z0-9]")
-_RESERVED: Final = frozenset({*STAGES, SETTINGS, "raw", "inbox"})
+_RESERVED: Final = frozenset({*STAGES, SETTINGS, "raw", "inbox", "changes"})
 
 
 def checked_name(kind: str, name: str) -> str:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace as changed
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +12,7 @@ import click
 from xc_core import artifacts
 from xc_core.artifacts import writing
 from xc_core.chain import Ran, Workspace, incoming, run_stage
+from xc_core.chain.arrival import Arrival, scratch
 from xc_core.chain.names import checked_name
 from xc_core.cli.options import Names
 from xc_core.data.checks import MOST_SHARED, Allowed
@@ -25,8 +22,7 @@ from xc_core.data.formats import LAYOUTS, open_source
 from xc_core.data.ingest import FILTERS, IngestConfig
 from xc_core.data.propensity import PROPENSITY
 from xc_core.data.splits import TEST
-from xc_core.errors import UsageError, bare, storage_error, storage_reason
-from xc_core.leftovers import claimed
+from xc_core.errors import UsageError, bare
 from xc_core.progress import report
 
 _DEFAULT = IngestConfig()
@@ -67,7 +63,10 @@ _AUTO: Final = "auto"
     help="Separates the labels of a CSV cell.",
 )
 @click.option("--replace", is_flag=True, help="Replace a dataset of that name.")
-def ingest(path: Path, dataset: str, replace: bool, split: str, **settings: object) -> None:
+@click.option("--allow-loss", type=click.FloatRange(0, 1), default=None, metavar="SHARE",
+              help="Share of the documents, or of the labels, that a replacement may lack.  [default: the dataset's "
+                   "update.allow_loss, 0.1]")  # fmt: skip
+def ingest(path: Path, dataset: str, replace: bool, allow_loss: float | None, split: str, **settings: object) -> None:
     """Check the folder PATH and make it the dataset NAME.
 
     The layout is found by the file names: XC repository JSON, XC text, PECOS, Parquet or CSV (docs/data-formats.md).
@@ -78,7 +77,8 @@ def ingest(path: Path, dataset: str, replace: bool, split: str, **settings: obje
     new = dataset not in workspace.params.datasets()
     known = _DEFAULT.split if new else workspace.params.dataset(dataset).corpus.split
     config = IngestConfig(**settings, split=known if split == _AUTO else split)  # type: ignore[arg-type]
-    ran = place(workspace, path, dataset, config, replace=replace, choose=new and split == _AUTO)
+    ran = place(workspace, path, dataset, config, replace=replace, choose=new and split == _AUTO,
+                allow_loss=allow_loss)  # fmt: skip
     rows = ran.facts["rows"]
     click.echo(
         f"{dataset}: {rows['train']:,} train, {rows['validation']:,} validation, {rows['test']:,} test documents, "
@@ -106,11 +106,19 @@ def _choice(facts: dict[str, Any]) -> str:
 
 
 def place(
-    workspace: Workspace, path: Path, dataset: str, config: IngestConfig, *, replace: bool, choose: bool = False
+    workspace: Workspace,
+    path: Path,
+    dataset: str,
+    config: IngestConfig,
+    *,
+    replace: bool,
+    choose: bool = False,
+    allow_loss: float | None = None,
 ) -> Ran:
     """Ingest ``path`` in a scratch workspace and move the result in; nothing of ``workspace`` changes on an error.
 
-    With ``choose`` the split is chosen by the data, and written to params.yaml.
+    With ``choose`` the split is chosen by the data, and written to params.yaml. ``allow_loss`` is the share of
+    documents or labels that a replacement may lack, by default that of the dataset; raises RefusedError for more.
     """
     _refuse_project(workspace, path)
     workspace.params.read()  # one that cannot be read is reported before anything is written
@@ -128,7 +136,7 @@ def place(
             expected="a new name",
             do="choose another name, or pass --replace",
         )
-    with _scratch(workspace) as inner:
+    with scratch(workspace) as inner:
         inner.params.declare_dataset(dataset, config)
         if again:
             inner.raw(dataset).parent.mkdir(parents=True)
@@ -141,11 +149,10 @@ def place(
             config = changed(config, split=split)
             inner.params.declare_dataset(dataset, config)
             ran = run_stage(inner, "corpus", dataset)
-        with incoming.alone(workspace, dataset):
-            made = incoming.new(inner, dataset, config, command)
-            made.save(workspace)
-            made.finish(workspace)
-            incoming.forget(workspace, dataset)
+        what = "settings" if again else "replace"
+        difference = Arrival(workspace, inner, dataset, config, command, what).install(allow_loss)
+    if difference is not None:
+        report(f"ingest: {difference}")
     return Ran(workspace.folder("corpus", dataset), False, ran.seconds, ran.facts, ran.costs)
 
 
@@ -165,25 +172,6 @@ def _finished(workspace: Workspace, dataset: str) -> Ran:
     incoming.forget(workspace, dataset)
     folder = workspace.folder("corpus", dataset)
     return Ran(folder, True, 0.0, dict(artifacts.read_made(folder).facts), {})
-
-
-@contextmanager
-def _scratch(workspace: Workspace) -> Iterator[Workspace]:
-    """Yield a workspace inside the state folder, with the same params.yaml; it is deleted afterwards.
-
-    Raises StorageError if the disk cannot be written.
-    """
-    try:
-        workspace.state.mkdir(parents=True, exist_ok=True)
-        prefix = f"{incoming.PREFIX}-{os.getpid()}-"
-        with tempfile.TemporaryDirectory(prefix=prefix, dir=workspace.state) as folder, claimed(Path(folder)):
-            inner = Workspace(Path(folder))
-            shutil.copyfile(workspace.root / "params.yaml", inner.root / "params.yaml")
-            yield inner
-    except OSError as error:
-        if reason := storage_reason(error, workspace.state):
-            raise storage_error(reason, workspace.state) from error
-        raise
 
 
 def _copy(folder: Path, files: list[Path], target: Path) -> None:

@@ -22,6 +22,8 @@ from xc_core.visible import printable
 
 _OWN: Final = {
     "ingest": "xc_core.cli.ingest:ingest",
+    "update": "xc_core.cli.update:command",
+    "forget": "xc_core.cli.forget:command",
     "run": "xc_core.cli.run:run",
     "train": "xc_core.cli.train:train",
     "tune": "xc_core.cli.tune:tune",
@@ -36,7 +38,7 @@ _OWN: Final = {
     "doctor": "xc_core.cli.doctor:doctor",
 }
 _ORDER: Final = (
-    ("Data", ("ingest",)),
+    ("Data", ("ingest", "update", "forget")),
     ("Training", ("train", "tune", "run", "status", "settings", "evaluate", "leaderboard", "compare", "report")),
     ("Serving", ("predict", "serve", "promote", "rollback", "lineage", "acceptance")),
     ("Project", ("demo", "ui", "doctor")),

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from xc_core.artifacts import read_made
-from xc_core.chain import STAGES, Workspace
+from xc_core.chain import STAGES, Workspace, changelog
 from xc_core.chain.depends import write_settings
 from xc_core.chain.plan import State, Status, order, states
 from xc_core.cli.options import dataset_option
@@ -46,7 +46,7 @@ def status(dataset: str | None, recipe: str | None, as_json: bool) -> None:
             worst = max(worst, error.exit_code)
             continue
         worst = max(worst, *(_STALE if state.status in _BAD else 0 for state in found))
-        (_echo_json if as_json else _echo)(*place, found, _nearness(workspace, place[0]))
+        (_echo_json if as_json else _echo)(*place, found, _of_corpus(workspace, place[0]))
     if worst and not as_json:
         sys.exit(worst)
 
@@ -64,26 +64,33 @@ def _states(workspace: Workspace, dataset: str, recipe: str | None) -> list[Stat
     return order(states(workspace, partition))
 
 
-def _nearness(workspace: Workspace, dataset: str) -> dict[str, Any]:
-    """Return how near validation and test are to train; empty if the corpus was made before this was measured."""
-    return dict(read_made(workspace.folder("corpus", dataset)).facts.get("nearness") or {})
+def _of_corpus(workspace: Workspace, dataset: str) -> dict[str, Any]:
+    """Return what is shown of the corpus: how near validation and test are to train, and its last change."""
+    folder = workspace.folder("corpus", dataset)
+    shown = {"nearness": read_made(folder).facts.get("nearness"), "last_change": changelog.last(folder)}
+    return {name: value for name, value in shown.items() if value}
 
 
-def _echo(dataset: str, recipe: str | None, found: list[State], nearness: dict[str, Any]) -> None:
-    from xc_core.data.nearness import sentence, warning
-
+def _echo(dataset: str, recipe: str | None, found: list[State], of_corpus: dict[str, Any]) -> None:
     click.echo(f"{dataset}{f' / {recipe}' if recipe else ''}")
     for state in found:
         why = f": {state.why}" if state.why else ""
         click.echo(f"  {state.stage:<11} {state.status}{why}")
-        if state.stage == "corpus" and nearness:
-            for line in (sentence(nearness), *warning(nearness)):
-                click.echo(f"  {'':<11} {line}")
+        for line in _lines(of_corpus) if state.stage == "corpus" else ():
+            click.echo(f"  {'':<11} {line}")
 
 
-def _echo_json(dataset: str, recipe: str | None, found: list[State], nearness: dict[str, Any]) -> None:
+def _lines(of_corpus: dict[str, Any]) -> list[str]:
+    from xc_core.data.nearness import sentence, warning
+
+    nearness, change = of_corpus.get("nearness"), of_corpus.get("last_change")
+    lines = [sentence(nearness), *warning(nearness)] if nearness else []
+    return [*lines, changelog.sentence(change)] if change else lines
+
+
+def _echo_json(dataset: str, recipe: str | None, found: list[State], of_corpus: dict[str, Any]) -> None:
     for state in found:
-        more = {"nearness": nearness} if state.stage == "corpus" and nearness else {}
+        more = of_corpus if state.stage == "corpus" else {}
         click.echo(json.dumps({"dataset": dataset, "recipe": recipe, **asdict(state), **more}))
 
 

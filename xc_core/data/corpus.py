@@ -78,6 +78,11 @@ class Corpus:
         return kind in artifacts.read_made(self.folder).facts.get("allow", ())
 
     @property
+    def labels_in_test_only(self) -> int:
+        """Labels without a train document only because our own split put all of their documents into test."""
+        return int(artifacts.read_made(self.folder).facts.get("split", {}).get("labels_in_test_only", 0))
+
+    @property
     def fields(self) -> tuple[str, ...]:
         """The columns that form a text."""
         return tuple(self.facts["fields"])

@@ -80,7 +80,7 @@ class Cut:
         """
         if self._groups:
             self._groups.close()
-            if not self.grouped:
+            if self._documents and not self.grouped:
                 raise DataError(
                     "no group in the train file, but the split is by group",
                     expected="a column group (Parquet, CSV) or a field group (xc-json)",

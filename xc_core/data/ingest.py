@@ -17,14 +17,15 @@ from xc_core.data import corpus as schemas
 from xc_core.data.checks import Allowed, check_block, clean_block
 from xc_core.data.cut import BY, Cut, move
 from xc_core.data.filters import generated_pairs, given_pairs
-from xc_core.data.formats import LAYOUTS, Block, ReadOptions, Source, open_source, splits_of
+from xc_core.data.formats import LAYOUTS, Block, ReadOptions, Source, open_source, splits_of, splits_off
 from xc_core.data.held import hold_out
+from xc_core.data.places import Place, place_of
 from xc_core.data.propensity import PROPENSITY
 from xc_core.data.splits import TEST, TRAIN, VALIDATION, Distinct, digests
 from xc_core.errors import ConfigError, DataError, preview
 from xc_core.params import later, one_of
 from xc_core.progress import Meter
-from xc_core.shapes import I64
+from xc_core.shapes import I64, Bool
 
 FILTERS: Final = ("given", "generate", "none")
 FIELDS: Final = ("title", "content")
@@ -95,9 +96,10 @@ class IngestConfig:
         )
 
 
-def ingest(folder: Path, build: Build, config: IngestConfig) -> None:
+def ingest(folder: Path, build: Build, config: IngestConfig, *, part: bool = False) -> None:
     """Read ``folder`` into the files of a corpus under ``build.path`` and describe it in ``build.facts``.
 
+    A ``part`` of a dataset, as an update is, need not have train and test documents, nor documents of each label.
     Raises DataError for the first problem, with file and line; MissingError if the folder or a file is missing.
     """
     layout, source = open_source(folder, config.layout, config.read_options())
@@ -105,6 +107,7 @@ def ingest(folder: Path, build: Build, config: IngestConfig) -> None:
     writer = _CorpusWriter(
         build.path, config, Cut(build.path, config.split, config.validation_fraction, given=VALIDATION in files)
     )
+    writer.splits_off = splits_off(source)
     with writer:
         for block in source.labels():
             writer.add_labels(block)
@@ -112,8 +115,10 @@ def ingest(folder: Path, build: Build, config: IngestConfig) -> None:
             for block in source.documents(split):
                 writer.add_documents(block, split)
     writer.finish_cut()
-    writer.check_whole()
-    writer.hold_out()
+    writer.check_uids()
+    if not part:
+        writer.check_whole()
+        writer.hold_out()
     pairs = _filter_pairs(source, writer, config, build.path)
     _write_pairs(build.path / "filters.parquet", pairs)
     constants = PROPENSITY[config.propensity]
@@ -135,26 +140,10 @@ def ingest(folder: Path, build: Build, config: IngestConfig) -> None:
             "pairs": len(pairs),
             "files": [path.name for path in _filter_files(source, config)],
         },
-        "split": {"by": config.split, **writer.cut.facts()},
+        "split": {"by": config.split, **writer.cut.facts(), **writer.split_off()},
         "allow": list(config.allow),
         "validation_fraction": config.validation_fraction,
     }
-
-
-@dataclass(frozen=True)
-class _Place:
-    """File and line of a block; nothing else of a block is kept."""
-
-    first_row: int
-    file: str
-    first_line: int
-    unit: str
-
-    @classmethod
-    def of(cls, block: Block, first_row: int) -> _Place:
-        """Return the place of a block; it is approximate if the block leaves out rows."""
-        unit = block.unit if block.offsets is None else f"{block.unit} after"
-        return cls(first_row, block.file, block.first_line, unit)
 
 
 @dataclass
@@ -168,14 +157,17 @@ class _CorpusWriter:
     pairs: dict[str, int] = field(default_factory=lambda: dict.fromkeys((TRAIN, VALIDATION, TEST), 0))
     lines: dict[str, int] = field(default_factory=lambda: dict.fromkeys((TRAIN, VALIDATION, TEST), 0))
     """Documents of each file."""
+    splits_off: bool = False
+    """True if the test documents are split off the train file, by a hash."""
 
     def __enter__(self) -> _CorpusWriter:
         self.allowed = Allowed.parse(self.config.allow)
         self.labels = self.documents = 0
         self._frequency: I64 = np.zeros(0, np.int64)
+        self._test_frequency: I64 = np.zeros(0, np.int64)
         self._label_uids, self._doc_uids = Distinct(self.folder / "label-uids"), Distinct(self.folder / "document-uids")
-        self._label_places: list[_Place] = []
-        self._doc_places: list[_Place] = []
+        self._label_places: list[Place] = []
+        self._doc_places: list[Place] = []
         options: dict[str, Any] = {"compression": "zstd"}
         self._label_file = pq.ParquetWriter(self.folder / "labels.parquet", schemas.LABELS, **options)
         self._doc_file = pq.ParquetWriter(self.folder / "documents.parquet", schemas.DOCUMENTS, **options)
@@ -195,7 +187,7 @@ class _CorpusWriter:
         block = clean_block(block, self.allowed)
         check_block(block, self.allowed, num_labels=None)
         self._label_uids.add(digests(block.uids))
-        self._label_places.append(_Place.of(block, self.labels))
+        self._label_places.append(Place.of(block, self.labels))
         self.labels += len(block)
         columns = [pa.array(column, pa.string()) for column in (block.uids, block.titles, block.contents)]
         self._label_file.write_batch(pa.record_batch(columns, schema=schemas.LABELS))
@@ -207,7 +199,7 @@ class _CorpusWriter:
         digest_N = digests(block.uids)
         names = self.cut.splits(block, split, digest_N)
         self._doc_uids.add(digest_N)
-        self._doc_places.append(_Place.of(block, self.documents))
+        self._doc_places.append(Place.of(block, self.documents))
         columns = [pa.array(c, pa.string()) for c in (block.uids, block.titles, block.contents, names.tolist())]
         self._doc_file.write_batch(pa.record_batch(columns, schema=schemas.DOCUMENTS))
         doc_ids = self.documents + np.repeat(np.arange(len(block)), block.label_counts)
@@ -216,7 +208,10 @@ class _CorpusWriter:
         self._pair_file.write_batch(
             pa.record_batch([pa.array(doc_ids[order]), pa.array(label_ids[order])], schema=schemas.PAIRS)
         )
-        if split != TEST:
+        if split == TEST:
+            self._test_frequency = _grown(self._test_frequency, self.labels)
+            np.add.at(self._test_frequency, label_ids, 1)
+        else:
             self._frequency = _grown(self._frequency, self.labels)
             np.add.at(self._frequency, label_ids, 1)
         for name in self.sizes:
@@ -242,32 +237,45 @@ class _CorpusWriter:
             self.sizes |= sizes
             self.pairs |= pairs
 
+    def check_uids(self) -> None:
+        """Raise DataError for a repeated uid, which no single block shows."""
+        self._check_uids("label", self._label_uids, self._label_places)
+        self._check_uids("document", self._doc_uids, self._doc_places)
+
     def check_whole(self) -> None:
-        """Check what no single block shows: repeated uids, labels without train documents, empty splits."""
+        """Check what only a whole dataset has: documents of both kinds, and a train document of each label."""
         if not self.labels or not self.sizes[TRAIN] or not self.sizes[TEST]:
             counts = f"{self.labels} labels, {self.sizes[TRAIN]} train and {self.sizes[TEST]} test documents"
             held = f" ({self.sizes[VALIDATION]} more for validation)" if self.sizes[VALIDATION] else ""
             all_held = bool(held) and not self.sizes[TRAIN]
             do = "check that the files are complete" + (", or lower --validation-fraction" if all_held else "")
             raise DataError(counts + held, expected="at least one of each", do=do)
-        self._check_uids("label", self._label_uids, self._label_places)
-        self._check_uids("document", self._doc_uids, self._doc_places)
-        unseen = np.flatnonzero(_grown(self._frequency, self.labels) == 0)
+        unseen = np.flatnonzero(self._unseen_L & ~self._split_off_L)
         if len(unseen) and not self.allowed.unseen_labels:
             uids = pl.scan_parquet(self.folder / "labels.parquet").select("uid").slice(int(unseen[0]), 1).collect()
             raise DataError(
                 f"{len(unseen)} of {self.labels} labels without a train document, "
                 f"the first is label {unseen[0]}, {preview(uids.item())}",
-                expected="a train document for every label, also if the test rows are split off the same file",
+                expected="a train document for every label",
                 do="delete these labels, or pass --allow unseen-labels: they can then be found only by their text",
-                where=_place(self._label_places, int(unseen[0])),
+                where=place_of(self._label_places, int(unseen[0])),
             )
 
-    def _check_uids(self, what: str, uids: Distinct, places: list[_Place]) -> None:
+    @property
+    def _unseen_L(self) -> Bool:
+        """True for labels without a train or validation document."""
+        return np.asarray(_grown(self._frequency, self.labels) == 0)
+
+    @property
+    def _split_off_L(self) -> Bool:
+        """True for labels that are unseen only because our own split put all of their documents into test."""
+        return self._unseen_L & (_grown(self._test_frequency, self.labels) > 0) & self.splits_off
+
+    def _check_uids(self, what: str, uids: Distinct, places: list[Place]) -> None:
         repeat = uids.first_repeat()
         if repeat is None:
             return
-        earlier, later = (_place(places, row) for row in repeat)
+        earlier, later = (place_of(places, row) for row in repeat)
         column = pl.scan_parquet(self.folder / f"{what}s.parquet").select("uid")
         uid = column.slice(repeat[1], 1).collect().item()
         leak = "; a document in both train and test would leak its labels" if what == "document" else ""
@@ -278,6 +286,11 @@ class _CorpusWriter:
             where=later,
         )
 
+    def split_off(self) -> dict[str, int]:
+        """Return how many labels our own split left without a train document, if it did."""
+        count = int(self._split_off_L.sum())
+        return {"labels_in_test_only": count} if count else {}
+
     def counts(self) -> dict[str, Any]:
         """Return the counts of rows, labels and pairs."""
         return {
@@ -285,18 +298,12 @@ class _CorpusWriter:
             "labels": self.labels,
             "rows": dict(self.sizes),
             "pairs": dict(self.pairs),
-            "unseen_labels": int((_grown(self._frequency, self.labels) == 0).sum()),
+            "unseen_labels": int(self._unseen_L.sum()),
         }
 
 
 def _grown(counts: I64, size: int) -> I64:
     return counts if len(counts) == size else np.concatenate([counts, np.zeros(size - len(counts), np.int64)])
-
-
-def _place(places: list[_Place], row: int) -> str:
-    """Return "file, line n" of a row of the corpus."""
-    place = max((place for place in places if place.first_row <= row), key=lambda place: place.first_row)
-    return f"{place.file}, {place.unit} {place.first_line + row - place.first_row}"
 
 
 def _filter_files(source: Source, config: IngestConfig) -> list[Path]:

@@ -22,6 +22,11 @@ def run(context: Context[IngestConfig]) -> None:
         context.report("corpus: there are no filter files, so nothing is filtered")
     if facts["filters"]["source"] == "generate" and not facts["filters"]["pairs"]:
         context.report("corpus: no document has the uid of a label, so nothing is filtered (--filters generate)")
+    if few := facts["split"].get("labels_in_test_only"):
+        context.report(
+            f"corpus: {few:,} labels are in test only, because the test rows are split off by a hash and no other row "
+            "has them; the model can find them only by their text"
+        )
     for line in _on_validation(facts, context.settings):
         context.report(f"corpus: {line}")
 

@@ -3,9 +3,19 @@
 A new layout is a new module in this folder; importing the package registers all of them.
 """
 
-from xc_core.data.formats.base import LAYOUTS, Block, Layout, ReadOptions, Source, open_source, splits_of
+from xc_core.data.formats.base import (
+    LAYOUTS,
+    Block,
+    Layout,
+    ReadOptions,
+    Source,
+    has_uids,
+    open_source,
+    splits_of,
+    splits_off,
+)
 from xc_core.plugins import import_all
 
 import_all(__name__, __path__)
 
-__all__ = ["LAYOUTS", "Block", "Layout", "ReadOptions", "Source", "open_source", "splits_of"]
+__all__ = ["LAYOUTS", "Block", "Layout", "ReadOptions", "Source", "has_uids", "open_source", "splits_of", "splits_off"]

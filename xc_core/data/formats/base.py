@@ -89,6 +89,16 @@ def splits_of(source: Source) -> tuple[str, ...]:
     return tuple(getattr(source, "splits", ("train", "test")))
 
 
+def has_uids(source: Source) -> bool:
+    """Return False if the uids of a source are row numbers (its attribute ``has_uids``), so that rows have no name."""
+    return bool(getattr(source, "has_uids", True))
+
+
+def splits_off(source: Source) -> bool:
+    """Return True if the test documents of a source are split off its train file by a hash (its attribute)."""
+    return bool(getattr(source, "splits_off", False))
+
+
 @dataclass(frozen=True)
 class Layout:
     """One public layout: its name, the files by which it is recognised, a description, and how to open a folder."""

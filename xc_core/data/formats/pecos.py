@@ -29,6 +29,8 @@ class Pecos:
     One label matrix at a time is held in memory (12 bytes per pair); texts are streamed.
     """
 
+    has_uids = False
+
     def __init__(self, folder: Path, options: ReadOptions) -> None:
         self.folder, self.options = folder, options
         self._texts = {split: need(folder, f"X.{stem}.txt") for split, stem in _STEM.items()}

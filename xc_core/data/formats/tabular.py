@@ -56,6 +56,12 @@ class Tabular:
         self._tables = [*self._documents, *([self._names] if self._names else [])]
         self.files = [*self._tables, *filters]
         self._ids: dict[str, int] | None = None
+        self.splits_off = self._test is None
+
+    @property
+    def has_uids(self) -> bool:
+        """True if every table has a column uid."""
+        return all("uid" in _names(path) for path in self._tables)
 
     def labels(self) -> Iterator[Block]:
         """Yield the rows of the labels table, or the distinct label names; report unused columns."""

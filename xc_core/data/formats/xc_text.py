@@ -30,6 +30,8 @@ _HEADER_BYTES = 1 << 12
 class XCText:
     """Source over ``{trn,tst}_X.txt``, ``Y.txt`` and ``{trn,tst}_X_Y.txt``."""
 
+    has_uids = False
+
     def __init__(self, folder: Path, options: ReadOptions) -> None:
         self.folder, self.options = folder, options
         self._texts = {split: need(folder, f"{stem}_X.txt") for split, stem in _STEM.items()}

@@ -1,0 +1,121 @@
+"""``xc forget``: no file of the project holds what was forgotten, before and after training again."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from tests.cli.conftest import NGAME, TOY, Xc
+from tests.cli.test_update_command import drop, row
+from tests.data.worlds import files_of
+from xc_core.chain import STAGES, Workspace, changelog, run_stage
+from xc_core.chain.reports import write_report
+from xc_core.data.corpus import Corpus
+
+UID, TEXT = "FORGET-ME-77", "Zaphod Beeblebrox of Betelgeuse"
+PLACES = ("inbox/toy/abc", "run/encoder@toy_ngame", "run/corpus@toy", "tune/toy/study", "reports/toy")
+LABEL, NAME = "FORGET-LABEL-5", "Slartibartfast"
+
+
+def holding(root: Path, *words: str) -> list[str]:
+    """Return all files that hold one of the words: in their bytes, or, if they are packed, in their content."""
+    found = []
+    for path in sorted(root.rglob("*")):
+        if not path.is_file():
+            continue
+        content = path.read_bytes()
+        if path.suffix == ".gz":
+            content = gzip.decompress(content)
+        elif path.suffix == ".parquet":
+            content += str(pl.read_parquet(path).rows()).encode()
+        if any(word.encode() in content or word in str(path) for word in words):
+            found.append(path.relative_to(root).as_posix())
+    return found
+
+
+@pytest.fixture
+def known(xc: Xc, own: Workspace, tmp_path: Path) -> Workspace:
+    """A trained project whose dataset has the document and the label that are forgotten, everywhere."""
+    train = [row(UID, TEXT, [0, 1]), row("STAYS", "a text that stays", [0, 1])]
+    update = drop(tmp_path / "new", train, [("L0", "river"), (LABEL, NAME)])
+    assert xc("update", update, *TOY).code == 0
+    assert (
+        xc(
+            "update", drop(tmp_path / "more", [row(UID, TEXT + "!", [0, 1])], [("L0", "river"), (LABEL, NAME)]), *TOY
+        ).code
+        == 0
+    )
+    for name in STAGES:
+        run_stage(own, name, "toy", "ngame")
+    write_report(own, "toy", "ngame")
+    for place in PLACES:
+        (own.state / place).mkdir(parents=True, exist_ok=True)
+        (own.state / place / "left").write_text(f"{UID} {TEXT}")
+    return own
+
+
+def test_nothing_in_the_project_holds_it_any_more(xc: Xc, known: Workspace) -> None:
+    words = (UID, TEXT, LABEL, NAME)
+    before = holding(known.root, *words)
+    places = (
+        "data/toy/raw",
+        "data/toy/corpus",
+        "data/toy/changes",
+        "data/toy/ngame/model",
+        ".xc/versions",
+        ".xc/inbox",
+    )
+    assert all(any(file.startswith(place) for file in before) for place in places), before
+    ended = xc("forget", *TOY, "--document", UID, "--label", LABEL)
+    assert ended.code == 0, ended.err
+    assert holding(known.root, *words) == []
+    assert "forgot 1 documents and 1 labels" in ended.out
+    assert "data/toy/ngame/model" in ended.out
+    assert "xc train --dataset toy --recipe ngame" in ended.out
+    corpus = Corpus.open(known.folder("corpus", "toy"))
+    assert (corpus.num_documents, corpus.num_labels) == (281, 10)
+    last = changelog.entries(known, "toy")[-1]
+    assert (last["what"], last["documents"]["removed"], last["labels"]["removed"]) == (
+        "forget",
+        ["(forgotten)"],
+        ["(forgotten)"],
+    )
+    for name in STAGES:
+        run_stage(known, name, "toy", "ngame")
+    assert holding(known.root, *words) == []
+    assert xc("predict", *NGAME, "river0 river1").code == 0
+
+
+def test_the_splits_of_all_others_stay(xc: Xc, own: Workspace) -> None:
+    table = Corpus.open(own.folder("corpus", "toy")).table("documents").select("uid", "split")
+    assert xc("forget", *TOY, "--document", "D0003").code == 0
+    after = Corpus.open(own.folder("corpus", "toy")).table("documents").select("uid", "split")
+    assert dict(after.iter_rows()) == {uid: split for uid, split in table.iter_rows() if uid != "D0003"}
+
+
+def test_the_last_train_document_of_a_label_can_be_forgotten(xc: Xc, known: Workspace) -> None:
+    ended = xc("forget", *TOY, "--document", UID, "--document", "STAYS")
+    assert ended.code == 0, ended.err
+    assert known.params.dataset("toy").corpus.allow == ("unseen-labels",)
+
+
+def test_documents_without_another_label_are_refused_or_go_too(xc: Xc, own: Workspace, tmp_path: Path) -> None:
+    update = drop(tmp_path / "new", [row("ONLY", "a text", [0])], [("LONE", "lonely")])
+    assert xc("update", update, *TOY).code == 0
+    before = {k: v for k, v in files_of(own.root).items() if not k.startswith(".xc")}
+    ended = xc("forget", *TOY, "--label", "LONE")
+    assert ended.code == 77
+    assert "1 documents that would have no label (the first: ONLY)" in ended.err
+    assert {k: v for k, v in files_of(own.root).items() if not k.startswith(".xc")} == before
+    assert xc("forget", *TOY, "--label", "LONE", "--with-documents").code == 0
+    assert holding(own.root, "LONE", "ONLY") == []
+
+
+def test_an_unknown_uid_is_refused(xc: Xc, own: Workspace) -> None:
+    ended = xc("forget", *TOY, "--document", "D9999")
+    assert ended.code == 66
+    assert "no document 'D9999' in toy (nearest: 'D" in ended.err
+    xc("forget", *TOY).refused(64, "nothing to forget", "name at least one")

@@ -1,0 +1,132 @@
+"""What a replacement does to a dataset: the difference, the guard against loss, the changelog and kept versions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Xc
+from tests.conftest import ToyWorld
+from tests.data.worlds import empty_workspace, files_of, read_world
+from xc_core.chain import Workspace, changelog
+from xc_core.cli.ingest import place
+from xc_core.data.difference import Difference, Moves
+from xc_core.data.ingest import IngestConfig
+from xc_core.errors import RefusedError
+
+
+def world_of(folder: Path, *, without: int = 0, labels: int = 10, mark: str = "") -> Path:
+    """Write a toy world without its first documents and last labels; ``mark`` changes the text of the first one."""
+    world = ToyWorld.make(documents=100, tests=20)
+    world.train = world.train[without:]
+    world.labels = world.labels[:labels]
+    for row in [*world.train, *world.test]:
+        kept = [label for label in row["target_ind"] if label < labels] or [0]
+        row |= {"target_ind": kept, "target_rel": [1.0] * len(kept)}
+    world.train[0]["title"] += mark
+    return world.write(folder)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Workspace:
+    workspace = empty_workspace(tmp_path / "project")
+    place(workspace, world_of(tmp_path / "first"), "toy", IngestConfig(), replace=False)
+    return workspace
+
+
+def replaced(workspace: Workspace, source: Path, allow_loss: float | None = None) -> None:
+    place(workspace, source, "toy", IngestConfig(), replace=True, allow_loss=allow_loss)
+
+
+# the difference
+
+
+def test_the_difference_names_what_came_went_and_changed(tmp_path: Path) -> None:
+    world = ToyWorld.make(documents=60, tests=10)
+    before = read_world(world.write(tmp_path / "before"))
+    gone = world.train.pop(3)
+    world.train[5]["content"] += " more"
+    world.train[9]["target_ind"] = sorted({*world.train[9]["target_ind"][:1], 9})
+    world.train[9]["target_rel"] = [1.0] * len(world.train[9]["target_ind"])
+    world.test.append(world.train.pop(0))
+    world.train.append({**world.train[1], "uid": "new"})
+    world.labels[2]["title"] = "other"
+    found = Difference.of(before, read_world(world.write(tmp_path / "after")))
+    assert found.documents == Moves(70, 70, ["new"], [gone["uid"]], ["D0006", "D0010"])
+    assert found.labels == Moves(10, 10, [], [], ["L2"])
+    assert found.moved == ["D0000"]
+    assert found.pairs["after"] - found.pairs["before"] == found.pairs["added"] - found.pairs["removed"]
+
+
+# the guard
+
+
+def test_a_replacement_that_loses_too_much_is_refused_and_nothing_changes(project: Workspace, tmp_path: Path) -> None:
+    before = files_of(project.root)
+    locks = {name: b"" for name in before if name.startswith(".xc/lock")}
+    with pytest.raises(
+        RefusedError, match=r"(?s)13 of the 120 documents of toy \(10.8%.*D0000, D0001, D0002.*--allow-loss 0.11"
+    ):
+        replaced(project, world_of(tmp_path / "new", without=13))
+    assert files_of(project.root) | locks == before | locks
+    replaced(project, world_of(tmp_path / "twelve", without=12))
+
+
+def test_labels_count_as_documents_do(project: Workspace, tmp_path: Path) -> None:
+    with pytest.raises(RefusedError, match=r"2 of the 10 labels of toy \(20.0%"):
+        replaced(project, world_of(tmp_path / "new", labels=8))
+    replaced(project, tmp_path / "new", allow_loss=0.2)
+
+
+def test_the_share_is_a_setting_of_the_dataset(project: Workspace, tmp_path: Path, edit: Any) -> None:
+    edit(project, {"datasets/toy/update/allow_loss": 0.5})
+    replaced(project, world_of(tmp_path / "new", without=40))
+    edit(project, {"datasets/toy/update/allow_loss": 0.0})
+    with pytest.raises(RefusedError):
+        replaced(project, world_of(tmp_path / "less", without=41))
+    assert project.params.dataset("toy").update.allow_loss == 0
+
+
+def test_a_missing_corpus_does_not_switch_the_guard_off(project: Workspace, tmp_path: Path) -> None:
+    manifest = project.folder("corpus", "toy") / "manifest.json"
+    manifest.unlink()
+    with pytest.raises(RefusedError, match="40 of the 120 documents"):
+        replaced(project, world_of(tmp_path / "new", without=40))
+
+
+# what is kept
+
+
+def test_the_files_before_a_change_are_kept_and_can_be_ingested_again(project: Workspace, tmp_path: Path) -> None:
+    first = files_of(project.raw("toy"))
+    replaced(project, world_of(tmp_path / "new", without=40, mark=" other"), allow_loss=1)
+    kept = changelog.version(project, "toy", 1)
+    assert files_of(kept) == first
+    replaced(project, kept)
+    assert files_of(project.raw("toy")) == first
+    assert [len(e["documents"]["added"]) for e in changelog.entries(project, "toy")] == [0, 40]
+
+
+def test_the_last_three_versions_are_kept(project: Workspace, tmp_path: Path) -> None:
+    for number in range(5):
+        replaced(project, world_of(tmp_path / f"{number}", mark=f" {number}"))
+    assert [p.name for p in sorted(changelog.version(project, "toy", 0).parent.iterdir())] == ["0003", "0004", "0005"]
+    assert [e["number"] for e in changelog.entries(project, "toy")] == [1, 2, 3, 4, 5]
+
+
+def test_the_same_files_again_are_no_change(project: Workspace, tmp_path: Path) -> None:
+    replaced(project, tmp_path / "first")
+    assert changelog.entries(project, "toy") == []
+
+
+def test_status_shows_the_last_change(
+    xc: Xc, project: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XC_ROOT", str(project.root))
+    replaced(project, world_of(tmp_path / "new", without=2, mark=" other"))
+    assert "documents 1 changed, 2 removed; labels as before" in xc("status", "--dataset", "toy").out
+    line = json.loads(xc("status", "--dataset", "toy", "--json").out.splitlines()[0])
+    assert line["last_change"]["documents"]["removed"] == ["D0000", "D0001"]

@@ -1,0 +1,235 @@
+"""``xc update``: what is merged, what keeps its place, and that a bad update changes nothing."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from tests.cli.conftest import Xc
+from tests.conftest import ToyWorld
+from tests.data.worlds import LAYOUTS, empty_workspace, files_of, read_world, small_world
+from xc_core.chain import Workspace, changelog
+from xc_core.cli.ingest import place
+from xc_core.data.corpus import Corpus
+from xc_core.data.ingest import IngestConfig
+from xc_core.data.merge import NewDocuments, Tables
+
+OWN = ("data/toy/raw", "data/toy/corpus", "data/toy/changes", "params")
+"""Files of the dataset that an update changes."""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    workspace = empty_workspace(tmp_path / "project")
+    monkeypatch.setenv("XC_ROOT", str(workspace.root))
+    place(
+        workspace,
+        ToyWorld.make(documents=100, tests=20).write(tmp_path / "begin"),
+        "toy",
+        IngestConfig(),
+        replace=False,
+    )
+    return workspace
+
+
+def corpus_of(workspace: Workspace) -> Corpus:
+    return Corpus.open(workspace.folder("corpus", "toy"))
+
+
+def splits(workspace: Workspace) -> dict[str, str]:
+    return dict(corpus_of(workspace).table("documents").select("uid", "split").iter_rows())
+
+
+def labels_of(workspace: Workspace, uid: str) -> list[str]:
+    pairs = Tables.of(corpus_of(workspace)).pairs
+    return sorted(pairs.filter(pl.col("doc") == uid)["label"].to_list())
+
+
+def row(uid: str, text: str, labels: list[int]) -> dict[str, Any]:
+    return {"uid": uid, "title": text, "content": "", "target_ind": labels, "target_rel": [1.0] * len(labels)}
+
+
+def drop(folder: Path, train: list[Any], labels: list[Any], test: list[Any] | None = None) -> Path:
+    """Write an update; ``labels`` are (uid, title)."""
+    world = ToyWorld(train, test or [], [{"uid": uid, "title": title, "content": ""} for uid, title in labels])
+    return world.write(folder)
+
+
+# what is merged
+
+
+def test_new_corrected_and_untouched_rows(xc: Xc, project: Workspace, tmp_path: Path) -> None:
+    before, kept = splits(project), labels_of(project, "D0010")
+    train = [row("N1", "a new text", [0, 1]), row("D0001", "a corrected text", [1])]
+    update = drop(tmp_path / "new", train, [("NEW", "brand new"), ("L3", "violins")], [row("N2", "a test text", [1])])
+    ended = xc("update", update, "--dataset", "toy")
+    assert ended.code == 0, ended.err
+    assert "documents: 2 new, 1 changed, 0 removed; labels: 1 new, 1 changed, 0 removed" in ended.out
+    after = splits(project)
+    assert after.pop("N2") == "test"
+    assert after.pop("N1") in ("train", "validation")
+    assert after == before
+    assert labels_of(project, "D0001") == ["L3"]
+    assert labels_of(project, "D0010") == kept
+    assert labels_of(project, "N1") == ["L3", "NEW"]
+    corpus = corpus_of(project)
+    assert corpus.table("labels")["uid"].to_list() == [f"L{i}" for i in range(10)] + ["NEW"]
+    texts = dict(corpus.table("labels").select("uid", "title").iter_rows())
+    assert (texts["L3"], texts["L4"]) == ("violins", "glacier")
+    (entry,) = changelog.entries(project, "toy")
+    assert (entry["what"], entry["documents"]["added"], entry["labels"]["added"]) == ("update", ["N1", "N2"], ["NEW"])
+    assert (changelog.version(project, "toy", 1) / "trn.json.gz").is_file()
+
+
+def test_a_table_without_a_labels_table_names_labels_and_keeps_their_texts(
+    xc: Xc, project: Workspace, tmp_path: Path
+) -> None:
+    folder = tmp_path / "new"
+    folder.mkdir()
+    for stem, uid in (("train", "N1"), ("test", "N2")):
+        with (folder / f"{stem}.csv").open("w", newline="") as stream:
+            csv.writer(stream).writerows([["uid", "text", "labels"], [uid, f"some words of {uid}", "L2;fresh"]])
+    ended = xc("update", folder, "--dataset", "toy")
+    assert ended.code == 0, ended.err
+    texts = dict(corpus_of(project).table("labels").select("uid", "title").iter_rows())
+    assert (texts["L2"], texts["fresh"], len(texts)) == ("engine", "fresh", 11)
+
+
+def test_an_update_of_a_dataset_in_any_layout_keeps_texts_pairs_filters_and_splits(tmp_path: Path) -> None:
+    """Reading, writing and reading again gives the same tables."""
+    for name, write in LAYOUTS.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        write(small_world(), folder)
+        (folder / "filter_labels_train.txt").write_text("0 3\n5 1\n")
+        (folder / "filter_labels_test.txt").write_text("2 4\n")
+        first = Tables.of(read_world(folder))
+        first.write(tmp_path / f"{name}-again")
+        second = Tables.of(read_world(tmp_path / f"{name}-again"))
+        for table in ("documents", "labels", "pairs", "filters"):
+            one, other = getattr(first, table), getattr(second, table)
+            assert one.sort(one.columns).equals(other.sort(one.columns)), (name, table)
+
+
+# the split
+
+
+def documents(rows: list[tuple[str, str, str, str]]) -> pl.DataFrame:
+    frame = pl.DataFrame(rows, schema=["uid", "title", "split", "group"], orient="row")
+    return frame.select("uid", "title", pl.lit("").alias("content"), "split", "group")
+
+
+def test_a_new_document_goes_where_its_group_or_its_near_duplicates_are(tmp_path: Path) -> None:
+    text = "one two three four five six seven eight nine ten"
+    old = documents([("a", "something else", "train", "G"), ("b", text, "validation", "H"), ("c", text, "test", "")])
+    new = documents(
+        [("n1", f"{text} x", "train", "G"), ("n2", "unlike all others", "train", "H"), ("n3", "t", "test", "")]
+    )
+    placed = {
+        by: NewDocuments(by, 0.0, tmp_path / by).placed(old, new)["split"].to_list()
+        for by in ("group", "family", "uid")
+    }
+    assert placed == {
+        "group": ["train", "validation", "test"],
+        "family": ["validation", "train", "test"],
+        "uid": ["train", "train", "test"],
+    }
+    assert NewDocuments("uid", 1.0, tmp_path / "x").placed(old, new)["split"].to_list() == ["validation"] * 2 + ["test"]
+
+
+@pytest.mark.parametrize("split", ["uid", "family"])
+def test_no_document_moves_in_four_updates(xc: Xc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, split: str) -> None:
+    """Each update has a bridge: a text that is nearly one train and one validation document."""
+    workspace = empty_workspace(tmp_path / "project")
+    monkeypatch.setenv("XC_ROOT", str(workspace.root))
+    world = ToyWorld.make(documents=60, tests=10)
+    place(workspace, world.write(tmp_path / "first"), "toy", IngestConfig(split=split), replace=False)
+    for number in range(4):
+        before = splits(workspace)
+        texts = corpus_of(workspace).table("documents").filter(pl.col("split") != "test")["content"].to_list()
+        train = [row(f"N{number}-{i}", f"{texts[i]} {texts[-i - 1]}", [0]) for i in range(12)]
+        assert xc("update", drop(tmp_path / f"{number}", train, [("L0", "river")]), "--dataset", "toy").code == 0
+        after = splits(workspace)
+        assert {uid: after[uid] for uid in before} == before
+    new = {after[uid] for uid in after if uid.startswith("N")}
+    assert new == {"train", "validation"} if split == "uid" else new <= {"train", "validation"}
+
+
+def test_no_document_is_held_out_beside_a_validation_file(xc: Xc, project: Workspace, tmp_path: Path) -> None:
+    """But where validation was our own cut, the next update cuts again."""
+    train = [row(f"N{i}", f"a new text {i}", [0]) for i in range(60)]
+    update = drop(tmp_path / "new", train, [("L0", "river")])
+    assert xc("update", update, "--dataset", "toy").code == 0
+    assert {split for uid, split in splits(project).items() if uid.startswith("N")} == {"train", "validation"}
+    given = ToyWorld.make(documents=100, tests=20)
+    folder = given.write(tmp_path / "given")
+    (folder / "val.json").write_text(json.dumps(row("V1", "a validation text", [0])) + "\n")
+    assert xc("ingest", folder, "--dataset", "toy", "--replace", "--allow-loss", "1").code == 0
+    for name in ("first", "second"):
+        more = [row(f"{name}{i}", f"another new text {i}", [0]) for i in range(60)]
+        assert xc("update", drop(tmp_path / name, more, [("L0", "river")]), "--dataset", "toy").code == 0
+    assert [uid for uid, split in splits(project).items() if split == "validation"] == ["V1"]
+
+
+def test_a_document_that_the_update_has_on_the_other_side_stays_and_this_is_reported(
+    xc: Xc, project: Workspace, tmp_path: Path
+) -> None:
+    update = drop(tmp_path / "new", [row("D0110", "a test document", [0])], [("L0", "river")])
+    ended = xc("update", update, "--dataset", "toy")
+    assert "1 documents keep their place in train or test" in ended.err
+    assert splits(project)["D0110"] == "test"
+
+
+# what is refused
+
+
+@pytest.mark.parametrize(
+    ("train", "labels", "found"),
+    [
+        ([row("N1", "x", [7])], [("L0", "river")], "the label index 7"),
+        ([row("N1", "x", [0]), row("N1", "y", [0])], [("L0", "river")], "the uid 'N1' again"),
+        ([row("N1", "", [0])], [("L0", "river")], "an empty text"),
+        ([row("N1", "x", [0])], [("L0", "river"), ("LONE", "lonely")], "without a train document"),
+        ([row("N1", "x", [])], [("L0", "river")], "a document without labels"),
+    ],
+)
+def test_an_update_with_anything_wrong_is_refused_whole(
+    xc: Xc, project: Workspace, tmp_path: Path, train: list[Any], labels: list[Any], found: str
+) -> None:
+    before = {k: v for k, v in files_of(project.root).items() if k.startswith(OWN)}
+    ended = xc("update", drop(tmp_path / "new", train, labels), "--dataset", "toy")
+    assert ended.code == 65
+    assert found in ended.err
+    assert {k: v for k, v in files_of(project.root).items() if k.startswith(OWN)} == before
+
+
+def test_a_label_without_documents_is_added_if_that_is_allowed(xc: Xc, project: Workspace, tmp_path: Path) -> None:
+    update = drop(tmp_path / "new", [], [("LONE", "lonely")])
+    assert xc("update", update, "--dataset", "toy", "--allow", "unseen-labels").code == 0
+    assert corpus_of(project).num_labels == 11
+    assert project.params.dataset("toy").corpus.allow == ("unseen-labels",)
+
+
+@pytest.mark.parametrize("layout", ["xc-text", "pecos", "csv"])
+def test_rows_without_uids_are_refused(xc: Xc, project: Workspace, tmp_path: Path, layout: str) -> None:
+    folder = tmp_path / "new"
+    folder.mkdir()
+    if layout == "csv":
+        (folder / "train.csv").write_text("text,labels\nsome words,L1\n")
+    else:
+        LAYOUTS[layout](ToyWorld.make(documents=20, tests=5), folder)
+    xc("update", folder, "--dataset", "toy").refused(65, "rows without uids", "add the column uid")
+
+
+def test_the_raw_files_can_be_ingested_again(xc: Xc, project: Workspace, tmp_path: Path) -> None:
+    update = drop(tmp_path / "new", [row("N1", "a new text", [0])], [("L0", "river")])
+    assert xc("update", update, "--dataset", "toy").code == 0
+    before = splits(project)
+    assert json.loads(xc("status", "--dataset", "toy", "--json").out.splitlines()[0])["status"] == "up to date"
+    assert xc("ingest", project.raw("toy"), "--dataset", "toy").code == 0
+    assert splits(project) == before

@@ -1,0 +1,118 @@
+"""New files become a corpus version: read in a scratch workspace, compared with what there is, moved in together."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from xc_core.chain import changelog, incoming
+from xc_core.chain.runner import run_stage
+from xc_core.chain.workspace import Workspace
+from xc_core.data.corpus import Corpus
+from xc_core.data.difference import Difference
+from xc_core.data.ingest import IngestConfig
+from xc_core.errors import CorruptError, DataError, MissingError, storage_error, storage_reason
+from xc_core.leftovers import claimed
+from xc_core.params import plain
+from xc_core.progress import report
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A corpus in a scratch workspace ``inner`` that is to take its place in ``workspace``."""
+
+    workspace: Workspace
+    inner: Workspace
+    dataset: str
+    config: IngestConfig
+    command: str
+    """Identifies the command and its source files."""
+    what: str
+    """Kind of the change: replace, settings (the same files, read with others), update or forget."""
+    forgotten: tuple[str, ...] = ()
+    """Uids that must not stay anywhere: the earlier files are not kept, and the changelog does not name them."""
+
+    def install(self, allow_loss: float | None) -> Difference | None:
+        """Compare with what there is, write the changelog, keep the old files, then move everything in.
+
+        ``allow_loss`` is the share of documents or labels that may be gone, by default that of the dataset. Returns
+        what came and went, None for a new dataset. Raises RefusedError if too much would be gone.
+        """
+        known = self.workspace.raw(self.dataset).exists() and self.dataset in self.workspace.params.datasets()
+        difference = self._recorded(allow_loss) if known else None
+        with incoming.alone(self.workspace, self.dataset):
+            made = incoming.new(self.inner, self.dataset, self.config, self.command)
+            if difference is not None and "raw" in made.inodes and not self.forgotten:
+                changelog.keep(self.workspace, self.dataset, changelog.next_number(self.workspace, self.dataset))
+            made.save(self.workspace)
+            made.finish(self.workspace)
+            incoming.forget(self.workspace, self.dataset)
+        if difference is not None:
+            most = self.workspace.params.dataset(self.dataset).update.keep
+            changelog.prune(self.workspace, self.dataset, most)
+        return difference
+
+    def _recorded(self, allow_loss: float | None) -> Difference | None:
+        """Return the difference to the present corpus after writing it to the changelog; None if there is none."""
+        before = _present(self.workspace, self.dataset, self.inner)
+        if before is None:
+            return None
+        after = Corpus.open(self.inner.folder("corpus", self.dataset))
+        settings = self.workspace.params.dataset(self.dataset)
+        difference = Difference.of(before, after)
+        changelog.check_loss(difference, settings.update.allow_loss if allow_loss is None else allow_loss, self.dataset)
+        if before.digest != after.digest:
+            entry = {
+                "number": changelog.next_number(self.workspace, self.dataset),
+                "what": self.what,
+                "corpus": {"before": before.digest, "after": after.digest},
+                "settings": {"before": plain(settings.corpus), "after": plain(self.config)},
+                **difference.plain(),
+            }
+            entry = changelog.redacted(entry, self.forgotten)
+            changelog.write(self.inner, self.dataset, entry)
+        return difference
+
+
+def _present(workspace: Workspace, dataset: str, inner: Workspace) -> Corpus | None:
+    """Return the corpus that is to be replaced; read again from its raw files if it is missing or damaged.
+
+    Returns None if these cannot be read either.
+    """
+    try:
+        return Corpus.open(workspace.folder("corpus", dataset))
+    except (MissingError, CorruptError):
+        aside = Workspace(inner.root / "before")
+    try:
+        aside.raw(dataset).parent.mkdir(parents=True)
+        shutil.copyfile(workspace.params.path, aside.params.path)
+        aside.raw(dataset).symlink_to(workspace.raw(dataset).resolve())
+        report(f"ingest: reading the present files of {dataset} first, to compare")
+        return Corpus.open(run_stage(aside, "corpus", dataset).folder)
+    except (MissingError, DataError) as error:
+        report(f"ingest: the present files of {dataset} cannot be read, so nothing is compared ({error.found})")
+        return None
+
+
+@contextmanager
+def scratch(workspace: Workspace) -> Iterator[Workspace]:
+    """Yield a workspace inside the state folder, with the same params.yaml; it is deleted afterwards.
+
+    Raises StorageError if the disk cannot be written.
+    """
+    try:
+        workspace.state.mkdir(parents=True, exist_ok=True)
+        prefix = f"{incoming.PREFIX}-{os.getpid()}-"
+        with tempfile.TemporaryDirectory(prefix=prefix, dir=workspace.state) as folder, claimed(Path(folder)):
+            inner = Workspace(Path(folder))
+            shutil.copyfile(workspace.root / "params.yaml", inner.root / "params.yaml")
+            yield inner
+    except OSError as error:
+        if reason := storage_reason(error, workspace.state):
+            raise storage_error(reason, workspace.state) from error
+        raise

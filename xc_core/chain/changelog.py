@@ -1,0 +1,150 @@
+"""The changelog of a dataset, the copies of its files that were replaced, and the guard against losing rows.
+
+``data/<dataset>/changes/0001.json`` says what came and went. ``.xc/versions/<dataset>/0001/`` has the raw files as they
+were before that change.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Collection
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from xc_core.artifacts import write_file
+from xc_core.canonical import canonical
+from xc_core.data.difference import Difference
+from xc_core.errors import RefusedError
+from xc_core.leftovers import claimed, drop
+from xc_core.leftovers import work as temporary
+from xc_core.linked import link_file
+
+if TYPE_CHECKING:
+    from xc_core.chain.workspace import Workspace
+
+CHANGES: Final = "changes"
+VERSIONS: Final = "versions"
+_FORGOTTEN: Final = "(forgotten)"
+_LISTED: Final = 100
+"""Uids of each kind that Dagster shows; the file has all."""
+_SHOWN: Final = 3
+"""Uids that a message names."""
+
+
+def check_loss(difference: Difference, allowed: float, dataset: str) -> None:
+    """Raise RefusedError if more than the share ``allowed`` of the documents or of the labels would be gone."""
+    for what, moves in (("documents", difference.documents), ("labels", difference.labels)):
+        if moves.loss > allowed:
+            first = ", ".join(moves.removed[:_SHOWN])
+            raise RefusedError(
+                f"new files without {len(moves.removed):,} of the {moves.before:,} {what} of {dataset} "
+                f"({moves.loss:.1%}; the first: {first})",
+                expected=f"at most {allowed:.1%} of the {what} gone (setting datasets.{dataset}.update.allow_loss); "
+                "the dataset is unchanged",
+                do=f"pass --allow-loss {_rounded_up(moves.loss)} if they should go; to add rows: xc update FOLDER "
+                f"--dataset {dataset}",
+            )
+
+
+def _rounded_up(share: float) -> float:
+    return min(1.0, (int(share * 100) + 1) / 100)
+
+
+def next_number(workspace: Workspace, dataset: str) -> int:
+    """Return the number of the next change of a dataset, from 1."""
+    return max((entry["number"] for entry in entries(workspace, dataset)), default=0) + 1
+
+
+def entries(workspace: Workspace, dataset: str) -> list[dict[str, Any]]:
+    """Return the changelog of a dataset, the oldest change first."""
+    return _entries(workspace.raw(dataset).with_name(CHANGES))
+
+
+def last(corpus: Path) -> dict[str, Any] | None:
+    """Return the last change of the corpus at this folder; None if there was none."""
+    found = _entries(corpus.with_name(CHANGES))
+    return found[-1] if found else None
+
+
+def _entries(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text("utf-8")) for path in sorted(folder.glob("*.json"))]
+
+
+def write(inner: Workspace, dataset: str, entry: dict[str, Any]) -> None:
+    """Write an entry in a scratch workspace; the ingest moves it beside the corpus with the rest."""
+    path = inner.raw(dataset).with_name(CHANGES) / f"{entry['number']:04}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(canonical({"time": datetime.now(UTC).isoformat(timespec="seconds"), **entry}), "utf-8")
+
+
+def redacted(content: Any, uids: Collection[str]) -> Any:
+    """Return an entry without these uids; their number stays."""
+    if isinstance(content, dict):
+        return {key: redacted(value, uids) for key, value in content.items()}
+    if isinstance(content, list):
+        return [redacted(value, uids) for value in content]
+    return _FORGOTTEN if isinstance(content, str) and content in uids else content
+
+
+def redact(workspace: Workspace, dataset: str, uids: Collection[str]) -> None:
+    """Remove these uids from all entries of a changelog."""
+    for path in sorted(workspace.raw(dataset).with_name(CHANGES).glob("*.json")):
+        write_file(path, canonical(redacted(json.loads(path.read_text("utf-8")), uids)))
+
+
+def sentence(entry: dict[str, Any]) -> str:
+    """Return one line about a change."""
+
+    def said(side: dict[str, Any]) -> str:
+        return ", ".join(f"{len(side[name]):,} {word}" for name, word in _SAID if side[name]) or "as before"
+
+    sides = "; ".join(f"{side} {said(entry[side])}" for side in ("documents", "labels"))
+    return f"change {entry['number']} ({entry['what']}, {entry['time'][:10]}): {sides}"
+
+
+def short(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return an entry with the first uids of each list only."""
+
+    def cut(side: dict[str, Any]) -> dict[str, Any]:
+        lists = {name: value for name, value in side.items() if isinstance(value, list)}
+        counts = {f"number_{name}": len(value) for name, value in lists.items()}
+        return {**side, **counts, **{name: value[:_LISTED] for name, value in lists.items()}}
+
+    sides = {side: cut(entry[side]) for side in ("documents", "labels")}
+    return {**entry, **sides, "moved": entry["moved"][:_LISTED]}
+
+
+_SAID: Final = (("added", "new"), ("changed", "changed"), ("removed", "removed"))
+
+
+def version(workspace: Workspace, dataset: str, number: int) -> Path:
+    """Return the folder with the raw files as they were before change ``number``."""
+    return workspace.state / VERSIONS / dataset / f"{number:04}"
+
+
+def keep(workspace: Workspace, dataset: str, number: int) -> Path:
+    """Keep the raw files of a dataset before change ``number`` replaces them, and return their folder.
+
+    Files are linked, not copied, if the file system can: what replaces them has other files.
+    """
+    target = version(workspace, dataset, number)
+    work = temporary(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        work.mkdir()
+        with claimed(work):
+            shutil.copytree(workspace.raw(dataset), work, copy_function=link_file, dirs_exist_ok=True)
+            drop(target)
+            work.rename(target)
+    finally:
+        drop(work)
+    return target
+
+
+def prune(workspace: Workspace, dataset: str, most: int) -> None:
+    """Delete all kept versions but the ``most`` last ones."""
+    kept = sorted((workspace.state / VERSIONS / dataset).glob("[0-9]*"))
+    for folder in kept[: max(len(kept) - most, 0)]:
+        drop(folder)

@@ -1,0 +1,112 @@
+"""Forget documents and labels: gone from a dataset and from everything in the project that was made of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from xc_core.chain import changelog, incoming
+from xc_core.chain.arrival import Arrival, scratch
+from xc_core.chain.names import SETTINGS
+from xc_core.chain.runner import run_stage
+from xc_core.chain.update import allowing, written
+from xc_core.chain.workspace import Workspace
+from xc_core.data.corpus import Corpus
+from xc_core.data.merge import Tables
+from xc_core.errors import MissingError, RefusedError, nearest
+from xc_core.leftovers import drop
+
+_ELSEWHERE = (
+    (".xc/mlflow", "MLflow: registered versions and runs of this dataset; delete them there, and run `mlflow gc`"),
+    (".dvc/cache", "DVC's cache: run `dvc gc --workspace` once all is made again"),
+    (".xc/dvc-remote", "the default DVC remote: run `dvc gc --workspace --cloud`"),
+    (".git", "git: params.yaml and dvc.lock hold no texts; raw files that were committed stay in its history"),
+)
+"""Places that may still hold what is forgotten, if they exist, and what to do."""
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """What ``forget`` did."""
+
+    documents: list[str]
+    labels: list[str]
+    deleted: list[Path]
+    """Artefacts, kept files and caches, relative to the project."""
+    recipes: list[str]
+    """Recipes that have to be trained again."""
+    elsewhere: list[str]
+    """Places that may still hold it."""
+
+
+def forget(
+    workspace: Workspace, dataset: str, documents: list[str], labels: list[str], *, with_documents: bool = False
+) -> Forgotten:
+    """Remove documents and labels by uid. If it is killed, the same command does the rest.
+
+    ``with_documents`` also removes documents that would have no label. Raises MissingError for an unknown uid,
+    RefusedError if documents would be without a label.
+    """
+    own = workspace.params.dataset(dataset).corpus
+    with scratch(workspace) as inner:
+        tables = Tables.of(Corpus.open(run_stage(workspace, "corpus", dataset).folder))
+        _check_known("document", documents, tables.documents["uid"].to_list(), dataset)
+        _check_known("label", labels, tables.labels["uid"].to_list(), dataset)
+        bare = set(tables.unlabelled())
+        left = tables.without(documents, labels)
+        if lost := [uid for uid in left.unlabelled() if uid not in bare]:
+            if not with_documents and "empty-labels" not in own.allow:
+                raise _no_labels(lost)
+            documents = documents + lost if with_documents else documents
+            left = tables.without(documents, labels)
+        config = allowing(own, "unseen-labels") if _unseen(left) else own
+        config = written(workspace, inner, dataset, left, config)
+        uids = (*documents, *labels)
+        deleted = _delete_derived(workspace, dataset)
+        changelog.redact(workspace, dataset, uids)
+        Arrival(workspace, inner, dataset, config, "", "forget", uids).install(1.0)
+    recipes = [recipe for _, recipe in workspace.params.experiments(dataset)]
+    elsewhere = [text for place, text in _ELSEWHERE if (workspace.root / place).exists()]
+    return Forgotten(documents, labels, [path.relative_to(workspace.root) for path in deleted], recipes, elsewhere)
+
+
+def _check_known(what: str, uids: list[str], known: list[str], dataset: str) -> None:
+    present = set(known)
+    for uid in uids:
+        if uid not in present:
+            raise MissingError(
+                f"no {what} {uid!r} in {dataset}{nearest(uid, known[:10_000])}",
+                expected=f"the uid of a {what} of the dataset",
+                do="fix the uid; if it was forgotten already, there is nothing to do",
+            )
+
+
+def _no_labels(lost: list[str]) -> RefusedError:
+    return RefusedError(
+        f"{len(lost):,} documents that would have no label (the first: {', '.join(lost[:3])})",
+        expected="at least one label per document; nothing was removed",
+        do="pass --with-documents to forget these too, or give them other labels first: xc update",
+    )
+
+
+def _unseen(tables: Tables) -> bool:
+    """Return True if a label has no train or validation document."""
+    seen = tables.documents.filter(tables.documents["split"] != "test")
+    pairs = tables.pairs.join(seen, left_on="doc", right_on="uid", how="semi")
+    return len(tables.labels.join(pairs, left_on="uid", right_on="label", how="anti")) > 0
+
+
+def _delete_derived(workspace: Workspace, dataset: str) -> list[Path]:
+    """Delete everything that was made of a dataset but its raw files, corpus, changelog and settings."""
+    home, state = workspace.raw(dataset).parent, workspace.state
+    found = [path for path in home.iterdir() if path.name not in ("raw", "corpus", changelog.CHANGES, SETTINGS)]
+    recipes = [recipe for _, recipe in workspace.params.experiments(dataset)]
+    inner = [path for recipe in recipes for path in (home / recipe).glob("*") if path.name != SETTINGS]
+    found = [path for path in found if path.name not in recipes] + inner
+    found += [state / kind / dataset for kind in ("inbox", changelog.VERSIONS, "tune", "reports")]
+    found += [path for name in (f"*@{dataset}", f"*@{dataset}_*") for path in (state / "run").glob(name)]
+    found = [path for path in found if path.exists()]
+    for path in found:
+        drop(path)
+    incoming.forget(workspace, dataset)
+    return found

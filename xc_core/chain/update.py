@@ -1,0 +1,104 @@
+"""Merge new documents, labels and corrected pairs into a dataset, or forget some: a new corpus version, or nothing."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from xc_core import artifacts
+from xc_core.chain import changelog, incoming
+from xc_core.chain.arrival import Arrival, scratch
+from xc_core.chain.runner import run_stage
+from xc_core.chain.workspace import Workspace
+from xc_core.data.corpus import Corpus
+from xc_core.data.difference import Difference
+from xc_core.data.formats import has_uids, open_source
+from xc_core.data.ingest import IngestConfig, ingest
+from xc_core.data.merge import NewDocuments, Tables
+from xc_core.data.splits import TEST
+from xc_core.errors import DataError
+from xc_core.progress import report
+
+
+def update(
+    workspace: Workspace, path: Path, dataset: str, *, layout: str = "auto", allow: tuple[str, ...] = ()
+) -> Difference | None:
+    """Merge the folder ``path`` into a dataset by uid; nothing changes on an error.
+
+    ``allow`` adds kinds of imperfect data to those that the dataset accepts. Returns what came and went, None if a
+    killed update with the same files was finished. Raises DataError for the first thing that is wrong.
+    """
+    own = workspace.params.dataset(dataset).corpus
+    reading = allowing(replace(own, layout=layout), *allow)
+    _, source = open_source(path, layout, reading.read_options())
+    if not has_uids(source):
+        raise DataError(
+            "rows without uids",
+            expected="a uid for each document and label, by which they are merged",
+            do="add the column uid to every table; or write xc-json. To replace the dataset: xc ingest --replace",
+            where=str(path),
+        )
+    command = incoming.command(path, source.files, dataset, reading)
+    if incoming.interrupted(workspace, dataset, command):
+        incoming.forget(workspace, dataset)
+        report(f"update: {dataset} was complete when the last update was stopped; nothing is read again")
+        return None
+    with scratch(workspace) as inner:
+        before, part = _corpus(workspace, dataset), _read(path, inner.root / "part", reading)
+        there, came = Tables.of(before), Tables.of(part)
+        _report_elsewhere(there, came)
+        fraction = 0.0 if _validation_given(workspace, before, dataset) else own.validation_fraction
+        cut = NewDocuments(own.split, fraction, inner.root / "near-duplicates")
+        merged = there.merged(came, cut)
+        config = replace(reading, layout="auto", validation_fraction=fraction)
+        if before.labels_in_test_only or part.labels_in_test_only:
+            config = allowing(config, "unseen-labels")
+        config = written(workspace, inner, dataset, merged, config)
+        return Arrival(workspace, inner, dataset, config, command, "update").install(None)
+
+
+def allowing(config: IngestConfig, *kinds: str) -> IngestConfig:
+    """Return the settings with more kinds of imperfect data allowed."""
+    return replace(config, allow=tuple(dict.fromkeys((*config.allow, *kinds))))
+
+
+def _corpus(workspace: Workspace, dataset: str) -> Corpus:
+    """Return the present corpus, made again first if it is out of date."""
+    return Corpus.open(run_stage(workspace, "corpus", dataset).folder)
+
+
+def _read(path: Path, folder: Path, config: IngestConfig) -> Corpus:
+    """Read the files of an update, each row as strictly as in an ingest."""
+    by = "group" if config.split == "group" else "uid"
+    with artifacts.building(folder, kind=Corpus.kind) as build:
+        ingest(path, build, replace(config, split=by, validation_fraction=0.0), part=True)
+    return Corpus.open(folder)
+
+
+def _validation_given(workspace: Workspace, corpus: Corpus, dataset: str) -> bool:
+    """Return True if the validation documents came in a file of their own, not from a cut of ours."""
+    files = [entry["what"] for entry in changelog.entries(workspace, dataset) if entry["what"] != "settings"]
+    ours = bool(files) and files[-1] in ("update", "forget")
+    return bool(artifacts.read_made(corpus.folder).facts["split"]["given"]) and not ours
+
+
+def _report_elsewhere(there: Tables, came: Tables) -> None:
+    both = there.documents.select("uid", "split").join(came.documents.select("uid", "split"), on="uid")
+    if moved := both.filter((both["split"] == TEST) != (both["split_right"] == TEST))["uid"].to_list():
+        report(
+            f"update: {len(moved):,} documents keep their place in train or test, although the new files have them in "
+            f"the other one (the first: {moved[0]})"
+        )
+
+
+def written(workspace: Workspace, inner: Workspace, dataset: str, tables: Tables, config: IngestConfig) -> IngestConfig:
+    """Write the raw files of a new version into the scratch workspace, make its corpus, and return its settings."""
+    longest = tables.write(inner.raw(dataset))
+    for paper in workspace.raw(dataset).iterdir():
+        if paper.is_file() and paper.name.upper().startswith(("LICENSE", "README")):
+            shutil.copyfile(paper, inner.raw(dataset) / paper.name)
+    config = replace(config, max_line_bytes=max(config.max_line_bytes, longest + 2))
+    inner.params.declare_dataset(dataset, config)
+    run_stage(inner, "corpus", dataset)
+    return config

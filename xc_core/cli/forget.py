@@ -1,0 +1,46 @@
+"""``xc forget``: documents and labels are removed from a dataset and from all that was made of it."""
+
+from __future__ import annotations
+
+import click
+
+from xc_core.artifacts import writing
+from xc_core.chain import Workspace, incoming
+from xc_core.chain.forget import Forgotten, forget
+from xc_core.cli.options import dataset_option
+from xc_core.errors import UsageError
+
+
+@click.command("forget", short_help="Remove documents or labels, and all made of them.")
+@dataset_option
+@click.option("--document", "documents", multiple=True, metavar="UID", help="A document; may be given several times.")
+@click.option("--label", "labels", multiple=True, metavar="UID", help="A label; may be given several times.")
+@click.option("--with-documents", is_flag=True, help="Also forget documents that would have no label left.")
+def command(dataset: str, documents: tuple[str, ...], labels: tuple[str, ...], with_documents: bool) -> None:
+    """Remove documents and labels by uid: from raw files, corpus, models, checkpoints and kept files of this project.
+
+    Everything that was trained on the dataset is deleted; it has to be trained again. Places outside, such as MLflow's
+    registry and DVC's cache, are named.
+    """
+    if not documents and not labels:
+        raise UsageError("nothing to forget", expected="--document UID or --label UID", do="name at least one")
+    workspace = Workspace.find()
+    with writing(workspace.state):
+        incoming.recover(workspace)
+    _echo(dataset, forget(workspace, dataset, list(documents), list(labels), with_documents=with_documents))
+
+
+def _echo(dataset: str, done: Forgotten) -> None:
+    click.echo(f"{dataset}: forgot {len(done.documents):,} documents and {len(done.labels):,} labels")
+    if done.deleted:
+        click.echo("deleted, because it was made of them:")
+        for path in sorted(done.deleted):
+            click.echo(f"  {path}")
+    if done.recipes:
+        click.echo("train again:")
+        for recipe in done.recipes:
+            click.echo(f"  xc train --dataset {dataset} --recipe {recipe}")
+    if done.elsewhere:
+        click.echo("may still hold them:")
+        for place in done.elsewhere:
+            click.echo(f"  {place}")

@@ -1,0 +1,104 @@
+"""What came and went between two corpora, by uid: documents, labels and pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import polars as pl
+
+from xc_core.data.corpus import Corpus
+from xc_core.data.splits import TEST
+
+
+@dataclass(frozen=True)
+class Moves:
+    """Documents or labels that differ, as sorted uids."""
+
+    before: int
+    after: int
+    added: list[str]
+    removed: list[str]
+    changed: list[str]
+    """Present in both, with another text or (documents) other labels."""
+
+    @property
+    def loss(self) -> float:
+        """Share of the earlier rows that are gone."""
+        return len(self.removed) / max(self.before, 1)
+
+    def __str__(self) -> str:
+        return f"{len(self.added):,} new, {len(self.changed):,} changed, {len(self.removed):,} removed"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The difference between an earlier corpus and a later one."""
+
+    documents: Moves
+    labels: Moves
+    pairs: Mapping[str, int]
+    """Pairs ``before``, ``after``, ``added`` and ``removed``."""
+    moved: list[str]
+    """Documents that went from train or validation to test, or back."""
+
+    @classmethod
+    def of(cls, before: Corpus, after: Corpus) -> Difference:
+        """Compare two corpora. Texts and pairs are compared by 64-bit hashes."""
+        earlier, later = _pairs(before), _pairs(after)
+        gone = earlier.join(later, on=["doc", "label"], how="anti")
+        new = later.join(earlier, on=["doc", "label"], how="anti")
+        first, second = _rows(before, "documents"), _rows(after, "documents")
+        both = first.join(second, on="uid")
+        moved = both.filter((pl.col("split") == TEST) != (pl.col("split_right") == TEST))["uid"].sort().to_list()
+        return cls(
+            _moves(first, second, pl.concat([gone["doc"], new["doc"]])),
+            _moves(_rows(before, "labels"), _rows(after, "labels")),
+            {"before": len(earlier), "after": len(later), "added": len(new), "removed": len(gone)},
+            moved,
+        )
+
+    def plain(self) -> dict[str, Any]:
+        """Return the difference as plain mappings and lists."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        pairs = f"{self.pairs['added']:,} new, {self.pairs['removed']:,} removed"
+        return f"documents: {self.documents}; labels: {self.labels}; pairs: {pairs}"
+
+
+def _rows(corpus: Corpus, side: str) -> pl.DataFrame:
+    """Return uid, hash of the text, hash of the uid, and (documents) the split."""
+    text = pl.concat_str([pl.col("title").fill_null(""), pl.col("content").fill_null("")], separator="\x1f").hash()
+    more = [pl.col("split")] if side == "documents" else []
+    return (
+        pl.scan_parquet(corpus.folder / f"{side}.parquet")
+        .select("uid", *more, text=text, key=pl.col("uid").hash())
+        .collect()
+    )
+
+
+def _pairs(corpus: Corpus) -> pl.DataFrame:
+    """Return the pairs of a corpus as hashes of uids: doc, label."""
+    pairs = pl.read_parquet(corpus.folder / "pairs.parquet")
+    keys = {side: pl.read_parquet(corpus.folder / f"{side}s.parquet", columns=["uid"])["uid"].hash()
+            for side in ("document", "label")}  # fmt: skip
+    return pl.DataFrame({"doc": keys["document"].gather(pairs["doc"]), "label": keys["label"].gather(pairs["label"])})
+
+
+def _moves(before: pl.DataFrame, after: pl.DataFrame, relabelled: pl.Series | None = None) -> Moves:
+    other = pl.col("text") != pl.col("text_right")
+    if relabelled is not None:
+        other |= pl.col("key").is_in(relabelled.implode())
+    return Moves(
+        len(before),
+        len(after),
+        _uids(after.join(before, on="uid", how="anti")),
+        _uids(before.join(after, on="uid", how="anti")),
+        _uids(before.join(after, on="uid").filter(other)),
+    )
+
+
+def _uids(rows: pl.DataFrame) -> list[str]:
+    return sorted(rows["uid"].to_list())

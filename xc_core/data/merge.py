@@ -1,0 +1,167 @@
+"""A dataset as tables by uid: merge an update into it, remove rows from it, write it as xc-json.
+
+All tables are in memory. Documents keep their split; a new train document goes where its family or group is.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from xc_core.data.corpus import Corpus
+from xc_core.data.cut import FAMILIES
+from xc_core.data.families import NearDuplicates
+from xc_core.data.splits import SPLITS, TEST, TRAIN, VALIDATION, digests, is_validation
+
+_STEM: Final = {TRAIN: "trn", VALIDATION: "val", TEST: "tst"}
+_GROUP: Final = "group "
+"""Before the name of a group in ``families.parquet``."""
+
+
+@dataclass(frozen=True)
+class Tables:
+    """A dataset: documents (uid, title, content, split, group), labels (uid, title, content), pairs (two uids)."""
+
+    documents: pl.DataFrame
+    labels: pl.DataFrame
+    pairs: pl.DataFrame
+    filters: pl.DataFrame
+    """Pairs that are removed from predictions; columns as ``pairs``."""
+
+    @classmethod
+    def of(cls, corpus: Corpus) -> Tables:
+        """Read the tables of a corpus."""
+        texts = [pl.col(name).fill_null("") for name in ("title", "content")]
+        labels = corpus.table("labels").with_columns(texts)
+        documents = corpus.table("documents").with_columns(texts)
+        documents = documents.with_columns(group=_groups(corpus, len(documents)))
+        pairs = [_by_uid(corpus.folder / f"{name}.parquet", documents, labels) for name in ("pairs", "filters")]
+        return cls(documents, labels, *pairs)
+
+    def merged(self, update: Tables, cut: NewDocuments) -> Tables:
+        """Return the tables with the rows of ``update`` in place of those of the same uid, new ones at the end.
+
+        A document of the update has the labels of the update. A label that the update only names (its text is its uid)
+        keeps its text.
+        """
+        new = cut.placed(
+            self.documents, update.documents.join(self.documents, on="uid", how="anti", maintain_order="left")
+        )
+        texts = update.documents.select("uid", "title", "content", "group")
+        named = (pl.col("title") == pl.col("uid")) & (pl.col("content") == "")
+        labels = update.labels.join(self.labels, on="uid", how="anti", maintain_order="left")
+        others = self.pairs.join(update.documents, left_on="doc", right_on="uid", how="anti", maintain_order="left")
+        return Tables(
+            pl.concat([self.documents.update(texts, on="uid"), new]),
+            pl.concat([self.labels.update(update.labels.filter(~named), on="uid"), labels]),
+            pl.concat([others, update.pairs]),
+            pl.concat([self.filters, update.filters]).unique(maintain_order=True),
+        )
+
+    def without(self, documents: list[str], labels: list[str]) -> Tables:
+        """Return the tables without these uids and their pairs."""
+
+        def kept(pairs: pl.DataFrame) -> pl.DataFrame:
+            return pairs.filter(~pl.col("doc").is_in(documents), ~pl.col("label").is_in(labels))
+
+        return replace(
+            self,
+            documents=self.documents.filter(~pl.col("uid").is_in(documents)),
+            labels=self.labels.filter(~pl.col("uid").is_in(labels)),
+            pairs=kept(self.pairs),
+            filters=kept(self.filters),
+        )
+
+    def unlabelled(self) -> list[str]:
+        """Return the uids of documents without labels."""
+        return self.documents.join(self.pairs, left_on="uid", right_on="doc", how="anti")["uid"].to_list()
+
+    def write(self, folder: Path) -> int:
+        """Write xc-json with filter files; return the length of the longest line in bytes."""
+        folder.mkdir(parents=True)
+        ids = self.labels.select(label="uid", id=pl.int_range(pl.len()))
+        targets = self.pairs.join(ids, on="label").group_by("doc").agg(pl.col("id").sort().alias("target_ind"))
+        rows = self.documents.join(targets, left_on="uid", right_on="doc", how="left", maintain_order="left")
+        longest = _write(folder / "lbl.json", self.labels)
+        for split in SPLITS:
+            own = rows.filter(pl.col("split") == split)
+            if len(own) or split != VALIDATION:
+                longest = max(longest, _write(folder / f"{_STEM[split]}.json", own.drop("split")))
+            self._write_filters(folder / f"filter_labels_{split}.txt", own, ids)
+        return longest
+
+    def _write_filters(self, path: Path, own: pl.DataFrame, ids: pl.DataFrame) -> None:
+        places = own.select(doc="uid", row=pl.int_range(pl.len()))
+        found = self.filters.join(places, on="doc").join(ids, on="label").sort("row", "id")
+        if len(found):
+            lines = found.select(pl.concat_str([pl.col("row"), pl.col("id")], separator=" "))
+            path.write_text("".join(f"{line}\n" for line in lines.to_series()), "utf-8")
+
+
+@dataclass(frozen=True)
+class NewDocuments:
+    """Decides the split of new documents of a train file, as an ingest does, but moves no document that is there."""
+
+    by: str
+    """What is held out as a whole: uid, group or family."""
+    fraction: float
+    """Share of new train documents, or families, for validation."""
+    folder: Path
+    """A folder that does not exist yet, for the search of near-duplicates."""
+
+    def placed(self, old: pl.DataFrame, new: pl.DataFrame) -> pl.DataFrame:
+        """Return ``new`` with its splits: of a known family or group, otherwise by a hash of its name."""
+        family, known = self._families(old.filter(pl.col("split") != TEST), new)
+        held_N = is_validation(digests(family), self.fraction)
+        found = [known.get(name) or (VALIDATION if held else TRAIN) for name, held in zip(family, held_N, strict=True)]
+        placed = pl.when(pl.col("split") == TRAIN).then(pl.Series(found, dtype=pl.String)).otherwise(pl.col("split"))
+        return new.with_columns(split=placed)
+
+    def _families(self, old: pl.DataFrame, new: pl.DataFrame) -> tuple[list[str], dict[str, str]]:
+        """Return the name of the family of each new document, and the split of the families that are there."""
+        if self.by == "group":
+            names = [f"{_GROUP}{group}" if group else uid for uid, group in new.select("uid", "group").iter_rows()]
+            groups = old.filter(pl.col("group") != "").select(_GROUP + pl.col("group"), "split").iter_rows()
+            return names, dict(groups)
+        if self.by != "family" or not len(new):
+            return new["uid"].to_list(), {}
+        near = NearDuplicates(self.folder)
+        rows = pl.concat([old, new])
+        near.add(rows.select(pl.concat_str(["title", "content"], separator=" ")).to_series().to_list())
+        first_N = near.families()
+        names = rows["uid"].gather(first_N[len(old) :]).to_list()
+        return names, dict(old.select("uid", "split").iter_rows())
+
+
+def _groups(corpus: Corpus, size: int) -> pl.Series:
+    """Return the group of each document, empty if it has none."""
+    groups = np.full(size, "", dtype=object)
+    if (corpus.folder / FAMILIES).is_file():
+        found = pl.read_parquet(corpus.folder / FAMILIES).filter(pl.col("family").str.starts_with(_GROUP))
+        groups[found["doc"].to_numpy()] = found["family"].str.strip_prefix(_GROUP).to_list()
+    return pl.Series(groups.tolist(), dtype=pl.String)
+
+
+def _by_uid(path: Path, documents: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
+    pairs = pl.read_parquet(path)
+    doc, label = documents["uid"].gather(pairs["doc"]), labels["uid"].gather(pairs["label"])
+    return pl.DataFrame({"doc": doc, "label": label})
+
+
+def _write(path: Path, rows: pl.DataFrame) -> int:
+    longest = 0
+    with path.open("w", encoding="utf-8") as stream:
+        for row in rows.iter_rows(named=True):
+            if "target_ind" in row:
+                row |= {"target_ind": row["target_ind"] or []}
+            if not row.get("group"):
+                row.pop("group", None)
+            line = json.dumps(row, ensure_ascii=False)
+            longest = max(longest, len(line.encode()))
+            stream.write(line + "\n")
+    return longest
