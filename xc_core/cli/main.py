@@ -22,6 +22,7 @@ from xc_core.progress import listen, report
 _OWN: Final = {
     "ingest": "xc_core.cli.ingest:ingest",
     "run": "xc_core.cli.run:run",
+    "plan": "xc_core.cli.plan:plan",
     "train": "xc_core.cli.train:train",
     "tune": "xc_core.cli.tune:tune",
     "evaluate": "xc_core.cli.run:evaluate",
@@ -36,7 +37,10 @@ _OWN: Final = {
 }
 _ORDER: Final = (
     ("Data", ("ingest",)),
-    ("Training", ("train", "tune", "run", "status", "settings", "evaluate", "leaderboard", "compare", "report")),
+    (
+        "Training",
+        ("plan", "train", "tune", "run", "status", "settings", "evaluate", "leaderboard", "compare", "report"),
+    ),
     ("Serving", ("predict", "serve", "promote", "rollback", "lineage", "acceptance")),
     ("Project", ("demo", "ui", "doctor")),
 )

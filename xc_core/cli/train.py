@@ -114,8 +114,12 @@ def _train_one(workspace: Workspace, wanted: _Wanted) -> None:
             score.check()  # reported now, not after the training of the encoder
     if _reaches(until, "fusion"):
         declared.recipe.fusion.rule.require()
-    if wanted.seconds and _reaches(until, "encoder"):
-        _fit_budget(workspace, wanted, declared, wanted.seconds)
+    if _reaches(until, "encoder"):
+        for stage in ("corpus", "tokens"):
+            run_stage(workspace, stage, dataset)
+        _warn(workspace, declared)
+        if wanted.seconds:
+            _fit_budget(workspace, wanted, declared, wanted.seconds)
     for name in STAGES:
         if name != "leaderboard":
             ran = run_stage(workspace, name, dataset, recipe, force=wanted.force)
@@ -163,12 +167,18 @@ def _seconds(text: str) -> float | None:
     return seconds_of(text)
 
 
+def _warn(workspace: Workspace, declared: Experiment) -> None:
+    """Report, before anything is trained, what memory or disk of this machine are too small for."""
+    from xc_core.chain.planned import obstacles
+
+    for line in obstacles(workspace, declared):
+        report(f"warning: {declared.recipe.name} may not end: {line}; xc plan shows every stage")
+
+
 def _fit_budget(workspace: Workspace, wanted: _Wanted, declared: Experiment, seconds: float) -> None:
     """Time a few steps and declare the experiment again, with epochs that fit."""
     from xc_core.chain.budget import scaled_epochs
 
-    for stage in ("corpus", "tokens"):
-        run_stage(workspace, stage, wanted.dataset)
     changes = deep_merged(wanted.changes, scaled_epochs(workspace, declared, seconds, again=wanted.force))
     workspace.params.declare_experiment(wanted.dataset, wanted.recipe, wanted.base, changes)
 
