@@ -29,9 +29,9 @@ from xc_core.params import in_use
 from xc_core.progress import report
 from xc_core.recipes import Recipe, find_recipe
 
-GPU_RATES: Final = "gpu-rates.json"
-"""File in ``.xc`` with the rates that ``make gpu-proof`` records."""
 _GROUP: Final = Path("/sys/fs/cgroup/memory.max")
+_WIDEST: Final = 1024
+"""Width of the vectors of a large encoder."""
 _PROCESS: Final = 600 << 20
 """Bytes that a process with torch holds before it reads anything (measured: 570 to 680 MB)."""
 
@@ -105,30 +105,25 @@ def costs_of(subject: Subject, rates: Rates) -> list[Cost]:
     return Estimator(subject.recipe, rates).costs(subject.world)
 
 
-def gpu_rates(workspace: Workspace) -> dict[str, Any]:
-    """Return the rates of a GPU that ``make gpu-proof`` recorded here; empty if it never ran."""
-    path = workspace.state / GPU_RATES
-    return dict(json.loads(path.read_text("utf-8"))) if path.is_file() else {}
-
-
 def obstacles(workspace: Workspace, experiment: Experiment) -> list[str]:
     """Return why a training cannot end on this machine: memory or disk, from the formulas alone; nothing is timed.
 
     Raises MissingError if the data is not tokenised.
     """
     recipe, world = experiment.recipe, world_of(workspace, experiment)
+    memory, free = memory_bytes(), shutil.disk_usage(workspace.root).free
+    widest = Case(recipe, world, _WIDEST)
+    if held_bytes(widest)[1] + _PROCESS <= memory and written_bytes(widest) <= free:
+        return []  # whatever the encoder is, so it need not be loaded
     tokens = Tokenised.open(input_folder(workspace, "tokens", experiment))
     width = build_encoder(recipe.encoder.encoder, tokens.tokenizer.vocabulary_size, recipe.encoder.seed).width
     case = Case(recipe, world, width)
     lines = []
     stage, held = held_bytes(case)
-    if held + _PROCESS > (have := memory_bytes()):
-        lines.append(
-            f"the stage {stage} needs about {gigabytes(held + _PROCESS)} of memory, and this machine has "
-            f"{gigabytes(have)}"
-        )
-    written, free = written_bytes(case), shutil.disk_usage(workspace.root).free
-    if written > free:
+    if held + _PROCESS > memory:
+        needed = gigabytes(held + _PROCESS)
+        lines.append(f"the stage {stage} needs about {needed} of memory, and this machine has {gigabytes(memory)}")
+    if (written := written_bytes(case)) > free:
         lines.append(f"the stages write about {gigabytes(written)}, and {gigabytes(free)} of the disk are free")
     return lines
 

@@ -355,20 +355,19 @@ class Estimator:
             return 0.0
         batch, train = getattr(getattr(self.recipe, name).order, "batch_size", 1), timed.world.train
         counted = math.ceil(train / batch) * min(batch, train)  # the estimate counts a smaller last batch as whole
-        documents = _documents(name, case) / _documents(name, replace(case, world=timed.world)) * train
+        documents = trained_documents(name, case) / trained_documents(name, replace(case, world=timed.world)) * train
         return timed.trainings[name] / counted * documents
 
     def _memory(self, name: str, case: Case) -> float:
-        pilot, own = self._pilots[-1]
-        base = max(pilot.stages[name]["peak_memory_mb"] * (1 << 20) - HELD[name](own), 0.0)
-        return base + HELD[name](case)
+        bases = [pilot.stages[name]["peak_memory_mb"] * (1 << 20) - HELD[name](own) for pilot, own in self._pilots]
+        return max(min(bases), 0.0) + HELD[name](case)  # later pilots of the process hold what earlier ones left
 
     def _disk(self, name: str, case: Case) -> float:
         points = [(WRITTEN[name](own), pilot.stages[name]["disk_bytes"]) for pilot, own in self._pilots[-2:]]
         return Line.through(points).at(WRITTEN[name](case))
 
 
-def _documents(name: str, case: Case) -> float:
+def trained_documents(name: str, case: Case) -> float:
     """Return the documents that a training reads per epoch, label texts included if they are documents too."""
     settings: Any = getattr(case.recipe, name)
     folds = (

@@ -45,22 +45,28 @@ def plan(
     running time of one process (CPU seconds), memory is the largest resident memory. On a GPU, rates that
     `make gpu-proof` recorded are used; without them nothing is estimated for it.
     """
-    from xc_core.chain.planned import costs_of, gpu_rates, memory_bytes, rates_of
+    from xc_core.chain.on_gpu import gpu_rates, on_gpu
+    from xc_core.chain.planned import costs_of, memory_bytes, rates_of
 
     workspace = Workspace.find()
-    wanted = _devices(devices)
+    wanted, recorded = _devices(devices), gpu_rates(workspace)
     subject = _subject(workspace, dataset, recipe, _changes(settings, recipe, dim), sizes)
-    costs = costs_of(subject, rates_of(workspace, subject, again=force))
-    notes = [note for name in wanted if name != "cpu" for note in _on_gpu(name, gpu_rates(workspace))]
+    rates = rates_of(workspace, subject, again=force)
+    found, notes = {}, []
+    for name in wanted:
+        costs, note = (costs_of(subject, rates), "") if name == "cpu" else on_gpu(name, subject, rates, recorded)
+        notes += [note] if note else []
+        if costs:
+            found[name] = costs
     if as_json:
-        rows = [asdict(cost) for cost in costs]
-        click.echo(json.dumps({"world": asdict(subject.world), "recipe": recipe, "cpu": rows, "notes": notes}))
+        rows = {name: [asdict(cost) for cost in costs] for name, costs in found.items()}
+        click.echo(json.dumps({"recipe": recipe, "world": asdict(subject.world), "stages": rows, "notes": notes}))
         return
-    if "cpu" in wanted:
-        click.echo(table(subject, costs))
+    for name, costs in found.items():
+        click.echo(table(subject, name, costs))
         most = max(costs, key=lambda cost: cost.memory)
         if most.memory > memory_bytes():
-            click.echo(f"more memory than this machine has ({_size(memory_bytes())}): {most.stage}")
+            click.echo(f"warning: {most.stage} needs more memory than this machine has ({_size(memory_bytes())})")
     for note in notes:
         click.echo(note)
 
@@ -114,12 +120,12 @@ def _subject(
     return Subject.of_experiment(workspace, dataset, base, deep_merged(declared, changes))
 
 
-def table(subject: Subject, costs: list[Cost]) -> str:
+def table(subject: Subject, device: str, costs: list[Cost]) -> str:
     """Return the costs as an aligned table."""
     world = subject.world
     lines = [
         f"{subject.base}: {world.documents:,} documents of {world.document_tokens:.0f} tokens, {world.labels:,} labels "
-        f"of {world.label_tokens:.0f}; one process, one thread of this CPU",
+        f"of {world.label_tokens:.0f}; one process on {device}",
         f"{'stage':<12}{'time':>12}{'memory':>12}{'disk':>12}",
     ]
     lines += [f"{c.stage:<12}{_time(c.seconds):>12}{_size(c.memory):>12}{_size(c.disk):>12}" for c in costs]
@@ -140,10 +146,3 @@ def _size(count: float) -> str:
     from xc_core.chain.planned import gigabytes
 
     return gigabytes(count)
-
-
-def _on_gpu(name: str, rates: dict[str, Any]) -> list[str]:
-    """Return what is known of a GPU: recorded rates, or how to record them."""
-    if not rates:
-        return [f"{name}: no rates of a GPU are recorded here, so nothing is estimated for it; run: make gpu-proof"]
-    return [f"{name}: rates of {rates['device']}, recorded {rates['date']}: {rates['what']}"]
