@@ -32,7 +32,7 @@ from xc_core.data.splits import TEST
 from xc_core.data.tokenizer import load
 from xc_core.data.tokens import Tokenised
 from xc_core.params import deep_merged
-from xc_core.progress import report
+from xc_core.progress import quiet, report
 from xc_core.recipes import Recipe
 from xc_core.seeds import generator
 from xc_core.shapes import I64
@@ -217,7 +217,7 @@ def measured(
     width = 0
     for size in [size for size in SIZES if size < source.world.documents] or SIZES[:1]:
         report(f"plan: running {base} on {size:,} documents")
-        with tempfile.TemporaryDirectory(prefix="pilot-", dir=workspace.state) as folder:
+        with tempfile.TemporaryDirectory(prefix="pilot-", dir=workspace.state) as folder, quiet():
             pilot, width = _run(Workspace(Path(folder)), base, changes, source, size)
             pilots.append(pilot)
     return Rates(tuple(pilots), timed or pilots[-1], width, *_searches(width))
@@ -243,7 +243,7 @@ def short_epochs(recipe: Recipe, world: World) -> dict[str, float]:
     """Return the epochs of M1 and M4 in a pilot: a few batches of M1, one pass of M4."""
     batch = getattr(recipe.encoder.order, "batch_size", 1)
     return {
-        "encoder": min(recipe.encoder.epochs, STEPS * batch / world.train),
+        "encoder": min(recipe.encoder.epochs, STEPS * batch / world.train, 1.0),
         "classifier": min(recipe.classifier.epochs, 1.0),
     }
 

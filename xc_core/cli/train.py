@@ -114,13 +114,11 @@ def _train_one(workspace: Workspace, wanted: _Wanted) -> None:
             score.check()  # reported now, not after the training of the encoder
     if _reaches(until, "fusion"):
         declared.recipe.fusion.rule.require()
-    if _reaches(until, "encoder"):
-        for stage in ("corpus", "tokens"):
-            run_stage(workspace, stage, dataset)
-        _warn(workspace, declared)
-        if wanted.seconds:
-            _fit_budget(workspace, wanted, declared, wanted.seconds)
+    if wanted.seconds and _reaches(until, "encoder"):
+        _fit_budget(workspace, wanted, declared, wanted.seconds)
     for name in STAGES:
+        if name == "encoder":
+            _warn(workspace, declared)
         if name != "leaderboard":
             ran = run_stage(workspace, name, dataset, recipe, force=wanted.force)
             if not ran.skipped:
@@ -179,6 +177,8 @@ def _fit_budget(workspace: Workspace, wanted: _Wanted, declared: Experiment, sec
     """Time a few steps and declare the experiment again, with epochs that fit."""
     from xc_core.chain.budget import scaled_epochs
 
+    for stage in ("corpus", "tokens"):
+        run_stage(workspace, stage, wanted.dataset)
     changes = deep_merged(wanted.changes, scaled_epochs(workspace, declared, seconds, again=wanted.force))
     workspace.params.declare_experiment(wanted.dataset, wanted.recipe, wanted.base, changes)
 
