@@ -45,7 +45,7 @@ test-gpu: $(VENV)/installed  ## Run the tests that need a GPU
 gpu-proof: $(VENV)/installed  ## Measure on a GPU, write the table into docs/results.md (20 minutes)
 	$(BIN)/python -m benchmarks.gpu_proof --dataset $(DATASET) --budget $(BUDGET)
 
-bench: $(VENV)/installed  ## Compare fast paths with their peers in CPU time (5 minutes; needs make demo)
+bench: $(VENV)/installed  ## Compare fast paths with their peers in CPU time (needs make demo)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -r benchmarks/requirements.txt
 	$(ONE) $(BIN)/python -m benchmarks --quick --check
 
