@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from xc_core.chain import Workspace, run_stage
+from xc_core.chain.estimator import Estimator, Line
 from xc_core.chain.experiment import Experiment
 from xc_core.chain.pilots import STAGE_NAMES, Pilot, Rates, Timed, short_epochs
 from xc_core.chain.planned import world_of
-from xc_core.chain.stage_costs import HELD, WORK, WRITTEN, Case, Estimator, Line, Search, held_bytes, searches
+from xc_core.chain.stage_costs import HELD, WORK, WRITTEN, Case, Search, held_bytes, searches
 from xc_core.chain.world import World
 from xc_core.data.corpus import Corpus
 from xc_core.data.folds import folds

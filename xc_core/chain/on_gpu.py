@@ -9,8 +9,9 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from xc_core.chain.estimator import Cost
 from xc_core.chain.pilots import Rates
-from xc_core.chain.stage_costs import Case, Cost, searches, trained_documents
+from xc_core.chain.stage_costs import Case, searches, trained_documents
 from xc_core.chain.workspace import Workspace
 
 if TYPE_CHECKING:

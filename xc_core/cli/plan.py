@@ -14,8 +14,8 @@ from xc_core.cli.train import put_setting
 from xc_core.errors import UsageError
 
 if TYPE_CHECKING:
+    from xc_core.chain.estimator import Cost
     from xc_core.chain.planned import Subject
-    from xc_core.chain.stage_costs import Cost
 
 _SIZES: Final = ("documents", "labels", "tokens")
 _DEVICE: Final = re.compile(r"cpu|cuda(:\d+)?")
