@@ -209,7 +209,10 @@ ALLOWED = {
         {"mkdir", "copyfile", "symlink_to", "TemporaryDirectory"},
         "a scratch workspace under .xc; artifacts.install puts the corpus in its place",
     ),
-    ("folders", "xc_core/chain/pilots.py"): ({"mkdir", "TemporaryDirectory"}, "scratch workspaces of pilots, under .xc"),
+    ("folders", "xc_core/chain/pilots.py"): (
+        {"mkdir", "TemporaryDirectory"},
+        "scratch workspaces of pilots, under .xc",
+    ),
     ("folders", "assets/inbox.py"): ({"mkdir", "rename"}, "moves a user's files aside; they are no artefact"),
     ("folders", "assets/settings.py"): ({"mkdir"}, "the folder of MLflow's own database, which MLflow does not make"),
     ("folders", "assets/release/judge.py"): (
