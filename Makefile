@@ -12,8 +12,10 @@ BIN    := $(VENV)/bin
 .DEFAULT_GOAL := help
 DATASET ?= ysofinna
 BUDGET  ?= 2m
+# benchmarks use one thread, whatever the machine has
+ONE     := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 RAYON_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 
-.PHONY: help demo test test-slow test-gpu gpu-proof soak fuzz check format lint ui clean update
+.PHONY: help demo test test-slow test-gpu gpu-proof bench bench-full soak fuzz check format lint ui clean update
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -42,6 +44,14 @@ test-gpu: $(VENV)/installed  ## Run the tests that need a GPU
 
 gpu-proof: $(VENV)/installed  ## Measure on a GPU, write the table into docs/results.md (20 minutes)
 	$(BIN)/python -m benchmarks.gpu_proof --dataset $(DATASET) --budget $(BUDGET)
+
+bench: $(VENV)/installed  ## Compare fast paths with their peers in CPU time (needs make demo)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -r benchmarks/requirements.txt
+	$(ONE) $(BIN)/python -m benchmarks --quick --check
+
+bench-full: $(VENV)/installed  ## All comparisons, searches of 118,000 labels among them (needs make demo)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -r benchmarks/requirements.txt
+	$(ONE) $(BIN)/python -m benchmarks --check
 
 soak: $(VENV)/installed  ## Kill servers, runs and trainings 200 times at random moments (hours; KILLS=10 for less)
 	$(BIN)/python -m tests.soak.soak --kills $(or $(KILLS),200)

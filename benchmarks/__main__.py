@@ -3,28 +3,43 @@
 from __future__ import annotations
 
 import datetime
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
 
 import click
 
-from benchmarks.cases import CASES
-from benchmarks.harness import machine, table
+from benchmarks.cases import CASES, QUICK
+from benchmarks.harness import machine, read_floors, single_thread, slower, table, write_floors
 from benchmarks.world import World
 from xc_core.chain import Workspace
+
+FLOORS: Final = Path(__file__).with_name("floors.json")
 
 
 @click.command()
 @click.argument("cases", nargs=-1, type=click.Choice(list(CASES)))
 @click.option("--dataset", default="wordnet-mini", show_default=True)
 @click.option("--recipe", default="ngame", show_default=True)
-def main(cases: tuple[str, ...], dataset: str, recipe: str) -> None:
+@click.option("--quick", is_flag=True, help="Only the cases that take about five minutes together.")
+@click.option("--check", is_flag=True, help="Fail if a ratio is more than a fifth below its recorded one.")
+@click.option("--record", is_flag=True, help="Record the ratios in benchmarks/floors.json.")
+def main(cases: tuple[str, ...], dataset: str, recipe: str, quick: bool, check: bool, record: bool) -> None:
     """Compare each fast path with what it replaces; `make demo` trains what is needed."""
     world = World(Workspace.find(), dataset, recipe)
+    single_thread()
     click.echo(f"{datetime.datetime.now(tz=datetime.UTC):%Y-%m-%d}, {machine()}, {dataset} / {recipe}\n")
     rows = []
-    for name in cases or CASES:
+    for name in cases or (QUICK if quick else CASES):
         click.echo(f"{name} ...", err=True)
-        rows += CASES[name](world)
+        rows += [replace(row, case=f"{name} {number}") for number, row in enumerate(CASES[name](world), 1)]
     click.echo(table(rows))
+    if record:
+        write_floors(FLOORS, rows)
+    if check and (lost := slower(rows, read_floors(FLOORS))):
+        click.echo("\nslower than recorded:\n" + "\n".join(lost), err=True)
+        sys.exit(1)
 
 
 if __name__ == "__main__":

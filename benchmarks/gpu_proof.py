@@ -6,6 +6,7 @@ Losses beside the CPU's, share of the card's bf16 rate, label steps, exact searc
 from __future__ import annotations
 
 import datetime
+import json
 import os
 import statistics
 import subprocess
@@ -24,6 +25,7 @@ from xc_core import artifacts
 from xc_core.ann import ExactIndex
 from xc_core.chain import STAGES, Workspace
 from xc_core.chain.costs import processor
+from xc_core.chain.on_gpu import GPU_RATES
 from xc_core.chain.runner import read_costs
 from xc_core.classifiers import LabelTable, TableConfig, TableHead
 from xc_core.data.labels import LabelMatrix
@@ -121,6 +123,18 @@ def bf16_share(device: Device, sizes: Sizes) -> list[Row]:
 
     The rate is that of a square product on the same device.
     """
+    per_token, tokens = _tokens_per_second(device, sizes)
+    rate = per_token * tokens
+    best = product_rate(device, sizes.product)
+    what = (
+        f"M1 step of ngame, {sizes.encoder}, {sizes.batch} documents: share of the bf16 rate ({best / 1e12:.3g} TF/s)"
+    )
+    return [Row(what, f"{rate / best:.1%}", f"{_GOAL:.0%}")]
+
+
+def _tokens_per_second(device: Device, sizes: Sizes) -> tuple[int, float]:
+    """Return the operations of M1 of ``ngame`` per token, and the tokens (padding not counted) that it reads per
+    second."""
     task = training("ngame", device, sizes)
     batches = task.batches(0)[: sizes.steps]
     ready = [task.prepare(batch, step) for step, batch in enumerate(batches)]
@@ -130,12 +144,21 @@ def bf16_share(device: Device, sizes: Sizes) -> list[Row]:
         for step, (batch, one) in enumerate(zip(batches, ready, strict=True)):
             task.step(batch, step, 0.5, one)
 
-    rate = operations(task.encoder) * tokens / seconds_of(steps, device)
-    best = product_rate(device, sizes.product)
-    what = (
-        f"M1 step of ngame, {sizes.encoder}, {sizes.batch} documents: share of the bf16 rate ({best / 1e12:.3g} TF/s)"
-    )
-    return [Row(what, f"{rate / best:.1%}", f"{_GOAL:.0%}")]
+    return operations(task.encoder), tokens / seconds_of(steps, device)
+
+
+def rates(device: Device, sizes: Sizes) -> dict[str, Any]:
+    """Return the rates that ``xc plan`` reads, with the device and the day (``xc_core.chain.on_gpu``)."""
+    return {
+        "device": device.in_words(),
+        "date": f"{datetime.datetime.now(tz=datetime.UTC):%Y-%m-%d}",
+        "encoder": sizes.encoder,
+        "tokens_per_second": _tokens_per_second(device, sizes)[1],
+        "step_seconds": _label_step(device, sizes, sizes.rows[0]),
+        "step_documents": sizes.batch,
+        "step_width": sizes.width,
+        "pairs_per_second": sizes.searched * sizes.width * sizes.queries / _search_seconds(device, sizes),
+    }
 
 
 def operations(encoder: torch.nn.Module) -> int:
@@ -197,13 +220,17 @@ def _label_step(device: Device, sizes: Sizes, labels: int) -> float:
 
 def search_rate(device: Device, sizes: Sizes) -> list[Row]:
     """Return the rate of exact search for the 100 best, results on the processor."""
-    random = generator(0, "gpu-proof-search")
-    vectors, queries = (random.standard_normal((n, sizes.width), np.float32) for n in (sizes.searched, sizes.queries))
-    index = ExactIndex(vectors, device)
-    seconds = seconds_of(lambda: index.search(queries, 100), device, rounds=3)
+    seconds = _search_seconds(device, sizes)
     what = f"exact search, {sizes.searched:,} x {sizes.width}, top 100"
     rate = 2 * sizes.searched * sizes.width * sizes.queries / seconds
     return [Row(what, f"{sizes.queries / seconds:,.0f} queries/s, {rate / 1e12:.3g} TF/s")]
+
+
+def _search_seconds(device: Device, sizes: Sizes) -> float:
+    random = generator(0, "gpu-proof-search")
+    vectors, queries = (random.standard_normal((n, sizes.width), np.float32) for n in (sizes.searched, sizes.queries))
+    index = ExactIndex(vectors, device)
+    return seconds_of(lambda: index.search(queries, 100), device, rounds=3)
 
 
 def recipe_rows(workspace: Workspace, dataset: str, budget: str, recipes: tuple[str, ...] = RECIPES) -> list[Row]:
@@ -276,6 +303,7 @@ def main(dataset: str, budget: str, page: Path, device: str) -> None:
         for piece in PIECES:
             click.echo(f"{piece.__name__} ...", err=True)
             rows += piece(chosen, Sizes())
+        workspace.write(workspace.state / GPU_RATES, json.dumps(rates(chosen, Sizes()), indent=1) + "\n")
         rows += recipe_rows(workspace, dataset, budget)
         content = table(rows, chosen)
         click.echo(content)

@@ -1,64 +1,98 @@
 """Times two ways of doing the same in turn in one process, so that their ratio is fair on a shared machine.
 
-The median of the rounds is reported, never the best.
+Times are running time of this process (CPU seconds) with one thread: other processes do not count. The median of the
+rounds is reported with its spread, never the best.
 """
 
 from __future__ import annotations
 
+import json
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from xc_core.chain.costs import processor
+from xc_core.errors import CorruptError
 
 Work = Callable[[], Any]
+
+LEAST: Final = 5
+"""Rounds at least, whatever a case asks for."""
+_ALLOWED: Final = 0.2
+"""Share of a recorded ratio that may be lost."""
+_SHORTEST: Final = 0.002
+"""Seconds that a timing lasts at least: shorter work is repeated, because the clock advances in steps."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One comparison: median seconds of ours and of the other, and a note on how far their results agree."""
+    """One comparison: median CPU seconds of ours and of the other, and a note on how far their results agree."""
 
     what: str
     ours: float
     other: str
     seconds: float
     note: str
+    spread: float = 0.0
+    """Half the distance between the quartiles of the rounds' ratios, as a share of their median."""
+    case: str = ""
+    """Name of the case, and its number there."""
 
     @property
     def ratio(self) -> float:
         """How many times faster ours is."""
         return self.seconds / self.ours
 
+    @property
+    def is_floor(self) -> bool:
+        """True if the other is the least that the machine needs, which nothing can be faster than."""
+        return "floor" in self.other
 
-def compare(what: str, ours: Work, other_name: str, other: Work, *, rounds: int = 5, note: str = "") -> Row:
-    """Return the medians of ``rounds`` rounds, after one warm-up round; in each round, ours runs first."""
-    times: dict[str, list[float]] = {"ours": [], "other": []}
-    for number in range(rounds + 1):
-        for name, work in (("ours", ours), ("other", other)):
-            started = time.perf_counter()
-            work()
-            if number:
-                times[name].append(time.perf_counter() - started)
-    own, theirs = (statistics.median(times[name]) for name in ("ours", "other"))
-    return Row(what, own, other_name, theirs, note)
+
+def compare(what: str, ours: Work, other_name: str, other: Work, *, rounds: int = LEAST, note: str = "") -> Row:
+    """Return the medians of ``rounds`` rounds (5 at least), after one warm-up round; who runs first alternates."""
+    works = {"ours": ours, "other": other}
+    repeats = {name: _repeats(work) for name, work in works.items()}
+    times: dict[str, list[float]] = {name: [] for name in works}
+    for number in range(max(rounds, LEAST)):
+        for name in list(works)[:: 1 if number % 2 else -1]:
+            times[name].append(_timed(works[name], repeats[name]))
+    own, theirs = (statistics.median(times[name]) for name in works)
+    ratios = [b / a for a, b in zip(times["ours"], times["other"], strict=True)]
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    return Row(what, own, other_name, theirs, note, (high - low) / 2 / middle)
+
+
+def _timed(work: Work, repeats: int) -> float:
+    started = time.process_time()
+    for _ in range(repeats):
+        work()
+    return max((time.process_time() - started) / repeats, 1e-9)
+
+
+def _repeats(work: Work) -> int:
+    """Return how often ``work`` is repeated per timing; this is the warm-up round."""
+    work()
+    return max(round(_SHORTEST / _timed(work, 1)), 1)
 
 
 def table(rows: list[Row]) -> str:
-    """Return the rows as Markdown."""
+    """Return the rows as Markdown; each says which processor it was measured on."""
     lines = [
-        "| what | ours | beside | its time | ours is faster by | agreement |",
-        "| --- | ---: | --- | ---: | ---: | --- |",
+        "| case | what | ours | beside | its time | ratio | spread | agreement | machine |",
+        "| --- | --- | ---: | --- | ---: | ---: | ---: | --- | --- |",
     ]
     for row in rows:
-        times = f"| {_seconds(row.ours)} | {row.other} | {_seconds(row.seconds)} | {row.ratio:.2f} x |"
-        lines.append(f"| {row.what} {times} {row.note} |")
+        times = f"{_seconds(row.ours)} | {row.other} | {_seconds(row.seconds)} | {row.ratio:.2f} | {row.spread:.0%}"
+        lines.append(f"| {row.case} | {row.what} | {times} | {row.note} | {processor()} |")
     return "\n".join(lines)
 
 
 def _seconds(value: float) -> str:
-    return f"{value:.2f} s" if value >= 1 else f"{1000 * value:.2f} ms"
+    return f"{value:.2f} s" if value >= 1 else f"{1000 * value:.3g} ms"
 
 
 def machine() -> str:
@@ -66,3 +100,42 @@ def machine() -> str:
     import torch
 
     return f"{processor()}, {torch.get_num_threads()} torch threads, torch {torch.__version__}"
+
+
+def single_thread() -> None:
+    """Let torch, faiss and BLAS use one thread."""
+    import faiss
+    import torch
+    from threadpoolctl import threadpool_limits
+
+    torch.set_num_threads(1)
+    faiss.omp_set_num_threads(1)
+    threadpool_limits(1)
+
+
+def read_floors(path: Path) -> dict[str, float]:
+    """Return the recorded ratio of each case; raise CorruptError for a file that has none."""
+    try:
+        return {str(name): float(ratio) for name, ratio in json.loads(path.read_text("utf-8")).items()}
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        raise CorruptError(
+            f"recorded ratios in {path} that cannot be read: {error}",
+            expected="a JSON object: case -> ratio",
+            do="record them: python -m benchmarks --record",
+        ) from error
+
+
+def write_floors(path: Path, rows: list[Row]) -> None:
+    """Record the ratios of ``rows``; those of other cases stay."""
+    known = read_floors(path) if path.is_file() else {}
+    known |= {row.case: float(f"{row.ratio:.3g}") for row in rows}
+    path.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", "utf-8")
+
+
+def slower(rows: list[Row], floors: dict[str, float]) -> list[str]:
+    """Return a line for each row whose ratio is more than a fifth below the recorded one."""
+    return [
+        f"{row.case} ({row.what}): ratio {row.ratio:.2f}, recorded {floors[row.case]:.2f}"
+        for row in rows
+        if row.case in floors and row.ratio < (1 - _ALLOWED) * floors[row.case]
+    ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from tqdm import tqdm
@@ -32,6 +33,17 @@ def listen(listener: Listener) -> None:
 def silence() -> None:
     """Forget all listeners."""
     _listeners.clear()
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Send no lines to the listeners until the end of the block."""
+    kept = list(_listeners)
+    _listeners.clear()
+    try:
+        yield
+    finally:
+        _listeners.extend(kept)
 
 
 def report(line: str) -> None:

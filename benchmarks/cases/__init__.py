@@ -1,6 +1,11 @@
 """The comparisons. Importing this package registers all of them."""
 
+from typing import Final
+
 from benchmarks.cases import data, fusion, large, search, training
 from benchmarks.cases.table import CASES
 
-__all__ = ["CASES", "data", "fusion", "large", "search", "training"]
+QUICK: Final = ("reading", "tokens", "words", "search", "encoding", "updates", "all_labels", "tree", "ranker")
+"""Cases of `make bench`: about five minutes in all."""
+
+__all__ = ["CASES", "QUICK", "data", "fusion", "large", "search", "training"]

@@ -44,6 +44,8 @@ _WARM, _TIMED = 2, 6
 """Steps before the clock starts, and steps that are timed."""
 _BUSY: Final = 1.5
 """If a step takes this many times its running time by the wall clock, other processes are reported."""
+_FAR: Final = 2.0
+"""A run that takes this many times its budget is worth a warning."""
 _LEAST: Final = 0.25
 """Share of a budget that trainings get even if encoding and scores leave less."""
 _ENCODED: Final = 1_024
@@ -85,8 +87,11 @@ def scaled_epochs(
         f"budget: {recipe.name} is estimated at {steps + fixed:.0f} s on this machine, {fixed:.0f} s of it for "
         f"{parts}; {seconds:.0f} s are allowed" + (f", so epochs are scaled by {share:.3g}" if share < 1 else "")
     )
-    if fixed + share * steps > 1.01 * seconds:
-        report(f"budget: {parts} cannot be shortened, so it will take about {fixed + share * steps:.0f} s")
+    whole = fixed + share * steps
+    if whole > 1.01 * seconds:
+        report(f"budget: {parts} cannot be shortened, so it will take about {whole:.0f} s")
+    if whole > _FAR * seconds:
+        report(f"warning: that is {whole / seconds:.1f} times the budget; xc plan shows every stage")
     if share == 1.0:
         return {}
     report("budget: --budget 3h sets another budget; --budget none trains all epochs")
@@ -95,6 +100,11 @@ def scaled_epochs(
     if recipe.encoder.epochs:
         scaled["encoder"] |= shortened(recipe.encoder, scaled["encoder"]["epochs"])
     return scaled
+
+
+def training_seconds(workspace: Workspace, experiment: Experiment) -> dict[str, float]:
+    """Return the seconds of the steps of M1 and M4 on the corpus of ``experiment``, timed now and not kept."""
+    return _Estimate.of(workspace, experiment).trainings()
 
 
 def shortened(settings: EncoderSettings, epochs: float) -> dict[str, Any]:
@@ -161,6 +171,14 @@ class _Estimate:
         if self.recipe.classifier.epochs:
             found["classifier"] = self._classifier()
         return found
+
+    def trainings(self) -> dict[str, float]:
+        """Return the estimated seconds of the steps of M1 and M4; 0 for one that does not train."""
+        epochs = self.recipe.encoder.epochs
+        return {
+            "encoder": epochs * _epoch_seconds(self._encoder_task()) if epochs else 0.0,
+            "classifier": self._classifier() if self.recipe.classifier.epochs else 0.0,
+        }
 
     def _encoder_task(self) -> EncoderTask:
         """Return M1 with random hard negatives, if it searches for any: a step costs as much with them."""

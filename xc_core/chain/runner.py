@@ -163,7 +163,7 @@ def _out_of_date(job: _Job, root: State) -> MovedError:
 
 
 def _make(job: _Job, before: dict[str, str]) -> Ran:
-    started = time.monotonic()
+    started, worked = time.monotonic(), time.process_time()
     costs: dict[str, float] = {}
     forget_peak_memory()
     settings = job.partition.settings(job.stage.name)
@@ -174,7 +174,8 @@ def _make(job: _Job, before: dict[str, str]) -> Ran:
         build.origin = Made(mark, before, plain(settings), job.refresh)
         facts = dict(build.facts)
     seconds = time.monotonic() - started
-    costs |= {"seconds": round(seconds, 3), "peak_memory_mb": peak_memory_mb()}
+    worked = time.process_time() - worked
+    costs |= {"seconds": round(seconds, 3), "cpu_seconds": round(worked, 3), "peak_memory_mb": peak_memory_mb()}
     content = {**costs, _MACHINE: machine()}
     artifacts.write_file(job.scratch("cost"), json.dumps(content, indent=1, sort_keys=True) + "\n")
     artifacts.remove(job.scratch("run"))

@@ -25,6 +25,7 @@ _OWN: Final = {
     "update": "xc_core.cli.update:command",
     "forget": "xc_core.cli.forget:command",
     "run": "xc_core.cli.run:run",
+    "plan": "xc_core.cli.plan:plan",
     "train": "xc_core.cli.train:train",
     "tune": "xc_core.cli.tune:tune",
     "evaluate": "xc_core.cli.run:evaluate",
@@ -39,7 +40,10 @@ _OWN: Final = {
 }
 _ORDER: Final = (
     ("Data", ("ingest", "update", "forget")),
-    ("Training", ("train", "tune", "run", "status", "settings", "evaluate", "leaderboard", "compare", "report")),
+    (
+        "Training",
+        ("plan", "train", "tune", "run", "status", "settings", "evaluate", "leaderboard", "compare", "report"),
+    ),
     ("Serving", ("predict", "serve", "promote", "rollback", "lineage", "acceptance")),
     ("Project", ("demo", "ui", "doctor")),
 )

@@ -117,6 +117,8 @@ def _train_one(workspace: Workspace, wanted: _Wanted) -> None:
     if wanted.seconds and _reaches(until, "encoder"):
         _fit_budget(workspace, wanted, declared, wanted.seconds)
     for name in STAGES:
+        if name == "encoder":
+            _warn(workspace, declared)
         if name != "leaderboard":
             ran = run_stage(workspace, name, dataset, recipe, force=wanted.force)
             if not ran.skipped:
@@ -161,6 +163,14 @@ def _seconds(text: str) -> float | None:
     from xc_core.chain.budget import seconds_of
 
     return seconds_of(text)
+
+
+def _warn(workspace: Workspace, declared: Experiment) -> None:
+    """Report, before anything is trained, what memory or disk of this machine are too small for."""
+    from xc_core.chain.planned import obstacles
+
+    for line in obstacles(workspace, declared):
+        report(f"warning: {declared.recipe.name} may not end: {line}; xc plan shows every stage")
 
 
 def _fit_budget(workspace: Workspace, wanted: _Wanted, declared: Experiment, seconds: float) -> None:

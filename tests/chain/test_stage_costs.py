@@ -1,0 +1,133 @@
+"""The formulas of a plan: pilots whose costs follow a known law are continued by that law."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from xc_core.chain import Workspace, run_stage
+from xc_core.chain.estimator import Estimator, Line
+from xc_core.chain.experiment import Experiment
+from xc_core.chain.pilots import STAGE_NAMES, Pilot, Rates, Timed, short_epochs
+from xc_core.chain.planned import world_of
+from xc_core.chain.stage_costs import HELD, WORK, WRITTEN, Case, Search, held_bytes, searches
+from xc_core.chain.world import World
+from xc_core.data.corpus import Corpus
+from xc_core.data.folds import folds
+from xc_core.recipes import RECIPES, Recipe
+
+WIDTH = 32
+LARGE = World(
+    train=700_000, validation=50_000, test=90_000, labels=600_000, document_tokens=20, label_tokens=6, pairs=2
+)
+
+
+def small(size: int) -> World:
+    return World(
+        train=size, validation=size // 10, test=size // 5, labels=size, document_tokens=20, label_tokens=6, pairs=2
+    )
+
+
+def rates_of(recipe: Recipe, *, imports: float = 0.0) -> Rates:
+    """Return rates of pilots that cost, in each stage, 2 s, 1 us per unit of work, and what searches cost."""
+    bare = Rates((), Timed(small(4000), {}), WIDTH, 1e-11, 1e-6, 1e-5)
+    pilots = []
+    for size in (200, 1000, 4000):
+        case = Case(recipe, small(size), WIDTH)
+        stages = {}
+        for name in STAGE_NAMES:
+            seconds = 2.0 + 1e-6 * WORK[name](case) + sum(one.seconds(bare) for one in searches(case).get(name, []))
+            if name in ("encoder", "classifier"):
+                seconds = 2.0 + 1e-6 * WORK[name](case) + short_epochs(recipe, case.world)[name] * size * 1e-3
+            seconds += imports if size == 200 else 0.0
+            stages[name] = {
+                "cpu_seconds": seconds,
+                "peak_memory_mb": (500e6 + HELD[name](case)) / (1 << 20),
+                "disk_bytes": 1000 + WRITTEN[name](case),
+                "refresh_seconds": 0.0,
+            }
+        trainings = {name: getattr(recipe, name).epochs * size * 1e-3 for name in ("encoder", "classifier")}
+        pilots.append(Pilot(case.world, trainings, stages))
+    return replace(bare, pilots=tuple(pilots), timed=pilots[-1])
+
+
+@pytest.mark.parametrize("name", ["ngame", "house", "renee", "ance"])
+def test_a_law_that_pilots_follow_is_continued(name: str) -> None:
+    recipe = RECIPES[name]
+    rates = rates_of(recipe)
+    case, found = Case(recipe, LARGE, WIDTH), Estimator(recipe, rates).costs(LARGE)
+    assert [cost.stage for cost in found] == list(STAGE_NAMES)
+    for cost in found:
+        searched = sum(one.seconds(rates) for one in searches(case).get(cost.stage, []))
+        if cost.stage not in ("encoder", "classifier"):
+            assert cost.seconds == pytest.approx(2 + 1e-6 * WORK[cost.stage](case) + searched, rel=1e-6)
+        assert cost.memory == pytest.approx(500e6 + HELD[cost.stage](case), rel=1e-6)
+        assert cost.disk == pytest.approx(1000 + WRITTEN[cost.stage](case), rel=1e-6)
+
+
+def test_steps_of_m1_grow_with_documents_and_epochs() -> None:
+    recipe = RECIPES["dpr"].changed({"encoder": {"order": {"batch_size": 100}}})
+    found = {cost.stage: cost.seconds for cost in Estimator(recipe, rates_of(recipe)).costs(LARGE)}
+    assert found["encoder"] == pytest.approx(recipe.encoder.epochs * LARGE.train * 1e-3, rel=0.01)
+
+
+def test_imports_are_paid_once_and_are_no_part_of_the_rate() -> None:
+    recipe = RECIPES["ngame"]
+    plain, heavy = (
+        {cost.stage: cost.seconds for cost in Estimator(recipe, rates_of(recipe, imports=own)).costs(LARGE)}
+        for own in (0.0, 3.0)
+    )
+    assert heavy["corpus"] - plain["corpus"] == pytest.approx(3.0)
+
+
+def test_a_line_goes_through_both_points_and_is_never_negative() -> None:
+    assert Line.through([(10.0, 3.0), (30.0, 7.0)]).at(100.0) == pytest.approx(21.0)
+    assert Line.through([(10.0, 5.0), (30.0, 4.0)]).at(1e9) == 4.0  # a cost does not fall with work
+    assert Line.through([(0.0, 5.0)]).at(10.0) == 5.0
+
+
+def test_exact_search_compares_all_pairs_and_a_graph_few_of_them() -> None:
+    rates = rates_of(RECIPES["ngame"])
+    assert Search(10, 1000).seconds(rates) == pytest.approx(10 * 1000 * WIDTH * 1e-11)
+    labels = 1 << 20
+    assert Search(10, labels).seconds(rates) == pytest.approx(10 * 20 * 1e-5)
+    assert Search(10, labels, exact=True).seconds(rates) == pytest.approx(10 * labels * WIDTH * 1e-11)
+    assert Search(0, labels, graphs=2).seconds(rates) == pytest.approx(2 * labels * 20 * 1e-6)
+
+
+def test_the_label_table_decides_the_memory_of_many_labels() -> None:
+    recipe = RECIPES["ngame"]
+    many = Case(recipe, replace(LARGE, labels=100_000_000), 64)
+    assert HELD["classifier"](many) == pytest.approx(4 * 100_000_000 * 64 * 4, rel=0.01)
+    assert held_bytes(many)[1] == max(held(many) for held in HELD.values())
+
+
+FOLDS: list[dict[str, Any]] = [
+    {"classifier": {"refit": True}},
+    {"classifier": {"refit": True, "enough": 3}},
+    {"classifier": {"refit": False}},
+]
+
+
+@pytest.mark.parametrize("changes", FOLDS)
+def test_the_folds_of_a_plan_are_those_of_the_training(workspace: Workspace, changes: dict[str, Any]) -> None:
+    for stage in ("corpus", "tokens"):
+        run_stage(workspace, stage, "toy")
+    experiment = workspace.params.experiment("toy", "ngame")
+    recipe = experiment.recipe.changed(changes)
+    corpus = Corpus.open(workspace.folder("corpus", "toy"))
+    made = folds(corpus, refit=recipe.classifier.refit, enough=recipe.classifier.enough)
+    planned = world_of(workspace, Experiment(experiment.dataset, recipe)).folds(recipe)
+    assert len(planned) == len(made)
+    assert sum(planned) == pytest.approx(
+        sum(len(fold.documents(corpus)) for fold in made), abs=len(corpus.rows("validation"))
+    )
+
+
+def test_a_world_of_sizes_has_as_many_documents() -> None:
+    world = World.of_sizes(1_000_000, 10, 20, 6, 30)
+    assert (world.documents, world.pairs) == (1_000_000, 10)
+    assert math.isclose(world.test, 100_000)

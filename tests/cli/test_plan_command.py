@@ -1,0 +1,101 @@
+"""``xc plan``: pilots of a real recipe, the table, what is refused; the warnings of ``xc train``."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Xc
+from xc_core.chain import STAGES, Workspace, pilots, planned, run_stage
+from xc_core.chain.on_gpu import GPU_RATES
+
+SIZES = ("--documents", "3000", "--labels", "200", "--tokens", "12")
+BAG = ("--set", "encoder.encoder.name=bag", "--dim", "16")
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run pilots of a few documents."""
+    monkeypatch.setattr(pilots, "SIZES", (60, 120))
+    monkeypatch.setattr(pilots, "_AMONG", 256)
+    monkeypatch.setattr(pilots, "_GRAPH", 128)
+    monkeypatch.setattr(pilots, "_QUERIES", 16)
+
+
+@pytest.mark.usefixtures("quick")
+def test_every_stage_of_made_up_data_is_planned_and_rates_are_kept(xc: Xc, fresh: Workspace) -> None:
+    ended = xc("plan", *SIZES, *BAG, "--json")
+    assert ended.code == 0
+    content = json.loads(ended.out)
+    rows = {row["stage"]: row for row in content["stages"]["cpu"]}
+    assert list(rows) == [name for name in STAGES if name != "leaderboard"]
+    assert all(row["seconds"] > 0 and row["memory"] > 100e6 for row in rows.values())
+    assert rows["embeddings"]["disk"] == pytest.approx(3200 * 16 * 4, rel=0.05)
+    assert not [path for path in fresh.state.iterdir() if path.name.startswith("pilot-")]
+    again = xc("plan", *SIZES, *BAG)
+    assert "using the rates of an earlier call" in again.err
+    assert "ngame: 3,000 documents of 12 tokens, 200 labels of 6; one process on cpu" in again.out
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_dataset_is_planned_as_params_has_the_recipe(xc: Xc, fresh: Workspace) -> None:
+    ended = xc("plan", "--dataset", "toy", "--json")
+    assert ended.code == 0
+    assert json.loads(ended.out)["world"]["labels"] == 10
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_gpu_is_planned_from_recorded_rates_alone(xc: Xc, fresh: Workspace) -> None:
+    ended = xc("plan", *SIZES, *BAG, "--devices", "cuda:1")
+    assert ended.code == 0
+    assert ended.out.strip() == (
+        "cuda:1: no rates of a GPU are recorded here, so nothing is estimated; record them: make gpu-proof"
+    )
+    recorded: dict[str, Any] = {
+        "device": "a card", "date": "2026-11-22", "encoder": "bag", "tokens_per_second": 1000.0,
+        "step_seconds": 1.0, "step_documents": 100, "step_width": 16, "pairs_per_second": 1e9,
+    }  # fmt: skip
+    (fresh.state / GPU_RATES).write_text(json.dumps(recorded))
+    rows = json.loads(xc("plan", *SIZES, *BAG, "--devices", "cpu,cuda", "--json").out)["stages"]
+    card, cpu = ({row["stage"]: row["seconds"] for row in rows[name]} for name in ("cuda", "cpu"))
+    assert card["embeddings"] == pytest.approx((3000 * 14 + 200 * 8) / 3 / 1000)
+    assert card["corpus"] == cpu["corpus"]
+    (fresh.state / GPU_RATES).write_text(json.dumps({**recorded, "encoder": "minilm"}))
+    assert "the recorded rates are of minilm, not of bag" in xc("plan", *SIZES, *BAG, "--devices", "cuda").out
+
+
+def test_what_is_planned_must_be_clear(xc: Xc, fresh: Workspace) -> None:
+    xc("plan").refused(64, "neither data nor sizes", "--documents")
+    xc("plan", "--documents", "100").refused(64, "xc plan with documents", "--documents 1000000 --labels 100000")
+    xc("plan", "--dataset", "toy", *SIZES).refused(64, "--dataset and documents", "xc plan --documents")
+    xc("plan", *SIZES, "--devices", "tpu").refused(64, "--devices tpu", "fix 'tpu'")
+
+
+def test_a_training_that_cannot_end_is_warned_of_before_it_starts(
+    xc: Xc, fresh: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for stage in ("corpus", "tokens"):
+        run_stage(fresh, stage, "toy")
+    experiment = fresh.params.experiment("toy", "ngame")
+    assert planned.obstacles(fresh, experiment) == []
+    monkeypatch.setattr(planned, "memory_bytes", lambda: 100 << 20)
+    (line,) = planned.obstacles(fresh, experiment)
+    assert "of memory, and this machine has 105 MB" in line
+    monkeypatch.setattr(planned.shutil, "disk_usage", lambda _: type("Disk", (), {"free": 1000})())
+    assert "of the disk are free" in planned.obstacles(fresh, experiment)[1]
+    ended = xc("train", "--dataset", "toy", "--recipe", "ngame", "--until", "tokens")
+    assert "warning" not in ended.err
+    ended = xc(
+        "train",
+        "--dataset",
+        "toy",
+        "--set",
+        "encoder.encoder.name=bag",
+        "--set",
+        "encoder.epochs=0",
+        "--until",
+        "encoder",
+    )
+    assert "warning: ngame may not end: the stage" in ended.err

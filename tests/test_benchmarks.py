@@ -1,0 +1,82 @@
+"""The harness of the benchmarks: CPU time, alternating rounds, medians with spread, recorded floors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from benchmarks import harness
+from benchmarks.cases import CASES, QUICK
+from benchmarks.harness import Row, compare, read_floors, slower, table, write_floors
+from xc_core.errors import CorruptError
+
+
+class Clock:
+    """A clock of the process that only works advance, and a wall clock that runs away."""
+
+    def __init__(self) -> None:
+        self.now, self.calls = 0.0, [""]
+
+    def work(self, name: str, seconds: list[float]) -> None:
+        """Take the next of ``seconds``; the last one again and again."""
+        self.calls.append(name)
+        self.now += seconds.pop(0) if len(seconds) > 1 else seconds[0]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(harness, "time", SimpleNamespace(process_time=lambda: made.now))
+    return made
+
+
+def test_the_median_of_five_rounds_counts_and_outliers_do_not(clock: Clock) -> None:
+    ours, theirs = [9.0, 9.0, 1.0, 1.0, 50.0, 1.0, 1.0], [9.0, 9.0, 3.0, 3.0, 3.0, 90.0, 3.0]
+    row = compare("what", lambda: clock.work("ours", ours), "peer", lambda: clock.work("peer", theirs), rounds=1)
+    assert (row.ours, row.seconds, row.ratio) == (1.0, 3.0, 3.0)
+    assert row.spread > 0
+
+
+def test_who_runs_first_alternates(clock: Clock) -> None:
+    compare("what", lambda: clock.work("a", [1.0]), "peer", lambda: clock.work("b", [1.0]))
+    timed = clock.calls[-10:]
+    assert timed == ["b", "a", "a", "b", "b", "a", "a", "b", "b", "a"]
+
+
+def test_short_work_is_repeated_until_the_clock_can_tell(clock: Clock) -> None:
+    row = compare("what", lambda: clock.work("a", [1e-4]), "peer", lambda: clock.work("b", [2e-4]))
+    assert row.ratio == pytest.approx(2.0)
+    assert clock.calls.count("a") == 2 + 5 * 20
+
+
+ROW = Row("what", 1.0, "peer", 2.0, "", 0.1, "words 1")
+
+
+def test_a_ratio_a_fifth_below_the_recorded_one_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "floors.json"
+    write_floors(path, [ROW, replace(ROW, case="words 2", seconds=10.0)])
+    write_floors(path, [replace(ROW, seconds=4.0)])
+    floors = read_floors(path)
+    assert floors == {"words 1": 4.0, "words 2": 10.0}
+    assert slower([replace(ROW, seconds=3.21)], floors) == []
+    assert slower([replace(ROW, seconds=3.19)], floors) == ["words 1 (what): ratio 3.19, recorded 4.00"]
+    assert slower([replace(ROW, case="new 1", seconds=0.1)], floors) == []
+
+
+def test_recorded_ratios_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "floors.json").write_text("[1]")
+    with pytest.raises(CorruptError, match="recorded ratios"):
+        read_floors(tmp_path / "floors.json")
+
+
+def test_every_row_says_case_ratio_spread_and_machine() -> None:
+    line = table([ROW]).splitlines()[-1]
+    assert line.startswith("| words 1 | what | 1.00 s | peer | 2.00 s | 2.00 | 10% |  | ")
+    assert line.removesuffix(" |").rpartition("| ")[2] == harness.processor()
+
+
+def test_quick_cases_are_cases() -> None:
+    assert set(QUICK) < set(CASES)

@@ -1,0 +1,111 @@
+"""Estimates what the stages of a recipe cost: the formulas of ``stage_costs`` with the rates of pilots."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from xc_core.chain.pilots import STAGE_NAMES, Pilot, Rates, short_epochs
+from xc_core.chain.stage_costs import HELD, WORK, WRITTEN, Case, clustering, searches, trained_documents
+from xc_core.chain.world import World
+from xc_core.recipes import Recipe
+
+
+@dataclass(frozen=True)
+class Line:
+    """Seconds of running time, bytes in memory, bytes on disk."""
+
+    fixed: float
+    rate: float
+    imports: float = 0.0
+
+    def at(self, work: float) -> float:
+        """Return fixed costs and imports, and the rate times ``work``."""
+        return self.imports + self.fixed + self.rate * work
+
+    @classmethod
+    def through(cls, points: list[tuple[float, float]]) -> Line:
+        """Fit (work, cost) of the two largest pilots; what the smallest cost beyond that are imports."""
+        (x1, y1), (x2, y2) = points[-2:] if len(points) > 1 else [(0.0, 0.0), points[0]]
+        rate = max((y2 - y1) / (x2 - x1), 0.0) if x2 > x1 else 0.0
+        fixed = max(y2 - rate * x2, 0.0)
+        rest = points[0][1] - fixed - rate * points[0][0] if len(points) > 2 else 0.0
+        return cls(fixed, rate, max(rest, 0.0))
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a stage is estimated to cost."""
+
+    stage: str
+    seconds: float
+    memory: float
+    """Largest resident memory, bytes."""
+    disk: float
+    """Bytes that it writes and keeps."""
+
+
+class Estimator:
+    """Estimates the stages of a recipe from the rates of its pilots."""
+
+    def __init__(self, recipe: Recipe, rates: Rates) -> None:
+        self.recipe, self.rates = recipe, rates
+        self._pilots = [(pilot, Case(recipe, pilot.world, rates.width)) for pilot in rates.pilots]
+
+    def costs(self, world: World) -> list[Cost]:
+        """Return the cost of every stage on a data set of this size."""
+        case = Case(self.recipe, world, self.rates.width)
+        return [
+            Cost(name, self._seconds(name, case), self._memory(name, case), self._disk(name, case))
+            for name in STAGE_NAMES
+        ]
+
+    def _seconds(self, name: str, case: Case) -> float:
+        line = Line.through([(WORK[name](own), self._rest(name, pilot, own)) for pilot, own in self._pilots])
+        seconds = line.at(WORK[name](case)) + sum(one.seconds(self.rates) for one in searches(case).get(name, []))
+        if name == "encoder":
+            if not case.fills_banks:  # the pilots did
+                seconds = line.imports + line.fixed
+            seconds += self._refresh(case)
+        return seconds + self._steps(name, case)
+
+    def _rest(self, name: str, pilot: Pilot, case: Case) -> float:
+        """Return what a stage of a pilot cost beside searches, refreshes and the steps of a training."""
+        found = pilot.stages[name]["cpu_seconds"]
+        if name in pilot.trainings:
+            whole = getattr(self.recipe, name).epochs
+            share = short_epochs(self.recipe, pilot.world)[name] / whole if whole else 0.0
+            found -= pilot.trainings[name] * share + pilot.stages[name]["refresh_seconds"]
+        elif name in searches(case):
+            found -= sum(one.seconds(self.rates) for one in searches(case)[name])
+        return max(found, 0.0)
+
+    def _refresh(self, case: Case) -> float:
+        """Return the seconds of clustering documents before epochs of M1; searches are counted apart."""
+        points = [
+            (clustering(pilot.world.train, self._target), pilot.stages["encoder"]["refresh_seconds"])
+            for pilot, _ in self._pilots
+        ]
+        return case.refreshes * Line.through(points).at(clustering(case.world.train, self._target))
+
+    @property
+    def _target(self) -> int:
+        return int(getattr(self.recipe.encoder.order, "size", 1))
+
+    def _steps(self, name: str, case: Case) -> float:
+        """Return the seconds of all steps of a training, as many per document as in the training that was timed."""
+        timed = self.rates.timed
+        if name not in timed.trainings:
+            return 0.0
+        batch, train = getattr(getattr(self.recipe, name).order, "batch_size", 1), timed.world.train
+        counted = math.ceil(train / batch) * min(batch, train)  # the estimate counts a smaller last batch as whole
+        documents = trained_documents(name, case) / trained_documents(name, replace(case, world=timed.world)) * train
+        return timed.trainings[name] / counted * documents
+
+    def _memory(self, name: str, case: Case) -> float:
+        bases = [pilot.stages[name]["peak_memory_mb"] * (1 << 20) - HELD[name](own) for pilot, own in self._pilots]
+        return max(min(bases), 0.0) + HELD[name](case)  # later pilots of the process hold what earlier ones left
+
+    def _disk(self, name: str, case: Case) -> float:
+        points = [(WRITTEN[name](own), pilot.stages[name]["disk_bytes"]) for pilot, own in self._pilots[-2:]]
+        return Line.through(points).at(WRITTEN[name](case))

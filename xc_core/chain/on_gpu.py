@@ -1,0 +1,72 @@
+"""A plan for a GPU: the stages that compute there at rates that ``make gpu-proof`` recorded, all others as on the CPU.
+
+Nothing is estimated from data sheets. Without recorded rates, or for another encoder, there is no estimate.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from xc_core.chain.estimator import Cost
+from xc_core.chain.pilots import Rates
+from xc_core.chain.stage_costs import Case, searches, trained_documents
+from xc_core.chain.workspace import Workspace
+
+if TYPE_CHECKING:
+    from xc_core.chain.planned import Subject
+
+GPU_RATES: Final = "gpu-rates.json"
+"""File in ``.xc`` with the rates of a GPU."""
+_FORWARD: Final = 1 / 3
+"""A forward pass takes a third of a training step: 2 of 6 operations per weight."""
+
+
+def gpu_rates(workspace: Workspace) -> dict[str, Any]:
+    """Return the rates of a GPU that ``make gpu-proof`` recorded here; empty if it never ran."""
+    path = workspace.state / GPU_RATES
+    return dict(json.loads(path.read_text("utf-8"))) if path.is_file() else {}
+
+
+def on_gpu(name: str, subject: Subject, rates: Rates, recorded: dict[str, Any]) -> tuple[list[Cost], str]:
+    """Return the costs with M1, embeddings, M4 and searches on a GPU, and a note; no costs without fitting rates."""
+    from xc_core.chain.planned import costs_of
+
+    config = subject.recipe.encoder.encoder
+    if not recorded:
+        return [], f"{name}: no rates of a GPU are recorded here, so nothing is estimated; record them: make gpu-proof"
+    if config.name != recorded["encoder"]:
+        return (
+            [],
+            f"{name}: the recorded rates are of {recorded['encoder']}, not of {config.name}; nothing is estimated",
+        )
+    case = Case(subject.recipe, subject.world, rates.width)
+    seconds = _seconds(case, recorded)
+    costs = [replace(cost, seconds=seconds.get(cost.stage, cost.seconds)) for cost in costs_of(subject, rates)]
+    note = f"{name}: {recorded['device']}, rates of {recorded['date']}; memory is that of the process, not of the card"
+    return costs, note
+
+
+def _seconds(case: Case, recorded: dict[str, Any]) -> dict[str, float]:
+    """Return the seconds of the stages that compute on a GPU; every search there is exact.
+
+    M1 reads as many label texts as documents (one positive per document, in-batch negatives). A step of M4 takes as
+    long per document and dimension as the recorded one.
+    """
+    world, recipe = case.world, case.recipe
+    settings = recipe.encoder
+    documents = world.published if settings.refit else world.train
+    read = settings.epochs * case.encoded(documents, documents) if settings.epochs else 0.0
+    both = case.encoded(world.documents, world.labels) * _FORWARD
+    filled = case.encoded(documents, world.labels) * _FORWARD if case.fills_banks else 0.0
+    per_document = recorded["step_seconds"] / recorded["step_documents"] * case.width / recorded["step_width"]
+    found = {
+        "encoder": (read + filled) / recorded["tokens_per_second"],
+        "embeddings": both / recorded["tokens_per_second"],
+        "classifier": recipe.classifier.epochs * trained_documents("classifier", case) * per_document,
+    }
+    for stage in ("encoder", "negatives"):
+        compared = sum(one.queries * one.among for one in searches(case).get(stage, [])) * case.width
+        found[stage] = found.get(stage, 0.0) + compared / recorded["pairs_per_second"]
+    return found

@@ -1,0 +1,291 @@
+"""Pilots: the recipe itself, run on a few documents of a data set or on made-up ones, to learn what each stage costs.
+
+Three pilots run in one process. The smallest pays for imports, the other two give a fixed cost and a rate.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from xc_core import artifacts
+from xc_core.ann import INDEXES, Exact, Index
+from xc_core.chain.budget import shortened, training_seconds
+from xc_core.chain.depends import input_folder
+from xc_core.chain.registry import STAGES
+from xc_core.chain.runner import run_stage
+from xc_core.chain.workspace import Workspace
+from xc_core.chain.world import World
+from xc_core.data.corpus import Corpus
+from xc_core.data.embeddings import Embeddings
+from xc_core.data.ingest import IngestConfig
+from xc_core.data.splits import TEST
+from xc_core.data.tokenizer import load
+from xc_core.data.tokens import Tokenised
+from xc_core.params import deep_merged
+from xc_core.progress import quiet, report
+from xc_core.recipes import Recipe
+from xc_core.seeds import generator
+from xc_core.shapes import I64
+
+SIZES: Final = (200, 1_000, 4_000)
+"""Documents of the pilots, and labels at least, as far as there are as many."""
+STEPS: Final = 2
+"""Batches of M1 that a pilot trains, after one clustering and one search."""
+_ALLOWED: Final = ("empty-text", "empty-labels", "unseen-labels", "repeated-labels", "clean-text", "shared-texts")
+_WORDS: Final = 20_000
+_QUERIES, _AMONG, _GRAPH = 256, 16_384, 4_096
+NAME: Final = "pilot"
+"""Name of the data set and of the recipe of a pilot."""
+STAGE_NAMES: Final = tuple(name for name in STAGES if name != "leaderboard")
+
+
+@dataclass(frozen=True)
+class Text:
+    """A document or a label of a pilot."""
+
+    title: str
+    content: str = ""
+    labels: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the documents of pilots come from: documents are numbered, and drawn by number."""
+
+    world: World
+    document: Callable[[I64], list[Text]]
+    label: Callable[[I64], list[Text]]
+    is_test: Callable[[I64], Any]
+
+    @classmethod
+    def of_corpus(cls, corpus: Corpus, world: World) -> Source:
+        """Draw from a corpus."""
+
+        def document(rows: I64) -> list[Text]:
+            table, truth = corpus.table("documents", rows), corpus.labels.rows(rows)
+            return [
+                Text(title or "", content or "", tuple(truth.row(i).tolist()))
+                for i, (title, content) in enumerate(zip(table["title"], table["content"], strict=True))
+            ]
+
+        def label(rows: I64) -> list[Text]:
+            table = corpus.table("labels", rows)
+            return [Text(a or "", b or "") for a, b in zip(table["title"], table["content"], strict=True)]
+
+        tests = corpus.rows(TEST)
+        return cls(world, document, label, lambda rows: np.isin(rows, tests))
+
+    @classmethod
+    def made_up(cls, world: World, tokenizer: str) -> Source:
+        """Draw words by Zipf's law; a document has the words of its labels too, so that a model has what to find."""
+        words = [f"{a}{b}{c}" for a in _SYLLABLES for b in _SYLLABLES for c in _SYLLABLES][:_WORDS]
+        share = 1 / np.arange(2, len(words) + 2)
+        share /= share.sum()
+        per_word = _tokens_per_word(tokenizer, generator(0, "pilot-words").choice(words, 2_000, p=share).tolist())
+        counts = [max(round(tokens / per_word), 1) for tokens in (world.document_tokens, world.label_tokens)]
+
+        def drawn(kind: str, row: int, count: int) -> list[str]:
+            random = generator(0, f"pilot-{kind}-{row}")
+            return [words[i] for i in random.choice(len(words), count, p=share)]
+
+        def labels_of(row: int) -> list[int]:
+            random = generator(0, f"pilot-pairs-{row}")
+            return sorted(set(random.integers(0, world.labels, max(round(world.pairs), 1)).tolist()))
+
+        def text(row: int) -> Text:
+            own = labels_of(row)
+            told = [drawn("label", label, counts[1])[0] for label in own][: counts[0] // 2]
+            return Text(" ".join([*told, *drawn("document", row, counts[0] - len(told))]), "", tuple(own))
+
+        def document(rows: I64) -> list[Text]:
+            return [text(row) for row in rows.tolist()]
+
+        def label(rows: I64) -> list[Text]:
+            return [Text(" ".join(drawn("label", row, counts[1]))) for row in rows.tolist()]
+
+        return cls(world, document, label, lambda rows: rows >= world.published)
+
+    def write(self, folder: Path, size: int) -> None:
+        """Write ``size`` documents and their labels in the XC JSON layout, and more labels, up to ``size`` in all."""
+        world, random = self.world, generator(0, f"pilot-{size}")
+        rows = np.sort(_few(random, world.documents, size))
+        held, texts = self.is_test(rows), self.document(rows)
+        used = {label for text in texts for label in text.labels}
+        more = _few(random, world.labels, size).tolist()
+        used.update([label for label in more if label not in used][: max(size - len(used), 0)])
+        labels = np.array(sorted(used), np.int64)
+        place = {int(label): i for i, label in enumerate(labels)}
+        folder.mkdir(parents=True)
+        parts = {
+            "lbl": [(int(row), text) for row, text in zip(labels, self.label(labels), strict=True)],
+            "trn": [(int(r), t) for r, t, test in zip(rows, texts, held, strict=True) if not test],
+            "tst": [(int(r), t) for r, t, test in zip(rows, texts, held, strict=True) if test],
+        }
+        for name, lines in parts.items():
+            with gzip.open(folder / f"{name}.json.gz", "wt", encoding="utf-8") as file:
+                file.writelines(_line(name, row, text, place) + "\n" for row, text in lines)
+
+
+def _line(part: str, row: int, text: Text, place: dict[int, int]) -> str:
+    content: dict[str, Any] = {"uid": f"{part[0]}{row}", "title": text.title, "content": text.content}
+    if part != "lbl":
+        targets = [place[label] for label in text.labels]
+        content |= {"target_ind": targets, "target_rel": [1.0] * len(targets)}
+    return json.dumps(content)
+
+
+_SYLLABLES: Final = [a + b for a in "bdfgklmnprst" for b in "aeiou"][:30]
+
+
+def _few(random: np.random.Generator, total: int, size: int) -> I64:
+    """Return ``size`` different numbers below ``total``; memory does not grow with ``total``."""
+    if total <= 4 * size:
+        return random.permutation(total)[:size]
+    return random.permutation(np.unique(random.integers(0, total, 2 * size)))[:size]
+
+
+def _tokens_per_word(name: str, words: list[str]) -> float:
+    tokenizer = load(name, [words])
+    _, counts = tokenizer.encode([" ".join(words)])
+    return float(np.sum(counts)) / len(words)
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Seconds of all steps of M1 and M4 with the epochs of the recipe, by the budget's estimate, on some data."""
+
+    world: World
+    trainings: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Pilot(Timed):
+    """What a pilot cost."""
+
+    stages: dict[str, dict[str, float]]
+    """By stage: cpu_seconds, peak_memory_mb, disk_bytes, and refresh_seconds of a training."""
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What a recipe costs on this machine."""
+
+    pilots: tuple[Pilot, ...]
+    timed: Timed
+    """Steps on the data set itself if there is one, otherwise on the largest pilot."""
+    width: int
+    """D, the width of the vectors."""
+    exact: float
+    """Seconds of exact search per query, label and dimension."""
+    built: float
+    """Seconds of a graph per vector, times log2 of their number."""
+    walked: float
+    """Seconds of a graph search per query, times log2 of the number of vectors."""
+
+    def as_json(self) -> str:
+        """Return the rates as text."""
+        return json.dumps(asdict(self), indent=1, sort_keys=True) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Rates:
+        """Return what ``as_json`` wrote."""
+        found = json.loads(text)
+        pilots = tuple(Pilot(World(**p["world"]), p["trainings"], p["stages"]) for p in found.pop("pilots"))
+        timed = found.pop("timed")
+        return cls(pilots=pilots, timed=Timed(World(**timed["world"]), timed["trainings"]), **found)
+
+
+def measured(
+    workspace: Workspace, base: str, changes: dict[str, Any], source: Source, timed: Timed | None = None
+) -> Rates:
+    """Run the pilots of recipe ``base`` with ``changes``, in the state folder of ``workspace``, and time searches.
+
+    The folders of the pilots are deleted. ``timed``: steps on the data set itself.
+    """
+    workspace.state.mkdir(parents=True, exist_ok=True)
+    pilots: list[Pilot] = []
+    width = 0
+    for size in [size for size in SIZES if size < source.world.documents] or SIZES[:1]:
+        report(f"plan: running {base} on {size:,} documents")
+        with tempfile.TemporaryDirectory(prefix="pilot-", dir=workspace.state) as folder, quiet():
+            pilot, width = _run(Workspace(Path(folder)), base, changes, source, size)
+            pilots.append(pilot)
+    return Rates(tuple(pilots), timed or pilots[-1], width, *_searches(width))
+
+
+def _run(inner: Workspace, base: str, changes: dict[str, Any], source: Source, size: int) -> tuple[Pilot, int]:
+    """Run all stages on ``size`` documents; return their costs and the width of the vectors."""
+    artifacts.write_file(inner.root / "params.yaml", "datasets: {}\nexperiments: {}\n")
+    source.write(inner.raw(NAME), size)
+    inner.params.declare_dataset(NAME, IngestConfig(allow=_ALLOWED, filters="none"))
+    whole = inner.params.declare_experiment(NAME, NAME, base, changes)
+    stages = {stage: _stage(inner, stage) for stage in ("corpus", "tokens")}
+    corpus = Corpus.open(inner.folder("corpus", NAME))
+    world = World.of(corpus, Tokenised.open(input_folder(inner, "tokens", whole)))
+    trainings = training_seconds(inner, whole)
+    inner.params.declare_experiment(NAME, NAME, base, deep_merged(changes, _short(whole.recipe, world)))
+    stages |= {stage: _stage(inner, stage) for stage in STAGE_NAMES if stage not in stages}
+    width = Embeddings.open(inner.folder("embeddings", NAME, NAME)).width
+    return Pilot(world, trainings, stages), width
+
+
+def short_epochs(recipe: Recipe, world: World) -> dict[str, float]:
+    """Return the epochs of M1 and M4 in a pilot: a few batches of M1, one pass of M4."""
+    batch = getattr(recipe.encoder.order, "batch_size", 1)
+    return {
+        "encoder": min(recipe.encoder.epochs, STEPS * batch / world.train, 1.0),
+        "classifier": min(recipe.classifier.epochs, 1.0),
+    }
+
+
+def _short(recipe: Recipe, world: World) -> dict[str, Any]:
+    epochs = short_epochs(recipe, world)
+    changes: dict[str, Any] = {stage: {"epochs": own} for stage, own in epochs.items()}
+    if recipe.encoder.epochs:
+        changes["encoder"] |= shortened(recipe.encoder, epochs["encoder"])
+    return changes
+
+
+def _stage(inner: Workspace, name: str) -> dict[str, float]:
+    ran = run_stage(inner, name, NAME, NAME if STAGES[name].scope == "experiment" else None)
+    wall, worked = max(ran.costs["seconds"], 1e-9), ran.costs["cpu_seconds"]
+    return {
+        "cpu_seconds": worked,
+        "peak_memory_mb": ran.costs["peak_memory_mb"],
+        "disk_bytes": float(sum(file.stat().st_size for file in ran.folder.rglob("*") if file.is_file())),
+        "refresh_seconds": ran.costs.get("mining_seconds", 0.0) * min(worked / wall, 1.0),
+    }
+
+
+def _searches(width: int) -> tuple[float, float, float]:
+    """Return the rates of exact search, of building a graph and of searching in it, in running time."""
+    random = generator(0, "pilot-search")
+    among, queries = (random.standard_normal((n, width), np.float32) for n in (_AMONG, _QUERIES))
+    few = among[:_GRAPH]
+    index = Exact().build(among)
+    index.search(queries[:8], 100)
+    exact = _worked(lambda: index.search(queries, 100)) / (_AMONG * _QUERIES * width)
+    graphs: list[Index] = []
+    built = _worked(lambda: graphs.append(INDEXES["hnsw"]().build(few))) / (_GRAPH * math.log2(_GRAPH))
+    walked = _worked(lambda: graphs[0].search(queries, 100)) / (_QUERIES * math.log2(_GRAPH))
+    return exact, built, walked
+
+
+def _worked(work: Callable[[], Any]) -> float:
+    """Return the median running time of this process over three calls."""
+    times = []
+    for _ in range(3):
+        started = time.process_time()
+        work()
+        times.append(time.process_time() - started)
+    return float(np.median(times))

@@ -1,0 +1,143 @@
+"""Plans: what the stages of a recipe cost on a data set, here or on a recorded GPU, and whether this machine can do it.
+
+Rates are measured once per recipe, data and machine, and kept in ``.xc/plan``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from xc_core.chain.budget import training_seconds
+from xc_core.chain.costs import machine
+from xc_core.chain.depends import input_folder
+from xc_core.chain.estimator import Cost, Estimator
+from xc_core.chain.experiment import Experiment
+from xc_core.chain.pilots import Rates, Source, Timed, measured
+from xc_core.chain.stage_costs import Case, held_bytes, written_bytes
+from xc_core.chain.workspace import Workspace
+from xc_core.chain.world import World
+from xc_core.data.corpus import Corpus
+from xc_core.data.tokens import Tokenised
+from xc_core.encoders import build_encoder
+from xc_core.params import in_use
+from xc_core.progress import report
+from xc_core.recipes import Recipe, find_recipe
+
+_GROUP: Final = Path("/sys/fs/cgroup/memory.max")
+_WIDEST: Final = 1024
+"""Width of the vectors of a large encoder."""
+_PROCESS: Final = 600 << 20
+"""Bytes that a process with torch holds before it reads anything (measured: 570 to 680 MB)."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A recipe, its changes, and the data that it is planned for."""
+
+    base: str
+    changes: dict[str, Any]
+    world: World
+    experiment: Experiment | None = None
+    """The experiment of a data set that is there; None for sizes alone."""
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe with its changes."""
+        return find_recipe(self.base).changed(self.changes)
+
+    @classmethod
+    def of_experiment(cls, workspace: Workspace, dataset: str, base: str, changes: dict[str, Any]) -> Subject:
+        """Return the recipe ``base`` with ``changes`` on a dataset; raise MissingError if that is not tokenised."""
+        recipe = find_recipe(base).changed(changes)
+        experiment = Experiment(workspace.params.dataset(dataset), recipe)
+        return cls(base, changes, world_of(workspace, experiment), experiment)
+
+
+def world_of(workspace: Workspace, experiment: Experiment) -> World:
+    """Return the size of an experiment's data; raise MissingError if it is not tokenised."""
+    corpus = Corpus.open(workspace.folder("corpus", experiment.dataset.name))
+    return World.of(corpus, Tokenised.open(input_folder(workspace, "tokens", experiment)))
+
+
+def rates_of(workspace: Workspace, subject: Subject, *, again: bool = False) -> Rates:
+    """Return the rates of an earlier call on this machine, or measure and keep them."""
+    path = workspace.state / "plan" / f"{subject.base}-{_key(workspace, subject)}.json"
+    if path.is_file() and not again:
+        report("plan: using the rates of an earlier call; --force measures again")
+        return Rates.from_json(path.read_text("utf-8"))
+    found = _measured(workspace, subject)
+    workspace.write(path, found.as_json())
+    return found
+
+
+def _key(workspace: Workspace, subject: Subject) -> str:
+    """Return a digest of what rates depend on. For sizes alone: lengths of texts, not numbers of documents."""
+    world, recipe = asdict(subject.world), subject.recipe
+    if subject.experiment is not None:
+        data: Any = workspace.digest("corpus", subject.experiment.dataset.name)
+    else:
+        small = {name: min(world[name], 100_000) for name in ("train", "labels")}
+        data = [small, world["document_tokens"], world["label_tokens"], world["pairs"]]
+    settings = {stage: getattr(recipe, stage) for stage in recipe.stages()}
+    content = json.dumps([data, in_use(settings), machine()], default=str, sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def _measured(workspace: Workspace, subject: Subject) -> Rates:
+    world, experiment = subject.world, subject.experiment
+    if experiment is None:
+        source = Source.made_up(world, subject.recipe.encoder.encoder.tokenizer)
+        return measured(workspace, subject.base, subject.changes, source)
+    corpus = Corpus.open(workspace.folder("corpus", experiment.dataset.name))
+    rates = measured(workspace, subject.base, subject.changes, Source.of_corpus(corpus, world))
+    timed = Timed(world, training_seconds(workspace, experiment))
+    return Rates(rates.pilots, timed, rates.width, rates.exact, rates.built, rates.walked)
+
+
+def costs_of(subject: Subject, rates: Rates) -> list[Cost]:
+    """Return the cost of each stage of the subject on this machine's CPU."""
+    return Estimator(subject.recipe, rates).costs(subject.world)
+
+
+def obstacles(workspace: Workspace, experiment: Experiment) -> list[str]:
+    """Return why a training cannot end on this machine: memory or disk, from the formulas alone; nothing is timed.
+
+    Raises MissingError if the data is not tokenised.
+    """
+    recipe, world = experiment.recipe, world_of(workspace, experiment)
+    memory, free = memory_bytes(), shutil.disk_usage(workspace.root).free
+    widest = Case(recipe, world, _WIDEST)
+    if held_bytes(widest)[1] + _PROCESS <= memory and written_bytes(widest) <= free:
+        return []  # whatever the encoder is, so it need not be loaded
+    tokens = Tokenised.open(input_folder(workspace, "tokens", experiment))
+    width = build_encoder(recipe.encoder.encoder, tokens.tokenizer.vocabulary_size, recipe.encoder.seed).width
+    case = Case(recipe, world, width)
+    lines = []
+    stage, held = held_bytes(case)
+    if held + _PROCESS > memory:
+        needed = gigabytes(held + _PROCESS)
+        lines.append(f"the stage {stage} needs about {needed} of memory, and this machine has {gigabytes(memory)}")
+    if (written := written_bytes(case)) > free:
+        lines.append(f"the stages write about {gigabytes(written)}, and {gigabytes(free)} of the disk are free")
+    return lines
+
+
+def memory_bytes() -> int:
+    """Return the memory of this machine, or what the control group of this process may use, if that is less."""
+    own = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = ""
+    with suppress(OSError):
+        limit = _GROUP.read_text("ascii").strip()
+    return min(own, int(limit)) if limit.isdecimal() else own
+
+
+def gigabytes(size: float) -> str:
+    """Return bytes for people."""
+    return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.0f} MB"

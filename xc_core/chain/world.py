@@ -1,0 +1,82 @@
+"""The size of a data set, as far as the cost of a recipe depends on it: of a corpus, or given by a user."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from xc_core.data.corpus import Corpus
+from xc_core.data.splits import TEST, TRAIN, VALIDATION
+from xc_core.data.tokens import Tokenised, TokenStore
+from xc_core.params import at_least
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """Counts and means; tokens are those of the recipe's tokenizer, without special tokens."""
+
+    train: int
+    validation: int
+    test: int
+    labels: int
+    document_tokens: float
+    label_tokens: float
+    pairs: float
+    """Labels per document."""
+
+    def __post_init__(self) -> None:
+        at_least(self, train=1, validation=0, test=0, labels=1, document_tokens=1, label_tokens=1, pairs=1)
+
+    @classmethod
+    def of_sizes(cls, documents: int, labels: int, tokens: float, label_tokens: float, pairs: float) -> World:
+        """Return a data set of which a tenth are test documents, and a tenth of the others validation documents."""
+        test = documents // 10
+        validation = (documents - test) // 10
+        return cls(
+            train=documents - test - validation,
+            validation=validation,
+            test=test,
+            labels=labels,
+            document_tokens=tokens,
+            label_tokens=label_tokens,
+            pairs=min(pairs, labels),
+        )
+
+    @classmethod
+    def of(cls, corpus: Corpus, tokens: Tokenised) -> World:
+        """Return the size of a corpus."""
+        train, validation, test = (len(corpus.rows(split)) for split in (TRAIN, VALIDATION, TEST))
+        return cls(
+            train=train,
+            validation=validation,
+            test=test,
+            labels=corpus.num_labels,
+            document_tokens=_mean(tokens.documents),
+            label_tokens=_mean(tokens.labels),
+            pairs=max(len(corpus.labels.indices) / max(corpus.num_documents, 1), 1.0),
+        )
+
+    @property
+    def published(self) -> int:
+        """Train and validation documents."""
+        return self.train + self.validation
+
+    @property
+    def documents(self) -> int:
+        """Documents of all splits."""
+        return self.published + self.test
+
+    def folds(self, recipe: Any) -> list[int]:
+        """Return the number of documents of each training of M4, the final one last (``data.folds``)."""
+        settings = recipe.classifier
+        if not settings.refit or recipe.encoder.sees_validation:
+            return [self.published if recipe.encoder.sees_validation else self.train]
+        half = self.validation // 2
+        held = [] if not half else [self.published - half] * (1 if half >= settings.enough else 2)
+        return [*held, self.published]
+
+
+def _mean(store: TokenStore) -> float:
+    return max(float(np.diff(store.offsets).mean()), 1.0) if len(store) else 1.0

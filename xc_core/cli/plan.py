@@ -1,0 +1,148 @@
+"""``xc plan``: what each stage of a recipe will cost in time, memory and disk, before anything is trained."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from xc_core.chain import Workspace, run_stage
+from xc_core.cli.train import put_setting
+from xc_core.errors import UsageError
+
+if TYPE_CHECKING:
+    from xc_core.chain.estimator import Cost
+    from xc_core.chain.planned import Subject
+
+_SIZES: Final = ("documents", "labels", "tokens")
+_DEVICE: Final = re.compile(r"cpu|cuda(:\d+)?")
+
+
+@click.command(short_help="Estimate time, memory and disk of every stage.")
+@click.option("--dataset", default=None, help="Name of a dataset of the project; or give sizes.")
+@click.option("--recipe", default="ngame", show_default=True, help="Name of the recipe.")
+@click.option("--documents", type=click.IntRange(min=10), help="Number of documents, test documents included.")
+@click.option("--labels", type=click.IntRange(min=1), help="Number of labels.")
+@click.option("--tokens", type=click.FloatRange(min=1), help="Mean tokens of a document.")
+@click.option("--label-tokens", type=click.FloatRange(min=1), default=6, show_default=True,
+              help="Mean tokens of a label.")  # fmt: skip
+@click.option("--labels-per-document", type=click.FloatRange(min=1), default=2, show_default=True)
+@click.option("--dim", type=click.IntRange(min=1), help="Width of the vectors. [default: the encoder's]")
+@click.option("--set", "settings", multiple=True, metavar="STAGE.FIELD=VALUE", help="Change a setting, as in xc train.")
+@click.option("--devices", default="cpu", show_default=True, help="Devices, with commas: cpu, cuda, cuda:N.")
+@click.option("--force", is_flag=True, help="Measure the rates of this machine again.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def plan(
+    dataset: str | None, recipe: str, settings: tuple[str, ...], dim: int | None, devices: str, force: bool,
+    as_json: bool, **sizes: Any,
+) -> None:  # fmt: skip
+    """Print what every stage of a recipe costs on a dataset, or on one of a given size.
+
+    The recipe is run on a few documents first, which takes a minute or two; its rates are kept in .xc/plan. Times are
+    running time of one process (CPU seconds), memory is the largest resident memory. On a GPU, rates that
+    `make gpu-proof` recorded are used; without them nothing is estimated for it.
+    """
+    from xc_core.chain.on_gpu import gpu_rates, on_gpu
+    from xc_core.chain.planned import costs_of, memory_bytes, rates_of
+
+    workspace = Workspace.find()
+    wanted, recorded = _devices(devices), gpu_rates(workspace)
+    subject = _subject(workspace, dataset, recipe, _changes(settings, recipe, dim), sizes)
+    rates = rates_of(workspace, subject, again=force)
+    found, notes = {}, []
+    for name in wanted:
+        costs, note = (costs_of(subject, rates), "") if name == "cpu" else on_gpu(name, subject, rates, recorded)
+        notes += [note] if note else []
+        if costs:
+            found[name] = costs
+    if as_json:
+        rows = {name: [asdict(cost) for cost in costs] for name, costs in found.items()}
+        click.echo(json.dumps({"recipe": recipe, "world": asdict(subject.world), "stages": rows, "notes": notes}))
+        return
+    for name, costs in found.items():
+        click.echo(table(subject, name, costs))
+        most = max(costs, key=lambda cost: cost.memory)
+        if most.memory > memory_bytes():
+            click.echo(f"warning: {most.stage} needs more memory than this machine has ({_size(memory_bytes())})")
+    for note in notes:
+        click.echo(note)
+
+
+def _devices(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    wrong = [name for name in names if not _DEVICE.fullmatch(name)]
+    if wrong:
+        raise UsageError(f"--devices {text}", expected="cpu, cuda or cuda:N, with commas", do=f"fix {wrong[0]!r}")
+    return names
+
+
+def _changes(settings: tuple[str, ...], recipe: str, dim: int | None) -> dict[str, Any]:
+    """Return the changes of --set and --dim: the width of ``bag``, a projection of any other encoder."""
+    from xc_core.params import deep_merged
+    from xc_core.recipes import RECIPES, find_recipe
+
+    changes: dict[str, Any] = {}
+    for setting in settings:
+        put_setting(changes, setting)
+    if dim is None or recipe not in RECIPES:
+        return changes
+    config = find_recipe(recipe).changed(changes).encoder.encoder
+    field = "width" if config.name == "bag" and not config.projection else "projection"
+    return deep_merged(changes, {"encoder": {"encoder": {field: dim}}})
+
+
+def _subject(
+    workspace: Workspace, dataset: str | None, recipe: str, changes: dict[str, Any], sizes: dict[str, Any]
+) -> Subject:
+    """Return what is planned; raise UsageError unless there is either a dataset or its sizes."""
+    from xc_core.chain.planned import Subject
+    from xc_core.chain.world import World
+    from xc_core.params import deep_merged
+
+    given = [name for name in _SIZES if sizes[name] is not None]
+    if bool(dataset) == bool(given) or (given and len(given) < len(_SIZES)):
+        raise UsageError(
+            "xc plan with " + (" and ".join([*(["--dataset"] if dataset else []), *given]) or "neither data nor sizes"),
+            expected="--dataset NAME, or --documents, --labels and --tokens",
+            do="for instance xc plan --documents 1000000 --labels 100000 --tokens 20 --recipe ngame",
+        )
+    if dataset is None:
+        world = World.of_sizes(
+            sizes["documents"], sizes["labels"], sizes["tokens"], sizes["label_tokens"], sizes["labels_per_document"]
+        )
+        return Subject(recipe, changes, world)
+    for stage in ("corpus", "tokens"):
+        run_stage(workspace, stage, dataset)
+    base, declared = workspace.params.declared(dataset, recipe) or (recipe, {})
+    return Subject.of_experiment(workspace, dataset, base, deep_merged(declared, changes))
+
+
+def table(subject: Subject, device: str, costs: list[Cost]) -> str:
+    """Return the costs as an aligned table."""
+    world = subject.world
+    lines = [
+        f"{subject.base}: {world.documents:,} documents of {world.document_tokens:.0f} tokens, {world.labels:,} labels "
+        f"of {world.label_tokens:.0f}; one process on {device}",
+        f"{'stage':<12}{'time':>12}{'memory':>12}{'disk':>12}",
+    ]
+    lines += [f"{c.stage:<12}{_time(c.seconds):>12}{_size(c.memory):>12}{_size(c.disk):>12}" for c in costs]
+    seconds, disk = (sum(getattr(cost, name) for cost in costs) for name in ("seconds", "disk"))
+    most = max(cost.memory for cost in costs)
+    return "\n".join([*lines, f"{'all':<12}{_time(seconds):>12}{_size(most):>12}{_size(disk):>12}"])
+
+
+def _time(seconds: float) -> str:
+    """Return seconds for people, with the largest unit that is not below 1."""
+    for unit, name in ((31_557_600, "years"), (86_400, "days"), (3_600, "h"), (60, "min")):
+        if seconds >= unit:
+            return f"{seconds / unit:,.1f} {name}"
+    return f"{seconds:.2f} s"
+
+
+def _size(count: float) -> str:
+    from xc_core.chain.planned import gigabytes
+
+    return gigabytes(count)
