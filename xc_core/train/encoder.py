@@ -279,7 +279,7 @@ class EncoderTask:
             embed_rows(self.encoder, self.data.labels, labels, self.label_bank_LD, "encoding labels")
             vectors = torch.from_numpy(self.label_bank_LD)
             if rows is not None and start:
-                rows.rows_LD.copy_(self.encoder.views(vectors)[1])
+                rows.fill(self.encoder.views(vectors)[1])
             self.label_bank_LD = self.encoder.as_label(vectors).numpy()
 
     def batches(self, epoch: int) -> list[I64]:

@@ -275,5 +275,5 @@ def _check_dropout(config: ByRow | ByBoth) -> None:
 def _rows(config: TableConfig, loss: Loss, encoder: Encoder, num_labels: int) -> TableHead:
     """Return a table of zeros, as wide as the document vectors that rows are scored with."""
     width = encoder.width // encoder.config.heads
-    rows_LD = torch.zeros((num_labels, width), device=encoder.device)
+    rows_LD = torch.zeros(1, device=encoder.device).expand(num_labels, width)  # no memory: the table has its own
     return TableHead(LabelTable(rows_LD, config), loss.build(), loss.divisor)
