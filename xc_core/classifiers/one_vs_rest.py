@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from xc_core.classifiers.table import LabelTable
+from xc_core.classifiers.taken import Taken
 from xc_core.losses import BatchLoss, Sampled
 from xc_core.sampling import Pool
 from xc_core.shapes import I64
@@ -83,34 +84,42 @@ class TableHead:
     ) -> tuple[float, float]:
         """Return loss and count; add the gradient of ``leaf`` to ``gradient``; update rows if there is a ``scale``."""
         loss, count = 0.0, 0.0
+        doc_BD = leaf.detach()
         for block in pool.blocks(self.block) if self.loss.separable else (pool,):
             labels = torch.from_numpy(block.labels_U).to(leaf.device)
-            taken = [table.take(labels) for table in self.tables]
+            taken = [Taken.of(table, labels) for table in self.tables]
             chosen, known, sampled = marks(block, docs_B, leaf.device)
-            total, counted = self.loss(self._scores(leaf, *taken), chosen, known, sampled)
+            scores_BU = self._scores(doc_BD, taken).requires_grad_(True)
+            total, counted = self.loss(scores_BU, chosen, known, sampled)
             loss, count = loss + float(total.detach()), float(counted)
             if not (total.requires_grad and count and math.isfinite(loss)):
                 continue
-            found = torch.autograd.grad(total / counted, taken if gradient is None else [*taken, leaf])
-            if scale is not None:
-                for table, own in zip(self.tables, found, strict=False):
-                    table.update(labels, own, scale)
+            (slope_BU,) = torch.autograd.grad(total / counted, [scores_BU])
             if gradient is not None:
-                gradient += found[-1]
+                gradient += taken[0].back_to_documents(slope_BU)
+            if scale is not None:
+                self._update(taken, doc_BD, slope_BU, scale)
         if scale is not None:
             for table in self.tables:
                 table.finish_step()
         return loss, count
+
+    def _update(self, taken: list[Taken], doc_BD: Tensor, slope_BU: Tensor, scale: float) -> None:
+        """Take a step on the rows and, if there is one, the bias, given d(loss) / d(scores)."""
+        own = taken[0]
+        own.table.update(own.labels_U, own.back_to_rows(slope_BU, doc_BD), scale)
+        for bias in taken[1:]:
+            bias.table.update(bias.labels_U, slope_BU.sum(0, keepdim=True).T, scale)
 
     @property
     def tables(self) -> list[LabelTable]:
         """The rows and, if there is one, the bias."""
         return [self.table] if self.bias is None else [self.table, self.bias]
 
-    def _scores(self, doc_BD: Tensor, rows_UD: Tensor, bias_U1: Tensor | None = None) -> Tensor:
-        """Return the scores (B x U)."""
-        products_BU = doc_BD @ self.table.vectors(rows_UD).T
-        return products_BU if bias_U1 is None else products_BU + bias_U1.T
+    def _scores(self, doc_BD: Tensor, taken: list[Taken]) -> Tensor:
+        """Return the scores (B x U) in float32."""
+        products_BU = taken[0].products(doc_BD)
+        return products_BU if self.bias is None else products_BU + taken[1].rows_UD.T
 
     def vectors(self) -> Tensor:
         """Return all rows as documents are scored against them (L x D), with a bias as the last column (L x (D + 1)).

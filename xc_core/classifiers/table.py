@@ -99,7 +99,7 @@ class LabelTable:
             self.product = torch.bfloat16
         if config.start != "zero":
             self.rows.fill(rows_LD.detach(), factor)
-        self._spare = torch.empty(0, width, device=device)
+        self._buffers: dict[str, Tensor] = {}
         self._chunk = torch.empty(max(_CHUNK // max(width, 1), 1), width, device=device)
 
     @property
@@ -129,9 +129,17 @@ class LabelTable:
 
     def gather(self, labels_U: Tensor) -> Tensor:
         """Return the rows ``labels_U`` (distinct, rising) in a buffer that the next call overwrites, or as a view."""
-        if len(self._spare) < len(labels_U):
-            self._spare = torch.empty(len(labels_U), self.rows.shape[1], device=self._spare.device)
-        return self.rows.read(_index(labels_U), out=self._spare)
+        return self.rows.read(_index(labels_U), out=self.buffer("rows", len(labels_U)))
+
+    def buffer(self, name: str, rows: int) -> Tensor:
+        """Return float32 numbers of any value (rows x D) that stay allocated under ``name``.
+
+        Fresh memory for every step would cost more than the step's gathers (page faults).
+        """
+        found = self._buffers.get(name)
+        if found is None or len(found) < rows:
+            found = self._buffers[name] = torch.empty(rows, self.rows.shape[1], device=self.rows_LD.device)
+        return found[:rows]
 
     def vectors(self, rows_UD: Tensor) -> Tensor:
         """Return ``rows_UD`` as documents are scored against them, in float32: normalised if ``unit``."""
@@ -139,7 +147,11 @@ class LabelTable:
 
     def released(self, temperature: float) -> Tensor:
         """Return all rows as they are served (L x D); for large tables use ``released_blocks``."""
-        return torch.cat([part.clone() for part in self.released_blocks(temperature)])
+        out, start = torch.empty(self.rows.shape, device=self.rows_LD.device), 0
+        for part in self.released_blocks(temperature):
+            out[start : start + len(part)] = part
+            start += len(part)
+        return out
 
     def released_blocks(self, temperature: float) -> Iterator[Tensor]:
         """Yield all rows as they are served, in order: unit vectors, or rows whose products are logits.
@@ -177,7 +189,7 @@ class LabelTable:
         self.changed_L[at] = True
         self.state.steps_L[at] += 1
         divisor_U = RULES[self.config.optimiser](self.state, at, square_U, self.config.decay)
-        for part in self._chunks(len(labels_U)):
+        for part in self.chunks(len(labels_U)):
             gradient = gradient_UD[part] if chosen is None else gradient_UD[chosen[part]]
             step = torch.mul(gradient, self.config.lr * scale, out=self._chunk[: len(gradient)])
             if divisor_U is not None:
@@ -203,11 +215,12 @@ class LabelTable:
         """Return the mean square of each row's gradient (U)."""
         squares = [
             torch.mul(part, part, out=self._chunk[: len(part)]).mean(1)
-            for part in (gradient_UD[at] for at in self._chunks(len(gradient_UD)))
+            for part in (gradient_UD[at] for at in self.chunks(len(gradient_UD)))
         ]
         return torch.cat(squares) if squares else gradient_UD.new_zeros(0)
 
-    def _chunks(self, rows: int) -> Iterator[slice]:
+    def chunks(self, rows: int) -> Iterator[slice]:
+        """Yield slices of ``rows`` rows, so small that several passes over one stay in the cache."""
         for start in range(0, rows, len(self._chunk)):
             yield slice(start, min(start + len(self._chunk), rows))
 
