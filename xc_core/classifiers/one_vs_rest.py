@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from xc_core.classifiers.storage import Rows, blocks
 from xc_core.classifiers.table import LabelTable
 from xc_core.classifiers.taken import Taken
 from xc_core.losses import BatchLoss, Sampled
@@ -126,18 +127,39 @@ class TableHead:
 
         The product with a document's vector and a last coordinate of 1 is its score.
         """
-        parts = [table.vectors(table.rows_LD) for table in self.tables]
-        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+        own = self.table
+        if self.bias is None and own.rows.exact and not own.config.unit:
+            return own.rows_LD
+        out_LD = Rows(self.shape, own.rows_LD.device, storage=own.config.storage, folder=own.rows.folder).data_LD
+        for at in blocks(*self.shape):
+            torch.cat([table.vectors(table.rows.read(at)) for table in self.tables], dim=1, out=out_LD[at])
+        return out_LD
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """L and the width of rows with their bias."""
+        return len(self.table.rows), sum(table.rows.shape[1] for table in self.tables)
 
     def released(self) -> Tensor:
-        """Return all rows as they are served: unit vectors, or rows whose products with documents are logits.
+        """Return all rows as they are served (L x D); for large tables use ``released_blocks``."""
+        out_LD, start = torch.empty(self.shape, device=self.table.rows_LD.device), 0
+        for part in self.released_blocks():
+            out_LD[start : start + len(part)] = part
+            start += len(part)
+        return out_LD
+
+    def released_blocks(self) -> Iterator[Tensor]:
+        """Yield all rows as they are served, in order: unit vectors, or rows whose products are logits.
 
         A bias is the last column, in the same unit as the products.
         """
-        rows_LD = self.table.released(self.divisor)
-        if self.bias is None:
-            return rows_LD
-        return torch.cat([rows_LD, self.bias.released(1.0 if self.table.config.unit else self.divisor)], dim=1)
+        for at in blocks(*self.shape):
+            rows_UD = self.table.released(at, self.divisor)
+            if self.bias is None:
+                yield rows_UD
+            else:
+                bias_U1 = self.bias.released(at, 1.0 if self.table.config.unit else self.divisor)
+                yield torch.cat([rows_UD, bias_U1], dim=1)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the table's rows and optimiser state, those of the bias, and the state of the loss."""

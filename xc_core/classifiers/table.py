@@ -17,7 +17,7 @@ from torch import Tensor
 
 from xc_core.classifiers.average import TailMean
 from xc_core.classifiers.rules import RULES, RowState
-from xc_core.classifiers.storage import BF16, FORMATS, FP32, MAPPED, MEMORY, Rows, blocks
+from xc_core.classifiers.storage import BF16, FORMATS, FP32, MAPPED, MEMORY, Rows
 from xc_core.devices import multiplies_bf16
 from xc_core.errors import ConfigError
 from xc_core.params import at_least, later, one_of
@@ -145,24 +145,15 @@ class LabelTable:
         """Return ``rows_UD`` as documents are scored against them, in float32: normalised if ``unit``."""
         return torch.nn.functional.normalize(rows_UD.float(), dim=1) if self.config.unit else rows_UD.float()
 
-    def released(self, temperature: float) -> Tensor:
-        """Return all rows as they are served (L x D); for large tables use ``released_blocks``."""
-        out, start = torch.empty(self.rows.shape, device=self.rows_LD.device), 0
-        for part in self.released_blocks(temperature):
-            out[start : start + len(part)] = part
-            start += len(part)
-        return out
-
-    def released_blocks(self, temperature: float) -> Iterator[Tensor]:
-        """Yield all rows as they are served, in order: unit vectors, or rows whose products are logits.
+    def released(self, at: slice, temperature: float) -> Tensor:
+        """Return the rows ``at`` as they are served: unit vectors, or rows whose products with documents are logits.
 
         Training divides products by ``temperature``; served rows that are no unit vectors are divided by it already.
         """
-        for at in blocks(*self.rows.shape) if len(self.rows) else (slice(0, 0),):
-            rows_LD = self.rows.read(at)
-            if self.mean is not None:
-                rows_LD = self.mean.of(rows_LD, at)
-            yield self.vectors(rows_LD) if self.config.unit else rows_LD / temperature
+        rows_UD = self.rows.read(at)
+        if self.mean is not None:
+            rows_UD = self.mean.of(rows_UD, at)
+        return self.vectors(rows_UD) if self.config.unit else rows_UD / temperature
 
     def average(self) -> None:
         """Serve the mean of the rows after each of the following steps, not the rows after the last one."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -71,7 +72,8 @@ class ClassifierSettings:
 
     def unused(self) -> frozenset[str]:
         """Without epochs no setting of the training is used; ``enough`` is used by a refit only."""
-        table = {"table.lr", "table.decay", "table.weight_decay", "bias"}
+        rule = ("lr", "decay", "weight_decay", "optimiser", "precision")
+        table = {"bias", *(f"table.{name}" for name in rule)}
         training = {"order", "negatives", "loss", "warmup", "dropout", "average", "augment", "seed", *table}
         return frozenset(set() if self.epochs else training) | frozenset(set() if self.refit else {"enough"})
 
@@ -91,11 +93,16 @@ class TableData:
     text_LD: F32
     """Vectors of the label texts, for negatives that search in them."""
     documents: Documents
+    factor: float = 1.0
+    """Initial rows are multiplied by this."""
+    folder: Path | None = None
+    """Where the file of a memory-mapped table is."""
 
 
 def table_task(settings: ClassifierSettings, data: TableData) -> ClassifierTask:
     """Return the training of a table on ``data`` that ``settings`` describe."""
-    table = LabelTable(torch.from_numpy(data.rows_LD), settings.table)
+    start_LD = torch.from_numpy(data.rows_LD)
+    table = LabelTable(start_LD, settings.table, folder=data.folder, seed=settings.seed, factor=data.factor)
     bias = settings.bias.build(data.documents.truth, settings.loss.divisor)
     return ClassifierTask(
         data,
