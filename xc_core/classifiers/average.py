@@ -36,6 +36,6 @@ class TailMean:
         since_U1 = (self.steps - self.last_L[at]).unsqueeze(1)
         return (self.sums.read(at) + rows_UD * since_U1) / self.steps
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Return all state, to be saved: the tensors themselves, no copies."""
-        return {"sum": self.sums.data_LD, "last": self.last_L, "steps": torch.tensor([self.steps])}
+    def per_row(self) -> dict[str, Tensor]:
+        """Return the state that has an entry per row: the tensors themselves, no copies."""
+        return {"sum": self.sums.data_LD, "last": self.last_L}

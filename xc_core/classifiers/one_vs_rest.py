@@ -117,6 +117,10 @@ class TableHead:
         """The rows and, if there is one, the bias."""
         return [self.table] if self.bias is None else [self.table, self.bias]
 
+    def named(self) -> dict[str, LabelTable]:
+        """Return the tables by the prefix of their tensors' names."""
+        return {"": self.table} | ({} if self.bias is None else {"bias/": self.bias})
+
     def _scores(self, doc_BD: Tensor, taken: list[Taken]) -> Tensor:
         """Return the scores (B x U) in float32."""
         products_BU = taken[0].products(doc_BD)

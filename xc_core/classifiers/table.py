@@ -215,25 +215,37 @@ class LabelTable:
         for start in range(0, rows, len(self._chunk)):
             yield slice(start, min(start + len(self._chunk), rows))
 
+    def per_row(self) -> dict[str, Tensor]:
+        """Return the part of the state that has an entry per row: the tensors themselves, no copies."""
+        mean = {} if self.mean is None else {f"mean/{name}": value for name, value in self.mean.per_row().items()}
+        return {"rows": self.rows_LD, "square": self.square_L, "steps": self.steps_L, **mean}
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of all state of a row."""
+        return sum(value[:1].numel() * value.element_size() for value in self.per_row().values())
+
+    def changed(self, since_start: bool) -> Tensor:
+        """Return a mask (L) of the rows that changed since the training began, or since ``changed_L`` was cleared."""
+        if not since_start:
+            return self.changed_L
+        return torch.ones_like(self.changed_L) if self.filled else self.steps_L > 0
+
     def tensors(self) -> dict[str, Tensor]:
-        """Return all state, to be saved: the tensors themselves, no copies."""
-        mean = {} if self.mean is None else {f"mean/{name}": t for name, t in self.mean.tensors().items()}
-        own = {"rows": self.rows_LD, "square": self.square_L, "steps": self.steps_L}
+        """Return all state, to be saved."""
+        steps = {} if self.mean is None else {"mean/steps": torch.tensor([self.mean.steps])}
         writes = {} if self.rows.exact else {"writes": torch.tensor([self.rows.writes])}
-        return {**own, **writes, **mean}
+        return {**self.per_row(), **writes, **steps}
 
     def load(self, tensors: dict[str, Tensor]) -> None:
         """Restore saved state into the table's own storage; a tensor that is the table's own is not copied."""
-        if any(name.startswith("mean/") for name in tensors):
-            self.average()
-        else:
-            self.mean = None
-        if "writes" in tensors:
-            self.rows.writes = int(tensors["writes"])
+        self.mean = None if "mean/steps" not in tensors else self.mean or TailMean(self.rows.beside())
         if self.mean is not None:
             self.mean.steps = int(tensors["mean/steps"])
-        for name, own in self.tensors().items():
-            if name not in ("writes", "mean/steps") and tensors[name].data_ptr() != own.data_ptr():
+        if "writes" in tensors:
+            self.rows.writes = int(tensors["writes"])
+        for name, own in self.per_row().items():
+            if tensors[name].data_ptr() != own.data_ptr():
                 own.copy_(tensors[name])
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from xc_core.classifiers import TableHead, gradient_error
+from xc_core.classifiers import LabelTable, TableHead, gradient_error
 from xc_core.cluster import theorem1
 from xc_core.data.corpus import Corpus
 from xc_core.data.labels import LabelMatrix
@@ -314,6 +314,10 @@ class EncoderTask:
             "bank": torch.from_numpy(self.bank_ND),
             "label_bank": torch.from_numpy(self.label_bank_LD),
         }
+
+    def tables(self) -> dict[str, LabelTable]:
+        """Return the table that is trained along, if there is one."""
+        return {f"head/{prefix}": table for prefix, table in self.head.tables().items()}
 
     def load(self, tensors: dict[str, Tensor]) -> None:
         """Restore saved state."""

@@ -66,6 +66,9 @@ class Head(Protocol):
     def rows(self) -> TableHead | None:
         """The table that is trained along with the encoder, if there is one."""
 
+    def tables(self) -> dict[str, LabelTable]:
+        """Return the label tables by the prefix of their tensors' names."""
+
     def score(self, encoder: Encoder, labels: Tokens, batch: Batch) -> Scored:
         """Return the loss of a batch and update the rows of a table. ``labels``: the tokens of label texts."""
 
@@ -93,6 +96,10 @@ class TextHead:
     def rows(self) -> TableHead | None:
         """There is no table."""
         return None
+
+    def tables(self) -> dict[str, LabelTable]:
+        """There is no table."""
+        return {}
 
     def score(self, encoder: Encoder, labels: Tokens, batch: Batch) -> Scored:
         """Return the loss of a batch; its gradient flows into documents and label texts."""
@@ -136,6 +143,10 @@ class RowHead:
         doc_BD = dropped(encoder.views(batch.doc_BD)[1], self.dropout, batch.random)
         return doc_BD, self.rows.descend(doc_BD, batch.pool, batch.docs_B, batch.scale)
 
+    def tables(self) -> dict[str, LabelTable]:
+        """Return the rows and, if there is one, the bias."""
+        return self.rows.named()
+
     def tensors(self) -> dict[str, Tensor]:
         """Return the table's rows and optimiser state, and the state of the loss."""
         return self.rows.tensors()
@@ -176,6 +187,10 @@ class BothHeads:
             texts.label_UD,
             texts.cached,
         )
+
+    def tables(self) -> dict[str, LabelTable]:
+        """Return those of the head on rows."""
+        return {f"table/{prefix}": table for prefix, table in self.table.tables().items()}
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the state of both."""

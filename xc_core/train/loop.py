@@ -23,7 +23,8 @@ class Plan:
     warmup: float
     """Share of the training that warms up."""
     checkpoint_seconds: float = 60.0
-    """Seconds between two checkpoints; results do not depend on it."""
+    """Seconds between two checkpoints, or more if they would take over 5 % of the time; below 0, one after every step.
+    Results do not depend on it."""
 
     def __post_init__(self) -> None:
         if self.epochs < 0:
@@ -36,7 +37,15 @@ def fit(task: Task, plan: Plan, checkpoints: Checkpoints) -> History:
     Raises DivergedError if a loss is not finite; the last checkpoint is kept.
     """
     position, history = checkpoints.restore(task)
-    saved = time.monotonic()
+    try:
+        _run(task, plan, checkpoints, position, history)
+    finally:
+        checkpoints.wait()
+    return history
+
+
+def _run(task: Task, plan: Plan, checkpoints: Checkpoints, position: Position, history: History) -> None:
+    """Train from ``position`` on; extend ``history``."""
     with Meter(f"training {task.name}", 1, "steps", already=position.step) as meter:
         while position.epoch < plan.epochs:
             batches = _open_epoch(task, position, history)
@@ -55,13 +64,11 @@ def fit(task: Task, plan: Plan, checkpoints: Checkpoints) -> History:
                 history.epochs.append(position.epoch + position.batch / len(batches))
                 history.seconds += time.monotonic() - started
                 meter.update(1, f"loss {history.losses[-1]:.4f}")
-                if time.monotonic() - saved > plan.checkpoint_seconds:
-                    checkpoints.save(task, position, history)
-                    saved = time.monotonic()
+                if checkpoints.due(plan.checkpoint_seconds):
+                    checkpoints.save(task, position, history, beside=plan.checkpoint_seconds >= 0)
             if last < len(batches):
                 break
             position.epoch, position.batch = position.epoch + 1, 0
-    return history
 
 
 def _open_epoch(task: Task, position: Position, history: History) -> list[I64]:

@@ -162,6 +162,10 @@ class ClassifierTask:
             **{f"negatives/{name}": torch.from_numpy(value) for name, value in self.negatives.arrays().items()},
         }
 
+    def tables(self) -> dict[str, LabelTable]:
+        """Return the rows and, if there is one, the bias."""
+        return {f"head/{prefix}": table for prefix, table in self.head.named().items()}
+
     def load(self, tensors: dict[str, Tensor]) -> None:
         """Restore saved state."""
         self.head.load(part(tensors, "head/"))
