@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from xc_core import artifacts
@@ -160,6 +161,22 @@ def test_a_link_of_an_older_chain_is_not_used(tmp_path: Path) -> None:
     found, step = restored(tmp_path)
     assert step == 9
     assert same(found, other)
+
+
+def test_a_checkpoint_from_before_chains_is_read_and_replaced(tmp_path: Path) -> None:
+    task = Rows()
+    for step in range(5):
+        task.train(step)
+    with artifacts.building(tmp_path / "run", kind=checkpoint.KIND) as build:
+        save_file({name: value.clone() for name, value in task.tensors().items()}, build.path / "state.safetensors")
+        build.json("history.json", History(losses=[0.5] * 5).as_dict())
+        build.json("position.json", {"fingerprint": "x", "position": asdict(Position(step=5)), "task": task.name})
+    found, checkpoints = Rows(), Checkpoints(tmp_path / "run", "x")
+    assert checkpoints.restore(found)[0].step == 5  # type: ignore[arg-type]
+    assert same(found, task)
+    found.train(5)
+    checkpoints.save(found, Position(step=6), History(losses=[0.5] * 6))  # type: ignore[arg-type]
+    assert same(restored(tmp_path)[0], found)
 
 
 def test_training_beside_a_write_does_not_change_what_is_written(tmp_path: Path, monkeypatch: Any) -> None:

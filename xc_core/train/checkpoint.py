@@ -124,10 +124,12 @@ class Checkpoints:
             return Position(), History()
         self._links, self._bytes = [self.folder], [manifest.bytes]
         self._follow(task, manifest.digest())
-        _load(task, self._links)
-        position = Position(**_position(self._links[-1])["position"])
+        before_chains, last = _load(task, self._links), self._links[-1]
+        if before_chains:
+            self._links = []
+        position = Position(**_position(last)["position"])
         report(f"{task.name}: resuming at epoch {position.epoch}, batch {position.batch} (step {position.step})")
-        return position, History(**json.loads((self._links[-1] / _HISTORY).read_text("utf-8")))
+        return position, History(**json.loads((last / _HISTORY).read_text("utf-8")))
 
     def _follow(self, task: Task, digest: str) -> None:
         """Add the links after the first one, up to one that is absent, damaged or of an older chain."""
@@ -176,8 +178,11 @@ def _rows(task: Task, *, since_start: bool) -> Iterator[Tensors]:
             yield {f"{prefix}{name}": value for name, value in (rows | {"labels": part}).items()}
 
 
-def _load(task: Task, links: list[Path]) -> None:
-    """Put the rows of all ``links`` into the task's tables, in order, and load the rest from the last one."""
+def _load(task: Task, links: list[Path]) -> bool:
+    """Put the rows of all ``links`` into the task's tables, in order, and load the rest from the last one.
+
+    Return True for a checkpoint from before there were chains: it has all rows among the rest.
+    """
     tensors = load_file(links[-1] / _STATE)
     for prefix, table in task.tables().items():
         if f"{prefix}mean/steps" in tensors:
@@ -191,5 +196,5 @@ def _load(task: Task, links: list[Path]) -> None:
                 value.index_copy_(0, part[f"{prefix}labels"].to(value.device), part[f"{prefix}{name}"].to(value.device))
         table.changed_L.zero_()
     own = {f"{p}{name}": value for p, table in task.tables().items() for name, value in table.per_row().items()}
-    with torch.no_grad():
-        task.load(tensors | own)
+    task.load(own | tensors)
+    return not own.keys().isdisjoint(tensors)
