@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,7 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from xc_core.classifiers.storage import Rows, blocks
 from xc_core.classifiers.table import LabelTable
+from xc_core.classifiers.taken import Taken
 from xc_core.devices import put
 from xc_core.losses import BatchLoss, Sampled
 from xc_core.sampling import Pool
@@ -87,55 +89,86 @@ class TableHead:
     ) -> tuple[Tensor, Tensor]:
         """Return loss and count; add the gradient of ``leaf`` to ``gradient``; update rows if there is a ``scale``."""
         loss = count = torch.zeros((), dtype=torch.float64, device=leaf.device)
+        doc_BD = leaf.detach()
         for block in pool.blocks(self.block) if self.loss.separable else (pool,):
             labels = put(block.labels_U, leaf.device)
-            taken = [table.take(labels) for table in self.tables]
+            taken = [Taken.of(table, labels) for table in self.tables]
             chosen, known, sampled = marks(block, docs_B, leaf.device)
-            total, counted = self.loss(self._scores(leaf, *taken), chosen, known, sampled)
+            scores_BU = self._scores(doc_BD, taken).requires_grad_(True)
+            total, counted = self.loss(scores_BU, chosen, known, sampled)
             loss, count = loss + total.detach(), counted.double()
             usable = loss.isfinite() & (count != 0)
             if not total.requires_grad or (leaf.is_cpu and not usable):
                 continue
-            found = torch.autograd.grad(total / counted, taken if gradient is None else [*taken, leaf])
-            if not leaf.is_cpu:
-                found = tuple(torch.where(usable, each, 0.0) for each in found)
-            if scale is not None:
-                for table, own in zip(self.tables, found, strict=False):
-                    table.update(labels, own, scale)
+            (slope_BU,) = torch.autograd.grad(total / counted, [scores_BU])
             if gradient is not None:
-                gradient += found[-1]
+                gradient += _kept(taken[0].back_to_documents(slope_BU), usable)
+            if scale is not None:
+                self._update(taken, doc_BD, slope_BU, usable, scale)
         if scale is not None:
             for table in self.tables:
                 table.finish_step()
         return loss, count
+
+    def _update(self, taken: list[Taken], doc_BD: Tensor, slope_BU: Tensor, usable: Tensor, scale: float) -> None:
+        """Take a step on the rows and, if there is one, the bias, given d(loss) / d(scores)."""
+        own = taken[0]
+        own.table.update(own.labels_U, _kept(own.back_to_rows(slope_BU, doc_BD), usable), scale)
+        for bias in taken[1:]:
+            bias.table.update(bias.labels_U, _kept(slope_BU.sum(0, keepdim=True).T, usable), scale)
 
     @property
     def tables(self) -> list[LabelTable]:
         """The rows and, if there is one, the bias."""
         return [self.table] if self.bias is None else [self.table, self.bias]
 
-    def _scores(self, doc_BD: Tensor, rows_UD: Tensor, bias_U1: Tensor | None = None) -> Tensor:
-        """Return the scores (B x U)."""
-        products_BU = doc_BD @ self.table.vectors(rows_UD).T
-        return products_BU if bias_U1 is None else products_BU + bias_U1.T
+    def named(self) -> dict[str, LabelTable]:
+        """Return the tables by the prefix of their tensors' names."""
+        return {"": self.table} | ({} if self.bias is None else {"bias/": self.bias})
+
+    def _scores(self, doc_BD: Tensor, taken: list[Taken]) -> Tensor:
+        """Return the scores (B x U) in float32."""
+        products_BU = taken[0].products(doc_BD)
+        return products_BU if self.bias is None else products_BU + taken[1].rows_UD.T
 
     def vectors(self) -> Tensor:
         """Return all rows as documents are scored against them (L x D), with a bias as the last column (L x (D + 1)).
 
         The product with a document's vector and a last coordinate of 1 is its score.
         """
-        parts = [table.vectors(table.rows_LD) for table in self.tables]
-        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+        own = self.table
+        if self.bias is None and own.rows.exact and not own.config.unit:
+            return own.rows_LD
+        out_LD = Rows(self.shape, own.rows_LD.device, storage=own.config.storage, folder=own.rows.folder).data_LD
+        for at in blocks(*self.shape):
+            torch.cat([table.vectors(table.rows.read(at)) for table in self.tables], dim=1, out=out_LD[at])
+        return out_LD
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """L and the width of rows with their bias."""
+        return len(self.table.rows), sum(table.rows.shape[1] for table in self.tables)
 
     def released(self) -> Tensor:
-        """Return all rows as they are served: unit vectors, or rows whose products with documents are logits.
+        """Return all rows as they are served (L x D); for large tables use ``released_blocks``."""
+        out_LD, start = torch.empty(self.shape, device=self.table.rows_LD.device), 0
+        for part in self.released_blocks():
+            out_LD[start : start + len(part)] = part
+            start += len(part)
+        return out_LD
+
+    def released_blocks(self) -> Iterator[Tensor]:
+        """Yield all rows as they are served, in order: unit vectors, or rows whose products are logits.
 
         A bias is the last column, in the same unit as the products.
         """
-        rows_LD = self.table.released(self.divisor)
-        if self.bias is None:
-            return rows_LD
-        return torch.cat([rows_LD, self.bias.released(1.0 if self.table.config.unit else self.divisor)], dim=1)
+        for at in blocks(*self.shape):
+            rows_UD = self.table.released(at, self.divisor)
+            if self.bias is None:
+                yield rows_UD
+            else:
+                bias_U1 = self.bias.released(at, 1.0 if self.table.config.unit else self.divisor)
+                yield torch.cat([rows_UD, bias_U1], dim=1)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the table's rows and optimiser state, those of the bias, and the state of the loss."""
@@ -194,6 +227,11 @@ def _relative(drawn: Sequence[Tensor], exact: Tensor) -> float:
     """Return mean_r |g_r - g|^2 / |g|^2."""
     errors = [float((each - exact).square().sum()) for each in drawn]
     return sum(errors) / len(errors) / max(float(exact.square().sum()), 1e-30)
+
+
+def _kept(gradient: Tensor, usable: Tensor) -> Tensor:
+    """Return ``gradient``, or 0 on a card if it is not ``usable``; a CPU has looked before."""
+    return gradient if gradient.is_cpu else torch.where(usable, gradient, 0.0)
 
 
 def marks(pool: Pool, docs_B: I64, device: torch.device) -> tuple[Tensor, Tensor, Sampled]:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from xc_core.classifiers import TableHead, gradient_error
+from xc_core.classifiers import LabelTable, TableHead, gradient_error
 from xc_core.cluster import theorem1
 from xc_core.devices import put
 from xc_core.encoders import Encoder, EncoderConfig, Passes, encode_passes
@@ -240,7 +240,7 @@ class EncoderTask:
             labels = np.arange(self.data.truth.num_labels, dtype=np.int64)
             self.texts.fill(self.encoder, self.data.labels, labels, "encoding labels")
             if rows is not None and start:
-                rows.rows_LD.copy_(self.encoder.views(self.texts.rows_ND)[1])
+                rows.fill(self.encoder.views(self.texts.rows_ND)[1])
             self.texts = Bank(self.encoder.as_label(self.texts.rows_ND))
 
     def batches(self, epoch: int) -> list[I64]:
@@ -288,6 +288,10 @@ class EncoderTask:
             "bank": self.documents.rows_ND,
             "label_bank": self.texts.rows_ND,
         }
+
+    def tables(self) -> dict[str, LabelTable]:
+        """Return the table that is trained along, if there is one."""
+        return {f"head/{prefix}": table for prefix, table in self.head.tables().items()}
 
     def load(self, tensors: dict[str, Tensor]) -> None:
         """Restore saved state."""

@@ -8,9 +8,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from xc_core.classifiers import Descent, LabelTable, TableConfig, TableHead, dropped, marks
+from xc_core.classifiers import MAPPED, Descent, LabelTable, TableConfig, TableHead, dropped, marks
 from xc_core.data.tokens import Tokens
 from xc_core.encoders import CachedRows, Encoder, Passes, encode_passes
+from xc_core.errors import ConfigError
 from xc_core.losses import BatchLoss, DecoupledSoftmax, Loss
 from xc_core.losses.base import check_share
 from xc_core.params import at_least, below, later
@@ -72,6 +73,9 @@ class Head(Protocol):
     def rows(self) -> TableHead | None:
         """The table that is trained along with the encoder, if there is one."""
 
+    def tables(self) -> dict[str, LabelTable]:
+        """Return the label tables by the prefix of their tensors' names."""
+
     def score(self, encoder: Encoder, labels: Tokens, batch: Batch) -> Scored:
         """Return the loss of a batch and update the rows of a table. ``labels``: the tokens of label texts."""
 
@@ -104,6 +108,10 @@ class TextHead:
     def rows(self) -> TableHead | None:
         """There is no table."""
         return None
+
+    def tables(self) -> dict[str, LabelTable]:
+        """There is no table."""
+        return {}
 
     def score(self, encoder: Encoder, labels: Tokens, batch: Batch) -> Scored:
         """Return the loss of a batch; its gradient flows into documents and label texts."""
@@ -152,6 +160,10 @@ class RowHead:
         doc_BD = dropped(encoder.views(batch.doc_BD)[1], self.dropout, batch.random)
         return doc_BD, self.rows.descend(doc_BD, batch.pool, batch.docs_B, batch.scale)
 
+    def tables(self) -> dict[str, LabelTable]:
+        """Return the rows and, if there is one, the bias."""
+        return self.rows.named()
+
     def tensors(self) -> dict[str, Tensor]:
         """Return the table's rows and optimiser state, and the state of the loss."""
         return self.rows.tensors()
@@ -197,6 +209,10 @@ class BothHeads:
             texts.label_UD,
             texts.cached,
         )
+
+    def tables(self) -> dict[str, LabelTable]:
+        """Return those of the head on rows."""
+        return {f"table/{prefix}": table for prefix, table in self.table.tables().items()}
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the state of both."""
@@ -300,6 +316,12 @@ def _check_dropout(config: ByRow | ByBoth) -> None:
 
 def _rows(config: TableConfig, loss: Loss, encoder: Encoder, num_labels: int) -> TableHead:
     """Return a table of zeros, as wide as the document vectors that rows are scored with."""
+    if config.storage == MAPPED and encoder.device.type != "cpu":
+        raise ConfigError(
+            f"rows in a mapped file, trained along with an encoder on {encoder.device.type}",
+            expected="rows in the memory of the device",
+            do='set scorer.rows.storage to "memory", or train on the CPU',
+        )
     width = encoder.width // encoder.config.heads
-    rows_LD = torch.zeros((num_labels, width), device=encoder.device)
+    rows_LD = torch.zeros(1, device=encoder.device).expand(num_labels, width)  # no memory: the table has its own
     return TableHead(LabelTable(rows_LD, config), loss.build(), loss.divisor)

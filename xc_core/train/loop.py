@@ -30,7 +30,8 @@ class Plan:
     warmup: float
     """Share of the training that warms up."""
     checkpoint_seconds: float = 60.0
-    """Seconds between two checkpoints; results do not depend on it."""
+    """Seconds between two checkpoints, or more if they would take over 5 % of the time; below 0, one after every step.
+    Results do not depend on it."""
 
     read_every: int = 1
     """Steps between two readings of the loss; 1 on a CPU. Results do not depend on it."""
@@ -60,6 +61,16 @@ def fit(task: Task, plan: Plan, checkpoints: Checkpoints) -> History:
     """
     position, history = checkpoints.restore(task)
     run = _Run(task, plan, checkpoints, position, history)
+    try:
+        _train(run)
+    finally:
+        checkpoints.wait()
+    return history
+
+
+def _train(run: _Run) -> None:
+    """Train up to the end of the plan."""
+    task, plan, position, history = run.task, run.plan, run.position, run.history
     with Meter(f"training {task.name}", 1, "steps", already=position.step) as meter:
         while position.epoch < plan.epochs:
             batches = _open_epoch(task, position, history)
@@ -69,7 +80,6 @@ def fit(task: Task, plan: Plan, checkpoints: Checkpoints) -> History:
             if last < len(batches):
                 break
             position.epoch, position.batch = position.epoch + 1, 0
-    return history
 
 
 @dataclass
@@ -81,8 +91,6 @@ class _Run:
     checkpoints: Checkpoints
     position: Position
     history: History
-    saved: float = field(default_factory=time.monotonic)
-    """When the last checkpoint was written."""
     unread: list[tuple[Number, Number]] = field(default_factory=list)
     """Loss and count of the last steps."""
     ends: list[float] = field(default_factory=list)
@@ -104,14 +112,13 @@ class _Run:
                 self.unread.append(self.task.step(batches[position.batch], position.step, scale, *more))
                 position.batch, position.step = position.batch + 1, position.step + 1
                 self.ends.append(position.epoch + position.batch / len(batches))
-                due = time.monotonic() - self.saved > plan.checkpoint_seconds
+                due = self.checkpoints.due(plan.checkpoint_seconds)
                 if due or len(self.unread) >= plan.read_every or position.batch == last:
                     self._read()
                 self.history.seconds += time.monotonic() - started
                 meter.update(1, f"loss {self.history.losses[-1]:.4f}" if self.history.losses else "")
                 if due:
-                    self.checkpoints.save(self.task, position, self.history)
-                    self.saved = time.monotonic()
+                    self.checkpoints.save(self.task, position, self.history, beside=plan.checkpoint_seconds >= 0)
 
     def _read(self) -> None:
         """Add the losses that were not read yet to the history; raise DivergedError if one is not finite."""

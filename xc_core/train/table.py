@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -73,7 +74,8 @@ class ClassifierSettings:
 
     def unused(self) -> frozenset[str]:
         """Without epochs no setting of the training is used; ``enough`` is used by a refit only."""
-        table = {"table.lr", "table.decay", "table.weight_decay", "bias"}
+        rule = ("lr", "decay", "weight_decay", "optimiser", "precision")
+        table = {"bias", *(f"table.{name}" for name in rule)}
         training = {"order", "negatives", "loss", "warmup", "dropout", "average", "augment", "seed", *table}
         return frozenset(set() if self.epochs else training) | frozenset(set() if self.refit else {"enough"})
 
@@ -93,14 +95,21 @@ class TableData:
     text_LD: F32
     """Vectors of the label texts, for negatives that search in them."""
     documents: Documents
+    factor: float = 1.0
+    """Initial rows are multiplied by this."""
+    folder: Path | None = None
+    """Where the file of a memory-mapped table is."""
 
 
 def table_task(settings: ClassifierSettings, data: TableData, device: Device = CPU) -> ClassifierTask:
-    """Return the training of a table on ``data`` that ``settings`` describe; the rows live on ``device``."""
-    table = LabelTable(put(data.rows_LD, device.torch), settings.table)
+    """Return the training of a table on ``data`` that ``settings`` describe; rows in memory live on ``device``."""
+    table = LabelTable(
+        torch.from_numpy(data.rows_LD), settings.table,
+        folder=data.folder, seed=settings.seed, factor=data.factor, device=device.torch,
+    )  # fmt: skip
     bias = settings.bias.build(data.documents.truth, settings.loss.divisor)
     if bias is not None:
-        bias.to(device.torch)
+        bias.to(table.rows_LD.device)
     return ClassifierTask(
         data,
         TableHead(table, settings.loss.build(), settings.loss.divisor, bias=bias),
@@ -164,6 +173,10 @@ class ClassifierTask:
             **{f"order/{name}": torch.from_numpy(value) for name, value in self.order.arrays().items()},
             **{f"negatives/{name}": torch.from_numpy(value) for name, value in self.negatives.arrays().items()},
         }
+
+    def tables(self) -> dict[str, LabelTable]:
+        """Return the rows and, if there is one, the bias."""
+        return {f"head/{prefix}": table for prefix, table in self.head.named().items()}
 
     def load(self, tensors: dict[str, Tensor]) -> None:
         """Restore saved state."""
