@@ -210,6 +210,22 @@ def building(folder: Path, *, kind: str) -> Iterator[Build]:
         drop(work)
 
 
+@contextlib.contextmanager
+def discarded(folder: Path) -> Iterator[Build]:
+    """Yield a Build beside ``folder`` that is deleted at the end, for a process that computes along but keeps nothing.
+
+    Raises StorageError if the disk is full or not writable.
+    """
+    work = temporary(folder)
+    with writing(folder):
+        work.mkdir(parents=True)
+    try:
+        with claimed(work):
+            yield Build(work)
+    finally:
+        drop(work)
+
+
 @dataclass
 class Build:
     """An artefact that is being built: write files under ``path``, put counts and figures into ``facts``."""

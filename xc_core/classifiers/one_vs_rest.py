@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from xc_core.classifiers.shard import WHOLE, Shard
 from xc_core.classifiers.storage import Rows, blocks
 from xc_core.classifiers.table import LabelTable
 from xc_core.classifiers.taken import Taken
@@ -50,6 +51,9 @@ class TableHead:
     block: int = BLOCK
     bias: LabelTable | None = None
     """A number per label that is added to its scores (L x 1, not normalised)."""
+    shard: Shard = WHOLE
+    """The labels of this process. With a separable loss, processes exchange nothing in a step (NGAME, appendix C);
+    with another one they exchange scores, and each computes the whole loss and updates its own rows."""
 
     def descend(self, doc_BD: Tensor, pool: Pool, docs_B: I64, scale: float | None) -> Descent:
         """Update the pool's rows; return the gradient of the documents too if ``doc_BD`` requires one.
@@ -90,17 +94,18 @@ class TableHead:
         """Return loss and count; add the gradient of ``leaf`` to ``gradient``; update rows if there is a ``scale``."""
         loss = count = torch.zeros((), dtype=torch.float64, device=leaf.device)
         doc_BD = leaf.detach()
-        for block in pool.blocks(self.block) if self.loss.separable else (pool,):
-            labels = put(block.labels_U, leaf.device)
+        for block in self._blocks(pool):
+            labels = put(self.shard.places(self.shard.cut(block).labels_U), leaf.device)
             taken = [Taken.of(table, labels) for table in self.tables]
             chosen, known, sampled = marks(block, docs_B, leaf.device)
-            scores_BU = self._scores(doc_BD, taken).requires_grad_(True)
+            scores_BU = self._all(self._scores(doc_BD, taken), block).requires_grad_(True)
             total, counted = self.loss(scores_BU, chosen, known, sampled)
             loss, count = loss + total.detach(), counted.double()
             usable = loss.isfinite() & (count != 0)
             if not total.requires_grad or (leaf.is_cpu and not usable):
                 continue
             (slope_BU,) = torch.autograd.grad(total / counted, [scores_BU])
+            slope_BU = self.shard.own_columns(slope_BU, block.labels_U)
             if gradient is not None:
                 gradient += _kept(taken[0].back_to_documents(slope_BU), usable)
             if scale is not None:
@@ -109,6 +114,25 @@ class TableHead:
             for table in self.tables:
                 table.finish_step()
         return loss, count
+
+    def _blocks(self, pool: Pool) -> Iterator[Pool]:
+        """Yield the parts of a pool whose losses add up; with a separable loss, of this process's labels alone."""
+        if not self.loss.separable:
+            yield pool
+            return
+        for block in pool.blocks(self.block * self.shard.world.size):
+            yield self.shard.cut(block)
+
+    def _all(self, scores_BU: Tensor, block: Pool) -> Tensor:
+        """Return the scores of all labels that the loss needs together."""
+        return scores_BU if self.loss.separable else self.shard.columns(scores_BU, block.labels_U)
+
+    def combined(self, numbers: list[tuple[float, float]]) -> list[tuple[float, float]]:
+        """Return losses and counts of steps, given those of this process. All processes call it."""
+        if self.shard.whole or not self.loss.separable:
+            return numbers
+        total = self.shard.world.summed(torch.tensor([loss for loss, _ in numbers], dtype=torch.float64))
+        return [(loss, count) for loss, (_, count) in zip(total.tolist(), numbers, strict=True)]
 
     def _update(self, taken: list[Taken], doc_BD: Tensor, slope_BU: Tensor, usable: Tensor, scale: float) -> None:
         """Take a step on the rows and, if there is one, the bias, given d(loss) / d(scores)."""
@@ -137,38 +161,40 @@ class TableHead:
         The product with a document's vector and a last coordinate of 1 is its score.
         """
         own = self.table
-        if self.bias is None and own.rows.exact and not own.config.unit:
+        if self.shard.whole and self.bias is None and own.rows.exact and not own.config.unit:
             return own.rows_LD
         out_LD = Rows(self.shape, own.rows_LD.device, storage=own.config.storage, folder=own.rows.folder).data_LD
-        for at in blocks(*self.shape):
-            torch.cat([table.vectors(table.rows.read(at)) for table in self.tables], dim=1, out=out_LD[at])
-        return out_LD
+        return _filled(out_LD, self._gathered(lambda table, at: table.vectors(table.rows.read(at))))
 
     @property
     def shape(self) -> tuple[int, int]:
         """L and the width of rows with their bias."""
-        return len(self.table.rows), sum(table.rows.shape[1] for table in self.tables)
+        size = len(self.table.rows) if self.shard.whole else self.shard.size
+        return size, sum(table.rows.shape[1] for table in self.tables)
+
+    def _gathered(self, read: Callable[[LabelTable, slice], Tensor]) -> Iterator[Tensor]:
+        """Yield what ``read`` returns for blocks of rows, of all processes, in the order of labels."""
+        size, width = self.shape
+        world = self.shard.world
+        for at in blocks(-(-size // world.size), width * world.size):
+            own = slice(at.start, min(at.stop, len(self.table.rows)))
+            parts = [read(table, own) for table in self.tables]
+            part = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+            yield self.shard.together(part, at)
 
     def released(self) -> Tensor:
         """Return all rows as they are served (L x D); for large tables use ``released_blocks``."""
-        out_LD, start = torch.empty(self.shape, device=self.table.rows_LD.device), 0
-        for part in self.released_blocks():
-            out_LD[start : start + len(part)] = part
-            start += len(part)
-        return out_LD
+        return _filled(torch.empty(self.shape, device=self.table.rows_LD.device), self.released_blocks())
 
     def released_blocks(self) -> Iterator[Tensor]:
-        """Yield all rows as they are served, in order: unit vectors, or rows whose products are logits.
+        """Return all rows as they are served, in order, in blocks: unit vectors, or rows whose products are logits.
 
         A bias is the last column, in the same unit as the products.
         """
-        for at in blocks(*self.shape):
-            rows_UD = self.table.released(at, self.divisor)
-            if self.bias is None:
-                yield rows_UD
-            else:
-                bias_U1 = self.bias.released(at, 1.0 if self.table.config.unit else self.divisor)
-                yield torch.cat([rows_UD, bias_U1], dim=1)
+        unit = self.table.config.unit
+        return self._gathered(
+            lambda table, at: table.released(at, 1.0 if table is self.bias and unit else self.divisor)
+        )
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the table's rows and optimiser state, those of the bias, and the state of the loss."""
@@ -227,6 +253,15 @@ def _relative(drawn: Sequence[Tensor], exact: Tensor) -> float:
     """Return mean_r |g_r - g|^2 / |g|^2."""
     errors = [float((each - exact).square().sum()) for each in drawn]
     return sum(errors) / len(errors) / max(float(exact.square().sum()), 1e-30)
+
+
+def _filled(out_LD: Tensor, parts: Iterator[Tensor]) -> Tensor:
+    """Return ``out_LD`` with the rows of all ``parts``, in order."""
+    start = 0
+    for part in parts:
+        out_LD[start : start + len(part)] = part
+        start += len(part)
+    return out_LD
 
 
 def _kept(gradient: Tensor, usable: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from xc_core.classifiers.average import TailMean
 from xc_core.classifiers.rules import RULES, RowState
+from xc_core.classifiers.shard import WHOLE, Shard
 from xc_core.classifiers.storage import BF16, FORMATS, FP32, MAPPED, MEMORY, Rows
 from xc_core.devices import CPU, Device
 from xc_core.errors import ConfigError
@@ -99,6 +100,8 @@ class LabelTable:
         """Number format of products with documents."""
         if config.start != "zero":
             self.rows.fill(rows_LD.detach(), factor)
+        self.shard: Shard = WHOLE
+        """The labels that the rows belong to."""
         self._buffers: dict[str, Tensor] = {}
         self._chunk = torch.empty(max(_CHUNK // max(width, 1), 1), width)
 

@@ -94,6 +94,8 @@ class TablesWriter:
     build: Build
     drawn: bool = False
     trained: bool = False
+    writes: bool = True
+    """False in a process that only takes part in gathering the rows, for another one that writes them."""
 
     def batches(self, batches: list[I64], documents: int) -> None:
         """Write the ``batches`` of one epoch of the final training, which has ``documents`` documents.
@@ -110,7 +112,7 @@ class TablesWriter:
         """Write the result of one training: rows (L x D) or the table that has them, block by block."""
         folder = self.build.path / fold.name
         folder.mkdir()
-        count, finite = _write_rows(folder / _ROWS, rows)
+        count, finite = _write_rows(folder / _ROWS if self.writes else None, rows)
         if noise is not None:
             save_noise(noise, folder)
             self.drawn = True
@@ -133,16 +135,18 @@ class TablesWriter:
         self.build.facts["folds"] = len(folds)
 
 
-def _write_rows(path: Path, rows: F32 | TableHead) -> tuple[int, bool]:
-    """Write rows as ``path``; return their number and whether all are finite."""
+def _write_rows(path: Path | None, rows: F32 | TableHead) -> tuple[int, bool]:
+    """Write rows as ``path``, None for nowhere; return their number and whether all are finite."""
     if isinstance(rows, TableHead):
         parts = (part.cpu().numpy() for part in rows.released_blocks())
     else:
         parts = (rows[at] for at in blocks(*rows.shape))
-    out_LD = open_memmap(path, mode="w+", dtype=np.float32, shape=rows.shape)
+    out_LD = None if path is None else open_memmap(path, mode="w+", dtype=np.float32, shape=rows.shape)
     start, finite = 0, True
     for part in parts:
-        out_LD[start : start + len(part)] = part
+        if out_LD is not None:
+            out_LD[start : start + len(part)] = part
         start, finite = start + len(part), finite and bool(np.isfinite(part).all())
-    out_LD.flush()
+    if out_LD is not None:
+        out_LD.flush()
     return start, finite

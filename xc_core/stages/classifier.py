@@ -24,7 +24,7 @@ from xc_core.data.history import TrainedOn
 from xc_core.data.labels import LabelMatrix
 from xc_core.data.names import label_names, old_places
 from xc_core.devices import Device
-from xc_core.distributed import alone
+from xc_core.distributed import World, own_device
 from xc_core.encoders import TrainedEncoder
 from xc_core.errors import MovedError
 from xc_core.sampling import Documents, Noise
@@ -67,13 +67,12 @@ class Trained:
 
 def run(context: Context[ClassifierSettings]) -> None:
     """Train every fold and write the rows as a service scores them; with 0 epochs, write the initial rows."""
-    alone("the stage classifier")
     settings = context.settings
     trained = context.read(TrainedEncoder)
     corpus = context.read(Corpus)
     inputs = Inputs(corpus, context.read(Embeddings), _joint_rows(trained, corpus))
     made = folds(corpus, refit=settings.refit, enough=settings.enough, seen=trained.saw_validation)
-    writer, history = TablesWriter(context.build), History()
+    writer, history = TablesWriter(context.build, writes=World.from_environment().first), History()
     costs = {"train_seconds": 0.0, "mining_seconds": 0.0}
     for fold in made:
         found = _train(context, inputs, fold)
@@ -119,11 +118,11 @@ def _train(context: Context[ClassifierSettings], inputs: Inputs, fold: Fold) -> 
     settings = context.settings
     if settings.epochs == 0:
         return Trained(inputs.starts_LD, History(), None, None, 0)
-    device = Device.chosen()
-    task = table_task(settings, _data(context, inputs, fold), device)
-    plan = Plan.on(device, settings.epochs, settings.warmup, checkpoint_seconds())
-    history = fit(task, plan, Checkpoints(context.run.checkpoints / fold.name, context.run.fingerprint))
-    moved = int((task.head.table.steps_L > 0).sum())
+    device, world = own_device(Device.chosen()), World.from_environment()
+    task = table_task(settings, _data(context, inputs, fold), device, world)
+    plan = Plan.on(device, settings.epochs, settings.warmup, checkpoint_seconds(), world, task.head.combined)
+    history = fit(task, plan, Checkpoints(context.run.checkpoints / fold.name, context.run.fingerprint, world))
+    moved = int(world.summed((task.head.table.steps_L > 0).sum()))
     # an order that adapts has only the clusters of its last refresh left
     audited = math.ceil(settings.epochs) - 1 if settings.order.adapts else 0
     batches = task.batches(audited) if fold.final else None

@@ -14,7 +14,6 @@ from xc_core.data.history import TrainedOn
 from xc_core.data.names import label_names
 from xc_core.data.tokens import Tokenised
 from xc_core.devices import Device
-from xc_core.distributed import alone
 from xc_core.encoders import TrainedEncoder, build_encoder
 from xc_core.train.checkpoint import Checkpoints
 from xc_core.train.documents import EncoderData
@@ -25,7 +24,6 @@ from xc_core.train.state import History
 
 def run(context: Context[EncoderSettings]) -> None:
     """Train and save."""
-    alone("the stage encoder")
     settings, tokens = context.settings, context.read(Tokenised)
     encoder = build_encoder(settings.encoder, tokens.tokenizer.vocabulary_size, settings.seed)
     device = Device.chosen()

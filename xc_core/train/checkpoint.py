@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from xc_core import artifacts
 from xc_core.devices import CPU
+from xc_core.distributed import ALONE, World
 from xc_core.errors import XCError
 from xc_core.progress import report
 from xc_core.train.state import History, Position, Task
@@ -47,6 +50,8 @@ class Checkpoints:
 
     folder: Path
     fingerprint: str
+    world: World = ALONE
+    """The processes that train together: all of them save and restore together, the first one writes."""
     _links: list[Path] = field(default_factory=list, repr=False)
     """The chain that the next link continues; empty if the next checkpoint is a first one."""
     _bytes: list[int] = field(default_factory=list, repr=False)
@@ -87,11 +92,11 @@ class Checkpoints:
                     save_file(part, build.path / _ROWS.replace("*", f"{number:05d}"))
                 for name, content in texts.items():
                     build.json(name, content)
-            bytes_ = artifacts.read_manifest(folder).bytes
-            self._bytes = [bytes_] if first else [*self._bytes, bytes_]
-            self._saved, self._cost = time.monotonic(), time.monotonic() - started
+            self._written(folder, started)
 
-        if beside and size <= _BESIDE:
+        if self.world.size > 1:
+            self._write_together(write, parts, folder, started)
+        elif beside and size <= _BESIDE:
             copied = iter(list(parts))
             executor = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
             self._running = executor.submit(write, copied)
@@ -100,6 +105,24 @@ class Checkpoints:
             write(parts)
         for table in task.tables().values():
             table.changed_L.zero_()
+
+    def _written(self, folder: Path, started: float) -> None:
+        bytes_ = artifacts.read_manifest(folder).bytes
+        self._bytes = [bytes_] if folder == self.folder else [*self._bytes, bytes_]
+        self._saved, self._cost = time.monotonic(), time.monotonic() - started
+
+    def _write_together(
+        self, write: Callable[[Iterator[Tensors]], None], parts: Iterator[Tensors], folder: Path, started: float
+    ) -> None:
+        """Write the rows of all processes; the first one holds one part of each at a time."""
+        rows = _of_all(self.world, parts)
+        if self.world.first:
+            write(rows)
+        else:
+            deque(rows, maxlen=0)
+        self.world.wait()
+        if not self.world.first:
+            self._written(folder, started)
 
     def wait(self) -> None:
         """Wait for a checkpoint that is being written beside the training; raise its error."""
@@ -176,7 +199,18 @@ def _rows(task: Task, *, since_start: bool) -> Iterator[Tensors]:
         labels = table.changed(since_start).nonzero().squeeze(1)
         for part in torch.split(labels, max(_PART // table.row_bytes, 1)):
             rows = {name: value.index_select(0, part).cpu() for name, value in table.per_row().items()}
-            yield {f"{prefix}{name}": value for name, value in (rows | {"labels": part.cpu()}).items()}
+            yield {
+                f"{prefix}{name}": value for name, value in (rows | {"labels": table.shard.labels(part).cpu()}).items()
+            }
+
+
+def _of_all(world: World, parts: Iterator[Tensors]) -> Iterator[Tensors]:
+    """Yield the parts of all processes in the first one, nothing in the others. All processes go through it."""
+    ended = False
+    while not ended:
+        part = next(parts, None)
+        ended = all(world.everyone(part is None))
+        yield from (each for each in world.to_first(part) if each is not None)
 
 
 def _load(task: Task, links: list[Path]) -> bool:
@@ -192,9 +226,13 @@ def _load(task: Task, links: list[Path]) -> bool:
         part = load_file(path)
         (prefix,) = (name.removesuffix("labels") for name in part if name.endswith("labels"))
         table = task.tables()[prefix]
+        labels = part[f"{prefix}labels"].numpy()
+        rows = torch.from_numpy(np.flatnonzero(table.shard.owned(labels)))
+        places = torch.from_numpy(table.shard.places(labels))[rows]
         for name, value in table.per_row().items():
             if f"{prefix}{name}" in part:  # averages may have begun later
-                value.index_copy_(0, part[f"{prefix}labels"].to(value.device), part[f"{prefix}{name}"].to(value.device))
+                found = part[f"{prefix}{name}"][rows]
+                value.index_copy_(0, places.to(value.device), found.to(value.device))
         table.changed_L.zero_()
     own = {f"{p}{name}": value for p, table in task.tables().items() for name, value in table.per_row().items()}
     task.load(own | tensors)

@@ -5,6 +5,7 @@ A step changes only the rows that its batch scores.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,8 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from xc_core.classifiers import BiasConfig, LabelTable, Searched, TableConfig, TableHead, dropped
+from xc_core.classifiers import BiasConfig, LabelTable, Searched, Shard, TableConfig, TableHead, dropped
 from xc_core.devices import CPU, Device, put
+from xc_core.distributed import ALONE, World
 from xc_core.errors import ConfigError
 from xc_core.losses import Loss, Triplet
 from xc_core.params import at_least, below, later
@@ -101,18 +103,27 @@ class TableData:
     """Where the file of a memory-mapped table is."""
 
 
-def table_task(settings: ClassifierSettings, data: TableData, device: Device = CPU) -> ClassifierTask:
-    """Return the training of a table on ``data`` that ``settings`` describe; rows in memory live on ``device``."""
+def table_task(
+    settings: ClassifierSettings, data: TableData, device: Device = CPU, world: World = ALONE
+) -> ClassifierTask:
+    """Return the training of a table on ``data`` that ``settings`` describe; rows in memory live on ``device``.
+
+    The labels are spread over the processes of ``world``, which all draw the same batches and pools.
+    """
+    shard = Shard(world, len(data.rows_LD))
     table = LabelTable(
-        torch.from_numpy(data.rows_LD), settings.table,
+        torch.from_numpy(shard.of(data.rows_LD)), settings.table,
         folder=data.folder, seed=settings.seed, factor=data.factor, device=device.torch,
     )  # fmt: skip
-    bias = settings.bias.build(data.documents.truth, settings.loss.divisor)
+    bias = settings.bias.build(data.documents.truth, settings.loss.divisor, shard)
     if bias is not None:
         bias.to(table.rows_LD.device)
+    head = TableHead(table, settings.loss.build(), settings.loss.divisor, bias=bias, shard=shard)
+    for each in head.tables:
+        each.shard = shard
     return ClassifierTask(
         data,
-        TableHead(table, settings.loss.build(), settings.loss.divisor, bias=bias),
+        head,
         settings.order.build(data.documents, settings.seed),
         settings.negatives.build(data.documents, settings.seed),
         settings.dropout,
@@ -141,7 +152,17 @@ class ClassifierTask:
         """Refresh negatives and order on the frozen document vectors and the present rows."""
         searched = Searched(self.head, self.data.text_LD)
         figures = self.negatives.refresh(epoch, searched.documents(self.data.doc_ND), searched)
-        return self.order.refresh(epoch, self.data.doc_ND) | figures
+        figures = self.order.refresh(epoch, self.data.doc_ND) | figures
+        self.head.shard.world.agree(self._drawn(epoch), "the batches and negatives of an epoch")
+        return figures
+
+    def _drawn(self, epoch: int) -> str:
+        """Return a digest of the batches of ``epoch`` and of all that pools are drawn from."""
+        parts = [*self.order.batches(epoch), *self.negatives.arrays().values()]
+        digest = hashlib.sha256()
+        for each in parts if not self.head.shard.whole else ():
+            digest.update(np.ascontiguousarray(each).data)
+        return digest.hexdigest()
 
     def batches(self, epoch: int) -> list[I64]:
         """Return the batches of ``epoch``, as positions of documents."""
