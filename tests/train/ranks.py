@@ -18,14 +18,18 @@ from typing import Any
 
 import numpy as np
 
+from tests.train.conftest import make_small
 from xc_core.classifiers import BiasConfig
 from xc_core.data.labels import LabelMatrix
 from xc_core.devices import CPU
 from xc_core.distributed import World, joined
+from xc_core.encoders import EncoderConfig, build_encoder
 from xc_core.recipes import find_recipe
 from xc_core.sampling import Documents, Random
 from xc_core.seeds import generator
 from xc_core.train.checkpoint import Checkpoints
+from xc_core.train.documents import EncoderData
+from xc_core.train.encoder import EncoderTask, encoder_task
 from xc_core.train.loop import Plan, fit
 from xc_core.train.table import ClassifierTask, TableData, table_task
 
@@ -39,6 +43,14 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "all labels, bias": ("renee", {"bias": BiasConfig(lr=0.1)}, {"optimiser": "adagrad"}),
     "sampled labels": ("astra", {}, {"storage": "mapped"}),
 }
+ENCODERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "M1 of ngame": ("ngame", {}),
+    "M1 of ngame, GradCache": ("ngame", {"scorer": {"cache": True}}),
+    "M1 of house": ("house", {}),
+    "M1 of unidec": ("unidec", {}),
+    "M1 of astra": ("astra", {}),
+}
+"""Recipes of M1, with changes."""
 
 
 def table(case: str, world: World) -> ClassifierTask:
@@ -55,9 +67,28 @@ def table(case: str, world: World) -> ClassifierTask:
     return table_task(settings, TableData(doc_ND, rows_LD, rows_LD, Documents(truth)), CPU, world)
 
 
+def encoder(case: str, world: World) -> EncoderTask:
+    """Return M1 of a recipe on the small corpus, with a small encoder."""
+    small = make_small(45)
+    recipe, changes = ENCODERS[case]
+    settings = find_recipe(recipe).changed({"encoder": changes}).encoder
+    shape = EncoderConfig(name="bag", width=16, precision="fp32", heads=settings.encoder.heads)
+    settings = replace(settings, encoder=shape, order=replace(settings.order, batch_size=9))
+    make = EncoderData.with_label_texts if settings.augment else EncoderData
+    data = make(small.documents, small.labels, small.rows_N, small.truth)
+    return encoder_task(settings, build_encoder(shape, small.vocabulary, 0), data, world)
+
+
+def results(task: ClassifierTask | EncoderTask) -> dict[str, Any]:
+    """Return what a training gives, as lists."""
+    if isinstance(task, ClassifierTask):
+        return {"rows": task.head.released().tolist(), "searched": task.head.vectors().tolist()}
+    return {name: value.tolist() for name, value in task.tensors().items() if name.startswith(("encoder/", "bank"))}
+
+
 def trained(folder: Path, case: str, world: World, end: int | None = None) -> dict[str, Any]:
     """Train a case with a checkpoint after every reading of losses, which is every second step."""
-    task = table(case, world)
+    task: Any = table(case, world) if case in CASES else encoder(case, world)
     step, steps = task.step, []
 
     def until(docs_B: Any, number: int, *more: Any) -> Any:
@@ -66,15 +97,11 @@ def trained(folder: Path, case: str, world: World, end: int | None = None) -> di
         steps.append(number)
         return step(docs_B, number, *more)
 
-    task.step = until  # type: ignore[method-assign]
-    plan = Plan(epochs=2.0, warmup=0.1, checkpoint_seconds=-1, read_every=2, combine=task.head.combined)
+    task.step = until
+    combine = task.head.combined if case in CASES else list
+    plan = Plan(epochs=2.0, warmup=0.1, checkpoint_seconds=-1, read_every=2, combine=combine)
     history = fit(task, plan, Checkpoints(folder / "run", case, world))
-    return {
-        "began": steps[0],
-        "losses": history.losses,
-        "rows": task.head.released().tolist(),
-        "searched": task.head.vectors().tolist(),
-    }
+    return {"began": steps[0], "losses": history.losses, **results(task)}
 
 
 def start(size: int, *arguments: str) -> list[subprocess.Popen[str]]:
@@ -102,7 +129,11 @@ def main() -> None:
     folder, case, *end = sys.argv[1:]
     with joined("a test") as world:
         dying = int(end[0]) if end and world.rank == 1 else None
-        found = {name: trained(Path(folder) / name, name, world, dying) for name in CASES if case in ("all", name)}
+        found = {
+            name: trained(Path(folder) / name, name, world, dying)
+            for name in [*CASES, *ENCODERS]
+            if case in ("all", name)
+        }
     print(json.dumps(found))
 
 

@@ -68,6 +68,7 @@ _ALL: Final = (
         does="M1: trains the encoder so that a document's vector is near the vectors of its labels' texts. "
         "Joint recipes train a classifier row per label at the same time.",
         trains=True,
+        shared=True,
     ),
     Stage(
         name="embeddings",

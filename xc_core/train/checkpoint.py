@@ -82,7 +82,7 @@ class Checkpoints:
         state = {"fingerprint": self.fingerprint, "position": asdict(position), "task": task.name}
         texts = {_HISTORY: history.as_dict(), _POSITION: state | ({"after": after} if after else {})}
         whole = {name: value.detach().contiguous().to(CPU.torch, copy=True) for name, value in _whole(task).items()}
-        parts, size = _rows(task, since_start=first), _changed_bytes(task, since_start=first)
+        parts, size = _rows(task, self.world, since_start=first), _changed_bytes(task, since_start=first)
         self._links = [folder] if first else [*self._links, folder]
 
         def write(rows: Iterator[Tensors]) -> None:
@@ -193,9 +193,11 @@ def _changed_bytes(task: Task, *, since_start: bool) -> int:
     return sum(int(table.changed(since_start).sum()) * table.row_bytes for table in task.tables().values())
 
 
-def _rows(task: Task, *, since_start: bool) -> Iterator[Tensors]:
-    """Yield the rows that changed, with their labels, in parts."""
+def _rows(task: Task, world: World, *, since_start: bool) -> Iterator[Tensors]:
+    """Yield the rows that changed, with their labels, in parts; of a table that all processes have, in the first."""
     for prefix, table in task.tables().items():
+        if table.shard.whole and not world.first:
+            continue
         labels = table.changed(since_start).nonzero().squeeze(1)
         for part in torch.split(labels, max(_PART // table.row_bytes, 1)):
             rows = {name: value.index_select(0, part).cpu() for name, value in table.per_row().items()}

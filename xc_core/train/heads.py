@@ -10,6 +10,7 @@ from torch import Tensor
 
 from xc_core.classifiers import MAPPED, Descent, LabelTable, TableConfig, TableHead, dropped, marks
 from xc_core.data.tokens import Tokens
+from xc_core.distributed import ALONE, World
 from xc_core.encoders import CachedRows, Encoder, Passes, encode_passes
 from xc_core.errors import ConfigError
 from xc_core.losses import BatchLoss, DecoupledSoftmax, Loss
@@ -18,6 +19,7 @@ from xc_core.params import at_least, below, later
 from xc_core.plugins import Part, Table
 from xc_core.sampling import Pool
 from xc_core.shapes import I64
+from xc_core.train.parallel import gathered, ours
 from xc_core.train.state import part
 
 
@@ -33,7 +35,9 @@ class Batch:
     random: torch.Generator = field(default_factory=torch.Generator)
     """For dropout; depends on seed and step alone."""
     texts: Passes | None = None
-    """The texts of the pool's labels, ready to be encoded; None: the head prepares them."""
+    """The texts of the pool's labels that this process encodes, ready for it; None: the head prepares them."""
+    world: World = ALONE
+    """The processes that encode parts of the pool's labels."""
 
 
 @dataclass(frozen=True)
@@ -116,8 +120,9 @@ class TextHead:
     def score(self, encoder: Encoder, labels: Tokens, batch: Batch) -> Scored:
         """Return the loss of a batch; its gradient flows into documents and label texts."""
         with encoder.autocast():
-            cached = CachedRows(encoder, labels, batch.pool.labels_U) if self.cache else None
-            label_UD = _encoded(encoder, labels, batch) if cached is None else cached.vectors_UD
+            cached = CachedRows(encoder, labels, ours(batch.pool.labels_U, batch.world)) if self.cache else None
+            own_UD = _encoded(encoder, labels, batch) if cached is None else cached.vectors_UD
+        label_UD = gathered(own_UD, len(batch.pool.labels_U), batch.world)
         doc_BD, label_ND = encoder.views(batch.doc_BD)[0], encoder.views(label_UD)[0]
         total, counted = self.loss(doc_BD @ label_ND.T, *marks(batch.pool, batch.docs_B, doc_BD.device))
         mean = total / counted.clamp(min=1)
@@ -225,7 +230,7 @@ class BothHeads:
 
 
 def _encoded(encoder: Encoder, labels: Tokens, batch: Batch) -> Tensor:
-    return encode_passes(encoder, batch.texts or Passes.of(encoder, labels, batch.pool.labels_U))
+    return encode_passes(encoder, batch.texts or Passes.of(encoder, labels, ours(batch.pool.labels_U, batch.world)))
 
 
 def _mean(found: Descent) -> Tensor:

@@ -5,7 +5,6 @@ A step changes only the rows that its batch scores.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +31,7 @@ from xc_core.sampling import (
 )
 from xc_core.seeds import torch_generator
 from xc_core.shapes import F32, I64
+from xc_core.train.parallel import check_draws
 from xc_core.train.state import part
 
 
@@ -153,16 +153,8 @@ class ClassifierTask:
         searched = Searched(self.head, self.data.text_LD)
         figures = self.negatives.refresh(epoch, searched.documents(self.data.doc_ND), searched)
         figures = self.order.refresh(epoch, self.data.doc_ND) | figures
-        self.head.shard.world.agree(self._drawn(epoch), "the batches and negatives of an epoch")
+        check_draws(self.head.shard.world, self.order.batches(epoch), self.negatives.arrays().values())
         return figures
-
-    def _drawn(self, epoch: int) -> str:
-        """Return a digest of the batches of ``epoch`` and of all that pools are drawn from."""
-        parts = [*self.order.batches(epoch), *self.negatives.arrays().values()]
-        digest = hashlib.sha256()
-        for each in parts if not self.head.shard.whole else ():
-            digest.update(np.ascontiguousarray(each).data)
-        return digest.hexdigest()
 
     def batches(self, epoch: int) -> list[I64]:
         """Return the batches of ``epoch``, as positions of documents."""
