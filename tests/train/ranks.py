@@ -104,12 +104,21 @@ def trained(folder: Path, case: str, world: World, end: int | None = None) -> di
     return {"began": steps[0], "losses": history.losses, **results(task)}
 
 
-def start(size: int, *arguments: str) -> list[subprocess.Popen[str]]:
-    """Start ``size`` processes of this module in the environment of torchrun."""
+def free_port() -> int:
+    """Return a port that nobody listens on."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    place = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+        return int(free.getsockname()[1])
+
+
+def start(size: int, *arguments: str) -> list[subprocess.Popen[str]]:
+    """Start ``size`` processes of this module in the environment of torchrun."""
+    place = {
+        "WORLD_SIZE": str(size),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "OMP_NUM_THREADS": "1",
+    }
     command = [sys.executable, "-m", "tests.train.ranks", *arguments]
     return [
         subprocess.Popen(

@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from tests.train.ranks import CASES, ENCODERS, ROOT, start, trained
+from tests.train.ranks import CASES, ENCODERS, ROOT, free_port, start, trained
 from xc_core.chain import Workspace
 from xc_core.classifiers import LabelTables
 from xc_core.distributed import ALONE
+from xc_core.encoders import TrainedEncoder
 
 NEAR = 1e-6
 
@@ -61,32 +63,52 @@ def test_a_killed_process_ends_all_and_another_number_resumes(case: str, one: di
             np.testing.assert_allclose(found[case][name], one[case][name], rtol=NEAR, atol=NEAR)
 
 
-def torchrun(workspace: Workspace, size: int, *command: str) -> subprocess.CompletedProcess[str]:
-    """Run ``xc`` under torchrun."""
-    run = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(size), "-m", "xc_core.cli.main"]
-    environment = {**os.environ, "XC_ROOT": str(workspace.root), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [*run, *command, "--dataset", "toy", "--recipe", "ngame"],
-        env=environment, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+def torchrun(workspace: Workspace, stage: str, *options: str, machines: int, each: int) -> list[str]:
+    """Run a stage by the script of ``deploy``, as ``machines`` with ``each`` processes; return what they said."""
+    place = {"MACHINES": str(machines), "PER_MACHINE": str(each), "FIRST": f"127.0.0.1:{free_port()}"}
+    environment = {
+        **os.environ,
+        **place,
+        "XC_ROOT": str(workspace.root),
+        "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": "1",
+    }
+    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
+    command = [str(ROOT / "deploy" / "torchrun.sh"), stage, "--dataset", "toy", "--recipe", "ngame", *options]
+    started = [
+        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for _ in range(machines)
+    ]
+    said = [process.communicate(timeout=300)[0] for process in started]
+    if any(process.returncode for process in started):
+        raise RuntimeError("\n".join(said))
+    return said
 
 
-def test_the_stage_under_torchrun_writes_what_one_process_writes(copied: Workspace) -> None:
+def test_the_stage_classifier_on_two_machines_gives_what_one_process_gives(copied: Workspace) -> None:
     folder = copied.folder("classifier", "toy", "ngame")
     expected = LabelTables.open(folder)
     rows = {fold.name: np.array(expected.rows(fold.name)) for fold in expected.folds}
-    done = torchrun(copied, 2, "run", "classifier", "--force")
-    assert done.returncode == 0, done.stderr
+    torchrun(copied, "classifier", "--force", machines=2, each=1)
     found = LabelTables.open(folder)
     for name, rows_LD in rows.items():
         np.testing.assert_allclose(found.rows(name), rows_LD, rtol=NEAR, atol=NEAR)
     assert found.history["losses"] == pytest.approx(expected.history["losses"], rel=NEAR)
-    assert not list(folder.parent.glob(".*.tmp*")), "the second process leaves nothing behind"
-    again = torchrun(copied, 2, "run", "classifier")
-    assert again.returncode == 0 and again.stdout.count("up to date") >= 1, again.stderr
+    assert not list(folder.parent.glob(".*")), "the second process leaves nothing behind"
+    assert "up to date" in "".join(torchrun(copied, "classifier", machines=1, each=2))
+
+
+def test_the_stage_encoder_gives_what_one_process_gives(copied: Workspace) -> None:
+    folder = copied.folder("encoder", "toy", "ngame")
+    expected = TrainedEncoder.open(folder)
+    torchrun(copied, "encoder", "--force", machines=1, each=2)
+    found = TrainedEncoder.open(folder)
+    assert found.history["losses"] == pytest.approx(expected.history["losses"], rel=NEAR, abs=NEAR)
+    weights = expected.encoder.state_dict()
+    for name, value in found.encoder.state_dict().items():
+        torch.testing.assert_close(value, weights[name], rtol=1e-4, atol=1e-5)
 
 
 def test_a_stage_that_trains_alone_refuses_several_processes(copied: Workspace) -> None:
-    refused = torchrun(copied, 2, "run", "embeddings", "--force")
-    assert refused.returncode != 0
-    assert "2 processes started for the stage embeddings" in refused.stderr
+    with pytest.raises(RuntimeError, match="2 processes started for the stage embeddings"):
+        torchrun(copied, "embeddings", "--force", machines=1, each=2)
