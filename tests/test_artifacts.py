@@ -253,3 +253,13 @@ def test_write_file_replaces_atomically_and_deletes_leftovers(tmp_path: Path) ->
     artifacts.write_file(path, b"two")
     assert path.read_bytes() == b"two"
     assert neighbours(path) == ["small.json"]
+
+
+def test_what_is_not_kept_changes_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "thing"
+    with artifacts.building(folder, kind="thing") as build:
+        (build.path / "a.txt").write_text("first")
+    with artifacts.building(folder, kind="thing", keep=False) as build:
+        (build.path / "a.txt").write_text("second")
+    assert (folder / "a.txt").read_text() == "first"
+    assert [path.name for path in tmp_path.iterdir()] == ["thing"]

@@ -119,7 +119,7 @@ def _follow(job: _Job, world: World) -> Ran:
     silence()
     mark = world.of_first("")
     if mark:
-        with artifacts.discarded(job.folder) as build:
+        with artifacts.building(job.folder, kind=job.stage.name, keep=False) as build:
             code(job.stage, "run")(_context(job, build, {}, mark))
     return Ran(job.folder, not mark, 0.0, {}, {})
 
