@@ -277,3 +277,13 @@ def test_a_manifest_that_was_changed_is_corrupt_and_an_old_one_without_checksum_
     (folder / artifacts.MANIFEST).write_text(before.to_json())
     assert artifacts.read_manifest(folder) == before
     assert artifacts.verify(folder).digest() == before.digest()
+
+
+def test_what_is_not_kept_changes_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "thing"
+    with artifacts.building(folder, kind="thing") as build:
+        (build.path / "a.txt").write_text("first")
+    with artifacts.building(folder, kind="thing", keep=False) as build:
+        (build.path / "a.txt").write_text("second")
+    assert (folder / "a.txt").read_text() == "first"
+    assert [path.name for path in tmp_path.iterdir()] == ["thing"]

@@ -141,10 +141,11 @@ def check_sizes(folder: Path, manifest: Manifest) -> None:
 
 
 @contextlib.contextmanager
-def building(folder: Path, *, kind: str) -> Iterator[Build]:
+def building(folder: Path, *, kind: str, keep: bool = True) -> Iterator[Build]:
     """Yield a Build whose ``path`` is an empty folder; at the end it becomes ``folder``, manifest last.
 
-    If the block raises, ``folder`` does not change. Raises StorageError if the disk is full or not writable.
+    If the block raises, or without ``keep``, ``folder`` does not change. Raises StorageError if the disk is full or not
+    writable.
     """
     work = temporary(folder)
     with writing(folder):
@@ -155,8 +156,9 @@ def building(folder: Path, *, kind: str) -> Iterator[Build]:
     try:
         with claimed(work):
             yield build
-            _seal(work, kind, build.made)
-            _exchange(work, folder)
+            if keep:
+                _seal(work, kind, build.made)
+                _exchange(work, folder)
     except Exception as error:
         if reason := storage_reason(error, folder):
             raise storage_error(reason, folder) from error

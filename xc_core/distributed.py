@@ -1,20 +1,35 @@
-"""How many processes train together and which one this is; no other module reads the process group.
+"""Processes that train together under torchrun: how many there are, which one this is, and what they exchange.
 
-Training in several processes is not supported yet (docs/decisions.md). A stage that trains calls ``alone``, which
-refuses to start several processes under torchrun; otherwise each would train a copy of the same model.
+No other module reads the process group. All processes run the same code on the same inputs and draw the same batches;
+an exchange is a call that all of them make in the same order.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from xc_core.errors import UsageError
+from xc_core.errors import MovedError, UnavailableError, UsageError
+
+if TYPE_CHECKING:  # every command imports this module; torch takes a second
+    from torch import Tensor
+
+    from xc_core.devices import Device
+
+T = TypeVar("T")
+_GLOO: Final = "gloo"
+_CARDS: Final = "cpu:gloo,cuda:nccl"
 
 
 @dataclass(frozen=True)
 class World:
-    """A group of ``size`` processes; this one has number ``rank``."""
+    """A group of ``size`` processes; this one has number ``rank``. Alone, every exchange returns what it was given.
+
+    Exchanges raise UnavailableError if another process has ended.
+    """
 
     rank: int = 0
     size: int = 1
@@ -24,6 +39,134 @@ class World:
         """Read RANK and WORLD_SIZE, which torchrun sets; without them this is process 0 of 1."""
         return cls(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
 
+    @property
+    def first(self) -> bool:
+        """True for the process that writes and reports."""
+        return self.rank == 0
+
+    def summed(self, tensor: Tensor) -> Tensor:
+        """Return the sum of the tensors of all processes."""
+        if self.size == 1:
+            return tensor
+        import torch.distributed as dist
+
+        total = tensor.detach().clone().contiguous()
+        with self._contact():
+            dist.all_reduce(total)
+        return total
+
+    def stacked(self, tensor: Tensor) -> Tensor:
+        """Return the tensors of all processes, of one shape, along a new first dimension in the order of the ranks."""
+        if self.size == 1:
+            return tensor.unsqueeze(0)
+        import torch
+        import torch.distributed as dist
+
+        out = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for _ in range(self.size)]
+        with self._contact():
+            dist.all_gather(out, tensor.contiguous())
+        return torch.stack(out)
+
+    def of_first(self, value: T) -> T:
+        """Return the ``value`` of the first process."""
+        if self.size == 1:
+            return value
+        import torch.distributed as dist
+
+        held: list[Any] = [value]
+        with self._contact():
+            dist.broadcast_object_list(held, 0)
+        return held[0]  # type: ignore[no-any-return]
+
+    def everyone(self, value: T) -> list[T]:
+        """Return the values of all processes."""
+        if self.size == 1:
+            return [value]
+        import torch.distributed as dist
+
+        held: list[Any] = [None] * self.size
+        with self._contact():
+            dist.all_gather_object(held, value)
+        return held
+
+    def to_first(self, value: T) -> list[T]:
+        """Return the values of all processes in the first one, nothing in the others."""
+        if self.size == 1:
+            return [value]
+        import torch.distributed as dist
+
+        held: list[Any] | None = [None] * self.size if self.first else None
+        with self._contact():
+            dist.gather_object(value, held, 0)
+        return held or []
+
+    def wait(self) -> None:
+        """Wait until all processes are here."""
+        self.everyone(None)
+
+    def agree(self, value: object, what: str) -> None:
+        """Raise MovedError if a process has another ``value`` of ``what``."""
+        values = self.everyone(value)
+        if any(other != values[0] for other in values):
+            raise MovedError(
+                f"processes that disagree on {what}",
+                expected="the same code, settings, inputs and libraries on every machine",
+                do="install the versions of constraints.txt on every machine, and start again",
+            )
+
+    @contextmanager
+    def _contact(self) -> Iterator[None]:
+        """Turn the error of a lost connection into one for people."""
+        try:
+            yield
+        except RuntimeError as error:
+            raise UnavailableError(
+                f"process {self.rank} of {self.size}, which lost the others ({str(error).splitlines()[0][:120]})",
+                expected="all processes of a training alive until its end",
+                do="look for the first error of the others; then start again, also with another number of processes: "
+                "the training resumes from its last checkpoint",
+            ) from error
+
+
+ALONE: Final = World()
+
+
+@contextmanager
+def joined(what: str) -> Iterator[World]:
+    """Yield the group of processes that torchrun started for ``what``; they can reach each other during the block.
+
+    Raises UnavailableError if they cannot find each other.
+    """
+    world = World.from_environment()
+    if world.size == 1:
+        yield ALONE
+        return
+    import torch.distributed as dist
+
+    from xc_core.devices import Device
+
+    device = own_device(Device.chosen())
+    try:
+        dist.init_process_group(_GLOO if device.is_cpu else _CARDS, device_id=None if device.is_cpu else device.torch)
+    except (RuntimeError, ValueError) as error:
+        raise UnavailableError(
+            f"process {world.rank} of {world.size} for {what}, which cannot find the others ({error})",
+            expected="the environment of torchrun, and a network between all machines",
+            do="start it with torchrun; see docs/many-machines.md",
+        ) from error
+    try:
+        yield world
+    finally:
+        dist.destroy_process_group()
+
+
+def own_device(device: Device) -> Device:
+    """Return the device of this process: on cards, the one whose number torchrun gave it."""
+    local = os.environ.get("LOCAL_RANK")
+    if World.from_environment().size == 1 or device.kind != "cuda" or local is None:
+        return device
+    return type(device).of(f"cuda:{local}")
+
 
 def alone(what: str) -> None:
     """Raise UsageError if more than one process was started for ``what``."""
@@ -31,6 +174,6 @@ def alone(what: str) -> None:
     if world.size > 1:
         raise UsageError(
             f"{world.size} processes started for {what}",
-            expected="one process: training in several processes is not supported yet",
+            expected="one process: only `xc run encoder` and `xc run classifier` train in several",
             do="start it without torchrun, or with --nproc-per-node=1",
         )

@@ -40,7 +40,7 @@ def before(trained: Workspace, tmp_path: Path) -> Callable[[str, str], Workspace
 @pytest.fixture(scope="module")
 def starts() -> Iterator[Starts]:
     """Start a stage once a moment, in processes of one thread that save after every step."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "XC_CHECKPOINT_SECONDS": "0"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "XC_CHECKPOINT_SECONDS": "-1"}
     command = [sys.executable, str(KILLED)]
     with subprocess.Popen(
         command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -21,7 +21,7 @@ LONG = {**TOY_CHANGES, "encoder": {**TOY_CHANGES["encoder"], "epochs": 100_000.0
 def training(workspace: Workspace) -> subprocess.Popen[str]:
     """Start a training that lasts for hours; return its process once it has written a checkpoint."""
     command = [sys.executable, "-m", "xc_core.cli.main", "run", "encoder", "--dataset", "toy", "--recipe", "ngame"]
-    environment = {**os.environ, "XC_ROOT": str(workspace.root), "XC_CHECKPOINT_SECONDS": "0"}
+    environment = {**os.environ, "XC_ROOT": str(workspace.root), "XC_CHECKPOINT_SECONDS": "-1"}
     # under nohup the tests ignore SIGHUP, and so would what they start
     heard = partial(signal.signal, signal.SIGHUP, signal.SIG_DFL)
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, preexec_fn=heard)

@@ -1,16 +1,19 @@
-"""A training refuses to start in several processes."""
+"""Who this process is, its GPU, refusals. Exchanges between real processes are tested in test_ranks.py."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from xc_core.distributed import World, alone
-from xc_core.errors import UsageError
+from xc_core.devices import CPU, Device
+from xc_core.distributed import ALONE, World, alone, own_device
+from xc_core.errors import MovedError, UsageError
+from xc_core.train.parallel import check_draws
 
 
 @pytest.fixture(autouse=True)
 def no_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("RANK", "WORLD_SIZE"):
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -31,3 +34,24 @@ def test_several_processes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="2 processes started for a training") as caught:
         alone("a training")
     assert "--nproc-per-node=1" in caught.value.do
+
+
+def test_a_process_takes_the_card_that_torchrun_gave_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xc_core.devices.num_cards", lambda: 4)
+    assert own_device(Device("cuda:1")) == Device("cuda:1"), "without torchrun the device that was asked for"
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    assert own_device(Device("cuda:0")) == Device("cuda:3")
+    assert own_device(CPU) == CPU
+
+
+def test_processes_that_drew_other_batches_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = [np.arange(4), np.arange(4, 8)]
+    said: list[object] = []
+    monkeypatch.setattr(World, "everyone", lambda self, value: said.append(value) or list(said))
+    check_draws(World(0, 2), drawn, [np.ones(3)])
+    check_draws(World(1, 2), drawn, [np.ones(3)])
+    with pytest.raises(MovedError, match="disagree on the batches and negatives"):
+        check_draws(World(1, 2), drawn, [np.zeros(3)])
+    check_draws(ALONE, drawn, [np.zeros(3)])
+    assert len(said) == 3, "one process alone compares nothing"

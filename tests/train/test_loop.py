@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from xc_core.classifiers import LabelTable
 from xc_core.errors import ConfigError
 from xc_core.seeds import generator
 from xc_core.shapes import I64
@@ -61,6 +62,9 @@ class Walk:
 
     def tensors(self) -> dict[str, Tensor]:
         return {"state": self.state}
+
+    def tables(self) -> dict[str, LabelTable]:
+        return {}
 
     def load(self, tensors: dict[str, Tensor]) -> None:
         self.state = tensors["state"]

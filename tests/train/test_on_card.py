@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,10 @@ from xc_core.losses import Ordered, Triplet
 from xc_core.recipes import find_recipe
 from xc_core.sampling import Documents, Random
 from xc_core.seeds import generator
+from xc_core.train.checkpoint import Checkpoints
 from xc_core.train.documents import EncoderData
 from xc_core.train.encoder import EncoderTask, encoder_task
+from xc_core.train.state import History, Position
 from xc_core.train.table import ClassifierTask, TableData, table_task
 
 install()
@@ -47,7 +50,7 @@ def m1(name: str, device: Device, small: Any, **changes: Any) -> EncoderTask:
     return task
 
 
-def m4(device: Device, dropout: float = 0.0, weight_decay: float = 0.0, bias: float = 0.0) -> ClassifierTask:
+def m4(device: Device, dropout: float = 0.0, bias: float = 0.0, **table: Any) -> ClassifierTask:
     """Return M4 of ngame on random vectors; the last steps are averaged."""
     random, labels = generator(0, "card"), 40
     docs = np.repeat(np.arange(64), 2)
@@ -55,7 +58,7 @@ def m4(device: Device, dropout: float = 0.0, weight_decay: float = 0.0, bias: fl
     settings = find_recipe("ngame").classifier
     settings = replace(
         settings, order=Random(batch_size=16), dropout=dropout, average=0.9, epochs=1.0,
-        table=replace(settings.table, weight_decay=weight_decay), bias=BiasConfig(lr=bias),
+        table=replace(settings.table, **table), bias=BiasConfig(lr=bias),
     )  # fmt: skip
     doc_ND, rows_LD = (random.standard_normal((n, 12)).astype(np.float32) for n in (64, labels))
     doc_ND /= np.linalg.norm(doc_ND, axis=1, keepdims=True)
@@ -97,8 +100,11 @@ def test_m1_waits_for_nothing_and_learns_what_it_learns_on_a_cpu(name: str, smal
     assert card.documents.rows_ND.cpu().any(), "the vectors of the steps are in the bank"
 
 
-@pytest.mark.parametrize("options", [{}, {"dropout": 0.3}, {"weight_decay": 0.1}, {"bias": 0.1}])
-def test_m4_waits_for_nothing_and_learns_what_it_learns_on_a_cpu(options: dict[str, float]) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"dropout": 0.3}, {"weight_decay": 0.1}, {"bias": 0.1}, {"optimiser": "adagrad"}, {"optimiser": "sgd"}],
+)
+def test_m4_waits_for_nothing_and_learns_what_it_learns_on_a_cpu(options: dict[str, Any]) -> None:
     card, cpu = m4(CARD, **options), m4(CPU, **options)
     assert take_steps(card) == [pytest.approx(pair, rel=1e-5) for pair in take_steps(cpu)]
     torch.testing.assert_close(card.head.released().cpu(), cpu.head.released(), rtol=1e-4, atol=1e-6)
@@ -108,11 +114,55 @@ def test_m4_waits_for_nothing_and_learns_what_it_learns_on_a_cpu(options: dict[s
     assert all(isinstance(table.rows_LD, CardTensor) for table in card.head.tables)
 
 
-def test_a_label_without_a_gradient_keeps_row_mean_square_and_steps() -> None:
+def test_rows_in_bf16_wait_for_nothing() -> None:
+    """Random bits are drawn for other rows than on a CPU, so rows differ by their rounding."""
+    card, cpu = m4(CARD, precision="bf16"), m4(CPU, precision="bf16")
+    assert take_steps(card) == [pytest.approx(pair, rel=1e-2) for pair in take_steps(cpu)]
+    assert card.head.table.rows_LD.dtype == torch.bfloat16
+    torch.testing.assert_close(card.head.released().cpu(), cpu.head.released(), rtol=2e-2, atol=2e-2)
+
+
+def test_a_table_moves_with_all_of_its_state() -> None:
+    rows_LD, moved = torch.randn(6, 3, generator=torch.Generator().manual_seed(0)), torch.arange(1, 4)
+    table, stays = (LabelTable(rows_LD, TableConfig(lr=0.1)) for _ in range(2))
+    for each in (table, stays):
+        each.gather(moved)
+        each.update(moved, torch.ones(3, 3), 1.0)
+    table.to(CARD.torch)
+    table.update(put(moved.numpy(), CARD.torch), put(np.ones((3, 3), np.float32), CARD.torch), 1.0)
+    stays.update(moved, torch.ones(3, 3), 1.0)
+    assert isinstance(table.gather(put(moved.numpy(), CARD.torch)), CardTensor)
+    assert all(torch.equal(value, stays.tensors()[name]) for name, value in on_processor(table.tensors()).items())
+    assert table.changed(since_start=False).cpu().tolist() == [False, True, True, True, False, False]
+
+
+def test_a_mapped_table_stays_on_the_processor(tmp_path: Path) -> None:
+    table = LabelTable(torch.ones(4, 2), TableConfig(storage="mapped"), folder=tmp_path, device=CARD.torch)
+    table.to(CARD.torch)
+    assert table.rows_LD.is_cpu and table.state.square_L.is_cpu
+
+
+def test_a_checkpoint_on_a_card_is_read_again(tmp_path: Path) -> None:
+    """Rows, optimiser and bias; the steps after it are those of a training that was not interrupted."""
+    whole, cut, again = (m4(CARD, bias=0.1) for _ in range(3))
+    expected, _ = take_steps(whole), take_steps(cut)
+    checkpoints = Checkpoints(tmp_path / "run", "f")
+    checkpoints.save(cut, Position(step=STEPS), History(), beside=True)
+    checkpoints.wait()
+    position, _ = Checkpoints(tmp_path / "run", "f").restore(again)
+    assert position.step == STEPS
+    assert take_steps(again) == take_steps(cut) != expected
+    assert_same_state(again, cut)
+
+
+@pytest.mark.parametrize("optimiser", ["rmsprop", "adagrad", "sgd"])
+def test_a_label_without_a_gradient_keeps_row_mean_square_and_steps(optimiser: str) -> None:
     tables = []
     for device in (CARD, CPU):
         rows_LD = torch.arange(20.0).reshape(5, 4)
-        table = LabelTable(put(rows_LD.numpy(), device.torch), TableConfig(lr=0.1, weight_decay=0.5))
+        table = LabelTable(
+            put(rows_LD.numpy(), device.torch), TableConfig(lr=0.1, weight_decay=0.5, optimiser=optimiser)
+        )
         for moved in ([1.0, 0.0, 2.0], [0.0, 0.0, 1.0]):
             gradient_UD = np.outer(moved, np.ones(4)).astype(np.float32)
             table.update(put(np.array([0, 2, 3]), device.torch), put(gradient_UD, device.torch), 1.0)

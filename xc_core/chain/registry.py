@@ -30,6 +30,8 @@ class Stage:
     """Technologies that the graph shows."""
     trains: bool = False
     """Uses an accelerator; runs in the pool "gpu"."""
+    shared: bool = False
+    """Several processes under torchrun can run it together."""
     versioned: bool = True
     """False if the result holds timings, so that DVC does not version it."""
     code_version: str = "1"
@@ -66,6 +68,7 @@ _ALL: Final = (
         does="M1: trains the encoder so that a document's vector is near the vectors of its labels' texts. "
         "Joint recipes train a classifier row per label at the same time.",
         trains=True,
+        shared=True,
     ),
     Stage(
         name="embeddings",
@@ -102,6 +105,7 @@ _ALL: Final = (
         does="Label classifiers: M3 starts a row per label at the vector of its text, M4 trains the rows while the "
         "encoder is frozen.",
         trains=True,
+        shared=True,
     ),
     Stage(
         name="scores",

@@ -22,10 +22,11 @@ from xc_core.chain.depends import depends, differing, fingerprint, input_folder,
 from xc_core.chain.plan import State, Status, states
 from xc_core.chain.registry import STAGES, Stage, find_stage, of_scope
 from xc_core.chain.workspace import Workspace
+from xc_core.distributed import World, alone, joined
 from xc_core.errors import MissingError, MovedError, UsageError, XCError
 from xc_core.locks import locked
 from xc_core.params import plain
-from xc_core.progress import report
+from xc_core.progress import report, silence
 
 _REFRESHED = "classifier"
 """The stage with a refresh of its own: it keeps trained rows. The stages around it only accept the older encoder."""
@@ -92,15 +93,35 @@ def run_stage(
     partition = workspace.params.partition(dataset, recipe if stage.scope == "experiment" else None)
     write_settings(workspace, partition)
     job = _Job(workspace, stage, partition, refresh and name == _REFRESHED)
+    if not stage.shared:
+        alone(f"the stage {name}")
+    with joined(f"the stage {name}") as world:
+        return _lead(job, world, force=force, refresh=refresh) if world.first else _follow(job, world)
+
+
+def _lead(job: _Job, world: World, *, force: bool, refresh: bool) -> Ran:
+    """Run the stage, if it is due, as the process that writes; tell the others of its group."""
+    name, (dataset, recipe) = job.stage.name, job.partition.place
     with locked(job.scratch("lock"), job.name):
         kept = _checked(job, refresh=refresh) is Status.KEPT and refresh
         before = job.depends()
         if not force and (made := _present(job, before, kept=kept)) is not None:
             report(f"{name}: {'kept, trained on older data' if kept else 'up to date'}")
-            return Ran(job.folder, True, 0.0, dict(made.facts), read_costs(workspace, stage, dataset, recipe))
+            world.of_first("")
+            return Ran(job.folder, True, 0.0, dict(made.facts), read_costs(job.workspace, job.stage, dataset, recipe))
         if job.refresh:
             _check_training(job, before)
-        return _make(job, before)
+        return _make(job, before, world)
+
+
+def _follow(job: _Job, world: World) -> Ran:
+    """Compute along with the first process of the group, if it trains, and keep nothing."""
+    silence()
+    mark = world.of_first("")
+    if mark:
+        with artifacts.building(job.folder, kind=job.stage.name, keep=False) as build:
+            code(job.stage, "run")(_context(job, build, {}, mark))
+    return Ran(job.folder, not mark, 0.0, {}, {})
 
 
 def _present(job: _Job, before: dict[str, str], *, kept: bool) -> Made | None:
@@ -162,13 +183,14 @@ def _out_of_date(job: _Job, root: State) -> MovedError:
     )
 
 
-def _make(job: _Job, before: dict[str, str]) -> Ran:
+def _make(job: _Job, before: dict[str, str], world: World) -> Ran:
     started, worked = time.monotonic(), time.process_time()
     costs: dict[str, float] = {}
     forget_peak_memory()
     settings = job.partition.settings(job.stage.name)
     mark = fingerprint(before, refresh=job.refresh)
     with artifacts.building(job.folder, kind=job.stage.name) as build:
+        world.of_first("" if job.refresh else mark)
         code(job.stage, "refresh" if job.refresh else "run")(_context(job, build, costs, mark))
         _check_unmoved(job, before)
         build.origin = Made(mark, before, plain(settings), job.refresh)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from xc_core.classifiers.shard import WHOLE, Shard
 from xc_core.classifiers.table import LabelTable, TableConfig
 from xc_core.data.labels import LabelMatrix
 from xc_core.params import at_least
@@ -28,8 +29,8 @@ class BiasConfig:
         """Without a learning rate there is no bias."""
         return frozenset() if self.lr else frozenset({"prior"})
 
-    def build(self, truth: LabelMatrix, temperature: float) -> LabelTable | None:
-        """Return the table of the bias (L x 1), or None if there is none.
+    def build(self, truth: LabelMatrix, temperature: float, shard: Shard = WHOLE) -> LabelTable | None:
+        """Return the table of the bias of a shard's labels (L x 1), or None if there is none.
 
         A label without documents counts as half a document, because a share of 0 has no logarithm.
         """
@@ -37,4 +38,4 @@ class BiasConfig:
             return None
         share_L = np.maximum(truth.frequency_L(), 0.5) / max(len(truth), 1)
         start_L1 = (self.prior * temperature * np.log(share_L)).astype(np.float32)[:, None]
-        return LabelTable(torch.from_numpy(start_L1), TableConfig(unit=False, lr=self.lr))
+        return LabelTable(torch.from_numpy(shard.of(start_L1)), TableConfig(unit=False, lr=self.lr))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,7 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from xc_core.classifiers.shard import WHOLE, Shard
+from xc_core.classifiers.storage import Rows, blocks
 from xc_core.classifiers.table import LabelTable
+from xc_core.classifiers.taken import Taken
 from xc_core.devices import put
 from xc_core.losses import BatchLoss, Sampled
 from xc_core.sampling import Pool
@@ -48,6 +51,9 @@ class TableHead:
     block: int = BLOCK
     bias: LabelTable | None = None
     """A number per label that is added to its scores (L x 1, not normalised)."""
+    shard: Shard = WHOLE
+    """The labels of this process. With a separable loss, processes exchange nothing in a step (NGAME, appendix C);
+    with another one they exchange scores, and each computes the whole loss and updates its own rows."""
 
     def descend(self, doc_BD: Tensor, pool: Pool, docs_B: I64, scale: float | None) -> Descent:
         """Update the pool's rows; return the gradient of the documents too if ``doc_BD`` requires one.
@@ -87,55 +93,108 @@ class TableHead:
     ) -> tuple[Tensor, Tensor]:
         """Return loss and count; add the gradient of ``leaf`` to ``gradient``; update rows if there is a ``scale``."""
         loss = count = torch.zeros((), dtype=torch.float64, device=leaf.device)
-        for block in pool.blocks(self.block) if self.loss.separable else (pool,):
-            labels = put(block.labels_U, leaf.device)
-            taken = [table.take(labels) for table in self.tables]
+        doc_BD = leaf.detach()
+        for block in self._blocks(pool):
+            labels = put(self.shard.places(self.shard.cut(block).labels_U), leaf.device)
+            taken = [Taken.of(table, labels) for table in self.tables]
             chosen, known, sampled = marks(block, docs_B, leaf.device)
-            total, counted = self.loss(self._scores(leaf, *taken), chosen, known, sampled)
+            scores_BU = self._all(self._scores(doc_BD, taken), block).requires_grad_(True)
+            total, counted = self.loss(scores_BU, chosen, known, sampled)
             loss, count = loss + total.detach(), counted.double()
             usable = loss.isfinite() & (count != 0)
             if not total.requires_grad or (leaf.is_cpu and not usable):
                 continue
-            found = torch.autograd.grad(total / counted, taken if gradient is None else [*taken, leaf])
-            if not leaf.is_cpu:
-                found = tuple(torch.where(usable, each, 0.0) for each in found)
-            if scale is not None:
-                for table, own in zip(self.tables, found, strict=False):
-                    table.update(labels, own, scale)
+            (slope_BU,) = torch.autograd.grad(total / counted, [scores_BU])
+            slope_BU = self.shard.own_columns(slope_BU, block.labels_U)
             if gradient is not None:
-                gradient += found[-1]
+                gradient += _kept(taken[0].back_to_documents(slope_BU), usable)
+            if scale is not None:
+                self._update(taken, doc_BD, slope_BU, usable, scale)
         if scale is not None:
             for table in self.tables:
                 table.finish_step()
         return loss, count
+
+    def _blocks(self, pool: Pool) -> Iterator[Pool]:
+        """Yield the parts of a pool whose losses add up; with a separable loss, of this process's labels alone."""
+        if not self.loss.separable:
+            yield pool
+            return
+        for block in pool.blocks(self.block * self.shard.world.size):
+            yield self.shard.cut(block)
+
+    def _all(self, scores_BU: Tensor, block: Pool) -> Tensor:
+        """Return the scores of all labels that the loss needs together."""
+        return scores_BU if self.loss.separable else self.shard.columns(scores_BU, block.labels_U)
+
+    def combined(self, numbers: list[tuple[float, float]]) -> list[tuple[float, float]]:
+        """Return losses and counts of steps, given those of this process. All processes call it."""
+        if self.shard.whole or not self.loss.separable:
+            return numbers
+        total = self.shard.world.summed(torch.tensor([loss for loss, _ in numbers], dtype=torch.float64))
+        return [(loss, count) for loss, (_, count) in zip(total.tolist(), numbers, strict=True)]
+
+    def _update(self, taken: list[Taken], doc_BD: Tensor, slope_BU: Tensor, usable: Tensor, scale: float) -> None:
+        """Take a step on the rows and, if there is one, the bias, given d(loss) / d(scores)."""
+        own = taken[0]
+        own.table.update(own.labels_U, _kept(own.back_to_rows(slope_BU, doc_BD), usable), scale)
+        for bias in taken[1:]:
+            bias.table.update(bias.labels_U, _kept(slope_BU.sum(0, keepdim=True).T, usable), scale)
 
     @property
     def tables(self) -> list[LabelTable]:
         """The rows and, if there is one, the bias."""
         return [self.table] if self.bias is None else [self.table, self.bias]
 
-    def _scores(self, doc_BD: Tensor, rows_UD: Tensor, bias_U1: Tensor | None = None) -> Tensor:
-        """Return the scores (B x U)."""
-        products_BU = doc_BD @ self.table.vectors(rows_UD).T
-        return products_BU if bias_U1 is None else products_BU + bias_U1.T
+    def named(self) -> dict[str, LabelTable]:
+        """Return the tables by the prefix of their tensors' names."""
+        return {"": self.table} | ({} if self.bias is None else {"bias/": self.bias})
+
+    def _scores(self, doc_BD: Tensor, taken: list[Taken]) -> Tensor:
+        """Return the scores (B x U) in float32."""
+        products_BU = taken[0].products(doc_BD)
+        return products_BU if self.bias is None else products_BU + taken[1].rows_UD.T
 
     def vectors(self) -> Tensor:
         """Return all rows as documents are scored against them (L x D), with a bias as the last column (L x (D + 1)).
 
         The product with a document's vector and a last coordinate of 1 is its score.
         """
-        parts = [table.vectors(table.rows_LD) for table in self.tables]
-        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+        own = self.table
+        if self.shard.whole and self.bias is None and own.rows.exact and not own.config.unit:
+            return own.rows_LD
+        out_LD = Rows(self.shape, own.rows_LD.device, storage=own.config.storage, folder=own.rows.folder).data_LD
+        return _filled(out_LD, self._gathered(lambda table, at: table.vectors(table.rows.read(at))))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """L and the width of rows with their bias."""
+        size = len(self.table.rows) if self.shard.whole else self.shard.size
+        return size, sum(table.rows.shape[1] for table in self.tables)
+
+    def _gathered(self, read: Callable[[LabelTable, slice], Tensor]) -> Iterator[Tensor]:
+        """Yield what ``read`` returns for blocks of rows, of all processes, in the order of labels."""
+        size, width = self.shape
+        world = self.shard.world
+        for at in blocks(-(-size // world.size), width * world.size):
+            own = slice(at.start, min(at.stop, len(self.table.rows)))
+            parts = [read(table, own) for table in self.tables]
+            part = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+            yield self.shard.together(part, at)
 
     def released(self) -> Tensor:
-        """Return all rows as they are served: unit vectors, or rows whose products with documents are logits.
+        """Return all rows as they are served (L x D); for large tables use ``released_blocks``."""
+        return _filled(torch.empty(self.shape, device=self.table.rows_LD.device), self.released_blocks())
+
+    def released_blocks(self) -> Iterator[Tensor]:
+        """Return all rows as they are served, in order, in blocks: unit vectors, or rows whose products are logits.
 
         A bias is the last column, in the same unit as the products.
         """
-        rows_LD = self.table.released(self.divisor)
-        if self.bias is None:
-            return rows_LD
-        return torch.cat([rows_LD, self.bias.released(1.0 if self.table.config.unit else self.divisor)], dim=1)
+        unit = self.table.config.unit
+        return self._gathered(
+            lambda table, at: table.released(at, 1.0 if table is self.bias and unit else self.divisor)
+        )
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the table's rows and optimiser state, those of the bias, and the state of the loss."""
@@ -194,6 +253,20 @@ def _relative(drawn: Sequence[Tensor], exact: Tensor) -> float:
     """Return mean_r |g_r - g|^2 / |g|^2."""
     errors = [float((each - exact).square().sum()) for each in drawn]
     return sum(errors) / len(errors) / max(float(exact.square().sum()), 1e-30)
+
+
+def _filled(out_LD: Tensor, parts: Iterator[Tensor]) -> Tensor:
+    """Return ``out_LD`` with the rows of all ``parts``, in order."""
+    start = 0
+    for part in parts:
+        out_LD[start : start + len(part)] = part
+        start += len(part)
+    return out_LD
+
+
+def _kept(gradient: Tensor, usable: Tensor) -> Tensor:
+    """Return ``gradient``, or 0 on a card if it is not ``usable``; a CPU has looked before."""
+    return gradient if gradient.is_cpu else torch.where(usable, gradient, 0.0)
 
 
 def marks(pool: Pool, docs_B: I64, device: torch.device) -> tuple[Tensor, Tensor, Sampled]:

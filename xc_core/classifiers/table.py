@@ -1,28 +1,35 @@
 """The label table: one row per label; a step reads and writes only the rows that it scores.
 
-Memory: 4 (D + 2) bytes per label, and 4 (D + 1) more while rows are averaged. A step on U rows costs O(U D),
-independent of L.
+Memory per label: 9 bytes and a row, of 4 D bytes in float32 and 2 D in bfloat16, in memory or in a memory-mapped file;
+4 (D + 1) bytes more while rows are averaged. There is no second copy of all rows at any time. A step on U rows costs
+O(U D), independent of L.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import torch
 from torch import Tensor
 
 from xc_core.classifiers.average import TailMean
+from xc_core.classifiers.rules import RULES, RowState
+from xc_core.classifiers.shard import WHOLE, Shard
+from xc_core.classifiers.storage import BF16, FORMATS, FP32, MAPPED, MEMORY, Rows
+from xc_core.devices import CPU, Device
 from xc_core.errors import ConfigError
-from xc_core.params import at_least, later
+from xc_core.params import at_least, later, one_of
 
-_TINY: Final = 1e-15
-"""Lower bound of the root mean square that gradients are divided by: squares of much smaller numbers underflow to 0."""
+_CHUNK: Final = 1 << 16
+"""Numbers that are updated together: 256 KB, so that all passes over them stay in the cache."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableConfig:
-    """How rows are initialised, scored and updated."""
+    """How rows are initialised, scored, updated and stored."""
 
     start: str = "text"
     """Initial rows: "text" for the vectors of the labels' texts (NGAME's M3), or "zero"."""
@@ -30,11 +37,18 @@ class TableConfig:
     """Scores are cosines: the length of a row does not count. False: products with rows (logits of logistic losses)."""
 
     lr: float = 0.01
-    """Learning rate after the warm-up: about the root mean square change per coordinate in a step."""
+    """Learning rate after the warm-up: with rmsprop, about the root mean square change per coordinate in a step."""
     decay: float = 0.99
-    """Decay of a row's running mean square gradient."""
+    """Decay of a row's running mean square gradient (rmsprop)."""
     weight_decay: float = later(0.0, was=0.0)
     """Decoupled weight decay: in a step, a row that moves is first shortened by this times the learning rate."""
+    optimiser: str = later("rmsprop", was="rmsprop")
+    """By what a row's gradient is divided: "rmsprop", "adagrad" (both with one mean square per row), or "sgd"."""
+    precision: str = later(FP32, was=FP32)
+    """Rows in training: "fp32", or "bf16" with stochastic rounding, half the memory. Released rows are float32."""
+    storage: str = later(MEMORY, was=MEMORY)
+    """Where rows are in training: in "memory", or in a "mapped" file of which at most about 2 GB are resident.
+    No result depends on it."""
 
     def __post_init__(self) -> None:
         if self.start not in ("text", "zero") or (self.unit and self.start == "zero"):
@@ -46,49 +60,119 @@ class TableConfig:
                 f"lr {self.lr}, decay {self.decay}", expected="lr > 0, 0 <= decay < 1", do="fix the value"
             )
         at_least(self, weight_decay=0)
+        one_of(self, optimiser=tuple(RULES), precision=tuple(FORMATS), storage=(MEMORY, MAPPED))
+
+    def unused(self) -> frozenset[str]:
+        """No result depends on the storage; only rmsprop reads ``decay``."""
+        return frozenset({"storage"} if self.optimiser == "rmsprop" else {"storage", "decay"})
 
 
 class LabelTable:
-    """L rows of width D (float32) with a row-wise RMSProp: one running mean square and one step count per row.
+    """L rows of width D with a row-wise optimiser: one running mean square and one step count per row.
 
     A row's gradient is divided by the root of the row's own running mean square, so a rare label moves as far per step
     as a frequent one. A mean square per coordinate would do the same with D times the memory.
     """
 
-    def __init__(self, rows_LD: Tensor, config: TableConfig) -> None:
+    def __init__(
+        self, rows_LD: Tensor, config: TableConfig, *, folder: Path | None = None, seed: int = 0, factor: float = 1.0,
+        device: torch.device | None = None,
+    ) -> None:  # fmt: skip
+        """Copy the initial rows ``rows_LD`` (L x D) times ``factor`` into the table's own storage.
+
+        ``folder``: where the file of a mapped table is. ``seed``: of stochastic rounding. ``device``: by default that
+        of ``rows_LD``. The rows of a mapped file are always on the CPU.
+        """
         self.config = config
-        self.rows_LD = rows_LD.detach().clone().float()
-        if config.start == "zero":
-            self.rows_LD.zero_()
-        self.square_L = torch.zeros(len(rows_LD), device=rows_LD.device)
-        self.steps_L = torch.zeros(len(rows_LD), dtype=torch.int32, device=rows_LD.device)
+        size, width = rows_LD.shape
+        device = (device or rows_LD.device) if config.storage == MEMORY else CPU.torch
+        self.rows = Rows(
+            (size, width), device, storage=config.storage, precision=config.precision, folder=folder, seed=seed
+        )
+        self.filled = False
+        """True if the rows before the first step are not those that the table was built with."""
+        self.state = RowState(size, device)
+        self.changed_L = torch.zeros(size, dtype=torch.bool, device=device)
+        """Rows that changed since the last checkpoint."""
         self.mean: TailMean | None = None
         """The mean of the rows since ``average``."""
+        self.product = self._product_format()
+        """Number format of products with documents."""
+        if config.start != "zero":
+            self.rows.fill(rows_LD.detach(), factor)
+        self.shard: Shard = WHOLE
+        """The labels that the rows belong to."""
+        self._buffers: dict[str, Tensor] = {}
+        self._chunk = torch.empty(max(_CHUNK // max(width, 1), 1), width)
+
+    @property
+    def rows_LD(self) -> Tensor:
+        """All rows as they are stored (L x D): do not write to them."""
+        return self.rows.data_LD
+
+    @property
+    def square_L(self) -> Tensor:
+        """The running mean square gradient of each row."""
+        return self.state.square_L
+
+    @property
+    def steps_L(self) -> Tensor:
+        """The number of steps that each row has taken."""
+        return self.state.steps_L
+
+    def fill(self, rows_LD: Tensor) -> None:
+        """Replace all rows, before the first step."""
+        self.rows.fill(rows_LD)
+        self.filled = True
+        self.changed_L.fill_(True)
 
     def to(self, device: torch.device) -> None:
-        """Move the table, which has not been averaged yet, to ``device``."""
-        moved = (tensor.to(device) for tensor in (self.rows_LD, self.square_L, self.steps_L))
-        self.rows_LD, self.square_L, self.steps_L = moved
+        """Move the table, which has not been averaged yet, to ``device``, unless its rows are in a mapped file."""
+        self.rows.to(device)
+        self.state.to(self.rows_LD.device)
+        self.changed_L = self.changed_L.to(self.rows_LD.device)
+        self.product = self._product_format()
+        self._buffers.clear()
+
+    def _product_format(self) -> torch.dtype:
+        bf16 = self.config.precision == BF16 and Device(self.rows_LD.device.type).multiplies_bf16()
+        return torch.bfloat16 if bf16 else torch.float32
 
     def take(self, labels_U: Tensor) -> Tensor:
         """Return the rows ``labels_U`` (distinct, rising) as a leaf of a graph: a view if contiguous, else a copy."""
-        return self.rows_LD[_index(labels_U)].detach().requires_grad_(True)
+        return self.rows.read(_index(labels_U)).detach().requires_grad_(True)
+
+    def gather(self, labels_U: Tensor) -> Tensor:
+        """Return the rows ``labels_U`` (distinct, rising) in a buffer that the next call overwrites, or as a view."""
+        return self.rows.read(_index(labels_U), out=self.buffer("rows", len(labels_U)))
+
+    def buffer(self, name: str, rows: int) -> Tensor:
+        """Return float32 numbers of any value (rows x D) that stay allocated under ``name``.
+
+        Fresh memory for every step would cost more than the step's gathers (page faults).
+        """
+        found = self._buffers.get(name)
+        if found is None or len(found) < rows:
+            found = self._buffers[name] = torch.empty(rows, self.rows.shape[1], device=self.rows_LD.device)
+        return found[:rows]
 
     def vectors(self, rows_UD: Tensor) -> Tensor:
-        """Return ``rows_UD`` as documents are scored against them: normalised if ``unit``."""
-        return torch.nn.functional.normalize(rows_UD, dim=1) if self.config.unit else rows_UD
+        """Return ``rows_UD`` as documents are scored against them, in float32: normalised if ``unit``."""
+        return torch.nn.functional.normalize(rows_UD.float(), dim=1) if self.config.unit else rows_UD.float()
 
-    def released(self, temperature: float) -> Tensor:
-        """Return all rows as they are served: unit vectors, or rows whose products with documents are logits.
+    def released(self, at: slice, temperature: float) -> Tensor:
+        """Return the rows ``at`` as they are served: unit vectors, or rows whose products with documents are logits.
 
         Training divides products by ``temperature``; served rows that are no unit vectors are divided by it already.
         """
-        rows_LD = self.rows_LD if self.mean is None else self.mean.of(self.rows_LD)
-        return self.vectors(rows_LD) if self.config.unit else rows_LD / temperature
+        rows_UD = self.rows.read(at)
+        if self.mean is not None:
+            rows_UD = self.mean.of(rows_UD, at)
+        return self.vectors(rows_UD) if self.config.unit else rows_UD / temperature
 
     def average(self) -> None:
         """Serve the mean of the rows after each of the following steps, not the rows after the last one."""
-        self.mean = self.mean or TailMean(self.rows_LD)
+        self.mean = self.mean or TailMean(self.rows.beside())
 
     def finish_step(self) -> None:
         """Count a step, after all of its updates."""
@@ -98,52 +182,107 @@ class LabelTable:
     def update(self, labels_U: Tensor, gradient_UD: Tensor, scale: float) -> None:
         """Take one step on the rows ``labels_U`` (distinct, rising); ``scale`` in [0, 1] is the schedule's factor.
 
-        g = mean square of the row's gradient; v <- decay v + (1 - decay) g;
-        w <- (1 - lr scale weight_decay) w - lr scale gradient / sqrt(v / (1 - decay^t)), t counting the row's steps.
-        A row whose gradient is 0 keeps its value, v and t.
+        w <- (1 - lr scale weight_decay) w - lr scale gradient / d, d from the optimiser (``rules``), which reads the
+        mean square g of the row's gradient. A row whose gradient is 0 keeps its value and its state.
         """
         if not gradient_UD.is_cpu:
             self._update_unread(labels_U, gradient_UD, scale)
             return
-        square_U = gradient_UD.square().mean(1)
+        square_U = self._mean_squares(gradient_UD)
         moved = square_U > 0
-        at, gradient, square = _index(labels_U), gradient_UD, square_U
+        chosen = None
         if not moved.all():
-            at, gradient, square = labels_U[moved], gradient_UD[moved], square_U[moved]
-        if self.mean is not None:
-            self.mean.leave(at, self.rows_LD[at])
-        self.steps_L[at] += 1
-        self.square_L[at] = self.config.decay * self.square_L[at] + (1 - self.config.decay) * square
-        unbiased = self.square_L[at] / (1 - self.config.decay ** self.steps_L[at].float())
-        if self.config.weight_decay:
-            self.rows_LD[at] *= 1 - self.config.lr * scale * self.config.weight_decay
-        self.rows_LD[at] -= (self.config.lr * scale) * gradient / unbiased.sqrt().clamp_min(_TINY).unsqueeze(1)
+            chosen = moved.nonzero().squeeze(1)
+            labels_U, square_U = labels_U[chosen], square_U[chosen]
+        at = _index(labels_U)
+        self.changed_L[at] = True
+        self.state.steps_L[at] += 1
+        divisor_U = RULES[self.config.optimiser](self.state, at, square_U, self.config.decay)
+        for part in self.chunks(len(labels_U)):
+            gradient = gradient_UD[part] if chosen is None else gradient_UD[chosen[part]]
+            step = torch.mul(gradient, self.config.lr * scale, out=self._chunk[: len(gradient)])
+            if divisor_U is not None:
+                step.div_(divisor_U[part].unsqueeze(1))
+            self._move(_part(at, part), step, self.config.lr * scale)
 
     def _update_unread(self, at: Tensor, gradient_UD: Tensor, scale: float) -> None:
         """Take the step of ``update`` on a card: rows that do not move are kept by a mask, so that nothing is read."""
         square_U = gradient_UD.square().mean(1)
-        moved = square_U > 0
+        moved_U = square_U > 0
+        before_U, rate = self.state.square_L[at], self.config.lr * scale
+        self.changed_L[at] |= moved_U
+        self.state.steps_L[at] += moved_U
+        divisor_U = RULES[self.config.optimiser](self.state, at, square_U, self.config.decay)
+        self.state.square_L[at] = torch.where(moved_U, self.state.square_L[at], before_U)
+        rows_UD = self.rows.read(at)
         if self.mean is not None:
-            self.mean.leave(at, self.rows_LD[at])
-        before_U, steps_U, decay = self.square_L[at], self.steps_L[at] + moved, self.config.decay
-        running_U = torch.where(moved, decay * before_U + (1 - decay) * square_U, before_U)
-        self.steps_L[at], self.square_L[at] = steps_U, running_U
-        unbiased_U = running_U / (1 - decay ** steps_U.clamp_min(1).float())
-        kept_U = 1 - moved * (self.config.lr * scale * self.config.weight_decay)
-        step_UD = (self.config.lr * scale) * gradient_UD / unbiased_U.sqrt().clamp_min(_TINY).unsqueeze(1)
-        self.rows_LD[at] = self.rows_LD[at] * kept_U.unsqueeze(1) - step_UD
+            self.mean.leave(at, rows_UD)
+        step_UD = gradient_UD * rate if divisor_U is None else gradient_UD * rate / divisor_U.unsqueeze(1)
+        if self.config.weight_decay:
+            rows_UD = rows_UD * (1 - moved_U * (rate * self.config.weight_decay)).unsqueeze(1)
+        self.rows.write(at, rows_UD - step_UD)
+
+    def _move(self, at: Tensor | slice, step_UD: Tensor, rate: float) -> None:
+        """Subtract ``step_UD`` from the rows ``at``, after weight decay."""
+        plain = self.rows.exact and self.mean is None and not self.config.weight_decay
+        if plain and isinstance(at, Tensor):  # one pass over the table, without a gather
+            self.rows.subtract(at, step_UD)
+            return
+        rows_UD = self.rows.read(at)
+        if self.mean is not None:
+            self.mean.leave(at, rows_UD)
+        if self.config.weight_decay:
+            rows_UD *= 1 - rate * self.config.weight_decay
+        rows_UD -= step_UD
+        if not (self.rows.exact and isinstance(at, slice)):  # otherwise these rows are a view
+            self.rows.write(at, rows_UD)
+
+    def _mean_squares(self, gradient_UD: Tensor) -> Tensor:
+        """Return the mean square of each row's gradient (U)."""
+        squares = [
+            torch.mul(part, part, out=self._chunk[: len(part)]).mean(1)
+            for part in (gradient_UD[at] for at in self.chunks(len(gradient_UD)))
+        ]
+        return torch.cat(squares) if squares else gradient_UD.new_zeros(0)
+
+    def chunks(self, rows: int) -> Iterator[slice]:
+        """Yield slices of ``rows`` rows, so small that several passes over one stay in a CPU's cache."""
+        size = len(self._chunk) if self.rows_LD.is_cpu else max(rows, 1)
+        for start in range(0, rows, size):
+            yield slice(start, min(start + size, rows))
+
+    def per_row(self) -> dict[str, Tensor]:
+        """Return the part of the state that has an entry per row: the tensors themselves, no copies."""
+        mean = {} if self.mean is None else {f"mean/{name}": value for name, value in self.mean.per_row().items()}
+        return {"rows": self.rows_LD, "square": self.square_L, "steps": self.steps_L, **mean}
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of all state of a row."""
+        return sum(value[:1].numel() * value.element_size() for value in self.per_row().values())
+
+    def changed(self, since_start: bool) -> Tensor:
+        """Return a mask (L) of the rows that changed since the training began, or since ``changed_L`` was cleared."""
+        if not since_start:
+            return self.changed_L
+        return torch.ones_like(self.changed_L) if self.filled else self.steps_L > 0
 
     def tensors(self) -> dict[str, Tensor]:
         """Return all state, to be saved."""
-        mean = {} if self.mean is None else {f"mean/{name}": t for name, t in self.mean.tensors().items()}
-        return {"rows": self.rows_LD, "square": self.square_L, "steps": self.steps_L, **mean}
+        steps = {} if self.mean is None else {"mean/steps": torch.tensor([self.mean.steps])}
+        writes = {} if self.rows.exact else {"writes": torch.tensor([self.rows.writes])}
+        return {**self.per_row(), **writes, **steps}
 
     def load(self, tensors: dict[str, Tensor]) -> None:
-        """Restore saved state."""
-        saved = (tensors[name].clone().to(self.rows_LD.device) for name in ("rows", "square", "steps"))
-        self.rows_LD, self.square_L, self.steps_L = saved
-        mean = {name.removeprefix("mean/"): t for name, t in tensors.items() if name.startswith("mean/")}
-        self.mean = TailMean.load(mean, self.rows_LD.device) if mean else None
+        """Restore saved state into the table's own storage; a tensor that is the table's own is not copied."""
+        self.mean = None if "mean/steps" not in tensors else self.mean or TailMean(self.rows.beside())
+        if self.mean is not None:
+            self.mean.steps = int(tensors["mean/steps"])
+        if "writes" in tensors:
+            self.rows.writes = int(tensors["writes"])
+        for name, own in self.per_row().items():
+            if tensors[name].data_ptr() != own.data_ptr():
+                own.copy_(tensors[name])
 
 
 def _index(labels_U: Tensor) -> Tensor | slice:
@@ -156,3 +295,8 @@ def _index(labels_U: Tensor) -> Tensor | slice:
     if not len(labels_U) or int(labels_U[-1] - labels_U[0]) + 1 != len(labels_U):
         return labels_U
     return slice(int(labels_U[0]), int(labels_U[-1]) + 1)
+
+
+def _part(at: Tensor | slice, part: slice) -> Tensor | slice:
+    """Return the ``part`` of an index."""
+    return slice(at.start + part.start, at.start + part.stop) if isinstance(at, slice) else at[part]

@@ -14,9 +14,12 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 import polars as pl
+from numpy.lib.format import open_memmap
 
 from xc_core import artifacts
 from xc_core.artifacts import Build
+from xc_core.classifiers.one_vs_rest import TableHead
+from xc_core.classifiers.storage import blocks
 from xc_core.data.folds import FINAL, Fold
 from xc_core.data.history import read_history, write_history
 from xc_core.sampling import Noise, load_noise, save_noise
@@ -91,6 +94,8 @@ class TablesWriter:
     build: Build
     drawn: bool = False
     trained: bool = False
+    writes: bool = True
+    """False in a process that only takes part in gathering the rows, for another one that writes them."""
 
     def batches(self, batches: list[I64], documents: int) -> None:
         """Write the ``batches`` of one epoch of the final training, which has ``documents`` documents.
@@ -103,16 +108,16 @@ class TablesWriter:
         np.save(self.build.path / FINAL / _BATCHES, batch_N)
         self.trained = True
 
-    def fold(self, fold: Fold, rows_LD: F32, noise: Noise | None) -> None:
-        """Write the result of one training."""
+    def fold(self, fold: Fold, rows: F32 | TableHead, noise: Noise | None) -> None:
+        """Write the result of one training: rows (L x D) or the table that has them, block by block."""
         folder = self.build.path / fold.name
         folder.mkdir()
-        np.save(folder / _ROWS, rows_LD)
+        count, finite = _write_rows(folder / _ROWS if self.writes else None, rows)
         if noise is not None:
             save_noise(noise, folder)
             self.drawn = True
         if fold.final:
-            self.build.facts |= {"rows": len(rows_LD), "finite": bool(np.isfinite(rows_LD).all())}
+            self.build.facts |= {"rows": count, "finite": finite}
 
     def finish(
         self, folds: list[Fold], labels: pl.DataFrame, history: dict[str, Any], *, unit: bool, biased: bool = False
@@ -128,3 +133,20 @@ class TablesWriter:
         }
         self.build.json(_CONTENT, content | ({"biased": True} if biased else {}))
         self.build.facts["folds"] = len(folds)
+
+
+def _write_rows(path: Path | None, rows: F32 | TableHead) -> tuple[int, bool]:
+    """Write rows as ``path``, None for nowhere; return their number and whether all are finite."""
+    if isinstance(rows, TableHead):
+        parts = (part.cpu().numpy() for part in rows.released_blocks())
+    else:
+        parts = (rows[at] for at in blocks(*rows.shape))
+    out_LD = None if path is None else open_memmap(path, mode="w+", dtype=np.float32, shape=rows.shape)
+    start, finite = 0, True
+    for part in parts:
+        if out_LD is not None:
+            out_LD[start : start + len(part)] = part
+        start, finite = start + len(part), finite and bool(np.isfinite(part).all())
+    if out_LD is not None:
+        out_LD.flush()
+    return start, finite

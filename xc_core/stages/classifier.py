@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from xc_core.chain.context import Context, checkpoint_seconds
-from xc_core.classifiers import LabelTables, TablesWriter, foreseen_rows
+from xc_core.classifiers import LabelTables, TableHead, TablesWriter, foreseen_rows
 from xc_core.cluster import Clusters
 from xc_core.data.corpus import Corpus
 from xc_core.data.embeddings import Embeddings
@@ -24,7 +24,7 @@ from xc_core.data.history import TrainedOn
 from xc_core.data.labels import LabelMatrix
 from xc_core.data.names import label_names, old_places
 from xc_core.devices import Device
-from xc_core.distributed import alone
+from xc_core.distributed import World, own_device
 from xc_core.encoders import TrainedEncoder
 from xc_core.errors import MovedError
 from xc_core.sampling import Documents, Noise
@@ -49,15 +49,15 @@ class Inputs:
 
     @property
     def starts_LD(self) -> F32:
-        """The initial rows: the label texts' vectors, or the rows that were trained with the encoder."""
-        return np.array(self.embeddings.starts_LD if self.joint_LD is None else self.joint_LD)
+        """The initial rows, memory-mapped: the label texts' vectors, or the rows that were trained with the encoder."""
+        return self.embeddings.starts_LD if self.joint_LD is None else self.joint_LD
 
 
 @dataclass(frozen=True)
 class Trained:
     """Result of one fold."""
 
-    rows_LD: F32
+    rows: F32 | TableHead
     history: History
     noise: Noise | None
     batches: list[I64] | None
@@ -67,17 +67,16 @@ class Trained:
 
 def run(context: Context[ClassifierSettings]) -> None:
     """Train every fold and write the rows as a service scores them; with 0 epochs, write the initial rows."""
-    alone("the stage classifier")
     settings = context.settings
     trained = context.read(TrainedEncoder)
     corpus = context.read(Corpus)
     inputs = Inputs(corpus, context.read(Embeddings), _joint_rows(trained, corpus))
     made = folds(corpus, refit=settings.refit, enough=settings.enough, seen=trained.saw_validation)
-    writer, history = TablesWriter(context.build), History()
+    writer, history = TablesWriter(context.build, writes=World.from_environment().first), History()
     costs = {"train_seconds": 0.0, "mining_seconds": 0.0}
     for fold in made:
         found = _train(context, inputs, fold)
-        writer.fold(fold, found.rows_LD, found.noise)
+        writer.fold(fold, found.rows, found.noise)
         if fold.final:
             history = found.history
             if found.batches is not None:
@@ -85,6 +84,7 @@ def run(context: Context[ClassifierSettings]) -> None:
             context.build.facts["rows_trained"] = found.moved
         costs["train_seconds"] += found.history.seconds
         costs["mining_seconds"] += found.history.refresh_seconds
+        del found  # the table, before the next fold has its own
     unit = _unit(settings, trained)
     documents = TrainedOn.of(corpus, validation=made[-1].refit, augment=settings.augment)
     biased = bool(settings.epochs and settings.bias.lr)
@@ -115,23 +115,21 @@ def _unit(settings: ClassifierSettings, trained: TrainedEncoder) -> bool:
 
 def _train(context: Context[ClassifierSettings], inputs: Inputs, fold: Fold) -> Trained:
     """Train on the documents of one fold."""
-    settings, rows_LD = context.settings, inputs.starts_LD
+    settings = context.settings
     if settings.epochs == 0:
-        return Trained(rows_LD, History(), None, None, 0)
-    if inputs.joint_LD is not None and not settings.table.unit:
-        rows_LD = rows_LD * np.float32(settings.loss.divisor)  # rows trained with the encoder are released as logits
-    device = Device.chosen()
-    task = table_task(settings, _data(context, inputs, fold, rows_LD), device)
-    plan = Plan.on(device, settings.epochs, settings.warmup, checkpoint_seconds())
-    history = fit(task, plan, Checkpoints(context.run.checkpoints / fold.name, context.run.fingerprint))
-    moved = int((task.head.table.steps_L > 0).sum())
+        return Trained(inputs.starts_LD, History(), None, None, 0)
+    device, world = own_device(Device.chosen()), World.from_environment()
+    task = table_task(settings, _data(context, inputs, fold), device, world)
+    plan = Plan.on(device, settings.epochs, settings.warmup, checkpoint_seconds(), world, task.head.combined)
+    history = fit(task, plan, Checkpoints(context.run.checkpoints / fold.name, context.run.fingerprint, world))
+    moved = int(world.summed((task.head.table.steps_L > 0).sum()))
     # an order that adapts has only the clusters of its last refresh left
     audited = math.ceil(settings.epochs) - 1 if settings.order.adapts else 0
     batches = task.batches(audited) if fold.final else None
-    return Trained(task.head.released().cpu().numpy(), history, task.negatives.noise(), batches, moved)
+    return Trained(task.head, history, task.negatives.noise(), batches, moved)
 
 
-def _data(context: Context[ClassifierSettings], inputs: Inputs, fold: Fold, rows_LD: F32) -> TableData:
+def _data(context: Context[ClassifierSettings], inputs: Inputs, fold: Fold) -> TableData:
     """Return the training data of a fold."""
     corpus, embeddings, rows_N = inputs.corpus, inputs.embeddings, fold.documents(inputs.corpus)
     truth, filters = corpus.labels.rows(rows_N), corpus.filters.rows(rows_N)
@@ -146,7 +144,9 @@ def _data(context: Context[ClassifierSettings], inputs: Inputs, fold: Fold, rows
         clusters=lambda: context.read(Clusters).among(rows_N),
         hard=lambda: context.read(HardNegatives).of(rows_N),
     )
-    return TableData(doc_ND, rows_LD, embeddings.labels_LD, documents)
+    logits = inputs.joint_LD is not None and not context.settings.table.unit
+    factor = context.settings.loss.divisor if logits else 1.0  # rows trained with the encoder are released as logits
+    return TableData(doc_ND, inputs.starts_LD, embeddings.labels_LD, documents, factor, context.build.path)
 
 
 def refresh(context: Context[ClassifierSettings]) -> None:

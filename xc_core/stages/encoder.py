@@ -14,7 +14,7 @@ from xc_core.data.history import TrainedOn
 from xc_core.data.names import label_names
 from xc_core.data.tokens import Tokenised
 from xc_core.devices import Device
-from xc_core.distributed import alone
+from xc_core.distributed import World, own_device
 from xc_core.encoders import TrainedEncoder, build_encoder
 from xc_core.train.checkpoint import Checkpoints
 from xc_core.train.documents import EncoderData
@@ -25,18 +25,17 @@ from xc_core.train.state import History
 
 def run(context: Context[EncoderSettings]) -> None:
     """Train and save."""
-    alone("the stage encoder")
     settings, tokens = context.settings, context.read(Tokenised)
     encoder = build_encoder(settings.encoder, tokens.tokenizer.vocabulary_size, settings.seed)
-    device = Device.chosen()
+    device, world = own_device(Device.chosen()), World.from_environment()
     encoder.on(device)
     history, rows, documents = History(), {}, {}
     if settings.epochs > 0:
         _report_if_short(context)
         corpus = context.read(Corpus)
-        task = encoder_task(settings, encoder, EncoderData.of(corpus, tokens, settings))
-        plan = Plan.on(device, settings.epochs, settings.optim.warmup, checkpoint_seconds())
-        history = fit(task, plan, Checkpoints(context.run.checkpoints, context.run.fingerprint))
+        task = encoder_task(settings, encoder, EncoderData.of(corpus, tokens, settings), world)
+        plan = Plan.on(device, settings.epochs, settings.optim.warmup, checkpoint_seconds(), world)
+        history = fit(task, plan, Checkpoints(context.run.checkpoints, context.run.fingerprint, world))
         rows = _rows(task, corpus)
         documents = TrainedOn.of(corpus, validation=settings.refit, augment=settings.augment).recorded()
     TrainedEncoder(encoder, tokens.tokenizer, history.results() | documents, **rows).write(context.build)

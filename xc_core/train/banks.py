@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from xc_core.data.tokens import Tokens
 from xc_core.devices import put
+from xc_core.distributed import ALONE, World
 from xc_core.encoders import Encoder, Passes, embed_rows
 from xc_core.sampling import Pool
 from xc_core.shapes import F32, I64
+from xc_core.train.parallel import gathered, ours
 
 
 @dataclass(frozen=True)
@@ -35,11 +38,12 @@ class Bank:
         """Return a bank of zeros."""
         return cls(torch.zeros((size, width), device=device))
 
-    def fill(self, encoder: Encoder, store: Tokens, rows_N: I64, what: str) -> None:
-        """Encode all texts; ``what`` is the title of the progress bar."""
-        out_ND = self.numpy()
-        embed_rows(encoder, store, rows_N, out_ND, what)
-        self.rows_ND.copy_(torch.from_numpy(out_ND))
+    def fill(self, encoder: Encoder, store: Tokens, rows_N: I64, what: str, world: World = ALONE) -> None:
+        """Encode all texts, each process a part of them; ``what`` is the title of the progress bar."""
+        own_N = ours(rows_N, world)
+        out_ND = self.numpy() if world.size == 1 else np.empty((len(own_N), self.rows_ND.shape[1]), np.float32)
+        embed_rows(encoder, store, own_N, out_ND, what)
+        self.rows_ND.copy_(gathered(torch.from_numpy(out_ND), len(rows_N), world).detach())
 
     def write(self, at_B: I64, vectors_BD: Tensor) -> None:
         """Replace the vectors of the texts ``at_B``; nothing waits for the device."""

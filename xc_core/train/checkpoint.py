@@ -1,15 +1,29 @@
-"""Checkpoints: all state of a training as one artefact, from which a killed training resumes."""
+"""Checkpoints: the state of a training as a chain of artefacts, from which a killed training resumes.
+
+The first artefact has every row of the label tables that changed since the training began, each later one those that
+changed since the one before; everything else is written whole. Each link names the link before it, so a chain that ends
+early, or in a damaged link, is an earlier checkpoint.
+"""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import numpy as np
+import torch
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from xc_core import artifacts
+from xc_core.devices import CPU
+from xc_core.distributed import ALONE, World
 from xc_core.errors import XCError
 from xc_core.progress import report
 from xc_core.train.state import History, Position, Task
@@ -18,46 +32,210 @@ KIND: Final = "checkpoint"
 _STATE: Final = "state.safetensors"
 _HISTORY: Final = "history.json"
 _POSITION: Final = "position.json"
+_ROWS: Final = "rows-*.safetensors"
+
+_PART: Final = 1 << 26
+"""Bytes of changed rows, about, that are copied and written together."""
+_BESIDE: Final = 1 << 28
+"""Bytes of changed rows that may be copied to be written beside the training; more are written while it waits."""
+_SHARE: Final = 0.05
+"""Most of the time that checkpoints may take."""
+
+Tensors = dict[str, Tensor]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Checkpoints:
     """The checkpoint of one training in ``folder``; ``fingerprint`` identifies its inputs and parameters."""
 
     folder: Path
     fingerprint: str
+    world: World = ALONE
+    """The processes that train together: all of them save and restore together, the first one writes."""
+    _links: list[Path] = field(default_factory=list, repr=False)
+    """The chain that the next link continues; empty if the next checkpoint is a first one."""
+    _bytes: list[int] = field(default_factory=list, repr=False)
+    _running: Future[None] | None = field(default=None, repr=False)
+    _saved: float = field(default_factory=time.monotonic, repr=False)
+    _cost: float = field(default=0.0, repr=False)
+    """Seconds that the last checkpoint took, beside the training or not."""
 
-    def save(self, task: Task, position: Position, history: History) -> None:
-        """Write the checkpoint, replacing the one before."""
-        with artifacts.building(self.folder, kind=KIND) as build:
-            save_file(
-                {name: t.contiguous().clone() for name, t in task.tensors().items()},
-                build.path / _STATE,
-            )
-            build.json(_HISTORY, history.as_dict())
-            state = {"fingerprint": self.fingerprint, "position": asdict(position), "task": task.name}
-            build.json(_POSITION, state)
+    def due(self, seconds: float) -> bool:
+        """Return True if the last checkpoint is more than ``seconds`` old and all of them take at most 5 % of the time.
+
+        Below 0 seconds it is always due.
+        """
+        age = time.monotonic() - self._saved
+        busy = self._running is not None and not self._running.done()
+        return seconds < 0 or (not busy and age > max(seconds, self._cost * (1 / _SHARE - 1)))
+
+    def save(self, task: Task, position: Position, history: History, *, beside: bool = False) -> None:
+        """Write what changed; with ``beside``, in a thread, unless so many rows changed that a copy would be large.
+
+        A write that failed before raises its error here or in ``wait``.
+        """
+        self.wait()
+        started = time.monotonic()
+        first = not self._links or not task.tables() or sum(self._bytes[1:]) > self._bytes[0]
+        after = "" if first else artifacts.read_manifest(self._links[-1]).digest()
+        folder = self.folder if first else self.folder / f"{len(self._links):04d}"
+        state = {"fingerprint": self.fingerprint, "position": asdict(position), "task": task.name}
+        texts = {_HISTORY: history.as_dict(), _POSITION: state | ({"after": after} if after else {})}
+        whole = {name: value.detach().contiguous().to(CPU.torch, copy=True) for name, value in _whole(task).items()}
+        parts, size = _rows(task, self.world, since_start=first), _changed_bytes(task, since_start=first)
+        self._links = [folder] if first else [*self._links, folder]
+
+        def write(rows: Iterator[Tensors]) -> None:
+            with artifacts.building(folder, kind=KIND) as build:
+                save_file(whole, build.path / _STATE)
+                for number, part in enumerate(rows):
+                    save_file(part, build.path / _ROWS.replace("*", f"{number:05d}"))
+                for name, content in texts.items():
+                    build.json(name, content)
+            self._written(folder, started)
+
+        if self.world.size > 1:
+            self._write_together(write, parts, folder, started)
+        elif beside and size <= _BESIDE:
+            copied = iter(list(parts))
+            executor = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+            self._running = executor.submit(write, copied)
+            executor.shutdown(wait=False)
+        else:
+            write(parts)
+        for table in task.tables().values():
+            table.changed_L.zero_()
+
+    def _written(self, folder: Path, started: float) -> None:
+        bytes_ = artifacts.read_manifest(folder).bytes
+        self._bytes = [bytes_] if folder == self.folder else [*self._bytes, bytes_]
+        self._saved, self._cost = time.monotonic(), time.monotonic() - started
+
+    def _write_together(
+        self, write: Callable[[Iterator[Tensors]], None], parts: Iterator[Tensors], folder: Path, started: float
+    ) -> None:
+        """Write the rows of all processes; the first one holds one part of each at a time."""
+        rows = _of_all(self.world, parts)
+        if self.world.first:
+            write(rows)
+        else:
+            deque(rows, maxlen=0)
+        self.world.wait()
+        if not self.world.first:
+            self._written(folder, started)
+
+    def wait(self) -> None:
+        """Wait for a checkpoint that is being written beside the training; raise its error."""
+        running, self._running = self._running, None
+        if running is not None:
+            running.result()
 
     def restore(self, task: Task) -> tuple[Position, History]:
         """Load the last checkpoint into ``task`` and return its position and history.
 
         If there is none, or it is damaged or of another training, return those of the beginning.
         """
+        self._links, self._saved = [], time.monotonic()
         try:
-            artifacts.verify(self.folder, kind=KIND)
+            manifest = artifacts.verify(self.folder, kind=KIND)
         except XCError as error:
             if self.folder.exists():
                 report(f"{task.name}: the checkpoint cannot be used, starting from the beginning ({error.found})")
             return Position(), History()
-        state = json.loads((self.folder / _POSITION).read_text("utf-8"))
+        state = _position(self.folder)
         if state["fingerprint"] != self.fingerprint or state["task"] != task.name:
             report(f"{task.name}: the checkpoint is of other parameters or inputs, starting from the beginning")
             return Position(), History()
-        task.load(load_file(self.folder / _STATE))
-        position = Position(**state["position"])
+        self._links, self._bytes = [self.folder], [manifest.bytes]
+        self._follow(task, manifest.digest())
+        before_chains, last = _load(task, self._links), self._links[-1]
+        if before_chains:
+            self._links = []
+        position = Position(**_position(last)["position"])
         report(f"{task.name}: resuming at epoch {position.epoch}, batch {position.batch} (step {position.step})")
-        return position, History(**json.loads((self.folder / _HISTORY).read_text("utf-8")))
+        return position, History(**json.loads((last / _HISTORY).read_text("utf-8")))
+
+    def _follow(self, task: Task, digest: str) -> None:
+        """Add the links after the first one, up to one that is absent, damaged or of an older chain."""
+        while True:
+            folder = self.folder / f"{len(self._links):04d}"
+            try:
+                manifest = artifacts.verify(folder, kind=KIND)
+            except XCError as error:
+                if folder.exists():
+                    report(f"{task.name}: the last checkpoint cannot be used, resuming before it ({error.found})")
+                return
+            if _position(folder).get("after") != digest:
+                return
+            digest = manifest.digest()
+            self._links.append(folder)
+            self._bytes.append(manifest.bytes)
 
     def clear(self) -> None:
         """Delete the checkpoint, after the result of the training was saved."""
+        self.wait()
         artifacts.remove(self.folder)
+
+
+def _position(folder: Path) -> dict[str, Any]:
+    state: dict[str, Any] = json.loads((folder / _POSITION).read_text("utf-8"))
+    return state
+
+
+def _whole(task: Task) -> Tensors:
+    """Return the state without what the tables have per row."""
+    rows = {f"{prefix}{name}" for prefix, table in task.tables().items() for name in table.per_row()}
+    return {name: value for name, value in task.tensors().items() if name not in rows}
+
+
+def _changed_bytes(task: Task, *, since_start: bool) -> int:
+    """Return the size of the rows to be written."""
+    return sum(int(table.changed(since_start).sum()) * table.row_bytes for table in task.tables().values())
+
+
+def _rows(task: Task, world: World, *, since_start: bool) -> Iterator[Tensors]:
+    """Yield the rows that changed, with their labels, in parts; of a table that all processes have, in the first."""
+    for prefix, table in task.tables().items():
+        if table.shard.whole and not world.first:
+            continue
+        labels = table.changed(since_start).nonzero().squeeze(1)
+        for part in torch.split(labels, max(_PART // table.row_bytes, 1)):
+            rows = {name: value.index_select(0, part).cpu() for name, value in table.per_row().items()}
+            yield {
+                f"{prefix}{name}": value for name, value in (rows | {"labels": table.shard.labels(part).cpu()}).items()
+            }
+
+
+def _of_all(world: World, parts: Iterator[Tensors]) -> Iterator[Tensors]:
+    """Yield the parts of all processes in the first one, nothing in the others. All processes go through it."""
+    ended = False
+    while not ended:
+        part = next(parts, None)
+        ended = all(world.everyone(part is None))
+        yield from (each for each in world.to_first(part) if each is not None)
+
+
+def _load(task: Task, links: list[Path]) -> bool:
+    """Put the rows of all ``links`` into the task's tables, in order, and load the rest from the last one.
+
+    Return True for a checkpoint from before there were chains: it has all rows among the rest.
+    """
+    tensors = load_file(links[-1] / _STATE)
+    for prefix, table in task.tables().items():
+        if f"{prefix}mean/steps" in tensors:
+            table.average()
+    for path in (path for link in links for path in sorted(link.glob(_ROWS))):
+        part = load_file(path)
+        (prefix,) = (name.removesuffix("labels") for name in part if name.endswith("labels"))
+        table = task.tables()[prefix]
+        labels = part[f"{prefix}labels"].numpy()
+        rows = torch.from_numpy(np.flatnonzero(table.shard.owned(labels)))
+        places = torch.from_numpy(table.shard.places(labels))[rows]
+        for name, value in table.per_row().items():
+            if f"{prefix}{name}" in part:  # averages may have begun later
+                found = part[f"{prefix}{name}"][rows]
+                value.index_copy_(0, places.to(value.device), found.to(value.device))
+        table.changed_L.zero_()
+    own = {f"{p}{name}": value for p, table in task.tables().items() for name, value in table.per_row().items()}
+    task.load(own | tensors)
+    return not own.keys().isdisjoint(tensors)

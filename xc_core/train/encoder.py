@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from xc_core.classifiers import TableHead, gradient_error
+from xc_core.classifiers import LabelTable, TableHead, gradient_error
 from xc_core.cluster import theorem1
 from xc_core.devices import put
+from xc_core.distributed import ALONE, World
 from xc_core.encoders import Encoder, EncoderConfig, Passes, encode_passes
 from xc_core.errors import ConfigError, UsageError
 from xc_core.losses import Loss, Triplet
@@ -39,6 +40,7 @@ from xc_core.train.banks import Bank, Ready
 from xc_core.train.documents import EncoderData
 from xc_core.train.heads import Batch, ByText, Head, Scorer
 from xc_core.train.optim import EncoderOptimizer, OptimConfig
+from xc_core.train.parallel import check_draws, gathered, ours
 from xc_core.train.state import diverged, part
 
 _SAMPLE: Final = 256
@@ -108,8 +110,11 @@ class EncoderSettings:
         return frozenset() if self.epochs else frozenset(training)
 
 
-def encoder_task(settings: EncoderSettings, encoder: Encoder, data: EncoderData) -> EncoderTask:
-    """Return the training of ``encoder`` on ``data`` that ``settings`` describe."""
+def encoder_task(settings: EncoderSettings, encoder: Encoder, data: EncoderData, world: World = ALONE) -> EncoderTask:
+    """Return the training of ``encoder`` on ``data`` that ``settings`` describe.
+
+    The processes of ``world`` encode parts of each batch; all other state, a table included, is the same in each.
+    """
     documents = Documents(data.truth, data.filters)
     return EncoderTask(
         encoder,
@@ -117,10 +122,11 @@ def encoder_task(settings: EncoderSettings, encoder: Encoder, data: EncoderData)
         settings.order.build(documents, settings.seed),
         settings.negatives.build(documents, settings.seed),
         settings.scorer.build(settings.loss, encoder, data.truth.num_labels),
-        EncoderOptimizer(encoder, settings.optim),
+        EncoderOptimizer(encoder, settings.optim, world),
         settings.seed,
         settings.order.radius,
         fill_banks=settings.order.due(0) or settings.negatives.due(0),
+        world=world,
     )
 
 
@@ -140,6 +146,8 @@ class EncoderTask:
     fill_banks: bool = False
     """Encode everything before the first step, for parts that refresh before epoch 0."""
     name: str = "encoder"
+    world: World = ALONE
+    """The processes that encode parts of each batch."""
     documents: Bank = field(init=False)
     """The latest vector of each document (N x D)."""
     texts: Bank = field(init=False)
@@ -167,6 +175,7 @@ class EncoderTask:
             self._begin()
         mined = self.negatives.refresh(epoch, self.bank_ND, _LabelVectors(self))
         figures = self.order.refresh(epoch, self.bank_ND)
+        check_draws(self.world, self.order.batches(epoch), self.negatives.arrays().values())
         clusters = self.order.clusters()
         if figures and clusters is not None and self.head.reads_texts:
             figures |= self._theorem(epoch, clusters)
@@ -235,12 +244,12 @@ class EncoderTask:
         rows = self.head.rows.table if self.head.rows is not None else None
         start = rows is not None and rows.config.start == "text"
         if self.fill_banks:
-            self.documents.fill(self.encoder, self.data.documents, self.data.rows_N, "encoding documents")
+            self.documents.fill(self.encoder, self.data.documents, self.data.rows_N, "encoding documents", self.world)
         if self.fill_banks or start:
             labels = np.arange(self.data.truth.num_labels, dtype=np.int64)
-            self.texts.fill(self.encoder, self.data.labels, labels, "encoding labels")
+            self.texts.fill(self.encoder, self.data.labels, labels, "encoding labels", self.world)
             if rows is not None and start:
-                rows.rows_LD.copy_(self.encoder.views(self.texts.rows_ND)[1])
+                rows.fill(self.encoder.views(self.texts.rows_ND)[1])
             self.texts = Bank(self.encoder.as_label(self.texts.rows_ND))
 
     def batches(self, epoch: int) -> list[I64]:
@@ -248,11 +257,13 @@ class EncoderTask:
         return self.order.batches(epoch)
 
     def prepare(self, docs_B: I64, step: int) -> Ready:
-        """Return the pool of the batch, and the tokens of its documents and label texts on the device."""
+        """Return the pool of the batch, and the tokens of this process's documents and label texts on the device."""
         pool = self.negatives.pool(docs_B, step)
-        documents = Passes.of(self.encoder, self.data.documents, self.data.rows_N[docs_B])
-        once = self.head.reads_once
-        return Ready(pool, documents, Passes.of(self.encoder, self.data.labels, pool.labels_U) if once else None)
+        documents = Passes.of(self.encoder, self.data.documents, self.data.rows_N[ours(docs_B, self.world)])
+        own_U = ours(pool.labels_U, self.world)
+        return Ready(
+            pool, documents, Passes.of(self.encoder, self.data.labels, own_U) if self.head.reads_once else None
+        )
 
     def step(self, docs_B: I64, step: int, scale: float, ready: Ready | None = None) -> tuple[Tensor, Tensor]:
         """Encode the batch, score it against its pool, take a step, and save the vectors in the banks.
@@ -261,9 +272,10 @@ class EncoderTask:
         """
         ready = ready or self.prepare(docs_B, step)
         with self.encoder.autocast():
-            doc_BD = encode_passes(self.encoder, ready.documents)
+            own_BD = encode_passes(self.encoder, ready.documents)
+        doc_BD = gathered(own_BD, len(docs_B), self.world)
         random = torch_generator(self.seed, "dropout", step)
-        batch = Batch(doc_BD, ready.pool, docs_B, scale, random, ready.texts)
+        batch = Batch(doc_BD, ready.pool, docs_B, scale, random, ready.texts, self.world)
         scored = self.head.score(self.encoder, self.data.labels, batch)
         usable = scored.loss.isfinite()
         if doc_BD.is_cpu and not usable:
@@ -288,6 +300,10 @@ class EncoderTask:
             "bank": self.documents.rows_ND,
             "label_bank": self.texts.rows_ND,
         }
+
+    def tables(self) -> dict[str, LabelTable]:
+        """Return the table that is trained along, if there is one."""
+        return {f"head/{prefix}": table for prefix, table in self.head.tables().items()}
 
     def load(self, tensors: dict[str, Tensor]) -> None:
         """Restore saved state."""

@@ -8,15 +8,18 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from xc_core.classifiers import Descent, LabelTable, TableConfig, TableHead, dropped, marks
+from xc_core.classifiers import MAPPED, Descent, LabelTable, TableConfig, TableHead, dropped, marks
 from xc_core.data.tokens import Tokens
+from xc_core.distributed import ALONE, World
 from xc_core.encoders import CachedRows, Encoder, Passes, encode_passes
+from xc_core.errors import ConfigError
 from xc_core.losses import BatchLoss, DecoupledSoftmax, Loss
 from xc_core.losses.base import check_share
 from xc_core.params import at_least, below, later
 from xc_core.plugins import Part, Table
 from xc_core.sampling import Pool
 from xc_core.shapes import I64
+from xc_core.train.parallel import gathered, ours
 from xc_core.train.state import part
 
 
@@ -32,7 +35,9 @@ class Batch:
     random: torch.Generator = field(default_factory=torch.Generator)
     """For dropout; depends on seed and step alone."""
     texts: Passes | None = None
-    """The texts of the pool's labels, ready to be encoded; None: the head prepares them."""
+    """The texts of the pool's labels that this process encodes, ready for it; None: the head prepares them."""
+    world: World = ALONE
+    """The processes that encode parts of the pool's labels."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,9 @@ class Head(Protocol):
     def rows(self) -> TableHead | None:
         """The table that is trained along with the encoder, if there is one."""
 
+    def tables(self) -> dict[str, LabelTable]:
+        """Return the label tables by the prefix of their tensors' names."""
+
     def score(self, encoder: Encoder, labels: Tokens, batch: Batch) -> Scored:
         """Return the loss of a batch and update the rows of a table. ``labels``: the tokens of label texts."""
 
@@ -105,11 +113,16 @@ class TextHead:
         """There is no table."""
         return None
 
+    def tables(self) -> dict[str, LabelTable]:
+        """There is no table."""
+        return {}
+
     def score(self, encoder: Encoder, labels: Tokens, batch: Batch) -> Scored:
         """Return the loss of a batch; its gradient flows into documents and label texts."""
         with encoder.autocast():
-            cached = CachedRows(encoder, labels, batch.pool.labels_U) if self.cache else None
-            label_UD = _encoded(encoder, labels, batch) if cached is None else cached.vectors_UD
+            cached = CachedRows(encoder, labels, ours(batch.pool.labels_U, batch.world)) if self.cache else None
+            own_UD = _encoded(encoder, labels, batch) if cached is None else cached.vectors_UD
+        label_UD = gathered(own_UD, len(batch.pool.labels_U), batch.world)
         doc_BD, label_ND = encoder.views(batch.doc_BD)[0], encoder.views(label_UD)[0]
         total, counted = self.loss(doc_BD @ label_ND.T, *marks(batch.pool, batch.docs_B, doc_BD.device))
         mean = total / counted.clamp(min=1)
@@ -151,6 +164,10 @@ class RowHead:
         """Update the rows; return the document vectors that rows are scored with, and the result of the step."""
         doc_BD = dropped(encoder.views(batch.doc_BD)[1], self.dropout, batch.random)
         return doc_BD, self.rows.descend(doc_BD, batch.pool, batch.docs_B, batch.scale)
+
+    def tables(self) -> dict[str, LabelTable]:
+        """Return the rows and, if there is one, the bias."""
+        return self.rows.named()
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the table's rows and optimiser state, and the state of the loss."""
@@ -198,6 +215,10 @@ class BothHeads:
             texts.cached,
         )
 
+    def tables(self) -> dict[str, LabelTable]:
+        """Return those of the head on rows."""
+        return {f"table/{prefix}": table for prefix, table in self.table.tables().items()}
+
     def tensors(self) -> dict[str, Tensor]:
         """Return the state of both."""
         return self.texts.tensors() | {f"table/{name}": value for name, value in self.table.tensors().items()}
@@ -209,7 +230,7 @@ class BothHeads:
 
 
 def _encoded(encoder: Encoder, labels: Tokens, batch: Batch) -> Tensor:
-    return encode_passes(encoder, batch.texts or Passes.of(encoder, labels, batch.pool.labels_U))
+    return encode_passes(encoder, batch.texts or Passes.of(encoder, labels, ours(batch.pool.labels_U, batch.world)))
 
 
 def _mean(found: Descent) -> Tensor:
@@ -300,6 +321,12 @@ def _check_dropout(config: ByRow | ByBoth) -> None:
 
 def _rows(config: TableConfig, loss: Loss, encoder: Encoder, num_labels: int) -> TableHead:
     """Return a table of zeros, as wide as the document vectors that rows are scored with."""
+    if config.storage == MAPPED and encoder.device.type != "cpu":
+        raise ConfigError(
+            f"rows in a mapped file, trained along with an encoder on {encoder.device.type}",
+            expected="rows in the memory of the device",
+            do='set scorer.rows.storage to "memory", or train on the CPU',
+        )
     width = encoder.width // encoder.config.heads
-    rows_LD = torch.zeros((num_labels, width), device=encoder.device)
+    rows_LD = torch.zeros(1, device=encoder.device).expand(num_labels, width)  # no memory: the table has its own
     return TableHead(LabelTable(rows_LD, config), loss.build(), loss.divisor)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from xc_core.devices import Device
+from xc_core.distributed import ALONE, World
 from xc_core.errors import ConfigError
 from xc_core.progress import Meter, report
 from xc_core.shapes import I64
@@ -19,6 +21,10 @@ from xc_core.train.ahead import prepared
 from xc_core.train.checkpoint import Checkpoints
 from xc_core.train.optim import schedule
 from xc_core.train.state import History, Number, Position, Task, diverged
+
+_READ_TOGETHER: Final = 64
+"""Steps between two readings of the loss by several processes, which exchange their parts of it (a guess)."""
+Combine = Callable[[list[tuple[float, float]]], list[tuple[float, float]]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,22 +36,29 @@ class Plan:
     warmup: float
     """Share of the training that warms up."""
     checkpoint_seconds: float = 60.0
-    """Seconds between two checkpoints; results do not depend on it."""
+    """Seconds between two checkpoints, or more if they would take over 5 % of the time; below 0, one after every step.
+    Results do not depend on it."""
 
     read_every: int = 1
     """Steps between two readings of the loss; 1 on a CPU. Results do not depend on it."""
     ahead: int = 0
     """Batches that a thread prepares ahead of the step; 0: the step prepares its own."""
+    combine: Combine = list
+    """Adds up losses of which each process has a part; called when losses are read."""
 
     @classmethod
-    def on(cls, device: Device, epochs: float, warmup: float, checkpoint_seconds: float) -> Plan:
-        """Return a plan that keeps ``device`` busy."""
+    def on(
+        cls, device: Device, epochs: float, warmup: float, checkpoint_seconds: float, world: World = ALONE,
+        combine: Combine = list,
+    ) -> Plan:  # fmt: skip
+        """Return a plan that keeps ``device`` busy, and processes apart as long as losses need not be read."""
         return cls(
             epochs=epochs,
             warmup=warmup,
             checkpoint_seconds=checkpoint_seconds,
-            read_every=device.read_every,
+            read_every=device.read_every if world.size == 1 else _READ_TOGETHER,
             ahead=device.ahead,
+            combine=combine,
         )
 
     def __post_init__(self) -> None:
@@ -60,6 +73,16 @@ def fit(task: Task, plan: Plan, checkpoints: Checkpoints) -> History:
     """
     position, history = checkpoints.restore(task)
     run = _Run(task, plan, checkpoints, position, history)
+    try:
+        _train(run)
+    finally:
+        checkpoints.wait()
+    return history
+
+
+def _train(run: _Run) -> None:
+    """Train up to the end of the plan."""
+    task, plan, position, history = run.task, run.plan, run.position, run.history
     with Meter(f"training {task.name}", 1, "steps", already=position.step) as meter:
         while position.epoch < plan.epochs:
             batches = _open_epoch(task, position, history)
@@ -69,7 +92,6 @@ def fit(task: Task, plan: Plan, checkpoints: Checkpoints) -> History:
             if last < len(batches):
                 break
             position.epoch, position.batch = position.epoch + 1, 0
-    return history
 
 
 @dataclass
@@ -81,8 +103,6 @@ class _Run:
     checkpoints: Checkpoints
     position: Position
     history: History
-    saved: float = field(default_factory=time.monotonic)
-    """When the last checkpoint was written."""
     unread: list[tuple[Number, Number]] = field(default_factory=list)
     """Loss and count of the last steps."""
     ends: list[float] = field(default_factory=list)
@@ -104,19 +124,26 @@ class _Run:
                 self.unread.append(self.task.step(batches[position.batch], position.step, scale, *more))
                 position.batch, position.step = position.batch + 1, position.step + 1
                 self.ends.append(position.epoch + position.batch / len(batches))
-                due = time.monotonic() - self.saved > plan.checkpoint_seconds
-                if due or len(self.unread) >= plan.read_every or position.batch == last:
+                reads = len(self.unread) >= plan.read_every or position.batch == last
+                due = self._due(reads)
+                if due or reads:
                     self._read()
                 self.history.seconds += time.monotonic() - started
                 meter.update(1, f"loss {self.history.losses[-1]:.4f}" if self.history.losses else "")
                 if due:
-                    self.checkpoints.save(self.task, position, self.history)
-                    self.saved = time.monotonic()
+                    self.checkpoints.save(self.task, position, self.history, beside=plan.checkpoint_seconds >= 0)
+
+    def _due(self, reads: bool) -> bool:
+        """Return True if a checkpoint is due. Several processes save in the same step: they ask when they read."""
+        world, seconds = self.checkpoints.world, self.plan.checkpoint_seconds
+        if world.size == 1:
+            return self.checkpoints.due(seconds)
+        return reads and world.of_first(self.checkpoints.due(seconds))
 
     def _read(self) -> None:
         """Add the losses that were not read yet to the history; raise DivergedError if one is not finite."""
         first = self.position.step - len(self.unread)
-        for number, (loss, count) in enumerate(_numbers(self.unread)):
+        for number, (loss, count) in enumerate(self.plan.combine(_numbers(self.unread))):
             mean = loss / count if count else loss
             if not math.isfinite(mean):
                 raise diverged(f"a loss of {mean}", first + number)

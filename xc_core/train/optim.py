@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from xc_core.classifiers.schedule import schedule
+from xc_core.distributed import ALONE, World
 from xc_core.errors import ConfigError
 
 __all__ = ["EncoderOptimizer", "OptimConfig", "schedule"]
@@ -38,8 +39,10 @@ class OptimConfig:
 class EncoderOptimizer:
     """Fused AdamW over the trainable parameters of a module; its state is saved and loaded by parameter name."""
 
-    def __init__(self, module: nn.Module, config: OptimConfig) -> None:
-        self.config = config
+    def __init__(self, module: nn.Module, config: OptimConfig, world: World = ALONE) -> None:
+        """``world``: processes whose gradients add up; all of them take the same step."""
+        self.config, self.world = config, world
+        self._used: list[str] | None = None
         self.named = {name: p for name, p in module.named_parameters() if p.requires_grad}
         matrices = [p for p in self.named.values() if p.ndim > 1]
         vectors = [p for p in self.named.values() if p.ndim <= 1]
@@ -55,6 +58,7 @@ class EncoderOptimizer:
         ``scale`` is the schedule's factor on the learning rate. If the norm is not finite, or ``usable`` (a scalar) is
         false, parameters do not change. On a card nothing is read: the fused optimiser itself skips the step.
         """
+        self._sum_gradients()
         norm: Tensor = nn.utils.clip_grad_norm_(self.named.values(), self.config.clip)
         finite = norm.isfinite() if usable is None else norm.isfinite() & usable
         if not norm.is_cpu:
@@ -65,6 +69,19 @@ class EncoderOptimizer:
             self.adam.step()
         self.adam.zero_grad(set_to_none=True)
         return norm
+
+    def _sum_gradients(self) -> None:
+        """Add up the gradients of all processes, in one exchange."""
+        if self.world.size == 1:
+            return
+        if self._used is None:  # in the first step; a parameter that no process uses keeps having no gradient
+            own = [name for name, parameter in self.named.items() if parameter.grad is not None]
+            self._used = sorted(set().union(*self.world.everyone(own)))
+        used = [self.named[name] for name in self._used]
+        parts = [torch.zeros_like(p) if p.grad is None else p.grad for p in used]
+        total = self.world.summed(torch.cat([part.reshape(-1) for part in parts]))
+        for parameter, part in zip(used, torch.split(total, [p.numel() for p in used]), strict=True):
+            parameter.grad = part.view_as(parameter)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the state of every parameter that has one, to be saved."""

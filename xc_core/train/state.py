@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeAlias
 
 from torch import Tensor
 
+from xc_core.classifiers import LabelTable
 from xc_core.errors import DivergedError
 from xc_core.shapes import I64
 
@@ -83,8 +84,11 @@ class Task(Protocol):
     def tensors(self) -> dict[str, Tensor]:
         """Return all state, to be saved."""
 
+    def tables(self) -> dict[str, LabelTable]:
+        """Return the label tables by the prefix of their tensors' names; checkpoints write only their changed rows."""
+
     def load(self, tensors: dict[str, Tensor]) -> None:
-        """Restore saved state."""
+        """Restore saved state; what a table has per row may be the table's own tensors."""
 
 
 def part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from xc_core.classifiers import BiasConfig, LabelTable, Searched, TableConfig, TableHead, dropped
+from xc_core.classifiers import BiasConfig, LabelTable, Searched, Shard, TableConfig, TableHead, dropped
 from xc_core.devices import CPU, Device, put
+from xc_core.distributed import ALONE, World
 from xc_core.errors import ConfigError
 from xc_core.losses import Loss, Triplet
 from xc_core.params import at_least, below, later
@@ -29,6 +31,7 @@ from xc_core.sampling import (
 )
 from xc_core.seeds import torch_generator
 from xc_core.shapes import F32, I64
+from xc_core.train.parallel import check_draws
 from xc_core.train.state import part
 
 
@@ -73,7 +76,8 @@ class ClassifierSettings:
 
     def unused(self) -> frozenset[str]:
         """Without epochs no setting of the training is used; ``enough`` is used by a refit only."""
-        table = {"table.lr", "table.decay", "table.weight_decay", "bias"}
+        rule = ("lr", "decay", "weight_decay", "optimiser", "precision")
+        table = {"bias", *(f"table.{name}" for name in rule)}
         training = {"order", "negatives", "loss", "warmup", "dropout", "average", "augment", "seed", *table}
         return frozenset(set() if self.epochs else training) | frozenset(set() if self.refit else {"enough"})
 
@@ -93,17 +97,33 @@ class TableData:
     text_LD: F32
     """Vectors of the label texts, for negatives that search in them."""
     documents: Documents
+    factor: float = 1.0
+    """Initial rows are multiplied by this."""
+    folder: Path | None = None
+    """Where the file of a memory-mapped table is."""
 
 
-def table_task(settings: ClassifierSettings, data: TableData, device: Device = CPU) -> ClassifierTask:
-    """Return the training of a table on ``data`` that ``settings`` describe; the rows live on ``device``."""
-    table = LabelTable(put(data.rows_LD, device.torch), settings.table)
-    bias = settings.bias.build(data.documents.truth, settings.loss.divisor)
+def table_task(
+    settings: ClassifierSettings, data: TableData, device: Device = CPU, world: World = ALONE
+) -> ClassifierTask:
+    """Return the training of a table on ``data`` that ``settings`` describe; rows in memory live on ``device``.
+
+    The labels are spread over the processes of ``world``, which all draw the same batches and pools.
+    """
+    shard = Shard(world, len(data.rows_LD))
+    table = LabelTable(
+        torch.from_numpy(shard.of(data.rows_LD)), settings.table,
+        folder=data.folder, seed=settings.seed, factor=data.factor, device=device.torch,
+    )  # fmt: skip
+    bias = settings.bias.build(data.documents.truth, settings.loss.divisor, shard)
     if bias is not None:
-        bias.to(device.torch)
+        bias.to(table.rows_LD.device)
+    head = TableHead(table, settings.loss.build(), settings.loss.divisor, bias=bias, shard=shard)
+    for each in head.tables:
+        each.shard = shard
     return ClassifierTask(
         data,
-        TableHead(table, settings.loss.build(), settings.loss.divisor, bias=bias),
+        head,
         settings.order.build(data.documents, settings.seed),
         settings.negatives.build(data.documents, settings.seed),
         settings.dropout,
@@ -132,7 +152,9 @@ class ClassifierTask:
         """Refresh negatives and order on the frozen document vectors and the present rows."""
         searched = Searched(self.head, self.data.text_LD)
         figures = self.negatives.refresh(epoch, searched.documents(self.data.doc_ND), searched)
-        return self.order.refresh(epoch, self.data.doc_ND) | figures
+        figures = self.order.refresh(epoch, self.data.doc_ND) | figures
+        check_draws(self.head.shard.world, self.order.batches(epoch), self.negatives.arrays().values())
+        return figures
 
     def batches(self, epoch: int) -> list[I64]:
         """Return the batches of ``epoch``, as positions of documents."""
@@ -164,6 +186,10 @@ class ClassifierTask:
             **{f"order/{name}": torch.from_numpy(value) for name, value in self.order.arrays().items()},
             **{f"negatives/{name}": torch.from_numpy(value) for name, value in self.negatives.arrays().items()},
         }
+
+    def tables(self) -> dict[str, LabelTable]:
+        """Return the rows and, if there is one, the bias."""
+        return {f"head/{prefix}": table for prefix, table in self.head.named().items()}
 
     def load(self, tensors: dict[str, Tensor]) -> None:
         """Restore saved state."""

@@ -1,0 +1,150 @@
+"""Processes that train together, for tests: one training of a small table in each, losses and rows as JSON.
+
+``python -m tests.train.ranks FOLDER CASE [END]``, under the environment of torchrun; see ``start``. With END, the
+process kills itself before that step.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.train.conftest import make_small
+from xc_core.classifiers import BiasConfig
+from xc_core.data.labels import LabelMatrix
+from xc_core.devices import CPU
+from xc_core.distributed import World, joined
+from xc_core.encoders import EncoderConfig, build_encoder
+from xc_core.recipes import find_recipe
+from xc_core.sampling import Documents, Random
+from xc_core.seeds import generator
+from xc_core.train.checkpoint import Checkpoints
+from xc_core.train.documents import EncoderData
+from xc_core.train.encoder import EncoderTask, encoder_task
+from xc_core.train.loop import Plan, fit
+from xc_core.train.table import ClassifierTask, TableData, table_task
+
+ROOT = Path(__file__).parents[2]
+LABELS = 41  # no multiple of 2 or 4: processes have different numbers of labels
+CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "triplet": ("ngame", {}, {}),
+    "triplet, averaged": ("ngame", {"average": 0.5, "dropout": 0.2}, {"weight_decay": 0.1}),
+    "softmax, bias": ("unidec", {"bias": BiasConfig(lr=0.1)}, {}),
+    "all labels": ("renee", {"average": 0.3}, {}),
+    "all labels, bias": ("renee", {"bias": BiasConfig(lr=0.1)}, {"optimiser": "adagrad"}),
+    "sampled labels": ("astra", {}, {"storage": "mapped"}),
+}
+ENCODERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "M1 of ngame": ("ngame", {}),
+    "M1 of ngame, GradCache": ("ngame", {"scorer": {"cache": True}}),
+    "M1 of house": ("house", {}),
+    "M1 of unidec": ("unidec", {}),
+    "M1 of astra": ("astra", {}),
+}
+"""Recipes of M1, with changes."""
+
+
+def table(case: str, world: World) -> ClassifierTask:
+    """Return the training of a case on random vectors."""
+    recipe, changes, rows = CASES[case]
+    random = generator(0, "ranks")
+    truth = LabelMatrix.from_pairs(np.repeat(np.arange(96), 2), random.integers(0, LABELS, 192), (96, LABELS))
+    doc_ND, rows_LD = (random.standard_normal((n, 12)).astype(np.float32) for n in (96, LABELS))
+    doc_ND /= np.linalg.norm(doc_ND, axis=1, keepdims=True)
+    settings = find_recipe(recipe).classifier
+    settings = replace(
+        settings, order=Random(batch_size=16), epochs=2.0, table=replace(settings.table, **rows), **changes
+    )
+    return table_task(settings, TableData(doc_ND, rows_LD, rows_LD, Documents(truth)), CPU, world)
+
+
+def encoder(case: str, world: World) -> EncoderTask:
+    """Return M1 of a recipe on the small corpus, with a small encoder."""
+    small = make_small(45)
+    recipe, changes = ENCODERS[case]
+    settings = find_recipe(recipe).changed({"encoder": changes}).encoder
+    shape = EncoderConfig(name="bag", width=16, precision="fp32", heads=settings.encoder.heads)
+    settings = replace(settings, encoder=shape, order=replace(settings.order, batch_size=9))
+    make = EncoderData.with_label_texts if settings.augment else EncoderData
+    data = make(small.documents, small.labels, small.rows_N, small.truth)
+    return encoder_task(settings, build_encoder(shape, small.vocabulary, 0), data, world)
+
+
+def results(task: ClassifierTask | EncoderTask) -> dict[str, Any]:
+    """Return what a training gives, as lists."""
+    if isinstance(task, ClassifierTask):
+        return {"rows": task.head.released().tolist(), "searched": task.head.vectors().tolist()}
+    return {name: value.tolist() for name, value in task.tensors().items() if name.startswith(("encoder/", "bank"))}
+
+
+def trained(folder: Path, case: str, world: World, end: int | None = None) -> dict[str, Any]:
+    """Train a case with a checkpoint after every reading of losses, which is every second step."""
+    task: Any = table(case, world) if case in CASES else encoder(case, world)
+    step, steps = task.step, []
+
+    def until(docs_B: Any, number: int, *more: Any) -> Any:
+        if number == end:
+            os.kill(os.getpid(), signal.SIGKILL)
+        steps.append(number)
+        return step(docs_B, number, *more)
+
+    task.step = until
+    combine = task.head.combined if case in CASES else list
+    plan = Plan(epochs=2.0, warmup=0.1, checkpoint_seconds=-1, read_every=2, combine=combine)
+    history = fit(task, plan, Checkpoints(folder / "run", case, world))
+    return {"began": steps[0], "losses": history.losses, **results(task)}
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def start(size: int, *arguments: str) -> list[subprocess.Popen[str]]:
+    """Start ``size`` processes of this module in the environment of torchrun."""
+    place = {
+        "WORLD_SIZE": str(size),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "OMP_NUM_THREADS": "1",
+    }
+    command = [sys.executable, "-m", "tests.train.ranks", *arguments]
+    return [
+        subprocess.Popen(
+            command,
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **place, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+        )
+        for rank in range(size)
+    ]
+
+
+def main() -> None:
+    """Train the cases that are named, or all, and print what each gave."""
+    folder, case, *end = sys.argv[1:]
+    with joined("a test") as world:
+        dying = int(end[0]) if end and world.rank == 1 else None
+        found = {
+            name: trained(Path(folder) / name, name, world, dying)
+            for name in [*CASES, *ENCODERS]
+            if case in ("all", name)
+        }
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

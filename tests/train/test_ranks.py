@@ -1,0 +1,114 @@
+"""M1 and M4 in 1, 2 and 4 processes: same losses and state; a killed process ends all, any number of them resumes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.train.ranks import CASES, ENCODERS, ROOT, free_port, start, trained
+from xc_core.chain import Workspace
+from xc_core.classifiers import LabelTables
+from xc_core.distributed import ALONE
+from xc_core.encoders import TrainedEncoder
+
+NEAR = 1e-6
+
+
+def outputs(size: int, *arguments: str) -> list[dict[str, Any]]:
+    """Return what each process printed; all must end well."""
+    processes = start(size, *arguments)
+    found = [process.communicate(timeout=300) for process in processes]
+    assert [process.returncode for process in processes] == [0] * size, "\n".join(errors for _, errors in found)
+    return [json.loads(text) for text, _ in found]
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """What one process gives."""
+    folder = tmp_path_factory.mktemp("one")
+    return {case: trained(folder / case, case, ALONE) for case in [*CASES, *ENCODERS]}
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_processes_give_the_losses_and_rows_of_one(size: int, one: dict[str, Any], tmp_path: Path) -> None:
+    for found in outputs(size, str(tmp_path), "all"):
+        assert found.keys() == one.keys()
+        for case, expected in one.items():
+            for name in expected:
+                np.testing.assert_allclose(
+                    found[case][name], expected[name], rtol=NEAR, atol=NEAR, err_msg=f"{case}, {name}"
+                )
+
+
+@pytest.mark.parametrize("case", ["triplet, averaged", "all labels", "M1 of unidec"])
+def test_a_killed_process_ends_all_and_another_number_resumes(case: str, one: dict[str, Any], tmp_path: Path) -> None:
+    killed = start(2, str(tmp_path), case, "5")
+    said = [process.communicate(timeout=300)[1] for process in killed]
+    assert killed[1].returncode == -9
+    assert killed[0].returncode != 0
+    assert "process 0 of 2, which lost the others" in said[0]
+    assert "resumes from its last checkpoint" in said[0]
+    resumed = outputs(4, str(tmp_path), case)
+    for found in resumed:
+        assert found[case]["began"] == 4, "the checkpoint after the last losses that were read"
+        for name in one[case].keys() - {"began"}:
+            np.testing.assert_allclose(found[case][name], one[case][name], rtol=NEAR, atol=NEAR)
+
+
+def torchrun(workspace: Workspace, stage: str, *options: str, machines: int, each: int) -> list[str]:
+    """Run a stage by the script of ``deploy``, as ``machines`` with ``each`` processes; return what they said."""
+    place = {"MACHINES": str(machines), "PER_MACHINE": str(each), "FIRST": f"127.0.0.1:{free_port()}"}
+    environment = {
+        **os.environ,
+        **place,
+        "XC_ROOT": str(workspace.root),
+        "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": "1",
+    }
+    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
+    command = [str(ROOT / "deploy" / "torchrun.sh"), stage, "--dataset", "toy", "--recipe", "ngame", *options]
+    started = [
+        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for _ in range(machines)
+    ]
+    said = [process.communicate(timeout=300)[0] for process in started]
+    if any(process.returncode for process in started):
+        raise RuntimeError("\n".join(said))
+    return said
+
+
+def test_the_stage_classifier_on_two_machines_gives_what_one_process_gives(copied: Workspace) -> None:
+    folder = copied.folder("classifier", "toy", "ngame")
+    expected = LabelTables.open(folder)
+    rows = {fold.name: np.array(expected.rows(fold.name)) for fold in expected.folds}
+    torchrun(copied, "classifier", "--force", machines=2, each=1)
+    found = LabelTables.open(folder)
+    for name, rows_LD in rows.items():
+        np.testing.assert_allclose(found.rows(name), rows_LD, rtol=NEAR, atol=NEAR)
+    assert found.history["losses"] == pytest.approx(expected.history["losses"], rel=NEAR)
+    assert not list(folder.parent.glob(".*")), "the second process leaves nothing behind"
+    assert "up to date" in "".join(torchrun(copied, "classifier", machines=1, each=2))
+
+
+def test_the_stage_encoder_gives_what_one_process_gives(copied: Workspace) -> None:
+    folder = copied.folder("encoder", "toy", "ngame")
+    expected = TrainedEncoder.open(folder)
+    torchrun(copied, "encoder", "--force", machines=1, each=2)
+    found = TrainedEncoder.open(folder)
+    assert found.history["losses"] == pytest.approx(expected.history["losses"], rel=NEAR, abs=NEAR)
+    weights = expected.encoder.state_dict()
+    for name, value in found.encoder.state_dict().items():
+        torch.testing.assert_close(value, weights[name], rtol=1e-4, atol=1e-5)
+
+
+def test_a_stage_that_trains_alone_refuses_several_processes(copied: Workspace) -> None:
+    with pytest.raises(RuntimeError, match="2 processes started for the stage embeddings"):
+        torchrun(copied, "embeddings", "--force", machines=1, each=2)
