@@ -66,7 +66,7 @@ def watch_saves(kill_at: int) -> None:
     plain, saves = artifacts._exchange, [0]
 
     def exchange(new: Path, old: Path) -> None:
-        checkpoint = "run" in (old.parent.name, old.parent.parent.name)
+        checkpoint = "run" in [above.name for above in old.parents][:3]  # .xc/run/STAGE[/FOLD][/LINK]
         saves[0] += checkpoint
         if saves[0] == kill_at and checkpoint:
             die()
