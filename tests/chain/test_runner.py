@@ -83,7 +83,7 @@ def test_an_artefact_records_what_it_was_made_from_beside_its_content(trained: W
         assert made.fingerprint == print_of(trained, name)
         assert made.depends == parts_of(trained, name)
         assert (made.settings, made.refreshed) == (plain(partition.settings(name)), False)
-        assert read_json(folder / artifacts.MANIFEST).keys() == {"kind", "format", "files"}
+        assert read_json(folder / artifacts.MANIFEST).keys() == {"kind", "format", "files", "digest"}
         assert artifacts.verify(folder).kind == name
     assert artifacts.read_made(folder_of(trained, "clusters")).settings == {"size": 4, "seed": 0}
 

@@ -17,7 +17,7 @@ from xc_core.errors import XCError
 
 COMMANDS = (
     "ingest", "run", "train", "tune", "status", "settings", "evaluate", "predict", "serve", "leaderboard", "compare",
-    "report", "update", "forget",
+    "report", "update", "forget", "plan",
     "promote", "rollback", "ui", "doctor", "demo",
 )  # fmt: skip
 

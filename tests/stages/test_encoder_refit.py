@@ -53,9 +53,9 @@ def test_batches_hold_the_documents_that_the_settings_name(
     given: list[np.ndarray] = []
     build = training.encoder_task
 
-    def spy(settings: Any, encoder: Any, data: Any) -> Any:
+    def spy(settings: Any, encoder: Any, data: Any, *others: Any) -> Any:
         given.append(data.rows_N)
-        return build(settings, encoder, data)
+        return build(settings, encoder, data, *others)
 
     monkeypatch.setattr("xc_core.stages.encoder.encoder_task", spy)
     workspace = make_workspace(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.cli.options import Names, dataset_option, device_option, force_option
 from xc_core.cli.tables import show_leaderboard, show_metrics
 from xc_core.data.splits import LEARN_FROM
-from xc_core.errors import ConfigError, UsageError, XCError, bare
+from xc_core.errors import ConfigError, MissingError, UsageError, XCError, bare
 from xc_core.outside import MOST_DEPTH, yaml_of
 from xc_core.params import deep_merged, put
 from xc_core.progress import report
@@ -169,8 +170,9 @@ def _warn(workspace: Workspace, declared: Experiment) -> None:
     """Report, before anything is trained, what memory or disk of this machine are too small for."""
     from xc_core.chain.planned import obstacles
 
-    for line in obstacles(workspace, declared):
-        report(f"warning: {declared.recipe.name} may not end: {line}; xc plan shows every stage")
+    with suppress(MissingError):  # a training that finds no corpus says so itself
+        for line in obstacles(workspace, declared):
+            report(f"warning: {declared.recipe.name} may not end: {line}; xc plan shows every stage")
 
 
 def _fit_budget(workspace: Workspace, wanted: _Wanted, declared: Experiment, seconds: float) -> None:

@@ -16,7 +16,7 @@ import polars as pl
 from xc_core.data.corpus import Corpus
 from xc_core.data.cut import FAMILIES
 from xc_core.data.families import NearDuplicates
-from xc_core.data.splits import SPLITS, TEST, TRAIN, VALIDATION, digests, is_validation
+from xc_core.data.splits import ACCEPTANCE, TEST, TRAIN, VALIDATION, digests, is_validation
 
 _STEM: Final = {TRAIN: "trn", VALIDATION: "val", TEST: "tst"}
 _GROUP: Final = "group "
@@ -88,8 +88,9 @@ class Tables:
         targets = self.pairs.join(ids, on="label").group_by("doc").agg(pl.col("id").sort().alias("target_ind"))
         rows = self.documents.join(targets, left_on="uid", right_on="doc", how="left", maintain_order="left")
         longest = _write(folder / "lbl.json", self.labels)
-        for split in SPLITS:
-            own = rows.filter(pl.col("split") == split)
+        in_train = pl.col("split").replace(ACCEPTANCE, TRAIN)  # the next ingest holds the same documents out again
+        for split in (TRAIN, VALIDATION, TEST):
+            own = rows.filter(in_train == split)
             if len(own) or split != VALIDATION:
                 longest = max(longest, _write(folder / f"{_STEM[split]}.json", own.drop("split")))
             self._write_filters(folder / f"filter_labels_{split}.txt", own, ids)
