@@ -106,13 +106,19 @@ def versions(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> R
     return Registry(store.client, f"d{next(_numbers)}", tmp_path / "versions")
 
 
+FIRST: list[Any] = []
+"""The version of ``released`` as it was registered: later tests promote it by hand, which changes its page."""
+
+
 @pytest.fixture(scope="session")
 def released(opened: Store, trained: Workspace) -> Released:
     """The toy model, registered with its files as xc-toy: the first one, therefore champion."""
     mlflow.set_tracking_uri(opened.uri)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return registry.register(opened.client, opened.artifacts, candidate(trained, "toy", "ngame", "r1"))
+        found = registry.register(opened.client, opened.artifacts, candidate(trained, "toy", "ngame", "r1"))
+    FIRST.append(opened.client.get_model_version("xc-toy", str(found.version)))
+    return found
 
 
 Fail = Callable[..., Any]

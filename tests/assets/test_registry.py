@@ -19,7 +19,7 @@ from assets.release.candidate import candidate
 from assets.release.gate import Line, Verdict
 from assets.release.registry import Released
 from assets.resources import Tracking
-from tests.assets.conftest import Registry, Store, failing
+from tests.assets.conftest import FIRST, Registry, Store, failing
 from tests.test_bundle import pickled
 from xc_core.artifacts import read_manifest
 from xc_core.chain import Workspace
@@ -77,9 +77,7 @@ def test_a_version_that_is_not_there_is_named_with_those_that_are(versions: Regi
 def test_the_tags_of_a_registered_model_name_its_origin(released: Released, store: Store, trained: Workspace) -> None:
     assert (released.version, released.is_champion) == (1, True)
     assert released.message == "version 1 is champion: the first one"
-    version = registry.version_of(store.client, "xc-toy", registry.CHAMPION)
-    assert version is not None
-    tags = version.tags
+    tags = FIRST[0].tags
     assert (tags["recipe"], tags["dagster_run"], tags["gate"]) == ("ngame", "r1", "passed")
     assert tags["bundle"] == read_manifest(trained.folder("model", "toy", "ngame")).digest()
     assert tags["data"] == read_manifest(trained.folder("corpus", "toy")).digest()
@@ -184,7 +182,7 @@ def test_the_registered_files_hold_no_pickle(released: Released, store: Store) -
 
 def test_the_pages_of_model_and_version_say_what_they_are(released: Released, store: Store) -> None:
     assert "Labels for texts of the dataset `toy`." in store.client.get_registered_model("xc-toy").description
-    page = store.client.get_model_version("xc-toy", str(released.version)).description
+    page = FIRST[0].description
     assert "Recipe `ngame`. Figures on test documents, in percent." in page
     assert re.search(r"\| P@5 \| [\d.]+ \| [\d.]+ to [\d.]+ \|", page)
     assert "- Dagster run: r1" in page
