@@ -11,7 +11,7 @@ from xc_core.chain import Workspace
 from xc_core.errors import UsageError
 
 
-@click.command(short_help="Show, draw or give the documents on which the gate compares models.")
+@click.command(short_help="Show or draw the documents of the gate.")
 @click.option("--dataset", required=True, help="Name of the dataset.")
 @click.option("--given", type=click.Path(path_type=Path), default=None, metavar="FILE",
               help="Parquet or JSON lines file with the columns text and labels (a list of uids).")  # fmt: skip

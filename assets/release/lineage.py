@@ -51,7 +51,7 @@ class Lineage:
         return found
 
 
-@click.command(short_help="Show the data, code and settings of a registered version; make it again.")
+@click.command(short_help="Lead from a version to its data and code.")
 @click.argument("version", type=int)
 @click.option("--dataset", required=True, help="Name of the dataset.")
 @click.option("--rebuild", type=click.Path(path_type=Path), default=None, metavar="FOLDER",

@@ -17,7 +17,7 @@ from xc_core.errors import XCError
 
 COMMANDS = (
     "ingest", "run", "train", "tune", "status", "settings", "evaluate", "predict", "serve", "leaderboard", "compare",
-    "report", "update", "forget", "plan",
+    "report", "update", "forget", "plan", "lineage", "acceptance",
     "promote", "rollback", "ui", "doctor", "demo",
 )  # fmt: skip
 
@@ -104,7 +104,7 @@ def test_commands_of_other_packages_join_the_one_table(xc: Xc, monkeypatch: pyte
     """Without such packages the library's own commands are all there is."""
     offered(monkeypatch, "xc.commands")
     listed = re.findall(r"^  ([a-z]+)  +[A-Z].+\.$", xc("--help").out, re.MULTILINE)
-    assert set(COMMANDS) - set(listed) == {"promote", "rollback", "ui", "demo"}
+    assert set(COMMANDS) - set(listed) == {"promote", "rollback", "lineage", "acceptance", "ui", "demo"}
 
 
 def test_help_lists_the_commands_of_other_packages(xc: Xc, monkeypatch: pytest.MonkeyPatch) -> None:
