@@ -43,6 +43,7 @@ def test_two_workspaces_with_the_same_tokens_make_the_same_of_them_to_the_byte(
         assert not run_stage(other, name, "toy", "ngame").skipped
     expected, found = files_of(trained), files_of(other)
     of_dataset = {"toy/settings/corpus.json", "toy/settings/tokens.json"}
-    assert set(found) == set(expected) - of_dataset
+    released = {name for name in expected if name.startswith("toy/acceptance/")}  # drawn by tests of releases
+    assert set(found) == set(expected) - of_dataset - released
     assert len(found) > 40
     assert [name for name in found if found[name] != expected[name]] == []
