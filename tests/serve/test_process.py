@@ -168,7 +168,7 @@ def test_what_cannot_be_served_is_refused(
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no browser")
 def test_a_person_types_a_text_and_sees_labels_and_reasons(folder: Path, tmp_path: Path) -> None:
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
     bundle = renamed(folder, tmp_path / "bundle", HOSTILE)
     with serving("--bundle", bundle) as (port, _), sync_playwright() as playwright:
@@ -190,11 +190,10 @@ def test_a_person_types_a_text_and_sees_labels_and_reasons(folder: Path, tmp_pat
         assert "version" in page.inner_text("#model")
         page.locator("#tail").fill("1")
         page.locator("#tail").dispatch_event("change")
-        page.wait_for_function("document.getElementById('position').textContent === '1.00'")
+        expect(page.locator("#position")).to_have_text("1.00")
         page.fill("#text", " ")
         page.click("#go")
-        page.wait_for_function("document.getElementById('wrong').textContent !== ''")
-        assert "Found an empty text." in page.inner_text("#wrong")
+        expect(page.locator("#wrong")).to_contain_text("Found an empty text.")
         assert all(url.startswith((f"http://127.0.0.1:{port}/", "data:")) for url in requested)
         assert [line for line in logged if "422" not in line] == [], "nothing broke the policy"
         browser.close()
