@@ -13,6 +13,7 @@ import pytest
 
 from tests.cli.conftest import TOY, Xc, entry, offered
 from xc_core.chain import Workspace
+from xc_core.cli.main import _LISTED, cli
 from xc_core.errors import XCError
 
 COMMANDS = (
@@ -105,6 +106,18 @@ def test_commands_of_other_packages_join_the_one_table(xc: Xc, monkeypatch: pyte
     offered(monkeypatch, "xc.commands")
     listed = re.findall(r"^  ([a-z]+)  +[A-Z].+\.$", xc("--help").out, re.MULTILINE)
     assert set(COMMANDS) - set(listed) == {"promote", "rollback", "lineage", "acceptance", "ui", "demo"}
+
+
+def test_the_list_of_commands_says_what_each_says_of_itself() -> None:
+    own = {name: cli.get_command(click.Context(cli), name) for listed in _LISTED.values() for name in listed}
+    said = {name: command.get_short_help_str(90) for name, command in own.items() if command is not None}
+    assert said == {name: text for listed in _LISTED.values() for name, text in listed.items()}
+
+
+def test_the_list_of_commands_imports_none() -> None:
+    code = "import sys; from xc_core.cli.main import cli; cli(['--help'], standalone_mode=False); print(*sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert {"numpy", "polars", "torch", "dagster"}.isdisjoint(ended.stdout.split())
 
 
 def test_help_lists_the_commands_of_other_packages(xc: Xc, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,15 +38,39 @@ _OWN: Final = {
     "serve": "xc_core.cli.serve:command",
     "doctor": "xc_core.cli.doctor:doctor",
 }
-_ORDER: Final = (
-    ("Data", ("ingest", "update", "forget")),
-    (
-        "Training",
-        ("plan", "train", "tune", "run", "status", "settings", "evaluate", "leaderboard", "compare", "report"),
-    ),
-    ("Serving", ("predict", "serve", "promote", "rollback", "lineage", "acceptance")),
-    ("Project", ("demo", "ui", "doctor")),
-)
+_LISTED: Final = {
+    "Data": {
+        "ingest": "Check a folder of text and make it a dataset.",
+        "update": "Merge new documents, labels and corrected pairs into a dataset.",
+        "forget": "Remove documents or labels, and all made of them.",
+    },
+    "Training": {
+        "plan": "Estimate time, memory and disk of every stage.",
+        "train": "Run the whole pipeline for one recipe, or all.",
+        "tune": "Search the settings of a recipe on validation documents.",
+        "run": "Run one stage of the pipeline.",
+        "status": "Show which artefacts are up to date, and why others are not.",
+        "settings": "Show all settings of a dataset or experiment.",
+        "evaluate": "Evaluate a trained recipe on test documents.",
+        "leaderboard": "Compare all evaluated recipes of a dataset.",
+        "compare": "Show how certain it is that one recipe beats another.",
+        "report": "Write an HTML page on an evaluated model.",
+    },
+    "Serving": {
+        "predict": "Ask the model for the labels of a text.",
+        "serve": "Serve the champion over HTTP.",
+        "promote": "Make a model the champion, the version that is served.",
+        "rollback": "Return to the previous champion.",
+        "lineage": "Lead from a version to its data and code.",
+        "acceptance": "Show or draw the documents of the gate.",
+    },
+    "Project": {
+        "demo": "Run the whole pipeline on the bundled dataset.",
+        "ui": "Open the Dagster UI and the MLflow UI.",
+        "doctor": "Check machine, environment and project.",
+    },
+}
+"""The first line of each command's help, under its heading, so that ``xc --help`` imports no command."""
 _EXIT_CODES: Final = """Exit codes: 0 done; 2, 64 wrong command; 65 wrong data; 66 something is missing; 69 a service
 does not answer; 70 a fault of this software; 71 too little memory; 72 the training diverged;
 73 disk full or not writable; 74 a corrupt artefact; 75 busy; 76 inputs out of date or changed; 77 a gate refused;
@@ -70,7 +94,7 @@ class Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return all names, in the order of the help."""
-        ordered = [name for _, names in _ORDER for name in names]
+        ordered = [name for listed in _LISTED.values() for name in listed]
         return sorted(self._places(), key=lambda name: ordered.index(name) if name in ordered else len(ordered))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -92,18 +116,19 @@ class Commands(click.Group):
         return result
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands under headings."""
+        """Write the commands under headings; import only those of other packages."""
         present = self._places()
-        known = {name for _, names in _ORDER for name in names}
-        for heading, names in (*_ORDER, ("Other", tuple(sorted(present.keys() - known)))):
-            rows = []
-            for name in names:
-                command = self.get_command(ctx, name) if name in present else None
-                if command is not None:
-                    rows.append((name, command.get_short_help_str(90)))
+        known = {name for listed in _LISTED.values() for name in listed}
+        other = {name: self._short_help(ctx, name) for name in sorted(present.keys() - known)}
+        for heading, listed in (*_LISTED.items(), ("Other", other)):
+            rows = [(name, text) for name, text in listed.items() if name in present]
             if rows:
                 with formatter.section(heading):
                     formatter.write_dl(rows)
+
+    def _short_help(self, ctx: click.Context, name: str) -> str:
+        command = self.get_command(ctx, name)
+        return command.get_short_help_str(90) if command is not None else ""
 
 
 def _load(place: str) -> Any:
