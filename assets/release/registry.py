@@ -259,15 +259,6 @@ def roll_back(client: Any, dataset: str) -> tuple[int, int]:
     return int(previous.version), int(champion.version)
 
 
-def bundle_folder(client: Any, dataset: str, alias: str = CHAMPION) -> Path | None:
-    """Return a local folder with the packed model that an alias points at, None if there is none.
-
-    Raises MissingError if its files are gone.
-    """
-    version = version_of(client, model_name(dataset), alias)
-    return download(version) if version is not None else None
-
-
 def download(version: Any) -> Path:
     """Return a local folder with the packed model of a registered version.
 

@@ -121,6 +121,13 @@ def released(opened: Store, trained: Workspace) -> Released:
     return found
 
 
+def champion_files(store: Store, dataset: str) -> Path:
+    """Return the folder with the packed model of a champion."""
+    champion = registry.version_of(store.client, registry.model_name(dataset), registry.CHAMPION)
+    assert champion is not None
+    return registry.download(champion)
+
+
 Fail = Callable[..., Any]
 
 

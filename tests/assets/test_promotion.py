@@ -15,7 +15,7 @@ import pytest
 from assets.release import promotion, registry
 from assets.release.pointer import alias_in_sqlite
 from assets.release.registry import Released
-from tests.assets.conftest import Registry, Store
+from tests.assets.conftest import Registry, Store, champion_files
 from tests.cli.conftest import Xc, entry, offered
 from tests.conftest import TOY_CHANGES
 from xc_core.artifacts import read_manifest
@@ -202,8 +202,7 @@ def test_doctor_names_every_packed_model(trained: Workspace, store: Store, monke
 @pytest.fixture
 def damaged(project: Workspace, store: Store, released: Released) -> Iterator[Path]:
     """The champion's registered weights, one byte changed; repaired or not, version 1 is champion again at the end."""
-    folder = registry.bundle_folder(store.client, "toy")
-    assert folder is not None
+    folder = champion_files(store, "toy")
     weights, content = folder / "encoder.safetensors", (folder / "encoder.safetensors").read_bytes()
     weights.write_bytes(content[:-1] + b"x")
     yield folder

@@ -19,7 +19,7 @@ from assets.release.candidate import candidate
 from assets.release.gate import Line, Verdict
 from assets.release.registry import Released
 from assets.resources import Tracking
-from tests.assets.conftest import FIRST, Registry, Store, failing
+from tests.assets.conftest import FIRST, Registry, Store, champion_files, failing
 from tests.test_bundle import pickled
 from xc_core.artifacts import read_manifest
 from xc_core.chain import Workspace
@@ -195,12 +195,10 @@ def test_markdown_of_others_is_shown_as_it_is() -> None:
     assert escaped(text) == r"\!\[p\]\(http\://x/y.png\) \[c\]\(javascript\:a\) \<img\> \`x\` \| y"
 
 
-def test_the_champions_bundle_is_found_by_its_alias(released: Released, store: Store) -> None:
-    folder = registry.bundle_folder(store.client, "toy")
-    assert folder is not None
-    assert open_predictor(folder).predict(["falcon"], 1)[0][0].title == "falcon"
-    assert registry.bundle_folder(store.client, "toy", registry.PREVIOUS) is None
-    assert registry.bundle_folder(store.client, "unheard-of") is None
+def test_the_champions_files_are_found_by_its_alias(released: Released, store: Store) -> None:
+    assert open_predictor(champion_files(store, "toy")).predict(["falcon"], 1)[0][0].title == "falcon"
+    assert registry.version_of(store.client, "xc-toy", registry.PREVIOUS) is None
+    assert registry.version_of(store.client, "xc-unheard-of", registry.CHAMPION) is None
 
 
 # failures
@@ -226,7 +224,7 @@ def test_a_champion_whose_files_are_gone_is_an_error_that_names_it(
 ) -> None:
     monkeypatch.setattr(mlflow.artifacts, "download_artifacts", failing(OSError("No such file or directory: 'x'")))
     with pytest.raises(MissingError, match="no files of xc-toy version 1") as caught:
-        registry.bundle_folder(store.client, "toy")
+        champion_files(store, "toy")
     assert "--recipe" in caught.value.do
 
 
@@ -240,18 +238,17 @@ def test_a_model_whose_registered_files_are_damaged_is_registered_again(
 ) -> None:
     own = replace(candidate(trained, "toy", "ngame"), dataset=f"lost-{damage}", judge=passing)
     assert registry.register(store.client, store.artifacts, own).version == 1
-    folder = registry.bundle_folder(store.client, own.dataset)
-    assert folder is not None
+    folder = champion_files(store, own.dataset)
     if damage == "gone":
         shutil.rmtree(folder.parents[1])
         with pytest.raises(MissingError, match="no files of xc-lost-gone version 1"):
-            registry.bundle_folder(store.client, own.dataset)
+            champion_files(store, own.dataset)
     else:
         weights = folder / "encoder.safetensors"
         weights.write_bytes(weights.read_bytes()[:-1] + b"x")
     again = registry.register(store.client, store.artifacts, own)
     assert (again.version, again.is_champion) == (2, True)
-    assert registry.bundle_folder(store.client, own.dataset) is not None
+    assert champion_files(store, own.dataset).is_dir()
     assert registry.register(store.client, store.artifacts, own).version == 2
 
 
