@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -74,8 +75,8 @@ def figures(report: dict[str, Any]) -> dict[str, float]:
     return out | {f"index_recall_{name}": float(value) for name, value in report.get("index_recall", {}).items()}
 
 
-def description(recipe: str, metrics: dict[str, float], tags: dict[str, str], verdict: Verdict | None) -> str:
-    """Return the description of a version, in Markdown."""
+def description(recipe: str, metrics: dict[str, float], tags: Mapping[str, str], verdict: Verdict) -> str:
+    """Return the description of a version with these tags, in Markdown."""
     rows = [
         f"| {_shown(name)} | {metrics[name]:.2f} | {_interval(metrics, name)} |"
         for name in _HEADLINE
@@ -83,14 +84,17 @@ def description(recipe: str, metrics: dict[str, float], tags: dict[str, str], ve
     ]
     parts = [f"Recipe `{recipe}`. Figures on test documents, in percent.", ""]
     parts += ["| metric | value | 95 % interval |", "| --- | ---: | --- |", *rows, "", *_origin(tags)]
-    if verdict is not None:
-        parts += ["", f"**Gate**: {escaped(verdict.documents)}", "", verdict.table()]
-    if reason := tags.get("promoted_reason"):
-        parts += ["", f"**Promoted by hand** by {escaped(tags.get('promoted_by', '-'))}: {escaped(reason)}"]
-    return "\n".join(parts)
+    parts += ["", f"**Gate**: {escaped(verdict.documents)}", "", verdict.table()]
+    return "\n".join([*parts, "", overruled(tags)] if "promoted_reason" in tags else parts)
 
 
-def _origin(tags: dict[str, str]) -> list[str]:
+def overruled(tags: Mapping[str, str]) -> str:
+    """Return who promoted a version by hand, when and why, in Markdown; ``tags`` are those of ``xc promote``."""
+    who, when, why = (tags[f"promoted_{name}"] for name in ("by", "at", "reason"))
+    return f"**Promoted by hand** by {escaped(who)}, {when}: {escaped(why)}"
+
+
+def _origin(tags: Mapping[str, str]) -> list[str]:
     return [f"- {title}: {escaped(tags[name])}" for name, title in ORIGIN.items() if name in tags]
 
 

@@ -92,9 +92,9 @@ def by_hand(workspace: Workspace, client: Any, dataset: str, version: int, reaso
 
     Raises RefusedError if the version has not passed the gate and there is no reason.
     """
-    from assets.markdown import escaped
     from assets.release import registry
     from assets.release.origin import person
+    from assets.release.page import overruled
 
     name = registry.model_name(dataset)
     found = client.get_model_version(name, str(version))
@@ -108,11 +108,9 @@ def by_hand(workspace: Workspace, client: Any, dataset: str, version: int, reaso
         )
     tags = {"promoted_by": person(workspace.root), "promoted_at": datetime.now(UTC).isoformat(timespec="seconds")}
     tags |= {"promoted_reason": reason.strip()} if reason else {}
-    for key, value in tags.items():
-        client.set_model_version_tag(name, str(version), key, value)
+    registry.set_tags(client, name, version, tags)
     if reason:
-        line = f"**Promoted by hand** by {escaped(tags['promoted_by'])}, {tags['promoted_at']}: {escaped(reason)}"
-        client.update_model_version(name, str(version), f"{found.description or ''}\n\n{line}".strip())
+        client.update_model_version(name, str(version), f"{found.description or ''}\n\n{overruled(tags)}".strip())
     registry.set_champion(client, name, version)
 
 

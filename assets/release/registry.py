@@ -5,7 +5,7 @@ Aliases: ``champion`` is served, ``challenger`` passed the gate last, ``previous
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -95,14 +95,13 @@ def register(client: Any, artifact_root: str, candidate: Candidate) -> Released:
     A model is known by its digest; one whose registered files are gone or damaged is registered again.
     """
     name = model_name(candidate.dataset)
-    version, champion = _registered(client, name, candidate), version_of(client, name, CHAMPION)
+    known, champion = _registered(client, name, candidate), version_of(client, name, CHAMPION)
+    version = _new_version(client, artifact_root, candidate) if known is None else int(known.version)
     if champion is not None and version == int(champion.version):
         client.set_registered_model_alias(name, CHALLENGER, str(version))
         return Released(version, True, f"version {version} is champion: it is already")
-    if version is None:
-        version = _new_version(client, artifact_root, candidate)
     verdict = candidate.judge(candidate.folder, champion)
-    _record(client, name, version, candidate, verdict)
+    _record(client, version, candidate, verdict, candidate.tags if known is None else known.tags)
     if not verdict.passed:
         return Released(version, False, f"version {version} is refused: {verdict.reason}", verdict)
     client.set_registered_model_alias(name, CHALLENGER, str(version))
@@ -114,25 +113,30 @@ def register(client: Any, artifact_root: str, candidate: Candidate) -> Released:
     return Released(version, True, f"version {version} is champion: {text}", verdict)
 
 
-def _record(client: Any, name: str, version: int, candidate: Candidate, verdict: Verdict) -> None:
-    """Write what the gate said on the page of the version."""
-    failed = ", ".join(line.name for line in verdict.failed)
+def _record(client: Any, version: int, candidate: Candidate, verdict: Verdict, known: Mapping[str, str]) -> None:
+    """Write what the gate said on the page of the version, whose other tags are ``known``."""
+    name, failed = model_name(candidate.dataset), ", ".join(line.name for line in verdict.failed)
     tags = {
         GATE: PASSED if verdict.passed else "refused",
         "gate_failed": failed or "nothing",
         "gate_on": verdict.documents,
     }
-    for key, value in tags.items():
-        client.set_model_version_tag(name, str(version), key, value[:_LONGEST_TAG])
-    text = description(candidate.recipe, candidate.page.metrics, candidate.tags, verdict)
+    set_tags(client, name, version, tags)
+    text = description(candidate.recipe, candidate.page.metrics, known, verdict)
     client.update_model_version(name, str(version), text)
 
 
-def _registered(client: Any, name: str, candidate: Candidate) -> int | None:
+def set_tags(client: Any, name: str, version: int, tags: Mapping[str, str]) -> None:
+    """Set tags of a version; a value is cut to the length that MLflow stores."""
+    for key, value in tags.items():
+        client.set_model_version_tag(name, str(version), key, value[:_LONGEST_TAG])
+
+
+def _registered(client: Any, name: str, candidate: Candidate) -> Any | None:
     """Return the newest version of the same model whose files are whole, None if there is none."""
     found = client.search_model_versions(f"name = '{name}' and tags.bundle = '{candidate.digest}'")
     ordered = sorted(found, key=lambda version: int(version.version), reverse=True)
-    return next((int(version.version) for version in ordered if is_whole(version)), None)
+    return next((version for version in ordered if is_whole(version)), None)
 
 
 def is_whole(version: Any) -> bool:
@@ -166,8 +170,7 @@ def _new_version(client: Any, artifact_root: str, candidate: Candidate) -> int:
         )
         log_page(client, run.info.run_id, info.model_id, candidate.page, candidate.origin)
     version = int(info.registered_model_version)
-    for key, value in candidate.tags.items():
-        client.set_model_version_tag(name, str(version), key, str(value)[:_LONGEST_TAG])
+    set_tags(client, name, version, candidate.tags)
     client.update_registered_model(name, MODEL_PAGE.format(dataset=candidate.dataset))
     return version
 
@@ -217,8 +220,7 @@ def names(client: Any) -> list[str]:
 def replaced(client: Any, artifact_root: str, candidate: Candidate, old: Any) -> int:
     """Register the model of the version ``old`` again, with its tags and description, and give it its aliases."""
     version = _new_version(client, artifact_root, candidate)
-    for key, value in {**old.tags, "repairs": str(old.version)}.items():
-        client.set_model_version_tag(old.name, str(version), key, value)
+    set_tags(client, old.name, version, {**old.tags, "repairs": str(old.version)})
     client.update_model_version(old.name, str(version), old.description)
     challenger, previous = (version_of(client, old.name, alias) for alias in (CHALLENGER, PREVIOUS))
     if challenger is not None and challenger.version == old.version:

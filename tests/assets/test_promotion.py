@@ -88,6 +88,17 @@ def test_what_the_gate_refused_needs_a_reason(xc: Xc, declared: Registry) -> Non
     assert r"the labels \<b\>changed\</b\>" in version.description
 
 
+def test_the_reason_stays_on_the_page_of_a_model_that_is_registered_again(xc: Xc, declared: Registry) -> None:
+    declared.release(declared.version())
+    declared.release(declared.version(), passes=False)
+    assert xc("promote", "--dataset", declared.dataset, "--version", 2, "--reason", "new labels").code == 0
+    assert xc("rollback", "--dataset", declared.dataset).code == 0
+    declared.release(2, passes=False)
+    page = declared.client.get_model_version(declared.name, "2").description
+    assert "**Gate**: 40 documents" in page
+    assert "**Promoted by hand** by " in page and page.endswith(": new labels")
+
+
 def test_a_version_that_the_gate_has_not_seen_needs_a_reason(xc: Xc, declared: Registry) -> None:
     declared.version()
     xc("promote", "--dataset", declared.dataset, "--version", 1).refused(77, "version 1, which the gate has not seen")
