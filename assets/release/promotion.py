@@ -127,9 +127,10 @@ def _challenger(client: Any, name: str) -> int:
 
     challenger = registry.version_of(client, name, registry.CHALLENGER)
     if challenger is None:
-        new = "" if registry.names(client) else "; the registry is new, it has no model at all"
         raise MissingError(
-            f"no challenger of {name}{new}", expected="a registered model", do="name a recipe with --recipe"
+            f"no challenger of {name}{registry.hint(client)}",
+            expected="a registered model",
+            do="name a recipe with --recipe",
         )
     return int(challenger.version)
 
@@ -316,7 +317,7 @@ def check() -> Iterator[Finding]:
         for dataset in workspace.params.datasets():
             version = registry.version_of(client, registry.model_name(dataset), registry.CHAMPION)
             yield _champion_finding(workspace, dataset, version)
-        if not registry.names(client) and _packed(workspace):
+        if registry.is_new(client) and _packed(workspace):
             yield Finding("note", f"the registry at {settings.uri} is new: it has no model, but the project has some")
     for dataset, recipe in workspace.params.experiments():
         folder = workspace.folder("model", dataset, recipe)

@@ -212,9 +212,14 @@ def check_version(client: Any, name: str, version: int) -> None:
         ) from error
 
 
-def names(client: Any) -> list[str]:
-    """Return the names of all registered models."""
-    return [str(model.name) for model in client.search_registered_models(max_results=100)]
+def is_new(client: Any) -> bool:
+    """Return True if the registry has no model at all: its database may have been deleted."""
+    return not client.search_registered_models(max_results=1)
+
+
+def hint(client: Any) -> str:
+    """Return what to add to the message of a missing model."""
+    return "; the registry is new, it has no model at all" if is_new(client) else ""
 
 
 def replaced(client: Any, artifact_root: str, candidate: Candidate, old: Any) -> int:
@@ -252,8 +257,9 @@ def roll_back(client: Any, dataset: str) -> tuple[int, int]:
     name = model_name(dataset)
     champion, previous = version_of(client, name, CHAMPION), version_of(client, name, PREVIOUS)
     if champion is None or previous is None:
+        what = "champion" if champion is None else "previous champion"
         raise MissingError(
-            f"no {'champion' if champion is None else 'previous champion'} of {name}",
+            f"no {what} of {name}{hint(client)}",
             expected="a model that was champion before",
             do=f"promote a version instead: xc promote --dataset {dataset} --version N",
         )

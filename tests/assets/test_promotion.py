@@ -265,9 +265,9 @@ def test_a_new_registry_is_called_new(
 ) -> None:
     """As after the deletion of MLflow's database."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'new.db'}")
-    xc("promote", "--dataset", "toy").refused(
-        66, "no challenger of xc-toy; the registry is new, it has no model at all"
-    )
+    new = "; the registry is new, it has no model at all"
+    xc("promote", "--dataset", "toy").refused(66, f"no challenger of xc-toy{new}")
+    xc("rollback", "--dataset", "toy").refused(66, f"no champion of xc-toy{new}")
     notes = [finding.text for finding in promotion.check() if finding.level == "note"]
     assert any("is new: it has no model, but the project has some" in text for text in notes)
 
