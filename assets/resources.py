@@ -2,10 +2,9 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import dagster as dg
 from ruamel.yaml import YAML
@@ -43,6 +42,11 @@ class Dvc(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     root: str
     enabled: bool = True
+
+    @classmethod
+    def of(cls, root: Path) -> Self:
+        """Return the DVC of a project; it records nothing if the project does not use DVC."""
+        return cls(root=str(root), enabled=(root / ".dvc").is_dir())
 
     def record(self, stage: str, dataset: str, recipe: str | None) -> str | None:
         """Commit one stage and its settings to dvc.lock and the cache; return the hash of its output.
@@ -107,13 +111,11 @@ class Tracking(dg.ConfigurableResource):  # type: ignore[type-arg]
     lock: str
     """Lock file that is held during the first connection, which may create the database."""
 
-    @contextmanager
-    def client(self) -> Iterator[Any]:
-        """Yield an MlflowClient; a new database is created first.
+    def client(self) -> AbstractContextManager[Any]:
+        """Return a context with an MlflowClient; a new database is created first.
 
-        Raises UnavailableError if the server or database does not answer.
+        The context raises UnavailableError if the server or database does not answer.
         """
-        from assets.tracking import answering, connect
+        from assets.tracking import connected
 
-        with answering(self.uri):
-            yield connect(self.uri, Path(self.lock))
+        return connected(self.uri, Path(self.lock))

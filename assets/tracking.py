@@ -47,6 +47,13 @@ def connect(uri: str, lock: Path) -> Any:
 
 
 @contextmanager
+def connected(uri: str, lock: Path) -> Iterator[Any]:
+    """Yield a client of ``uri``; errors of MLflow in the block become UnavailableError."""
+    with answering(uri):
+        yield connect(uri, lock)
+
+
+@contextmanager
 def answering(uri: str) -> Iterator[None]:
     """Turn errors of MLflow, its database or the network in the block into an UnavailableError."""
     from mlflow.exceptions import MlflowException

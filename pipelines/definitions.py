@@ -21,7 +21,7 @@ def resources(root: Path) -> dict[str, object]:
     return {
         "project": Project(root=str(root)),
         "pipes": StageProcesses(),
-        "dvc": Dvc(root=str(root), enabled=(root / ".dvc").is_dir()),
+        "dvc": Dvc.of(root),
         "tracking": Tracking(uri=settings.uri, artifacts=settings.artifacts, lock=str(settings.lock)),
     }
 

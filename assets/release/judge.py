@@ -44,9 +44,8 @@ def keep_acceptance(workspace: Workspace, dataset: str) -> None:
     """Record the acceptance set in DVC, if the project uses DVC."""
     from assets.resources import Dvc
 
-    dvc = Dvc(root=str(workspace.root), enabled=(workspace.root / ".dvc").is_dir())
     if (folder := acceptance_folder(workspace, dataset)).is_dir():
-        dvc.track_source(folder)
+        Dvc.of(workspace.root).track_source(folder)
 
 
 @dataclass(frozen=True)
@@ -76,11 +75,12 @@ class Judge:
             own = measured(model, accepted)
         except RefusedError as error:
             return [gate.refused(gate.OPENS, error)]
-        lines = list(gate.alone(own, self._recalls(), self._limits()))
+        limits = self._limits()
+        lines = list(gate.alone(own, self._recalls(), limits))
         if champion is None:
             return lines
         other = _champion(champion, accepted)
-        return [*lines, other] if isinstance(other, Line) else [*lines, *gate.against(own, other, self._limits())]
+        return [*lines, other] if isinstance(other, Line) else [*lines, *gate.against(own, other, limits)]
 
     def _recalls(self) -> dict[str, float]:
         from xc_core.scores import Scores

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -25,14 +25,12 @@ if TYPE_CHECKING:
     from xc_core.infer.champion import Champion
 
 
-@contextmanager
-def client_of(workspace: Workspace) -> Iterator[Any]:
-    """Yield a client of the project's MLflow; errors of MLflow in the block become UnavailableError."""
-    from assets.tracking import answering, connect
+def client_of(workspace: Workspace) -> AbstractContextManager[Any]:
+    """Return a context with a client of the project's MLflow; errors of MLflow in it become UnavailableError."""
+    from assets.tracking import connected
 
     settings = mlflow_settings(workspace.root)
-    with answering(settings.uri):
-        yield connect(settings.uri, settings.lock)
+    return connected(settings.uri, settings.lock)
 
 
 @click.command(short_help="Make a model the champion, the version that is served.")
@@ -168,7 +166,7 @@ def record(workspace: Workspace, dataset: str, recipe: str) -> None:
     from assets.resources import Dvc
     from xc_core.chain.registry import STAGES
 
-    dvc = Dvc(root=str(workspace.root), enabled=(workspace.root / ".dvc").is_dir())
+    dvc = Dvc.of(workspace.root)
     dvc.track_source(workspace.raw(dataset))
     dvc.commit([name for name in STAGES if workspace.folder(name, dataset, recipe).is_dir()], dataset, recipe)
 
