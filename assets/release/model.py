@@ -25,9 +25,8 @@ def release(
     if not workspace.params.dataset(dataset).release.competes(recipe):
         message = f"not registered: datasets.{dataset}.release.recipes does not name {recipe}"
         context.log.info(message)
-        return {"gate": message}, [
-            dg.AssetCheckResult(passed=True, check_name=GATE.name, metadata={"verdict": message})
-        ]
+        passed = dg.AssetCheckResult(passed=True, check_name=GATE.name, metadata={"verdict": message})
+        return {"champion": False, "gate": message}, [passed]
     with tracking.client() as client:
         released = register(client, tracking.artifacts, candidate(workspace, dataset, recipe, context.run_id))
     keep_acceptance(workspace, dataset)

@@ -76,6 +76,16 @@ def test_the_demo_names_the_recipe_of_a_model_that_is_not_champion(
     assert "version 3 is refused: P@5" in ended.out
 
 
+def test_the_demo_names_a_recipe_that_does_not_compete(
+    demo: Recorded, xc: Xc, edit: Callable[[Workspace, Any], None]
+) -> None:
+    edit(demo.workspace, {"datasets/toy/release": {"recipes": ["another"]}})
+    ended = xc("demo", "--dataset", "toy", "--recipe", "ngame")
+    assert ended.code == 0, ended.err
+    assert "not registered: datasets.toy.release.recipes does not name ngame" in ended.out
+    assert "xc predict --dataset toy --recipe ngame " in ended.out
+
+
 def test_the_demo_ends_at_a_failed_check(demo: Recorded, xc: Xc) -> None:
     demo.workspace.params.declare_experiment("toy", "ngame", "ngame", {**TOY_CHANGES, "model": {"min_P_at_1": 100.5}})
     ended = xc("demo", "--dataset", "toy", "--recipe", "ngame")

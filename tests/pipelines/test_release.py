@@ -100,7 +100,8 @@ def test_a_recipe_that_does_not_compete_is_not_registered(
     toy, asked = record(copied), judged(monkeypatch, True)
     edit(copied, {"datasets/toy/release": {"recipes": ["another"]}})
     found, gate = run(toy)
-    assert found == {"gate": "not registered: datasets.toy.release.recipes does not name ngame"}
+    message = "not registered: datasets.toy.release.recipes does not name ngame"
+    assert found == {"champion": False, "gate": message}, "xc demo prints both"
     assert (gate.passed, asked, moved(toy)) == (True, [], [])
     toy.mlflow.search_model_versions.assert_not_called()
 
