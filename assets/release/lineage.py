@@ -29,6 +29,7 @@ _SHOWN: Final = {
 }  # fmt: skip
 _REMOTE: Final = re.compile(r"remote\.([^.=]+)\.url=(.+)")
 """A line of `dvc config --list`."""
+_DVC: Final = (sys.executable, "-m", "dvc")
 
 
 @dataclass(frozen=True)
@@ -41,14 +42,13 @@ class Lineage:
     run: str
     tags: dict[str, str]
     files: dict[str, Path]
+    artefacts: dict[str, Any]
+    """Digest, fingerprint and settings of each stage's artefact."""
 
     @property
-    def artefacts(self) -> dict[str, Any]:
-        """Digest, fingerprint and settings of each stage's artefact."""
-        if ARTEFACTS not in self.files:
-            return {}
-        found: dict[str, Any] = json.loads(self.files[ARTEFACTS].read_text("utf-8"))
-        return found
+    def chain(self) -> dict[str, Any]:
+        """The artefacts that lead to the model: all but the leaderboard."""
+        return {stage: facts for stage, facts in self.artefacts.items() if stage != "leaderboard"}
 
 
 @click.command(short_help="Lead from a version to its data and code.")
@@ -95,7 +95,9 @@ def read(client: Any, dataset: str, version: int) -> Lineage:
     if found.run_id and client.list_artifacts(found.run_id, "origin"):
         folder = Path(mlflow.artifacts.download_artifacts(run_id=found.run_id, artifact_path="origin"))
         files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
-    return Lineage(dataset, found.tags.get("recipe", ""), version, found.run_id or "none", dict(found.tags), files)
+    artefacts = json.loads(files[ARTEFACTS].read_text("utf-8")) if ARTEFACTS in files else {}
+    recipe, run = found.tags.get("recipe", ""), found.run_id or "none"
+    return Lineage(dataset, recipe, version, run, dict(found.tags), files, artefacts)
 
 
 def rebuilt(workspace: Workspace, found: Lineage, folder: Path) -> None:
@@ -118,7 +120,7 @@ def rebuilt(workspace: Workspace, found: Lineage, folder: Path) -> None:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, folder / name)
     _fetch_raw(workspace, found, folder)
-    for stage in (name for name in found.artefacts if name != "leaderboard"):
+    for stage in found.chain:
         _xc(folder, "run", stage, "--dataset", found.dataset, "--recipe", found.recipe)
         report(f"lineage: {stage} made again")
     _compare(found, Workspace(folder))
@@ -143,7 +145,7 @@ def _fetch_raw(workspace: Workspace, found: Lineage, folder: Path) -> None:
     pointer = raw.with_suffix(".dvc")
     if pointer.is_file() and (folder / ".dvc").is_dir():
         _share_remotes(workspace.root, folder)
-        _call([sys.executable, "-m", "dvc", "pull", "--quiet", str(pointer.relative_to(folder))], folder)
+        _call([*_DVC, "pull", "--quiet", str(pointer.relative_to(folder))], folder)
     if not raw.is_dir() and _same(workspace.raw(found.dataset), wanted):
         shutil.copytree(workspace.raw(found.dataset), raw)
     if not _same(raw, wanted):
@@ -156,14 +158,13 @@ def _fetch_raw(workspace: Workspace, found: Lineage, folder: Path) -> None:
 
 def _share_remotes(root: Path, folder: Path) -> None:
     """Let the clone use the project's cache and remotes; a relative path means the project's."""
-    dvc = [sys.executable, "-m", "dvc"]
-    for line in _call([*dvc, "config", "--list"], root).splitlines():
+    for line in _call([*_DVC, "config", "--list"], root).splitlines():
         if found := _REMOTE.fullmatch(line.strip()):
             name, url = found.groups()
             place = url if "://" in url else str((root / ".dvc" / url).resolve())
-            _call([*dvc, "remote", "modify", "--local", name, "url", place], folder)
+            _call([*_DVC, "remote", "modify", "--local", name, "url", place], folder)
     if (root / ".dvc" / "cache").is_dir():
-        _call([*dvc, "config", "--local", "cache.dir", str(root / ".dvc" / "cache")], folder)
+        _call([*_DVC, "config", "--local", "cache.dir", str(root / ".dvc" / "cache")], folder)
 
 
 def _same(raw: Path, wanted: dict[str, Any]) -> bool:
@@ -196,9 +197,7 @@ def _call(command: list[str], folder: Path, environment: dict[str, str] | None =
 
 def _compare(found: Lineage, own: Workspace) -> None:
     """Raise MovedError, naming the first artefact that differs, unless the model has the content of the version."""
-    for stage, facts in found.artefacts.items():
-        if stage == "leaderboard":
-            continue
+    for stage, facts in found.chain.items():
         digest = read_manifest(own.folder(stage, found.dataset, found.recipe)).digest()
         if digest != facts["digest"]:
             raise MovedError(
