@@ -17,7 +17,6 @@ from assets.metadata import Shown, summary
 from assets.partitions import DATASETS, EXPERIMENTS, split_key
 from assets.processes import ProcessFailedError, StageProcesses
 from assets.release.model import release
-from assets.release.origin import project_checkout
 from assets.resources import Dvc, Project, Tracking
 from assets.shown import SHOWN
 from assets.tracking import StageRun, curves, flat, log_stage
@@ -26,6 +25,7 @@ from xc_core.chain.registry import STAGES, Stage
 from xc_core.chain.reports import write_report
 from xc_core.chain.runner import read_costs
 from xc_core.errors import UnavailableError
+from xc_core.git import project_checkout
 
 warnings.filterwarnings("ignore", category=dg.PreviewWarning, message=".*expected_writer_count")
 # Dagster 1.13 warns of a preview inside its own Pipes client; nothing here calls it.
@@ -159,7 +159,7 @@ def _stage_run(context: dg.AssetExecutionContext, project: Project, stage: Stage
         dataset=dataset,
         recipe=recipe,
         dagster_run=context.run_id,
-        tags={"xc.git": code.commit, "xc.git_changed": ", ".join(code.changed)[:5000] or "nothing"},
+        tags={"xc.git": code.commit, "xc.git_changed": code.changes},
         params=flat(made.settings),
         metrics={**shown.metrics, **{f"cost_{key}": value for key, value in costs.items()}},
         series=curves(project.workspace.folder(stage.name, dataset, recipe)),

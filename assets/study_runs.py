@@ -59,7 +59,7 @@ class StudyRuns:
         if found := self.client.search_runs([experiment], query, max_results=1):
             return str(found[0].info.run_id)
         tags = {**wanted, "xc.dataset": record.dataset, "xc.recipe": str(record.asked["recipe"])}
-        tags["xc.git"] = record.origin["commit"]
+        tags |= {"xc.git": record.origin["commit"], "xc.git_changed": record.origin.get("changed", "not recorded")}
         run = str(self.client.create_run(experiment, run_name=f"study {record.name}", tags=tags).info.run_id)
         log_figures(self.client, run, {}, _allowed(flat(dict(record.asked))))
         return run

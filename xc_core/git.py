@@ -6,25 +6,13 @@ import os
 import subprocess
 import tempfile
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Final
 
 _LARGEST: Final = 1_000_000
 """Largest new file, in bytes, that is part of a diff."""
-
-
-@cache
-def git_commit(root: str) -> str:
-    """Return the commit of the project's code, with "-dirty" if files differ from it; "none" outside git."""
-    done = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--abbrev=40"],
-        cwd=root,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.stdout.strip() or "none"
+_LONGEST: Final = 5000
+"""Characters of a tag."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +26,17 @@ class Checkout:
     """Files that differ from the commit, new ones included."""
     diff: str = ""
     """All differences, as `git apply` reads them."""
+
+    @property
+    def changes(self) -> str:
+        """The files that differ, in words, for a tag."""
+        return ", ".join(self.changed)[:_LONGEST] or "nothing"
+
+
+def project_checkout(root: Path) -> Checkout:
+    """Return the git checkout of the project; that of this library if the project is not in git."""
+    own = checkout(root)
+    return own if own.root else checkout(Path(__file__).parent)
 
 
 def checkout(folder: Path) -> Checkout:
@@ -59,6 +58,11 @@ def checkout(folder: Path) -> Checkout:
         diff = _git(home, "diff", "HEAD", "--binary", "--no-color", "--no-ext-diff", **index)
         names = _git(home, "diff", "HEAD", "--name-only", "-z", **index).split("\0")
     return Checkout(commit, home, tuple(name for name in names if name), diff)
+
+
+def setting(folder: Path, name: str) -> str:
+    """Return a setting of git, such as user.name; an empty string if it is not set."""
+    return _git(folder, "config", name).strip()
 
 
 def _git(folder: Path, *arguments: str, **environment: str) -> str:

@@ -14,12 +14,13 @@ from typing import Any, Final
 
 import click
 
-from assets.release.origin import ARTEFACTS, DIFF, project_checkout
+from assets.release.origin import ARTEFACTS, DIFF
 from assets.release.page import ORIGIN
 from assets.release.promotion import client_of
 from xc_core.artifacts import read_manifest, sha256_file
 from xc_core.chain import Workspace
 from xc_core.errors import MissingError, MovedError, UnavailableError, UsageError
+from xc_core.git import project_checkout
 from xc_core.progress import report
 
 _SHOWN: Final = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import json
-import subprocess
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -13,11 +12,11 @@ from typing import Final
 from ruamel.yaml import YAML
 
 import xc_core
+from xc_core import git
 from xc_core.artifacts import read_made, read_manifest
 from xc_core.chain import Workspace
 from xc_core.chain.registry import STAGES
 from xc_core.errors import MissingError
-from xc_core.git import Checkout, checkout
 
 FOLDER: Final = "origin"
 """Folder of these files in the MLflow run."""
@@ -37,11 +36,11 @@ class Origin:
 
 def origin(workspace: Workspace, dataset: str, recipe: str, dagster_run: str = "") -> Origin:
     """Return the origin of the packed model of an experiment; ``dagster_run`` is empty on the command line."""
-    code, raw = project_checkout(workspace.root), workspace.data / dataset / "raw.dvc"
+    code, raw = git.project_checkout(workspace.root), workspace.data / dataset / "raw.dvc"
     corpus = workspace.folder("corpus", dataset)
     tags = {
         "git": code.commit,
-        "git_changed": ", ".join(code.changed) or "nothing",
+        "git_changed": code.changes,
         "dagster_run": dagster_run or "none, made on the command line",
         "made_by": person(workspace.root),
         "data": read_manifest(corpus).digest(),
@@ -56,26 +55,15 @@ def origin(workspace: Workspace, dataset: str, recipe: str, dagster_run: str = "
     return Origin(tags, files)
 
 
-def project_checkout(root: Path) -> Checkout:
-    """Return the git checkout of the project; that of the library if the project is not in git."""
-    own = checkout(root)
-    return own if own.root else checkout(Path(xc_core.__file__).parent)
-
-
 def person(root: Path) -> str:
     """Return who works here: name and mail of git, else the name of the account."""
-    found = [_config(root, key) for key in ("user.name", "user.email")]
-    if not found[0]:
+    name, mail = (git.setting(root, f"user.{key}") for key in ("name", "email"))
+    if not name:
         try:
             return getpass.getuser()
         except (KeyError, OSError):  # an account without a name, as in a container
             return "unknown"
-    return f"{found[0]} <{found[1]}>" if found[1] else found[0]
-
-
-def _config(root: Path, key: str) -> str:
-    done = subprocess.run(["git", "config", key], cwd=root, capture_output=True, text=True, check=False)
-    return done.stdout.strip()
+    return f"{name} <{mail}>" if mail else name
 
 
 def _md5(raw: Path) -> str:

@@ -18,7 +18,7 @@ from tests.conftest import TOY_CHANGES
 from tests.pipelines.conftest import dvc, make_project
 from xc_core.artifacts import read_manifest
 from xc_core.chain import STAGES, Workspace, run_stage
-from xc_core.git import checkout
+from xc_core.git import checkout, project_checkout
 
 # MLflow and its dependencies warn of features that they will drop; nothing here uses these
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -106,12 +106,8 @@ def repository(tmp_path: Path) -> Path:
 
 def test_a_clean_checkout_has_no_diff(repository: Path) -> None:
     found = checkout(repository)
-    assert (found.commit, found.root, found.changed, found.diff) == (
-        git(repository, "rev-parse", "HEAD"),
-        repository,
-        (),
-        "",
-    )
+    assert found.commit == git(repository, "rev-parse", "HEAD")
+    assert (found.root, found.changed, found.changes, found.diff) == (repository, (), "nothing", "")
 
 
 def test_a_diff_holds_changed_staged_deleted_and_new_files_and_changes_nothing(
@@ -126,7 +122,7 @@ def test_a_diff_holds_changed_staged_deleted_and_new_files_and_changes_nothing(
     before = git(repository, "status", "--porcelain")
     found = checkout(repository)
     assert git(repository, "status", "--porcelain") == before
-    assert set(found.changed) == {"a.txt", "new é.bin", "staged.txt"}
+    assert set(found.changed) == {"a.txt", "new é.bin", "staged.txt"} == set(found.changes.split(", "))
     clone = tmp_path_factory.mktemp("clone") / "clone"
     git(repository, "clone", "-q", str(repository), str(clone))
     (clone.parent / "diff").write_bytes(found.diff.encode("utf-8", "surrogateescape"))
@@ -138,3 +134,8 @@ def test_a_diff_holds_changed_staged_deleted_and_new_files_and_changes_nothing(
 
 def test_outside_git_there_is_no_commit(tmp_path: Path) -> None:
     assert checkout(tmp_path).commit == "none"
+
+
+def test_a_project_outside_git_has_the_checkout_of_the_library(repository: Path, tmp_path_factory: Any) -> None:
+    assert project_checkout(repository) == checkout(repository)
+    assert project_checkout(tmp_path_factory.mktemp("outside")) == checkout(Path(__file__).parent)

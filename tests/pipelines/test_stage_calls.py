@@ -16,12 +16,12 @@ import dagster as dg
 import pytest
 
 from assets import inbox
-from assets.release.origin import project_checkout
 from tests.pipelines.recorded import Recorded
 from tests.pipelines.recorded import record as record
 from tests.pipelines.recorded import silent_mlflow as silent_mlflow
 from xc_core.artifacts import read_manifest
 from xc_core.chain import STAGES, Workspace
+from xc_core.git import project_checkout
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -105,7 +105,7 @@ def test_the_tags_of_a_run_name_its_job_and_its_artefact(toy: Recorded, job: str
         "xc.dataset": "toy",
         "dagster.run_id": result.run_id,
         "xc.git": code.commit,
-        "xc.git_changed": ", ".join(code.changed)[:5000] or "nothing",
+        "xc.git_changed": code.changes,
         "xc.artefact": digest,
         "xc.dvc_md5": digest,
     }

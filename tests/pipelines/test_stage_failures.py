@@ -21,7 +21,6 @@ from tests.pipelines.recorded import QUIET, Recorded
 from tests.pipelines.recorded import record as record
 from tests.pipelines.recorded import silent_mlflow as silent_mlflow
 from xc_core.chain import Workspace
-from xc_core.git import git_commit
 
 # Dagster warns of previews inside its own Pipes client
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -180,35 +179,3 @@ def test_messages_of_a_stage_reach_the_event_log(
     run = build(trained).resolve_job_def("compare").execute_in_process(QUIET, instance, partition_key="toy")
     lines = [str(entry.user_message) for entry in instance.all_logs(run.run_id)]
     assert "leaderboard: up to date" in lines
-
-
-# the commit
-
-
-def git(folder: Path, *arguments: str) -> str:
-    author = ["-c", "user.name=a", "-c", "user.email=a@b"]
-    done = subprocess.run(["git", *author, *arguments], cwd=folder, check=True, capture_output=True, text=True)
-    return done.stdout.strip()
-
-
-@pytest.fixture
-def repository(tmp_path: Path) -> Path:
-    """A repository with one commit of one file."""
-    git(tmp_path, "init", "-q")
-    (tmp_path / "file").write_text("1")
-    git(tmp_path, "add", "file")
-    git(tmp_path, "commit", "-q", "-m", "first")
-    return tmp_path
-
-
-def test_the_commit_is_shown_in_full(repository: Path) -> None:
-    assert git_commit(str(repository)) == git(repository, "rev-parse", "HEAD")
-
-
-def test_a_commit_with_changed_files_is_dirty(repository: Path) -> None:
-    (repository / "file").write_text("2")
-    assert git_commit(str(repository)) == git(repository, "rev-parse", "HEAD") + "-dirty"
-
-
-def test_outside_git_there_is_no_commit(tmp_path: Path) -> None:
-    assert git_commit(str(tmp_path)) == "none"

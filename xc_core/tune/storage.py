@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from xc_core.errors import CorruptError, MissingError, UsageError
-from xc_core.git import git_commit
+from xc_core.git import project_checkout
 from xc_core.tune.asked import DIGESTS, Tuning
 from xc_core.tune.record import machine
 
@@ -86,10 +86,12 @@ def opened(folder: Path, tuning: Tuning) -> Study:
     if before is not None and before != asked:
         raise _other(tuning, before, asked)
     if before is None:
+        code = project_checkout(tuning.project.root)
         origin = {
             "machine": machine(),
             "date": f"{datetime.now():%Y-%m-%d %H:%M:%S}",
-            "commit": git_commit(str(tuning.project.root)),
+            "commit": code.commit,
+            "changed": code.changes,
         }
         study.set_user_attr("origin", origin)
         study.set_user_attr("asked", asked)
