@@ -179,6 +179,16 @@ def test_a_rule_survives_its_file_bit_for_bit(kind: str, tmp_path: Path) -> None
     assert (json.loads((tmp_path / "fusion.json").read_text())["tree"] is None) == (kind == "sum")
 
 
+def test_a_file_from_before_baselines_is_read(tmp_path: Path) -> None:
+    """A registered model may be that old."""
+    fitted = fitted_rule("tree")
+    fitted.write(tmp_path)
+    content = json.loads((tmp_path / "fusion.json").read_text())
+    del content["baselines"]
+    (tmp_path / "fusion.json").write_text(json.dumps(content))
+    assert list(FittedFusion.read(tmp_path).parts()) == list(fitted.parts())
+
+
 def test_the_artefact_is_verified_when_opened(tmp_path: Path) -> None:
     fitted = fitted_rule("tree")
     with artifacts.building(tmp_path / "fusion", kind=FittedFusion.kind) as build:

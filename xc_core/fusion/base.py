@@ -259,7 +259,8 @@ class FittedFusion:
             raise MissingError(f"no {path}", expected="a saved fusion", do="run the stage fusion")
         content = json.loads(path.read_text("utf-8"))
         rule = changed(FUSIONS[content["rule"][KIND]](), content["rule"], "fusion.rule")
-        names, add, features, baselines = (tuple(content[n]) for n in ("names", "add", "features", "baselines"))
+        names, add, features = (tuple(content[name]) for name in ("names", "add", "features"))
+        baselines = tuple(content.get("baselines", ()))  # older files have none
         tree = rule.trees(content["tree"]) if content["tree"] else None
         fitted = cls(rule, names, add, float(content["weight"]), features, tree, int(content["candidates"]), baselines)
         dial = Dial.read(folder, content["dial"]) if "dial" in content else None
