@@ -16,7 +16,7 @@ from tests.fuzz import mutate
 from xc_core import artifacts
 from xc_core.chain import Workspace
 from xc_core.cli.predict_files import _READERS
-from xc_core.cli.train import put_setting
+from xc_core.cli.train import changes_of
 from xc_core.data.checks import Allowed, check_block
 from xc_core.data.filters import given_pairs
 from xc_core.data.formats import ReadOptions, open_source, splits_of
@@ -80,9 +80,7 @@ def _layout(root: Path, layout: str, file: str, change: mutate.Mutate, weight: i
 
 
 def _settings(data: bytes) -> None:
-    changes: dict[str, Any] = {}
-    for line in data.decode("utf-8", "replace").split("\n"):
-        put_setting(changes, line)
+    changes = changes_of(data.decode("utf-8", "replace").split("\n"))
     recipe = find_recipe("ngame").changed(changes)
     json.dumps(repr(recipe)).encode()
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from xc_core.artifacts import writing
-from xc_core.chain import Workspace, incoming
+from xc_core.chain import Workspace
 from xc_core.chain.forget import Forgotten, forget
 from xc_core.cli.options import dataset_option
 from xc_core.errors import UsageError
@@ -25,8 +24,6 @@ def command(dataset: str, documents: tuple[str, ...], labels: tuple[str, ...], w
     if not documents and not labels:
         raise UsageError("nothing to forget", expected="--document UID or --label UID", do="name at least one")
     workspace = Workspace.find()
-    with writing(workspace.state):
-        incoming.recover(workspace)
     _echo(dataset, forget(workspace, dataset, list(documents), list(labels), with_documents=with_documents))
 
 

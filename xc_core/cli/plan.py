@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from xc_core.chain import Workspace, run_stage
-from xc_core.cli.train import put_setting
+from xc_core.cli.train import changes_of
 from xc_core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -84,9 +84,7 @@ def _changes(settings: tuple[str, ...], recipe: str, dim: int | None) -> dict[st
     from xc_core.params import deep_merged
     from xc_core.recipes import RECIPES, find_recipe
 
-    changes: dict[str, Any] = {}
-    for setting in settings:
-        put_setting(changes, setting)
+    changes = changes_of(settings)
     if dim is None or recipe not in RECIPES:
         return changes
     config = find_recipe(recipe).changed(changes).encoder.encoder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -69,15 +70,13 @@ def train(
     Without --base and --set, a variant that is already in params.yaml is trained as it is.
     """
     workspace = Workspace.find()
-    changes: dict[str, Any] = {}
-    for setting in settings:
-        put_setting(changes, setting)
+    changes = changes_of(settings)
     if base is None and (variant := _variant(workspace, dataset, recipe)):
         base, declared = variant
         if not settings:
             changes, budget = declared, budget or "none"
             report(f"{recipe}: as params.yaml has it, a variant of {base}")
-    seconds = _seconds(budget or ("none" if any("epochs" in own for own in changes.values()) else _HOUR))
+    seconds = budget_seconds(budget or ("none" if any("epochs" in own for own in changes.values()) else _HOUR))
     if recipe == "all" and base:
         raise UsageError("--recipe all with --base", expected="one of them", do="name one recipe, or drop --base")
     chosen = _train_all if recipe == "all" else _train_one
@@ -158,7 +157,8 @@ def _reaches(until: str, stage: str) -> bool:
     return order.index(until) >= order.index(stage)
 
 
-def _seconds(text: str) -> float | None:
+def budget_seconds(text: str) -> float | None:
+    """Return the seconds of a value of --budget; None for "none"."""
     if text == "none":
         return None
     from xc_core.chain.budget import seconds_of
@@ -185,8 +185,15 @@ def _fit_budget(workspace: Workspace, wanted: _Wanted, declared: Experiment, sec
     workspace.params.declare_experiment(wanted.dataset, wanted.recipe, wanted.base, changes)
 
 
-def put_setting(changes: dict[str, Any], setting: str) -> None:
-    """Put "a.b.c=value" into nested mappings, the value read as YAML."""
+def changes_of(settings: Iterable[str]) -> dict[str, Any]:
+    """Return the values of --set, such as "encoder.epochs=3", as nested mappings; a value is read as YAML."""
+    changes: dict[str, Any] = {}
+    for setting in settings:
+        _put(changes, setting)
+    return changes
+
+
+def _put(changes: dict[str, Any], setting: str) -> None:
     name, equals, text = setting.partition("=")
     parts, shown = name.split("."), bare(setting, 200)
     if not equals or not 2 <= len(parts) <= MOST_DEPTH or not all(parts):

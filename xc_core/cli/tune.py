@@ -13,7 +13,7 @@ from xc_core import artifacts
 from xc_core.chain import Workspace
 from xc_core.chain.names import checked_name
 from xc_core.cli.options import dataset_option, device_option
-from xc_core.cli.train import put_setting
+from xc_core.cli.train import budget_seconds, changes_of
 from xc_core.errors import XCError
 from xc_core.progress import report
 
@@ -67,12 +67,10 @@ def tune(dataset: str, recipe: str, space: Path, settings: tuple[str, ...], **op
 
     require_optuna()
     workspace = Workspace.find()
-    seconds, metric = _seconds(options["budget"]), Metric.of(options["metric"])
-    changes: dict[str, Any] = {}
-    for setting in settings:
-        put_setting(changes, setting)
+    seconds, metric = budget_seconds(options["budget"] or "none"), Metric.of(options["metric"])
     study = checked_name("study", options["study"] or recipe)
     how = {"sampler": options["sampler"], "seed": options["seed"], "prune": options["pruner"] != "none"}
+    changes = changes_of(settings)
     tuning = Tuning.of(workspace, dataset, recipe, changes, Space.read(space), name=study, metric=metric, **how)
     record = run(tuning.prepared(), Limits(options["trials"], seconds, options["keep"]), _watchers(workspace))
     click.echo(summary(record))
@@ -91,14 +89,6 @@ def _command(dataset: str, recipe: str, space: Path, settings: tuple[str, ...], 
         if value is not None and name != "out" and source is not click.core.ParameterSource.DEFAULT:
             parts += [f"--{name}", str(value)]
     return shlex.join(parts)
-
-
-def _seconds(text: str | None) -> float | None:
-    if text is None or text == "none":
-        return None
-    from xc_core.chain.budget import seconds_of
-
-    return seconds_of(text)
 
 
 def _watchers(workspace: Workspace) -> list[Watcher]:

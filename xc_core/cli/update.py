@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from xc_core.artifacts import writing
-from xc_core.chain import Workspace, incoming
+from xc_core.chain import Workspace
 from xc_core.chain.update import update
 from xc_core.cli.options import Names, dataset_option
 from xc_core.data.checks import Allowed
@@ -28,8 +27,6 @@ def command(path: Path, dataset: str, layout: str, allow: tuple[str, ...]) -> No
     are new. Reading is strict: the first thing that is wrong is named with its file and line, and nothing changes.
     """
     workspace = Workspace.find()
-    with writing(workspace.state):
-        incoming.recover(workspace)
     difference = update(workspace, path, dataset, layout=layout, allow=allow)
     if difference is not None:
         click.echo(f"{dataset}: {difference}")
