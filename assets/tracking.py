@@ -182,6 +182,8 @@ def log_page(client: Any, run_id: str, model_id: str, page: Page, origin: Origin
     import mlflow
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
+    from assets.release.origin import FOLDER
+
     log_figures(client, run_id, {}, page.params)
     metrics = {name: value for name, value in page.metrics.items() if math.isfinite(value)}
     mlflow.log_metrics(metrics, run_id=run_id, model_id=model_id)
@@ -192,7 +194,7 @@ def log_page(client: Any, run_id: str, model_id: str, page: Page, origin: Origin
     for path in page.plots:
         client.log_artifact(run_id, str(path), "plots" if path.suffix == ".png" else None)
     for name, content in origin.files.items():
-        client.log_text(run_id, content, f"origin/{name}")
+        client.log_text(run_id, content, f"{FOLDER}/{name}")
 
 
 def curves(folder: Path) -> list[tuple[str, int, float]]:

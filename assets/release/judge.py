@@ -5,11 +5,12 @@ from __future__ import annotations
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from assets.release import gate
 from assets.release.gate import Limits, Line, Verdict
 from xc_core.chain import Workspace
+from xc_core.chain.names import ACCEPTANCE
 from xc_core.errors import MissingError, RefusedError, XCError
 
 if TYPE_CHECKING:
@@ -17,13 +18,10 @@ if TYPE_CHECKING:
     from xc_core.data.corpus import Corpus
     from xc_core.infer.acceptance import Measured
 
-FOLDER: Final = "acceptance"
-"""Folder of the acceptance set, beside the corpus of its dataset."""
-
 
 def acceptance_folder(workspace: Workspace, dataset: str) -> Path:
     """Return the folder of a dataset's acceptance set."""
-    return workspace.data / dataset / FOLDER
+    return workspace.data / dataset / ACCEPTANCE
 
 
 def acceptance_set(workspace: Workspace, dataset: str, corpus: Corpus) -> AcceptanceSet:
@@ -63,7 +61,7 @@ class Judge:
         corpus = Corpus.open(self.workspace.folder("corpus", self.dataset))
         accepted = acceptance_set(self.workspace, self.dataset, corpus)
         with tempfile.TemporaryDirectory() as scratch:
-            today = accepted.today(corpus, Path(scratch) / FOLDER)
+            today = accepted.today(corpus, Path(scratch) / ACCEPTANCE)
             return Verdict(tuple(self._lines(model, champion, today)), describe(accepted, today))
 
     def _lines(self, model: Path, champion: Any | None, accepted: AcceptanceSet) -> list[Line]:

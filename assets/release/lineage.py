@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import click
 
-from assets.release.origin import ARTEFACTS, DIFF
+from assets.release.origin import ARTEFACTS, DIFF, FOLDER
 from assets.release.page import ORIGIN
 from assets.release.promotion import client_of
 from xc_core.artifacts import read_manifest, sha256_file
@@ -93,8 +93,8 @@ def read(client: Any, dataset: str, version: int) -> Lineage:
     registry.check_version(client, name, version)
     found = client.get_model_version(name, str(version))
     files: dict[str, Path] = {}
-    if found.run_id and client.list_artifacts(found.run_id, "origin"):
-        folder = Path(mlflow.artifacts.download_artifacts(run_id=found.run_id, artifact_path="origin"))
+    if found.run_id and client.list_artifacts(found.run_id, FOLDER):
+        folder = Path(mlflow.artifacts.download_artifacts(run_id=found.run_id, artifact_path=FOLDER))
         files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
     artefacts = json.loads(files[ARTEFACTS].read_text("utf-8")) if ARTEFACTS in files else {}
     recipe, run = found.tags.get("recipe", ""), found.run_id or "none"

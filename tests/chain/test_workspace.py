@@ -17,7 +17,7 @@ from xc_core.errors import MissingError, UsageError, XCError
 
 GOOD = ["a", "7", "wordnet-mini", "ngame-bag", "lf-amazontitles-131k", "a" * 64]
 BAD = ["", "A", "a_b", "-a", "a-", ".", "..", "a..b", "a/b", "/etc", "../x", "a b", "ä", "a\n", "a" * 65, "~", "a\0b"]
-BAD += ["raw", "inbox", "settings", "ngame-0.5", *STAGES]
+BAD += ["raw", "inbox", "settings", "changes", "acceptance", "ngame-0.5", *STAGES]
 
 
 @pytest.mark.parametrize("name", GOOD)

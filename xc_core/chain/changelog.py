@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from xc_core.artifacts import write_file
 from xc_core.canonical import canonical
+from xc_core.chain.names import CHANGES
 from xc_core.data.difference import Difference
 from xc_core.errors import RefusedError
 from xc_core.leftovers import claimed, drop
@@ -24,7 +25,6 @@ from xc_core.linked import link_file
 if TYPE_CHECKING:
     from xc_core.chain.workspace import Workspace
 
-CHANGES: Final = "changes"
 VERSIONS: Final = "versions"
 _FORGOTTEN: Final = "(forgotten)"
 _LISTED: Final = 100

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from xc_core.chain import changelog, incoming
 from xc_core.chain.arrival import Arrival, scratch
-from xc_core.chain.names import SETTINGS
+from xc_core.chain.names import CHANGES, SETTINGS
 from xc_core.chain.runner import run_stage
 from xc_core.chain.update import allowing, written
 from xc_core.chain.workspace import Workspace
@@ -99,7 +99,7 @@ def _unseen(tables: Tables) -> bool:
 def _delete_derived(workspace: Workspace, dataset: str) -> list[Path]:
     """Delete everything that was made of a dataset but its raw files, corpus, changelog and settings."""
     home, state = workspace.raw(dataset).parent, workspace.state
-    found = [path for path in home.iterdir() if path.name not in ("raw", "corpus", changelog.CHANGES, SETTINGS)]
+    found = [path for path in home.iterdir() if path.name not in ("raw", "corpus", CHANGES, SETTINGS)]
     recipes = [recipe for _, recipe in workspace.params.experiments(dataset)]
     inner = [path for recipe in recipes for path in (home / recipe).glob("*") if path.name != SETTINGS]
     found = [path for path in found if path.name not in recipes] + inner

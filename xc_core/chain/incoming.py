@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from xc_core import artifacts
+from xc_core.chain.names import CHANGES
 from xc_core.data.ingest import IngestConfig
 from xc_core.errors import BusyError
 from xc_core.leftovers import abandoned, drop
@@ -49,13 +50,13 @@ class Incoming:
 
     def finish(self, workspace: Workspace) -> None:
         """Move what is not yet in its place, and declare the dataset; may be repeated."""
-        target = workspace.raw(self.dataset).parent
+        target, made = workspace.raw(self.dataset).parent, workspace.state / self.scratch / "data" / self.dataset
         for name, inode in self.inodes.items():
-            new = workspace.state / self.scratch / "data" / self.dataset / name
+            new = made / name
             if new.is_dir() and new.stat().st_ino == inode:
                 artifacts.install(new, target / name)
-        for entry in (workspace.state / self.scratch / "data" / self.dataset / "changes").glob("*.json"):
-            artifacts.write_file(target / "changes" / entry.name, entry.read_bytes())
+        for entry in (made / CHANGES).glob("*.json"):
+            artifacts.write_file(target / CHANGES / entry.name, entry.read_bytes())
         workspace.params.declare_dataset(self.dataset, changed(IngestConfig(), self.config, f"datasets.{self.dataset}"))
 
 

@@ -10,8 +10,12 @@ from xc_core.errors import UsageError
 
 SETTINGS: Final = "settings"
 """Folder of resolved settings, one file per stage."""
+CHANGES: Final = "changes"
+"""Folder of the changelog of a dataset."""
+ACCEPTANCE: Final = "acceptance"
+"""Folder of the acceptance set of a dataset."""
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}[a-z0-9]|[a-z0-9]")
-_RESERVED: Final = frozenset({*STAGES, SETTINGS, "raw", "inbox", "changes"})
+_RESERVED: Final = frozenset({*STAGES, SETTINGS, CHANGES, ACCEPTANCE, "raw", "inbox"})
 
 
 def checked_name(kind: str, name: str) -> str:
