@@ -11,8 +11,9 @@ import pytest
 from xc_core.chain import Workspace, run_stage
 from xc_core.chain.estimator import Estimator, Line
 from xc_core.chain.experiment import Experiment
-from xc_core.chain.pilots import STAGE_NAMES, Pilot, Rates, Timed, short_epochs
+from xc_core.chain.pilots import Pilot, Rates, Timed, short_epochs
 from xc_core.chain.planned import world_of
+from xc_core.chain.registry import TRAIN_STAGES
 from xc_core.chain.stage_costs import HELD, WORK, WRITTEN, Case, Search, held_bytes, searches
 from xc_core.chain.world import World
 from xc_core.data.corpus import Corpus
@@ -38,7 +39,7 @@ def rates_of(recipe: Recipe, *, imports: float = 0.0) -> Rates:
     for size in (200, 1000, 4000):
         case = Case(recipe, small(size), WIDTH)
         stages = {}
-        for name in STAGE_NAMES:
+        for name in TRAIN_STAGES:
             seconds = 2.0 + 1e-6 * WORK[name](case) + sum(one.seconds(bare) for one in searches(case).get(name, []))
             if name in ("encoder", "classifier"):
                 seconds = 2.0 + 1e-6 * WORK[name](case) + short_epochs(recipe, case.world)[name] * size * 1e-3
@@ -59,7 +60,7 @@ def test_a_law_that_pilots_follow_is_continued(name: str) -> None:
     recipe = RECIPES[name]
     rates = rates_of(recipe)
     case, found = Case(recipe, LARGE, WIDTH), Estimator(recipe, rates).costs(LARGE)
-    assert [cost.stage for cost in found] == list(STAGE_NAMES)
+    assert [cost.stage for cost in found] == list(TRAIN_STAGES)
     for cost in found:
         searched = sum(one.seconds(rates) for one in searches(case).get(cost.stage, []))
         if cost.stage not in ("encoder", "classifier"):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from xc_core.chain.pilots import STAGE_NAMES, Pilot, Rates, short_epochs
+from xc_core.chain.pilots import Pilot, Rates, short_epochs
+from xc_core.chain.registry import TRAIN_STAGES
 from xc_core.chain.stage_costs import HELD, WORK, WRITTEN, Case, clustering, searches, trained_documents
 from xc_core.chain.world import World
 from xc_core.recipes import Recipe
@@ -57,7 +58,7 @@ class Estimator:
         case = Case(self.recipe, world, self.rates.width)
         return [
             Cost(name, self._seconds(name, case), self._memory(name, case), self._disk(name, case))
-            for name in STAGE_NAMES
+            for name in TRAIN_STAGES
         ]
 
     def _seconds(self, name: str, case: Case) -> float:

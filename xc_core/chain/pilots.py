@@ -21,7 +21,7 @@ from xc_core import artifacts
 from xc_core.ann import INDEXES, Exact, Index
 from xc_core.chain.budget import shortened, training_seconds
 from xc_core.chain.depends import input_folder
-from xc_core.chain.registry import STAGES
+from xc_core.chain.registry import STAGES, TRAIN_STAGES
 from xc_core.chain.runner import run_stage
 from xc_core.chain.workspace import Workspace
 from xc_core.chain.world import World
@@ -46,7 +46,6 @@ _WORDS: Final = 20_000
 _QUERIES, _AMONG, _GRAPH = 256, 16_384, 4_096
 NAME: Final = "pilot"
 """Name of the data set and of the recipe of a pilot."""
-STAGE_NAMES: Final = tuple(name for name in STAGES if name != "leaderboard")
 
 
 @dataclass(frozen=True)
@@ -205,12 +204,10 @@ class Rates:
         return cls(pilots=pilots, timed=Timed(World(**timed["world"]), timed["trainings"]), **found)
 
 
-def measured(
-    workspace: Workspace, base: str, changes: dict[str, Any], source: Source, timed: Timed | None = None
-) -> Rates:
+def measured(workspace: Workspace, base: str, changes: dict[str, Any], source: Source) -> Rates:
     """Run the pilots of recipe ``base`` with ``changes``, in the state folder of ``workspace``, and time searches.
 
-    The folders of the pilots are deleted. ``timed``: steps on the data set itself.
+    The folders of the pilots are deleted.
     """
     workspace.state.mkdir(parents=True, exist_ok=True)
     pilots: list[Pilot] = []
@@ -220,7 +217,7 @@ def measured(
         with tempfile.TemporaryDirectory(prefix="pilot-", dir=workspace.state) as folder, quiet():
             pilot, width = _run(Workspace(Path(folder)), base, changes, source, size)
             pilots.append(pilot)
-    return Rates(tuple(pilots), timed or pilots[-1], width, *_searches(width))
+    return Rates(tuple(pilots), pilots[-1], width, *_searches(width))
 
 
 def _run(inner: Workspace, base: str, changes: dict[str, Any], source: Source, size: int) -> tuple[Pilot, int]:
@@ -234,7 +231,7 @@ def _run(inner: Workspace, base: str, changes: dict[str, Any], source: Source, s
     world = World.of(corpus, Tokenised.open(input_folder(inner, "tokens", whole)))
     trainings = training_seconds(inner, whole)
     inner.params.declare_experiment(NAME, NAME, base, deep_merged(changes, _short(whole.recipe, world)))
-    stages |= {stage: _stage(inner, stage) for stage in STAGE_NAMES if stage not in stages}
+    stages |= {stage: _stage(inner, stage) for stage in TRAIN_STAGES if stage not in stages}
     width = Embeddings.open(inner.folder("embeddings", NAME, NAME)).width
     return Pilot(world, trainings, stages), width
 

@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -97,8 +97,7 @@ def _measured(workspace: Workspace, subject: Subject) -> Rates:
         return measured(workspace, subject.base, subject.changes, source)
     corpus = Corpus.open(workspace.folder("corpus", experiment.dataset.name))
     rates = measured(workspace, subject.base, subject.changes, Source.of_corpus(corpus, world))
-    timed = Timed(world, training_seconds(workspace, experiment))
-    return Rates(rates.pilots, timed, rates.width, rates.exact, rates.built, rates.walked)
+    return replace(rates, timed=Timed(world, training_seconds(workspace, experiment)))
 
 
 def costs_of(subject: Subject, rates: Rates) -> list[Cost]:

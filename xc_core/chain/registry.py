@@ -163,6 +163,8 @@ _ALL: Final = (
 
 STAGES: Final[dict[str, Stage]] = {stage.name: stage for stage in _ALL}
 """All stages, each after those it reads."""
+TRAIN_STAGES: Final = tuple(name for name in STAGES if name != "leaderboard")
+"""Names of the stages of `xc train`: all but the leaderboard, which reads every recipe of a dataset."""
 
 
 def find_stage(name: str) -> Stage:

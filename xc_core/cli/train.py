@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from xc_core.chain import STAGES, Workspace, run_stage
+from xc_core.chain import Workspace, run_stage
+from xc_core.chain.registry import TRAIN_STAGES
 from xc_core.cli.options import Names, dataset_option, device_option, force_option
 from xc_core.cli.tables import show_leaderboard, show_metrics
 from xc_core.data.splits import LEARN_FROM
@@ -48,9 +49,7 @@ class _Wanted:
 @click.option("--set", "settings", multiple=True, metavar="STAGE.FIELD=VALUE",
               help="Change a setting, for instance --set encoder.epochs=3 or --set encoder.loss=supcon. May be given "
               "several times.")  # fmt: skip
-@click.option(
-    "--until", type=Names("stage", [s for s in STAGES if s != "leaderboard"]), default="model", show_default=True
-)
+@click.option("--until", type=Names("stage", list(TRAIN_STAGES)), default="model", show_default=True)
 @click.option("--budget", default=None, metavar="TIME",
               help="Scale epochs so that training, encoding and fitting scores take this long at most, as 90s, 10m or "
               f"1.5h; or none to train all epochs. [default: {_HOUR}, so that a run ends within the hour; none if "
@@ -116,13 +115,12 @@ def _train_one(workspace: Workspace, wanted: _Wanted) -> None:
         declared.recipe.fusion.rule.require()
     if wanted.seconds and _reaches(until, "encoder"):
         _fit_budget(workspace, wanted, declared, wanted.seconds)
-    for name in STAGES:
+    for name in TRAIN_STAGES:
         if name == "encoder":
             _warn(workspace, declared)
-        if name != "leaderboard":
-            ran = run_stage(workspace, name, dataset, recipe, force=wanted.force)
-            if not ran.skipped:
-                report(f"{name}: {ran.seconds:.1f} s")
+        ran = run_stage(workspace, name, dataset, recipe, force=wanted.force)
+        if not ran.skipped:
+            report(f"{name}: {ran.seconds:.1f} s")
         if name == until:
             break
     if until in _AFTER:
@@ -153,8 +151,7 @@ def _variant(workspace: Workspace, dataset: str, recipe: str) -> tuple[str, dict
 
 def _reaches(until: str, stage: str) -> bool:
     """Return True if a run that ends with the stage ``until`` runs ``stage``."""
-    order = list(STAGES)
-    return order.index(until) >= order.index(stage)
+    return TRAIN_STAGES.index(until) >= TRAIN_STAGES.index(stage)
 
 
 def budget_seconds(text: str) -> float | None:
