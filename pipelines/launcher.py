@@ -12,9 +12,11 @@ from typing import Any, Final
 
 import dagster as dg
 import psutil
-from dagster._core.launcher import CheckRunHealthResult, DefaultRunLauncher, LaunchRunContext, WorkerStatus
 
-# Dagster has no public module for run launchers, only this one for those who write their own
+# what a launcher of one's own needs has no public name in Dagster
+from dagster._core.launcher import CheckRunHealthResult, LaunchRunContext, WorkerStatus
+
+from xc_core.leftovers import process_of
 
 HOST_TAG: Final = "xc/host"
 """Run tag: the machine on which the process of the run was started."""
@@ -38,21 +40,13 @@ def worker(instance: dg.DagsterInstance, run: dg.DagsterRun) -> psutil.Process |
     """
     if _PID_TAG in run.tags:
         record = instance.get_run_record_by_id(run.run_id)
-        return _process(int(run.tags[_PID_TAG]), record.create_timestamp.timestamp() if record else 0.0)
+        seen = record.create_timestamp.timestamp() if record else 0.0
+        return process_of(int(run.tags[_PID_TAG]), seen + _CLOCK_SECONDS)
     for entry in reversed(instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT)):
         data: Any = entry.dagster_event and entry.dagster_event.engine_event_data
         if data and _PID in data.metadata:
-            return _process(int(data.metadata[_PID].value), entry.timestamp)
+            return process_of(int(data.metadata[_PID].value), entry.timestamp + _CLOCK_SECONDS)
     return None
-
-
-def _process(number: int, seen: float) -> psutil.Process | None:
-    try:
-        found = psutil.Process(number)
-        alive = found.status() != psutil.STATUS_ZOMBIE and found.create_time() < seen + _CLOCK_SECONDS
-    except psutil.Error:
-        return None
-    return found if alive else None
 
 
 def health(instance: dg.DagsterInstance, run: dg.DagsterRun) -> CheckRunHealthResult:
@@ -65,7 +59,7 @@ def health(instance: dg.DagsterInstance, run: dg.DagsterRun) -> CheckRunHealthRe
     return CheckRunHealthResult(WorkerStatus.RUNNING, run_worker_id=str(found.pid))
 
 
-class LocalRunLauncher(DefaultRunLauncher):
+class LocalRunLauncher(dg.DefaultRunLauncher):
     """Launches runs as Dagster's default launcher does; knows their processes, and can stop one without its server."""
 
     @property

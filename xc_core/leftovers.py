@@ -55,14 +55,18 @@ def abandoned(path: Path, pid: int) -> bool:
 
 
 def _runs(pid: int, path: Path) -> bool:
-    """Return True if the writer may be about to lock ``path``; a process younger than the file is another one."""
-    if pid == os.getpid():
-        return False
+    """Return True if the writer may be about to lock ``path``."""
+    return pid != os.getpid() and process_of(pid, _changed(path) + _CLOCK_SECONDS) is not None
+
+
+def process_of(pid: int, before: float) -> psutil.Process | None:
+    """Return the process ``pid`` if it runs and was started before a moment; a younger one has another task."""
     try:
         found = psutil.Process(pid)
-        return bool(found.status() != psutil.STATUS_ZOMBIE and found.create_time() <= _changed(path) + _CLOCK_SECONDS)
+        alive = found.status() != psutil.STATUS_ZOMBIE and found.create_time() <= before
     except psutil.Error:
-        return False
+        return None
+    return found if alive else None
 
 
 def _changed(path: Path) -> float:

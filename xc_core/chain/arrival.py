@@ -116,3 +116,8 @@ def scratch(workspace: Workspace) -> Iterator[Workspace]:
         if reason := storage_reason(error, workspace.state):
             raise storage_error(reason, workspace.state) from error
         raise
+
+
+def papers(folder: Path) -> list[Path]:
+    """Return the licence and the readme of a folder, which go with its data."""
+    return [path for path in folder.iterdir() if path.is_file() and path.name.upper().startswith(("LICENSE", "README"))]

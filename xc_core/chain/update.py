@@ -8,7 +8,7 @@ from pathlib import Path
 
 from xc_core import artifacts
 from xc_core.chain import changelog, incoming
-from xc_core.chain.arrival import Arrival, scratch
+from xc_core.chain.arrival import Arrival, papers, scratch
 from xc_core.chain.runner import run_stage
 from xc_core.chain.workspace import Workspace
 from xc_core.data.corpus import Corpus
@@ -95,9 +95,8 @@ def _report_elsewhere(there: Tables, came: Tables) -> None:
 def written(workspace: Workspace, inner: Workspace, dataset: str, tables: Tables, config: IngestConfig) -> IngestConfig:
     """Write the raw files of a new version into the scratch workspace, make its corpus, and return its settings."""
     longest = tables.write(inner.raw(dataset))
-    for paper in workspace.raw(dataset).iterdir():
-        if paper.is_file() and paper.name.upper().startswith(("LICENSE", "README")):
-            shutil.copyfile(paper, inner.raw(dataset) / paper.name)
+    for paper in papers(workspace.raw(dataset)):
+        shutil.copyfile(paper, inner.raw(dataset) / paper.name)
     config = replace(config, max_line_bytes=max(config.max_line_bytes, longest + 2))
     inner.params.declare_dataset(dataset, config)
     run_stage(inner, "corpus", dataset)

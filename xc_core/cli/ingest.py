@@ -12,7 +12,7 @@ import click
 from xc_core import artifacts
 from xc_core.artifacts import writing
 from xc_core.chain import Ran, Workspace, incoming, run_stage
-from xc_core.chain.arrival import Arrival, scratch
+from xc_core.chain.arrival import Arrival, papers, scratch
 from xc_core.chain.names import checked_name
 from xc_core.cli.options import Names
 from xc_core.data.checks import MOST_SHARED, Allowed
@@ -176,7 +176,6 @@ def _finished(workspace: Workspace, dataset: str) -> Ran:
 
 def _copy(folder: Path, files: list[Path], target: Path) -> None:
     """Copy the files that are read, and the licence and readme beside them."""
-    papers = [p for p in folder.iterdir() if p.is_file() and p.name.upper().startswith(("LICENSE", "README"))]
     target.mkdir(parents=True)
-    for file in sorted({*files, *papers}):
+    for file in sorted({*files, *papers(folder)}):
         shutil.copyfile(file, target / file.name)
