@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from xc_core.data.history import read_history
-from xc_core.errors import BusyError, UnavailableError
+from xc_core.errors import BusyError, UnavailableError, first_line
 from xc_core.locks import locked
 
 if TYPE_CHECKING:
@@ -63,9 +63,8 @@ def answering(uri: str) -> Iterator[None]:
     try:
         yield
     except (MlflowException, RequestException, SQLAlchemyError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise UnavailableError(
-            f"no answer from MLflow at {uri} ({reason})",
+            f"no answer from MLflow at {uri} ({first_line(error)})",
             expected="a reachable tracking server, or sqlite:////absolute/path.db",
             do="start the server or set MLFLOW_TRACKING_URI; the artefacts are complete, so run the same job again",
         ) from error

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xc_core import errors
-from xc_core.errors import ConfigError, StorageError, XCError, nearest, preview, storage_reason
+from xc_core.errors import ConfigError, StorageError, XCError, first_line, nearest, preview, storage_reason
 
 KINDS = [XCError, *XCError.__subclasses__()]
 DOCUMENTED = {name: int(code) for name, code in re.findall(r"(\w+Error)\s+(\d\d)  ", errors.__doc__ or "")}
@@ -32,6 +32,14 @@ def test_a_message_has_three_lines_and_names_the_place() -> None:
     error = ConfigError("x = 3", expected="text", do="fix the value", where="params.yaml")
     assert str(error) == "params.yaml: found x = 3\n  expected: text\n  do this:  fix the value"
     assert str(ConfigError("y", expected="z", do="w")).startswith("found y\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [(ValueError("a\nb"), "a"), (RuntimeError(), "RuntimeError"), (OSError("x" * 300), "x" * 200)],
+)
+def test_the_first_line_of_any_error_is_shown(error: Exception, line: str) -> None:
+    assert first_line(error) == line
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from xc_core.errors import MovedError, UnavailableError, UsageError
+from xc_core.errors import MovedError, UnavailableError, UsageError, first_line
 
 if TYPE_CHECKING:  # every command imports this module; torch takes a second
     from torch import Tensor
@@ -121,7 +121,7 @@ class World:
             yield
         except RuntimeError as error:
             raise UnavailableError(
-                f"process {self.rank} of {self.size}, which lost the others ({str(error).splitlines()[0][:120]})",
+                f"process {self.rank} of {self.size}, which lost the others ({first_line(error, 120)})",
                 expected="all processes of a training alive until its end",
                 do="look for the first error of the others; then start again, also with another number of processes: "
                 "the training resumes from its last checkpoint",

@@ -170,6 +170,11 @@ def shown(value: object, limit: int = 200) -> str:
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
+def first_line(error: BaseException, limit: int = 200) -> str:
+    """Return the first line of an error's message, cut to ``limit`` characters, or the kind of an error without one."""
+    return (str(error).splitlines() or [type(error).__name__])[0][:limit]
+
+
 def storage_reason(error: Exception, path: Path) -> str:
     """Return why the disk of ``path`` refused a write, or an empty string if ``error`` has another cause.
 

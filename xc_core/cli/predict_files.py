@@ -17,7 +17,7 @@ import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
 from xc_core import artifacts
-from xc_core.errors import DataError, UsageError, bare, nearest
+from xc_core.errors import DataError, UsageError, bare, first_line, nearest
 from xc_core.infer.predictor import Prediction
 from xc_core.progress import Meter, report
 
@@ -188,5 +188,5 @@ def _texts(column: Any, where: str) -> list[str]:
 
 
 def _unreadable(where: str, kind: str, error: Exception) -> DataError:
-    reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
-    return DataError(f"a file that cannot be read ({reason})", expected=f"{kind} in UTF-8", do="fix it", where=where)
+    found = f"a file that cannot be read ({first_line(error)})"
+    return DataError(found, expected=f"{kind} in UTF-8", do="fix it", where=where)

@@ -19,7 +19,7 @@ from xc_core import artifacts
 from xc_core.data.corpus import Corpus
 from xc_core.data.labels import LabelMatrix
 from xc_core.data.splits import ACCEPTANCE, TEST
-from xc_core.errors import DataError
+from xc_core.errors import DataError, first_line
 from xc_core.shapes import F64, I64
 
 LIMIT: Final = 2_000
@@ -199,7 +199,6 @@ def _read(file: Path) -> pl.DataFrame:
         frame = frame.with_columns(filtered=pl.lit([], pl.List(pl.String)))
         return frame.select(*(pl.col(name).cast(kind) for name, kind in _DOCUMENTS.items()))
     except (pl.exceptions.PolarsError, OSError) as error:
-        reason = str(error).splitlines()[0][:200]
         raise DataError(
-            f"a file that cannot be read ({reason})", expected=wanted, do="fix the file", where=str(file)
+            f"a file that cannot be read ({first_line(error)})", expected=wanted, do="fix the file", where=str(file)
         ) from error

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from xc_core.errors import CorruptError, MissingError, UsageError
+from xc_core.errors import CorruptError, MissingError, UsageError, first_line
 from xc_core.git import project_checkout
 from xc_core.tune.asked import DIGESTS, Tuning
 from xc_core.tune.record import machine
@@ -79,9 +79,8 @@ def opened(folder: Path, tuning: Tuning) -> Study:
         )
         asked, before = tuning.asked(), study.user_attrs.get("asked")
     except (SQLAlchemyError, optuna.exceptions.OptunaError, RuntimeError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise CorruptError(
-            f"an unreadable {folder / _FILE} ({reason})", expected="the study's file", do=f"delete {folder}"
+            f"an unreadable {folder / _FILE} ({first_line(error)})", expected="the study's file", do=f"delete {folder}"
         ) from error
     if before is not None and before != asked:
         raise _other(tuning, before, asked)
