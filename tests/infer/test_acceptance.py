@@ -11,16 +11,18 @@ import polars as pl
 import pytest
 
 from tests.cli.conftest import spoil
-from tests.conftest import ToyWorld, make_workspace
+from tests.conftest import TOPICS, ToyWorld, make_workspace
+from tests.data.test_corpus_digest import moved
 from xc_core.chain import Workspace, run_stage
 from xc_core.data import acceptance
 from xc_core.data.acceptance import AcceptanceSet, draw, take
 from xc_core.data.corpus import Corpus
 from xc_core.data.ingest import IngestConfig
+from xc_core.data.splits import TEST
 from xc_core.errors import DataError, RefusedError
 from xc_core.infer.acceptance import answered, measured
 from xc_core.infer.predictor import Predictor
-from xc_core.infer.reevaluate import reevaluated
+from xc_core.metrics.ranking import per_document, without
 
 
 @pytest.fixture(scope="module")
@@ -133,10 +135,39 @@ def test_labels_that_are_gone_today_are_no_longer_asked_for(
 
 
 def test_the_figures_are_those_of_an_evaluation_of_the_same_documents(
-    drawn: AcceptanceSet, present: Corpus, model: Path, predictor: Predictor
+    drawn: AcceptanceSet, present: Corpus, predictor: Predictor
 ) -> None:
-    expected, found = reevaluated(model, present), answered(predictor, drawn).total()
+    rows = present.rows(TEST)
+    ranked = without(predictor.shortlist(present.texts_of("documents", rows), 100), present.filters.rows(rows))
+    expected = per_document(ranked, present.labels.rows(rows), present.weights()).total()
+    found = answered(predictor, drawn).total()
     assert {name: found[name] for name in expected} == pytest.approx(expected)
+
+
+def test_labels_are_found_by_uid_wherever_they_are_now(
+    drawn: AcceptanceSet, predictor: Predictor, toy: ToyWorld, tmp_path: Path
+) -> None:
+    turned = corpus(tmp_path, moved(toy, [*range(3, len(TOPICS)), 0, 1, 2]))
+    found = answered(predictor, draw(turned, "toy", tmp_path / "set")).total()
+    assert found == pytest.approx(answered(predictor, drawn).total(), nan_ok=True)
+
+
+def test_a_label_that_the_model_does_not_know_is_a_miss(
+    drawn: AcceptanceSet, predictor: Predictor, toy: ToyWorld, tmp_path: Path
+) -> None:
+    toy.labels[0] = {**toy.labels[0], "uid": "another"}
+    renamed = answered(predictor, draw(corpus(tmp_path, toy), "toy", tmp_path / "set")).total()["R_at_10"]
+    with_it = sum(0 in row["target_ind"] for row in toy.test) / len(toy.test)
+    assert renamed < answered(predictor, drawn).total()["R_at_10"] - 5 * with_it
+
+
+def test_filtered_pairs_are_left_out(predictor: Predictor, toy: ToyWorld, tmp_path: Path) -> None:
+    filtered = make_workspace(tmp_path, toy)
+    pairs = [f"{number} {label}" for number, row in enumerate(toy.test) for label in row["target_ind"]]
+    (filtered.raw("toy") / "filter_labels_test.txt").write_text("\n".join(pairs) + "\n")
+    run_stage(filtered, "corpus", "toy")
+    today = draw(Corpus.open(filtered.folder("corpus", "toy")), "toy", tmp_path / "set")
+    assert answered(predictor, today).total()["R_at_10"] == 0.0
 
 
 def test_the_recall_of_a_bin_counts_its_labels_alone(drawn: AcceptanceSet, predictor: Predictor) -> None:
