@@ -12,7 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xc_core import errors
-from xc_core.errors import ConfigError, StorageError, XCError, first_line, nearest, preview, storage_reason
+from xc_core.errors import (
+    ConfigError,
+    StorageError,
+    XCError,
+    first_line,
+    in_words,
+    nearest,
+    preview,
+    shortage,
+    storage_reason,
+)
 
 KINDS = [XCError, *XCError.__subclasses__()]
 DOCUMENTED = {name: int(code) for name, code in re.findall(r"(\w+Error)\s+(\d\d)  ", errors.__doc__ or "")}
@@ -36,10 +46,25 @@ def test_a_message_has_three_lines_and_names_the_place() -> None:
 
 @pytest.mark.parametrize(
     ("error", "line"),
-    [(ValueError("a\nb"), "a"), (RuntimeError(), "RuntimeError"), (OSError("x" * 300), "x" * 200)],
+    [
+        (ValueError("a\nb"), "a"),
+        (RuntimeError(), "RuntimeError"),
+        (OSError("x" * 300), "x" * 200),
+        (MemoryError("\n"), "MemoryError"),
+        (ValueError("\x1b[31m"), "\\x1b[31m"),
+    ],
 )
 def test_the_first_line_of_any_error_is_shown(error: Exception, line: str) -> None:
     assert first_line(error) == line
+
+
+def test_a_shortage_without_a_message_is_shown_by_its_type() -> None:
+    assert "too little memory (MemoryError)" in str(shortage(MemoryError()))
+
+
+def test_an_error_in_words_is_what_was_found_or_its_type_and_message() -> None:
+    assert in_words(ConfigError("x = 3", expected="text", do="fix it")) == "x = 3"
+    assert in_words(KeyError("x")) == "KeyError: 'x'"
 
 
 @pytest.mark.parametrize("kind", KINDS)

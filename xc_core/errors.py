@@ -171,8 +171,17 @@ def shown(value: object, limit: int = 200) -> str:
 
 
 def first_line(error: BaseException, limit: int = 200) -> str:
-    """Return the first line of an error's message, cut to ``limit`` characters, or the kind of an error without one."""
-    return (str(error).splitlines() or [type(error).__name__])[0][:limit]
+    """Return the first line of an error's message, cut to ``limit`` characters, or the kind of an error without one.
+
+    Control characters are escaped.
+    """
+    line = str(error).strip().partition("\n")[0] or type(error).__name__
+    return bare(line[:limit], limit + 2)
+
+
+def in_words(error: Exception) -> str:
+    """Return what an error found; type and message of an error that is not meant for users."""
+    return error.found if isinstance(error, XCError) else f"{type(error).__name__}: {error}"
 
 
 def storage_reason(error: Exception, path: Path) -> str:
@@ -198,15 +207,14 @@ def shortage(error: BaseException) -> ShortageError | None:
 
     torch raises a RuntimeError on a CPU and an OutOfMemoryError on a GPU, numpy and Python raise a MemoryError.
     """
-    message = str(error).partition("\n")[0]
     if isinstance(error, XCError) or not (
         isinstance(error, MemoryError)
-        or "can't allocate memory" in message
+        or "can't allocate memory" in str(error).partition("\n")[0]
         or type(error).__name__ == "OutOfMemoryError"
     ):
         return None
     return ShortageError(
-        f"too little memory ({bare(message, 200) or type(error).__name__})",
+        f"too little memory ({first_line(error)})",
         expected="memory for the sizes in the settings and the data",
         do="lower batch_size, tokens_per_pass, width or max_length, or use a machine with more memory",
     )

@@ -84,8 +84,8 @@ def yaml_of(text: str, where: str = "", *, round_trip: bool = False) -> Any:
     except ConfigError:
         raise
     except Exception as error:  # ruamel.yaml raises errors of many types, a ValueError for the date 2001-99-99
-        reason = " ".join(str(error).split())
-        found = f"invalid YAML ({bare(reason, 200) or type(error).__name__})"
+        reason = " ".join(str(error).split()) or type(error).__name__
+        found = f"invalid YAML ({bare(reason, 200)})"
         raise ConfigError(found, expected="YAML", do="fix it, or quote texts", where=where) from error
 
 

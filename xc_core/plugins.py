@@ -16,7 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
-from xc_core.errors import ConfigError, XCError, nearest, shown
+from xc_core.errors import ConfigError, in_words, nearest, shown
 
 T = TypeVar("T")
 P = TypeVar("P")
@@ -140,9 +140,8 @@ def _import_error(entry: metadata.EntryPoint) -> ConfigError | None:
     try:
         entry.load()
     except Exception as error:
-        reason = error.found if isinstance(error, XCError) else f"{type(error).__name__}: {error}"
         failed = ConfigError(
-            f"the plug-in {entry.name!r} ({entry.value}), which cannot be imported: {reason}",
+            f"the plug-in {entry.name!r} ({entry.value}), which cannot be imported: {in_words(error)}",
             expected="a module that can be imported",
             do="fix or uninstall the package that provides it",
         )

@@ -16,7 +16,7 @@ import numpy as np
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from xc_core.data.word_ids import WordIds
-from xc_core.errors import DataError, MissingError, UnavailableError, bare
+from xc_core.errors import DataError, MissingError, UnavailableError, bare, first_line
 from xc_core.pretrained import locate
 from xc_core.shapes import I64
 
@@ -60,7 +60,7 @@ class TextTokenizer:
             return cls.wrap(name, Tokenizer.from_file(str(path)))
         except Exception as error:  # the library raises Exception itself
             raise DataError(
-                f"a tokenizer that cannot be loaded ({bare(str(error), 120) or type(error).__name__})",
+                f"a tokenizer that cannot be loaded ({first_line(error, 120)})",
                 expected="tokenizer.json, written by the library tokenizers",
                 do="save the tokenizer again",
                 where=bare(str(path)),
@@ -135,15 +135,14 @@ def _from_transformers(name: str, place: Path | str) -> Tokenizer:
         backend: Tokenizer = AutoTokenizer.from_pretrained(place, use_fast=True).backend_tokenizer
         return backend
     except Exception as error:  # transformers raises errors of many types for a wrong folder
-        first = bare(str(error).strip().partition("\n")[0] or type(error).__name__, 200)
         if isinstance(place, Path):
             raise MissingError(
-                f"no usable tokenizer in {place} ({first})",
+                f"no usable tokenizer in {place} ({first_line(error)})",
                 expected="tokenizer.json",
                 do="save the tokenizer in that folder",
             ) from error
         raise UnavailableError(
-            f"no tokenizer {name!r} on this machine or on the model hub ({first})",
+            f"no tokenizer {name!r} on this machine or on the model hub ({first_line(error)})",
             expected="the name of a model on the hub and network access, or a local folder",
             do="download the model on a machine with network access and pass its folder instead of its name",
         ) from error

@@ -7,7 +7,7 @@ from typing import Any, Final, NoReturn
 
 import torch
 
-from xc_core.errors import DataError, MissingError, UnavailableError, XCError, bare, shown
+from xc_core.errors import DataError, MissingError, UnavailableError, XCError, bare, first_line, shown
 
 _SIZES: Final = {
     "hidden_size": 65_536,
@@ -53,15 +53,14 @@ def pretrained_model(name: str, place: Path | str, vocabulary_size: int) -> Any:
 
 
 def _unusable(name: str, place: Path | str, error: Exception) -> NoReturn:
-    first = bare(str(error).strip().partition("\n")[0] or type(error).__name__, 200)
     if isinstance(place, Path):
         raise MissingError(
-            f"no usable model in {place} ({first})",
+            f"no usable model in {place} ({first_line(error)})",
             expected="config.json and model.safetensors",
             do="save the model there with save_pretrained",
         ) from error
     raise UnavailableError(
-        f"no model {name!r} on this machine or on the model hub ({first})",
+        f"no model {name!r} on this machine or on the model hub ({first_line(error)})",
         expected="the name of a model on the hub, and a network; or a local folder",
         do="download the model on a machine with a network, and give its folder instead of its name",
     ) from error

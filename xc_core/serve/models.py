@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from xc_core import artifacts
-from xc_core.errors import CorruptError, XCError
+from xc_core.errors import CorruptError, in_words
 from xc_core.infer.bundle import Model, ModelFacts
 from xc_core.infer.champion import Champion, Source
 from xc_core.infer.explained import Question, explained
@@ -160,7 +160,7 @@ class Models:
         try:
             served = load(champion)
         except Exception as error:  # whatever is wrong with a new model, the old one goes on
-            reason = error.found if isinstance(error, XCError) else f"{type(error).__name__}: {error}"
+            reason = in_words(error)
             self.refusal = Refusal(champion.version, reason, time.monotonic())
             self.watch.refused(self.refusal)
             report(f"version {champion.version} cannot be served: {reason}; version {self.current.version} stays")
@@ -171,7 +171,7 @@ class Models:
         report(f"version {served.version} answers now, instead of {old}; loaded in {seconds:.1f} s")
 
     def _unanswered(self, error: Exception) -> None:
-        reason = error.found if isinstance(error, XCError) else f"{type(error).__name__}: {error}"
+        reason = in_words(error)
         if not self.source_error:
             report(f"the registry does not answer ({reason}); version {self.current.version} stays")
         self.source_error = reason

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from xc_core.errors import BusyError, CorruptError, MissingError, MovedError, StorageError, XCError
+from xc_core.errors import BusyError, CorruptError, MissingError, MovedError, StorageError, XCError, in_words
 from xc_core.locks import locked
 from xc_core.params import deep_merged
 from xc_core.progress import report
@@ -159,8 +159,7 @@ class _Running:
             raise
         except Exception as error:
             self.failed += 1
-            why = error.found if isinstance(error, XCError) else f"{type(error).__name__}: {error}"
-            attempt.record = replace(attempt.record, state=State.FAILED, why=why)
+            attempt.record = replace(attempt.record, state=State.FAILED, why=in_words(error))
             if self.failed == _IN_A_ROW:
                 raise
         finally:

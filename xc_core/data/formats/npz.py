@@ -17,7 +17,7 @@ import psutil
 import scipy.sparse
 from numpy.lib import format as npy
 
-from xc_core.errors import DataError, XCError, bare, preview
+from xc_core.errors import DataError, XCError, bare, first_line, preview
 from xc_core.shapes import I64, Array
 
 _FORMATS: Final = {"csr": ("indices", "indptr"), "csc": ("indices", "indptr"), "coo": ("row", "col")}
@@ -88,7 +88,7 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
         raise
     except Exception as error:  # they raise errors of a dozen types for damaged files
         raise _wrong(
-            f"a file that scipy cannot read ({bare(str(error), 120) or type(error).__name__})",
+            f"a file that scipy cannot read ({first_line(error, 120)})",
             "a sparse matrix written by scipy.sparse.save_npz; pickles are not opened",
             _AGAIN,
             path,

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from xc_core.data.formats import columns as column
 from xc_core.data.formats.base import LAYOUTS, Block, Layout, ReadOptions, find
 from xc_core.data.formats.lines import blocks, open_bytes
-from xc_core.errors import DataError, MissingError, nearest, preview
+from xc_core.errors import DataError, MissingError, first_line, nearest, preview
 from xc_core.progress import report
 
 _ROWS = 8192
@@ -200,7 +200,7 @@ def _refusing(path: Path, row: int, options: ReadOptions) -> Iterator[None]:
         if path.suffix != ".parquet":
             for _ in blocks(path, options):  # raises, with the line, if the text is not UTF-8
                 pass
-        reason = (str(error) or type(error).__name__).splitlines()[0]
+        reason = first_line(error)
         exact = re.search(r"Row #(\d+)", reason)
         raise DataError(
             f"a table that cannot be read ({reason})",
