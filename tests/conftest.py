@@ -15,6 +15,7 @@ import pytest
 
 from xc_core import artifacts, progress
 from xc_core.chain import STAGES, Workspace, run_stage
+from xc_core.data.corpus import Corpus
 from xc_core.data.ingest import IngestConfig
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -112,6 +113,11 @@ def workspace(tmp_path: Path) -> Workspace:
     return make_workspace(tmp_path)
 
 
+def open_corpus(workspace: Workspace) -> Corpus:
+    """Open the corpus of the dataset ``toy``."""
+    return Corpus.open(workspace.folder("corpus", "toy"))
+
+
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     """A workspace whose whole chain has run; tests only read it."""
@@ -126,6 +132,12 @@ def copied(trained: Workspace, tmp_path: Path) -> Workspace:
     """The trained workspace, to be changed."""
     shutil.copytree(trained.root, tmp_path / "copied")
     return Workspace(tmp_path / "copied")
+
+
+@pytest.fixture
+def no_power_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do not wait for the disk, which takes most of the time of some tests; none of them is about power cuts."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.arrays import unit
 from xc_core.ann import Both, Exact, both, load_index, recall, save_index
 from xc_core.ann.both import BothIndex, GraphFacts
 from xc_core.errors import CorruptError
@@ -17,8 +18,7 @@ from xc_core.shapes import F32, Shortlist
 def clustered(size: int, seed: int = 0) -> F32:
     random = np.random.default_rng(seed)
     centres = random.standard_normal((size // 20, 24))
-    vectors = centres[random.integers(0, len(centres), size)] + 0.5 * random.standard_normal((size, 24))
-    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+    return unit(centres[random.integers(0, len(centres), size)] + 0.5 * random.standard_normal((size, 24)))
 
 
 @pytest.fixture(scope="module")

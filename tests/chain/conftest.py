@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from xc_core.chain import Workspace
+from xc_core.chain import Workspace, run_stage
 
 PARAMS = """\
 # What the chain works on.
@@ -35,3 +35,11 @@ def bare(tmp_path: Path) -> Workspace:
     """A workspace with a params.yaml that has comments, and nothing else."""
     (tmp_path / "params.yaml").write_text(PARAMS)
     return Workspace(tmp_path)
+
+
+@pytest.fixture
+def ready(workspace: Workspace) -> Workspace:
+    """The toy dataset, read and tokenised."""
+    for stage in ("corpus", "tokens"):
+        run_stage(workspace, stage, "toy")
+    return workspace

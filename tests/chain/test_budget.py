@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from xc_core import devices
-from xc_core.chain import Workspace, budget, run_stage
+from xc_core.chain import Workspace, budget
 from xc_core.chain.experiment import Experiment
 from xc_core.data.corpus import Corpus
 from xc_core.data.tokens import Tokenised, store_name
@@ -36,13 +36,6 @@ def test_a_duration_is_seconds_minutes_or_hours(text: str, seconds: float) -> No
 def test_anything_else_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(UsageError, match=r"expected: a duration above 0: 90s, 10m, 1\.5h"):
         budget.seconds_of(text)
-
-
-@pytest.fixture
-def ready(workspace: Workspace) -> Workspace:
-    for stage in ("corpus", "tokens"):
-        run_stage(workspace, stage, "toy")
-    return workspace
 
 
 @dataclass

@@ -11,18 +11,11 @@ import pytest
 
 from tests.chain.toy import set_content
 from tests.conftest import TOY_CHANGES
-from xc_core.chain import Workspace, budget, run_stage
+from xc_core.chain import Workspace, budget
 from xc_core.data import tokenizer
 from xc_core.data.corpus import Corpus
 from xc_core.params import deep_merged
 from xc_core.recipes import RECIPES
-
-
-@pytest.fixture
-def ready(workspace: Workspace) -> Workspace:
-    for stage in ("corpus", "tokens"):
-        run_stage(workspace, stage, "toy")
-    return workspace
 
 
 def estimate(workspace: Workspace, name: str, changes: dict[str, Any]) -> budget._Estimate:

@@ -11,11 +11,10 @@ import polars as pl
 import pytest
 
 from tests.cli.conftest import Xc
-from tests.conftest import ToyWorld
+from tests.conftest import ToyWorld, open_corpus
 from tests.data.worlds import LAYOUTS, empty_workspace, files_of, read_world, small_world
 from xc_core.chain import Workspace, changelog
 from xc_core.cli.ingest import place
-from xc_core.data.corpus import Corpus
 from xc_core.data.ingest import IngestConfig
 from xc_core.data.merge import NewDocuments, Tables
 
@@ -37,16 +36,12 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     return workspace
 
 
-def corpus_of(workspace: Workspace) -> Corpus:
-    return Corpus.open(workspace.folder("corpus", "toy"))
-
-
 def splits(workspace: Workspace) -> dict[str, str]:
-    return dict(corpus_of(workspace).table("documents").select("uid", "split").iter_rows())
+    return dict(open_corpus(workspace).table("documents").select("uid", "split").iter_rows())
 
 
 def labels_of(workspace: Workspace, uid: str) -> list[str]:
-    pairs = Tables.of(corpus_of(workspace)).pairs
+    pairs = Tables.of(open_corpus(workspace)).pairs
     return sorted(pairs.filter(pl.col("doc") == uid)["label"].to_list())
 
 
@@ -77,7 +72,7 @@ def test_new_corrected_and_untouched_rows(xc: Xc, project: Workspace, tmp_path: 
     assert labels_of(project, "D0001") == ["L3"]
     assert labels_of(project, "D0010") == kept
     assert labels_of(project, "N1") == ["L3", "NEW"]
-    corpus = corpus_of(project)
+    corpus = open_corpus(project)
     assert corpus.table("labels")["uid"].to_list() == [f"L{i}" for i in range(10)] + ["NEW"]
     texts = dict(corpus.table("labels").select("uid", "title").iter_rows())
     assert (texts["L3"], texts["L4"]) == ("violins", "glacier")
@@ -96,7 +91,7 @@ def test_a_table_without_a_labels_table_names_labels_and_keeps_their_texts(
             csv.writer(stream).writerows([["uid", "text", "labels"], [uid, f"some words of {uid}", "L2;fresh"]])
     ended = xc("update", folder, "--dataset", "toy")
     assert ended.code == 0, ended.err
-    texts = dict(corpus_of(project).table("labels").select("uid", "title").iter_rows())
+    texts = dict(open_corpus(project).table("labels").select("uid", "title").iter_rows())
     assert (texts["L2"], texts["fresh"], len(texts)) == ("engine", "fresh", 11)
 
 
@@ -151,7 +146,7 @@ def test_no_document_moves_in_four_updates(xc: Xc, tmp_path: Path, monkeypatch: 
     place(workspace, world.write(tmp_path / "first"), "toy", IngestConfig(split=split), replace=False)
     for number in range(4):
         before = splits(workspace)
-        texts = corpus_of(workspace).table("documents").filter(pl.col("split") != "test")["content"].to_list()
+        texts = open_corpus(workspace).table("documents").filter(pl.col("split") != "test")["content"].to_list()
         train = [row(f"N{number}-{i}", f"{texts[i]} {texts[-i - 1]}", [0]) for i in range(12)]
         assert xc("update", drop(tmp_path / f"{number}", train, [("L0", "river")]), "--dataset", "toy").code == 0
         after = splits(workspace)
@@ -211,7 +206,7 @@ def test_an_update_with_anything_wrong_is_refused_whole(
 def test_a_label_without_documents_is_added_if_that_is_allowed(xc: Xc, project: Workspace, tmp_path: Path) -> None:
     update = drop(tmp_path / "new", [], [("LONE", "lonely")])
     assert xc("update", update, "--dataset", "toy", "--allow", "unseen-labels").code == 0
-    assert corpus_of(project).num_labels == 11
+    assert open_corpus(project).num_labels == 11
     assert project.params.dataset("toy").corpus.allow == ("unseen-labels",)
 
 

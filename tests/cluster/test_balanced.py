@@ -11,14 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
+from tests.arrays import unit
 from tests.naive import clusters as naive
 from xc_core.cluster import balanced, balanced_clusters, cluster_sizes, cohesion
 from xc_core.errors import ConfigError
 from xc_core.shapes import F32, I64
-
-
-def unit(vectors: np.ndarray) -> F32:
-    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
 def mixture(seed: int, size: int, width: int, centres: int, noise: float) -> tuple[F32, I64]:

@@ -9,20 +9,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tests.arrays import matrix, unit
 from tests.naive import clusters as naive
 from xc_core.cluster import balanced_clusters, cohesion, quality, theorem1
 from xc_core.cluster.quality import constants
 from xc_core.data.labels import LabelMatrix
 from xc_core.shapes import F32, I64
-
-
-def unit(vectors: np.ndarray) -> F32:
-    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
-
-
-def matrix(rows: list[set[int]], labels: int) -> LabelMatrix:
-    docs, ids = np.array([(i, x) for i, row in enumerate(rows) for x in row], np.int64).reshape(-1, 2).T
-    return LabelMatrix.from_pairs(docs, ids, (len(rows), labels))
 
 
 @pytest.mark.parametrize("rows_at_once", [1, 7, 1 << 15])

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.arrays import unit
 from tests.naive import search as naive
 from xc_core.ann import INDEXES, Index, load_index, save_index
 from xc_core.errors import ConfigError, CorruptError, MissingError, XCError
@@ -16,10 +17,6 @@ pytestmark = pytest.mark.parametrize("kind", INDEXES.names())
 
 EXACT = ("auto", "exact")
 """Kinds that search exactly among few labels."""
-
-
-def unit(vectors: np.ndarray) -> F32:
-    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
 def clustered(labels: int = 3000, width: int = 24, queries: int = 200) -> tuple[F32, F32, np.ndarray]:

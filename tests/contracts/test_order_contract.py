@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.arrays import unit
 from xc_core.cluster import balanced_clusters
 from xc_core.data.labels import LabelMatrix
 from xc_core.sampling import ORDERS, BatchOrder, Documents, Order
@@ -24,9 +25,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 def vectors(epoch: int) -> F32:
     """Return the document vectors before ``epoch``."""
-    random = np.random.default_rng(epoch)
-    found = random.standard_normal((SIZE, 6))
-    return (found / np.linalg.norm(found, axis=1, keepdims=True)).astype(np.float32)
+    return unit(np.random.default_rng(epoch).standard_normal((SIZE, 6)))
 
 
 def config(kind: str) -> Order:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.arrays import unit
 from tests.conftest import TOPICS, ToyWorld
 from xc_core.data.labels import LabelMatrix
 from xc_core.params import changed, plain
@@ -30,10 +31,6 @@ SETTINGS: dict[str, dict[str, Any]] = {"lexical": {"trees": 1}}
 
 def texts_of(rows: list[dict[str, Any]]) -> list[str]:
     return [f"{row['title']} {row['content']}" for row in rows]
-
-
-def unit(vectors: np.ndarray) -> F32:
-    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
 LABEL_LD = unit(np.random.default_rng(0).standard_normal((LABELS, WIDTH)))

@@ -14,8 +14,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.conftest import ToyWorld, write_json, write_lines
-from tests.data.worlds import contents, facts_of, files_of, read_world, small_world, write_table, write_world
+from tests.conftest import ToyWorld, write_lines
+from tests.data.worlds import (
+    contents,
+    facts_of,
+    files_of,
+    read_world,
+    small_world,
+    write_table,
+    write_world,
+    write_xc_json,
+)
 from xc_core import artifacts
 from xc_core.data.corpus import Corpus
 from xc_core.data.splits import digests, is_validation
@@ -65,17 +74,12 @@ def write_grouped_csv(world: ToyWorld, folder: Path, end: str = "") -> None:
         write_table(folder / f"{stem}.csv{end}", [["uid", "text", "labels", "group"], *cells])
 
 
-def write_grouped_json(world: ToyWorld, folder: Path, end: str = "") -> None:
-    for stem, rows in (("trn", world.train), ("tst", world.test), ("lbl", world.labels)):
-        write_json(folder / f"{stem}.json{end}", rows)
-
-
 GROUPED: dict[str, Callable[[ToyWorld, Path], None]] = {
     "parquet": write_grouped_parquet,
     "csv": write_grouped_csv,
     "csv.gz": lambda world, folder: write_grouped_csv(world, folder, ".gz"),
-    "xc-json": write_grouped_json,
-    "xc-json.gz": lambda world, folder: write_grouped_json(world, folder, ".gz"),
+    "xc-json": write_xc_json,
+    "xc-json.gz": lambda world, folder: write_xc_json(world, folder, ".gz"),
 }
 
 
@@ -191,7 +195,7 @@ def family_world(families: int = 40, siblings: int = 3) -> ToyWorld:
 
 def ingested(folder: Path, world: ToyWorld, **settings: Any) -> Corpus:
     folder.mkdir(parents=True)
-    write_grouped_json(world, folder)
+    write_xc_json(world, folder)
     return read_world(folder, **{"validation_fraction": FRACTION, "split": "family", **settings})
 
 

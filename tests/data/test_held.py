@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tests.conftest import TOY_CHANGES, ToyWorld, make_workspace
+from tests.conftest import TOY_CHANGES, ToyWorld, make_workspace, open_corpus
 from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.data.corpus import Corpus
 from xc_core.data.held import is_held
@@ -24,16 +24,12 @@ def held(root: Path, world: ToyWorld, fraction: float = 0.2, split: str = "uid")
     return workspace
 
 
-def corpus(workspace: Workspace) -> Corpus:
-    return Corpus.open(workspace.folder("corpus", "toy"))
-
-
 def uids(found: Corpus, split: str) -> set[str]:
     return set(found.uids(found.rows(split)))
 
 
 def test_the_share_asked_is_held_out_of_train_alone(toy: ToyWorld, tmp_path: Path) -> None:
-    plain, found = corpus(held(tmp_path / "plain", toy, 0.0)), corpus(held(tmp_path / "held", toy))
+    plain, found = open_corpus(held(tmp_path / "plain", toy, 0.0)), open_corpus(held(tmp_path / "held", toy))
     accepted = uids(found, ACCEPTANCE)
     assert 0.1 < len(accepted) / 240 < 0.3
     assert uids(plain, TRAIN) == uids(found, TRAIN) | accepted
@@ -45,15 +41,15 @@ def test_the_share_asked_is_held_out_of_train_alone(toy: ToyWorld, tmp_path: Pat
 
 
 def test_without_a_share_the_corpus_is_what_it_was(toy: ToyWorld, tmp_path: Path) -> None:
-    found = corpus(held(tmp_path, toy, 0.0))
+    found = open_corpus(held(tmp_path, toy, 0.0))
     assert sorted(found.facts["rows"]) == ["test", "train", "validation"]
     assert len(found.rows(ACCEPTANCE)) == 0
 
 
 def test_a_document_is_held_out_in_every_ingest(toy: ToyWorld, tmp_path: Path) -> None:
-    first = uids(corpus(held(tmp_path / "first", toy)), ACCEPTANCE)
+    first = uids(open_corpus(held(tmp_path / "first", toy)), ACCEPTANCE)
     fewer = ToyWorld(toy.train[::-1][:200], toy.test, toy.labels)
-    assert uids(corpus(held(tmp_path / "fewer", fewer)), ACCEPTANCE) == first & {row["uid"] for row in fewer.train}
+    assert uids(open_corpus(held(tmp_path / "fewer", fewer)), ACCEPTANCE) == first & {row["uid"] for row in fewer.train}
 
 
 def test_no_document_can_be_asked_for_both_splits() -> None:
@@ -69,14 +65,14 @@ def test_a_rare_label_keeps_a_train_document(toy: ToyWorld, tmp_path: Path) -> N
     for i in range(40):
         toy.train[i] = {**toy.train[i], "target_ind": [*toy.train[i]["target_ind"], 10 + i]}
         toy.train[i]["target_rel"] = [1.0] * len(toy.train[i]["target_ind"])
-    found = corpus(held(tmp_path, ToyWorld(toy.train, toy.test, [*toy.labels, *rare]), 0.4))
+    found = open_corpus(held(tmp_path, ToyWorld(toy.train, toy.test, [*toy.labels, *rare]), 0.4))
     assert len(found.rows(ACCEPTANCE)) > 30
     assert (found.published_train().frequency_L() > 0).all()
 
 
 def test_a_family_is_held_out_whole(toy: ToyWorld, tmp_path: Path) -> None:
     twins = [{**row, "uid": f"{row['uid']}-twin"} for row in toy.train]
-    found = corpus(held(tmp_path, ToyWorld([*toy.train, *twins], toy.test, toy.labels), 0.3, "family"))
+    found = open_corpus(held(tmp_path, ToyWorld([*toy.train, *twins], toy.test, toy.labels), 0.3, "family"))
     accepted = uids(found, ACCEPTANCE)
     assert accepted
     originals = {uid.removesuffix("-twin") for uid in accepted}
@@ -95,12 +91,12 @@ def test_no_stage_learns_from_a_document_that_is_held_out(toy: ToyWorld, tmp_pat
         return workspace
 
     first = trained(tmp_path / "first", toy)
-    accepted = uids(corpus(first), ACCEPTANCE)
+    accepted = uids(open_corpus(first), ACCEPTANCE)
     other = [
         {**row, "target_ind": [0, 1], "target_rel": [1.0, 1.0]} if row["uid"] in accepted else row for row in toy.train
     ]
     second = trained(tmp_path / "second", ToyWorld(other, toy.test, toy.labels))
-    assert corpus(first).digest != corpus(second).digest
+    assert open_corpus(first).digest != open_corpus(second).digest
     digests_of = [w.digest("model", "toy", "ngame") for w in (first, second)]
     assert digests_of[0] == digests_of[1]
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
+from tests.arrays import unit as unit_vectors
 from tests.naive import search as naive
 from xc_core.ann import Exact
 from xc_core.data.labels import LabelMatrix
@@ -30,8 +31,7 @@ LABELS, WIDTH, DOCUMENTS = 23, 6, 11
 
 
 def unit(size: int, seed: int) -> F32:
-    vectors = np.random.default_rng(seed).normal(size=(size, WIDTH))
-    return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True), np.float32)
+    return unit_vectors(np.random.default_rng(seed).normal(size=(size, WIDTH)))
 
 
 ROWS, TEXTS, DOCS = unit(LABELS, 1), unit(LABELS, 2), unit(DOCUMENTS, 3)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tests import arrays
 from tests.bounded import bounded
 from xc_core.ann import Exact, Index
 from xc_core.data.labels import LabelMatrix
@@ -18,8 +19,7 @@ MANY = 20_000
 
 
 def unit(size: int, width: int) -> F32:
-    vectors = np.random.default_rng(size).standard_normal((size, width), np.float32)
-    return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True), np.float32)
+    return arrays.unit(np.random.default_rng(size).standard_normal((size, width), np.float32))
 
 
 def one_with_many(docs: int, labels: int) -> LabelMatrix:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
+from tests.arrays import matrix
 from tests.naive import sampling as naive
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import ConfigError
@@ -19,11 +20,6 @@ from xc_core.sampling import NEGATIVES, Documents, Frequency, Importance, InBatc
 from xc_core.sampling.base import mask
 
 STEPS = 3000
-
-
-def matrix(rows: list[list[int]], labels: int) -> LabelMatrix:
-    docs, ids = np.array([(i, x) for i, row in enumerate(rows) for x in row], np.int64).reshape(-1, 2).T
-    return LabelMatrix.from_pairs(docs, ids, (len(rows), labels))
 
 
 def source(truth: LabelMatrix, config: Negatives | None = None, **settings: Any) -> NegativeSource:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.arrays import matrix, unit
 from tests.naive import sampling as naive
-from xc_core.data.labels import LabelMatrix
 from xc_core.sampling import (
     Documents,
     Importance,
@@ -20,11 +20,6 @@ from xc_core.sampling import (
     missed_by_pools,
 )
 from xc_core.shapes import F32, PAD_ID, Shortlist
-
-
-def matrix(rows: list[set[int]], labels: int) -> LabelMatrix:
-    docs, ids = np.array([(i, x) for i, row in enumerate(rows) for x in row], np.int64).reshape(-1, 2).T
-    return LabelMatrix.from_pairs(docs, ids, (len(rows), labels))
 
 
 def shortlist(rows: list[list[int]], k: int) -> Shortlist:
@@ -75,9 +70,8 @@ def test_scores_stay_with_their_labels() -> None:
     assert found.scores_NK.tolist() == [[-2.0, -3.0, -math.inf]]
 
 
-def unit(random: np.random.Generator, size: int) -> F32:
-    vectors = random.standard_normal((size, 3)).astype(np.float32)
-    return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True), np.float32)
+def directions(random: np.random.Generator, size: int) -> F32:
+    return unit(random.standard_normal((size, 3)).astype(np.float32))
 
 
 @pytest.mark.parametrize("positives", [0, 1])
@@ -86,7 +80,7 @@ def test_hard_negatives_missed_by_pools_equal_a_loop(seed: int, positives: int) 
     random = np.random.default_rng(seed)
     rows = [set(random.choice(9, random.integers(0, 4), replace=False).tolist()) for _ in range(20)]
     truth, radius = matrix(rows, 10), 1.0
-    docs, labels = unit(random, 20), unit(random, 10)
+    docs, labels = directions(random, 20), directions(random, 10)
     batches = np.array_split(random.permutation(20), 5)
     source = InBatch(positives=positives).build(Documents(truth), 7)
     hard = missed = 0
@@ -104,7 +98,7 @@ def test_hard_negatives_missed_by_pools_equal_a_loop(seed: int, positives: int) 
 def test_a_batch_of_all_documents_misses_nothing_and_the_share_of_none_is_not_a_number() -> None:
     random = np.random.default_rng(0)
     truth = matrix([{i % 4} for i in range(8)], 4)
-    vectors = unit(random, 8), unit(random, 4)
+    vectors = directions(random, 8), directions(random, 4)
     source = InBatch(positives=0).build(Documents(truth), 0)
     assert missed_by_pools(vectors, truth, [np.arange(8)], source, radius=2.0, seed=0) == 0.0
     assert missed_by_pools(vectors, truth, [np.array([i]) for i in range(8)], source, radius=2.0, seed=0) == 1.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.arrays import unit
 from tests.naive import clusters as naive
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import ConfigError
@@ -26,7 +27,7 @@ def planted(groups: int, each: int) -> tuple[F32, I64]:
     random = np.random.default_rng(0)
     own = random.permutation(np.arange(groups * each) % groups)
     found = random.standard_normal((groups, 16))[own] + 0.01 * random.standard_normal((groups * each, 16))
-    return (found / np.linalg.norm(found, axis=1, keepdims=True)).astype(np.float32), own
+    return unit(found), own
 
 
 @pytest.mark.parametrize(("size", "batch_size", "target"), [(203, 20, 4), (100, 30, 7), (64, 16, 16), (50, 9, 2)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.arrays import unit
 from xc_core.classifiers import TableConfig
 from xc_core.data.labels import LabelMatrix
 from xc_core.losses import Triplet
@@ -46,10 +47,7 @@ def world() -> tuple[F32, F32]:
     own = np.linalg.qr(random.standard_normal((WIDTH, WIDTH)))[0].astype(np.float32)
     common, labels = own[-1], own[: SEEN + UNSEEN]
     doc_ND = labels[np.arange(DOCS) % SEEN] * 0.5 + common + 0.05 * random.standard_normal((DOCS, WIDTH))
-    rows_LD = labels * 0.5 + common
-    return (doc_ND / np.linalg.norm(doc_ND, axis=1, keepdims=True)).astype(np.float32), (
-        rows_LD / np.linalg.norm(rows_LD, axis=1, keepdims=True)
-    )
+    return unit(doc_ND), unit(labels * 0.5 + common)
 
 
 @pytest.mark.parametrize("unseen", [0, 128])

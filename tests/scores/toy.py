@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tests import arrays
 from tests.conftest import TOPICS, ToyWorld
 from xc_core.data.labels import LabelMatrix
 from xc_core.scores import Query, ScoreData
@@ -43,5 +44,4 @@ def asked(texts: list[str] | Callable[[], list[str]] | None, documents: int | No
 
 
 def unit(size: int, seed: int, width: int = 6) -> F32:
-    vectors = np.random.default_rng(seed).standard_normal((size, width))
-    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+    return arrays.unit(np.random.default_rng(seed).standard_normal((size, width)))

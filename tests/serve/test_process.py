@@ -22,6 +22,7 @@ import pytest
 from tests.cli.conftest import Xc
 from tests.cli.conftest import ready as ready
 from tests.cli.conftest import xc as xc
+from tests.processes import wait_for
 from xc_core import artifacts
 from xc_core.chain import Workspace
 from xc_core.infer.champion import in_folder
@@ -86,10 +87,10 @@ def test_a_swap_under_load_loses_no_answer_and_mixes_none(folder: Path, tmp_path
             renamed(folder, bundle, f" v{number}")
             current = in_folder(bundle).version
             versions[current] = f" v{number}"
-            _until(lambda current=current: ask(port, text="a")[1]["model"]["version"] == current)  # type: ignore[misc]
+            wait_for(lambda current=current: ask(port, text="a")[1]["model"]["version"] == current, 60, "swap")  # type: ignore[misc]
         with artifacts.building(bundle, kind="model") as build:
             build.json("model.json", {})
-        _until(lambda: _get(port, "/ready")["refused"] is not None)
+        wait_for(lambda: _get(port, "/ready")["refused"] is not None, 60, "refusal")
         time.sleep(0.2)
         stop.set()
         for thread in clients:
@@ -100,13 +101,6 @@ def test_a_swap_under_load_loses_no_answer_and_mixes_none(folder: Path, tmp_path
         titles = [label["title"] for answer in content["answers"] for label in answer]
         assert len(titles) == 10 and all(title.endswith(ending) for title in titles)
     assert len({content["model"]["version"] for _, content in found}) == 4
-
-
-def _until(done: Any, seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def _get(port: int, path: str) -> Any:

@@ -9,14 +9,14 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import psutil
+
+from tests.processes import free_port, wait_for
 
 SERVERS: Final = ("webserver", "daemon", "tracking", "code")
 _MODULE: Final = "pipelines.definitions"
@@ -26,22 +26,6 @@ _LAUNCH: Final = (
     "mutation($p: ExecutionParams!){launchRun(executionParams:$p){__typename ... on LaunchRunSuccess{run{runId}}}}"
 )
 _STOP: Final = "mutation($i: String!){terminateRun(runId:$i){__typename}}"
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
-def wait_for(what: Callable[[], bool], seconds: float, name: str) -> float:
-    """Wait until ``what`` is true and return the seconds; fail after ``seconds``."""
-    started = time.monotonic()
-    while not what():
-        assert time.monotonic() - started < seconds, f"{name}: not within {seconds:.0f} s"
-        time.sleep(0.2)
-    return time.monotonic() - started
 
 
 @dataclass

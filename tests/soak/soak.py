@@ -29,7 +29,8 @@ import psutil
 
 from tests.conftest import TOY_CHANGES
 from tests.pipelines.conftest import make_project
-from tests.soak.servers import SERVERS, Servers, wait_for
+from tests.processes import wait_for
+from tests.soak.servers import SERVERS, Servers
 from xc_core import artifacts
 from xc_core.chain import STAGES, Workspace, run_stage
 

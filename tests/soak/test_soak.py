@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.soak.servers import Servers, wait_for
+from tests.processes import wait_for
+from tests.soak.servers import Servers
 from tests.soak.soak import SETTINGS, Soak, leftovers, prepared, soak
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

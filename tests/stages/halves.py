@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from tests.conftest import TOY_CHANGES, ToyWorld, make_workspace
+from tests.conftest import open_corpus as open_corpus
 from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.classifiers import LabelTables
 from xc_core.data.corpus import Corpus
@@ -33,10 +34,6 @@ CHANGES: Final[dict[str, Any]] = {
     "encoder": {"epochs": 0.0},
     "classifier": {"epochs": 2.0, "order": {"kind": "random", "batch_size": 32}},
 }
-
-
-def open_corpus(workspace: Workspace) -> Corpus:
-    return Corpus.open(workspace.folder("corpus", "toy"))
 
 
 def open_embeddings(workspace: Workspace, recipe: str = "ngame") -> Embeddings:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,15 +17,11 @@ from xc_core.chain.depends import depends, fingerprint
 from xc_core.errors import RefusedError
 from xc_core.infer.bundle import Model
 
+pytestmark = pytest.mark.usefixtures("no_power_cuts")
+
 Edit = Callable[[Workspace, dict[str, Any]], None]
 FLOORS = "experiments/toy_ngame/stages/model"
 NAMES = {"min_P_at_1": "P@1 on test documents", "min_index_recall": "index recall of the score classifier"}
-
-
-@pytest.fixture(autouse=True)
-def no_power_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do not wait for the disk: no test here is about power cuts."""
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 def rewritten(workspace: Workspace, stage: str, files: dict[str, str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,8 +17,11 @@ from xc_core.encoders import EncoderConfig, build_encoder
 from xc_core.losses import PLAIN, Loss, Sampled, Stateless, Triplet
 from xc_core.sampling import Clustered, InBatch
 from xc_core.train import encoder
+from xc_core.train.checkpoint import Checkpoints
 from xc_core.train.encoder import EncoderData, EncoderSettings, EncoderTask
+from xc_core.train.loop import Plan, fit
 from xc_core.train.optim import OptimConfig
+from xc_core.train.state import History
 
 TOPICS = ("river", "castle", "engine", "violin", "glacier")
 
@@ -94,3 +98,8 @@ def encoder_task(small: Small) -> Callable[..., EncoderTask]:
         return encoder.encoder_task(settings, new, data or small.data())
 
     return make
+
+
+def train(task: EncoderTask, folder: Path, epochs: float = 3) -> History:
+    """Train without checkpoints and return the losses."""
+    return fit(task, Plan(epochs=epochs, warmup=0.1, checkpoint_seconds=1e9), Checkpoints(folder, "x"))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.train.conftest import train
 from xc_core.classifiers import LabelTable, TableConfig, dropped
 from xc_core.encoders import EncoderConfig, build_encoder, embed_rows, encode_rows
 from xc_core.losses import AugmentReduce, Bce, DecoupledSoftmax, Loss
@@ -22,7 +23,6 @@ from xc_core.train.encoder import EncoderData, EncoderSettings, EncoderTask, enc
 from xc_core.train.heads import ByBoth, ByRow, ByText, Scorer
 from xc_core.train.loop import Plan, fit
 from xc_core.train.optim import OptimConfig
-from xc_core.train.state import History
 
 Make = Callable[..., EncoderTask]
 SOFTMAX = DecoupledSoftmax(temperature=0.2)
@@ -77,10 +77,6 @@ def table_of(task: EncoderTask) -> LabelTable:
     """Return the table that is trained along."""
     assert task.head.rows is not None
     return task.head.rows.table
-
-
-def train(task: EncoderTask, folder: Path, epochs: float = 3) -> History:
-    return fit(task, Plan(epochs=epochs, warmup=0.1, checkpoint_seconds=1e9), Checkpoints(folder, "x"))
 
 
 def vectors(task: EncoderTask) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:

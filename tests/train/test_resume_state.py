@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,8 @@ from xc_core.train.checkpoint import Checkpoints
 from xc_core.train.loop import Plan, fit
 from xc_core.train.table import ClassifierSettings, ClassifierTask, TableData, table_task
 
+pytestmark = pytest.mark.usefixtures("no_power_cuts")
+
 LABELS, DOCUMENTS, WIDTH, EPOCHS, BATCHES = 12, 60, 8, 3, 5
 ETA = AugmentReduce(temperature=0.2)
 CASES: dict[str, tuple[Loss, Negatives]] = {
@@ -30,12 +31,6 @@ CASES: dict[str, tuple[Loss, Negatives]] = {
     ),
     "a tree": (NoiseContrastive(temperature=0.1), Tree(positives=0, width=3)),
 }
-
-
-@pytest.fixture(autouse=True)
-def no_power_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do not wait for the disk after every step: that takes most of the time, and no test here is about power cuts."""
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 def make(case: str) -> ClassifierTask:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.arrays import unit
 from tests.train.conftest import Broken
 from xc_core.classifiers import BiasConfig, TableConfig, dropped
 from xc_core.data.labels import LabelMatrix
@@ -24,10 +25,6 @@ from xc_core.train.state import DivergedError, History
 from xc_core.train.table import ClassifierSettings, ClassifierTask, TableData, table_task
 
 L, N, D = 12, 60, 16
-
-
-def unit(vectors: F32) -> F32:
-    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
 def world() -> tuple[F32, LabelMatrix]:

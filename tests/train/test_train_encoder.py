@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.train.conftest import Broken
+from tests.train.conftest import Broken, train
 from xc_core.canonical import canonical
 from xc_core.data.tokens import TokenStore
 from xc_core.encoders import Passes, embed_rows, encode_passes
@@ -22,13 +22,9 @@ from xc_core.shapes import F32, I64, TokenBatch
 from xc_core.train.checkpoint import Checkpoints
 from xc_core.train.encoder import EncoderTask
 from xc_core.train.loop import Plan, fit
-from xc_core.train.state import DivergedError, History
+from xc_core.train.state import DivergedError
 
 Make = Callable[..., EncoderTask]
-
-
-def train(task: EncoderTask, folder: Path, epochs: float = 3) -> History:
-    return fit(task, Plan(epochs=epochs, warmup=0.1, checkpoint_seconds=1e9), Checkpoints(folder, "x"))
 
 
 def test_ten_documents_can_be_overfitted(encoder_task: Make, ten: Any, tmp_path: Path) -> None:
