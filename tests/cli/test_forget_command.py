@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from pathlib import Path
 
 import polars as pl
@@ -12,7 +13,9 @@ from tests.cli.conftest import NGAME, TOY, Xc
 from tests.cli.test_update_command import drop, row
 from tests.data.worlds import files_of
 from xc_core.chain import STAGES, Workspace, changelog, run_stage
+from xc_core.chain.names import ACCEPTANCE
 from xc_core.chain.reports import write_report
+from xc_core.data.acceptance import AcceptanceSet, take
 from xc_core.data.corpus import Corpus
 
 UID, TEXT = "FORGET-ME-77", "Zaphod Beeblebrox of Betelgeuse"
@@ -87,6 +90,21 @@ def test_nothing_in_the_project_holds_it_any_more(xc: Xc, known: Workspace) -> N
         run_stage(known, name, "toy", "ngame")
     assert holding(known.root, *words) == []
     assert xc("predict", *NGAME, "river0 river1").code == 0
+
+
+def test_the_acceptance_set_stays_without_what_is_forgotten(xc: Xc, known: Workspace, tmp_path: Path) -> None:
+    folder, given = known.data / "toy" / ACCEPTANCE, tmp_path / "given.jsonl"
+    rows = [("FORGET-ACCEPTED", TEXT, ["L1"]), ("own", "a text", ["L1", LABEL]), ("other", "one more", ["L2"])]
+    given.write_text("".join(json.dumps({"uid": u, "text": t, "labels": n}) + "\n" for u, t, n in rows))
+    take(given, Corpus.open(known.folder("corpus", "toy")), "toy", folder).without(["FORGET-ACCEPTED"], [])
+    assert xc("forget", *TOY, "--label", LABEL).code == 0
+    left = AcceptanceSet.open(folder)
+    assert (left.facts.version, left.facts.source) == (3, "given")
+    assert left.documents["labels"].to_list() == [["L1"], ["L2"]]
+    assert holding(known.root, LABEL, NAME, "FORGET-ACCEPTED") == []
+    (folder / "labels.parquet").write_bytes(b"damaged")
+    assert xc("forget", *TOY, "--document", "STAYS").code == 0
+    assert not folder.exists()
 
 
 def test_the_splits_of_all_others_stay(xc: Xc, own: Workspace) -> None:

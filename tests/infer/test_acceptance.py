@@ -99,13 +99,18 @@ def test_a_wrong_file_is_refused(present: Corpus, tmp_path: Path, content: str, 
     assert not (tmp_path / "set").exists()
 
 
-def test_a_deleted_document_is_nowhere_in_the_files(present: Corpus, tmp_path: Path) -> None:
+def test_deleted_documents_and_labels_are_nowhere_in_the_files(present: Corpus, tmp_path: Path) -> None:
     own = draw(present, "toy", tmp_path / "set")
     uid = own.documents["uid"][3]
-    fewer = own.without([uid])
-    assert (len(fewer), fewer.facts.version) == (39, 2)
-    assert uid not in fewer.documents["uid"].to_list()
-    assert fewer.digest != own.digest
+    fewer = own.without([uid], ["L5"])
+    assert fewer.facts.version == 2 and fewer.digest != own.digest
+    others = own.documents.filter(pl.col("uid") != uid)
+    assert fewer.documents["uid"].to_list() == others["uid"].to_list()
+    assert fewer.documents["labels"].to_list() == [
+        [label for label in row if label != "L5"] for row in others["labels"].to_list()
+    ]
+    assert fewer.labels["uid"].to_list() == [label for label in own.labels["uid"].to_list() if label != "L5"]
+    assert len(own.without([], [f"L{i}" for i in range(10)])) == 0
 
 
 # another day

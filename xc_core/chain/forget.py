@@ -7,13 +7,14 @@ from pathlib import Path
 
 from xc_core.chain import changelog, incoming
 from xc_core.chain.arrival import Arrival, scratch
-from xc_core.chain.names import CHANGES, SETTINGS
+from xc_core.chain.names import ACCEPTANCE, CHANGES, SETTINGS
 from xc_core.chain.runner import run_stage
 from xc_core.chain.update import allowing, written
 from xc_core.chain.workspace import Workspace
+from xc_core.data.acceptance import AcceptanceSet
 from xc_core.data.corpus import Corpus
 from xc_core.data.merge import Tables
-from xc_core.errors import MissingError, RefusedError, nearest
+from xc_core.errors import CorruptError, MissingError, RefusedError, nearest
 from xc_core.leftovers import drop
 
 _ELSEWHERE = (
@@ -62,6 +63,7 @@ def forget(
         config = allowing(own, "unseen-labels") if _unseen(left) else own
         config = written(workspace, inner, dataset, left, config)
         uids = (*documents, *labels)
+        _forget_accepted(workspace.data / dataset / ACCEPTANCE, documents, labels)
         deleted = _delete_derived(workspace, dataset)
         changelog.redact(workspace, dataset, uids)
         Arrival(workspace, inner, dataset, config, "", "forget", uids).install(1.0)
@@ -96,10 +98,21 @@ def _unseen(tables: Tables) -> bool:
     return len(tables.labels.join(pairs, left_on="uid", right_on="label", how="anti")) > 0
 
 
+def _forget_accepted(folder: Path, documents: list[str], labels: list[str]) -> None:
+    """Remove documents and labels from the acceptance set, which otherwise stays; a damaged one is deleted."""
+    try:
+        AcceptanceSet.open(folder).without(documents, labels)
+    except MissingError:
+        return
+    except CorruptError:
+        drop(folder)
+
+
 def _delete_derived(workspace: Workspace, dataset: str) -> list[Path]:
-    """Delete everything that was made of a dataset but its raw files, corpus, changelog and settings."""
+    """Delete all that was made of a dataset but its raw files, corpus, changelog, settings and acceptance set."""
     home, state = workspace.raw(dataset).parent, workspace.state
-    found = [path for path in home.iterdir() if path.name not in ("raw", "corpus", CHANGES, SETTINGS)]
+    kept = ("raw", "corpus", CHANGES, SETTINGS, ACCEPTANCE)
+    found = [path for path in home.iterdir() if path.name not in kept]
     recipes = [recipe for _, recipe in workspace.params.experiments(dataset)]
     inner = [path for recipe in recipes for path in (home / recipe).glob("*") if path.name != SETTINGS]
     found = [path for path in found if path.name not in recipes] + inner

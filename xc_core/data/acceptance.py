@@ -7,7 +7,7 @@ the published train file, weight: inverse propensity), ``acceptance.json`` (data
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Final
@@ -124,16 +124,22 @@ class AcceptanceSet:
         learnt = self.documents["uid"].is_in(corpus.uids(rows)) if self.facts.source != GIVEN else pl.Series([False])
         learnt = learnt | self.documents["text"].is_in(corpus.texts_of("documents", rows))
         known = corpus.table("labels")["uid"].to_list()
-        kept = pl.col("labels", "filtered").list.eval(pl.element().filter(pl.element().is_in(known)))
-        documents = self.documents.filter(~learnt).with_columns(kept).filter(pl.col("labels").list.len() > 0)
-        write_set(folder, self.facts, documents, self.labels.filter(pl.col("uid").is_in(known)))
-        return AcceptanceSet.open(folder)
+        return self._written(folder, self.facts, self.documents.filter(~learnt), known)
 
-    def without(self, uids: list[str]) -> AcceptanceSet:
-        """Delete documents for good, as a new version in the same folder; open and return it."""
-        facts = AcceptanceFacts(**{**asdict(self.facts), "version": self.facts.version + 1})
-        write_set(self.folder, facts, self.documents.filter(~pl.col("uid").is_in(uids)), self.labels)
-        return AcceptanceSet.open(self.folder)
+    def without(self, documents: list[str], labels: list[str]) -> AcceptanceSet:
+        """Delete documents and labels by uid, as a new version in the same folder; open and return it."""
+        known = self.labels.filter(~pl.col("uid").is_in(labels))["uid"].to_list()
+        left = self.documents.filter(~pl.col("uid").is_in(documents))
+        return self._written(self.folder, replace(self.facts, version=self.facts.version + 1), left, known)
+
+    def _written(
+        self, folder: Path, facts: AcceptanceFacts, documents: pl.DataFrame, known: list[str]
+    ) -> AcceptanceSet:
+        """Write ``documents`` with the labels ``known`` alone, without those that have none, and open the set."""
+        kept = pl.col("labels", "filtered").list.eval(pl.element().filter(pl.element().is_in(known)))
+        documents = documents.with_columns(kept).filter(pl.col("labels").list.len() > 0)
+        write_set(folder, facts, documents, self.labels.filter(pl.col("uid").is_in(known)))
+        return AcceptanceSet.open(folder)
 
 
 def draw(corpus: Corpus, dataset: str, folder: Path) -> AcceptanceSet:
