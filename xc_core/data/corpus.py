@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -57,8 +57,8 @@ class Corpus:
 
         Raises MissingError, CorruptError.
         """
-        manifest = artifacts.verify(folder, kind=cls.kind)
-        return cls(folder, dict(json.loads((folder / CONTENT).read_text("utf-8"))), manifest.digest())
+        digest = artifacts.verify(folder, kind=cls.kind).digest()
+        return replace(cls.unsealed(folder), digest=digest)
 
     @classmethod
     def unsealed(cls, folder: Path) -> Corpus:

@@ -104,10 +104,8 @@ def ingest(folder: Path, build: Build, config: IngestConfig, *, part: bool = Fal
     """
     layout, source = open_source(folder, config.layout, config.read_options())
     files = splits_of(source)
-    writer = _CorpusWriter(
-        build.path, config, Cut(build.path, config.split, config.validation_fraction, given=VALIDATION in files)
-    )
-    writer.splits_off = splits_off(source)
+    cut = Cut(build.path, config.split, config.validation_fraction, given=VALIDATION in files)
+    writer = _CorpusWriter(build.path, config, cut, splits_off(source))
     with writer:
         for block in source.labels():
             writer.add_labels(block)
@@ -153,12 +151,12 @@ class _CorpusWriter:
     folder: Path
     config: IngestConfig
     cut: Cut
+    splits_off: bool
+    """True if the test documents are split off the train file, by a hash."""
     sizes: dict[str, int] = field(default_factory=lambda: dict.fromkeys((TRAIN, VALIDATION, TEST), 0))
     pairs: dict[str, int] = field(default_factory=lambda: dict.fromkeys((TRAIN, VALIDATION, TEST), 0))
     lines: dict[str, int] = field(default_factory=lambda: dict.fromkeys((TRAIN, VALIDATION, TEST), 0))
     """Documents of each file."""
-    splits_off: bool = False
-    """True if the test documents are split off the train file, by a hash."""
 
     def __enter__(self) -> _CorpusWriter:
         self.allowed = Allowed.parse(self.config.allow)
@@ -226,16 +224,16 @@ class _CorpusWriter:
         """Move documents to the split of their family, and count again."""
         held_N = self.cut.finish()
         if held_N is not None:
-            sizes, pairs = move(self.folder, held_N)
-            self.sizes |= sizes
-            self.pairs |= pairs
+            self._recount(*move(self.folder, held_N))
 
     def hold_out(self) -> None:
         """Move documents to the acceptance set, and count again."""
         if self.config.acceptance_fraction:
-            sizes, pairs = hold_out(self.folder, self.config.acceptance_fraction)
-            self.sizes |= sizes
-            self.pairs |= pairs
+            self._recount(*hold_out(self.folder, self.config.acceptance_fraction))
+
+    def _recount(self, sizes: dict[str, int], pairs: dict[str, int]) -> None:
+        self.sizes |= sizes
+        self.pairs |= pairs
 
     def check_uids(self) -> None:
         """Raise DataError for a repeated uid, which no single block shows."""
