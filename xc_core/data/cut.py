@@ -23,6 +23,8 @@ from xc_core.shapes import I64, Array, Bool
 BY: Final = ("uid", "group", "family")
 """What is held out as a whole: a document, a group, or near-duplicates of text."""
 FAMILIES: Final = "families.parquet"
+GROUP: Final = "group "
+"""What the names of the families of groups begin with."""
 SCHEMA: Final = pa.schema([("doc", pa.int64()), ("family", pa.string())])
 """Documents with siblings, or with a group, and the name of their family, by document."""
 
@@ -54,7 +56,7 @@ class Cut:
         self.grouped += len(groups) - groups.count("")
         if self._groups:
             self._write_groups(groups)
-            names = [_group(group) if group else uid for group, uid in zip(groups, block.uids, strict=True)]
+            names = [group_family(group) if group else uid for group, uid in zip(groups, block.uids, strict=True)]
             digest_N = digests(names)
         fraction = 0.0 if self._given else self._fraction
         held_N = is_validation(digest_N, fraction) if split == TRAIN else np.ones(len(block), bool)
@@ -68,7 +70,7 @@ class Cut:
         rows = [row for row, group in enumerate(groups) if group]
         columns = [
             pa.array(self._documents + np.array(rows, np.int64)),
-            pa.array([_group(groups[row]) for row in rows]),
+            pa.array([group_family(groups[row]) for row in rows]),
         ]
         assert self._groups is not None
         self._groups.write_batch(pa.record_batch([columns[0], columns[1].cast(pa.string())], schema=SCHEMA))
@@ -110,9 +112,9 @@ class Cut:
         return facts
 
 
-def _group(name: str) -> str:
+def group_family(name: str) -> str:
     """Return the name of a group's family, which no uid of a document without a group should have."""
-    return f"group {name}"
+    return f"{GROUP}{name}"
 
 
 def write_splits(folder: Path, split_N: Array) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from xc_core.data.cut import FAMILIES, write_splits
-from xc_core.data.splits import ACCEPTANCE, TEST, TRAIN, VALIDATION, digests
+from xc_core.data.splits import ACCEPTANCE, TEST, TRAIN, VALIDATION, digests, is_acceptance
 from xc_core.shapes import Array, Bool
 
 _COUNTED: Final = (TRAIN, VALIDATION, ACCEPTANCE)
@@ -28,19 +28,13 @@ def hold_out(folder: Path, fraction: float) -> tuple[dict[str, int], dict[str, i
     documents = pl.read_parquet(folder / "documents.parquet", columns=["uid", "split"])
     pairs = pl.read_parquet(folder / "pairs.parquet")
     split_N, names = documents["split"].to_numpy().astype(object), _families(folder, documents["uid"])
-    held_N = is_held(names, fraction) & ~_marked(names, split_N != TRAIN)
+    held_N = is_acceptance(digests(names.to_list()), fraction) & ~_marked(names, split_N != TRAIN)
     held_N &= ~_marked(names, _needed(split_N, held_N, pairs))
     split_N[held_N] = ACCEPTANCE
     write_splits(folder, split_N)
     counts_N = np.bincount(pairs["doc"].to_numpy(), minlength=len(split_N))
     sizes = {split: int((split_N == split).sum()) for split in _COUNTED}
     return sizes, {split: int(counts_N[split_N == split].sum()) for split in _COUNTED}
-
-
-def is_held(names: pl.Series, fraction: float) -> Bool:
-    """Return True for the ``fraction`` of names with the highest digests; those with the lowest are for validation."""
-    digest_N = digests(names.to_list())["high"]
-    return np.asarray(digest_N > np.uint64(2**64 - 1) - np.uint64(min(int(fraction * 2.0**64), 2**64 - 1)))
 
 
 def _families(folder: Path, uids: pl.Series) -> pl.Series:

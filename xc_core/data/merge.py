@@ -14,13 +14,11 @@ import numpy as np
 import polars as pl
 
 from xc_core.data.corpus import Corpus
-from xc_core.data.cut import FAMILIES
+from xc_core.data.cut import FAMILIES, GROUP, group_family
 from xc_core.data.families import NearDuplicates
 from xc_core.data.splits import ACCEPTANCE, TEST, TRAIN, VALIDATION, digests, is_validation
 
 _STEM: Final = {TRAIN: "trn", VALIDATION: "val", TEST: "tst"}
-_GROUP: Final = "group "
-"""Before the name of a group in ``families.parquet``."""
 
 
 @dataclass(frozen=True)
@@ -126,8 +124,8 @@ class NewDocuments:
     def _families(self, old: pl.DataFrame, new: pl.DataFrame) -> tuple[list[str], dict[str, str]]:
         """Return the name of the family of each new document, and the split of the families that are there."""
         if self.by == "group":
-            names = [f"{_GROUP}{group}" if group else uid for uid, group in new.select("uid", "group").iter_rows()]
-            groups = old.filter(pl.col("group") != "").select(_GROUP + pl.col("group"), "split").iter_rows()
+            names = [group_family(group) if group else uid for uid, group in new.select("uid", "group").iter_rows()]
+            groups = old.filter(pl.col("group") != "").select(GROUP + pl.col("group"), "split").iter_rows()
             return names, dict(groups)
         if self.by != "family" or not len(new):
             return new["uid"].to_list(), {}
@@ -143,8 +141,8 @@ def _groups(corpus: Corpus, size: int) -> pl.Series:
     """Return the group of each document, empty if it has none."""
     groups = np.full(size, "", dtype=object)
     if (corpus.folder / FAMILIES).is_file():
-        found = pl.read_parquet(corpus.folder / FAMILIES).filter(pl.col("family").str.starts_with(_GROUP))
-        groups[found["doc"].to_numpy()] = found["family"].str.strip_prefix(_GROUP).to_list()
+        found = pl.read_parquet(corpus.folder / FAMILIES).filter(pl.col("family").str.starts_with(GROUP))
+        groups[found["doc"].to_numpy()] = found["family"].str.strip_prefix(GROUP).to_list()
     return pl.Series(groups.tolist(), dtype=pl.String)
 
 

@@ -21,6 +21,7 @@ ACCEPTANCE: Final = "acceptance"
 SPLITS: Final = (TRAIN, VALIDATION, TEST, ACCEPTANCE)
 LEARN_FROM: Final = (TRAIN, "published")
 """What a final model can learn from: train documents, or all of the published train file, validation included."""
+_LARGEST: Final = 2**64 - 1
 _BUCKETS: Final = 64
 _RECORD: Final = np.dtype([("high", "<u8"), ("low", "<u8"), ("row", "<i8")])
 
@@ -35,7 +36,17 @@ def digests(uids: list[str]) -> Array:
 
 def is_validation(digest_N: Array, fraction: float) -> Bool:
     """Return True for the ``fraction`` of uids with the lowest digests; a uid gets the same result in every ingest."""
-    return np.asarray(digest_N["high"] < np.uint64(min(int(fraction * 2.0**64), 2**64 - 1)))
+    return np.asarray(digest_N["high"] < _bound(fraction))
+
+
+def is_acceptance(digest_N: Array, fraction: float) -> Bool:
+    """Return True for the ``fraction`` of uids with the highest digests, as ``is_validation`` for the lowest."""
+    return np.asarray(digest_N["high"] > np.uint64(_LARGEST) - _bound(fraction))
+
+
+def _bound(fraction: float) -> np.uint64:
+    """Return the number that the ``fraction`` of 64-bit numbers are below."""
+    return np.uint64(min(int(fraction * 2.0**64), _LARGEST))
 
 
 def halves(digest_N: Array) -> Array:
