@@ -6,6 +6,6 @@ from benchmarks.cases import data, fusion, large, search, training
 from benchmarks.cases.table import CASES
 
 QUICK: Final = ("reading", "tokens", "words", "search", "encoding", "updates", "all_labels", "tree", "ranker")
-"""Cases of `make bench`: about five minutes in all."""
+"""Cases of `make bench`."""
 
 __all__ = ["CASES", "QUICK", "data", "fusion", "large", "search", "training"]
