@@ -50,13 +50,17 @@ def test_early_figures_of_rows_are_of_the_fold_that_has_not_seen_the_document(
 
 
 @pytest.mark.parametrize("served", ["fusion", "classifier"])
-@pytest.mark.parametrize("at_default", [{"P_at_1": 39.0}, {}])
+@pytest.mark.parametrize("at_default", [{"P_at_1": 39.0}, {}, None])
 def test_a_trial_is_judged_by_what_is_served(
-    served: str, at_default: dict[str, float], trained: TrialWorkspace, monkeypatch: pytest.MonkeyPatch
+    served: str, at_default: dict[str, float] | None, trained: TrialWorkspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a fallback this is a score or the sum, not the rule; with a dial, it is what its default gives."""
+    """After a fallback this is a score or the sum, not the rule; with a dial, it is what its default gives.
+
+    Artefacts of earlier versions do not state the latter.
+    """
     figures = {name: {"P_at_1": value} for name, value in (("classifier", 40.0), ("sum", 30.0), ("fusion", 20.0))}
-    facts = {"validation": figures, "served": served, "documents": 31, "figures": at_default}
+    facts = {"validation": figures, "served": served, "documents": 31}
+    facts |= {} if at_default is None else {"figures": at_default}
     monkeypatch.setattr(trial, "read_made", lambda _: SimpleNamespace(facts=facts))
     found = Trial(trained).result()
     assert (found.figures, found.served, found.documents) == (at_default or figures[served], served, 31)

@@ -133,7 +133,7 @@ class Trial:
             raise no_validation(self.dataset)
         if served not in figures:  # a rule that learns nothing: the sum of its scores, or its only score
             served = _SUM if _SUM in figures else next(iter(figures))
-        return Result(dict(facts["figures"] or figures[served]), served, int(facts["documents"]))
+        return Result(dict(facts.get("figures") or figures[served]), served, int(facts["documents"]))
 
     def forget(self) -> None:
         """Delete the artefacts and the state of this trial."""
