@@ -3,10 +3,12 @@
 A test module defines ``prepare``, which builds the inputs without a limit and returns the function to run within it.
 """
 
+import atexit
 import os
 import resource
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -20,6 +22,13 @@ def bounded(prepare: Callable[[], Callable[[], None]], megabytes: int) -> None:
     one_thread = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS"), "1")
     done = subprocess.run(command, cwd=ROOT, env=os.environ | one_thread, capture_output=True, text=True, check=False)
     assert not done.returncode, done.stderr[-3000:]
+
+
+def scratch() -> Path:
+    """Return a folder that is deleted when this process ends."""
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    return Path(folder.name)
 
 
 def _main(module: str, name: str, megabytes: str) -> None:

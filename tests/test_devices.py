@@ -1,4 +1,4 @@
-"""The number format of matrix products is chosen by measurement."""
+"""The device is chosen by name, the number format of matrix products by measurement."""
 
 from __future__ import annotations
 

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.bounded import bounded
+from tests.bounded import bounded, scratch
 from xc_core.data.corpus import DOCUMENTS, Corpus
 from xc_core.data.labels import LabelMatrix
 
 
 def three_million_documents() -> Callable[[], None]:
     """Write 3 M documents in groups of 16,384; the whole table takes over 600 MB."""
-    folder = Path(tempfile.mkdtemp())
+    folder = scratch()
     block = pa.table([pa.array([f"{i} " * 10 for i in range(16_384)])] * 4, schema=DOCUMENTS)
     with pq.ParquetWriter(folder / "documents.parquet", DOCUMENTS, compression="zstd") as writer:
         for _ in range(184):

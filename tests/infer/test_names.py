@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 
 import polars as pl
 import pytest
 
-from tests.bounded import bounded
+from tests.bounded import bounded, scratch
 from xc_core.infer.names import Names, label_names
 
 SOME = ["", "river", "naïve – \u202e名", "river"]
@@ -26,7 +24,7 @@ def test_names_behave_as_a_list() -> None:
 
 def million_labels() -> Callable[[], None]:
     """Write 2 M labels."""
-    path, uids = Path(tempfile.mkdtemp()) / "labels.parquet", pl.Series(range(2_000_000)).cast(pl.String)
+    path, uids = scratch() / "labels.parquet", pl.Series(range(2_000_000)).cast(pl.String)
     pl.DataFrame({"uid": "label-" + uids, "title": "title " + uids}).write_parquet(path)
 
     def read() -> None:
