@@ -153,6 +153,18 @@ def test_a_cancelled_question_leaves_its_place_in_the_queue(make: Make, work: Wo
     assert got(kept) == ["one kept"]
 
 
+def test_a_cancelled_and_a_refused_question_do_not_end_the_thread(make: Make, work: Work) -> None:
+    """The batch that waits for others is empty then."""
+    batcher = make(queue=1, max_batch=2, max_wait_ms=200.0)
+    gone = batcher.submit(ONE, Question(("gone",)), 20)
+    time.sleep(0.05)  # the thread waits for others to share the pass
+    gone[0].cancel()
+    with pytest.raises(QueueFullError):
+        batcher.submit(ONE, Question(("a", "b")), 20)
+    time.sleep(0.3)
+    assert got(batcher.submit(ONE, Question(("kept",)), 20)) == ["one kept"]
+
+
 def test_stopping_answers_what_waits_and_takes_no_more(make: Make, work: Work) -> None:
     batcher = make()
     work.hold(batcher)

@@ -73,10 +73,10 @@ class Batcher:
         parts = [question.texts[at : at + step] for at in range(0, len(question.texts), step)]
         jobs = [_Job(served, replace(question, texts=part), end) for part in parts]
         with self._changed:
-            self._jobs = deque(job for job in self._jobs if not job.future.cancelled())
-            if self._stopping or sum(job.size for job in [*self._jobs, *jobs]) > self._limits.queue:
+            queued = [*(job for job in self._jobs if not job.future.cancelled()), *jobs]
+            if self._stopping or sum(job.size for job in queued) > self._limits.queue:
                 raise QueueFullError
-            self._jobs.extend(jobs)
+            self._jobs = deque(queued)
             self._changed.notify_all()
         return [job.future for job in jobs]
 
