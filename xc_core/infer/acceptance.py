@@ -10,7 +10,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -22,9 +21,9 @@ from xc_core.data.acceptance import AcceptanceSet
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import RefusedError, XCError
 from xc_core.infer.bundle import open_predictor
-from xc_core.infer.predictor import Predictor
+from xc_core.infer.predictor import Predictor, latencies_ms
 from xc_core.metrics.ranking import PerDocument, hits, packed, per_document, unpacked, without
-from xc_core.metrics.report import BINS
+from xc_core.metrics.report import in_bins
 from xc_core.shapes import F64, PAD_ID, Bool, Shortlist
 
 RECALL: Final = "{}_recall_at_5"
@@ -33,8 +32,7 @@ _DEEP: Final = 100
 """Labels predicted per document: enough for metrics at 10 even if many pairs are filtered."""
 _AT_ONCE: Final = 256
 _TIMED: Final = 40
-"""Single texts that are timed; five more are predicted before."""
-_WARM: Final = 5
+"""Single texts that are timed."""
 _SECONDS: Final = 3600.0
 """Time that a model has to answer all documents."""
 _KEPT_ENVIRONMENT: Final = (
@@ -107,7 +105,9 @@ def write_measured(model: Path, accepted: AcceptanceSet, folder: Path) -> None:
     predictor = open_predictor(model)
     figures = answered(predictor, accepted)
     np.savez(folder / _FIGURES, **packed({_MODEL: figures}, list(figures.num)))  # type: ignore[arg-type]
-    costs = Costs(latency_p50_ms=_latency(predictor, accepted.texts), megabytes=read_manifest(model).bytes / 1e6)
+    times = latencies_ms(predictor, accepted.texts[:_TIMED])
+    median = float(np.median(times)) if times else 0.0
+    costs = Costs(latency_p50_ms=median, megabytes=read_manifest(model).bytes / 1e6)
     (folder / _COSTS).write_text(json.dumps(asdict(costs)), "utf-8")
 
 
@@ -122,8 +122,7 @@ def answered(predictor: Predictor, accepted: AcceptanceSet) -> PerDocument:
     truth = accepted.truth
     ranked = without(Shortlist.stack(parts), accepted.filters)
     figures = per_document(ranked, truth, accepted.weights_L)
-    for name, low, high in BINS:
-        chosen_L = (accepted.frequency_L >= low) & (accepted.frequency_L <= (high or np.iinfo(np.int64).max))
+    for name, chosen_L in in_bins(accepted.frequency_L):
         figures.num[RECALL.format(name)], figures.den[RECALL.format(name)] = _recall(ranked, truth, chosen_L)
     return figures
 
@@ -141,17 +140,6 @@ def _recall(ranked: Shortlist, truth: LabelMatrix, chosen_L: Bool) -> tuple[F64,
     docs, labels = truth.pairs()
     positives_N = np.bincount(docs, weights=chosen_L[labels].astype(np.float64), minlength=len(truth))
     return found_NK.sum(1).astype(np.float64), positives_N.astype(np.float64)
-
-
-def _latency(predictor: Predictor, texts: list[str]) -> float:
-    """Return the median time of single texts in milliseconds."""
-    times = []
-    for number, text in enumerate((texts[:_WARM] + texts)[: _WARM + _TIMED]):
-        started = time.perf_counter()
-        predictor.shortlist([text], 5)
-        if number >= _WARM:
-            times.append(1000 * (time.perf_counter() - started))
-    return float(np.median(times)) if times else 0.0
 
 
 if __name__ == "__main__":

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import torch
@@ -17,6 +19,9 @@ from xc_core.fusion.dial import checked
 from xc_core.infer.score import Scorer
 from xc_core.scores import Query
 from xc_core.shapes import F32, PAD_ID, Shortlist
+
+_WARM: Final = 5
+"""Texts predicted before the clock starts."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,18 @@ class Predictor:
             ]
             for ids, scores in zip(short.ids_NK, short.scores_NK, strict=True)
         ]
+
+
+def latencies_ms(predictor: Predictor, texts: list[str]) -> list[float]:
+    """Return the milliseconds of each text from string to labels, predicted alone, after a few to warm up."""
+    for text in texts[:_WARM]:
+        predictor.shortlist([text], 5)
+    times = []
+    for text in texts:
+        started = time.perf_counter()
+        predictor.shortlist([text], 5)
+        times.append(1000 * (time.perf_counter() - started))
+    return times
 
 
 def _check(texts: object) -> None:

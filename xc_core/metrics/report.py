@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -30,10 +31,7 @@ def report(
     return {
         "metrics": figures.total(),
         "intervals": intervals(figures, seed=seed),
-        "bins": {
-            name: by_frequency(found, truth, (frequency_L >= low) & (frequency_L <= (high or np.iinfo(np.int64).max)))
-            for name, low, high in BINS
-        },
+        "bins": {name: by_frequency(found, truth, chosen_L) for name, chosen_L in in_bins(frequency_L)},
         "deciles": [
             {
                 "from": int(low),
@@ -45,6 +43,12 @@ def report(
         "documents": len(truth),
         "positives": len(truth.indices),
     }
+
+
+def in_bins(frequency_L: I64) -> Iterator[tuple[str, Bool]]:
+    """Yield the name of each bin, and which labels are in it (L)."""
+    for name, low, high in BINS:
+        yield name, (frequency_L >= low) & (high is None or frequency_L <= high)
 
 
 def intervals(figures: PerDocument, *, seed: int, level: float = 0.95) -> dict[str, tuple[float, float]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict
 from typing import Any
 
@@ -17,7 +16,7 @@ from xc_core.data.splits import TEST, VALIDATION
 from xc_core.encoders import TrainedEncoder
 from xc_core.fusion import FittedFusion
 from xc_core.infer.examples import Ranked, examples, right_and_wrong, titles_of
-from xc_core.infer.predictor import Predictor
+from xc_core.infer.predictor import Predictor, latencies_ms
 from xc_core.infer.score import Scorer
 from xc_core.metrics import plots
 from xc_core.metrics.confusions import confusions
@@ -28,9 +27,6 @@ from xc_core.recipes.settings import EvaluationSettings
 from xc_core.scores import Query, Scores
 from xc_core.seeds import generator
 from xc_core.shapes import I64
-
-_WARM = 5
-"""Texts predicted before the clock starts."""
 
 
 def run(context: Context[EvaluationSettings]) -> None:
@@ -93,13 +89,6 @@ def _draw(context: Context[EvaluationSettings], histories: dict[str, Any], conte
 def _latency(context: Context[EvaluationSettings], predictor: Predictor, corpus: Corpus, rows: I64) -> None:
     """Time single texts from string to labels. The figures depend on the machine, so they stay outside the artefact."""
     texts = corpus.texts_of("documents", rows[: context.settings.latency_queries])
-    for text in texts[:_WARM]:
-        predictor.shortlist([text], 5)
-    times = []
-    for text in texts:
-        started = time.perf_counter()
-        predictor.shortlist([text], 5)
-        times.append(1000 * (time.perf_counter() - started))
-    if times:
+    if times := latencies_ms(predictor, texts):
         p50, p99 = (float(np.quantile(times, share)) for share in (0.5, 0.99))
         context.costs.update({"latency_p50_ms": p50, "latency_p99_ms": p99})
