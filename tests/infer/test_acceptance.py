@@ -19,6 +19,7 @@ from xc_core.data.acceptance import AcceptanceSet, draw, take
 from xc_core.data.corpus import Corpus
 from xc_core.data.ingest import IngestConfig
 from xc_core.data.splits import TEST
+from xc_core.devices import VARIABLE
 from xc_core.errors import DataError, RefusedError
 from xc_core.infer.acceptance import answered, measured
 from xc_core.infer.predictor import Predictor
@@ -212,6 +213,14 @@ def test_a_clean_process_returns_the_same_figures_and_the_costs(
     files = [path for path in model.rglob("*") if path.is_file() and path.name not in ("manifest.json", "made.json")]
     size = sum(path.stat().st_size for path in files)
     assert found.costs.megabytes == pytest.approx(size / 1e6)
+
+
+def test_a_clean_process_uses_the_device_of_this_one(
+    drawn: AcceptanceSet, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, "cuda:99")
+    with pytest.raises(RefusedError, match="device 'cuda:99'"):
+        measured(model, drawn)
 
 
 def test_a_model_that_does_not_open_there_is_refused(drawn: AcceptanceSet, copied: Workspace) -> None:

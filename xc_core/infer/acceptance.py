@@ -19,6 +19,7 @@ import numpy as np
 from xc_core.artifacts import read_manifest
 from xc_core.data.acceptance import AcceptanceSet
 from xc_core.data.labels import LabelMatrix
+from xc_core.devices import VARIABLE
 from xc_core.errors import RefusedError, XCError
 from xc_core.infer.bundle import open_predictor
 from xc_core.infer.predictor import Predictor, latencies_ms
@@ -43,6 +44,7 @@ _KEPT_ENVIRONMENT: Final = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
     "LD_LIBRARY_PATH",
+    VARIABLE,
 )
 _MODEL: Final = "model"
 _FIGURES, _COSTS = "figures.npz", "costs.json"
