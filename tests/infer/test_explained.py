@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import TOPICS, ToyWorld
-from xc_core.errors import ConfigError, UsageError
+from xc_core.errors import UsageError
 from xc_core.fusion.rules import Sum
 from xc_core.infer.explained import Explained, Question, explained
 from xc_core.infer.predictor import Predictor
@@ -119,7 +119,7 @@ def test_only_ranks_labels_that_no_score_proposed(predictor: Predictor) -> None:
 def test_a_tail_without_a_dial_is_refused(predictor: Predictor) -> None:
     plain = replace(predictor, scorer=replace(predictor.scorer, fusion=replace(predictor.scorer.fusion, dial=None)))
     assert explained(plain, [Question(TEXTS[:1], k=1, tail=0.0)])
-    with pytest.raises(ConfigError, match="without a dial"):
+    with pytest.raises(UsageError, match="without a dial"):
         explained(plain, [Question(TEXTS[:1], tail=0.5)])
     with pytest.raises(UsageError, match=r"tail 1\.5"):
         explained(predictor, [Question(TEXTS[:1], tail=1.5)])

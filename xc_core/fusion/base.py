@@ -196,16 +196,20 @@ class FittedFusion:
 
         Raises UsageError for a ``tail`` outside 0 to 1, or above 0 if the fusion has no dial.
         """
-        scores_NK = self.scores(values_NKF, ids_NK != PAD_ID)
+        fused_NK = self.scores(values_NKF, ids_NK != PAD_ID)
+        return Shortlist.ranked(ids_NK, self.turned(ids_NK, fused_NK, tail))
+
+    def turned(self, ids_NK: I32, fused_NK: F32, tail: float | None) -> F32:
+        """Return the fused scores (N x K) of candidates at dial ``tail``; raise UsageError as ``rank`` does."""
         if self.dial is not None:
-            scores_NK = self.dial.turned(ids_NK, scores_NK, tail)
-        elif tail is not None and checked(tail):
+            return self.dial.turned(ids_NK, fused_NK, tail)
+        if tail is not None and checked(tail):
             raise UsageError(
                 f"tail {tail} for a fusion without a dial",
                 expected="a fusion with enough validation documents that no score has seen, by a version with dials",
                 do="leave tail out; if there are such documents: xc run fusion --force, then xc run model",
             )
-        return Shortlist.ranked(ids_NK, scores_NK)
+        return fused_NK
 
     def parts(self) -> dict[str, FittedFusion]:
         """Return each baseline alone, each with an offset and, if there are several, their plain sum."""

@@ -11,12 +11,10 @@ from typing import Final
 import numpy as np
 
 from xc_core.data.beginning import MAX_CHARS
-from xc_core.errors import ConfigError
-from xc_core.fusion import FittedFusion
 from xc_core.infer.predictor import Prediction, Predictor
 from xc_core.infer.score import candidates, distinct, values
 from xc_core.scores import Query
-from xc_core.shapes import F32, I32, I64, PAD_ID, Shortlist
+from xc_core.shapes import F32, I32, I64, PAD_ID, Bool, Shortlist
 
 NOTHING: Final[frozenset[int]] = frozenset()
 
@@ -117,8 +115,7 @@ def _scored(predictor: Predictor, query: Query, ids_NK: I32) -> _Scored:
 
 
 def _answered(predictor: Predictor, scored: _Scored, question: Question) -> list[list[Explained]]:
-    fusion = predictor.scorer.fusion
-    turned_NK = turned(fusion, scored.ids_NK, scored.fused_NK, question.tail)
+    turned_NK = predictor.scorer.fusion.turned(scored.ids_NK, scored.fused_NK, question.tail)
     kept_NK = np.where(_allowed(scored.ids_NK, question), scored.ids_NK, np.int32(PAD_ID))
     short = Shortlist.ranked(kept_NK, turned_NK).top(question.k)
     return [
@@ -127,16 +124,7 @@ def _answered(predictor: Predictor, scored: _Scored, question: Question) -> list
     ]
 
 
-def turned(fusion: FittedFusion, ids_NK: I32, fused_NK: F32, tail: float | None) -> F32:
-    """Return the fused scores at dial ``tail``; raise ConfigError above 0 without a dial, UsageError outside 0 to 1."""
-    if fusion.dial is not None:
-        return fusion.dial.turned(ids_NK, fused_NK, tail)
-    if tail:
-        raise ConfigError(f"tail {tail} for a model without a dial", expected="0", do="leave tail out")
-    return fused_NK
-
-
-def _allowed(ids_NK: I32, question: Question) -> np.ndarray:
+def _allowed(ids_NK: I32, question: Question) -> Bool:
     """Return True for each candidate that the question does not filter out (N x K)."""
     allowed_NK = ~np.isin(ids_NK, list(question.exclude))
     return allowed_NK if question.only is None else allowed_NK & np.isin(ids_NK, list(question.only))
