@@ -48,6 +48,13 @@ def no_fusion(folder: Path) -> None:
     (folder / "fusion.json").unlink()
 
 
+def infinite_scores(folder: Path) -> None:
+    """Nothing fails: the vectors are finite, and the trees of the fusion answer."""
+    content = json.loads((folder / "fusion.json").read_text())
+    content["tree"]["value"] = [float("inf")] * len(content["tree"]["value"])
+    (folder / "fusion.json").write_text(json.dumps(content))
+
+
 def odd_facts(folder: Path) -> None:
     (folder / "model.json").write_text(json.dumps({"dataset": 1}))
 
@@ -82,7 +89,7 @@ def test_a_folder_that_is_packed_again_is_another_version(own_folder: Path) -> N
     assert models.current.version != before
 
 
-@pytest.mark.parametrize("spoil", [cut_encoder, nan_weights, no_fusion, odd_facts])
+@pytest.mark.parametrize("spoil", [cut_encoder, nan_weights, infinite_scores, no_fusion, odd_facts])
 def test_a_damaged_model_never_replaces_the_good_one(
     running: Running, own_folder: Path, spoil: Callable[[Path], None]
 ) -> None:
