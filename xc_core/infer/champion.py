@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -33,8 +32,4 @@ def in_folder(folder: Path) -> Champion:
     Raises MissingError, CorruptError.
     """
     digest = read_manifest(folder, "model").digest()
-    return Champion(digest[:12], digest, partial(_same, folder))
-
-
-def _same(folder: Path) -> Path:
-    return folder
+    return Champion(digest[:12], digest, lambda: folder)

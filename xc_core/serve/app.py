@@ -18,7 +18,7 @@ from xc_core.serve.batcher import Answers, Batcher, QueueFullError
 from xc_core.serve.guard import PATHS, Guard, busy, problem
 from xc_core.serve.limits import Limits
 from xc_core.serve.meters import Meters
-from xc_core.serve.models import Models, Served, Watch
+from xc_core.serve.models import Models, Served
 from xc_core.serve.pages import Page, described, home
 from xc_core.serve.questions import Asked, TooLargeError, parsed, question
 from xc_core.serve.replies import Problem, Reply, reply
@@ -136,7 +136,7 @@ def _add_state(app: FastAPI, server: Server) -> None:
 
     @app.get("/metrics", summary="Metrics for Prometheus")
     async def metrics() -> Response:
-        text = server.meters.text(lambda: server.batcher.waiting, server.models.refusal)
+        text = server.meters.text(server.batcher.waiting, server.models.refusal)
         return Response(text, media_type=_METRICS_TYPE)
 
 
@@ -165,6 +165,3 @@ async def _unknown(request: Request, error: Exception) -> Response:
 async def _fault(request: Request, error: Exception) -> Response:
     """Answer if something went wrong that should not; the server's log has the traceback."""
     return problem(500, "a fault of xc serve", "an answer", "look into the server's log; please report it")
-
-
-__all__ = ["Server", "Watch", "make_app", "make_server"]

@@ -50,7 +50,7 @@ class Batcher:
     """A queue of questions and the thread that answers them."""
 
     def __init__(self, limits: Limits, work: Work = answer, passed: Callable[[int, float], None] | None = None) -> None:
-        """``passed`` is told the number of texts and the seconds of each pass, for metrics."""
+        """``passed`` is called with the number of texts and the seconds of each pass, for metrics."""
         self._limits, self._work, self._passed = limits, work, passed or (lambda texts, seconds: None)
         self._jobs: deque[_Job] = deque()
         self._changed = threading.Condition()

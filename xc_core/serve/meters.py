@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
 
 from xc_core.serve.models import Refusal, Served, Watch
@@ -44,9 +42,9 @@ class Meters:
         self.pass_texts.observe(texts)
         self.pass_seconds.observe(seconds)
 
-    def text(self, waiting: Callable[[], int], refusal: Refusal | None) -> bytes:
+    def text(self, waiting: int, refusal: Refusal | None) -> bytes:
         """Return all metrics as Prometheus reads them."""
-        self.queue.set(waiting())
+        self.queue.set(waiting)
         self.stale.set(refusal is not None)
         return generate_latest(self.registry)
 

@@ -99,7 +99,7 @@ def _opened(champion: Champion, folder: Path) -> Served:
 
 @dataclass(frozen=True)
 class Watch:
-    """Functions that are told what happens to the model, for metrics."""
+    """Functions that are called when something happens to the model, for metrics."""
 
     swapped: Callable[[Served, float], None] = lambda served, seconds: None
     """Takes the new model and the seconds that loading it took."""
@@ -146,7 +146,7 @@ class Models:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop polling; wait for a model that is being loaded."""
+        """Stop polling; wait up to 5 seconds for a model that is being loaded."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join(timeout=5.0)
