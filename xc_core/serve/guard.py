@@ -46,7 +46,7 @@ class _RefusedError(Exception):
 
 
 class Guard:
-    """An ASGI app around another one. The whole body of a request is read, within the limits, before the inner app runs."""
+    """An ASGI app that reads the whole body of a request, within the limits, before the inner app runs."""
 
     def __init__(self, app: App, limits: Limits, meters: Meters, hosts: Iterable[str] | None) -> None:
         """``hosts`` are the names that a request may address; any name if None."""
