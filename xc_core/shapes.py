@@ -7,6 +7,7 @@ Letters, used as name suffixes (``emb_ND``, ``ids_BT``):
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,6 +23,11 @@ Array = npt.NDArray[Any]
 
 PAD_ID: Final = -1
 """The label id that pads a shortlist row with fewer than K labels; its score is -inf."""
+
+
+def spans(size: int, step: int) -> Iterator[slice]:
+    """Yield slices of ``step`` rows, in order, that cover ``size`` rows; the last one may be shorter."""
+    return (slice(start, min(start + step, size)) for start in range(0, size, step))
 
 
 def extended(vectors_ND: F32, last: float) -> F32:

@@ -20,6 +20,7 @@ from torch import Tensor
 from xc_core.artifacts import writing
 from xc_core.devices import put
 from xc_core.seeds import generator
+from xc_core.shapes import spans
 
 MEMORY: Final = "memory"
 MAPPED: Final = "mapped"
@@ -36,9 +37,7 @@ _PAGE: Final = 4096
 
 def blocks(rows: int, width: int) -> Iterator[slice]:
     """Yield slices that cover all rows, of at most 64 MB as float32 each."""
-    size = max(_BLOCK // max(width, 1), 1)
-    for start in range(0, rows, size):
-        yield slice(start, min(start + size, rows))
+    return spans(rows, max(_BLOCK // max(width, 1), 1))
 
 
 def stochastic(rows_UD: Tensor, seed: int, write: int) -> Tensor:

@@ -22,6 +22,7 @@ from xc_core.classifiers.storage import BF16, FORMATS, FP32, MAPPED, MEMORY, Row
 from xc_core.devices import CPU, Device
 from xc_core.errors import ConfigError
 from xc_core.params import at_least, later, one_of
+from xc_core.shapes import spans
 
 _CHUNK: Final = 1 << 16
 """Numbers that are updated together: 256 KB, so that all passes over them stay in the cache."""
@@ -247,9 +248,7 @@ class LabelTable:
 
     def chunks(self, rows: int) -> Iterator[slice]:
         """Yield slices of ``rows`` rows, so small that several passes over one stay in a CPU's cache."""
-        size = len(self._chunk) if self.rows_LD.is_cpu else max(rows, 1)
-        for start in range(0, rows, size):
-            yield slice(start, min(start + size, rows))
+        return spans(rows, len(self._chunk) if self.rows_LD.is_cpu else max(rows, 1))
 
     def per_row(self) -> dict[str, Tensor]:
         """Return the part of the state that has an entry per row: the tensors themselves, no copies."""

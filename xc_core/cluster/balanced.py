@@ -14,7 +14,7 @@ import numpy as np
 
 from xc_core.errors import ConfigError
 from xc_core.seeds import generator
-from xc_core.shapes import F32, I64, Bool
+from xc_core.shapes import F32, I64, Bool, spans
 
 SEEN: Final = 1 << 15
 """Points of a node, at most, that 2-means uses: many times the width of a vector, so the direction is accurate."""
@@ -59,8 +59,7 @@ def balanced_clusters(vectors_ND: F32, target: int, seed: int) -> tuple[I64, I64
 
 def _together(counts_J: I64) -> Iterator[slice]:
     """Cut the nodes of a level into groups of about _TOGETHER points, at least one node each."""
-    step = max(_TOGETHER // int(counts_J.max()), 1)
-    return (slice(start, start + step) for start in range(0, len(counts_J), step))
+    return spans(len(counts_J), max(_TOGETHER // int(counts_J.max()), 1))
 
 
 def _split(order: I64, vectors_ND: F32, begin_J: I64, middle_J: I64, end_J: I64, random: np.random.Generator) -> None:

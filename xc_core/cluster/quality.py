@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Final
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from xc_core.data.labels import LabelMatrix, ragged_positions
 from xc_core.seeds import generator
-from xc_core.shapes import F32, I32, I64, Bool
+from xc_core.shapes import F32, I32, I64, Bool, spans
 
 _ROWS_AT_ONCE: Final = 1 << 15
 _AT_ONCE: Final = 32
@@ -85,8 +84,7 @@ def theorem1(
     chosen = np.sort(generator(seed, "theorem1").choice(size, min(sample, size), replace=False))
     places = _Places.of(truth, known, clusters)
     eps1 = _far_positives(doc_ND, label_LD, truth, radius)
-    parts = [chosen[start : start + _AT_ONCE] for start in range(0, len(chosen), _AT_ONCE)]
-    tallies = [_tally(doc_ND, label_LD, places, part, radius) for part in parts]
+    tallies = [_tally(doc_ND, label_LD, places, chosen[part], radius) for part in spans(len(chosen), _AT_ONCE)]
     apart, hard, missed = (sum(column) for column in zip(*tallies, strict=True))
     eps2 = apart / (len(chosen) * size)
     c1, c2 = constants(truth)
@@ -139,22 +137,18 @@ def _far_positives(doc_ND: F32, label_LD: F32, truth: LabelMatrix, radius: float
 def _tally(doc_ND: F32, label_LD: F32, places: _Places, docs: I64, radius: float) -> tuple[int, int, int]:
     """Count near documents of other clusters, r-hard negatives, and those that no document of the cluster has."""
     apart = hard = missed = 0
-    for part in _blocks(len(doc_ND)):
+    for part in spans(len(doc_ND), _WIDE):
         near = (doc_ND[docs] @ doc_ND[part].T) >= 1 - (2 * radius) ** 2 / 2
         apart += int((near & (places.cluster_N[docs][:, None] != places.cluster_N[part])).sum())
     own, (owner, mates) = places.known.rows(docs).pairs(), places.mates(docs)
     at, labels = places.truth.rows(mates).pairs()
-    for part in _blocks(len(label_LD)):
+    for part in spans(len(label_LD), _WIDE):
         hard_BU = ((doc_ND[docs] @ label_LD[part].T) >= 1 - radius**2 / 2) & places.used_L[part]
         _clear(hard_BU, own, part)
         hard += int(hard_BU.sum())
         _clear(hard_BU, (owner[at], labels), part)
         missed += int(hard_BU.sum())
     return apart, hard, missed
-
-
-def _blocks(size: int) -> Iterator[slice]:
-    return (slice(start, min(start + _WIDE, size)) for start in range(0, size, _WIDE))
 
 
 def _clear(marked_BU: Bool, pairs: tuple[I64, I32], part: slice) -> None:

@@ -12,7 +12,7 @@ from xc_core.fusion.leaves import MAX_LEAVES, LeafMasks
 from xc_core.fusion.tree import RegressionTree, SortedFeatures
 from xc_core.params import at_least, below
 from xc_core.seeds import generator
-from xc_core.shapes import F32, F64, I64
+from xc_core.shapes import F32, F64, I64, spans
 
 _PAIRS_AT_ONCE: Final = 4096
 """Pairs whose leaves are looked up at a time: 4,096 pairs x 30 trees x 8 bytes = 1 MB stay in the CPU cache."""
@@ -29,8 +29,7 @@ class BoostedTrees:
         if self._masks is None:
             return sum((tree.predict(features_MF) for tree in self.trees), np.zeros(len(features_MF)))
         out = np.empty(len(features_MF))
-        for start in range(0, len(features_MF), _PAIRS_AT_ONCE):
-            part = slice(start, start + _PAIRS_AT_ONCE)
+        for part in spans(len(features_MF), _PAIRS_AT_ONCE):
             out[part] = self._masks.values(features_MF[part]).sum(axis=1)
         return out
 

@@ -17,7 +17,7 @@ from xc_core.errors import ConfigError
 from xc_core.params import at_least
 from xc_core.plugins import Part, Table
 from xc_core.sampling.noise import Noise
-from xc_core.shapes import F32, I32, I64, Array, Bool
+from xc_core.shapes import F32, I32, I64, Array, Bool, spans
 
 TEXTS: Final = "texts"
 ROWS: Final = "rows"
@@ -126,8 +126,7 @@ class LabelPool:
 
     def blocks(self, width: int) -> Iterator[LabelPool]:
         """Yield the pool in blocks of at most ``width`` labels, in order."""
-        for start in range(0, len(self.labels_U), width):
-            yield self._cut(slice(start, start + width))
+        return map(self._cut, spans(len(self.labels_U), width))
 
     def only(self, labels_S: I64) -> LabelPool:
         """Return the pool without labels that are not in ``labels_S``."""
@@ -160,8 +159,7 @@ class EveryLabel:
 
     def blocks(self, width: int) -> Iterator[LabelPool]:
         """Yield all labels in blocks of at most ``width``, in order."""
-        for start in range(0, len(self.labels_U), width):
-            yield self.only(self.labels_U[start : start + width])
+        return (self.only(self.labels_U[block]) for block in spans(len(self.labels_U), width))
 
     def only(self, labels_S: I64) -> LabelPool:
         """Return the pool of ``labels_S`` (distinct, rising)."""

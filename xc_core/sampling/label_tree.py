@@ -18,7 +18,7 @@ from xc_core.data.labels import LabelMatrix
 from xc_core.errors import ConfigError
 from xc_core.sampling.tree_growth import Growth, stacked, upright
 from xc_core.seeds import generator
-from xc_core.shapes import F32, F64, I32, I64, PAD_ID, Array
+from xc_core.shapes import F32, F64, I32, I64, PAD_ID, Array, spans
 
 SEEN: Final = 1 << 15
 """Documents, at most, that PCA is computed on: a random sample, many times larger than the width of a vector."""
@@ -210,7 +210,6 @@ def _pca(doc_ND: F32, width: int, random: np.random.Generator) -> tuple[F64, F64
 def _project(doc_BD: F32, mean_D: F64, directions_DQ: F64) -> F64:
     """Return the documents along the directions (B x Q)."""
     out = np.empty((len(doc_BD), directions_DQ.shape[1]))
-    for start in range(0, len(doc_BD), _TOGETHER):
-        rows = slice(start, start + _TOGETHER)
+    for rows in spans(len(doc_BD), _TOGETHER):
         out[rows] = (_double(doc_BD[rows]) - mean_D) @ directions_DQ
     return out

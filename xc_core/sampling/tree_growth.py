@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 from scipy.special import expit, log_expit
 
 from xc_core.data.labels import LabelMatrix, ragged_positions
-from xc_core.shapes import F64, I32, I64, Array, Bool
+from xc_core.shapes import F64, I32, I64, Array, Bool, spans
 
 ROUNDS: Final = 64
 """Rounds of a split and a fit of weights per node, at most."""
@@ -168,9 +168,7 @@ class _Points:
         if self.gathered_JPQ is not None:
             yield slice(None), self.gathered_JPQ
             return
-        step = max(_GATHERED // len(self.docs_JP), 1)
-        for start in range(0, self.docs_JP.shape[1], step):
-            pairs = slice(start, start + step)
+        for pairs in spans(self.docs_JP.shape[1], max(_GATHERED // len(self.docs_JP), 1)):
             yield pairs, self.feature_NQ[self.docs_JP[:, pairs]]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from xc_core.ann import Exact, ExactIndex, Index, IndexPart, load_index, recall, save_index
 from xc_core.errors import CorruptError
 from xc_core.scores.base import FittedScore, Query
-from xc_core.shapes import F32, I32, Shortlist, extended
+from xc_core.shapes import F32, I32, Shortlist, extended, spans
 
 _DOCS_AT_ONCE: Final = 16
 """Documents whose candidate vectors are gathered at a time: 16 x 200 x 384 x 4 bytes = 5 MB fit into the CPU cache."""
@@ -121,8 +121,7 @@ class VectorScore(FittedScore):
 def candidate_products(doc_ND: F32, ids_NK: I32, vectors_LD: F32) -> F32:
     """Return the inner product of each document with each of its candidates (N x K); any number for a hole."""
     out = np.empty(ids_NK.shape, np.float32)
-    for start in range(0, len(doc_ND), _DOCS_AT_ONCE):
-        part = slice(start, start + _DOCS_AT_ONCE)
+    for part in spans(len(doc_ND), _DOCS_AT_ONCE):
         vectors_NKD = np.take(vectors_LD, np.maximum(ids_NK[part], 0), axis=0)
         out[part] = np.matmul(vectors_NKD, doc_ND[part][:, :, None])[:, :, 0]
     return out
