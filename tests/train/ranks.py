@@ -1,18 +1,20 @@
-"""Processes that train together, for tests: one training of a small table in each, losses and rows as JSON.
+"""Processes that train together, for tests: trainings of a small table or encoder, losses and rows as JSON.
 
-``python -m tests.train.ranks FOLDER CASE [END]``, under the environment of torchrun; see ``start``. With END, the
-process kills itself before that step.
+``python -m tests.train.ranks SIZE FOLDER END CASE...`` forks them from one process, because each import of torch takes
+seconds; see ``run``.
 """
 
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 import socket
 import subprocess
 import sys
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -111,39 +113,51 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def start(size: int, *arguments: str) -> list[subprocess.Popen[str]]:
-    """Start ``size`` processes of this module in the environment of torchrun."""
-    place = {
-        "WORLD_SIZE": str(size),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
-        "OMP_NUM_THREADS": "1",
-    }
-    command = [sys.executable, "-m", "tests.train.ranks", *arguments]
+@dataclass(frozen=True)
+class Ended:
+    """How a process ended, and what it wrote."""
+
+    code: int
+    out: str
+    err: str
+
+
+def run(size: int, folder: Path, cases: Iterable[str], end: int = -1) -> list[Ended]:
+    """Train the ``cases`` in ``size`` processes; the second one kills itself before the step ``end``."""
+    command = [sys.executable, "-m", "tests.train.ranks", str(size), str(folder), str(end), *cases]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return [
-        subprocess.Popen(
-            command,
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **place, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-        )
-        for rank in range(size)
+        Ended(code, *((folder / f"{rank}.{kind}").read_text() for kind in ("out", "err")))
+        for rank, code in enumerate(json.loads(done.stdout))
     ]
 
 
-def main() -> None:
-    """Train the cases that are named, or all, and print what each gave."""
-    folder, case, *end = sys.argv[1:]
+def rank_main(rank: int, folder: Path, cases: list[str], end: int) -> None:
+    """Train the cases as one of the processes, and print what each gave."""
+    for kind, number in (("out", 1), ("err", 2)):
+        os.dup2(os.open(folder / f"{rank}.{kind}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
     with joined("a test") as world:
-        dying = int(end[0]) if end and world.rank == 1 else None
-        found = {
-            name: trained(Path(folder) / name, name, world, dying)
-            for name in [*CASES, *ENCODERS]
-            if case in ("all", name)
-        }
-    print(json.dumps(found))
+        dying = end if end >= 0 and rank == 1 else None
+        found = {case: trained(folder / case, case, world, dying) for case in cases}
+    print(json.dumps(found), flush=True)
+
+
+def main() -> None:
+    """Fork the processes under the environment of torchrun, and print their exit codes."""
+    size, folder, end, *cases = sys.argv[1:]
+    os.environ |= {"WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    fork = multiprocessing.get_context("fork")
+    ranks = [
+        fork.Process(target=rank_main, args=(rank, Path(folder), cases, int(end)), daemon=True)
+        for rank in range(int(size))
+    ]
+    for process in ranks:
+        process.start()
+    for process in ranks:
+        process.join(250)
+    print(json.dumps([process.exitcode for process in ranks]))
 
 
 if __name__ == "__main__":

@@ -13,21 +13,21 @@ import numpy as np
 import pytest
 import torch
 
-from tests.train.ranks import CASES, ENCODERS, ROOT, free_port, start, trained
+from tests.train.ranks import CASES, ENCODERS, ROOT, free_port, run, trained
 from xc_core.chain import Workspace
 from xc_core.classifiers import LabelTables
 from xc_core.distributed import ALONE
 from xc_core.encoders import TrainedEncoder
 
 NEAR = 1e-6
+KILLED = ("triplet, averaged", "all labels", "M1 of unidec")
 
 
-def outputs(size: int, *arguments: str) -> list[dict[str, Any]]:
+def outputs(size: int, folder: Path, *cases: str) -> list[dict[str, Any]]:
     """Return what each process printed; all must end well."""
-    processes = start(size, *arguments)
-    found = [process.communicate(timeout=300) for process in processes]
-    assert [process.returncode for process in processes] == [0] * size, "\n".join(errors for _, errors in found)
-    return [json.loads(text) for text, _ in found]
+    ended = run(size, folder, cases)
+    assert [one.code for one in ended] == [0] * size, "\n".join(one.err for one in ended)
+    return [json.loads(one.out) for one in ended]
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.parametrize("size", [2, 4])
 def test_processes_give_the_losses_and_rows_of_one(size: int, one: dict[str, Any], tmp_path: Path) -> None:
-    for found in outputs(size, str(tmp_path), "all"):
+    for found in outputs(size, tmp_path, *one):
         assert found.keys() == one.keys()
         for case, expected in one.items():
             for name in expected:
@@ -48,19 +48,20 @@ def test_processes_give_the_losses_and_rows_of_one(size: int, one: dict[str, Any
                 )
 
 
-@pytest.mark.parametrize("case", ["triplet, averaged", "all labels", "M1 of unidec"])
-def test_a_killed_process_ends_all_and_another_number_resumes(case: str, one: dict[str, Any], tmp_path: Path) -> None:
-    killed = start(2, str(tmp_path), case, "5")
-    said = [process.communicate(timeout=300)[1] for process in killed]
-    assert killed[1].returncode == -9
-    assert killed[0].returncode != 0
-    assert "process 0 of 2, which lost the others" in said[0]
-    assert "resumes from its last checkpoint" in said[0]
-    resumed = outputs(4, str(tmp_path), case)
-    for found in resumed:
-        assert found[case]["began"] == 4, "the checkpoint after the last losses that were read"
-        for name in one[case].keys() - {"began"}:
-            np.testing.assert_allclose(found[case][name], one[case][name], rtol=NEAR, atol=NEAR)
+def test_a_killed_process_ends_all_and_another_number_resumes(one: dict[str, Any], tmp_path: Path) -> None:
+    for case in KILLED:
+        left, killed = run(2, tmp_path, [case], end=5)
+        assert killed.code == -9
+        assert left.code not in (0, None)
+        assert "process 0 of 2, which lost the others" in left.err
+        assert "resumes from its last checkpoint" in left.err
+    for found in outputs(4, tmp_path, *KILLED):
+        for case in KILLED:
+            assert found[case]["began"] == 4, f"{case}: the checkpoint after the last losses that were read"
+            for name in one[case].keys() - {"began"}:
+                np.testing.assert_allclose(
+                    found[case][name], one[case][name], rtol=NEAR, atol=NEAR, err_msg=f"{case}, {name}"
+                )
 
 
 def torchrun(workspace: Workspace, stage: str, *options: str, machines: int, each: int) -> list[str]:
