@@ -46,6 +46,18 @@ class Page:
     pictures: dict[str, bytes]
     """PNG files by title."""
 
+    @property
+    def scores(self) -> list[str]:
+        """The names of the scores in the examples."""
+        predicted = [label for one in self.examples for label in one["predicted"]]
+        return list(dict.fromkeys(name for label in predicted for name in label.get("scores", {})))
+
+    @property
+    def latency(self) -> list[float]:
+        """Median and 99th percentile of the milliseconds of a single text; empty if they were not measured."""
+        spent = self.costs.get("evaluation", {})
+        return [spent[name] for name in ("latency_p50_ms", "latency_p99_ms") if name in spent]
+
     def html(self) -> str:
         """Return the page; every text of the data is escaped, control characters are replaced."""
         from jinja2 import Environment
@@ -59,24 +71,10 @@ class Page:
             "width": _width,
             "metric": _metric,
             "cut": _cut,
+            "base64": _base64,
         }
         template = environment.from_string(resources.files(__package__).joinpath(_TEMPLATE).read_text("utf-8"))
-        return template.render(page=_Shown(self), headline=_HEADLINE, columns=_COLUMNS, bins=_bins())
-
-
-class _Shown:
-    """The content in the form that the template reads."""
-
-    def __init__(self, page: Page) -> None:
-        self.dataset, self.recipe, self.digest = page.dataset, page.recipe, page.digest
-        self.report, self.examples, self.learnt = page.report, page.examples, page.learnt
-        self.card, self.machines = page.card, page.machines
-        self.costs = {stage: own for stage, own in page.costs.items() if own}
-        self.pictures = {title: base64.b64encode(data).decode() for title, data in page.pictures.items()}
-        predicted = [label for one in page.examples for label in one["predicted"]]
-        self.scores = list(dict.fromkeys(name for label in predicted for name in label.get("scores", {})))
-        spent = page.costs.get("evaluation", {})
-        self.latency = [spent[name] for name in ("latency_p50_ms", "latency_p99_ms") if name in spent]
+        return template.render(page=self, headline=_HEADLINE, columns=_COLUMNS, bins=_bins())
 
 
 def _bins() -> list[tuple[str, str]]:
@@ -121,3 +119,7 @@ def _metric(name: str) -> str:
 
 def _cut(text: str, limit: int = _LONGEST) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
