@@ -15,17 +15,6 @@ _DOCS_AT_ONCE: Final = 256
 """Documents whose features are computed at a time: 256 x 500 candidates x 33 features x 4 bytes = 17 MB."""
 _NEAR_TOP: Final = 5
 """Ranks below this count as near the top."""
-PER_SCORE: Final = ("value", "rank", "gap", "z")
-"""Features of a candidate, per score."""
-PER_DOCUMENT: Final = ("best", "spread", "lead")
-"""Statistics of a score over the candidates of a document."""
-SHARED: Final = ("candidates", "leaders", "reciprocal_rank", "first", "near_top")
-"""Features of all scores together."""
-
-
-def derived_names(scores: tuple[str, ...]) -> list[str]:
-    """Return the names of the features, in the order of their columns."""
-    return [f"{name} {score}" for name in (*PER_SCORE, *PER_DOCUMENT) for score in scores] + list(SHARED)
 
 
 def derived(values_NKF: F32, found_NK: Bool) -> F32:
