@@ -19,7 +19,7 @@ import faiss
 import numpy as np
 
 from xc_core.ann.base import INDEXES, Index, IndexPart, checked
-from xc_core.ann.exact import ExactIndex
+from xc_core.ann.exact import Exact, ExactIndex
 from xc_core.ann.recall import recall
 from xc_core.params import at_least, at_most, below
 from xc_core.seeds import generator
@@ -52,8 +52,8 @@ class GraphFacts:
 class BothIndex:
     """The vectors and a graph over them."""
 
-    def __init__(self, vectors_LD: F32, graph: Any, facts: GraphFacts, part: IndexPart) -> None:
-        self.exact, self.graph, self.facts, self.part = ExactIndex(vectors_LD), graph, facts, part
+    def __init__(self, exact: ExactIndex, graph: Any, facts: GraphFacts, part: IndexPart) -> None:
+        self.exact, self.graph, self.facts, self.part = exact, graph, facts, part
         self.vectors_LD: F32 | None = None
         self.size, self.width = self.exact.size, self.exact.width
 
@@ -98,16 +98,16 @@ class Both(IndexPart):
         exact = ExactIndex(vectors_LD)
         rows = generator(0, "graph").choice(exact.size, min(_SAMPLE, exact.size), replace=False)
         queries = vectors_LD[np.sort(rows)]
-        return BothIndex(vectors_LD, graph, _effort(graph, exact, queries, self.recall), self)
+        return BothIndex(exact, graph, _effort(graph, exact, queries, self.recall), self)
 
     def load(self, folder: Path, width: int) -> Index:
         """Read the graph; the vectors are memory-mapped."""
         facts = GraphFacts(**json.loads((folder / _FACTS).read_text("utf-8")))
-        vectors_LD = np.load(folder / "index.npy", mmap_mode="c", allow_pickle=False)
+        exact = Exact().load(folder, width)
         graph = faiss.read_index(str(folder / _GRAPH))
-        if graph.ntotal != len(vectors_LD):
-            raise ValueError(f"a graph of {graph.ntotal} labels and {len(vectors_LD)} vectors")
-        return BothIndex(vectors_LD, graph, facts, self)
+        if graph.ntotal != exact.size:
+            raise ValueError(f"a graph of {graph.ntotal} labels and {exact.size} vectors")
+        return BothIndex(exact, graph, facts, self)
 
 
 def _through(graph: Any, effort: int, queries_BD: F32, k: int) -> Shortlist:

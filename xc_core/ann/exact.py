@@ -170,6 +170,6 @@ class Exact(IndexPart):
     def _built(self, vectors_LD: F32) -> Index:
         return ExactIndex(vectors_LD)
 
-    def load(self, folder: Path, width: int) -> Index:
+    def load(self, folder: Path, width: int) -> ExactIndex:
         """Memory-map the vectors, copy-on-write because torch requires writable memory; nothing is written."""
         return ExactIndex(np.load(folder / "index.npy", mmap_mode="c", allow_pickle=False))
