@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
+from xc_core.artifacts import MADE, MANIFEST, building
 from xc_core.chain import Workspace
 from xc_core.fusion.dial import Dial
 from xc_core.infer.bundle import open_predictor
@@ -80,6 +81,15 @@ def folder(trained: Workspace) -> Path:
 def own_folder(folder: Path, tmp_path: Path) -> Path:
     """A copy of it, to be changed."""
     return Path(shutil.copytree(folder, tmp_path / "bundle"))
+
+
+def repacked(source: Path, change: Callable[[Path], None], target: Path | None = None) -> Path:
+    """Pack the files of a model again after ``change``, with a manifest that fits them; by default in its place."""
+    target = target or source
+    with building(target, kind="model") as build:
+        shutil.copytree(source, build.path, dirs_exist_ok=True, ignore=shutil.ignore_patterns(MANIFEST, MADE))
+        change(build.path)
+    return target
 
 
 Start = Callable[..., Running]

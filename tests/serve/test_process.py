@@ -23,18 +23,20 @@ from tests.cli.conftest import Xc
 from tests.cli.conftest import ready as ready
 from tests.cli.conftest import xc as xc
 from tests.processes import wait_for
+from tests.serve.conftest import repacked
 from xc_core import artifacts
 from xc_core.chain import Workspace
 from xc_core.infer.champion import in_folder
 
 CHROMIUM = next((path for path in map(shutil.which, ("chromium", "google-chrome")) if path), None)
+SERVE = (sys.executable, "-m", "xc_core.cli.main", "serve", "--port", "0")
 HOSTILE = '<img src=x onerror="document.title=1"><script>document.title=2</script>'
 
 
 @contextmanager
 def serving(*arguments: object, **environment: str) -> Iterator[tuple[int, subprocess.Popen[str]]]:
     """Start the command on a free port; yield the port and the process."""
-    command = [sys.executable, "-m", "xc_core.cli.main", "serve", "--port", "0", *map(str, arguments)]
+    command = [*SERVE, *map(str, arguments)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}) as process:
         assert process.stderr is not None
         lines: list[str] = []
@@ -59,15 +61,12 @@ def ask(port: int, **question: Any) -> tuple[int, Any]:
 
 def renamed(source: Path, target: Path, ending: str) -> Path:
     """Pack a model again whose titles end with ``ending``, so that an answer shows which model gave it."""
-    with artifacts.building(target, kind="model") as build:
-        for path in source.iterdir():
-            if path.is_dir():
-                shutil.copytree(path, build.path / path.name)
-            elif path.name not in ("manifest.json", "made.json", "labels.parquet"):
-                shutil.copy(path, build.path / path.name)
-        labels = pl.read_parquet(source / "labels.parquet")
-        labels.with_columns(pl.col("title") + ending).write_parquet(build.path / "labels.parquet")
-    return target
+
+    def rename(folder: Path) -> None:
+        labels = pl.read_parquet(folder / "labels.parquet")
+        labels.with_columns(pl.col("title") + ending).write_parquet(folder / "labels.parquet")
+
+    return repacked(source, rename, target)
 
 
 def test_a_swap_under_load_loses_no_answer_and_mixes_none(folder: Path, tmp_path: Path) -> None:
@@ -125,18 +124,7 @@ def test_a_signal_lets_answers_end_and_the_exit_code_is_0(folder: Path, number: 
 
 
 def test_another_address_than_loopback_is_warned_of(folder: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "xc_core.cli.main",
-        "serve",
-        "--bundle",
-        folder,
-        "--port",
-        "0",
-        "--host",
-        "0.0.0.0",
-    ]
+    command = [*SERVE, "--bundle", str(folder), "--host", "0.0.0.0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         assert process.stderr.readline().startswith("warning: other machines can reach 0.0.0.0:")
