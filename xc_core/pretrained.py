@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from xc_core.artifacts import sha256_file
-from xc_core.errors import CorruptError, MissingError
+from xc_core.errors import CorruptError, MissingError, UnavailableError, first_line
 from xc_core.plugins import Table
 
 Locator = Callable[[], Path]
@@ -68,3 +68,23 @@ def locate(name: str) -> Path | str:
             do="fix the path",
         )
     return name
+
+
+def unusable(
+    part: str, name: str, place: Path | str, error: Exception, *, files: str
+) -> MissingError | UnavailableError:
+    """Return the error for the ``part`` of an encoder, "model" or "tokenizer", that could not be loaded.
+
+    ``place`` is the result of ``locate``, ``error`` what the library raised, ``files`` what a folder must have.
+    """
+    if isinstance(place, Path):
+        return MissingError(
+            f"no usable {part} in {place} ({first_line(error)})",
+            expected=files,
+            do=f"save the {part} there with save_pretrained",
+        )
+    return UnavailableError(
+        f"no {part} {name!r} on this machine or on the model hub ({first_line(error)})",
+        expected="the name of a model on the hub, and a network; or a local folder",
+        do="download the model on a machine with a network, and give its folder instead of its name",
+    )

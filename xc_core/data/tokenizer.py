@@ -16,8 +16,8 @@ import numpy as np
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from xc_core.data.word_ids import WordIds
-from xc_core.errors import DataError, MissingError, UnavailableError, bare, first_line
-from xc_core.pretrained import locate
+from xc_core.errors import DataError, MissingError, bare, first_line
+from xc_core.pretrained import locate, unusable
 from xc_core.shapes import I64
 
 FROM_CORPUS: Final = "wordpiece"
@@ -135,17 +135,7 @@ def _from_transformers(name: str, place: Path | str) -> Tokenizer:
         backend: Tokenizer = AutoTokenizer.from_pretrained(place, use_fast=True).backend_tokenizer
         return backend
     except Exception as error:  # transformers raises errors of many types for a wrong folder
-        if isinstance(place, Path):
-            raise MissingError(
-                f"no usable tokenizer in {place} ({first_line(error)})",
-                expected="tokenizer.json",
-                do="save the tokenizer in that folder",
-            ) from error
-        raise UnavailableError(
-            f"no tokenizer {name!r} on this machine or on the model hub ({first_line(error)})",
-            expected="the name of a model on the hub and network access, or a local folder",
-            do="download the model on a machine with network access and pass its folder instead of its name",
-        ) from error
+        raise unusable("tokenizer", name, place, error, files="tokenizer.json") from error
 
 
 def _train(texts: Iterable[list[str]], vocabulary_size: int) -> Tokenizer:

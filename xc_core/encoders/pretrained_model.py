@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import torch
 
-from xc_core.errors import DataError, MissingError, UnavailableError, XCError, bare, first_line, shown
+from xc_core.errors import DataError, XCError, bare, shown
+from xc_core.pretrained import unusable
 
 _SIZES: Final = {
     "hidden_size": 65_536,
@@ -47,23 +48,9 @@ def pretrained_model(name: str, place: Path | str, vocabulary_size: int) -> Any:
     except (XCError, MemoryError):
         raise
     except Exception as error:  # transformers raises errors of many types for a wrong folder
-        _unusable(name, place, error)
+        raise unusable("model", name, place, error, files="config.json and model.safetensors") from error
     _check_weights(model, loading, name)
     return model
-
-
-def _unusable(name: str, place: Path | str, error: Exception) -> NoReturn:
-    if isinstance(place, Path):
-        raise MissingError(
-            f"no usable model in {place} ({first_line(error)})",
-            expected="config.json and model.safetensors",
-            do="save the model there with save_pretrained",
-        ) from error
-    raise UnavailableError(
-        f"no model {name!r} on this machine or on the model hub ({first_line(error)})",
-        expected="the name of a model on the hub, and a network; or a local folder",
-        do="download the model on a machine with a network, and give its folder instead of its name",
-    ) from error
 
 
 def _check_shape(shape: Any, name: str, vocabulary_size: int) -> None:
