@@ -248,9 +248,11 @@ ALLOWED = {
     ("files asked for", "assets/release/origin.py"): ({"is_file"}, "files that a project may be without"),
     ("files asked for", "assets/release/promotion.py"): ({"is_dir"}, "a project may be without DVC or packed models"),
     ("files asked for", "assets/inbox.py"): ({"is_file", "is_dir"}, "a user's files, which may not have come yet"),
-    ("files asked for", "assets/resources.py"): ({"is_file"}, "DVC writes dvc.lock at its first commit"),
+    ("files asked for", "assets/resources.py"): (
+        {"is_dir", "is_file"},
+        "a project may be without DVC, and DVC writes dvc.lock at its first commit",
+    ),
     ("files asked for", "assets/staleness.py"): ({"is_file"}, "folders are no change"),
-    ("files asked for", "pipelines/definitions.py"): ({"is_dir"}, "a project may be without DVC"),
     ("files asked for", "pipelines/servers.py"): ({"exists"}, "a command of this environment, or one on PATH"),
 }
 
