@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Final
 import click
 
 from benchmarks.cases import CASES, QUICK
-from benchmarks.harness import machine, read_floors, single_thread, slower, table, write_floors
+from benchmarks.harness import machine, read_floors, single_thread, slower, table, today, write_floors
 from benchmarks.world import World
 from xc_core.chain import Workspace
 
@@ -29,7 +28,7 @@ def main(cases: tuple[str, ...], dataset: str, recipe: str, quick: bool, check: 
     """Compare each fast path with what it replaces; `make demo` trains what is needed."""
     world = World(Workspace.find(), dataset, recipe)
     single_thread()
-    click.echo(f"{datetime.datetime.now(tz=datetime.UTC):%Y-%m-%d}, {machine()}, {dataset} / {recipe}\n")
+    click.echo(f"{today()}, {machine()}, {dataset} / {recipe}\n")
     rows = []
     for name in cases or (QUICK if quick else CASES):
         click.echo(f"{name} ...", err=True)

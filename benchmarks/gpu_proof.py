@@ -5,7 +5,6 @@ Losses beside the CPU's, share of the card's bf16 rate, label steps, exact searc
 
 from __future__ import annotations
 
-import datetime
 import json
 import os
 import statistics
@@ -14,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ import click
 import numpy as np
 import torch
 
+from benchmarks.harness import today
 from xc_core import artifacts
 from xc_core.ann import ExactIndex
 from xc_core.chain import STAGES, Workspace
@@ -132,6 +133,7 @@ def bf16_share(device: Device, sizes: Sizes) -> list[Row]:
     return [Row(what, f"{rate / best:.1%}", f"{_GOAL:.0%}")]
 
 
+@cache
 def _tokens_per_second(device: Device, sizes: Sizes) -> tuple[int, float]:
     """Return the operations of M1 of ``ngame`` per token, and the tokens (padding not counted) that it reads per
     second."""
@@ -148,10 +150,13 @@ def _tokens_per_second(device: Device, sizes: Sizes) -> tuple[int, float]:
 
 
 def rates(device: Device, sizes: Sizes) -> dict[str, Any]:
-    """Return the rates that ``xc plan`` reads, with the device and the day (``xc_core.chain.on_gpu``)."""
+    """Return the rates that ``xc plan`` reads, with the device and the day (``xc_core.chain.on_gpu``).
+
+    What the table has measured is not measured again.
+    """
     return {
         "device": device.in_words(),
-        "date": f"{datetime.datetime.now(tz=datetime.UTC):%Y-%m-%d}",
+        "date": today(),
         "encoder": sizes.encoder,
         "tokens_per_second": _tokens_per_second(device, sizes)[1],
         "step_seconds": _label_step(device, sizes, sizes.rows[0]),
@@ -207,6 +212,7 @@ def label_steps(device: Device, sizes: Sizes) -> list[Row]:
     return rows
 
 
+@cache
 def _label_step(device: Device, sizes: Sizes, labels: int) -> float:
     random = generator(0, "gpu-proof-rows")
     rows_LD = torch.zeros((labels, sizes.width), device=device.torch)
@@ -226,6 +232,7 @@ def search_rate(device: Device, sizes: Sizes) -> list[Row]:
     return [Row(what, f"{sizes.queries / seconds:,.0f} queries/s, {rate / 1e12:.3g} TF/s")]
 
 
+@cache
 def _search_seconds(device: Device, sizes: Sizes) -> float:
     random = generator(0, "gpu-proof-search")
     vectors, queries = (random.standard_normal((n, sizes.width), np.float32) for n in (sizes.searched, sizes.queries))
@@ -269,8 +276,7 @@ def _recipe_row(workspace: Workspace, dataset: str, name: str, seconds: float) -
 
 def table(rows: list[Row], device: Device) -> str:
     """Return the rows as Markdown, with date and machine."""
-    today = f"{datetime.datetime.now(tz=datetime.UTC):%Y-%m-%d}"
-    head = f"{today}, {device.in_words()}, {processor()}, torch {torch.__version__}."
+    head = f"{today()}, {device.in_words()}, {processor()}, torch {torch.__version__}."
     lines = [head, "", "| what | found | wanted |", "| --- | --- | --- |"]
     return "\n".join([*lines, *(f"| {row.what} | {row.found} | {row.wanted} |" for row in rows)])
 

@@ -6,6 +6,7 @@ rounds is reported with its spread, never the best.
 
 from __future__ import annotations
 
+import datetime
 import json
 import statistics
 import time
@@ -100,6 +101,11 @@ def machine() -> str:
     import torch
 
     return f"{processor()}, {torch.get_num_threads()} torch threads, torch {torch.__version__}"
+
+
+def today() -> str:
+    """Return the day, for the head of a table."""
+    return f"{datetime.datetime.now(tz=datetime.UTC):%Y-%m-%d}"
 
 
 def single_thread() -> None:

@@ -7,8 +7,6 @@ noise. Rows start at zero, so before the training no label is found. Train and q
 
 from __future__ import annotations
 
-import datetime
-import resource
 import tempfile
 import time
 from pathlib import Path
@@ -17,8 +15,9 @@ import click
 import numpy as np
 import torch
 
-from benchmarks.harness import machine
+from benchmarks.harness import machine, today
 from xc_core.ann import Exact
+from xc_core.chain.costs import peak_memory_mb
 from xc_core.classifiers import TableConfig, TableHead
 from xc_core.data.labels import LabelMatrix
 from xc_core.losses import Bce
@@ -57,7 +56,7 @@ def search(head: TableHead, queries_BD: F32, k: int) -> Shortlist:
 
 def peak() -> float:
     """Return the largest resident memory of this process so far, in GB (10^9 bytes), mapped files included."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+    return peak_memory_mb() * (1 << 20) / 1e9
 
 
 @click.command()
@@ -69,7 +68,7 @@ def peak() -> float:
 @click.option("--folder", type=Path, default=None, help="Where the mapped file is.")
 def main(labels: int, active: int, epochs: float, queries: int, mapped: bool, folder: Path | None) -> None:
     """Train, search and evaluate; print times and peak memory."""
-    click.echo(f"{datetime.datetime.now(tz=datetime.UTC):%Y-%m-%d}, {machine()}")
+    click.echo(f"{today()}, {machine()}")
     storage, precision = ("mapped", "bf16") if mapped else ("memory", "fp32")
     random = generator(0, "hidden")
     ids_A: I64 = np.sort(random.choice(labels, active, replace=False, shuffle=False))

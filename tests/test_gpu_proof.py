@@ -38,6 +38,11 @@ def test_losses_on_another_device_are_within_the_tolerance() -> None:
     assert all(float(row.found) < gpu_proof.TOLERANCE for row in rows)
 
 
+def test_the_rates_are_those_of_the_table() -> None:
+    first, *_ = gpu_proof.label_steps(CPU, TOY)
+    assert first.found == f"{1e3 * gpu_proof.rates(CPU, TOY)['step_seconds']:.2f} ms"
+
+
 def test_a_token_costs_six_operations_per_trained_weight_and_two_per_frozen_one() -> None:
     layers = torch.nn.Sequential(torch.nn.Embedding(9, 4), torch.nn.Linear(4, 5), torch.nn.Linear(5, 3))
     layers[1].weight.requires_grad_(False)
