@@ -10,7 +10,6 @@ import json
 import multiprocessing
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -20,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.processes import free_port
 from tests.train.conftest import make_small
 from xc_core.classifiers import BiasConfig
 from xc_core.data.labels import LabelMatrix
@@ -104,13 +104,6 @@ def trained(folder: Path, case: str, world: World, end: int | None = None) -> di
     plan = Plan(epochs=2.0, warmup=0.1, checkpoint_seconds=-1, read_every=2, combine=combine)
     history = fit(task, plan, Checkpoints(folder / "run", case, world))
     return {"began": steps[0], "losses": history.losses, **results(task)}
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.train.ranks import CASES, ENCODERS, ROOT, free_port, run, trained
+from tests.processes import free_port
+from tests.train.ranks import CASES, ENCODERS, ROOT, run, trained
 from xc_core.chain import Workspace
 from xc_core.classifiers import LabelTables
 from xc_core.distributed import ALONE
