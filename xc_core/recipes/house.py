@@ -12,6 +12,8 @@ the dial between P@k and PSP@k costs at most one point of P@1 on validation docu
 A softmax with a bias per label in M4 (``biased_rows`` beside the triplet, or instead of it), the score ``prototype``
 and averaged rows are options: none of them paid on three datasets (docs/lab-notes/2026-11-22-frequency-in-m4.md).
 
+Texts are read up to 128 tokens (docs/lab-notes/2026-11-23-length-of-texts.md).
+
 Chosen on validation documents of WordNetMini, the fusion on those of DebianSeeAlso and DebianTags too, the number of
 its documents on those of YSOFinna (docs/lab-notes), with all-MiniLM-L6-v2 as the encoder (DebianTags: bag).
 """
@@ -38,7 +40,7 @@ HOUSE = RECIPES.add(
         paper="this project",
         module=__name__,
         encoder=EncoderSettings(
-            encoder=EncoderConfig(frozen_layers=3),
+            encoder=EncoderConfig(frozen_layers=3, max_length=128),
             order=Random(batch_size=256),
             negatives=InBatch(positives=2, share=True),
             loss=DecoupledSoftmax(temperature=0.05),
