@@ -193,6 +193,8 @@ PECOS = [
     case("a list of lists", "pecos", arrays_of("Y.trn.npz", format=b"lil"), "the format 'lil'", "tocsr()"),
     case("blocks", "pecos", arrays_of("Y.trn.npz", format=b"bsr"), "the format 'bsr'"),
     case("indptr that falls", "pecos", arrays_of("Y.trn.npz", indptr=np.arange(61)[::-1].copy()), "positions outside"),
+    case("indptr whose differences overflow", "pecos", arrays_of("Y.trn.npz",
+         indptr=np.array([0, 2**63 - 1, -(2**63) + 1, *[0] * 57, 121])), "positions outside"),
     case("header of a huge array", "pecos", huge_header, "Y.trn.npz", "as its header says"),
     case("too few rows", "pecos", save_matrix("Y.trn.npz", slice(59)), "X.trn.txt, line 60", "59 rows in Y.trn.npz"),
     case("too many rows", "pecos", lambda f: drop(f / "X.trn.txt", 3),

@@ -39,6 +39,17 @@ def test_repeated_entries_of_a_coo_matrix_are_kept_so_that_the_ingest_sees_them(
     assert read_csr(tmp_path / "m.npz", most_rows=2, most_columns=3).indices.tolist() == [2, 2, 1]
 
 
+@pytest.mark.parametrize(("kind", "shape"), [("csr", [4, 2]), ("csc", [2, 4])])
+def test_positions_whose_differences_overflow_are_refused_before_scipy_follows_them(
+    tmp_path: Path, kind: str, shape: list[int]
+) -> None:
+    indptr = np.array([0, 2**63 - 1, -(2**63) + 1, 0, 5])  # each step is above 0 modulo 2**64
+    arrays = {"data": np.ones(5), "indices": np.array([0, 1, 0, 1, 0]), "indptr": indptr, "shape": np.array(shape)}
+    np.savez(tmp_path / "m.npz", format=np.array(kind.encode()), **arrays)
+    with pytest.raises(DataError, match="positions outside of the matrix"):
+        read_csr(tmp_path / "m.npz", most_rows=4, most_columns=4)
+
+
 @pytest.mark.parametrize(("rows", "columns"), [(1, 3), (2, 2)])
 def test_a_matrix_larger_than_its_texts_is_refused(tmp_path: Path, rows: int, columns: int) -> None:
     scipy.sparse.save_npz(tmp_path / "m.npz", scipy.sparse.csr_matrix((2, 3)))

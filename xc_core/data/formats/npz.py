@@ -161,7 +161,7 @@ def _csr(kind: str, arrays: dict[str, Array], shape: tuple[int, int]) -> scipy.s
         indptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=shape[0]))])
         return scipy.sparse.csr_matrix((data[order], col[order], indptr), shape)
     indices, indptr = (arrays[name].astype(np.int64) for name in ("indices", "indptr"))
-    ordered = indptr[0] == 0 and indptr[-1] == len(indices) and bool((np.diff(indptr) >= 0).all())
+    ordered = indptr[0] == 0 and indptr[-1] == len(indices) and bool((indptr[1:] >= indptr[:-1]).all())
     if not ordered or not _within(indices, shape[1] if kind == "csr" else shape[0]):
         return None
     build = scipy.sparse.csr_matrix if kind == "csr" else scipy.sparse.csc_matrix
