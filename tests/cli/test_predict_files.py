@@ -13,8 +13,10 @@ from tests.cli.conftest import NGAME, Xc
 from tests.conftest import TOPICS
 from xc_core.chain import Workspace
 from xc_core.cli import predict_files
+from xc_core.cli.predict_files import Job
+from xc_core.errors import UsageError
 from xc_core.infer.bundle import open_predictor
-from xc_core.infer.predictor import Predictor
+from xc_core.infer.predictor import Prediction, Predictor
 
 TEXTS = [f'{topic}0 {topic}1, "quoted"\nand {number}' for number in range(5) for topic in TOPICS]
 
@@ -93,6 +95,7 @@ def test_blocks_of_another_question_are_not_used(
         (b'{"text": "a"}\n{"text": 3}\n', "x.jsonl", 65, "line 2: found a line without a text"),
         (b'{"text": "\xff"}\n', "x.jsonl", 65, "line 1: found a line without a text"),
         (b"txt\na\n", "x.csv", 65, "no column 'text' (nearest: 'txt')"),
+        (b"text,text\na,b\n", "x.csv", 65, "2 columns 'text'"),
         (b"PAR1 no", "x.parquet", 65, "a file that cannot be read"),
         (b"", "x.parquet", 65, "a file that cannot be read"),
         (b"", "x.csv", 65, "a file that cannot be read"),
@@ -115,3 +118,35 @@ def test_both_files_are_needed_and_no_text(xc: Xc, ready: Workspace, tmp_path: P
     xc("predict", *NGAME, "--input", source, "--output", tmp_path / "y.csv").refused(64, "y.csv")
     xc("predict", *NGAME, "--input", tmp_path / "no.csv", "--output", tmp_path / "y.jsonl").refused(64, "no file")
     xc("predict", *NGAME, "--input", source, "--output", tmp_path / "y.jsonl", "-k", 0).refused(64, "k 0")
+
+
+def answer(texts: list[str]) -> list[list[Prediction]]:
+    return [[Prediction(0, "u", text, 1.0)] for text in texts]
+
+
+def test_other_columns_of_a_csv_may_hold_anything(tmp_path: Path) -> None:
+    rows = [f"{number},{'long ' * 10_000}{number}" for number in range(30)]  # more than one block of the reader
+    (tmp_path / "x.csv").write_text("\n".join(["id,text", *rows, "x30,", ""]), "utf-8")
+    assert Job(tmp_path / "x.csv", tmp_path / "y.jsonl", "text", "q").run(answer) == 31
+    assert [row["labels"][0]["title"][-3:] for row in read(tmp_path / "y.jsonl")[-2:]] == [" 29", ""]
+
+
+def test_the_input_is_never_replaced_by_its_answers(tmp_path: Path) -> None:
+    source = write(tmp_path / "x.parquet", TEXTS)
+    (tmp_path / "y.parquet").symlink_to(source)
+    for target in (source, tmp_path / "y.parquet"):
+        with pytest.raises(UsageError, match="as input and output"):
+            Job(source, target, "text", "q")
+
+
+def test_a_damaged_block_of_an_earlier_run_is_answered_again(tmp_path: Path) -> None:
+    job = Job(write(tmp_path / "x.parquet", TEXTS), tmp_path / "y.parquet", "text", "q")
+    first = iter([True])  # the second block stops the run
+    with pytest.raises(StopIteration):
+        job.run(lambda texts: answer(texts) if next(first) else [])
+    block = job.folder / "00000000" / "block.parquet"
+    content = bytearray(block.read_bytes())
+    content[10] ^= 255
+    block.write_bytes(content)
+    assert job.run(answer) == 50
+    assert [row["labels"][0]["title"] for row in read(tmp_path / "y.parquet")] == TEXTS

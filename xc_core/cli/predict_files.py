@@ -17,7 +17,7 @@ import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
 from xc_core import artifacts
-from xc_core.errors import DataError, UsageError, bare, first_line, nearest
+from xc_core.errors import CorruptError, DataError, MissingError, UsageError, bare, first_line, nearest
 from xc_core.infer.predictor import Prediction
 from xc_core.progress import Meter, report
 
@@ -48,6 +48,10 @@ class Job:
                 raise UsageError(f"{path.name}", expected=f"a name that ends in {' or '.join(known)}", do="rename it")
         if not self.source.is_file():
             raise UsageError(f"no file {self.source}", expected="a file of texts", do="fix the name")
+        if self.target.exists() and self.target.samefile(self.source):
+            raise UsageError(
+                f"{self.target} as input and output", expected="two files", do="name another file with --output"
+            )
 
     @property
     def folder(self) -> Path:
@@ -87,7 +91,13 @@ class Job:
 
 def _is_done(block: Path, asked: str) -> bool:
     """Return True if ``block`` is whole and answers the same question."""
-    return artifacts.read_made(block).fingerprint == asked and bool(artifacts.verify(block, kind="answers"))
+    if artifacts.read_made(block).fingerprint != asked:
+        return False
+    try:
+        artifacts.verify(block, kind="answers")
+    except (MissingError, CorruptError):
+        return False
+    return True
 
 
 def _write(block: Path, asked: str, start: int, answers: list[list[Prediction]]) -> None:
@@ -126,11 +136,11 @@ def _parquet(stream: Any, column: str, where: str) -> Iterator[list[str]]:
 
 def _csv(stream: Any, column: str, where: str) -> Iterator[list[str]]:
     try:
-        as_text = pc.ConvertOptions(column_types={column: pa.string()}, strings_can_be_null=False)
-        lines = pc.ParseOptions(newlines_in_values=True)
-        reader = pc.open_csv(stream, pc.ReadOptions(block_size=1 << 20), lines, as_text)
-        _check_column(column, reader.schema.names, where)
-        for batch in reader:
+        lines, size = pc.ParseOptions(newlines_in_values=True), pc.ReadOptions(block_size=1 << 20)
+        _check_column(column, pc.open_csv(stream, size, lines).schema.names, where)
+        stream.seek(0)
+        as_text = pc.ConvertOptions(column_types={column: pa.string()}, include_columns=[column])
+        for batch in pc.open_csv(stream, size, lines, as_text):
             texts = _texts(batch.column(column), where)
             yield from (texts[at : at + ROWS] for at in range(0, len(texts), ROWS))
     except (pa.ArrowException, OSError, UnicodeError) as error:
@@ -173,6 +183,8 @@ def _check_column(column: str, names: list[str], where: str) -> None:
             do="name the column of the texts with --column",
             where=where,
         )
+    if (count := names.count(column)) > 1:
+        raise DataError(f"{count} columns {column!r}", expected="one", do="rename the others", where=where)
 
 
 def _texts(column: Any, where: str) -> list[str]:
