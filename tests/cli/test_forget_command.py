@@ -11,12 +11,17 @@ import pytest
 
 from tests.cli.conftest import NGAME, TOY, Xc
 from tests.cli.test_update_command import drop, row
-from tests.data.worlds import files_of
+from tests.conftest import open_corpus
+from tests.data.worlds import empty_workspace, files_of, write_world
 from xc_core.chain import STAGES, Workspace, changelog, run_stage
+from xc_core.chain.forget import forget
 from xc_core.chain.names import ACCEPTANCE
 from xc_core.chain.reports import write_report
+from xc_core.cli.ingest import place
 from xc_core.data.acceptance import AcceptanceSet, take
 from xc_core.data.corpus import Corpus
+from xc_core.data.ingest import IngestConfig
+from xc_core.data.merge import Tables
 
 UID, TEXT = "FORGET-ME-77", "Zaphod Beeblebrox of Betelgeuse"
 PLACES = ("inbox/toy/abc", "run/encoder@toy_ngame", "run/corpus@toy", "tune/toy/study", "reports/toy")
@@ -54,9 +59,9 @@ def known(xc: Xc, own: Workspace, tmp_path: Path) -> Workspace:
     for name in STAGES:
         run_stage(own, name, "toy", "ngame")
     write_report(own, "toy", "ngame")
-    for place in PLACES:
-        (own.state / place).mkdir(parents=True, exist_ok=True)
-        (own.state / place / "left").write_text(f"{UID} {TEXT}")
+    for folder in PLACES:
+        (own.state / folder).mkdir(parents=True, exist_ok=True)
+        (own.state / folder / "left").write_text(f"{UID} {TEXT}")
     return own
 
 
@@ -137,3 +142,11 @@ def test_an_unknown_uid_is_refused(xc: Xc, own: Workspace) -> None:
     assert ended.code == 66
     assert "no document 'D9999' in toy (nearest: 'D" in ended.err
     xc("forget", *TOY).refused(64, "nothing to forget", "name at least one")
+
+
+def test_a_dataset_whose_layout_was_named_can_be_forgotten_from(tmp_path: Path) -> None:
+    workspace = empty_workspace(tmp_path / "project")
+    place(workspace, write_world(tmp_path / "begin", "csv"), "toy", IngestConfig(layout="tabular"), replace=False)
+    uid = Tables.of(open_corpus(workspace)).documents["uid"][0]
+    forget(workspace, "toy", [uid], [], with_documents=True)
+    assert uid not in Tables.of(open_corpus(workspace)).documents["uid"]

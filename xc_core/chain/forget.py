@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from xc_core.chain import changelog, incoming
@@ -60,7 +60,8 @@ def forget(
                 raise _no_labels(lost)
             documents = documents + lost if with_documents else documents
             left = tables.without(documents, labels)
-        config = allowing(own, "unseen-labels") if _unseen(left) else own
+        config = replace(own, layout="auto")  # what is written is xc-json
+        config = allowing(config, "unseen-labels") if _unseen(left) else config
         config = written(workspace, inner, dataset, left, config)
         uids = (*documents, *labels)
         _forget_accepted(workspace.data / dataset / ACCEPTANCE, documents, labels)
