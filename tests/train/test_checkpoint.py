@@ -127,6 +127,24 @@ def test_a_chain_longer_than_its_first_link_starts_again(tmp_path: Path) -> None
     assert same(restored(tmp_path)[0], task)
 
 
+def test_rows_that_were_filled_and_never_changed_outlive_two_kills(tmp_path: Path) -> None:
+    """A table that is trained with an encoder starts at zero and is filled once; a resumed training fills nothing."""
+    rows = torch.from_numpy(np.random.default_rng(9).standard_normal((LABELS, WIDTH)).astype(np.float32))
+    config = TableConfig(start="zero", unit=False)
+    task = Rows(config)
+    task.head.table.fill(rows)
+    saved(tmp_path, 1, task)
+    for step in range(1, 12):  # the chain starts again in between
+        task, checkpoints = Rows(config), Checkpoints(tmp_path / "run", "x")
+        checkpoints.restore(task)  # type: ignore[arg-type]
+        task.train(step)
+        checkpoints.save(task, Position(step=step + 1), History(losses=[0.5] * (step + 1)))  # type: ignore[arg-type]
+        assert same(restored(tmp_path, config)[0], task)
+    still = (task.head.table.steps_L == 0).nonzero().squeeze(1)
+    assert len(still) > 0
+    assert torch.equal(task.head.table.rows_LD[still], rows[still])
+
+
 @pytest.mark.parametrize("damage", ["gone", "changed"])
 def test_a_damaged_link_is_reported_and_the_one_before_is_used(damage: str, tmp_path: Path, lines: list[str]) -> None:
     task = Rows()
@@ -177,6 +195,7 @@ def test_a_checkpoint_from_before_chains_is_read_and_replaced(tmp_path: Path) ->
     found.train(5)
     checkpoints.save(found, Position(step=6), History(losses=[0.5] * 6))  # type: ignore[arg-type]
     assert same(restored(tmp_path)[0], found)
+    assert found.head.table.changed(since_start=True).all(), "it does not say which rows had changed"
 
 
 def test_training_beside_a_write_does_not_change_what_is_written(tmp_path: Path, monkeypatch: Any) -> None:

@@ -91,7 +91,8 @@ class LabelTable:
             (size, width), device, storage=config.storage, precision=config.precision, folder=folder, seed=seed
         )
         self.filled = False
-        """True if the rows before the first step are not those that the table was built with."""
+        """True if the rows before the first step may be others than those that the table was built with, so that a
+        checkpoint needs all of them."""
         self.state = RowState(size, device)
         self.changed_L = torch.zeros(size, dtype=torch.bool, device=device)
         """Rows that changed since the last checkpoint."""
@@ -282,6 +283,7 @@ class LabelTable:
         for name, own in self.per_row().items():
             if tensors[name].data_ptr() != own.data_ptr():
                 own.copy_(tensors[name])
+                self.filled = True
 
 
 def _index(labels_U: Tensor) -> Tensor | slice:

@@ -235,6 +235,7 @@ def _load(task: Task, links: list[Path]) -> bool:
             if f"{prefix}{name}" in part:  # averages may have begun later
                 found = part[f"{prefix}{name}"][rows]
                 value.index_copy_(0, places.to(value.device), found.to(value.device))
+        table.filled |= bool((part[f"{prefix}steps"] == 0).any())  # rows that were filled before the first step
         table.changed_L.zero_()
     own = {f"{p}{name}": value for p, table in task.tables().items() for name, value in table.per_row().items()}
     task.load(own | tensors)
