@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -260,6 +261,16 @@ def test_batches_that_are_prepared_ahead_are_those_of_their_steps(tmp_path: Path
     history = fit(task, replace(plan(2.5), ahead=2), Checkpoints(tmp_path / "run", "x"))
     assert history.results() == fit(twin, plan(2.5), Checkpoints(tmp_path / "twin", "x")).results()
     assert task.made == list(range(5, 10)), "each once, from the checkpoint on"
+
+
+def test_the_time_of_a_training_has_the_waits_for_its_batches(tmp_path: Path) -> None:
+    class Slow(Preparing):
+        def prepare(self, docs_B: I64, step: int) -> tuple[int, list[int]]:
+            time.sleep(0.01)
+            return super().prepare(docs_B, step)
+
+    history = fit(Slow(), replace(plan(1.0, checkpoint_seconds=1e9), ahead=2), Checkpoints(tmp_path / "a", "x"))
+    assert history.seconds >= 0.01 * BATCHES
 
 
 def test_batches_are_made_at_most_so_far_ahead_and_their_errors_are_raised() -> None:

@@ -116,9 +116,9 @@ class _Run:
         def prepare(number: int) -> Any:
             return self.task.prepare(batches[number], shift + number)
 
+        started = time.monotonic()
         with closing(prepared(prepare, range(position.batch, last), plan.ahead)) as queue:
             for ready in queue:
-                started = time.monotonic()
                 scale = schedule((position.epoch + position.batch / len(batches)) / plan.epochs, plan.warmup)
                 more = () if ready is None else (ready,)
                 self.unread.append(self.task.step(batches[position.batch], position.step, scale, *more))
@@ -132,6 +132,7 @@ class _Run:
                 meter.update(1, f"loss {self.history.losses[-1]:.4f}" if self.history.losses else "")
                 if due:
                     self.checkpoints.save(self.task, position, self.history, beside=plan.checkpoint_seconds >= 0)
+                started = time.monotonic()  # the wait for the next batch counts, a checkpoint does not
 
     def _due(self, reads: bool) -> bool:
         """Return True if a checkpoint is due. Several processes save in the same step: they ask when they read."""
