@@ -12,6 +12,7 @@ from tests.arrays import unit
 from xc_core.ann import Both, Exact, both, load_index, recall, save_index
 from xc_core.ann.both import BothIndex, GraphFacts
 from xc_core.errors import CorruptError
+from xc_core.serve.limits import Limits
 from xc_core.shapes import F32, Shortlist
 
 
@@ -41,6 +42,7 @@ def test_more_than_a_few_queries_and_a_larger_k_than_the_effort_are_searched_exa
     index: BothIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index.facts = GraphFacts(effort=128, recall=0.98, few=2)
+    monkeypatch.setattr(both, "TOGETHER", 2)
     asked: list[int] = []
     through = both._through
     monkeypatch.setattr(
@@ -56,6 +58,15 @@ def test_more_than_a_few_queries_and_a_larger_k_than_the_effort_are_searched_exa
     np.testing.assert_array_equal(
         index.search(queries, 5).ids_NK, Exact().build(clustered(3000)).search(queries, 5).ids_NK
     )
+
+
+def test_an_answer_does_not_depend_on_who_shares_a_pass_of_a_server(index: BothIndex) -> None:
+    """Both searches agree on most labels only, so one of them answers all passes, also if the other is faster."""
+    pass_size, queries = Limits().max_batch, clustered(40, seed=4)
+    for few in (0, 1, 64):
+        index.facts = GraphFacts(index.facts.effort, index.facts.recall, few)
+        alone = Shortlist.stack([index.search(query[None], 100) for query in queries[:pass_size]])
+        np.testing.assert_array_equal(index.search(queries[:pass_size], 100).ids_NK, alone.ids_NK)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 Effort and recall are measured when the index is built. The number of queries from which exact search is faster follows
 from the vectors that the graph compares per query, not from a clock, so equal vectors give equal files. All of it is
-stored, so a saved index always searches in the same way. The graph is built by one thread: with more, its links differ
-from build to build.
+stored, so a saved index always searches in the same way, and as many queries as share a pass of a server are searched
+alike. The graph is built by one thread: with more, its links differ from build to build.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ _SAMPLE: Final = 256
 _FOUND: Final = 100
 """Labels per query for which the recall is measured."""
 _EFFORTS: Final = (100, 128, 192, 256, 384, 512)
+TOGETHER: Final = 32
+"""Queries at once that are all searched alike, as many as texts share a pass of a server (``Limits.max_batch``): the
+answer to one must not depend on how many others came with it."""
 _SIZES: Final = (64, 32, 16, 8, 4, 2, 1)
 """Numbers of queries at once for which the costs of both searches are compared."""
 
@@ -46,7 +49,12 @@ class GraphFacts:
     recall: float
     """Recall at 100 of the graph against exact search, with label vectors as queries."""
     few: int
-    """Largest number of queries at once that the graph answers; 0 if exact search is faster for one."""
+    """Largest number of queries at once for which the graph is faster; 0 if exact search is faster for one."""
+
+    @property
+    def most(self) -> int:
+        """Largest number of queries at once that the graph answers."""
+        return max(self.few, TOGETHER) if self.few else 0
 
 
 class BothIndex:
@@ -58,8 +66,8 @@ class BothIndex:
         self.size, self.width = self.exact.size, self.exact.width
 
     def search(self, queries_BD: F32, k: int) -> Shortlist:
-        """Return the k best labels of each query: approximately for up to ``facts.few`` queries, exactly for more."""
-        if len(queries_BD) > self.facts.few or not 0 < k <= self.facts.effort:
+        """Return the k best labels of each query: approximately for up to ``facts.most`` queries, exactly for more."""
+        if len(queries_BD) > self.facts.most or not 0 < k <= self.facts.effort:
             return self.exact.search(queries_BD, k)
         return _through(self.graph, self.facts.effort, checked(queries_BD, self.width, k), k)
 

@@ -1,6 +1,7 @@
 """Micro-batching: questions that arrive together share one pass through the model, in one thread.
 
-A pass costs much the same for one text as for a few. An answer does not depend on who shares its pass.
+A pass costs much the same for one text as for a few. An answer does not depend on who shares its pass, if at most 32
+texts do (``ann.both``).
 """
 
 from __future__ import annotations
