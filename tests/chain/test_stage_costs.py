@@ -106,6 +106,17 @@ def test_the_label_table_decides_the_memory_of_many_labels() -> None:
     assert held_bytes(many)[1] == max(held(many) for held in HELD.values())
 
 
+def test_of_a_mapped_label_table_about_two_gigabytes_are_held() -> None:
+    size = replace(LARGE, labels=100_000_000)
+    for stage, base, mapped in (
+        ("classifier", "ngame", {"classifier": {"table": {"storage": "mapped"}}}),
+        ("encoder", "renee", {"encoder": {"scorer": {"rows": {"storage": "mapped"}}}}),
+    ):
+        assert RECIPES[base].encoder.joint == (stage == "encoder")
+        plain, own = (HELD[stage](Case(RECIPES[base].changed(changes), size, 64)) for changes in ({}, mapped))
+        assert plain - own == 4 * 100_000_000 * 64 * 4 - (1 << 31)
+
+
 FOLDS: list[dict[str, Any]] = [
     {"classifier": {"refit": True}},
     {"classifier": {"refit": True, "enough": 3}},

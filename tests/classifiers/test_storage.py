@@ -39,7 +39,7 @@ def test_a_mapped_table_equals_one_in_memory_to_the_bit(optimiser: str, precisio
 
 
 def test_released_pages_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xc_core.classifiers.storage._RESIDENT", 1)  # release after every access
+    monkeypatch.setattr("xc_core.classifiers.storage.RESIDENT", 1)  # release after every access
     released = []
     plain = Mapping.release
     monkeypatch.setattr(Mapping, "release", lambda self: released.append(plain(self)))

@@ -17,6 +17,8 @@ from typing import Any, Final
 from xc_core.ann.base import BATCHES_EXACT_UP_TO, EXACT_UP_TO
 from xc_core.chain.pilots import Rates
 from xc_core.chain.world import World
+from xc_core.classifiers import MAPPED
+from xc_core.classifiers.storage import RESIDENT
 from xc_core.recipes import Recipe
 from xc_core.scores import Neighbours
 
@@ -198,7 +200,7 @@ HELD: Final[dict[str, Callable[[Case], float]]] = {
     # banks of both sides and their copy in a checkpoint; a joint table: as M4's
     "encoder": lambda case: (
         2 * (case.world.train * case.width * _FLOAT + case.table_bytes)
-        + (_TABLES * case.table_bytes if case.recipe.encoder.joint else 0)
+        + (_tables(case, getattr(case.recipe.encoder.scorer, "rows", None)) if case.recipe.encoder.joint else 0)
         + 12 * _pairs(case)
     ),
     # the files are memory-mapped: pages are resident while they are written, and can be evicted
@@ -209,7 +211,7 @@ HELD: Final[dict[str, Callable[[Case], float]]] = {
         if case.recipe.negatives.k
         else 0.0
     ),
-    "classifier": lambda case: case.vector_bytes + _TABLES * case.table_bytes + 12 * _pairs(case),
+    "classifier": lambda case: case.vector_bytes + _tables(case, case.recipe.classifier.table) + 12 * _pairs(case),
     # a vector and an index per searching score; texts as Python strings
     "scores": lambda case: (
         2 * case.searched * case.table_bytes
@@ -226,6 +228,12 @@ HELD: Final[dict[str, Callable[[Case], float]]] = {
 
 def _pairs(case: Case) -> float:
     return case.world.documents * case.world.pairs
+
+
+def _tables(case: Case, table: Any) -> float:
+    """Return the bytes of a label table in training; of one in a mapped file, what may be resident."""
+    held = _TABLES * case.table_bytes
+    return float(min(held, RESIDENT) if getattr(table, "storage", None) == MAPPED else held)
 
 
 def _candidates(case: Case, documents: int) -> float:

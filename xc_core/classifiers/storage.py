@@ -30,7 +30,7 @@ FORMATS: Final = {FP32: torch.float32, BF16: torch.bfloat16}
 
 _BLOCK: Final = 1 << 24
 """Numbers in a block of rows: 64 MB of float32."""
-_RESIDENT: Final = 1 << 31
+RESIDENT: Final = 1 << 31
 """Bytes of a mapped file that may become resident before its pages are released."""
 _PAGE: Final = 4096
 
@@ -82,7 +82,7 @@ class Mapping:
     def used(self, rows: int, row_bytes: int, *, scattered: bool) -> None:
         """Count an access to ``rows``; release all pages if more than 2 GB may be resident."""
         self.touched += rows * (max(row_bytes, _PAGE) if scattered else row_bytes)
-        if self.touched > _RESIDENT:
+        if self.touched > RESIDENT:
             self.release()
 
     def release(self) -> None:
