@@ -218,6 +218,7 @@ ALLOWED = {
         "a scratch workspace under .xc; artifacts.install puts the corpus in its place",
     ),
     ("folders", "xc_core/chain/update.py"): ({"copyfile"}, "raw files in a scratch workspace"),
+    ("folders", "xc_core/chain/add_labels.py"): ({"mkdir", "copytree"}, "raw files in a scratch workspace"),
     ("folders", "xc_core/data/merge.py"): ({"mkdir"}, "raw files in a scratch workspace"),
     ("folders", "xc_core/chain/changelog.py"): (
         {"mkdir", "copytree", "rename"},

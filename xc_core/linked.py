@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 from xc_core import artifacts
@@ -33,6 +34,13 @@ def link(source: Path, folder: Path) -> bool:
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return True
+
+
+def link_files(source: Path, folder: Path, names: Iterable[str]) -> None:
+    """Link some files of the artefact ``source``, named by their paths in it, into the folder of a new one."""
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        link_file(str(source / name), str(folder / name))
 
 
 def link_file(source: str, target: str) -> None:

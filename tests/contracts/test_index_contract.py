@@ -9,7 +9,7 @@ import pytest
 
 from tests.arrays import unit
 from tests.naive import search as naive
-from xc_core.ann import INDEXES, Index, load_index, save_index
+from xc_core.ann import INDEXES, Index, load_index, save_index, with_more
 from xc_core.errors import ConfigError, CorruptError, MissingError, XCError
 from xc_core.shapes import F32, PAD_ID, Shortlist
 
@@ -168,3 +168,18 @@ def test_another_index_under_the_same_name_is_found_out(kind: str, tmp_path: Pat
         data.replace(tmp_path / data.name)
     with pytest.raises(CorruptError, match="60"):
         load_index(tmp_path)
+
+
+def test_vectors_that_come_later_are_found_and_the_index_stays_as_it_is(kind: str, tmp_path: Path) -> None:
+    vectors, _, _ = clustered()
+    more = unit(np.random.default_rng(3).standard_normal((40, vectors.shape[1])))
+    index = build(kind, vectors)
+    grown = with_more(index, more)
+    assert grown is not None
+    assert (index.size, grown.size) == (3000, 3040)
+    assert (grown.search(more, 3).ids_NK[:, 0] == np.arange(3000, 3040)).mean() >= 0.95
+    both, queries = np.concatenate([vectors, more]), clustered()[1]
+    true = naive.nearest(both, queries, 10)
+    assert share_of(true, grown.search(queries, 10)) >= (0.999 if kind in EXACT else 0.95)
+    save_index(grown, tmp_path)
+    np.testing.assert_array_equal(load_index(tmp_path).search(more, 3).ids_NK, grown.search(more, 3).ids_NK)

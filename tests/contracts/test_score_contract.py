@@ -15,9 +15,10 @@ import pytest
 from tests.arrays import unit
 from tests.conftest import TOPICS, ToyWorld
 from xc_core.data.labels import LabelMatrix
+from xc_core.errors import MovedError
 from xc_core.params import changed, plain
 from xc_core.sampling.noise import FrequencyNoise
-from xc_core.scores import SCORES, FittedScore, Query, Sample, Score, ScoreData
+from xc_core.scores import SCORES, FittedScore, NewLabels, Query, Sample, Score, ScoreData
 from xc_core.shapes import F32, I32, PAD_ID
 
 NAMES = SCORES.names()
@@ -250,3 +251,71 @@ def test_a_score_that_needs_the_noise_distribution_says_so(name: str) -> None:
 
 def test_a_score_proposes_candidates_exactly_if_its_settings_say_that_it_searches(name: str) -> None:
     assert (fitted(name).candidates(query(), K) is not None) == part(name).searches
+
+
+# labels that come later
+
+NEW_TEXTS = ["river0 castle1 river0", "words that nobody knows"]
+GROWN_LD = np.concatenate([LABEL_LD, unit(np.random.default_rng(7).standard_normal((2, WIDTH)))])
+
+
+def extended(name: str) -> FittedScore:
+    """Return the fitted score with two more labels."""
+    return part(name).extended(fitted(name), NewLabels(LABELS, lambda: NEW_TEXTS, GROWN_LD, unit(GROWN_LD + 0.1)))
+
+
+def data_with_new_labels() -> ScoreData:
+    """Return the same documents among two more labels, which none of them has."""
+    old = data(WORLD.train)
+    truth = LabelMatrix(old.truth.indptr, old.truth.indices, LABELS + 2)
+    texts = texts_of(WORLD.labels) + NEW_TEXTS
+    own = {"label_texts": lambda: texts, "label_vectors": lambda: GROWN_LD, "rows": lambda: unit(GROWN_LD + 0.1)}
+    return replace(data(WORLD.train), truth=truth, **own)
+
+
+def test_more_labels_leave_the_values_of_the_others_as_they_are(name: str, tmp_path: Path) -> None:
+    if name == "noise":
+        with pytest.raises(MovedError, match="'noise', which has to be fitted again"):
+            part(name).check_extended()
+        with pytest.raises(MovedError, match="'noise', which has to be fitted again"):
+            extended(name)
+        return
+    part(name).check_extended()
+    before, after = fitted(name), extended(name)
+    assert (before.num_labels, after.num_labels) == (LABELS, LABELS + 2)
+    np.testing.assert_array_equal(after.values(query(), every_label()), before.values(query(), every_label()))
+    after.save(tmp_path)
+    opened, wide = part(name).open(tmp_path), np.tile(np.arange(LABELS + 2, dtype=np.int32), (len(WORLD.test), 1))
+    assert opened.num_labels == LABELS + 2
+    np.testing.assert_array_equal(opened.values(query(), wide), after.values(query(), wide))
+    assert equal(opened.candidates(query(), LABELS + 2), after.candidates(query(), LABELS + 2))
+
+
+def test_more_labels_give_what_a_fit_among_them_gives(name: str) -> None:
+    """Except scores that train, or that count words of label texts: there old labels would change too."""
+    if name in ("noise", "biased_rows", "lexical", "label_words"):
+        return
+    ours, theirs = extended(name), part(name).fit(data_with_new_labels())
+    wide = np.tile(np.arange(LABELS + 2, dtype=np.int32), (len(WORLD.test), 1))
+    np.testing.assert_array_equal(ours.values(query(), wide), theirs.values(query(), wide))
+    for k in (K, LABELS + 2):
+        assert equal(ours.candidates(query(), k), theirs.candidates(query(), k))
+    assert ours.figures(query()) == theirs.figures(query())
+
+
+def test_more_labels_of_scores_that_train_or_count_words(name: str) -> None:
+    ids = np.tile(np.arange(LABELS, LABELS + 2, dtype=np.int32), (2, 1))
+    asked = Query(vectors_of(WORLD.test)[:2], ["river0 castle1 river0", "nothing known"])
+    if name == "lexical":
+        assert not extended(name).values(asked, ids).any()
+    if name == "label_words":
+        np.testing.assert_allclose(extended(name).values(asked, ids), [[1, 0], [0, 0]], atol=1e-6)
+    if name == "biased_rows":
+        rows_LD: Any = fitted(name)
+        text_LD = np.c_[LABEL_LD - LABEL_LD.mean(0), np.ones(LABELS)]
+        centred = np.r_[text_LD, np.c_[np.eye(WIDTH), np.zeros(WIDTH)]]
+        targets = np.r_[rows_LD.vectors_LD, np.zeros((WIDTH, WIDTH + 1))]
+        slopes = np.linalg.lstsq(centred, targets, rcond=None)[0]
+        wanted = np.c_[GROWN_LD[LABELS:] - LABEL_LD.mean(0), np.ones(2)] @ slopes
+        found: Any = extended(name)
+        np.testing.assert_allclose(found.vectors_LD[LABELS:], wanted, atol=1e-4)

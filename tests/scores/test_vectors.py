@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.scores.toy import unit
-from xc_core.ann import Exact, Hnsw, IndexPart, Ivf
+from xc_core.ann import Exact, Hnsw, IndexPart, Ivf, with_more
 from xc_core.data.labels import LabelMatrix
 from xc_core.scores import Classifier, Query, ScoreData
 from xc_core.scores.vectors import VectorScore
@@ -57,3 +57,17 @@ def test_a_query_that_is_searched_for_few_labels_can_be_searched_for_more() -> N
         for found in (score.candidates(query, k), score.alone(query, k)):
             assert found is not None
             np.testing.assert_array_equal(found, order[:, :k])
+
+
+def test_an_index_that_cannot_take_more_vectors_is_built_again() -> None:
+    """IVF stores a coordinate that evens out lengths, so a longer vector cannot be added."""
+    lengths = np.random.default_rng(0).lognormal(size=(200, 1)).astype(np.float32)
+    vectors, more = unit(200, 0) * lengths, unit(3, 1) * 100
+    score = VectorScore.build(vectors, Ivf())
+    assert score.index is not None
+    assert with_more(score.index, more) is None
+    grown = score.extended(more)
+    found = grown.candidates(Query(unit(3, 1)), 1)
+    assert found is not None
+    assert (found[:, 0] == [200, 201, 202]).all()
+    assert (score.num_labels, grown.num_labels) == (200, 203)

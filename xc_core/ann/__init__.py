@@ -8,7 +8,7 @@ one then still spin when those of the other start: the first search after encodi
 
 import torch  # noqa: F401
 
-from xc_core.ann.base import INDEXES, Auto, Index, IndexPart, load_index, mining_index, save_index
+from xc_core.ann.base import INDEXES, Auto, Index, IndexPart, load_index, mining_index, save_index, with_more
 from xc_core.ann.both import Both
 from xc_core.ann.exact import Exact, ExactIndex
 from xc_core.ann.hnsw import Hnsw
@@ -32,4 +32,5 @@ __all__ = [
     "mining_index",
     "recall",
     "save_index",
+    "with_more",
 ]

@@ -47,6 +47,16 @@ class Index(Protocol):
         """Write the index into ``folder``."""
 
 
+def with_more(index: Index, vectors_ND: F32) -> Index | None:
+    """Return a copy of ``index`` with more labels at the end, from its method ``extended``, which an index may have.
+
+    None if it has none, or cannot take these vectors: it has to be built again.
+    """
+    extended = getattr(index, "extended", None)
+    found: Index | None = None if extended is None else extended(vectors_ND)
+    return found
+
+
 INDEXES: Table[type[IndexPart]] = Table("index")
 
 

@@ -60,7 +60,7 @@ class GraphFacts:
 class BothIndex:
     """The vectors and a graph over them."""
 
-    def __init__(self, exact: ExactIndex, graph: Any, facts: GraphFacts, part: IndexPart) -> None:
+    def __init__(self, exact: ExactIndex, graph: Any, facts: GraphFacts, part: Both) -> None:
         self.exact, self.graph, self.facts, self.part = exact, graph, facts, part
         self.vectors_LD: F32 | None = None
         self.size, self.width = self.exact.size, self.exact.width
@@ -70,6 +70,13 @@ class BothIndex:
         if len(queries_BD) > self.facts.most or not 0 < k <= self.facts.effort:
             return self.exact.search(queries_BD, k)
         return _through(self.graph, self.facts.effort, checked(queries_BD, self.width, k), k)
+
+    def extended(self, vectors_ND: F32) -> BothIndex:
+        """Return a copy with more vectors; its effort is measured again."""
+        graph, part = _FAISS.clone_index(self.graph), self.part
+        with _one_thread():
+            graph.add(checked(vectors_ND, self.width, 1))
+        return _measured(np.concatenate([self.exact.vectors_LD, vectors_ND]), graph, part)
 
     def save(self, folder: Path) -> None:
         """Write vectors, graph and facts."""
@@ -103,10 +110,7 @@ class Both(IndexPart):
         with _one_thread():
             graph.train(vectors_LD)
             graph.add(vectors_LD)
-        exact = ExactIndex(vectors_LD)
-        rows = generator(0, "graph").choice(exact.size, min(_SAMPLE, exact.size), replace=False)
-        queries = vectors_LD[np.sort(rows)]
-        return BothIndex(exact, graph, _effort(graph, exact, queries, self.recall), self)
+        return _measured(vectors_LD, graph, self)
 
     def load(self, folder: Path, width: int) -> Index:
         """Read the graph; the vectors are memory-mapped."""
@@ -116,6 +120,13 @@ class Both(IndexPart):
         if graph.ntotal != exact.size:
             raise ValueError(f"a graph of {graph.ntotal} labels and {exact.size} vectors")
         return BothIndex(exact, graph, facts, self)
+
+
+def _measured(vectors_LD: F32, graph: Any, part: Both) -> BothIndex:
+    """Return the index with the effort that its recall needs, measured with some of its vectors as queries."""
+    exact = ExactIndex(vectors_LD)
+    rows = generator(0, "graph").choice(exact.size, min(_SAMPLE, exact.size), replace=False)
+    return BothIndex(exact, graph, _effort(graph, exact, vectors_LD[np.sort(rows)], part.recall), part)
 
 
 def _through(graph: Any, effort: int, queries_BD: F32, k: int) -> Shortlist:

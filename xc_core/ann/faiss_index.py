@@ -47,6 +47,14 @@ class FaissIndex:
         scores, ids = self.inner.search(queries, min(k, self.size))
         return Shortlist.ranked(ids.astype(np.int64), scores).top(k)
 
+    def extended(self, vectors_ND: F32) -> FaissIndex | None:
+        """Return a copy with more vectors; None if vectors have the coordinate that evens out their lengths."""
+        if self.inner.d > self.width:
+            return None
+        inner = faiss.clone_index(self.inner)
+        inner.add(checked(vectors_ND, self.width, 1))
+        return FaissIndex(inner, self.width, self.part)
+
     def save(self, folder: Path) -> None:
         """Write faiss's own file."""
         faiss.write_index(self.inner, str(folder / "index.faiss"))

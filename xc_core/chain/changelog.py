@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from xc_core.chain.workspace import Workspace
 
 VERSIONS: Final = "versions"
+LABELS: Final = "labels"
+"""Kind of a change that only adds labels at the end: documents and their order stay."""
 _FORGOTTEN: Final = "(forgotten)"
 _LISTED: Final = 100
 """Uids of each kind that Dagster shows; the file has all."""
@@ -66,6 +68,32 @@ def last(corpus: Path) -> dict[str, Any] | None:
     """Return the last change of the corpus at this folder; None if there was none."""
     found = _entries(corpus.with_name(CHANGES))
     return found[-1] if found else None
+
+
+def only_labels(workspace: Workspace, dataset: str, was: str, now: str) -> bool:
+    """Return True if only labels were added between two versions of the corpus, given by their digests."""
+    before = {entry["corpus"]["after"]: entry for entry in entries(workspace, dataset)}
+    while now != was:
+        entry = before.pop(now, None)
+        if entry is None or entry["what"] != LABELS:
+            return False
+        now = entry["corpus"]["before"]
+    return True
+
+
+def added_since(workspace: Workspace, dataset: str, was: str, now: str) -> set[str] | None:
+    """Return the uids of documents that came between two versions of the corpus, given by their digests.
+
+    None if the changelog does not lead from one to the other.
+    """
+    before, uids = {entry["corpus"]["after"]: entry for entry in entries(workspace, dataset)}, set[str]()
+    while now != was:
+        entry = before.pop(now, None)
+        if entry is None:
+            return None
+        uids |= set(entry["documents"]["added"])
+        now = entry["corpus"]["before"]
+    return uids
 
 
 def _entries(folder: Path) -> list[dict[str, Any]]:

@@ -84,9 +84,9 @@ def depends(workspace: Workspace, stage: Stage, partition: Partition) -> dict[st
     return parts
 
 
-def fingerprint(parts: dict[str, str], *, refresh: bool = False) -> str:
-    """Return one hash over all parts; with ``refresh`` the one of a refreshed artefact, which differs."""
-    return _hash(parts | ({"refresh": "yes"} if refresh else {}))
+def fingerprint(parts: dict[str, str], *, refresh: bool = False, extended: bool = False) -> str:
+    """Return one hash over all parts; that of a refreshed or extended artefact differs."""
+    return _hash(parts | ({"refresh": "yes"} if refresh else {}) | ({"extended": "yes"} if extended else {}))
 
 
 def differing(before: dict[str, str], now: dict[str, str]) -> list[str]:

@@ -19,7 +19,8 @@ class Status(StrEnum):
 
     FRESH = "up to date"
     KEPT = "kept"
-    """Trained on older data and kept by a refresh; ``xc train`` trains again."""
+    """Trained on older data and kept by a refresh, which ``xc train`` trains again; or extended by new labels, which a
+    refresh rebuilds."""
     STALE = "out of date"
     MISSING = "missing"
     DAMAGED = "damaged"
@@ -79,6 +80,8 @@ def _state(workspace: Workspace, stage: Stage, partition: Partition, above: dict
         return State(stage.name, Status.FRESH)
     if made.refreshed and made.fingerprint == fingerprint(now, refresh=True):
         return State(stage.name, Status.KEPT, "trained on older data")
+    if made.fingerprint == fingerprint(now, extended=True):
+        return State(stage.name, Status.KEPT, "labels were added without a rebuild; a refresh rebuilds it")
     changed = differing(dict(made.depends), now)
     if keep and stage.name == "encoder" and only_inputs(changed):
         return State(stage.name, Status.KEPT, f"trained on older data: {' and '.join(changed)} changed")

@@ -19,6 +19,7 @@ from xc_core.chain.context import Context, Others, Run
 from xc_core.chain.costs import forget_peak_memory, machine, peak_memory_mb
 from xc_core.chain.dataset import Partition
 from xc_core.chain.depends import depends, differing, fingerprint, input_folder, inputs, only_inputs, write_settings
+from xc_core.chain.extension import EXTENDED_FROM, check_extendable, predecessors, take_over
 from xc_core.chain.plan import State, Status, states
 from xc_core.chain.registry import STAGES, Stage, find_stage, of_scope
 from xc_core.chain.workspace import Workspace
@@ -30,6 +31,8 @@ from xc_core.progress import report, silence
 
 _REFRESHED = "classifier"
 """The stage with a refresh of its own: it keeps trained rows. The stages around it only accept the older encoder."""
+_TRAINED = ("encoder", _REFRESHED)
+"""The stages whose older artefact a refresh keeps."""
 
 _MACHINE = "machine"
 
@@ -55,6 +58,8 @@ class _Job:
     partition: Partition
     refresh: bool
     """True if trained parts are kept instead of trained again."""
+    extend: bool = False
+    """True if the present artefact is extended by new labels instead of built again."""
 
     @property
     def folder(self) -> Path:
@@ -80,38 +85,45 @@ def run_stage(
     *,
     force: bool = False,
     refresh: bool = False,
+    extend: bool = False,
 ) -> Ran:
     """Run one stage of one partition and return its result.
 
     With ``refresh`` the trained encoder is kept although its inputs have changed, and the stage classifier keeps its
-    trained rows. Raises BusyError if the stage is running already, MissingError for absent inputs, MovedError for
-    inputs that are out of date or change during the run.
+    trained rows. With ``extend``, which includes that, the artefact of the stage is extended by labels that are new in
+    the corpus (``chain.extension``). Raises BusyError if the stage is running already, MissingError for absent inputs,
+    MovedError for inputs that are out of date or change during the run.
     """
     stage = find_stage(name)
     if stage.scope == "experiment" and recipe is None:
         raise UsageError(f"no recipe for {name}", expected="--recipe NAME", do="name the recipe")
     partition = workspace.params.partition(dataset, recipe if stage.scope == "experiment" else None)
     write_settings(workspace, partition)
-    job = _Job(workspace, stage, partition, refresh and name == _REFRESHED)
+    own = name == _REFRESHED
+    job = _Job(workspace, stage, partition, (refresh or extend) and own, extend and not own)
     if not stage.shared:
         alone(f"the stage {name}")
     with joined(f"the stage {name}") as world:
-        return _lead(job, world, force=force, refresh=refresh) if world.first else _follow(job, world)
+        keep = refresh or extend
+        return _lead(job, world, force=force, refresh=keep, extend=extend) if world.first else _follow(job, world)
 
 
-def _lead(job: _Job, world: World, *, force: bool, refresh: bool) -> Ran:
+def _lead(job: _Job, world: World, *, force: bool, refresh: bool, extend: bool) -> Ran:
     """Run the stage, if it is due, as the process that writes; tell the others of its group."""
     name, (dataset, recipe) = job.stage.name, job.partition.place
     with locked(job.scratch("lock"), job.name):
-        kept = _checked(job, refresh=refresh) is Status.KEPT and refresh
+        keeps = extend or (refresh and name in _TRAINED)
+        kept = _checked(job, refresh=refresh) is Status.KEPT and keeps
         before = job.depends()
         if not force and (made := _present(job, before, kept=kept)) is not None:
-            report(f"{name}: {'kept, trained on older data' if kept else 'up to date'}")
+            report(f"{name}: {'kept, trained on older data' if kept and name in _TRAINED else 'up to date'}")
             world.of_first("")
             return Ran(job.folder, True, 0.0, dict(made.facts), read_costs(job.workspace, job.stage, dataset, recipe))
         if job.refresh:
             _check_training(job, before)
-        return _make(job, before, world)
+        if extend:
+            check_extendable(job.workspace, job.stage, job.partition, before)
+        return _make(job, before, world, since=predecessors(job.folder) if extend else [])
 
 
 def _follow(job: _Job, world: World) -> Ran:
@@ -183,16 +195,19 @@ def _out_of_date(job: _Job, root: State) -> MovedError:
     )
 
 
-def _make(job: _Job, before: dict[str, str], world: World) -> Ran:
+def _make(job: _Job, before: dict[str, str], world: World, *, since: list[str]) -> Ran:
+    """Build the artefact; ``since`` are the digests of those that it extends, the oldest first."""
     started, worked = time.monotonic(), time.process_time()
     costs: dict[str, float] = {}
     forget_peak_memory()
     settings = job.partition.settings(job.stage.name)
-    mark = fingerprint(before, refresh=job.refresh)
+    mark = fingerprint(before, refresh=job.refresh, extended=job.extend)
     with artifacts.building(job.folder, kind=job.stage.name) as build:
-        world.of_first("" if job.refresh else mark)
-        code(job.stage, "refresh" if job.refresh else "run")(_context(job, build, costs, mark))
+        world.of_first("" if job.refresh or job.extend else mark)
+        function = "refresh" if job.refresh else "extend" if job.extend else "run"
+        code(job.stage, function)(_context(job, build, costs, mark))
         _check_unmoved(job, before)
+        build.facts |= {EXTENDED_FROM: since} if since else {}
         build.origin = Made(mark, before, plain(settings), job.refresh)
         facts = dict(build.facts)
     seconds = time.monotonic() - started
@@ -255,8 +270,9 @@ def _check_unmoved(job: _Job, before: dict[str, str]) -> None:
 
 
 def code(stage: Stage, function: str) -> Callable[[Context[Any]], None]:
-    """Import the stage's module and return its ``run`` or ``refresh``."""
-    found: Callable[[Context[Any]], None] = getattr(importlib.import_module(f"xc_core.stages.{stage.name}"), function)
+    """Import the stage's module and return a function of it; ``take_over`` for one without ``extend``."""
+    module = importlib.import_module(f"xc_core.stages.{stage.name}")
+    found: Callable[[Context[Any]], None] = getattr(module, function, *([take_over] if function == "extend" else []))
     return found
 
 

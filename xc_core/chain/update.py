@@ -78,7 +78,11 @@ def _read(path: Path, folder: Path, config: IngestConfig) -> Corpus:
 
 def _validation_given(workspace: Workspace, corpus: Corpus, dataset: str) -> bool:
     """Return True if the validation documents came in a file of their own, not from a cut of ours."""
-    files = [entry["what"] for entry in changelog.entries(workspace, dataset) if entry["what"] != "settings"]
+    files = [
+        entry["what"]
+        for entry in changelog.entries(workspace, dataset)
+        if entry["what"] not in ("settings", changelog.LABELS)
+    ]
     ours = bool(files) and files[-1] in ("update", "forget")
     return bool(artifacts.read_made(corpus.folder).facts["split"]["given"]) and not ours
 

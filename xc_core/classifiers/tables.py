@@ -1,14 +1,15 @@
 """The artefact of the stage classifier: label tables, one for each fold.
 
-Files: ``labels.parquet`` (uid of each label and a hash of its text), ``history.json``, ``tables.json`` (the folds), and
-a folder per fold with ``rows.npy`` (L x D) and, if negatives were drawn from a distribution, ``noise.safetensors``. The
-folder of the final fold also has ``batches.npy`` (the batch of each document in one epoch), if it was trained.
+Files: ``labels.parquet`` (uid of each label and a hash of its text), ``history.json``, ``tables.json`` (the folds, and
+the labels whose rows are predicted), and a folder per fold with ``rows.npy`` (L x D) and, if negatives were drawn from
+a distribution, ``noise.safetensors``. The folder of the final fold also has ``batches.npy`` (the batch of each document
+in one epoch), if it was trained.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -49,6 +50,8 @@ class LabelTables:
     """True if the stage trained; False if these are initial rows."""
     history: dict[str, Any]
     """Losses, epochs and refreshes of the final training."""
+    foreseen: frozenset[int] = frozenset()
+    """Labels, as positions, whose rows were not trained but predicted from their texts."""
 
     @classmethod
     def open(cls, folder: Path) -> LabelTables:
@@ -61,7 +64,8 @@ class LabelTables:
         history = read_history(folder) or {}
         folds = [Fold(**fold) for fold in content["folds"]]
         biased = content.get("biased", False)  # artefacts from before the bias have none
-        return cls(folder, folds, content["unit"], biased, content["drawn"], content["trained"], history)
+        flags = (content["unit"], biased, content["drawn"], content["trained"])
+        return cls(folder, folds, *flags, history, frozenset(content.get("foreseen", ())))
 
     def rows(self, fold: str = FINAL) -> F32:
         """Return the rows of a fold (L x D, or L x (D + 1) with a bias), memory-mapped copy-on-write."""
@@ -94,6 +98,8 @@ class TablesWriter:
     build: Build
     drawn: bool = False
     trained: bool = False
+    foreseen: list[int] = field(default_factory=list)
+    """Labels, as positions, whose rows are predicted from their texts."""
     writes: bool = True
     """False in a process that only takes part in gathering the rows, for another one that writes them."""
 
@@ -131,7 +137,8 @@ class TablesWriter:
             "drawn": self.drawn,
             "trained": self.trained,
         }
-        self.build.json(_CONTENT, content | ({"biased": True} if biased else {}))
+        rare = ({"biased": True} if biased else {}) | ({"foreseen": self.foreseen} if self.foreseen else {})
+        self.build.json(_CONTENT, content | rare)
         self.build.facts["folds"] = len(folds)
 
 

@@ -23,6 +23,7 @@ from xc_core.visible import printable
 _OWN: Final = {
     "ingest": "xc_core.cli.ingest:ingest",
     "update": "xc_core.cli.update:command",
+    "add-labels": "xc_core.cli.add_labels:command",
     "forget": "xc_core.cli.forget:command",
     "run": "xc_core.cli.run:run",
     "plan": "xc_core.cli.plan:plan",
@@ -42,6 +43,7 @@ _LISTED: Final = {
     "Data": {
         "ingest": "Check a folder of text and make it a dataset.",
         "update": "Merge new documents, labels and corrected pairs into a dataset.",
+        "add-labels": "Add labels to a dataset and its models, without training.",
         "forget": "Remove documents or labels, and all made of them.",
     },
     "Training": {

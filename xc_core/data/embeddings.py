@@ -17,6 +17,7 @@ from numpy.lib.format import open_memmap
 from xc_core import artifacts
 from xc_core.artifacts import Build
 from xc_core.errors import CorruptError
+from xc_core.linked import link_files
 from xc_core.shapes import F32
 
 _CONTENT: Final = "embeddings.json"
@@ -36,6 +37,7 @@ class Embeddings:
     starts_LD: F32
     """Initial rows of the label table (L x D): the labels' vectors; with two heads, those for the table's head."""
     heads: int
+    folder: Path
 
     @classmethod
     def open(cls, folder: Path) -> Embeddings:
@@ -46,7 +48,7 @@ class Embeddings:
         artifacts.verify(folder, kind=cls.kind)
         heads = int(json.loads((folder / _CONTENT).read_text("utf-8"))["heads"])
         documents, labels = (_mapped(folder / f"{side}.npy") for side in ("documents", "labels"))
-        return cls(documents, labels, _mapped(folder / _STARTS) if heads > 1 else labels, heads)
+        return cls(documents, labels, _mapped(folder / _STARTS) if heads > 1 else labels, heads, folder)
 
     @property
     def width(self) -> int:
@@ -78,6 +80,11 @@ class EmbeddingsWriter:
         artifacts.reserve(path)
         self.build.facts[side] = {"rows": rows, "width": width}
         return out
+
+    def same_documents(self, old: Embeddings) -> None:
+        """Take over the vectors of all documents: the file is linked."""
+        link_files(old.folder, self.build.path, ["documents.npy"])
+        self.build.facts["documents"] = {"rows": len(old.documents_ND), "width": old.width}
 
     def starts(self, starts_LD: F32) -> None:
         """Write the initial rows of the label table (L x D); for encoders with two heads."""

@@ -64,6 +64,11 @@ class Dial:
         raised_NK += tail * self.reach * self.log_weight_L[ids_NK]
         return np.interp(raised_NK, self.log_share_R, self.score_R).astype(np.float32)
 
+    def extended(self, weights_L: F64) -> Dial:
+        """Return the dial for more labels, given the inverse propensities of all; the weights that it has stay."""
+        new = np.log(weights_L[len(self.log_weight_L) :]).astype(np.float32)
+        return replace(self, log_weight_L=np.concatenate([self.log_weight_L, new]))
+
     def write(self, folder: Path) -> dict[str, Any]:
         """Write the weights into ``folder``; return the rest as plain values."""
         np.save(folder / _WEIGHTS, self.log_weight_L)

@@ -4,7 +4,7 @@ To add a score, add a module to this folder; importing the package registers all
 """
 
 from xc_core.plugins import import_all
-from xc_core.scores.base import SCORES, FittedScore, Query, Sample, Score, ScoreData
+from xc_core.scores.base import SCORES, FittedScore, NewLabels, Query, Sample, Score, ScoreData
 from xc_core.scores.biased_rows import BiasedRows
 from xc_core.scores.classifier import Classifier
 from xc_core.scores.frequency import Frequency
@@ -29,6 +29,7 @@ __all__ = [
     "LabelWords",
     "Lexical",
     "Neighbours",
+    "NewLabels",
     "Noise",
     "Prior",
     "Prototype",

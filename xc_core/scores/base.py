@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from xc_core.data.labels import LabelMatrix
-from xc_core.errors import ConfigError, DataError, MissingError
+from xc_core.errors import ConfigError, DataError, MissingError, MovedError
 from xc_core.plugins import Part, Table
 from xc_core.sampling import Noise
 from xc_core.shapes import F32, I32, I64
@@ -86,6 +86,23 @@ class ScoreData:
         A score must use these as a feature, not the frequencies of ``truth``.
         """
         return self.truth.frequency_L() if self.counts is None else self.counts()
+
+
+@dataclass(frozen=True)
+class NewLabels:
+    """Labels that come after a score was fitted, at the end of all L labels; no document has them yet."""
+
+    before: int
+    """Number of labels that the score was fitted for."""
+    texts: Callable[[], list[str]]
+    """Texts of the new labels."""
+    label_vectors: F32
+    """Unit vectors of the texts of all labels (L x D); those of labels that were there are as they were."""
+    rows: F32
+    """Rows of the label table for all labels (L x D); those of new labels are predicted, the others as they were."""
+
+    def __len__(self) -> int:
+        return len(self.label_vectors) - self.before
 
 
 class Query:
@@ -174,6 +191,25 @@ class Score(Part):
         Raises CorruptError for files that do not fit together.
         """
         raise NotImplementedError
+
+    def extended(self, fitted: FittedScore, new: NewLabels) -> FittedScore:
+        """Return ``fitted`` with the new labels at the end; nothing is trained, and other labels keep their values.
+
+        Raises MovedError, which is the default, for a score that has to be fitted again.
+        """
+        raise self._has_to_be_fitted()
+
+    def check_extended(self) -> None:
+        """Raise MovedError if the score cannot be extended."""
+        if type(self).extended is Score.extended:
+            raise self._has_to_be_fitted()
+
+    def _has_to_be_fitted(self) -> MovedError:
+        return MovedError(
+            f"the score {self.kind!r}, which has to be fitted again for new labels",
+            expected="scores that can be extended",
+            do="add the labels with xc update, then train",
+        )
 
     def check(self) -> None:
         """Raise MissingError if a package that the score needs is not installed; called before training starts."""

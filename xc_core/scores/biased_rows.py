@@ -13,12 +13,21 @@ import numpy as np
 import torch
 
 from xc_core.ann import Auto, IndexPart
-from xc_core.classifiers import BiasConfig, LabelTable, Searched, TableConfig, TableHead, dropped, schedule
+from xc_core.classifiers import (
+    BiasConfig,
+    LabelTable,
+    Searched,
+    TableConfig,
+    TableHead,
+    dropped,
+    foreseen_rows,
+    schedule,
+)
 from xc_core.errors import ConfigError
 from xc_core.losses import DecoupledSoftmax, Loss
 from xc_core.params import at_least, below
 from xc_core.sampling import Documents, InBatch, Negatives, Order, Random
-from xc_core.scores.base import SCORES, FittedScore, Sample, Score, ScoreData
+from xc_core.scores.base import SCORES, FittedScore, NewLabels, Sample, Score, ScoreData
 from xc_core.scores.vectors import VectorScore
 from xc_core.seeds import generator, torch_generator
 from xc_core.shapes import F32
@@ -61,6 +70,12 @@ class BiasedRows(Score):
     def fit(self, data: ScoreData) -> FittedScore:
         """Train the table and build the index."""
         return VectorScore.build(self._trained(data, self.epochs), self.index)
+
+    def extended(self, fitted: FittedScore, new: NewLabels) -> FittedScore:
+        """Add rows that the linear map from texts to this table's rows predicts, bias included."""
+        assert isinstance(fitted, VectorScore)
+        known_LD, text_ND = new.label_vectors[: new.before], new.label_vectors[new.before :]
+        return fitted.extended(foreseen_rows(text_ND, known_LD, fitted.vectors_LD, unit=False))
 
     def open(self, folder: Path) -> FittedScore:
         """Open the rows and the index."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from xc_core.ann import Auto, IndexPart
-from xc_core.scores.base import SCORES, FittedScore, Score, ScoreData
+from xc_core.scores.base import SCORES, FittedScore, NewLabels, Score, ScoreData
 from xc_core.scores.vectors import VectorScore
 from xc_core.shapes import F32, extended
 
@@ -25,6 +25,12 @@ class Classifier(Score):
         """Build the index over the rows."""
         rows_LD = data.rows()
         return VectorScore.build(rows_LD, self.index, _joined(rows_LD, data.label_vectors()) if self.joined else None)
+
+    def extended(self, fitted: FittedScore, new: NewLabels) -> FittedScore:
+        """Add the predicted rows."""
+        assert isinstance(fitted, VectorScore)
+        searched_LD = _joined(new.rows, new.label_vectors) if self.joined else None
+        return fitted.extended(new.rows[new.before :], searched_LD)
 
     def open(self, folder: Path) -> FittedScore:
         """Open the rows and the index."""

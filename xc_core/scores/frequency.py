@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from xc_core.scores.base import SCORES, FittedScore, Query, Score, ScoreData
+from xc_core.scores.base import SCORES, FittedScore, NewLabels, Query, Score, ScoreData
 from xc_core.shapes import F32, I32, I64
 
 _FILE: Final = "frequency.npy"
@@ -29,6 +29,11 @@ class Frequency(Score):
     def fit(self, data: ScoreData) -> FittedScore:
         """Count the train documents of each label."""
         return Counts(data.label_counts())
+
+    def extended(self, fitted: FittedScore, new: NewLabels) -> FittedScore:
+        """Add labels without documents."""
+        assert isinstance(fitted, Counts)
+        return Counts(np.concatenate([fitted.count_L, np.zeros(len(new), np.int64)]))
 
     def open(self, folder: Path) -> FittedScore:
         """Open the counts."""

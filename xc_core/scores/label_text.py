@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from xc_core.ann import Auto, IndexPart
-from xc_core.scores.base import SCORES, FittedScore, Score, ScoreData
+from xc_core.scores.base import SCORES, FittedScore, NewLabels, Score, ScoreData
 from xc_core.scores.vectors import VectorScore
 
 
@@ -28,6 +28,11 @@ class LabelText(Score):
     def fit(self, data: ScoreData) -> FittedScore:
         """Build the index over the vectors of the label texts."""
         return VectorScore.build(data.label_vectors(), self.index if self.search else None)
+
+    def extended(self, fitted: FittedScore, new: NewLabels) -> FittedScore:
+        """Add the vectors of the new texts."""
+        assert isinstance(fitted, VectorScore)
+        return fitted.extended(new.label_vectors[new.before :])
 
     def open(self, folder: Path) -> FittedScore:
         """Open the vectors and the index."""

@@ -10,7 +10,7 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from xc_core.errors import CorruptError
-from xc_core.scores.base import SCORES, FittedScore, Query, Score, ScoreData
+from xc_core.scores.base import SCORES, FittedScore, NewLabels, Query, Score, ScoreData
 from xc_core.scores.terms import Terms, TermSettings, require
 from xc_core.shapes import F32, I32, PAD_ID
 
@@ -39,6 +39,13 @@ class LabelWords(Score):
         """Fit the terms on the texts of documents and labels."""
         terms, _ = Terms.of(data, self.terms)
         return Matches(terms, terms.transform(data.label_texts()))
+
+    def extended(self, fitted: FittedScore, new: NewLabels) -> FittedScore:
+        """Add the new texts; of their words, those count that the fit knows."""
+        from scipy.sparse import vstack
+
+        assert isinstance(fitted, Matches)
+        return Matches(fitted.terms, vstack([fitted.labels_LT, fitted.terms.transform(new.texts())], format="csr"))
 
     def open(self, folder: Path) -> FittedScore:
         """Open the terms and the label texts; raise CorruptError if they are of two fits."""

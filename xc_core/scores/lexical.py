@@ -16,7 +16,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ import numpy as np
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import CorruptError
 from xc_core.params import at_least
-from xc_core.scores.base import SCORES, FittedScore, Query, Sample, Score, ScoreData
+from xc_core.scores.base import SCORES, FittedScore, NewLabels, Query, Sample, Score, ScoreData
 from xc_core.scores.terms import Terms, TermSettings, nothing_to_learn, require
 from xc_core.shapes import F32, I32, PAD_ID, Shortlist
 
@@ -79,6 +79,11 @@ class Lexical(Score):
             _write_rows(Path(folder) / "rows.txt", terms_NT[kept], truth.rows(kept))
             trees = tuple(_tree(Path(folder) / "rows.txt", self) for _ in range(self.trees))
         return LabelTrees(self, truth.num_labels, terms, trees)
+
+    def extended(self, fitted: FittedScore, new: NewLabels) -> FittedScore:
+        """Let the labels exist; the trees find those that they were trained on."""
+        assert isinstance(fitted, LabelTrees)
+        return replace(fitted, num_labels=fitted.num_labels + len(new))
 
     def open(self, folder: Path) -> FittedScore:
         """Open the trees and the terms.

@@ -16,7 +16,7 @@ from xc_core.ann import Exact, Index, Ivf, load_index, save_index
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import CorruptError
 from xc_core.params import at_least
-from xc_core.scores.base import SCORES, FittedScore, Query, Score, ScoreData
+from xc_core.scores.base import SCORES, FittedScore, NewLabels, Query, Score, ScoreData
 from xc_core.shapes import F32, I32, I64, PAD_ID, Shortlist
 
 _LABELS: Final = "labels.safetensors"
@@ -46,6 +46,12 @@ class Neighbours(Score):
             raise ValueError(f"{len(vectors_ND)} vectors for {len(data.truth)} documents")
         part = Exact() if len(vectors_ND) <= self.exact_up_to else Ivf(probes=self.probes)
         return Voters(self, part.build(vectors_ND), data.truth)
+
+    def extended(self, fitted: FittedScore, new: NewLabels) -> FittedScore:
+        """Let the labels exist; no document votes for them."""
+        assert isinstance(fitted, Voters)
+        truth = fitted.truth
+        return Voters(self, fitted.index, LabelMatrix(truth.indptr, truth.indices, truth.num_labels + len(new)))
 
     def open(self, folder: Path) -> FittedScore:
         """Open the index and the labels; raise CorruptError if they are of different documents."""

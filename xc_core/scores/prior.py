@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from xc_core.params import at_least
-from xc_core.scores.base import SCORES, FittedScore, Query, Score, ScoreData
+from xc_core.scores.base import SCORES, FittedScore, NewLabels, Query, Score, ScoreData
 from xc_core.shapes import F32, I32, I64
 
 _FILE: Final = "prior.npy"
@@ -34,7 +34,15 @@ class Prior(Score):
 
     def fit(self, data: ScoreData) -> FittedScore:
         """Count the train documents of each label; one without any counts as half a document."""
-        return LogPrior((self.temperature * np.log(np.maximum(data.label_counts(), 0.5))).astype(np.float32))
+        return LogPrior(self._values(data.label_counts()))
+
+    def extended(self, fitted: FittedScore, new: NewLabels) -> FittedScore:
+        """Add labels without documents."""
+        assert isinstance(fitted, LogPrior)
+        return LogPrior(np.concatenate([fitted.value_L, self._values(np.zeros(len(new), np.int64))]))
+
+    def _values(self, count_L: I64) -> F32:
+        return (self.temperature * np.log(np.maximum(count_L, 0.5))).astype(np.float32)
 
     def open(self, folder: Path) -> FittedScore:
         """Open the values."""

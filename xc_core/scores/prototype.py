@@ -10,7 +10,7 @@ import numpy as np
 from xc_core.ann import Auto, IndexPart
 from xc_core.data.labels import LabelMatrix
 from xc_core.params import at_least
-from xc_core.scores.base import SCORES, FittedScore, Score, ScoreData
+from xc_core.scores.base import SCORES, FittedScore, NewLabels, Score, ScoreData
 from xc_core.scores.vectors import VectorScore
 from xc_core.shapes import F32
 
@@ -34,6 +34,11 @@ class Prototype(Score):
     def fit(self, data: ScoreData) -> FittedScore:
         """Build the index over the prototypes."""
         return VectorScore.build(prototypes(data.label_vectors(), data.vectors(), data.truth, self.weight), self.index)
+
+    def extended(self, fitted: FittedScore, new: NewLabels) -> FittedScore:
+        """Add the vectors of the new texts: without documents they are the prototypes."""
+        assert isinstance(fitted, VectorScore)
+        return fitted.extended(new.label_vectors[new.before :])
 
     def open(self, folder: Path) -> FittedScore:
         """Open the prototypes and the index."""

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from xc_core.ann import Exact, ExactIndex, Index, IndexPart, load_index, recall, save_index
+from xc_core.ann import Exact, ExactIndex, Index, IndexPart, load_index, recall, save_index, with_more
 from xc_core.errors import CorruptError
 from xc_core.scores.base import FittedScore, Query
 from xc_core.shapes import F32, I32, Shortlist, extended, spans
@@ -86,6 +86,21 @@ class VectorScore(FittedScore):
         asked_ND = self._asked(query)[:_ALONE]
         found = Shortlist.stack([self.index.search(asked_D[None], _RECALL_AT) for asked_D in asked_ND])
         return {"recall": recall(found, Exact().build(self.searched_LD).search(asked_ND, _RECALL_AT))}
+
+    def extended(self, vectors_ND: F32, searched_LD: F32 | None = None) -> VectorScore:
+        """Return the score with more labels, whose vectors are ``vectors_ND``.
+
+        ``searched_LD`` are the vectors of all labels in the index, by default the score's own. The index is extended,
+        or built again if its kind has to be.
+        """
+        all_LD = np.concatenate([self.vectors_LD, vectors_ND])
+        searched = all_LD if searched_LD is None else searched_LD
+        if self.index is None:
+            return VectorScore(all_LD, None, searched, self.joined)
+        if self.index.vectors_LD is self.vectors_LD:
+            return VectorScore(all_LD, ExactIndex(all_LD), searched, self.joined)
+        index = with_more(self.index, searched[self.num_labels :]) or self.index.part.build(searched)
+        return VectorScore(all_LD, index, searched, self.joined)
 
     def save(self, folder: Path) -> None:
         """Write the vectors, and the index unless it is exact search over the same vectors."""

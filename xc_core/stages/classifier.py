@@ -29,7 +29,7 @@ from xc_core.encoders import TrainedEncoder
 from xc_core.errors import MovedError
 from xc_core.sampling import Documents, Noise
 from xc_core.sampling.hard import HardNegatives
-from xc_core.shapes import F32, I64
+from xc_core.shapes import F32, I64, Bool
 from xc_core.train.checkpoint import Checkpoints
 from xc_core.train.loop import Plan, fit
 from xc_core.train.state import History
@@ -150,20 +150,26 @@ def _data(context: Context[ClassifierSettings], inputs: Inputs, fold: Fold) -> T
 
 
 def refresh(context: Context[ClassifierSettings]) -> None:
-    """Keep every trained row whose label is still there, by uid; predict a new label's row from its text's vector."""
+    """Keep every row whose label is still there, by uid; predict a new label's row from its text's vector.
+
+    The prediction learns from trained rows only, so labels that come one after the other get the rows that they would
+    get together.
+    """
     corpus, embeddings = context.read(Corpus), context.read(Embeddings)
     tables = LabelTables.open(context.old)
     names = label_names(corpus)
     old = old_places(names, tables.labels(), do=f"append new labels at the end, or give labels uids; or {_TRAIN}")
-    writer = TablesWriter(context.build)
+    learnt_L = ~old.cast(pl.Int64).fill_null(-1).is_in([-1, *tables.foreseen]).to_numpy()
+    writer = TablesWriter(context.build, foreseen=np.flatnonzero(~learnt_L).tolist())
     settings, seen = context.settings, context.read(TrainedEncoder).saw_validation
     made = folds(corpus, refit=settings.refit, enough=settings.enough, seen=seen)
     _check_folds(made, tables.folds)
     for fold in made:
-        rows_LD = _kept_rows(tables.rows(fold.name), embeddings.starts_LD, old, unit=tables.unit)
+        rows_LD = _kept_rows(tables.rows(fold.name), embeddings.starts_LD, old, learnt_L, unit=tables.unit)
         writer.fold(fold, rows_LD, _kept_noise(tables, fold, old, needed=not context.settings.loss.unbiased))
     writer.finish(made, names, tables.history, unit=tables.unit, biased=tables.biased)
-    context.build.facts |= {"rows_kept": len(old) - old.null_count(), "rows_new": old.null_count()}
+    kept, predicted = len(old) - old.null_count(), len(writer.foreseen)
+    context.build.facts |= {"rows_kept": kept, "rows_new": old.null_count(), "rows_predicted": predicted}
 
 
 def _check_folds(wanted: list[Fold], have: list[Fold]) -> None:
@@ -176,11 +182,11 @@ def _check_folds(wanted: list[Fold], have: list[Fold]) -> None:
         )
 
 
-def _kept_rows(kept_LD: F32, starts_LD: F32, old: pl.Series, *, unit: bool) -> F32:
-    """Return trained rows in the order of the present labels.
+def _kept_rows(kept_LD: F32, starts_LD: F32, old: pl.Series, learnt_L: Bool, *, unit: bool) -> F32:
+    """Return the rows in the order of the present labels.
 
-    ``old`` has the position of each label at the training, null for a new label. Raises MovedError for rows of another
-    width than the label vectors.
+    ``old`` has the position of each label in ``kept_LD``, null for a new label; ``learnt_L`` is True for a label whose
+    row was trained. Raises MovedError for rows of another width than the label vectors.
     """
     biased = kept_LD.shape[1] == starts_LD.shape[1] + 1
     if kept_LD.shape[1] != starts_LD.shape[1] and not biased:
@@ -191,7 +197,7 @@ def _kept_rows(kept_LD: F32, starts_LD: F32, old: pl.Series, *, unit: bool) -> F
         )
     known, rows_LD = old.is_not_null().to_numpy(), np.empty((len(starts_LD), kept_LD.shape[1]), np.float32)
     rows_LD[known] = kept_LD[old.drop_nulls().to_numpy()]
-    rows_LD[~known] = foreseen_rows(starts_LD[~known], starts_LD[known], rows_LD[known], unit=unit)
+    rows_LD[~known] = foreseen_rows(starts_LD[~known], starts_LD[learnt_L], rows_LD[learnt_L], unit=unit)
     return rows_LD
 
 

@@ -13,11 +13,12 @@ import torch
 from xc_core.artifacts import building
 from xc_core.chain.context import Context
 from xc_core.data.corpus import Corpus
-from xc_core.data.embeddings import EmbeddingsWriter
-from xc_core.data.tokens import SIDES, Tokenised, store_name, write_tokens
+from xc_core.data.embeddings import Embeddings, EmbeddingsWriter
+from xc_core.data.tokens import SIDES, Tokenised, TokenStore, store_name, write_tokens
 from xc_core.devices import Device
-from xc_core.encoders import TrainedEncoder, embed_rows
+from xc_core.encoders import Encoder, TrainedEncoder, embed_rows
 from xc_core.recipes.settings import EmbeddingsSettings
+from xc_core.shapes import F32
 
 
 def run(context: Context[EmbeddingsSettings]) -> None:
@@ -31,10 +32,32 @@ def run(context: Context[EmbeddingsSettings]) -> None:
             out = writer.allocate(side, len(store), encoder.width)
             embed_rows(encoder, store, np.arange(len(store), dtype=np.int64), out, f"encoding {side}")
             if side == "labels" and encoder.config.heads > 1:
-                vectors = torch.from_numpy(np.array(out))
-                writer.starts(encoder.as_rows(encoder.views(vectors)[1]).numpy())
-                out[:] = encoder.as_label(vectors).numpy()
+                starts_LD, out[:] = _two_heads(encoder, out)
+                writer.starts(starts_LD)
     writer.finish(encoder.config.heads)
+
+
+def extend(context: Context[EmbeddingsSettings]) -> None:
+    """Encode the texts of labels that are new at the end; all other vectors stay as they are, bit for bit."""
+    old, trained, corpus = Embeddings.open(context.old), context.read(TrainedEncoder), context.read(Corpus)
+    encoder, writer, known = trained.encoder.on(Device.chosen()), EmbeddingsWriter(context.build), len(old.labels_LD)
+    texts = corpus.texts_of("labels", np.arange(known, corpus.num_labels))
+    store = TokenStore.of_texts(texts, trained.tokenizer, encoder.config.max_length)
+    vectors_ND = np.empty((len(texts), encoder.width), np.float32)
+    embed_rows(encoder, store, np.arange(len(texts), dtype=np.int64), vectors_ND, "encoding new labels")
+    writer.same_documents(old)
+    out_LD = writer.allocate("labels", corpus.num_labels, old.width)
+    if old.heads > 1:
+        starts_ND, vectors_ND = _two_heads(encoder, vectors_ND)
+        writer.starts(np.concatenate([old.starts_LD, starts_ND]))
+    out_LD[:known], out_LD[known:] = old.labels_LD, vectors_ND
+    writer.finish(old.heads)
+
+
+def _two_heads(encoder: Encoder, vectors_LD: F32) -> tuple[F32, F32]:
+    """Return the initial rows and the vectors of labels, from what an encoder with two heads makes of their texts."""
+    vectors = torch.from_numpy(np.array(vectors_LD))
+    return encoder.as_rows(encoder.views(vectors)[1]).numpy(), encoder.as_label(vectors).numpy()
 
 
 @contextmanager

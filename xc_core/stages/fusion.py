@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from xc_core.artifacts import read_made
 from xc_core.chain.context import Context
 from xc_core.data.corpus import Corpus
 from xc_core.data.embeddings import Embeddings
@@ -151,6 +152,14 @@ def run(context: Context[FusionSettings]) -> None:
         context.report(f"fusion: {better} alone is better than the rule, so it is used instead")
     elif better:
         context.report(f"fusion: too few validation documents to test the rule on, so {better} is used instead")
+
+
+def extend(context: Context[FusionSettings]) -> None:
+    """Give labels that are new at the end the weight of labels without documents; the rule and its figures stay."""
+    old = FittedFusion.open(context.old)
+    served = old if old.dial is None else replace(old, dial=old.dial.extended(context.read(Corpus).weights()))
+    served.write(context.build.path)
+    context.build.facts |= read_made(context.old).facts
 
 
 def _with_dial(

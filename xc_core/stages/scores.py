@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -20,10 +21,12 @@ from xc_core.data.folds import Fold
 from xc_core.data.splits import TRAIN, VALIDATION
 from xc_core.errors import ConfigError
 from xc_core.sampling import Noise
-from xc_core.scores import Query, Score, ScoreData, ScoresWriter
+from xc_core.scores import NewLabels, Query, Score, ScoreData, Scores, ScoresWriter
 
 _MEASURED: Final = 1000
 """Validation documents on which figures such as the recall of an index are measured."""
+_MEASURED_AGAIN: Final = 100
+"""The same, after labels were added: an index differs little from the one that was measured on more."""
 
 
 @dataclass(frozen=True)
@@ -81,15 +84,37 @@ def run(context: Context[Mapping[str, Score]]) -> None:
     context.report(f"scores: {', '.join(context.settings)} fitted{fitted_times}; search recall {recalls or '-'}")
 
 
+def extend(context: Context[Mapping[str, Score]]) -> None:
+    """Add labels that are new at the end to each score; no score is fitted again."""
+    inputs, old = (
+        Inputs(context.read(Corpus), context.read(Embeddings), context.read(LabelTables)),
+        Scores.open(context.old),
+    )
+    corpus, writer = inputs.corpus, ScoresWriter(context.build, old.parts)
+    query = _measured(inputs, _MEASURED_AGAIN)
+    for fold in old.folds:
+        fitted = old.fitted(fold.name)
+        known = next(iter(fitted.values())).num_labels
+        texts = partial(corpus.texts_of, "labels", np.arange(known, corpus.num_labels))
+        new = NewLabels(known, texts, inputs.embeddings.labels_LD, inputs.tables.rows(fold.name))
+        for name, score in old.parts.items():
+            if score.per_fold or fold.final:
+                extended = score.extended(fitted[name], new)
+                writer.add(fold, name, extended)
+                if fold.final and (figures := extended.figures(query)):
+                    writer.figures[name] = figures
+    writer.finish(old.folds)
+
+
 def _for_batches(score: Score) -> Score:
     """Return the score for a held-out fold, which is only asked many queries at once, so it needs no graph."""
     index = getattr(score, "index", None)
     return replace(score, index=index.for_batches()) if isinstance(index, IndexPart) else score  # type: ignore[type-var]
 
 
-def _measured(inputs: Inputs) -> Query:
+def _measured(inputs: Inputs, limit: int = _MEASURED) -> Query:
     """Return validation documents, or train documents if there are none; never test documents."""
     rows = inputs.corpus.rows(VALIDATION)
-    rows = (rows if len(rows) else inputs.corpus.rows(TRAIN))[:_MEASURED]
+    rows = (rows if len(rows) else inputs.corpus.rows(TRAIN))[:limit]
     doc_ND = np.ascontiguousarray(inputs.embeddings.documents_ND[rows])
     return Query(doc_ND, lambda: inputs.corpus.texts_of("documents", rows))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import polars as pl
 
 from xc_core.errors import DataError, MissingError
 from xc_core.plugins import Table
@@ -107,6 +108,9 @@ class Layout:
     signature: tuple[str, ...]
     describe: str
     open: Callable[[Path, ReadOptions], Source]
+    add_labels: Callable[[Path, pl.DataFrame, int], None] | None = None
+    """Adds the last N rows of a table of labels (uid, title, content), which has all labels of the folder in their
+    order before them, to the files in a folder; documents stay as they are. None for a layout without uids."""
 
 
 LAYOUTS: Table[Layout] = Table("layout")

@@ -19,10 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
+from xc_core.artifacts import remove, replacing
 from xc_core.data.formats import columns as column
 from xc_core.data.formats.base import LAYOUTS, Block, Layout, ReadOptions, find
 from xc_core.data.formats.lines import blocks, open_bytes
@@ -303,6 +305,34 @@ def _part(block: Block, split: str, options: ReadOptions) -> Block:
     )
 
 
+def label_rows(path: Path, options: ReadOptions) -> Iterator[Block]:
+    """Yield the rows of a table of labels; raise DataError for one without uids."""
+    with _refusing(path, 1, options):
+        names = _names(path)
+    if "uid" not in names:
+        raise DataError(
+            f"the columns {', '.join(map(repr, names))}{nearest('uid', names)}",
+            expected="the column uid, and text or title and content",
+            do="add the column uid",
+            where=path.name,
+        )
+    for block, _ in _read(path, options, with_labels=False):
+        yield block
+
+
+def add_labels(folder: Path, labels: pl.DataFrame, new: int) -> None:
+    """Write all labels as labels.parquet, in place of the table of labels if there is one."""
+    old = _table(folder, "labels")
+    if old is not None and "uid" not in _names(old):
+        raise DataError(
+            f"{old.name} without the column uid", expected="labels with uids", do="add the column", where=str(folder)
+        )
+    if old is not None:
+        remove(old)
+    with replacing(folder / "labels.parquet") as work:
+        labels.write_parquet(work)
+
+
 LAYOUTS.add(
     "tabular",
     Layout(
@@ -310,5 +340,6 @@ LAYOUTS.add(
         ("train.parquet|train.csv",),
         "train.parquet or train.csv[.gz] (columns text, labels), optionally validation.*, test.*, labels.*",
         Tabular,
+        add_labels,
     ),
 )

@@ -7,20 +7,24 @@ pyarrow parses a block at once; only if that fails, the first wrong line is sear
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import math
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.json as pa_json
 
+from xc_core.artifacts import write_file
 from xc_core.data.formats.base import LAYOUTS, Block, Layout, ReadOptions, find, need, shown
-from xc_core.data.formats.lines import blocks
+from xc_core.data.formats.lines import blocks, open_bytes
 from xc_core.data.formats.xc_text import read_header
 from xc_core.errors import DataError, preview
 
@@ -223,7 +227,44 @@ def _target_problem(row: dict[str, Any]) -> tuple[str, str] | None:
     return None
 
 
+def label_rows(path: Path, options: ReadOptions) -> Iterator[Block]:
+    """Yield the labels of a file of JSON lines with uid and text, or title and content; raise DataError for others."""
+    schema = pa.schema(_TEXT)
+    for number, raw in blocks(path, options):
+        raw = b"".join(map(_titled, raw.splitlines(keepends=True)))
+        table = _parse(raw, schema)
+        if table is None:
+            _explain(raw, path, number, schema)
+        yield _block(table, path.name, number)
+
+
+def _titled(line: bytes) -> bytes:
+    """Return a line with its field ``text`` as the title; a line that is wrong stays, to be explained."""
+    with suppress(ValueError, RecursionError):
+        row = json.loads(line, object_pairs_hook=_each_once)
+        if isinstance(row, dict) and "text" in row and not row.keys() & {"title", "content"}:
+            row["title"] = row.pop("text")
+            return json.dumps(row).encode() + b"\n"
+    return line
+
+
+def add_labels(folder: Path, labels: pl.DataFrame, new: int) -> None:
+    """Add lines for the last ``new`` labels to lbl.json."""
+    path = need(folder, "lbl.json")
+    with open_bytes(path) as stream:
+        content = stream.read()
+    lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in labels.tail(new).iter_rows(named=True)]
+    content += (b"" if content.endswith(b"\n") else b"\n") + "".join(lines).encode()
+    write_file(path, gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+
+
 LAYOUTS.add(
     "xc-json",
-    Layout("xc-json", ("trn.json", "tst.json", "lbl.json"), "trn.json[.gz], tst.json[.gz], lbl.json[.gz]", XCJson),
+    Layout(
+        "xc-json",
+        ("trn.json", "tst.json", "lbl.json"),
+        "trn.json[.gz], tst.json[.gz], lbl.json[.gz]",
+        XCJson,
+        add_labels,
+    ),
 )

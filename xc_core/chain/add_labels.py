@@ -1,0 +1,180 @@
+"""Add labels to a dataset and to its models: a new corpus version, and predicted rows, without training anything."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import polars as pl
+
+from xc_core.chain import changelog, incoming
+from xc_core.chain.arrival import Arrival, scratch
+from xc_core.chain.depends import depends
+from xc_core.chain.extension import check_extendable
+from xc_core.chain.plan import Status, states
+from xc_core.chain.registry import STAGES, of_scope
+from xc_core.chain.runner import run_stage
+from xc_core.chain.update import allowing
+from xc_core.chain.workspace import Workspace
+from xc_core.data.checks import Allowed
+from xc_core.data.corpus import Corpus
+from xc_core.data.formats import open_source
+from xc_core.data.label_file import read_labels
+from xc_core.errors import DataError, MissingError, MovedError, XCError, preview
+from xc_core.linked import link_file
+from xc_core.progress import report
+
+_EXTENDED = [stage.name for stage in of_scope("experiment") if stage.name not in ("encoder", "model")]
+_OPTIONAL = "audit"
+"""A stage that other stages do not read, so a model may be without it."""
+
+
+@dataclass(frozen=True)
+class Added:
+    """What was done."""
+
+    labels: int
+    """Labels that are new in the corpus."""
+    recipes: list[str]
+    """Recipes whose models know them now."""
+
+
+def add_labels(workspace: Workspace, path: Path, dataset: str, recipe: str | None = None) -> Added:
+    """Add the labels of a file to a dataset, and to the models of one recipe or, by default, of all that have one.
+
+    Nothing changes on an error. A label that is there with the same text is left as it is, so a command that was killed
+    can be given again. Raises DataError for the first wrong row, MovedError for a model that is out of date.
+    """
+    own = workspace.params.dataset(dataset).corpus
+    given = read_labels(path, own.read_options(), Allowed.parse(own.allow))
+    recipes = _extendable(workspace, dataset, recipe)
+    corpus = Corpus.open(run_stage(workspace, "corpus", dataset).folder)
+    new = _new(given, corpus, dataset)
+    if len(new):
+        _add_to_corpus(workspace, dataset, corpus, new, incoming.command(path, [path], dataset, own))
+    run_stage(workspace, "tokens", dataset)
+    for name in recipes:
+        extend(workspace, dataset, name)
+    return Added(len(new), recipes)
+
+
+def extend(workspace: Workspace, dataset: str, recipe: str) -> None:
+    """Extend the artefacts of an experiment by the labels that are new in the corpus, and pack the model again.
+
+    Raises MovedError if anything but labels changed since they were made.
+    """
+    for stage in _EXTENDED:
+        if stage != _OPTIONAL or workspace.folder(stage, dataset, recipe).is_dir():
+            run_stage(workspace, stage, dataset, recipe, extend=True)
+    run_stage(workspace, "model", dataset, recipe, refresh=True)
+
+
+def _new(given: pl.DataFrame, corpus: Corpus, dataset: str) -> pl.DataFrame:
+    """Return the labels that the corpus lacks; raise DataError for one that it has with another text."""
+    texts = [pl.col(name).fill_null("") for name in ("title", "content")]
+    known = given.join(corpus.table("labels").with_columns(texts), on="uid", how="inner", maintain_order="left")
+    other = known.filter((pl.col("title") != pl.col("title_right")) | (pl.col("content") != pl.col("content_right")))
+    if len(other):
+        raise DataError(
+            f"{len(other):,} labels that {dataset} has with another text; the first is {preview(other['uid'][0])}",
+            expected="new uids; nothing has changed",
+            do=f"leave them out; to change texts: xc update FOLDER --dataset {dataset}, then train",
+        )
+    return given.join(known, on="uid", how="anti", maintain_order="left")
+
+
+def _add_to_corpus(workspace: Workspace, dataset: str, corpus: Corpus, new: pl.DataFrame, command: str) -> None:
+    """Make a corpus version with the new labels at the end, in the layout that the dataset has."""
+    own = workspace.params.dataset(dataset).corpus
+    config = allowing(own, "unseen-labels")
+    raw = workspace.raw(dataset)
+    layout, _ = open_source(raw, config.layout, config.read_options())
+    if layout.add_labels is None:
+        raise DataError(
+            f"a dataset in the layout {layout.name}, in which labels have no uids",
+            expected="a dataset in the layout xc-json or tabular",
+            do="ingest it in one of them, with uids",
+            where=str(raw),
+        )
+    with scratch(workspace) as inner:
+        inner.raw(dataset).parent.mkdir(parents=True)
+        shutil.copytree(raw, inner.raw(dataset), copy_function=link_file)
+        texts = [pl.col(name).fill_null("") for name in ("title", "content")]
+        labels = pl.concat([corpus.table("labels").with_columns(texts), new])
+        layout.add_labels(inner.raw(dataset), labels, len(new))
+        config = replace(config, max_line_bytes=max(config.max_line_bytes, _longest(new)))
+        inner.params.declare_dataset(dataset, config)
+        made = Corpus.open(run_stage(inner, "corpus", dataset).folder)
+        _check_same(corpus, made, labels)
+        Arrival(workspace, inner, dataset, config, command, changelog.LABELS).install(None)
+
+
+def _longest(new: pl.DataFrame) -> int:
+    """Return a limit of bytes that every line of the new labels stays below."""
+    return max(len(json.dumps(row, ensure_ascii=False).encode()) for row in new.iter_rows(named=True)) + 2
+
+
+def _check_same(before: Corpus, after: Corpus, labels: pl.DataFrame) -> None:
+    """Raise DataError unless the new corpus has these labels, and all else as it was, in the same order."""
+    columns = list(labels.columns)
+    texts = [pl.col(name).fill_null("") for name in columns]
+    same = after.table("labels").select(texts).equals(labels.select(columns))
+    same &= before.table("documents").equals(after.table("documents"))
+    for pairs in ("labels", "filters"):
+        one, other = getattr(before, pairs), getattr(after, pairs)
+        same &= one.indptr.tolist() == other.indptr.tolist() and one.indices.tolist() == other.indices.tolist()
+    if not same:
+        raise DataError(
+            "documents, pairs or older labels that differ once the labels are added",
+            expected="the dataset as it was, with labels at the end; nothing has changed",
+            do="xc update FOLDER, then a refresh (docs/runbook.md)",
+        )
+
+
+def _extendable(workspace: Workspace, dataset: str, recipe: str | None) -> list[str]:
+    """Return the recipes whose models can take new labels; raise the error of the one that is named."""
+    if recipe is not None:
+        check_model(workspace, dataset, recipe)
+        return [recipe]
+    found = []
+    for _, name in workspace.params.experiments(dataset):
+        try:
+            check_model(workspace, dataset, name)
+        except XCError as error:
+            report(f"add-labels: {name} is left out: {error.found}")
+        else:
+            found.append(name)
+    return found
+
+
+def check_model(workspace: Workspace, dataset: str, recipe: str) -> None:
+    """Raise MissingError, MovedError for a model that cannot be extended by labels."""
+    experiment = workspace.params.experiment(dataset, recipe)
+    found = states(workspace, experiment)
+    if found["corpus"].status is Status.STALE:
+        raise MovedError(
+            f"a corpus that is out of date: {found['corpus'].why}",
+            expected="a dataset whose files have not changed since they were ingested",
+            do=f"xc train --dataset {dataset} --recipe {recipe}",
+        )
+    for stage in ("encoder", *_EXTENDED, "model"):
+        state = found[stage]
+        if state.status is Status.MISSING and stage != _OPTIONAL:
+            raise MissingError(
+                f"no {stage} of {dataset}/{recipe}",
+                expected="a model whose stages have run",
+                do=f"xc train --dataset {dataset} --recipe {recipe}",
+            )
+        if state.status is Status.STALE:
+            check_extendable(workspace, STAGES[stage], experiment, depends(workspace, STAGES[stage], experiment))
+    for score in experiment.recipe.scores.values():
+        score.check_extended()
+    classifier = experiment.recipe.classifier
+    if classifier.epochs and classifier.negatives.draws_from_noise and not classifier.loss.unbiased:
+        raise MovedError(
+            f"a classifier of {recipe} whose negatives were drawn from a distribution over its labels",
+            expected="one that can rank labels that it was not trained on",
+            do="add the labels with xc update, then train",
+        )

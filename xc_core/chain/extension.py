@@ -1,0 +1,73 @@
+"""Extends the artefacts of a model by new labels, without training or fitting: what may be extended, and what is kept.
+
+An artefact is extended if nothing but labels was added since it was made. A stage with results for labels has a
+function ``extend``; the artefact of any other stage is taken over as it is.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from xc_core import artifacts
+from xc_core.chain import changelog
+from xc_core.chain.context import Context
+from xc_core.chain.dataset import Partition
+from xc_core.chain.depends import differing, input_folder, inputs, only_inputs
+from xc_core.chain.registry import Stage
+from xc_core.chain.workspace import Workspace
+from xc_core.errors import MovedError
+from xc_core.linked import link_files
+
+EXTENDED_FROM: Final = "extended_from"
+"""Fact of an extended artefact: the digests of those that it extends, the oldest first."""
+_OF_CORPUS: Final = "tokens"
+"""An input that the corpus alone decides."""
+
+
+def predecessors(folder: Path) -> list[str]:
+    """Return the digests of the artefact at ``folder`` and of those that it extends, the oldest first."""
+    return [*_extended_from(folder), artifacts.read_manifest(folder).digest()]
+
+
+def check_extendable(workspace: Workspace, stage: Stage, partition: Partition, now: dict[str, str]) -> None:
+    """Raise MovedError if anything but new labels changed since the stage's artefact was made; ``now``: its depends.
+
+    Raises MissingError if there is no artefact.
+    """
+    folder = workspace.folder(stage.name, *partition.place)
+    artifacts.read_manifest(folder, stage.name)
+    made = artifacts.read_made(folder)
+    changed = [name for name in differing(dict(made.depends), now) if not only_inputs([name])]
+    for dep in inputs(stage, partition):
+        if not _only_grew(workspace, dep, partition, made.depends.get(dep, ""), now[dep]):
+            changed.append(dep)
+    if changed:
+        dataset, recipe = partition.place
+        raise MovedError(
+            f"{stage.name} of {dataset}/{recipe}, whose {' and '.join(changed)} changed since it was made",
+            expected="a model that is up to date but for new labels",
+            do=f"xc train --dataset {dataset} --recipe {recipe}, or a refresh (docs/runbook.md)",
+        )
+
+
+def _only_grew(workspace: Workspace, dep: str, partition: Partition, was: str, now: str) -> bool:
+    """Return True if an input is as it was, or extended by labels since."""
+    if was == now or dep == _OF_CORPUS:
+        return True
+    if dep == "corpus":
+        return changelog.only_labels(workspace, partition.place[0], was, now)
+    return was in _extended_from(input_folder(workspace, dep, partition))
+
+
+def _extended_from(folder: Path) -> list[str]:
+    found = artifacts.read_made(folder).facts.get(EXTENDED_FROM, [])
+    return list(found) if isinstance(found, list) else []
+
+
+def take_over(context: Context[Any]) -> None:
+    """Link all files of the present artefact: what was mined or measured without the new labels stays."""
+    manifest = artifacts.read_manifest(context.old)
+    artifacts.check_sizes(context.old, manifest)
+    link_files(context.old, context.build.path, manifest.files)
+    context.build.facts |= artifacts.read_made(context.old).facts

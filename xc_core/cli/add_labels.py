@@ -1,0 +1,36 @@
+"""``xc add-labels``: new labels get scores within seconds, without training."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from xc_core.artifacts import writing
+from xc_core.chain import Workspace, incoming
+from xc_core.cli.options import dataset_option, device_option
+
+
+@click.command("add-labels", short_help="Add labels to a dataset and its models, without training.")
+@click.argument("file", type=click.Path(path_type=Path))
+@dataset_option
+@click.option("--recipe", default=None, help="Extend the model of this recipe only; by default every model.")
+@device_option
+def command(file: Path, dataset: str, recipe: str | None) -> None:
+    """Add the labels of FILE: Parquet, CSV or JSON lines with uid and text, or title and content.
+
+    They become a new version of the corpus, and each model gets their vectors, rows and index entries: the vector of
+    the text, and the row that a linear map from texts to trained rows predicts. Nothing is trained, and nothing else
+    changes. A model that is out of date is left out; if anything is wrong with the labels, nothing changes.
+    """
+    from xc_core.chain.add_labels import add_labels
+
+    workspace, started = Workspace.find(), time.monotonic()
+    with writing(workspace.state):
+        incoming.recover(workspace)
+    added = add_labels(workspace, file, dataset, recipe)
+    models = ", ".join(added.recipes) or "no model"
+    click.echo(f"{dataset}: {added.labels:,} new labels, in {models}; {time.monotonic() - started:.1f} s")
+    for name in added.recipes:
+        click.echo(f"next: xc promote --dataset {dataset} --recipe {name}, if the champion is to know them too")

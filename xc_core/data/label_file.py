@@ -1,0 +1,54 @@
+"""A file of labels alone, as ``xc add-labels`` takes it: uid, and text or title and content."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+
+from xc_core.data.checks import Allowed, check_block, clean_block
+from xc_core.data.formats import Block, ReadOptions
+from xc_core.data.formats.tabular import label_rows as of_table
+from xc_core.data.formats.xc_json import label_rows as of_lines
+from xc_core.errors import DataError, MissingError, UsageError, preview
+
+_READERS: Final[dict[str, Callable[[Path, ReadOptions], Iterator[Block]]]] = {
+    **dict.fromkeys((".parquet", ".csv", ".csv.gz"), of_table),
+    **dict.fromkeys((".jsonl", ".jsonl.gz", ".json", ".json.gz"), of_lines),
+}
+
+
+def read_labels(path: Path, options: ReadOptions, allowed: Allowed) -> pl.DataFrame:
+    """Return the labels of a file as columns uid, title and content; each row is checked as in an ingest.
+
+    Raises MissingError if there is no file, UsageError for another type of file, DataError for the first wrong row.
+    """
+    if not path.is_file():
+        raise MissingError(f"no file {path}", expected="a file of labels", do="fix the name")
+    ending = next((end for end in _READERS if path.name.endswith(end)), None)
+    if ending is None:
+        raise UsageError(path.name, expected=f"a name that ends in {', '.join(_READERS)}", do="rename it")
+    rows: list[tuple[str, str, str]] = []
+    places: dict[str, str] = {}
+    for block in _READERS[ending](path, options):
+        block = clean_block(block, allowed)
+        check_block(block, allowed, num_labels=None)
+        for row, uid in enumerate(block.uids):
+            _check_once(uid, places, block.where(row))
+        rows += zip(block.uids, block.titles, block.contents, strict=True)
+    if not rows:
+        raise DataError("no rows", expected="at least one label", do="add labels", where=path.name)
+    return pl.DataFrame(rows, schema=dict.fromkeys(("uid", "title", "content"), pl.String), orient="row")
+
+
+def _check_once(uid: str, places: dict[str, str], where: str) -> None:
+    if uid in places:
+        raise DataError(
+            f"the uid {preview(uid)} again, which is also the uid of {places[uid]}",
+            expected="every uid once",
+            do="rename or drop one of the two",
+            where=where,
+        )
+    places[uid] = where
