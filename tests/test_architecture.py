@@ -197,8 +197,8 @@ ALLOWED = {
     ("folders", "xc_core/scores/vectors.py"): ({"mkdir"}, BUILDING),
     ("folders", "xc_core/stages/embeddings.py"): ({"TemporaryDirectory"}, f"scratch {BUILDING}"),
     ("folders", "xc_core/scores/lexical.py"): (
-        {"TemporaryDirectory"},
-        "omikuji trains on a file, in the caller's scratch",
+        {"TemporaryDirectory", "mkdir"},
+        f"omikuji trains on a file, in the caller's scratch; a folder {BUILDING}",
     ),
     ("folders", "xc_core/leftovers.py"): (
         {"rename", "rmtree", "unlink"},

@@ -42,24 +42,12 @@ class LabelWords(Score):
 
     def extended(self, fitted: FittedScore, new: NewLabels) -> FittedScore:
         """Add the new texts; of their words, those count that the fit knows."""
-        from scipy.sparse import vstack
-
         assert isinstance(fitted, Matches)
-        return Matches(fitted.terms, vstack([fitted.labels_LT, fitted.terms.transform(new.texts())], format="csr"))
+        return fitted.with_texts(new.texts())
 
     def open(self, folder: Path) -> FittedScore:
         """Open the terms and the label texts; raise CorruptError if they are of two fits."""
-        from scipy.sparse import csr_matrix
-
-        terms, parts = Terms.open(folder), load_file(folder / _LABELS)
-        shape = (len(parts["indptr"]) - 1, len(terms))
-        if parts["indices"].max(initial=0) >= len(terms):
-            raise CorruptError(
-                f"label texts with terms that are not in {folder}",
-                expected="terms and label texts of one fit",
-                do="run the stage scores again",
-            )
-        return Matches(terms, csr_matrix((parts["data"], parts["indices"], parts["indptr"]), shape))
+        return Matches.open(folder, Terms.open(folder))
 
 
 @dataclass(frozen=True)
@@ -69,10 +57,31 @@ class Matches(FittedScore):
     terms: Terms
     labels_LT: Any
 
+    @classmethod
+    def open(cls, folder: Path, terms: Terms) -> Matches:
+        """Open what ``save_texts`` wrote; raise CorruptError if it is of another fit than ``terms``."""
+        from scipy.sparse import csr_matrix
+
+        parts = load_file(folder / _LABELS)
+        if parts["indices"].max(initial=0) >= len(terms):
+            raise CorruptError(
+                f"label texts with terms that are not in {folder}",
+                expected="terms and label texts of one fit",
+                do="run the stage scores again",
+            )
+        shape = (len(parts["indptr"]) - 1, len(terms))
+        return cls(terms, csr_matrix((parts["data"], parts["indices"], parts["indptr"]), shape))
+
     @property
     def num_labels(self) -> int:
         """Number of labels, L."""
         return int(self.labels_LT.shape[0])
+
+    def with_texts(self, texts: list[str]) -> Matches:
+        """Return the score with more label texts at the end; of their words, those count that the fit knows."""
+        from scipy.sparse import vstack
+
+        return Matches(self.terms, vstack([self.labels_LT, self.terms.transform(texts)], format="csr"))
 
     def values(self, query: Query, ids_NK: I32) -> F32:
         """Return the cosine of each text and each of its candidates' texts; 0 for a hole."""
@@ -88,5 +97,9 @@ class Matches(FittedScore):
     def save(self, folder: Path) -> None:
         """Write the terms and the label texts."""
         self.terms.save(folder)
+        self.save_texts(folder)
+
+    def save_texts(self, folder: Path) -> None:
+        """Write the label texts alone."""
         rows = {name: getattr(self.labels_LT, name) for name in ("indptr", "indices", "data")}
         save_file({name: np.ascontiguousarray(part) for name, part in rows.items()}, folder / _LABELS)

@@ -4,7 +4,7 @@ omikuji trains the trees with a generator that cannot be seeded, so two fits on 
 equally good. A saved model gives the same scores wherever it is opened.
 
 Files: those of ``terms``; ``tree0/``, ``tree1/``, ..., one tree each as omikuji writes it (CBOR and JSON);
-``lexical.json`` (number of labels).
+``lexical.json`` (number of labels); with labels that came after the training ``later/labels.safetensors``.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ from xc_core.data.labels import LabelMatrix
 from xc_core.errors import CorruptError
 from xc_core.params import at_least
 from xc_core.scores.base import SCORES, FittedScore, NewLabels, Query, Sample, Score, ScoreData
+from xc_core.scores.label_words import Matches
 from xc_core.scores.terms import Terms, TermSettings, nothing_to_learn, require
 from xc_core.shapes import F32, I32, PAD_ID, Shortlist
 
 _CONTENT: Final = "lexical.json"
+_LATER: Final = "later"
 _THREADED_FROM: Final = 64
 """Number of texts from which threads are used; for fewer, starting them costs more than it saves."""
 _REACHED: Final = 10_000
@@ -81,9 +83,15 @@ class Lexical(Score):
         return LabelTrees(self, truth.num_labels, terms, trees)
 
     def extended(self, fitted: FittedScore, new: NewLabels) -> FittedScore:
-        """Let the labels exist; the trees find those that they were trained on."""
+        """Score new labels by the cosine of the texts' terms (a guess): the trees know only those of their training.
+
+        In a fit the text of a label is one more document, so trees find every label by its own text. With 0 in place of
+        the cosine, the fusion of ``house`` on WordNetMini ranked new labels below 180 others for their own texts.
+        """
         assert isinstance(fitted, LabelTrees)
-        return replace(fitted, num_labels=fitted.num_labels + len(new))
+        later, texts = fitted.later, new.texts()
+        grown = Matches(fitted.terms, fitted.terms.transform(texts)) if later is None else later.with_texts(texts)
+        return replace(fitted, num_labels=fitted.num_labels + len(new), later=grown)
 
     def open(self, folder: Path) -> FittedScore:
         """Open the trees and the terms.
@@ -98,7 +106,8 @@ class Lexical(Score):
         found = {"trees per folder": [t.n_trees for t in trees], "terms per tree": [t.n_features for t in trees]}
         if found != expected:
             raise CorruptError(f"{found} in {folder}", expected=f"{expected}", do="run the stage scores again")
-        return LabelTrees(self, size, terms, trees)
+        later = Matches.open(folder / _LATER, terms) if (folder / _LATER).is_dir() else None
+        return LabelTrees(self, size, terms, trees, later)
 
     def cost(self, sample: Sample) -> float:
         """Return the estimated seconds of all fits."""
@@ -114,6 +123,8 @@ class LabelTrees:
     terms: Terms
     trees: tuple[Any, ...]
     """One omikuji.Model per tree: a model of several trees would sum them in the order of its folder's listing."""
+    later: Matches | None = None
+    """The texts of the last labels, which came after the training; None if there are none."""
 
     def candidates(self, query: Query, k: int) -> I32 | None:
         """Return the labels that have a score, at most ``settings.labels`` whatever ``k`` is."""
@@ -125,7 +136,13 @@ class LabelTrees:
 
     def values(self, query: Query, ids_NK: I32) -> F32:
         """Return the score of each candidate; 0 for a label that is not among the document's best."""
-        return scores_of(self._found(query), ids_NK)
+        found_NK = scores_of(self._found(query), ids_NK)
+        if self.later is None:
+            return found_NK
+        first = self.num_labels - self.later.num_labels
+        late_NK = ids_NK >= first
+        later_ids_NK = np.where(late_NK, ids_NK - first, PAD_ID).astype(np.int32)
+        return np.where(late_NK, self.later.values(query, later_ids_NK), found_NK)
 
     def figures(self, query: Query) -> dict[str, float]:
         """Return no figures."""
@@ -172,6 +189,9 @@ class LabelTrees:
         """Write into an existing folder; the same model always gives the same bytes, also after it was opened."""
         (folder / _CONTENT).write_text(json.dumps({"labels": self.num_labels}) + "\n", "utf-8")
         self.terms.save(folder)
+        if self.later is not None:
+            (folder / _LATER).mkdir()
+            self.later.save_texts(folder / _LATER)
         for number, tree in enumerate(self.trees):
             with _quiet():
                 tree.save(str(folder / f"tree{number}"))
