@@ -6,7 +6,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets import checks, studies
+from assets import checks, drift, studies
 from assets.processes import StageProcesses
 from assets.resources import Dvc, Project, Tracking
 from assets.settings import mlflow_settings
@@ -29,7 +29,7 @@ def resources(root: Path) -> dict[str, object]:
 def build(workspace: Workspace) -> dg.Definitions:
     """Return the definitions of the project in ``workspace``."""
     return dg.Definitions(
-        assets=[*ASSETS, studies.ASSET],
+        assets=[*ASSETS, studies.ASSET, drift.ASSET],
         asset_checks=checks.ALL,
         jobs=jobs.ALL,
         schedules=schedules.schedules(workspace),

@@ -1,7 +1,8 @@
 """The jobs: prepare a dataset, retrain an experiment, refresh it without training, compare recipes.
 
 Partitions differ (per dataset, or per dataset and recipe), so a complete update is three runs: prepare, then retrain or
-refresh, then compare. The sensor ``follow_up`` starts the second, named by the run tag ``xc/next``, and the third.
+refresh, then compare. The sensor ``follow_up`` starts the second, named by the run tag ``xc/next``, and the third. With
+the tag "drift" the second is decided by a rule (``xc_core.chain.drift``).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from assets.stages import MODE_TAG
 from xc_core.chain.registry import STAGES
 
 NEXT_TAG = "xc/next"
-"""Run tag of prepare: the job that follows for every recipe of the dataset (retrain or refresh)."""
+"""Run tag of prepare: the job that follows for every recipe of the dataset (retrain, refresh or drift)."""
 
 _RETRAIN = [stage.name for stage in STAGES.values() if stage.scope == "experiment"]
 _REFRESH = [name for name in _RETRAIN if name != "encoder"]
@@ -43,4 +44,10 @@ compare = dg.define_asset_job(
     partitions_def=DATASETS,
     description="Compares all evaluated recipes of a dataset.",
 )
-ALL = [prepare, retrain, refresh, compare]
+drift = dg.define_asset_job(
+    "drift",
+    dg.AssetSelection.assets("data_drift"),
+    partitions_def=EXPERIMENTS,
+    description="Measures how far the data have moved away from a model; refresh or retrain follows by a rule.",
+)
+ALL = [prepare, retrain, refresh, compare, drift]

@@ -1,4 +1,4 @@
-"""Weekly retraining and nightly refreshes: two schedules per dataset, off until a person switches them on."""
+"""Weekly retraining, nightly refreshes, nightly checks for drift: three schedules per dataset, off by default."""
 
 import zlib
 from typing import Final
@@ -12,6 +12,7 @@ from xc_core.chain.workspace import Workspace
 _SCHEDULES: Final = (
     ("retrain", "0 2 * * 0", "Weekly, Sunday 02:00 UTC: retrains every recipe."),
     ("refresh", "30 3 * * *", "Nightly, 03:30 UTC: adds new data, without training."),
+    ("drift", "30 1 * * *", "Nightly, 01:30 UTC: refreshes or retrains a recipe if the rule of xc drift says so."),
 )
 """Job that follows prepare, time, description."""
 
@@ -23,7 +24,7 @@ def safe_name(dataset: str) -> str:
 
 
 def schedules(workspace: Workspace) -> list[dg.ScheduleDefinition]:
-    """Return both schedules of every dataset."""
+    """Return the schedules of every dataset."""
     return [_schedule(workspace, dataset, *one) for dataset in workspace.params.datasets() for one in _SCHEDULES]
 
 

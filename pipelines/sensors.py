@@ -10,7 +10,8 @@ import dagster as dg
 from assets import staleness, studies
 from assets.inbox import INBOX_TAG, inbox, state
 from assets.partitions import experiment_key, split_key, sync
-from pipelines.jobs import NEXT_TAG, compare, prepare, refresh, retrain
+from pipelines.jobs import NEXT_TAG, compare, drift, prepare, refresh, retrain
+from xc_core.chain.drift import Answer, read_record
 from xc_core.chain.workspace import Workspace
 
 _ATTEMPTS: Final = 3
@@ -141,10 +142,11 @@ def follow_up(workspace: Workspace) -> dg.SensorDefinition:
     @dg.run_status_sensor(
         name="follow_up",
         run_status=dg.DagsterRunStatus.SUCCESS,
-        monitored_jobs=[prepare, retrain, refresh],
-        request_jobs=[retrain, refresh, compare],
+        monitored_jobs=[prepare, retrain, refresh, drift],
+        request_jobs=[retrain, refresh, compare, drift],
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Starts retrain or refresh (tag xc/next) for every recipe after prepare, and compare after these.",
+        description="Starts retrain, refresh or drift (tag xc/next) for every recipe after prepare, what the rule asks "
+        "for after drift, and compare after retrain and refresh.",
     )
     def _follow(context: dg.RunStatusSensorContext) -> Iterator[dg.RunRequest]:
         run = context.dagster_run
@@ -153,6 +155,11 @@ def follow_up(workspace: Workspace) -> dg.SensorDefinition:
             for name, chosen in workspace.params.experiments(dataset):
                 key = experiment_key(name, chosen)
                 yield dg.RunRequest(run_key=f"{run.run_id}/{chosen}", job_name=run.tags[NEXT_TAG], partition_key=key)
+        elif run.job_name == drift.name and recipe is not None:
+            record = read_record(workspace, dataset, recipe)
+            if record is not None and record.verdict.answer is not Answer.NOTHING:
+                job, key = record.verdict.answer.value, experiment_key(dataset, recipe)
+                yield dg.RunRequest(run_key=f"{run.run_id}/{job}", job_name=job, partition_key=key)
         elif recipe is not None:
             yield dg.RunRequest(run_key=f"{run.run_id}/compare", job_name=compare.name, partition_key=dataset)
 

@@ -18,7 +18,7 @@ from xc_core.errors import XCError
 
 COMMANDS = (
     "ingest", "run", "train", "tune", "status", "settings", "evaluate", "predict", "serve", "leaderboard", "compare",
-    "report", "update", "forget", "plan", "lineage", "acceptance",
+    "report", "update", "add-labels", "forget", "drift", "plan", "lineage", "acceptance",
     "promote", "rollback", "ui", "doctor", "demo",
 )  # fmt: skip
 
@@ -26,7 +26,7 @@ COMMANDS = (
 def test_help_lists_every_command_once_with_a_sentence(xc: Xc) -> None:
     ended = xc("--help")
     assert ended.code == 0
-    listed = re.findall(r"^  ([a-z]+)  +([A-Z].+\.)$", ended.out, re.MULTILINE)
+    listed = re.findall(r"^  ([a-z][a-z-]+)  +([A-Z].+\.)$", ended.out, re.MULTILINE)
     assert sorted(name for name, _ in listed) == sorted(COMMANDS)
 
 
@@ -104,7 +104,7 @@ def test_an_unknown_command_names_the_nearest(xc: Xc, wrong: str, near: str) -> 
 def test_commands_of_other_packages_join_the_one_table(xc: Xc, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without such packages the library's own commands are all there is."""
     offered(monkeypatch, "xc.commands")
-    listed = re.findall(r"^  ([a-z]+)  +[A-Z].+\.$", xc("--help").out, re.MULTILINE)
+    listed = re.findall(r"^  ([a-z][a-z-]+)  +[A-Z].+\.$", xc("--help").out, re.MULTILINE)
     assert set(COMMANDS) - set(listed) == {"promote", "rollback", "lineage", "acceptance", "ui", "demo"}
 
 

@@ -81,10 +81,11 @@ def test_jobs_cover_all_stages(tmp_path: Path) -> None:
     assert {"embeddings", "clusters", "classifier", "scores", "fusion", "evaluation", "model"} <= refreshed
 
 
-def test_schedules_are_two_a_dataset_and_off(tmp_path: Path) -> None:
+def test_schedules_are_three_a_dataset_and_off(tmp_path: Path) -> None:
     workspace = make_workspace(tmp_path)
     found = schedules.schedules(workspace)
-    assert [(s.name, s.cron_schedule) for s in found] == [("retrain_toy", "0 2 * * 0"), ("refresh_toy", "30 3 * * *")]
+    assert [(s.name, s.cron_schedule) for s in found] == [
+        ("retrain_toy", "0 2 * * 0"), ("refresh_toy", "30 3 * * *"), ("drift_toy", "30 1 * * *")]  # fmt: skip
     assert all(s.default_status is dg.DefaultScheduleStatus.STOPPED for s in found)
     assert schedules.safe_name("a.b") != schedules.safe_name("a-b")
 

@@ -26,8 +26,9 @@ JOBS = {
     "retrain": (AFTER_ENCODER | {"encoder"}, EXPERIMENT_CHECKS),
     "refresh": (AFTER_ENCODER, EXPERIMENT_CHECKS),
     "compare": ({"leaderboard"}, {}),
+    "drift": ({"data_drift"}, {}),
 }
-"""The assets of each job, and their checks; every asset except the leaderboard has ``up_to_date`` too."""
+"""The assets of each job, and their checks; all except the leaderboard and data_drift have ``up_to_date`` too."""
 PER_DATASET = {"corpus", "tokens", "leaderboard"}
 EXPERIMENT = {"dataset": "dataset", "recipe": "recipe"}
 """The dimensions of an experiment's partitions."""
@@ -69,7 +70,7 @@ def dimensions(partitions: dg.PartitionsDefinition | None) -> dict[str, str | No
     return {name: getattr(one, "name", None) for name, one in found.items()}
 
 
-def test_there_are_four_jobs(definitions: dg.Definitions) -> None:
+def test_there_are_five_jobs(definitions: dg.Definitions) -> None:
     names = {job.name for job in definitions.get_repository_def().get_all_jobs()}
     assert names - {"__ASSET_JOB"} == set(JOBS)
 
@@ -81,7 +82,7 @@ def test_a_job_selects_exactly_its_assets_and_their_checks(definitions: dg.Defin
     for key in layer.asset_graph.asset_check_keys:
         checks.setdefault(key.asset_key.to_user_string(), set()).add(key.name)
     assets, blocking = JOBS[name]
-    fresh = {asset: {"up_to_date"} for asset in assets - {"leaderboard"}}
+    fresh = {asset: {"up_to_date"} for asset in assets - {"leaderboard", "data_drift"}}
     assert {key.to_user_string() for key in layer.selected_asset_keys} == assets
     assert checks == {asset: blocking.get(asset, set()) | fresh.get(asset, set()) for asset in blocking | fresh}
 

@@ -47,7 +47,7 @@ def asked(workspace: Workspace, instance: dg.DagsterInstance, name: str, when: d
         return list(repository.get_schedule_def(name).evaluate_tick(context).run_requests or [])
 
 
-def test_every_dataset_has_a_weekly_and_a_nightly_schedule_both_off(workspace: Workspace) -> None:
+def test_every_dataset_has_a_weekly_and_two_nightly_schedules_all_off(workspace: Workspace) -> None:
     found = {
         schedule.name: (
             schedule.cron_schedule,
@@ -61,8 +61,10 @@ def test_every_dataset_has_a_weekly_and_a_nightly_schedule_both_off(workspace: W
     assert found == {
         "retrain_toy": ("0 2 * * 0", "UTC", stopped, "prepare"),
         "refresh_toy": ("30 3 * * *", "UTC", stopped, "prepare"),
+        "drift_toy": ("30 1 * * *", "UTC", stopped, "prepare"),
         "retrain_toy_two": ("0 2 * * 0", "UTC", stopped, "prepare"),
         "refresh_toy_two": ("30 3 * * *", "UTC", stopped, "prepare"),
+        "drift_toy_two": ("30 1 * * *", "UTC", stopped, "prepare"),
     }
 
 
@@ -72,7 +74,7 @@ def test_a_schedule_names_its_dataset(workspace: Workspace) -> None:
     assert described["refresh_toy_two"].startswith("toy-two. ")
 
 
-@pytest.mark.parametrize(("what", "when"), [("retrain", SUNDAY), ("refresh", NIGHT)])
+@pytest.mark.parametrize(("what", "when"), [("retrain", SUNDAY), ("refresh", NIGHT), ("drift", NIGHT)])
 @pytest.mark.parametrize(("dataset", "suffix"), [("toy", "toy"), ("toy-two", "toy_two")])
 def test_a_tick_prepares_its_dataset_and_names_the_job_that_follows(
     workspace: Workspace, instance: dg.DagsterInstance, what: str, when: datetime, dataset: str, suffix: str

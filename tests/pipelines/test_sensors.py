@@ -16,6 +16,7 @@ from assets.partitions import sync
 from pipelines.definitions import build
 from tests.pipelines.ticker import Ticker
 from xc_core.chain import Workspace
+from xc_core.chain.drift import Answer, Record, Verdict
 
 
 @pytest.fixture
@@ -72,7 +73,7 @@ def test_there_are_seven_sensors_each_with_its_status_interval_and_jobs(workspac
         "declared": (running, 30, "STANDARD", []),
         "staleness": (running, 60, "STANDARD", []),
         "inbox": (stopped, 30, "STANDARD", ["prepare"]),
-        "follow_up": (running, 30, "RUN_STATUS", ["retrain", "refresh", "compare"]),
+        "follow_up": (running, 30, "RUN_STATUS", ["retrain", "refresh", "compare", "drift"]),
         "failures": (running, 30, "RUN_STATUS", []),
         "refusals": (running, 30, "RUN_STATUS", []),
         "studies": (running, 60, "STANDARD", []),
@@ -82,7 +83,7 @@ def test_there_are_seven_sensors_each_with_its_status_interval_and_jobs(workspac
 # follow_up
 
 
-@pytest.mark.parametrize("job", ["retrain", "refresh"])
+@pytest.mark.parametrize("job", ["retrain", "refresh", "drift"])
 def test_after_prepare_every_recipe_of_the_dataset_has_the_job_of_the_tag(
     follow_up: Ticker, instance: dg.DagsterInstance, job: str
 ) -> None:
@@ -111,6 +112,24 @@ def test_after_retrain_and_refresh_the_recipes_are_compared(
 ) -> None:
     run = finish(instance, job, dagster_partition="toy|variant", **tags)
     assert follow_up.requested() == [(f"{run}/compare", "compare", "toy", {})]
+
+
+@pytest.mark.parametrize("answer", [*Answer])
+def test_after_drift_what_the_rule_asked_for_runs(
+    workspace: Workspace, follow_up: Ticker, instance: dg.DagsterInstance, answer: Answer
+) -> None:
+    Record("c", "m", None, Verdict(answer, ["why"])).write(workspace, "toy", "variant")
+    Record("c", "m", None, Verdict(Answer.RETRAIN, ["why"])).write(workspace, "toy", "ngame")
+    run = finish(instance, "drift", dagster_partition="toy|variant")
+    wanted = [] if answer is Answer.NOTHING else [(f"{run}/{answer}", str(answer), "toy|variant", {})]
+    assert follow_up.requested() == wanted
+    assert follow_up.requested() == [], "a run is followed once"
+
+
+def test_after_drift_without_a_record_nothing_runs(follow_up: Ticker, instance: dg.DagsterInstance) -> None:
+    finish(instance, "drift", dagster_partition="toy|variant")
+    finish(instance, "drift", fails=True, dagster_partition="toy|ngame")
+    assert follow_up.requested() == []
 
 
 @pytest.mark.parametrize("job", ["compare", "another"])

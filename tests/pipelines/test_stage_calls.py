@@ -20,7 +20,7 @@ from tests.pipelines.recorded import Recorded
 from tests.pipelines.recorded import record as record
 from tests.pipelines.recorded import silent_mlflow as silent_mlflow
 from xc_core.artifacts import read_manifest
-from xc_core.chain import STAGES, Workspace
+from xc_core.chain import STAGES, Workspace, drift
 from xc_core.git import project_checkout
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -64,6 +64,23 @@ def test_a_job_calls_each_of_its_stages_once(toy: Recorded, job: str, partition:
     order = [call.split()[1] for call in toy.calls]
     needs = [(dep, name) for name in order for dep in STAGES[name].deps if dep in order]
     assert all(order.index(dep) < order.index(name) for dep, name in needs)
+
+
+def test_the_asset_data_drift_shows_the_answer_its_reasons_and_all_figures(toy: Recorded) -> None:
+    figures = drift.Figures(
+        labels=12, unknown_labels=2, untrained_labels=2, documents_since_training=60, query_auc=0.87654321,
+        documents_since_model=0, new_recall=None, test_recall=91.0, refreshed=True,
+    )  # fmt: skip
+    verdict = drift.Verdict(drift.Answer.RETRAIN, ["one reason", "another"])
+    drift.Record("c", "m", figures, verdict).write(toy.workspace, "toy", "ngame")
+    result = toy.run("drift", KEY)
+    assert toy.calls == ["drift --dataset toy --recipe ngame"]
+    (event,) = result.asset_materializations_for_node("data_drift")
+    assert {name: one.value for name, one in event.metadata.items()} == {
+        "answer": "retrain", "reasons": "one reason; another", "labels": 12, "unknown_labels": 2,
+        "untrained_labels": 2, "documents_since_training": 60, "query_auc": 0.87654, "documents_since_model": 0,
+        "test_recall": 91.0, "refreshed": True,
+    }  # fmt: skip
 
 
 def test_only_the_mode_refresh_refreshes(toy: Recorded) -> None:

@@ -91,6 +91,33 @@ class UpdateConfig:
             raise ConfigError(f"allow_loss {self.allow_loss}", expected="0 <= share <= 1", do="fix the value")
 
 
+@dataclass(frozen=True, kw_only=True)
+class DriftConfig:
+    """From when on new data ask for a refresh or a retraining (``chain.drift``). No artefact depends on it.
+
+    All values are guesses, not studied.
+    """
+
+    unknown_labels: float = 0.0
+    """Share of the labels that the model does not know; if more are unknown, a refresh adds them."""
+    untrained_labels: float = 0.1
+    """Share of the labels without a trained row; if more have none, the model is trained again."""
+    query_auc: float = 0.75
+    """How well a linear classifier tells new documents' vectors from those that the encoder was trained on: the area
+    under its ROC curve, 0.5 if they do not differ; above, the model is trained again."""
+    recall_drop: float = 5.0
+    """Points of recall@10 that new documents may be below test documents; more ask for a refresh, or, if the model was
+    refreshed since its training, for a retraining."""
+    fewest: int = 50
+    """New documents without which neither is measured."""
+    sample: int = 500
+    """Documents of each side that are encoded, at most."""
+
+    def __post_init__(self) -> None:
+        at_least(self, unknown_labels=0, untrained_labels=0, query_auc=0.5, recall_drop=0, fewest=4, sample=4)
+        at_most(self, unknown_labels=1, untrained_labels=1, query_auc=1, recall_drop=100, sample=100_000)
+
+
 @dataclass(frozen=True)
 class Dataset:
     """A dataset of params.yaml and the settings of its stages."""
@@ -100,6 +127,7 @@ class Dataset:
     tokens: TokensConfig = field(default_factory=TokensConfig)
     release: ReleaseConfig = field(default_factory=ReleaseConfig)
     update: UpdateConfig = field(default_factory=UpdateConfig)
+    drift: DriftConfig = field(default_factory=DriftConfig)
 
     @property
     def place(self) -> tuple[str, str | None]:

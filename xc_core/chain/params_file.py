@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ruamel.yaml import YAML
 
 from xc_core import artifacts
-from xc_core.chain.dataset import Dataset, Partition, ReleaseConfig, TokensConfig, UpdateConfig
+from xc_core.chain.dataset import Dataset, DriftConfig, Partition, ReleaseConfig, TokensConfig, UpdateConfig
 from xc_core.chain.names import checked_name
 from xc_core.data.ingest import IngestConfig
 from xc_core.data.tokens import store_name
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 FILE: Final = "params.yaml"
 _KNOWN: Final[dict[str, dict[str, type]]] = {
-    "datasets": {"source": str, "corpus": dict, "tokens": dict, "release": dict, "update": dict},
+    "datasets": {"source": str, "corpus": dict, "tokens": dict, "release": dict, "update": dict, "drift": dict},
     "experiments": {"dataset": str, "recipe": str, "base": str, "source": str, "tokens": str, "stages": dict},
 }
 """The two mappings of the file, and the fields of their entries with their types."""
@@ -86,7 +86,8 @@ class ParamsFile:
         tokens = changed(TokensConfig(), entry.get("tokens") or {}, f"datasets.{name}.tokens")
         release = changed(ReleaseConfig(), entry.get("release") or {}, f"datasets.{name}.release")
         update = changed(UpdateConfig(), entry.get("update") or {}, f"datasets.{name}.update")
-        return Dataset(name, corpus, tokens, release, update)
+        drift = changed(DriftConfig(), entry.get("drift") or {}, f"datasets.{name}.drift")
+        return Dataset(name, corpus, tokens, release, update, drift)
 
     def experiment(self, dataset: str, recipe: str) -> Experiment:
         """Return an experiment: a dataset and a recipe with the changes of the file.

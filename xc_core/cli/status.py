@@ -13,6 +13,7 @@ import click
 from xc_core.artifacts import read_made
 from xc_core.chain import STAGES, Workspace, changelog
 from xc_core.chain.depends import write_settings
+from xc_core.chain.drift import read_record
 from xc_core.chain.plan import State, Status, order, states
 from xc_core.cli.options import dataset_option
 from xc_core.errors import XCError
@@ -46,7 +47,8 @@ def status(dataset: str | None, recipe: str | None, as_json: bool) -> None:
             worst = max(worst, error.exit_code)
             continue
         worst = max(worst, *(_STALE if state.status in _BAD else 0 for state in found))
-        (_echo_json if as_json else _echo)(*place, found, _of_corpus(workspace, place[0]))
+        shown = {"corpus": _of_corpus(workspace, place[0]), "model": _of_model(workspace, *place)}
+        (_echo_json if as_json else _echo)(*place, found, shown)
     if worst and not as_json:
         sys.exit(worst)
 
@@ -71,27 +73,36 @@ def _of_corpus(workspace: Workspace, dataset: str) -> dict[str, Any]:
     return {name: value for name, value in shown.items() if value}
 
 
-def _echo(dataset: str, recipe: str | None, found: list[State], of_corpus: dict[str, Any]) -> None:
+def _of_model(workspace: Workspace, dataset: str, recipe: str | None) -> dict[str, Any]:
+    """Return what the rule said last about new data, and whether that is still about the data and model of now."""
+    record = read_record(workspace, dataset, recipe) if recipe else None
+    if record is None or recipe is None:
+        return {}
+    return {"drift": {**asdict(record), "line": record.line, "holds": record.holds(workspace, dataset, recipe)}}
+
+
+def _echo(dataset: str, recipe: str | None, found: list[State], shown: dict[str, dict[str, Any]]) -> None:
     click.echo(f"{dataset}{f' / {recipe}' if recipe else ''}")
     for state in found:
         why = f": {state.why}" if state.why else ""
         click.echo(f"  {state.stage:<11} {state.status}{why}")
-        for line in _lines(of_corpus) if state.stage == "corpus" else ():
+        for line in _lines(shown.get(state.stage, {})):
             click.echo(f"  {'':<11} {line}")
 
 
-def _lines(of_corpus: dict[str, Any]) -> list[str]:
+def _lines(shown: dict[str, Any]) -> list[str]:
     from xc_core.data.nearness import sentence, warning
 
-    nearness, change = of_corpus.get("nearness"), of_corpus.get("last_change")
+    nearness, change, drift = (shown.get(name) for name in ("nearness", "last_change", "drift"))
     lines = [sentence(nearness), *warning(nearness)] if nearness else []
+    if drift:
+        lines.append(f"new data: {drift['line']}" + ("" if drift["holds"] else " (of an earlier version: xc drift)"))
     return [*lines, changelog.sentence(change)] if change else lines
 
 
-def _echo_json(dataset: str, recipe: str | None, found: list[State], of_corpus: dict[str, Any]) -> None:
+def _echo_json(dataset: str, recipe: str | None, found: list[State], shown: dict[str, dict[str, Any]]) -> None:
     for state in found:
-        more = of_corpus if state.stage == "corpus" else {}
-        click.echo(json.dumps({"dataset": dataset, "recipe": recipe, **asdict(state), **more}))
+        click.echo(json.dumps({"dataset": dataset, "recipe": recipe, **asdict(state), **shown.get(state.stage, {})}))
 
 
 @click.command(short_help="Show all settings of a dataset or experiment.")

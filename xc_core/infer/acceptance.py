@@ -120,7 +120,7 @@ def answered(predictor: Predictor, accepted: AcceptanceSet) -> PerDocument:
     parts = []
     for start in range(0, len(texts), _AT_ONCE):
         found = predictor.shortlist(texts[start : start + _AT_ONCE], _DEEP)
-        parts.append(_closed(Shortlist(id_L[found.ids_NK], found.scores_NK)))
+        parts.append(closed(Shortlist(id_L[found.ids_NK], found.scores_NK)))
     truth = accepted.truth
     ranked = without(Shortlist.stack(parts), accepted.filters)
     figures = per_document(ranked, truth, accepted.weights_L)
@@ -129,7 +129,7 @@ def answered(predictor: Predictor, accepted: AcceptanceSet) -> PerDocument:
     return figures
 
 
-def _closed(short: Shortlist) -> Shortlist:
+def closed(short: Shortlist) -> Shortlist:
     """Return a shortlist with its holes at the end."""
     order = np.argsort(short.ids_NK == PAD_ID, axis=1, kind="stable")
     return Shortlist(np.take_along_axis(short.ids_NK, order, 1), np.take_along_axis(short.scores_NK, order, 1))

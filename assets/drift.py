@@ -1,0 +1,48 @@
+"""The asset ``data_drift``: how far the data have moved away from each model, and what the rule asks for."""
+
+import sys
+from dataclasses import asdict
+from typing import Any, Final
+
+import dagster as dg
+
+from assets.metadata import short
+from assets.partitions import EXPERIMENTS, split_key
+from assets.processes import ProcessFailedError, StageProcesses
+from assets.resources import Project
+from xc_core.chain.drift import Record, read_record
+
+
+@dg.asset(
+    name="data_drift",
+    deps=["corpus", "model"],
+    partitions_def=EXPERIMENTS,
+    group_name="release",
+    kinds={"numpy"},
+    owners=["team:xc"],
+    description="Says whether new data ask for a refresh or a retraining: labels that the model does not know, drift "
+    "of the documents' vectors, recall on new documents. The rule is in docs/runbook.md.",
+)
+def data_drift(context: dg.AssetExecutionContext, project: Project, pipes: StageProcesses) -> dg.MaterializeResult[Any]:
+    """Run ``xc drift`` in a process of its own, and show what it said."""
+    dataset, recipe = split_key(context.partition_key)
+    assert recipe is not None
+    command = [sys.executable, "-m", "assets.worker", "drift", "--dataset", dataset, "--recipe", recipe]
+    try:
+        pipes.run(command=command, context=context, cwd=project.root, env={"XC_ROOT": project.root})
+    except ProcessFailedError as error:
+        raise dg.Failure(f"`xc drift` {error}: {error.why or 'the log says why'}", allow_retries=False) from error
+    record = read_record(project.workspace, dataset, recipe)
+    if record is None:
+        raise dg.Failure("`xc drift` left no record", allow_retries=False)
+    return dg.MaterializeResult(metadata=metadata(record))
+
+
+def metadata(record: Record) -> dict[str, Any]:
+    """Return the answer, its reasons and all figures; one that was not measured is left out."""
+    figures = {} if record.figures is None else asdict(record.figures)
+    shown = {name: short(value) for name, value in figures.items() if value is not None}
+    return {"answer": record.verdict.answer.value, "reasons": "; ".join(record.verdict.reasons), **shown}
+
+
+ASSET: Final = data_drift

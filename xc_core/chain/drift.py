@@ -1,0 +1,171 @@
+"""The rule by which new data start a refresh or a retraining, and the record of what it said last.
+
+``measured`` in ``drift_figures`` computes the figures; ``decide`` is the rule, and nothing else decides.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from xc_core.artifacts import write_file
+from xc_core.canonical import canonical
+from xc_core.chain.dataset import DriftConfig
+from xc_core.chain.workspace import Workspace
+from xc_core.errors import XCError
+
+
+class Answer(StrEnum):
+    """What a model needs; the value is the name of the Dagster job, if there is one."""
+
+    NOTHING = "nothing"
+    REFRESH = "refresh"
+    RETRAIN = "retrain"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """How far the data of a dataset have moved away from a model."""
+
+    labels: int
+    """Labels in the corpus."""
+    unknown_labels: int
+    """Labels that the packed model does not know."""
+    untrained_labels: int
+    """Labels without a trained row: unknown ones, and those whose row was predicted from their text."""
+    documents_since_training: int | None
+    """Train and validation documents that the encoder was not trained on; None if the changelog does not say."""
+    query_auc: float | None
+    """Area under the ROC curve of a classifier of new against older documents' vectors; None if not measured."""
+    documents_since_model: int | None
+    """Train and validation documents that came after the model was made; None if the changelog does not say."""
+    new_recall: float | None
+    """Recall@10 of the model on these, in percent, of labels that it knows; None if not measured."""
+    test_recall: float | None
+    """Recall@10 on test documents, in percent, from the evaluation."""
+    refreshed: bool
+    """True if the model was refreshed since its training."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the rule says."""
+
+    answer: Answer
+    reasons: list[str]
+    """One sentence per cause that asks for something; if none does, why not."""
+
+
+def decide(figures: Figures | None, limits: DriftConfig) -> Verdict:
+    """Return what the model needs: the strongest answer of three causes, in plain words. None: there is no model.
+
+    1. Labels: a refresh adds those that the model does not know; too many without a trained row need a training.
+    2. Vectors: if new documents look unlike those that the encoder was trained on, it is trained again.
+    3. Recall: if the model finds fewer labels of new documents, a refresh lets the other scores learn from them; a
+       model that was refreshed already is trained again.
+    """
+    if figures is None:
+        return Verdict(Answer.RETRAIN, ["there is no model yet"])
+    causes = [cause for rule in (_labels, _vectors, _recall) for cause in rule(figures, limits)]
+    asked = [answer for answer, _ in causes]
+    if not causes:
+        return Verdict(Answer.NOTHING, [_calm(figures, limits)])
+    answer = Answer.RETRAIN if Answer.RETRAIN in asked else Answer.REFRESH
+    return Verdict(answer, [reason for _, reason in causes])
+
+
+def _labels(figures: Figures, limits: DriftConfig) -> list[tuple[Answer, str]]:
+    found = []
+    for count, limit, answer, what in (
+        (figures.untrained_labels, limits.untrained_labels, Answer.RETRAIN, "have no trained row"),
+        (figures.unknown_labels, limits.unknown_labels, Answer.REFRESH, "are unknown to the model"),
+    ):
+        share = count / max(figures.labels, 1)
+        if share > limit:
+            text = f"{count:,} of {figures.labels:,} labels ({share:.1%}) {what}; the limit is {limit:.1%}"
+            found.append((answer, text))
+    return found
+
+
+def _vectors(figures: Figures, limits: DriftConfig) -> list[tuple[Answer, str]]:
+    if figures.query_auc is None or figures.query_auc <= limits.query_auc:
+        return []
+    text = f"vectors of new documents can be told from older ones (AUC {figures.query_auc:.2f}); the limit is "
+    return [(Answer.RETRAIN, f"{text}{limits.query_auc:.2f}")]
+
+
+def _recall(figures: Figures, limits: DriftConfig) -> list[tuple[Answer, str]]:
+    if figures.new_recall is None or figures.test_recall is None:
+        return []
+    drop = figures.test_recall - figures.new_recall
+    if drop <= limits.recall_drop:
+        return []
+    text = (
+        f"recall@10 is {figures.new_recall:.1f} on new documents and {figures.test_recall:.1f} on test documents; "
+        f"the limit is {limits.recall_drop:g} points less"
+    )
+    return [(Answer.RETRAIN if figures.refreshed else Answer.REFRESH, text)]
+
+
+def _calm(figures: Figures, limits: DriftConfig) -> str:
+    """Return why nothing is needed."""
+    if figures.query_auc is None and figures.new_recall is None:
+        counts = (figures.documents_since_training, figures.documents_since_model)
+        if None in counts:
+            return "all labels are known; the changelog does not say which documents are new"
+        return f"all labels are known, and fewer than {limits.fewest} documents are new"
+    return "all figures are within their limits"
+
+
+@dataclass(frozen=True)
+class Record:
+    """What the rule said of a model, and of which versions of corpus and model."""
+
+    corpus: str
+    model: str
+    figures: Figures | None
+    verdict: Verdict
+
+    def write(self, workspace: Workspace, dataset: str, recipe: str) -> None:
+        """Write the record in place of the last one."""
+        write_file(_file(workspace, dataset, recipe), canonical(asdict(self)))
+
+    def holds(self, workspace: Workspace, dataset: str, recipe: str) -> bool:
+        """Return True if corpus and model are the ones that were measured."""
+        return (self.corpus, self.model) == versions(workspace, dataset, recipe)
+
+    @property
+    def line(self) -> str:
+        """The answer with its reasons."""
+        return f"{self.verdict.answer}: {'; '.join(self.verdict.reasons)}"
+
+
+def versions(workspace: Workspace, dataset: str, recipe: str) -> tuple[str, str]:
+    """Return the digests of the corpus and of the packed model; an empty string for one that there is not."""
+
+    def digest(stage: str) -> str:
+        try:
+            return workspace.digest(stage, dataset, recipe)
+        except XCError:
+            return ""
+
+    return digest("corpus"), digest("model")
+
+
+def read_record(workspace: Workspace, dataset: str, recipe: str) -> Record | None:
+    """Return the last record of a model; None if there is none or it cannot be read."""
+    try:
+        content: dict[str, Any] = json.loads(_file(workspace, dataset, recipe).read_text("utf-8"))
+        known = content["figures"]
+        figures = None if known is None else Figures(**{f.name: known[f.name] for f in fields(Figures)})
+        verdict = Verdict(Answer(content["verdict"]["answer"]), list(content["verdict"]["reasons"]))
+        return Record(str(content["corpus"]), str(content["model"]), figures, verdict)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _file(workspace: Workspace, dataset: str, recipe: str) -> Path:
+    return workspace.state / "drift" / dataset / f"{recipe}.json"

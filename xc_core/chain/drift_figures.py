@@ -1,0 +1,156 @@
+"""Measures how far the data have moved away from a model: unknown labels, drift of vectors, recall on new documents.
+
+Only train and validation documents are read. Which of them are new, the changelog of the dataset says.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from xc_core.artifacts import read_made
+from xc_core.chain import changelog
+from xc_core.chain.dataset import DriftConfig
+from xc_core.chain.drift import Figures, Record, decide, versions
+from xc_core.chain.workspace import Workspace
+from xc_core.classifiers import LabelTables
+from xc_core.data.corpus import Corpus
+from xc_core.errors import MissingError
+from xc_core.infer.acceptance import closed
+from xc_core.infer.bundle import Model, open_predictor
+from xc_core.infer.predictor import Predictor
+from xc_core.metrics.ranking import per_document, without
+from xc_core.shapes import F32, F64, I64, PAD_ID, Shortlist
+
+_DEEP: Final = 100
+"""Labels predicted per document: enough for a recall at 10 even if many pairs are filtered."""
+_AT_ONCE: Final = 256
+_RECALL: Final = "R_at_10"
+
+
+def judged(workspace: Workspace, dataset: str, recipe: str) -> Record:
+    """Measure the model of an experiment, apply the rule, and write the record."""
+    limits = workspace.params.experiment(dataset, recipe).dataset.drift
+    corpus, model = versions(workspace, dataset, recipe)
+    figures = measured(workspace, dataset, recipe, limits) if model else None
+    record = Record(corpus, model, figures, decide(figures, limits))
+    record.write(workspace, dataset, recipe)
+    return record
+
+
+def measured(workspace: Workspace, dataset: str, recipe: str, limits: DriftConfig) -> Figures:
+    """Return the figures of the packed model of an experiment.
+
+    Raises MissingError, CorruptError for artefacts that cannot be read.
+    """
+    corpus = Corpus.open(workspace.folder("corpus", dataset))
+    tables = LabelTables.open(workspace.folder("classifier", dataset, recipe))
+    folder = workspace.folder("model", dataset, recipe)
+    predictor, model = open_predictor(folder), Model.open(folder)
+    known, trained = set(predictor.uids), set(tables.labels()["uid"].gather(_trained(tables)).to_list())
+    uids = corpus.table("labels")["uid"].to_list()
+    since_training = _new_rows(workspace, dataset, recipe, corpus, "encoder")
+    since_model = _new_rows(workspace, dataset, recipe, corpus, "model")
+    return Figures(
+        labels=len(uids),
+        unknown_labels=sum(uid not in known for uid in uids),
+        untrained_labels=sum(uid not in trained or uid not in known for uid in uids),
+        documents_since_training=None if since_training is None else len(since_training),
+        query_auc=_query_auc(corpus, predictor, since_training, limits),
+        documents_since_model=None if since_model is None else len(since_model),
+        new_recall=_new_recall(corpus, predictor, since_model, limits),
+        test_recall=model.facts.metrics.get(_RECALL),
+        refreshed=read_made(tables.folder).refreshed,
+    )
+
+
+def _trained(tables: LabelTables) -> list[int]:
+    return [place for place in range(len(tables.labels())) if place not in tables.foreseen]
+
+
+def _new_rows(workspace: Workspace, dataset: str, recipe: str, corpus: Corpus, stage: str) -> I64 | None:
+    """Return the rows of documents that came after the artefact of a stage was made; None if nobody can tell."""
+    was = read_made(workspace.folder(stage, dataset, recipe)).depends.get("corpus")
+    if was is None:
+        raise MissingError(
+            f"no record of what {stage} of {dataset}/{recipe} was made from",
+            expected="a model that xc made",
+            do=f"xc train --dataset {dataset} --recipe {recipe}",
+        )
+    uids = changelog.added_since(workspace, dataset, was, corpus.digest)
+    if uids is None:
+        return None
+    rows = corpus.published_rows()
+    return rows[[uid in uids for uid in corpus.uids(rows)]] if uids else rows[:0]
+
+
+def _query_auc(corpus: Corpus, predictor: Predictor, new_rows: I64 | None, limits: DriftConfig) -> float | None:
+    """Return how well new documents' vectors can be told from those of the documents of the training."""
+    if new_rows is None or len(new_rows) < limits.fewest:
+        return None
+    older = np.setdiff1d(corpus.published_rows(), new_rows)
+    if len(older) < limits.fewest:
+        return None
+    sides = (corpus.texts_of("documents", corpus.drawn(rows, limits.sample)) for rows in (older, new_rows))
+    return two_sample_auc(*(_embedded(predictor, texts) for texts in sides))
+
+
+def _embedded(predictor: Predictor, texts: list[str]) -> F32:
+    return np.concatenate([predictor.embed(texts[at : at + _AT_ONCE]) for at in range(0, len(texts), _AT_ONCE)])
+
+
+def two_sample_auc(one_ND: F32, other_MD: F32) -> float:
+    """Return the area under the ROC curve of a linear classifier of two samples, on vectors that it was not fitted on.
+
+    0.5 if they have the same distribution, 1 if a plane separates them. A classifier two-sample test (Lopez-Paz and
+    Oquab, ICLR 2017) with Fisher's linear discriminant, fitted on half of each sample and applied to the other half.
+    It sees that the mean has moved, not that only the spread has changed.
+    """
+    halves = [(one_ND[at::2], other_MD[at::2]) for at in (0, 1)]
+    found = []
+    for fitted, asked in (halves, halves[::-1]):
+        direction_D = _discriminant(*fitted)
+        found.append(auc(asked[1] @ direction_D, asked[0] @ direction_D))
+    return float(np.mean(found))
+
+
+def _discriminant(one_ND: F32, other_MD: F32) -> F64:
+    """Return the direction that separates two samples: the difference of the means by the covariance within them.
+
+    The covariance is shrunk by half towards a multiple of the identity, because a sample may be smaller than D.
+    """
+    centred = np.concatenate([own - own.mean(0, dtype=np.float64) for own in (one_ND, other_MD)])
+    covariance_DD = centred.T @ centred / len(centred)
+    width = len(covariance_DD)
+    shrunk_DD = 0.5 * covariance_DD + (0.5 * np.trace(covariance_DD) / width + 1e-12) * np.eye(width)
+    return np.linalg.solve(shrunk_DD, other_MD.mean(0, dtype=np.float64) - one_ND.mean(0, dtype=np.float64))
+
+
+def auc(positive_N: F64, negative_M: F64) -> float:
+    """Return the share of pairs in which the positive has the higher score; equal scores count half."""
+    from scipy.stats import rankdata
+
+    ranks = rankdata(np.concatenate([positive_N, negative_M]))[: len(positive_N)]
+    above = ranks.sum() - len(positive_N) * (len(positive_N) + 1) / 2
+    return float(above / (len(positive_N) * len(negative_M)))
+
+
+def _new_recall(corpus: Corpus, predictor: Predictor, new_rows: I64 | None, limits: DriftConfig) -> float | None:
+    """Return the recall@10, in percent, on new documents, of labels that the model knows; None for too few."""
+    if new_rows is None or len(new_rows) < limits.fewest:
+        return None
+    place = {uid: label for label, uid in enumerate(corpus.table("labels")["uid"].to_list())}
+    id_L = np.array([place.get(uid, PAD_ID) for uid in predictor.uids] + [PAD_ID], np.int32)  # the last is for holes
+    known_L = np.isin(np.arange(corpus.num_labels), id_L)
+    rows = corpus.drawn(new_rows, limits.sample)
+    rows = rows[corpus.labels.rows(rows).only(known_L).counts_N > 0]
+    if len(rows) < limits.fewest:
+        return None
+    texts, parts = corpus.texts_of("documents", rows), []
+    for start in range(0, len(texts), _AT_ONCE):
+        found = predictor.shortlist(texts[start : start + _AT_ONCE], _DEEP)
+        parts.append(closed(Shortlist(id_L[found.ids_NK], found.scores_NK)))
+    ranked = without(Shortlist.stack(parts), corpus.filters.rows(rows))
+    truth = corpus.labels.rows(rows).only(known_L)
+    return per_document(ranked, truth, corpus.weights()).total()[_RECALL]

@@ -1,0 +1,33 @@
+"""``xc drift``: whether new data ask for a refresh or a retraining of a model, and why."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import click
+
+from xc_core.chain import Workspace
+from xc_core.cli.options import dataset_option, device_option
+
+
+@click.command("drift", short_help="Say whether new data ask for a refresh or a retraining.")
+@dataset_option
+@click.option("--recipe", default=None, help="Name of the recipe; by default all of the dataset.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per recipe, with all figures.")
+@device_option
+def command(dataset: str, recipe: str | None, as_json: bool) -> None:
+    """Measure how far the data have moved away from a model, and apply the rule of docs/runbook.md.
+
+    The answer is nothing, refresh or retrain, with its reasons; xc status shows the last one. Nothing is started:
+    Dagster's schedule drift_DATASET does that.
+    """
+    from xc_core.chain.drift_figures import judged
+
+    workspace = Workspace.find()
+    recipes = [recipe] if recipe else [own for _, own in workspace.params.experiments(dataset)]
+    workspace.params.dataset(dataset)  # reports what is wrong with a name
+    for name in recipes:
+        record = judged(workspace, dataset, name)
+        shown = {"dataset": dataset, "recipe": name, **asdict(record)}
+        click.echo(json.dumps(shown) if as_json else f"{dataset} / {name}: {record.line}")
