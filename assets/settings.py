@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+
+TRACKING_URI: Final = "MLFLOW_TRACKING_URI"
+_LOGIN: Final = re.compile(r"(?<=://)[^/\s]\S*(?=@)")
+_SECRET: Final = re.compile(r"(?<=[?&])([^=&\s]*(?:password|passwd|token|secret|key)[^=&\s]*=)[^&\s]+", re.IGNORECASE)
+
+
+def hide_secrets(text: str) -> str:
+    """Return ``text`` with ``***`` in place of the login of each address and of secrets in its query."""
+    return _SECRET.sub(r"\1***", _LOGIN.sub("***", text))
 
 
 @dataclass(frozen=True)
@@ -15,11 +26,16 @@ class MlflowSettings:
     artifacts: str
     lock: Path
 
+    @property
+    def shown(self) -> str:
+        """The tracking URI without its login, for messages and files."""
+        return hide_secrets(self.uri)
+
 
 def mlflow_settings(root: Path) -> MlflowSettings:
     """Return the settings: MLFLOW_TRACKING_URI and XC_MLFLOW_ARTIFACTS, else sqlite and a folder under ``.xc``."""
     state = root / ".xc" / "mlflow"
-    uri = os.environ.get("MLFLOW_TRACKING_URI")
+    uri = os.environ.get(TRACKING_URI)
     if not uri:
         state.mkdir(parents=True, exist_ok=True)
         uri = f"sqlite:///{state / 'mlflow.db'}"
@@ -31,9 +47,12 @@ def mlflow_settings(root: Path) -> MlflowSettings:
 
 
 def dagster_environment(root: Path) -> dict[str, str]:
-    """Return the environment Dagster's own commands need: its home, state, logs, and the project's root."""
+    """Return the environment Dagster's own commands need: its home, state, logs, and the project's root.
+
+    XC_DAGSTER_HOME names another folder with a dagster.yaml than the project's, such as deploy/postgres.
+    """
     return {
-        "DAGSTER_HOME": str(root),
+        "DAGSTER_HOME": str(root / os.environ.get("XC_DAGSTER_HOME", "")),
         "XC_STATE_DIR": os.environ.get("XC_STATE_DIR") or str(root / ".xc" / "dagster"),
         "XC_LOG_DIR": os.environ.get("XC_LOG_DIR") or str(root / ".xc" / "dagster" / "logs"),
         "XC_ROOT": str(root),

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from assets.settings import hide_secrets
 from xc_core.data.history import read_history
 from xc_core.errors import BusyError, UnavailableError, first_line
 from xc_core.locks import locked
@@ -64,7 +65,7 @@ def answering(uri: str) -> Iterator[None]:
         yield
     except (MlflowException, RequestException, SQLAlchemyError) as error:
         raise UnavailableError(
-            f"no answer from MLflow at {uri} ({first_line(error)})",
+            f"no answer from MLflow at {hide_secrets(uri)} ({hide_secrets(first_line(error))})",
             expected="a reachable tracking server, or sqlite:////absolute/path.db",
             do="start the server or set MLFLOW_TRACKING_URI; the artefacts are complete, so run the same job again",
         ) from error

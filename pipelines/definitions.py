@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import dagster as dg
@@ -9,7 +10,7 @@ import dagster as dg
 from assets import checks, drift, studies
 from assets.processes import StageProcesses
 from assets.resources import Dvc, Project, Tracking
-from assets.settings import mlflow_settings
+from assets.settings import TRACKING_URI, mlflow_settings
 from assets.stages import ASSETS
 from pipelines import alerts, jobs, policies, schedules, sensors
 from xc_core.chain.workspace import Workspace
@@ -18,11 +19,13 @@ from xc_core.chain.workspace import Workspace
 def resources(root: Path) -> dict[str, object]:
     """Return the values of all resources for a project at ``root``."""
     settings = mlflow_settings(root)
+    # Dagster shows and stores the settings of resources, so an address that may hold a password is given by its variable
+    uri = dg.EnvVar(TRACKING_URI) if os.environ.get(TRACKING_URI) else settings.uri
     return {
         "project": Project(root=str(root)),
         "pipes": StageProcesses(),
         "dvc": Dvc.of(root),
-        "tracking": Tracking(uri=settings.uri, artifacts=settings.artifacts, lock=str(settings.lock)),
+        "tracking": Tracking(uri=uri, artifacts=settings.artifacts, lock=str(settings.lock)),
     }
 
 

@@ -42,19 +42,27 @@ def demo(dataset: str, recipe: str) -> None:
 @click.option("--dagster-port", default=3000, show_default=True)
 @click.option("--mlflow-port", default=5000, show_default=True)
 def ui(host: str, dagster_port: int, mlflow_port: int) -> None:
-    """Start `dagster dev` and `mlflow server` for this project; both run until interrupted."""
+    """Start `dagster dev` and `mlflow server` for this project; both run until interrupted.
+
+    No MLflow server is started if MLFLOW_TRACKING_URI is the address of one.
+    """
     root = Workspace.find().root
     settings = mlflow_settings(root)
     os.environ.update(dagster_environment(root))
     _size_pool()
     # MLflow's job execution, which is for language models, would start eight processes (2 GB)
     environment = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", **os.environ, **dagster_environment(root)}
-    commands = [
-        [_beside_python("dagster"), "dev", "-h", host, "-p", str(dagster_port)],
-        [_beside_python("mlflow"), "server", "--backend-store-uri", settings.uri, "--default-artifact-root",
-         settings.artifacts, "--host", host, "--port", str(mlflow_port), "--workers", "1"],
-    ]  # fmt: skip
-    click.echo(f"Dagster  http://{host}:{dagster_port}\nMLflow   http://{host}:{mlflow_port}\nstop with Ctrl-C")
+    # not an argument: other users can read the arguments of a process, and the address may hold a password
+    environment["MLFLOW_BACKEND_STORE_URI"] = settings.uri
+    commands = [[_beside_python("dagster"), "dev", "-h", host, "-p", str(dagster_port)]]
+    elsewhere = settings.uri.startswith("http")
+    if not elsewhere:
+        commands.append(
+            [_beside_python("mlflow"), "server", "--default-artifact-root", settings.artifacts,
+             "--host", host, "--port", str(mlflow_port), "--workers", "1"]
+        )  # fmt: skip
+    tracking = settings.shown if elsewhere else f"http://{host}:{mlflow_port}"
+    click.echo(f"Dagster  http://{host}:{dagster_port}\nMLflow   {tracking}\nstop with Ctrl-C")
     # SIGTERM stops both servers too, as Ctrl-C does
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     running = [subprocess.Popen(command, cwd=root, env=environment, start_new_session=True) for command in commands]

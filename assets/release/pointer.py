@@ -26,7 +26,7 @@ class Pointer:
     """The packed model that a version of a registered model names."""
 
     uri: str
-    """Tracking URI of the registry."""
+    """Tracking URI of the registry, without its login."""
     version: int
     folder: str
     digest: str

@@ -223,9 +223,9 @@ def champion(workspace: Workspace, dataset: str) -> Champion | None:
     """
     from xc_core.infer.champion import Champion
 
-    uri, path = mlflow_settings(workspace.root).uri, _pointer_file(workspace, dataset)
-    pointer, version = Pointer.read(path), alias_in_sqlite(uri, f"xc-{dataset}", "champion")
-    if pointer is not None and (pointer.uri, pointer.version) == (uri, version) and pointer.holds():
+    settings, path = mlflow_settings(workspace.root), _pointer_file(workspace, dataset)
+    pointer, version = Pointer.read(path), alias_in_sqlite(settings.uri, f"xc-{dataset}", "champion")
+    if pointer is not None and (pointer.uri, pointer.version) == (settings.shown, version) and pointer.holds():
         return Champion(str(pointer.version), pointer.digest, partial(Path, pointer.folder))
     return _asked(workspace, dataset)
 
@@ -262,7 +262,7 @@ def _fetched(workspace: Workspace, dataset: str, version: Any) -> Path:
         folder = registry.download(version)
     digest = read_manifest(folder).digest() if folder.is_dir() else ""
     if digest and digest == version.tags.get("bundle", digest):
-        pointer = Pointer(mlflow_settings(workspace.root).uri, int(version.version), str(folder), digest)
+        pointer = Pointer(mlflow_settings(workspace.root).shown, int(version.version), str(folder), digest)
         pointer.write(_pointer_file(workspace, dataset))
     return folder
 
@@ -311,12 +311,12 @@ def check() -> Iterator[Finding]:
     workspace = Workspace.find()
     settings = mlflow_settings(workspace.root)
     with client_of(workspace) as client:
-        yield Finding("ok", f"MLflow answers at {settings.uri}")
+        yield Finding("ok", f"MLflow answers at {settings.shown}")
         for dataset in workspace.params.datasets():
             version = registry.version_of(client, registry.model_name(dataset), registry.CHAMPION)
             yield _champion_finding(workspace, dataset, version)
         if registry.is_new(client) and _packed(workspace):
-            yield Finding("note", f"the registry at {settings.uri} is new: it has no model, but the project has some")
+            yield Finding("note", f"the registry at {settings.shown} is new: it has no model, but the project has some")
     for dataset, recipe in workspace.params.experiments():
         folder = workspace.folder("model", dataset, recipe)
         if states(workspace, workspace.params.experiment(dataset, recipe))["model"].status is not Status.MISSING:

@@ -156,11 +156,30 @@ def test_both_servers_listen_on_loopback_by_default(
     assert xc("ui", *arguments).code == 0
     (dagster, options), (server, others) = servers
     assert dagster[1:] == ["dev", "-h", host, "-p", ports[0]]
-    assert server[1:4] == ["server", "--backend-store-uri", "sqlite:///here.db"]
+    assert server[1:3] == ["server", "--default-artifact-root"]
+    assert others["env"]["MLFLOW_BACKEND_STORE_URI"] == "sqlite:///here.db"
     assert server[-6:] == ["--host", host, "--port", ports[1], "--workers", "1"]
     assert options["cwd"] == others["cwd"] == tmp_path
     assert options["env"]["DAGSTER_HOME"] == others["env"]["XC_ROOT"] == str(tmp_path)
     assert options["start_new_session"] and others["start_new_session"]
+
+
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        ("postgresql+psycopg2://me:5ecret@db/mlflow", "http://127.0.0.1:5000"),
+        ("https://me:5ecret@tracking", "https://***@tracking"),
+    ],
+)
+def test_a_password_of_the_tracking_address_is_in_the_environment_alone(
+    xc: Xc, servers: list[tuple[list[str], dict[str, Any]]], monkeypatch: pytest.MonkeyPatch, uri: str, shown: str
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    answer = xc("ui")
+    assert answer.code == 0
+    assert f"MLflow   {shown}" in answer.out
+    assert "5ecret" not in f"{answer} {[command for command, _ in servers]}"
+    assert len(servers) == (1 if uri.startswith("http") else 2), "a tracking server that runs elsewhere is not started"
 
 
 # xc doctor

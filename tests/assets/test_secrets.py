@@ -1,0 +1,54 @@
+"""Passwords and tokens of addresses never reach messages, files or the settings that Dagster stores."""
+
+from __future__ import annotations
+
+import re
+
+import dagster as dg
+import pytest
+
+from assets.settings import hide_secrets, mlflow_settings
+from assets.tracking import answering
+from pipelines.definitions import build, resources
+from xc_core.chain import Workspace
+from xc_core.errors import UnavailableError
+
+ADDRESS = "postgresql+psycopg2://me:5ec/r:e@t@db:5432/mlflow"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (ADDRESS, "postgresql+psycopg2://***@db:5432/mlflow"),
+        ("https://t0ken@tracking:5000", "https://***@tracking:5000"),
+        ("postgresql:///mlflow?user=me&password=5ecret", "postgresql:///mlflow?user=me&password=***"),
+        ("https://tracking/api?access_token=5ecret&page=2", "https://tracking/api?access_token=***&page=2"),
+        ("http://tracking:5000", "http://tracking:5000"),
+        ("sqlite:////home/me@work/mlflow.db", "sqlite:////home/me@work/mlflow.db"),
+    ],
+)
+def test_logins_and_secrets_of_queries_are_hidden(text: str, shown: str) -> None:
+    assert hide_secrets(text) == shown
+    assert hide_secrets(f"no answer from {text} (refused)") == f"no answer from {shown} (refused)"
+
+
+def test_an_error_of_mlflow_names_the_address_without_its_login() -> None:
+    from mlflow.exceptions import MlflowException
+
+    with pytest.raises(UnavailableError) as caught, answering(ADDRESS):
+        raise MlflowException(f"cannot parse {ADDRESS}")
+    assert "postgresql+psycopg2://***@db:5432/mlflow" in str(caught.value)
+    assert not re.search("5ec|e@t", str(caught.value))
+
+
+def test_dagster_stores_the_name_of_the_variable_not_the_address(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", ADDRESS)
+    stored = dg.serialize_value(
+        build(workspace).get_repository_def().get_top_level_resources()["tracking"].config_schema.default_value  # type: ignore[arg-type]
+    )
+    assert "5ec" not in stored
+    assert "MLFLOW_TRACKING_URI" in stored
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    assert resources(workspace.root)["tracking"].uri == mlflow_settings(workspace.root).uri  # type: ignore[attr-defined]
