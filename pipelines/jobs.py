@@ -11,6 +11,7 @@ import dagster as dg
 
 from assets.partitions import DATASETS, EXPERIMENTS
 from assets.stages import MODE_TAG
+from pipelines.pods import gpu_tags
 from xc_core.chain.registry import STAGES
 
 NEXT_TAG = "xc/next"
@@ -29,13 +30,14 @@ retrain = dg.define_asset_job(
     "retrain",
     dg.AssetSelection.assets(*_RETRAIN),
     partitions_def=EXPERIMENTS,
+    tags=gpu_tags(),
     description="Trains one recipe on one dataset, evaluates the model and registers it.",
 )
 refresh = dg.define_asset_job(
     "refresh",
     dg.AssetSelection.assets(*_REFRESH),
     partitions_def=EXPERIMENTS,
-    tags={MODE_TAG: "refresh"},
+    tags={MODE_TAG: "refresh", **gpu_tags()},
     description="Updates a model for new documents and labels without training, evaluates it and registers it.",
 )
 compare = dg.define_asset_job(

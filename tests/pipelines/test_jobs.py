@@ -157,7 +157,7 @@ def test_every_resource_is_of_the_project(tmp_path: Path, monkeypatch: pytest.Mo
     assert isinstance(resources["pipes"], dg.PipesSubprocessClient)
     assert resources["project"].root == resources["dvc"].root == str(tmp_path)
     tracking = resources["tracking"]
-    assert (tracking.uri, tracking.artifacts) == ("http://127.0.0.1:9", "file:///elsewhere")
+    assert (tracking.uri, tracking.artifacts) == (dg.EnvVar("MLFLOW_TRACKING_URI"), "file:///elsewhere")
     assert Path(tracking.lock).is_relative_to(tmp_path)
 
 
