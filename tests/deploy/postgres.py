@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.soak.servers import free_port
+from tests.processes import free_port
 
 PASSWORD = "pl4nted/p@ss:word"
 """Has the characters that an address must escape."""

@@ -16,7 +16,8 @@ from assets.tracking import connect
 from tests.conftest import TOY_CHANGES
 from tests.deploy.postgres import PASSWORD, Postgres, running
 from tests.pipelines.conftest import make_project
-from tests.soak.servers import Servers, wait_for
+from tests.processes import wait_for
+from tests.soak.servers import Servers
 from xc_core.chain import STAGES, Workspace, run_stage
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.soak.servers import free_port, wait_for
+from tests.processes import free_port, wait_for
 
 SECRET = "pl4nted-s3-secret"
 _PORTS = ("master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port", "filer.port.grpc")
