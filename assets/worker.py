@@ -19,7 +19,7 @@ from assets.cards import own_card
 from xc_core.chain.workspace import Workspace
 from xc_core.cli.main import main
 from xc_core.distributed import World
-from xc_core.progress import listen
+from xc_core.progress import listen, pace
 
 PARENT: Final = "XC_PARENT"
 """Environment variable with the id of the process that this one must not outlive."""
@@ -28,6 +28,8 @@ REASON: Final = "why"
 GRACE_SECONDS: Final = 5.0
 """Time that a stage has after SIGTERM to end by itself; a single call into a library may take longer than this."""
 _LOOK_SECONDS: Final = 0.5
+PROGRESS_SECONDS: Final = 15.0
+"""Dagster keeps every line of a run in its database, so progress is logged at most this often."""
 
 
 def run(arguments: list[str]) -> None:
@@ -41,6 +43,7 @@ def run(arguments: list[str]) -> None:
         opened = open_dagster_pipes()
     with opened as pipes:
         said = [""]
+        pace(PROGRESS_SECONDS)
         listen(lambda line: _pass_on(pipes, said, line))
         try:
             with own_card(arguments, Workspace.find().root / ".xc" / "lock"):

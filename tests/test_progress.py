@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 
 from xc_core import progress
-from xc_core.progress import Meter, listen, report, silence, track
+from xc_core.progress import Meter, duration, listen, pace, report, silence, track
 
 
 class Clock:
@@ -37,6 +38,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 @pytest.fixture
 def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     monkeypatch.setattr(progress, "_listeners", [])
+    monkeypatch.setattr(progress, "_pace", progress.LINE_SECONDS)
     heard: list[str] = []
     listen(heard.append)
     yield heard
@@ -65,8 +67,43 @@ def test_a_long_step_reports_a_line_every_few_seconds_and_one_at_the_end(lines: 
             meter.update(note="loss 0.5")
     assert 3 <= len(lines) - 1 <= 20 / progress.LINE_SECONDS
     assert all(line.startswith("encode") and "loss 0.5" in line for line in lines)
-    assert "%" in lines[0]
+    assert lines[0] == "encode: 25 % (25 of 100 texts), 5.0 texts/s, 15 s left, loss 0.5"
     assert lines[-1] == "encode: done in 20 s, 5.0 texts/s, loss 0.5"
+
+
+def test_a_process_sets_how_often_progress_is_reported(lines: list[str], clock: Clock) -> None:
+    pace(15.0)
+    times = []
+    listen(lambda line: times.append(clock.now))
+    with Meter("encode", 1000, "texts") as meter:
+        for _ in range(1000):
+            clock.now += 0.1
+            meter.update()
+    assert len(times) == 7, "100 seconds, and the end"
+    assert all(later - earlier >= 15 - 1e-6 for earlier, later in pairwise(times[:-1]))
+
+
+def test_a_slow_step_shows_its_rate_and_the_time_left(lines: list[str], clock: Clock) -> None:
+    with Meter("train", 1000, "steps") as meter:
+        clock.now += 200
+        meter.update(9)
+    assert lines[0] == "train: 1 % (9 of 1,000 steps), 0.045 steps/s, 6 h 7 min left"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (-1, "0 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min 0 s"),
+        (200, "3 min 20 s"),
+        (7500, "2 h 5 min"),
+        (86_399, "23 h 59 min"),
+        (97_200, "1 d 3 h"),
+    ],
+)
+def test_a_duration_has_its_two_largest_units(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
 
 
 def test_work_done_before_a_resume_does_not_count_as_speed(lines: list[str], clock: Clock) -> None:
@@ -74,7 +111,7 @@ def test_work_done_before_a_resume_does_not_count_as_speed(lines: list[str], clo
         clock.now += 10
         meter.update(10)
     assert lines[-1] == "train: done in 10 s, 1.0 steps/s"
-    assert "100/100" in lines[0]
+    assert lines[0] == "train: 100 % (100 of 100 steps), 1.0 steps/s, 0 s left"
 
 
 def test_on_a_terminal_a_bar_is_drawn_and_erased(
@@ -87,7 +124,7 @@ def test_on_a_terminal_a_bar_is_drawn_and_erased(
     shown = screen.getvalue().split("\r\x1b[2K")
     assert "encode: 100%" in shown[-2]
     assert shown[-1] == "", "the bar must be gone at the end"
-    assert lines == ["encode: done in 10 s"]
+    assert lines == ["encode: done in 10 s, 1.0 items/s"]
 
 
 def test_without_a_listener_there_is_no_output(
@@ -106,4 +143,5 @@ def test_a_step_of_unknown_size_does_not_divide_by_zero(lines: list[str], clock:
     with Meter("read", 0) as meter:
         clock.now += 10
         meter.update(3)
+    assert lines[0] == "read: 3 items, 0.3 items/s"
     assert len(lines) == 2

@@ -1,4 +1,4 @@
-"""Progress of long steps: a bar with an ETA on a terminal, one plain line every few seconds elsewhere.
+"""Progress of long steps: a bar with the time left on a terminal, a sentence every few seconds elsewhere.
 
 A step calls ``track`` or ``report``; the process decides once who listens: the CLI prints the lines, a Dagster worker
 also forwards them to the event log.
@@ -20,9 +20,10 @@ Listener = Callable[[str], None]
 QUIET_SECONDS = 3.0
 """A step shorter than this reports nothing by itself."""
 LINE_SECONDS = 5.0
-"""Without a terminal: at most one line of progress in this many seconds."""
+"""Without a terminal: at most one line of progress in this many seconds, unless ``pace`` sets another time."""
 
 _listeners: list[Listener] = []
+_pace = LINE_SECONDS
 
 
 def listen(listener: Listener) -> None:
@@ -33,6 +34,12 @@ def listen(listener: Listener) -> None:
 def silence() -> None:
     """Forget all listeners."""
     _listeners.clear()
+
+
+def pace(seconds: float) -> None:
+    """Report at most one line of progress in ``seconds`` from now on."""
+    global _pace
+    _pace = seconds
 
 
 @contextmanager
@@ -52,13 +59,25 @@ def report(line: str) -> None:
         listener(line)
 
 
+def duration(seconds: float) -> str:
+    """Return a time in words, in its two largest units: 12 s, 3 min 20 s, 2 h 5 min, 1 d 3 h."""
+    minutes, whole = divmod(max(round(seconds), 0), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days} d {hours} h"
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {whole} s" if minutes else f"{whole} s"
+
+
 class Meter:
     """Progress of one step: call ``update`` as work is done. It is shown once the step has lasted 3 seconds.
 
     ``already`` is the work done before a resume; it counts as progress, not as speed.
     """
 
-    def __init__(self, what: str, total: int, unit: str = "", *, already: int = 0) -> None:
+    def __init__(self, what: str, total: int, unit: str = "items", *, already: int = 0) -> None:
         self.what, self.total, self.unit, self.already = what, max(total, 1), unit, already
         self.done, self.note = already, ""
         self._start = self._last = time.monotonic()
@@ -73,9 +92,8 @@ class Meter:
             sys.stderr.flush()
         seconds = time.monotonic() - self._start
         if seconds > QUIET_SECONDS:
-            rate = f", {(self.done - self.already) / seconds:,.1f} {self.unit}/s" if self.unit else ""
             note = f", {self.note}" if self.note else ""
-            report(f"{self.what}: done in {seconds:.0f} s{rate}{note}")
+            report(f"{self.what}: done in {duration(seconds)}, {self._shown(self._rate(seconds))}{note}")
 
     def update(self, amount: int = 1, note: str = "") -> None:
         """Add ``amount`` to the work done; ``note`` is shown beside the bar."""
@@ -83,17 +101,33 @@ class Meter:
         self.note = note or self.note
         now = time.monotonic()
         terminal = bool(_listeners) and sys.stderr.isatty()
-        if now - self._start < QUIET_SECONDS or now - self._last < (0.2 if terminal else LINE_SECONDS):
+        if now - self._start < QUIET_SECONDS or now - self._last < (0.2 if terminal else _pace):
             return
         self._last = now
         if terminal:
             self._bar_shown = True
-            sys.stderr.write(f"\r\x1b[2K{self.line(now)}")
+            sys.stderr.write(f"\r\x1b[2K{self.bar(now)}")
             sys.stderr.flush()
         else:
-            report(self.line(now))
+            report(self.sentence(now))
 
-    def line(self, now: float) -> str:
+    def sentence(self, now: float) -> str:
+        """Return share, amount, rate, time left and note in words; without a total only the amount, rate and note."""
+        rate = self._rate(now - self._start)
+        amount, left = f"{self.done:,} {self.unit}", []
+        if self.total > 1:
+            amount = f"{100 * min(self.done / self.total, 1):.0f} % ({self.done:,} of {self.total:,} {self.unit})"
+            left = [f"{duration((self.total - self.done) / rate)} left"] if rate > 0 else []
+        return f"{self.what}: {', '.join([amount, self._shown(rate), *left, *filter(None, [self.note])])}"
+
+    def _rate(self, seconds: float) -> float:
+        """Return the work of this process per second."""
+        return (self.done - self.already) / max(seconds, 1e-9)
+
+    def _shown(self, rate: float) -> str:
+        return f"{rate:,.1f} {self.unit}/s" if rate >= 1 else f"{rate:.2g} {self.unit}/s"
+
+    def bar(self, now: float) -> str:
         """Return share, bar, elapsed and remaining time, rate and note as one line."""
         return str(
             tqdm.format_meter(
@@ -102,7 +136,7 @@ class Meter:
                 now - self._start,
                 ncols=100,
                 prefix=self.what,
-                unit=f" {self.unit}".rstrip(),
+                unit=f" {self.unit}",
                 postfix=self.note,
                 ascii=False,
                 initial=self.already,
@@ -110,7 +144,7 @@ class Meter:
         )
 
 
-def track(items: Iterable[T], what: str, total: int, unit: str = "") -> Iterator[T]:
+def track(items: Iterable[T], what: str, total: int, unit: str = "items") -> Iterator[T]:
     """Yield ``items`` and show progress towards ``total`` of them."""
     with Meter(what, total, unit) as meter:
         for item in items:
