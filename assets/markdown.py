@@ -10,6 +10,9 @@ _MARKS: Final = re.compile(r"[\\`*_{}\[\]()<>#+!|~:@&-]|(?<=www)\.", re.IGNORECA
 
 
 def escaped(text: str) -> str:
-    """Return ``text`` on one line as Markdown that shows it as it is; control characters become U+FFFD."""
+    """Return ``text`` on one line as Markdown that shows it as it is; control characters become U+FFFD.
+
+    Marks become character references, because MLflow shows the backslash of an escape such as ``\\@``.
+    """
     shown = "".join(c if c.isprintable() else "\ufffd" for c in " ".join(text.split()))
-    return _MARKS.sub(r"\\\g<0>", shown)
+    return _MARKS.sub(lambda mark: f"&#{ord(mark[0])};", shown)

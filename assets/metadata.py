@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -12,32 +12,34 @@ import dagster as dg
 
 from xc_core.artifacts import Made, pictures, read_manifest
 
-_HIDDEN: Final = frozenset({"source", "metrics", "theorem1", "validation", "figures"})
+_HIDDEN: Final = frozenset({"source", "metrics", "theorem1", "validation", "figures", "test", "max_drop"})
 _LARGEST_PICTURE: Final = 400_000
 """Largest picture, in bytes, that is stored in an event; of a larger one only the path is stored."""
+_PICTURE: Final = ".png"
 
 
 @dataclass
 class Shown:
     """What is shown: metadata for Dagster, metrics and files for MLflow."""
 
+    first: dict[str, Any] = field(default_factory=dict)
+    """Metadata above the plots."""
     metadata: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
     files: list[Path] = field(default_factory=list)
 
 
 def summary(folder: Path, made: Made, show: Callable[[Path], Shown] | None) -> Shown:
-    """Return the facts of an artefact, its size and plots, and what ``show`` adds."""
+    """Return what ``show`` says of an artefact, then its other facts and its size; its plots are among the files."""
     shown = show(folder) if show else Shown()
     facts = {key: value for key, value in made.facts.items() if key not in _HIDDEN}
     plain = {key: _value(value) for key, value in facts.items() if value is not None}
     size = read_manifest(folder).bytes
     own = {key: short(value) for key, value in shown.metadata.items() if value is not None}
-    shown.metadata = {**plain, "megabytes": round(size / 1e6, 2), **own}
+    shown.metadata = {**own, **{key: value for key, value in plain.items() if key not in {*own, *shown.first}}}
+    shown.metadata["megabytes"] = round(size / 1e6, 2)
     shown.metrics = {**numbers(facts), **shown.metrics}
-    for path in pictures(folder):
-        shown.metadata[path.stem] = picture(path)
-        shown.files.append(path)
+    shown.files += pictures(folder)
     return shown
 
 
@@ -62,19 +64,42 @@ def numbers(values: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
     return out
 
 
-def picture(path: Path) -> dg.MetadataValue[Any]:
-    """Return a picture as Markdown that the UI renders inline, or its path if it is large."""
+def plots(files: Iterable[Path], address: Callable[[str], str | None]) -> dict[str, dg.MetadataValue[Any]]:
+    """Return the pictures among ``files`` by name; ``address`` gives the address of a file, None if it has none."""
+    return {path.stem: picture(path, address(path.name)) for path in files if path.suffix == _PICTURE}
+
+
+def picture(path: Path, address: str | None = None) -> dg.MetadataValue[Any]:
+    """Return a picture as Markdown, or its path if it is large and has no address.
+
+    Dagster shows Markdown of less than 1,000 characters at once. A picture that is stored in the event is longer, so it
+    needs a click on "Show Markdown"; one that is loaded from its address does not.
+    """
+    if address is not None:
+        return dg.MetadataValue.md(f"![{path.stem}]({address})")
     content = path.read_bytes()
     if len(content) > _LARGEST_PICTURE:
         return dg.MetadataValue.path(str(path))
     return dg.MetadataValue.md(f"![{path.stem}](data:image/png;base64,{base64.b64encode(content).decode()})")
 
 
-def table(rows: Mapping[str, Mapping[str, float | None]], columns: list[str]) -> dg.MetadataValue[Any]:
-    """Return named rows of figures as a Markdown table."""
-    head = "| | " + " | ".join(name.replace("_at_", "@") for name in columns) + " |"
-    lines = [head, "| --- |" + " ---: |" * len(columns)]
-    for name, values in rows.items():
-        cells = ["-" if values.get(c) is None else f"{values[c]:.2f}" for c in columns]
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return dg.MetadataValue.md("\n".join(lines))
+def table(head: str, rows: Mapping[str, Mapping[str, float | None]], columns: list[str]) -> dg.MetadataValue[Any]:
+    """Return named rows of figures as a table, with two decimals; ``head`` says what the names are."""
+    named = {column: column.replace("_at_", "@") for column in columns}
+    return texts([{head: name} | {named[c]: figure(values.get(c)) for c in columns} for name, values in rows.items()])
+
+
+def texts(rows: list[dict[str, str]]) -> dg.MetadataValue[Any]:
+    """Return rows of texts as a table; Dagster shows it at once, however long it is."""
+    schema = dg.TableSchema(columns=[dg.TableColumn(name) for name in (rows[0] if rows else ())])
+    return dg.MetadataValue.table([dg.TableRecord(row) for row in rows], schema=schema)
+
+
+def figure(value: float | None) -> str:
+    """Return a figure with two decimals, - if there is none."""
+    return "-" if value is None else f"{value:.2f}"
+
+
+def link(address: str | None, otherwise: str) -> dg.MetadataValue[Any]:
+    """Return a link, or a text if the address is not known."""
+    return dg.MetadataValue.text(otherwise) if address is None else dg.MetadataValue.url(address)

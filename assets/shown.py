@@ -8,13 +8,13 @@ from typing import Any, Final
 
 import dagster as dg
 
-from assets.markdown import escaped
-from assets.metadata import Shown, numbers, table
+from assets.metadata import Shown, numbers, table, texts
 from xc_core.artifacts import read_made
 from xc_core.chain import changelog
 from xc_core.data.history import read_history
 
-_COLUMNS: Final = ["P_at_1", "P_at_3", "P_at_5", "nDCG_at_5", "PSP_at_1", "PSP_at_3", "PSP_at_5", "R_at_10"]
+_COLUMNS: Final = ["P_at_1", "P_at_5", "nDCG_at_5", "PSP_at_1", "PSP_at_5", "R_at_10"]
+"""As many as fit beside the list of partitions."""
 
 _NEARNESS: Final = ("mean", "above_0.5", "above_0.75", "twins")
 
@@ -41,7 +41,7 @@ def _corpus(folder: Path) -> Shown:
     found = read_made(folder).facts.get("nearness") or {}
     splits = {name: own for name, own in found.items() if isinstance(own, dict)}
     rows = {name: {column: 100 * own[column] for column in _NEARNESS} for name, own in splits.items()}
-    metadata: dict[str, Any] = {"nearness": table(rows, list(_NEARNESS))} if rows else {}
+    metadata: dict[str, Any] = {"nearness": table("split", rows, list(_NEARNESS))} if rows else {}
     if last := changelog.last(folder):
         metadata |= {"last_change": changelog.sentence(last), "change": dg.MetadataValue.json(changelog.short(last))}
     return Shown(metadata=metadata)
@@ -51,11 +51,11 @@ def _fusion(folder: Path) -> Shown:
     """Show each score, their sum and the fusion on validation documents, and the dial between P@k and PSP@k."""
     facts, columns = read_made(folder).facts, ["P_at_1", "P_at_5", "PSP_at_5"]
     rows = facts["validation"]
-    metadata: dict[str, Any] = {"validation": table(rows, columns)}
+    first: dict[str, Any] = {"validation": table("ranked by", rows, columns)}
     if "tail" in facts:
         curve = {f"{one['tail']:g}": one for one in facts["tail"]["curve"]}
-        metadata |= {"tail": table(curve, columns), "default_tail": facts["tail"]["default"]}
-    return Shown(metadata=metadata, metrics=numbers(rows))
+        first |= {"tail": table("dial", curve, columns), "default_tail": facts["tail"]["default"]}
+    return Shown(first=first, metrics=numbers(rows))
 
 
 def _evaluation(folder: Path) -> Shown:
@@ -64,15 +64,15 @@ def _evaluation(folder: Path) -> Shown:
 
     found = Evaluation.open(folder)
     metrics = {name: value for name, value in found.metrics.items() if value is not None}
-    examples = "\n\n".join(
-        f"**{escaped(row['text'][:200])}**\n\npredicted: "
-        + ", ".join(f"{escaped(label['label'])} {'✓' if label['true'] else '·'}" for label in row["predicted"])
-        + f"\n\ntrue: {', '.join(map(escaped, row['true']))}"
-        for row in found.examples
-    )
-    shown = {"metrics": table(found.report["ablation"], _COLUMNS), "examples": dg.MetadataValue.md(examples)}
-    learnt = "; ".join(f"{part}: {words}" for part, words in found.learnt.words().items())
-    return Shown(metadata={**shown, "learnt_from": learnt, **metrics}, metrics=metrics, files=[found.report_file])
+    first = {"metrics": table("ranked by", found.report["ablation"], _COLUMNS)}
+    shown = {"examples": texts([_example(row) for row in found.examples]), **metrics}
+    shown["learnt_from"] = "; ".join(f"{part}: {words}" for part, words in found.learnt.words().items())
+    return Shown(first, shown, metrics, [found.report_file])
+
+
+def _example(row: dict[str, Any]) -> dict[str, str]:
+    predicted = ", ".join(f"{label['label']} {'✓' if label['true'] else '·'}" for label in row["predicted"])
+    return {"text": row["text"][:200], "predicted (✓ is right)": predicted, "true": ", ".join(row["true"])}
 
 
 def _leaderboard(folder: Path) -> Shown:

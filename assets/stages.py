@@ -6,20 +6,22 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import dagster as dg
 
-from assets import inbox, staleness
+from assets import inbox, links, staleness
 from assets.cards import POOL
 from assets.checks import GATE
-from assets.metadata import Shown, summary
+from assets.metadata import Shown, link, plots, summary
 from assets.partitions import DATASETS, EXPERIMENTS, split_key
 from assets.processes import ProcessFailedError, StageProcesses
 from assets.release.model import release
 from assets.resources import Dvc, Project, Tracking
 from assets.shown import SHOWN
-from assets.tracking import StageRun, curves, flat, log_stage
+from assets.tracking import Logged, StageRun, curves, flat, log_stage
 from xc_core.artifacts import Made, read_made, read_manifest
 from xc_core.chain.registry import STAGES, Stage
 from xc_core.chain.reports import write_report
@@ -82,18 +84,26 @@ def _recorded(
     digest = read_manifest(folder).digest()
     md5 = dvc.record(stage.name, dataset, recipe)
     shown = summary(folder, read_made(folder), SHOWN.get(stage.name))
-    if stage.name == "evaluation" and recipe:
-        report = write_report(project.workspace, dataset, recipe)
-        shown.metadata["report"] = dg.MetadataValue.path(str(report))
-        shown.files.append(report)
+    report = write_report(project.workspace, dataset, recipe) if stage.name == "evaluation" and recipe else None
+    shown.files += [report] if report else []
     run = _stage_run(context, project, stage, read_made(folder), shown)
     run.tags.update({"xc.artefact": digest, "xc.dvc_md5": md5 or digest})
     with tracking.client() as client:
-        log_stage(client, tracking.artifacts, run)
+        logged = log_stage(client, tracking.artifacts, run)
     extra, decided = AFTER[stage.name][0](context, project, tracking) if stage.name in AFTER else ({}, [])
-    metadata = {**shown.metadata, **extra, "path": dg.MetadataValue.path(str(folder)), "dvc_md5": md5 or digest}
+    metadata = {**extra, **shown.first, **_pages(logged, shown, report), **shown.metadata}
+    metadata |= {"path": dg.MetadataValue.path(str(folder)), "dvc_md5": md5 or digest}
     checks = [*([staleness.fresh()] if stage.versioned else []), *decided]
     return dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(digest), check_results=checks)
+
+
+def _pages(logged: Logged, shown: Shown, report: Path | None) -> dict[str, dg.MetadataValue[Any]]:
+    """Return the plots of a stage, and links to its report and to its MLflow run."""
+    pages = plots(shown.files, partial(links.mlflow_file, logged.run))
+    if report is not None:
+        address = links.mlflow_shown(logged.experiment, logged.run, report.name)
+        pages |= {"report": link(address, str(report)), "report_file": dg.MetadataValue.path(str(report))}
+    return {**pages, "mlflow_run": link(links.mlflow_run(logged.experiment, logged.run), logged.run)}
 
 
 @contextmanager

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from assets import links
 from assets.settings import hide_secrets
+from xc_core.chain.registry import STAGES
 from xc_core.data.history import read_history
 from xc_core.errors import BusyError, UnavailableError, first_line
 from xc_core.locks import locked
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 _BATCH: Final = 1000
 """Metrics per request; the limit of MLflow."""
+_NOTE: Final = "mlflow.note.content"
+"""Tag of a run's description."""
 _RETRIES: Final = "3"
 """Retries per request, 14 seconds in total; MLflow's default of 7 takes minutes if there is no server."""
 
@@ -101,9 +105,22 @@ class StageRun:
     """(name, step, value) of curves."""
     files: list[Path]
 
+    @property
+    def partition(self) -> str:
+        """The partition in Dagster."""
+        return f"{self.dataset}|{self.recipe}" if self.recipe else self.dataset
 
-def log_stage(client: Any, artifact_root: str, run: StageRun) -> str:
-    """Log one stage as a child of the materialisation's parent run; return the child's id."""
+
+@dataclass(frozen=True)
+class Logged:
+    """Where a stage was logged: ids of the MLflow experiment and of the run."""
+
+    experiment: str
+    run: str
+
+
+def log_stage(client: Any, artifact_root: str, run: StageRun) -> Logged:
+    """Log one stage as a child of the materialisation's parent run."""
     experiment = experiment_id(client, artifact_root, run.dataset)
     parent = _parent(client, experiment, run)
     made = client.create_run(
@@ -115,16 +132,34 @@ def log_stage(client: Any, artifact_root: str, run: StageRun) -> str:
     _log(client, run_id, run)
     for path in run.files:
         client.log_artifact(run_id, str(path))
+    plots = links.mlflow_plots(run_id, [path.name for path in run.files])
+    client.set_tag(run_id, _NOTE, f"{_stage_note(run)}\n\n{plots}")
     if run.stage == "evaluation":
         _log(client, parent, run)
+        client.set_tag(parent, _NOTE, f"{_parent_note(run)}\n\n{plots}")
     client.set_terminated(run_id)
     client.set_terminated(parent)
-    return run_id
+    return Logged(experiment, run_id)
 
 
 def _who(run: StageRun) -> dict[str, str]:
     tags = {"xc.dataset": run.dataset, "dagster.run_id": run.dagster_run}
     return tags | ({"xc.recipe": run.recipe} if run.recipe else {})
+
+
+def _stage_note(run: StageRun) -> str:
+    """Return the description of a stage's run, which MLflow shows as Markdown at the top of its page."""
+    asset = links.markdown(f"{run.stage} of {run.partition}", links.dagster_asset(run.stage, run.partition))
+    return f"{STAGES[run.stage].does}\n\n- {_from(run)}\n- Dagster asset: {asset}"
+
+
+def _parent_note(run: StageRun) -> str:
+    what = "The stages of one Dagster run, a child run each. The figures here are those of the stage `evaluation`."
+    return f"{what}\n\n- {_from(run)}"
+
+
+def _from(run: StageRun) -> str:
+    return f"Dagster run: {links.markdown(run.dagster_run[:8], links.dagster_run(run.dagster_run))}"
 
 
 def experiment_id(client: Any, artifact_root: str, dataset: str) -> str:
@@ -149,7 +184,7 @@ def _parent(client: Any, experiment: str, run: StageRun) -> str:
     found = client.search_runs([experiment], query, max_results=1)
     if found:
         return str(found[0].info.run_id)
-    tags = {"xc.role": "parent", "xc.partition": partition, **_who(run)}
+    tags = {"xc.role": "parent", "xc.partition": partition, **_who(run), _NOTE: _parent_note(run)}
     return str(client.create_run(experiment, run_name=name, tags=tags).info.run_id)
 
 
@@ -192,7 +227,8 @@ def log_page(client: Any, run_id: str, model_id: str, page: Page, origin: Origin
         data = Dataset(name, digest[:36], "local", source)
         client.log_inputs(run_id, [DatasetInput(data, [InputTag("mlflow.data.context", role)])])
     for path in page.plots:
-        client.log_artifact(run_id, str(path), "plots" if path.suffix == ".png" else None)
+        client.log_artifact(run_id, str(path), None if page.place(path) == path.name else "plots")
+    client.set_tag(run_id, _NOTE, f"{page.note}\n\n{links.mlflow_plots(run_id, map(page.place, page.plots))}")
     for name, content in origin.files.items():
         client.log_text(run_id, content, f"{FOLDER}/{name}")
 

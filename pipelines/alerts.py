@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 import dagster as dg
 
+from assets.links import dagster_run
 from pipelines.jobs import compare, prepare, refresh, retrain
 
 WEBHOOK: Final = "XC_ALERT_WEBHOOK"
@@ -75,7 +76,8 @@ def alert(context: dg.RunStatusSensorContext, text: str) -> None:
 
 
 def _what(run: dg.DagsterRun) -> str:
-    return f"{run.job_name} of {run.tags.get('dagster/partition', '-')} (run {run.run_id[:8]})"
+    page = dagster_run(run.run_id)
+    return f"{run.job_name} of {run.tags.get('dagster/partition', '-')} (run {page or run.run_id[:8]})"
 
 
 def _causes(context: dg.RunFailureSensorContext) -> Iterator[str]:

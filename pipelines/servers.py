@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -11,12 +12,18 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import click
 
+from assets.links import DAGSTER_URL, MLFLOW_URL, mlflow_address
 from assets.settings import dagster_environment, mlflow_settings
+from xc_core import artifacts
 from xc_core.chain.workspace import Workspace
 from xc_core.cli.doctor import Finding
+
+_EVERYWHERE: Final = ("0.0.0.0", "::", "")
+"""Hosts that stand for every address of the machine."""
 
 
 @click.command(short_help="Run the whole pipeline on the bundled dataset.")
@@ -52,9 +59,12 @@ def ui(host: str, dagster_port: int, mlflow_port: int) -> None:
     _size_pool()
     # MLflow's job execution, which is for language models, would start eight processes (2 GB)
     environment = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", **os.environ, **dagster_environment(root)}
+    environment |= _addresses(host, dagster_port, mlflow_port)
     # not an argument: other users can read the arguments of a process, and the address may hold a password
     environment["MLFLOW_BACKEND_STORE_URI"] = settings.uri
-    commands = [[_beside_python("dagster"), "dev", "-h", host, "-p", str(dagster_port)]]
+    commands = [
+        [_beside_python("dagster"), "dev", "-w", str(_code_location(root)), "-h", host, "-p", str(dagster_port)]
+    ]
     elsewhere = settings.uri.startswith("http")
     if not elsewhere:
         commands.append(
@@ -73,6 +83,28 @@ def ui(host: str, dagster_port: int, mlflow_port: int) -> None:
         click.echo("stopping", err=True)
     finally:
         _stop(running)
+
+
+def _addresses(host: str, dagster_port: int, mlflow_port: int) -> dict[str, str]:
+    """Return the addresses of both UIs for the links between them.
+
+    An address that the user has set stays. One that listens on all interfaces has no address of its own.
+    """
+    if host in _EVERYWHERE:
+        return {}
+    name = f"[{host}]" if ":" in host else host
+    own = {DAGSTER_URL: f"http://{name}:{dagster_port}"}
+    if not mlflow_address():
+        own[MLFLOW_URL] = f"http://{name}:{mlflow_port}"
+    return {variable: os.environ.get(variable) or address for variable, address in own.items()}
+
+
+def _code_location(root: Path) -> Path:
+    """Write the file that names Dagster's code location, and return it: a project need not have a pyproject.toml."""
+    path = root / ".xc" / "dagster" / "workspace.yaml"
+    module = {"module_name": "pipelines.definitions", "location_name": "xc", "working_directory": str(root)}
+    artifacts.write_file(path, json.dumps({"load_from": [{"python_module": module}]}))
+    return path
 
 
 def _size_pool() -> None:

@@ -24,7 +24,8 @@ from xc_core.git import project_checkout
 from xc_core.progress import report
 
 _SHOWN: Final = {
-    "recipe": "recipe", **ORIGIN, "data_dvc": "raw data in DVC", "bundle": "content", "gate": "gate",
+    "recipe": "recipe", **ORIGIN, "dagster_run_url": "Dagster page",
+    "data_dvc": "raw data in DVC", "bundle": "content", "gate": "gate",
     "gate_failed": "failed lines", "gate_on": "judged on", "promoted_by": "promoted by", "promoted_at": "promoted at",
     "promoted_reason": "reason", "repairs": "repairs version",
 }  # fmt: skip

@@ -6,7 +6,9 @@ from typing import Any
 
 import dagster as dg
 
+from assets import links
 from assets.checks import GATE
+from assets.metadata import link
 from assets.partitions import split_key
 from assets.resources import Project, Tracking
 
@@ -17,7 +19,7 @@ def release(
     """Register the packed model if its recipe competes; return metadata, and the gate's verdict as a check result."""
     from assets.release.candidate import candidate
     from assets.release.judge import keep_acceptance
-    from assets.release.registry import register
+    from assets.release.registry import model_name, register
 
     dataset, recipe = split_key(context.partition_key)
     assert recipe is not None
@@ -35,4 +37,7 @@ def release(
     if released.verdict is not None:
         shown |= {"lines": dg.MetadataValue.md(released.verdict.table()), "documents": released.verdict.documents}
     result = dg.AssetCheckResult(passed=not released.refused, check_name=GATE.name, metadata=shown)
-    return {"version": released.version, "champion": released.is_champion, "gate": released.message}, [result]
+    name = model_name(dataset)
+    page = link(links.mlflow_version(name, released.version), f"{name}, version {released.version}")
+    shown = {"gate": released.message, "mlflow_model": page, "version": released.version}
+    return {**shown, "champion": released.is_champion}, [result]

@@ -12,6 +12,7 @@ from typing import Final
 from ruamel.yaml import YAML
 
 import xc_core
+from assets import links
 from xc_core import git
 from xc_core.artifacts import read_made, read_manifest
 from xc_core.chain import Workspace
@@ -42,6 +43,7 @@ def origin(workspace: Workspace, dataset: str, recipe: str, dagster_run: str = "
         "git": code.commit,
         "git_changed": code.changes,
         "dagster_run": dagster_run or "none, made on the command line",
+        **_pages(dagster_run, dataset, recipe),
         "made_by": person(workspace.root),
         "data": read_manifest(corpus).digest(),
         "data_dvc": _md5(raw),
@@ -53,6 +55,14 @@ def origin(workspace: Workspace, dataset: str, recipe: str, dagster_run: str = "
     files[ARTEFACTS] = json.dumps(_artefacts(workspace, dataset, recipe), indent=1)
     files["environment.txt"] = "\n".join(sorted({f"{d.name}=={d.version}" for d in metadata.distributions()})) + "\n"
     return Origin(tags, files)
+
+
+def _pages(dagster_run: str, dataset: str, recipe: str) -> dict[str, str]:
+    """Return the pages of a Dagster run and of the asset that it made, if their address is known."""
+    pages = {"dagster_run_url": links.dagster_run(dagster_run)}
+    if dagster_run:
+        pages["dagster_asset_url"] = links.dagster_asset("model", f"{dataset}|{recipe}")
+    return {tag: page for tag, page in pages.items() if page is not None}
 
 
 def person(root: Path) -> str:

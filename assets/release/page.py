@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from assets.links import markdown, mlflow_plots
 from assets.markdown import escaped
 from xc_core.artifacts import pictures, read_manifest
 from xc_core.chain import Workspace
@@ -41,6 +42,13 @@ class Page:
     plots: list[Path] = field(default_factory=list)
     data: dict[str, tuple[Path, str]] = field(default_factory=dict)
     """Folder and digest of each data set, by its role."""
+    note: str = ""
+    """Description of the run."""
+
+    @staticmethod
+    def place(path: Path) -> str:
+        """Return where a file of ``plots`` is in the run: pictures have a folder of their own."""
+        return f"plots/{path.name}" if path.suffix == ".png" else path.name
 
 
 def page(workspace: Workspace, dataset: str, recipe: str) -> Page:
@@ -54,7 +62,8 @@ def page(workspace: Workspace, dataset: str, recipe: str) -> Page:
     digest = read_manifest(corpus).digest()
     settings = flat({"recipe": recipe, **_settings(workspace, dataset, recipe)})
     files = [*pictures(found.folder), found.report_file, write_report(workspace, dataset, recipe)]
-    return Page(figures(found.report), settings, files, {"train": (corpus, digest)})
+    note = f"The model of recipe `{recipe}` for `{dataset}`, packed and registered as `xc-{dataset}`."
+    return Page(figures(found.report), settings, files, {"train": (corpus, digest)}, note)
 
 
 def _settings(workspace: Workspace, dataset: str, recipe: str) -> dict[str, Any]:
@@ -75,8 +84,9 @@ def figures(report: dict[str, Any]) -> dict[str, float]:
     return out | {f"index_recall_{name}": float(value) for name, value in report.get("index_recall", {}).items()}
 
 
-def description(recipe: str, metrics: dict[str, float], tags: Mapping[str, str], verdict: Verdict) -> str:
-    """Return the description of a version with these tags, in Markdown."""
+def description(recipe: str, own: Page, tags: Mapping[str, str], verdict: Verdict, run: str = "") -> str:
+    """Return the description of a version with these tags, in Markdown; ``run`` is the MLflow run with its plots."""
+    metrics = own.metrics
     rows = [
         f"| {_shown(name)} | {metrics[name]:.2f} | {_interval(metrics, name)} |"
         for name in _HEADLINE
@@ -85,7 +95,9 @@ def description(recipe: str, metrics: dict[str, float], tags: Mapping[str, str],
     parts = [f"Recipe `{recipe}`. Figures on test documents, in percent.", ""]
     parts += ["| metric | value | 95 % interval |", "| --- | ---: | --- |", *rows, "", *_origin(tags)]
     parts += ["", f"**Gate**: {escaped(verdict.documents)}", "", verdict.table()]
-    return "\n".join([*parts, "", overruled(tags)] if "promoted_reason" in tags else parts)
+    parts += ["", overruled(tags)] if "promoted_reason" in tags else []
+    parts += ["", mlflow_plots(run, map(own.place, own.plots))] if run else []
+    return "\n".join(parts)
 
 
 def overruled(tags: Mapping[str, str]) -> str:
@@ -95,7 +107,11 @@ def overruled(tags: Mapping[str, str]) -> str:
 
 
 def _origin(tags: Mapping[str, str]) -> list[str]:
-    return [f"- {title}: {escaped(tags[name])}" for name, title in ORIGIN.items() if name in tags]
+    lines = [
+        f"- {title}: {markdown(tags[name], tags.get(f'{name}_url'))}" for name, title in ORIGIN.items() if name in tags
+    ]
+    asset = tags.get("dagster_asset_url")
+    return [*lines, *([f"- Dagster asset: {markdown('model', asset)}"] if asset else [])]
 
 
 def _interval(metrics: dict[str, float], name: str) -> str:

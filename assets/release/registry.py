@@ -122,7 +122,8 @@ def _record(client: Any, version: int, candidate: Candidate, verdict: Verdict, k
         "gate_on": verdict.documents,
     }
     set_tags(client, name, version, tags)
-    text = description(candidate.recipe, candidate.page.metrics, known, verdict)
+    run = client.get_model_version(name, str(version)).run_id
+    text = description(candidate.recipe, candidate.page, known, verdict, run)
     client.update_model_version(name, str(version), text)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from assets.metadata import Shown, numbers, picture, short, summary, table
+from assets.metadata import Shown, link, numbers, picture, plots, short, summary, table
 from assets.settings import dagster_environment, mlflow_settings
 from xc_core.artifacts import MANIFEST, Made, Manifest, building
 
@@ -26,7 +26,7 @@ def made(**facts: Any) -> Made:
 
 
 def test_facts_are_shown_and_settings_are_not(folder: Path) -> None:
-    hidden = {name: {"x": 1} for name in ("source", "metrics", "theorem1", "validation", "figures")}
+    hidden = {name: {"x": 1} for name in ("source", "metrics", "theorem1", "validation", "figures", "test", "max_drop")}
     found = summary(folder, made(recall=0.123456789, absent=None, split={"a": 1}, **hidden), None)
     assert found.metadata == {
         "rows": 3, "recall": 0.12346, "split": dg.MetadataValue.json({"a": 1}), "megabytes": 2.23,
@@ -36,7 +36,7 @@ def test_facts_are_shown_and_settings_are_not(folder: Path) -> None:
 
 
 def test_what_a_stage_shows_itself_replaces_its_facts(folder: Path) -> None:
-    own = Shown({"rows": 4, "loss": 0.000012345678, "none": None}, {"rows": 5.0}, [folder / "report.json"])
+    own = Shown({}, {"rows": 4, "loss": 0.000012345678, "none": None}, {"rows": 5.0}, [folder / "report.json"])
     found = summary(folder, made(), {folder: own}.get)
     assert found.metadata == {"rows": 4, "megabytes": 2.23, "loss": 1.2346e-05}
     assert found.metrics == {"rows": 5.0}
@@ -51,8 +51,9 @@ def test_pictures_of_an_artefact_are_shown_and_kept(tmp_path: Path) -> None:
     (folder / "other.png").write_bytes(b"not a file of the artefact")
     found = summary(folder, made(), None)
     assert found.files == [folder / "a.png", folder / "b.png"]
-    assert "other" not in found.metadata
-    assert found.metadata["a"] == dg.MetadataValue.md("![a](data:image/png;base64,MQ==)")
+    shown = plots(found.files, lambda name: None)
+    assert set(shown) == {"a", "b"}
+    assert shown["a"] == dg.MetadataValue.md("![a](data:image/png;base64,MQ==)")
 
 
 @pytest.mark.parametrize(("size", "inline"), [(400_000, True), (400_001, False)])
@@ -79,9 +80,28 @@ def test_a_number_is_shown_with_five_significant_digits(value: Any, shortened: A
 
 def test_a_table_has_two_decimals_and_a_dash_for_a_missing_value() -> None:
     rows: dict[str, dict[str, float | None]] = {"tree": {"P_at_1": 50.125, "R": 1.0}, "sum": {"P_at_1": None}}
-    assert table(rows, ["P_at_1", "R"]).value == (
-        "| | P@1 | R |\n| --- | ---: | ---: |\n| tree | 50.12 | 1.00 |\n| sum | - | - |"
-    )
+    found = table("score", rows, ["P_at_1", "R"])
+    assert isinstance(found, dg.TableMetadataValue)
+    assert [column.name for column in found.schema.columns] == ["score", "P@1", "R"]
+    assert [record.data for record in found.records] == [
+        {"score": "tree", "P@1": "50.12", "R": "1.00"},
+        {"score": "sum", "P@1": "-", "R": "-"},
+    ]
+
+
+@pytest.mark.parametrize("size", [1, 400_001])
+def test_plots_with_an_address_are_loaded_from_there_so_that_dagster_shows_them_at_once(
+    tmp_path: Path, size: int
+) -> None:
+    for name in ("deciles.png", "report.json"):
+        (tmp_path / name).write_bytes(b"0" * size)
+    found = plots(sorted(tmp_path.iterdir()), lambda name: f"http://127.0.0.1:5000/get-artifact?path={name}")
+    assert found == {"deciles": dg.MetadataValue.md("![deciles](http://127.0.0.1:5000/get-artifact?path=deciles.png)")}
+
+
+def test_a_link_without_an_address_is_a_text() -> None:
+    assert link("http://127.0.0.1:5000/", "run 1") == dg.MetadataValue.url("http://127.0.0.1:5000/")
+    assert link(None, "run 1") == dg.MetadataValue.text("run 1")
 
 
 # settings

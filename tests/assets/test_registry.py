@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import shutil
@@ -17,6 +18,8 @@ from assets.markdown import escaped
 from assets.release import registry
 from assets.release.candidate import candidate
 from assets.release.gate import Line, Verdict
+from assets.release.origin import origin
+from assets.release.page import Page, description
 from assets.release.registry import Released
 from assets.resources import Tracking
 from tests.assets.conftest import FIRST, Registry, Store, champion_files, failing
@@ -186,13 +189,38 @@ def test_the_pages_of_model_and_version_say_what_they_are(released: Released, st
     assert "Recipe `ngame`. Figures on test documents, in percent." in page
     assert re.search(r"\| P@5 \| [\d.]+ \| [\d.]+ to [\d.]+ \|", page)
     assert "- Dagster run: r1" in page
-    assert "**Gate**: acceptance set version 1 \\(test documents\\), 40 documents" in page
+    assert "**Gate**: acceptance set version 1 (test documents), 40 documents" in html.unescape(page)
     assert "| opens and answers | 40 texts answered in a clean process | - | passed |" in page
+    run = store.client.get_model_version("xc-toy", "1").run_id
+    picture = f"![plots/deciles.png](get-artifact?path=plots%2Fdeciles.png&run_uuid={run})"
+    assert picture in page and picture in store.client.get_run(run).data.tags["mlflow.note.content"]
+
+
+def test_the_page_of_a_version_leads_to_its_dagster_run_and_asset_if_they_have_an_address() -> None:
+    tags = {"dagster_run": "r1", "dagster_run_url": "http://d/runs/r1", "dagster_asset_url": "http://d/assets/model"}
+    linked = description("ngame", Page(), tags, Verdict((), "40 documents"))
+    assert "- Dagster run: [r1](http://d/runs/r1)\n- Dagster asset: [model](http://d/assets/model)" in linked
+    assert "](" not in description("ngame", Page(), {"dagster_run": "r1"}, Verdict((), "40 documents"))
+
+
+@pytest.mark.parametrize(("address", "run", "pages"), [("http://d", "r1", 2), ("", "r1", 0), ("http://d", "", 0)])
+def test_only_a_version_that_dagster_made_has_pages_in_dagster(
+    trained: Workspace, monkeypatch: pytest.MonkeyPatch, address: str, run: str, pages: int
+) -> None:
+    monkeypatch.setenv("XC_DAGSTER_URL", address)
+    found = {tag: page for tag, page in origin(trained, "toy", "ngame", run).tags.items() if tag.endswith("_url")}
+    known = {
+        "dagster_run_url": "http://d/runs/r1",
+        "dagster_asset_url": "http://d/assets/model?view=partitions&partition=toy%7Cngame",
+    }
+    assert found == (known if pages else {})
 
 
 def test_markdown_of_others_is_shown_as_it_is() -> None:
     text = "![p](http://x/y.png)\n[c](javascript:a) <img> `x` | y"
-    assert escaped(text) == r"\!\[p\]\(http\://x/y.png\) \[c\]\(javascript\:a\) \<img\> \`x\` \| y"
+    shown = escaped(text)
+    assert html.unescape(shown) == text.replace("\n", " ")
+    assert not re.search(r"[!\[\]()<>`|\\:]", shown)
 
 
 def test_the_champions_files_are_found_by_its_alias(released: Released, store: Store) -> None:

@@ -50,7 +50,7 @@ def test_a_stage_is_a_child_of_its_materialisations_one_parent(store: Store, tmp
         metrics={"loss": 0.5}, params={"epochs": "3"}, tags={"xc.git": "abc"}, files=[tmp_path / "report.json"]
     )
     second = replace(first, stage="evaluation", metrics={"P_at_1": 90.0}, files=[])
-    children = {stage.stage: log_stage(store.client, store.artifacts, stage) for stage in (first, second)}
+    children = {stage.stage: log_stage(store.client, store.artifacts, stage).run for stage in (first, second)}
     found = {run.info.run_id: run for run in runs(store, first.dataset)}
     (parent,) = [run for run in found.values() if run.data.tags.get("xc.role") == "parent"]
     assert len(found) == 3
@@ -65,6 +65,26 @@ def test_a_stage_is_a_child_of_its_materialisations_one_parent(store: Store, tmp
     assert parent.data.metrics == {"P_at_1": 90.0}, "the metrics of the evaluation are logged to the parent too"
 
 
+@pytest.mark.parametrize("address", ["http://127.0.0.1:3000/", ""])
+def test_a_run_says_what_its_stage_does_and_leads_back_to_dagster(
+    store: Store, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.setenv("XC_DAGSTER_URL", address)
+    stage = stage_run()
+    logged = log_stage(store.client, store.artifacts, stage)
+    note = store.client.get_run(logged.run).data.tags["mlflow.note.content"]
+    (parent,) = [run for run in runs(store, stage.dataset) if run.data.tags.get("xc.role") == "parent"]
+    assert logged.experiment == parent.info.experiment_id
+    assert note.startswith(STAGES["encoder"].does)
+    run, asset = f"http://127.0.0.1:3000/runs/{stage.dagster_run}", "http://127.0.0.1:3000/assets/encoder"
+    for text in (note, parent.data.tags["mlflow.note.content"]):
+        assert (f"\n- Dagster run: [01234567]({run})" in text) is bool(address)
+        assert address or "\n- Dagster run: 01234567" in text
+    partition = f"partition={stage.dataset}%7Cngame"
+    assert (f"({asset}?view=partitions&{partition})" in note) is bool(address)
+    assert address or "](" not in note, "no link if the address is not known"
+
+
 @pytest.mark.parametrize("change", [{"dagster_run": "9876543210"}, {"recipe": "other"}, {"recipe": None}])
 def test_another_materialisation_or_partition_has_another_parent(store: Store, change: dict[str, Any]) -> None:
     first = stage_run()
@@ -77,7 +97,7 @@ def test_another_materialisation_or_partition_has_another_parent(store: Store, c
 def test_numbers_that_are_not_finite_are_left_out_and_long_series_arrive_complete(store: Store) -> None:
     series = [("loss", step, 1.0 / (step + 1)) for step in range(2500)] + [("loss", 2500, math.nan)]
     stage = stage_run(metrics={"good": 1.0, "nan": math.nan, "inf": -math.inf}, series=series)
-    run = log_stage(store.client, store.artifacts, stage)
+    run = log_stage(store.client, store.artifacts, stage).run
     assert set(store.client.get_run(run).data.metrics) == {"good", "loss"}
     history = store.client.get_metric_history(run, "loss")
     assert sorted((point.step, point.value) for point in history) == [(step, value) for _, step, value in series[:-1]]
@@ -85,7 +105,7 @@ def test_numbers_that_are_not_finite_are_left_out_and_long_series_arrive_complet
 
 def test_many_and_long_parameters_arrive(store: Store) -> None:
     params = {f"p{i}": str(i) for i in range(250)} | {"long": "x" * 10_000}
-    run = log_stage(store.client, store.artifacts, stage_run(params=params))
+    run = log_stage(store.client, store.artifacts, stage_run(params=params)).run
     found = store.client.get_run(run).data.params
     assert len(found) == 251
     assert found["p249"] == "249"
@@ -107,7 +127,7 @@ def test_all_that_is_logged_of_a_stage_has_legal_names(store: Store, trained: Wo
     made = read_made(folder)
     shown = summary(folder, made, SHOWN.get(name))
     own = stage_run(stage=name, recipe=recipe, metrics=shown.metrics, series=curves(folder), params=flat(made.settings))
-    run = store.client.get_run(log_stage(store.client, store.artifacts, own))
+    run = store.client.get_run(log_stage(store.client, store.artifacts, own).run)
     finite = {key for key, value in own.metrics.items() if math.isfinite(value)} | {key for key, _, _ in own.series}
     assert set(run.data.metrics) == finite
     assert set(run.data.params) == set(own.params)

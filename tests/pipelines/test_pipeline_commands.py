@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -155,7 +156,12 @@ def test_both_servers_listen_on_loopback_by_default(
 ) -> None:
     assert xc("ui", *arguments).code == 0
     (dagster, options), (server, others) = servers
-    assert dagster[1:] == ["dev", "-h", host, "-p", ports[0]]
+    location = tmp_path / ".xc" / "dagster" / "workspace.yaml"
+    assert dagster[1:] == ["dev", "-w", str(location), "-h", host, "-p", ports[0]]
+    (module,) = json.loads(location.read_text())["load_from"]
+    assert module["python_module"] == {
+        "module_name": "pipelines.definitions", "location_name": "xc", "working_directory": str(tmp_path),
+    }  # fmt: skip
     assert server[1:3] == ["server", "--default-artifact-root"]
     assert others["env"]["MLFLOW_BACKEND_STORE_URI"] == "sqlite:///here.db"
     assert server[-6:] == ["--host", host, "--port", ports[1], "--workers", "1"]
@@ -180,6 +186,36 @@ def test_a_password_of_the_tracking_address_is_in_the_environment_alone(
     assert f"MLflow   {shown}" in answer.out
     assert "5ecret" not in f"{answer} {[command for command, _ in servers]}"
     assert len(servers) == (1 if uri.startswith("http") else 2), "a tracking server that runs elsewhere is not started"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "dagster", "mlflow"),
+    [
+        ([], {}, "http://127.0.0.1:3000", "http://127.0.0.1:5000"),
+        (["--host", "::1"], {}, "http://[::1]:3000", "http://[::1]:5000"),
+        (["--host", "0.0.0.0"], {}, None, None),
+        (["--host", "0.0.0.0"], {"XC_DAGSTER_URL": "https://d"}, "https://d", None),
+        ([], {"XC_DAGSTER_URL": "https://d", "XC_MLFLOW_URL": "https://m"}, "https://d", "https://m"),
+        ([], {"MLFLOW_TRACKING_URI": "http://m:5000"}, "http://127.0.0.1:3000", None),
+    ],
+)
+def test_runs_know_the_addresses_of_both_uis_for_their_links(
+    xc: Xc,
+    servers: list[tuple[list[str], dict[str, Any]]],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    environment: dict[str, str],
+    dagster: str | None,
+    mlflow: str | None,
+) -> None:
+    """A tracking server is its own address; an address of all interfaces is none."""
+    for name in ("XC_DAGSTER_URL", "XC_MLFLOW_URL"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert xc("ui", *arguments).code == 0
+    found = servers[0][1]["env"]
+    assert (found.get("XC_DAGSTER_URL"), found.get("XC_MLFLOW_URL")) == (dagster, mlflow)
 
 
 # xc doctor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from assets import links
 from assets.markdown import escaped
 from tests.pipelines.judging import own as own
 from tests.pipelines.judging import rewritten
@@ -38,7 +40,16 @@ def shown(toy: Recorded, stage: str) -> dict[str, Any]:
     job, partition = JOBS.get(stage, ("retrain", KEY))
     result = toy.run(job, partition, asset_selection=[dg.AssetKey(stage)])
     (event,) = result.asset_materializations_for_node(stage)
-    return {name: value.value for name, value in event.metadata.items()}
+    return {name: plain(value) for name, value in event.metadata.items()}
+
+
+def plain(value: dg.MetadataValue[Any]) -> Any:
+    """Return the value; of a table its rows, head first."""
+    if not isinstance(value, dg.TableMetadataValue):
+        return value.value
+    head = [column.name for column in value.schema.columns]
+    assert all(list(record.data) == head for record in value.records)
+    return [head, *(list(record.data.values()) for record in value.records)]
 
 
 def artefact(toy: Recorded, stage: str, name: str) -> Any:
@@ -82,11 +93,11 @@ def test_an_encoder_shows_the_figures_of_its_last_refresh(toy: Recorded) -> None
 
 
 def test_a_corpus_shows_how_near_validation_and_test_are_to_train(toy: Recorded) -> None:
-    lines = shown(toy, "corpus")["nearness"].splitlines()
-    assert lines[0] == "| | mean | above_0.5 | above_0.75 | twins |"
+    head, *lines = shown(toy, "corpus")["nearness"]
+    assert head == ["split", "mean", "above_0.5", "above_0.75", "twins"]
     facts = artifacts.read_made(toy.workspace.folder("corpus", "toy")).facts["nearness"]
-    for line, split in zip(lines[2:], ("test", "validation"), strict=True):
-        assert line.startswith(f"| {split} | {100 * facts[split]['mean']:.2f} |")
+    for line, split in zip(lines, ("test", "validation"), strict=True):
+        assert line[:2] == [split, f"{100 * facts[split]['mean']:.2f}"]
 
 
 def test_an_audit_shows_both_sides_of_the_theorem_if_they_are_known(toy: Recorded) -> None:
@@ -103,24 +114,25 @@ def test_an_audit_shows_the_share_of_hard_negatives_in_batches_and_the_label_map
     figures = Audit.open(toy.workspace.folder("audit", "toy", "ngame")).figures
     names, found = ("held_by_batches", "held_by_random_batches", "documents", "k"), shown(toy, "audit")
     assert {name: found[name] for name in names} == {name: figures[name] for name in names}
-    assert str(found["label_map"]).startswith("![label_map](data:image/png;base64,")
+    assert str(found["label_map"]).startswith("![label_map](http://127.0.0.1:9/get-artifact?path=label_map.png&")
     assert logged_metrics(toy)["held_by_batches"] == figures["held_by_batches"]
     assert logged_files(toy) == ["label_map.png"]
 
 
 def test_a_fusion_shows_a_row_for_every_score(toy: Recorded) -> None:
-    lines = shown(toy, "fusion")["validation"].splitlines()
-    assert lines[0] == "| | P@1 | P@5 | PSP@5 |"
+    head, *lines = shown(toy, "fusion")["validation"]
+    assert head == ["ranked by", "P@1", "P@5", "PSP@5"]
     rows = artefact(toy, "fusion", "made.json")["facts"]["validation"]
-    assert [line.split(" | ")[0] for line in lines[2:]] == [f"| {name}" for name in rows]
+    assert [line[0] for line in lines] == list(rows)
     assert set(rows) == {"label_text", "classifier", "sum", "fusion"}
     assert logged_metrics(toy)["fusion.P_at_1"] == rows["fusion"]["P_at_1"]
 
 
 def test_a_fusion_shows_the_figures_at_each_position_of_the_dial(toy: Recorded) -> None:
     facts = artefact(toy, "fusion", "made.json")["facts"]["tail"]
-    lines = shown(toy, "fusion")["tail"].splitlines()
-    assert [line.split(" | ")[0] for line in lines[2:]] == [f"| {one['tail']:g}" for one in facts["curve"]]
+    head, *lines = shown(toy, "fusion")["tail"]
+    assert head == ["dial", "P@1", "P@5", "PSP@5"]
+    assert [line[0] for line in lines] == [f"{one['tail']:g}" for one in facts["curve"]]
     assert shown(toy, "fusion")["default_tail"] == facts["default"] == 0
 
 
@@ -129,26 +141,53 @@ def test_an_evaluation_shows_metrics_examples_and_pictures(toy: Recorded) -> Non
     assert {name: found[name] for name in report["metrics"]} == {
         name: float(f"{value:.5g}") for name, value in report["metrics"].items()
     }
-    assert found["metrics"].splitlines()[0] == "| | P@1 | P@3 | P@5 | nDCG@5 | PSP@1 | PSP@3 | PSP@5 | R@10 |"
-    assert len(found["metrics"].splitlines()) == 2 + len(report["ablation"])
+    assert found["metrics"][0] == ["ranked by", "P@1", "P@5", "nDCG@5", "PSP@1", "PSP@5", "R@10"]
+    assert len(found["metrics"]) == 1 + len(report["ablation"])
+    assert next(iter(found)) == "metrics", "the figures come first"
     encoder = report["learnt_from"]["encoder"]
     assert found["learnt_from"].startswith(f"encoder: {encoder['train']} train documents, 4 epochs; classifier: ")
     example = artefact(toy, "evaluation", "examples.json")[0]
     label = example["predicted"][0]
-    first = f"{escaped(label['label'])} {'✓' if label['true'] else '·'}"
-    assert found["examples"].startswith(f"**{escaped(example['text'])}**\n\npredicted: {first}")
-    assert f"\n\ntrue: {', '.join(map(escaped, example['true']))}" in found["examples"]
+    text, predicted, true = found["examples"][1]
+    assert (text, true) == (example["text"], ", ".join(example["true"]))
+    assert predicted.startswith(f"{label['label']} {'✓' if label['true'] else '·'}")
     assert logged_files(toy) == ["report.json", "deciles.png", "training.png", "ngame.html"]
-    assert found["report"] == str(report_path(toy.workspace, "toy", "ngame"))
-    assert example["text"] in Path(found["report"]).read_text("utf-8")
+    assert found["report_file"] == str(report_path(toy.workspace, "toy", "ngame"))
+    assert example["text"] in Path(found["report_file"]).read_text("utf-8")
     assert report["metrics"].items() <= logged_metrics(toy).items()
+
+
+def test_an_evaluation_shows_its_plots_report_and_run_by_links_to_mlflow(
+    toy: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XC_MLFLOW_URL", "http://m:5000")
+    toy.mlflow.get_experiment_by_name.return_value.experiment_id = "1"
+    found = shown(toy, "evaluation")
+    pages = r"http://m:5000/#/experiments/1/runs/([^/]+)"
+    linked = re.fullmatch(pages, found["mlflow_run"])
+    assert linked
+    picture = f"![deciles](http://m:5000/get-artifact?path=deciles.png&run_uuid={linked[1]})"
+    assert found["deciles"] == picture and len(picture) < 1000, "Dagster folds longer Markdown away"
+    assert re.fullmatch(f"{pages}/artifacts/ngame.html", found["report"])
+    assert found["report_file"] == str(report_path(toy.workspace, "toy", "ngame"))
+    assert list(found)[:4] == ["metrics", "deciles", "training", "report"], "in this order"
+
+
+def test_without_an_address_an_evaluation_has_its_plots_in_it_and_no_link(
+    toy: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "mlflow_address", lambda: None)
+    found = shown(toy, "evaluation")
+    assert found["deciles"].startswith("![deciles](data:image/png;base64,")
+    assert found["report"] == str(report_path(toy.workspace, "toy", "ngame"))
+    assert found["mlflow_run"] == "r"
 
 
 def test_a_text_of_the_data_is_no_markdown() -> None:
     hostile = "![p](http://127.0.0.1:9/p.png) [click](javascript:x) <b>|`*_ www.x.org a\x9b31m\nb"
     shown = escaped(hostile)
-    assert re.sub(r"\\(.)", r"\1", shown) == " ".join(hostile.replace("\x9b", "\ufffd").split())
-    assert not re.search(r"(?<!\\)[!\[\]()<>|`*_:]|www\.", shown)
+    assert html.unescape(shown) == " ".join(hostile.replace("\x9b", "\ufffd").split())
+    assert not re.search(r"[!\[\]()<>|`*_:]|www\.", shown)
     assert "\n" not in shown
 
 
@@ -164,7 +203,7 @@ def test_an_evaluation_shows_wrong_labels_and_zeros_and_leaves_out_unknown_metri
         build.json("metrics.json", metrics)
     toy = record(own)
     found = shown(toy, "evaluation")
-    assert found["examples"] == "**a text**\n\npredicted: river ✓, saddle ·\n\ntrue: river, castle"
+    assert found["examples"][1:] == [["a text", "river ✓, saddle ·", "river, castle"]]
     assert (found["P_at_1"], "P_at_5" in found) == (0.0, False)
     assert logged_metrics(toy)["P_at_1"] == 0.0
 

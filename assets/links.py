@@ -1,0 +1,88 @@
+"""Addresses of pages of Dagster and MLflow, for links from one to the other. None if the address is not known.
+
+``xc ui`` sets both variables. Behind a proxy they are set by hand, to the address that people type.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Final
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from assets.markdown import escaped
+
+DAGSTER_URL: Final = "XC_DAGSTER_URL"
+MLFLOW_URL: Final = "XC_MLFLOW_URL"
+_TRACKING: Final = "MLFLOW_TRACKING_URI"
+
+
+def dagster_address() -> str | None:
+    """Return the address of Dagster's pages, from XC_DAGSTER_URL."""
+    return _address(os.environ.get(DAGSTER_URL))
+
+
+def mlflow_address() -> str | None:
+    """Return the address of MLflow's pages: XC_MLFLOW_URL, else the tracking server."""
+    return _address(os.environ.get(MLFLOW_URL)) or _address(os.environ.get(_TRACKING))
+
+
+def _address(text: str | None) -> str | None:
+    """Return an http or https address without a name, a password, a query and a slash at its end; None for others."""
+    try:
+        parts = urlsplit(text or "")
+        host, port = parts.hostname, parts.port
+    except ValueError:  # a port that is no number, a bracket that is not closed
+        return None
+    if parts.scheme not in ("http", "https") or not host:
+        return None
+    place = (f"[{host}]" if ":" in host else host) + (f":{port}" if port else "")
+    return urlunsplit((parts.scheme, place, quote(parts.path.rstrip("/"), safe="/%"), "", ""))
+
+
+def dagster_run(run: str) -> str | None:
+    """Return the page of a Dagster run."""
+    return _page(dagster_address(), f"/runs/{run}") if run else None
+
+
+def dagster_asset(stage: str, partition: str) -> str | None:
+    """Return the page of an asset at one of its partitions."""
+    return _page(dagster_address(), f"/assets/{stage}?view=partitions&partition={quote(partition, safe='')}")
+
+
+def mlflow_run(experiment: str, run: str) -> str | None:
+    """Return the page of an MLflow run."""
+    return _page(mlflow_address(), f"/#/experiments/{experiment}/runs/{run}")
+
+
+def mlflow_shown(experiment: str, run: str, name: str) -> str | None:
+    """Return the page of MLflow that shows a file of a run, an HTML file rendered."""
+    return _page(mlflow_address(), f"/#/experiments/{experiment}/runs/{run}/artifacts/{quote(name)}")
+
+
+def mlflow_file(run: str, name: str) -> str | None:
+    """Return the address of a file of an MLflow run, for a picture that another page shows."""
+    return _page(mlflow_address(), f"/{_file(run, name)}")
+
+
+def mlflow_plots(run: str, names: Iterable[str]) -> str:
+    """Return pictures among the files of a run as Markdown for MLflow's own pages, where no address is needed."""
+    return "\n\n".join(f"![{name}]({_file(run, name)})" for name in names if name.endswith(".png"))
+
+
+def _file(run: str, name: str) -> str:
+    return f"get-artifact?path={quote(name, safe='')}&run_uuid={run}"
+
+
+def mlflow_version(model: str, version: int | str) -> str | None:
+    """Return the page of a version of a registered model."""
+    return _page(mlflow_address(), f"/#/models/{quote(model, safe='')}/versions/{version}")
+
+
+def markdown(text: str, address: str | None) -> str:
+    """Return ``text`` as a Markdown link, as it is if the address is not known."""
+    return escaped(text) if address is None else f"[{escaped(text)}]({address})"
+
+
+def _page(address: str | None, path: str) -> str | None:
+    return None if address is None else f"{address}{path}"
