@@ -7,14 +7,16 @@ import dagster as dg
 
 from assets.partitions import sync
 from pipelines.jobs import NEXT_TAG, prepare
+from xc_core.chain.dataset import ScheduleConfig
 from xc_core.chain.workspace import Workspace
+from xc_core.errors import XCError
 
-_SCHEDULES: Final = (
-    ("retrain", "0 2 * * 0", "Weekly, Sunday 02:00 UTC: retrains every recipe."),
-    ("refresh", "30 3 * * *", "Nightly, 03:30 UTC: adds new data, without training."),
-    ("drift", "30 1 * * *", "Nightly, 01:30 UTC: refreshes or retrains a recipe if the rule of xc drift says so."),
-)
-"""Job that follows prepare, time, description."""
+_SCHEDULES: Final = {
+    "retrain": "Trains every recipe of {} again.",
+    "refresh": "Updates every recipe of {} for new data, without training.",
+    "drift": "Refreshes or retrains a recipe of {} if the rule of xc drift says so.",
+}
+"""What they do, by the job that follows prepare; ``datasets.NAME.schedule`` of params.yaml says when."""
 
 
 def safe_name(dataset: str) -> str:
@@ -25,17 +27,17 @@ def safe_name(dataset: str) -> str:
 
 def schedules(workspace: Workspace) -> list[dg.ScheduleDefinition]:
     """Return the schedules of every dataset."""
-    return [_schedule(workspace, dataset, *one) for dataset in workspace.params.datasets() for one in _SCHEDULES]
+    return [_schedule(workspace, dataset, what) for dataset in workspace.params.datasets() for what in _SCHEDULES]
 
 
-def _schedule(workspace: Workspace, dataset: str, what: str, cron: str, description: str) -> dg.ScheduleDefinition:
+def _schedule(workspace: Workspace, dataset: str, what: str) -> dg.ScheduleDefinition:
     @dg.schedule(
         name=f"{what}_{safe_name(dataset)}",
         job=prepare,
-        cron_schedule=cron,
+        cron_schedule=_cron(workspace, dataset, what),
         execution_timezone="UTC",
         default_status=dg.DefaultScheduleStatus.STOPPED,
-        description=f"{dataset}. {description}",
+        description=_SCHEDULES[what].format(dataset),
     )
     def _tick(context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
         sync(context.instance, workspace)
@@ -43,3 +45,15 @@ def _schedule(workspace: Workspace, dataset: str, what: str, cron: str, descript
         return dg.RunRequest(run_key=f"{what}/{dataset}/{when}", partition_key=dataset, tags={NEXT_TAG: what})
 
     return _tick
+
+
+def _cron(workspace: Workspace, dataset: str, what: str) -> str:
+    """Return when a schedule starts; the default if the dataset's settings are wrong, so that the UI still loads.
+
+    A run, ``xc status`` and ``xc doctor`` report what is wrong.
+    """
+    try:
+        settings = workspace.params.dataset(dataset).schedule
+    except XCError:
+        settings = ScheduleConfig()
+    return str(getattr(settings, what))

@@ -53,10 +53,11 @@ def ui(host: str, dagster_port: int, mlflow_port: int) -> None:
 
     No MLflow server is started if MLFLOW_TRACKING_URI is the address of one.
     """
-    root = Workspace.find().root
+    workspace = Workspace.find()
+    root = workspace.root
     settings = mlflow_settings(root)
     os.environ.update(dagster_environment(root))
-    _size_pool()
+    _ready_instance(workspace)
     # MLflow's job execution, which is for language models, would start eight processes (2 GB)
     environment = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", **os.environ, **dagster_environment(root)}
     environment |= _addresses(host, dagster_port, mlflow_port)
@@ -107,14 +108,16 @@ def _code_location(root: Path) -> Path:
     return path
 
 
-def _size_pool() -> None:
-    """Let as many stages train at once as there are GPUs."""
+def _ready_instance(workspace: Workspace) -> None:
+    """Let as many stages train at once as there are GPUs, and show the partitions of params.yaml from the start."""
     import dagster as dg
 
     from assets.cards import size_pool
+    from assets.partitions import sync
 
     with dg.DagsterInstance.get() as instance:
         size_pool(instance)
+        sync(instance, workspace)
 
 
 def _stop(running: list[subprocess.Popen[bytes]], patience: float = 15.0) -> None:

@@ -10,10 +10,13 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._utils.schedules import is_valid_cron_schedule
 
 from pipelines.definitions import build
 from pipelines.schedules import safe_name
 from xc_core.chain import Workspace
+from xc_core.chain.dataset import ScheduleConfig
+from xc_core.errors import ConfigError
 
 SUNDAY = datetime(2026, 1, 4, 2, tzinfo=UTC)
 NIGHT = datetime(2026, 1, 5, 3, 30, tzinfo=UTC)
@@ -70,8 +73,8 @@ def test_every_dataset_has_a_weekly_and_two_nightly_schedules_all_off(workspace:
 
 def test_a_schedule_names_its_dataset(workspace: Workspace) -> None:
     described = {s.name: str(s.description) for s in build(workspace).get_repository_def().schedule_defs}
-    assert described["retrain_toy"].startswith("toy. ")
-    assert described["refresh_toy_two"].startswith("toy-two. ")
+    assert described["retrain_toy"] == "Trains every recipe of toy again."
+    assert described["refresh_toy_two"] == "Updates every recipe of toy-two for new data, without training."
 
 
 @pytest.mark.parametrize(("what", "when"), [("retrain", SUNDAY), ("refresh", NIGHT), ("drift", NIGHT)])
@@ -106,3 +109,41 @@ def test_names_of_schedules_are_legal_and_differ_if_the_datasets_do() -> None:
     assert (names["toy"], names["a-b"]) == ("toy", "a_b")
     assert len(set(names.values())) == len(names)
     assert all(name.replace("_", "").isalnum() for name in names.values())
+
+
+def test_a_dataset_says_when_its_schedules_start(workspace: Workspace) -> None:
+    content = json.loads((workspace.root / "params.yaml").read_text())
+    content["datasets"]["toy"]["schedule"] = {"refresh": "*/15 6-20 * * 1-5"}
+    (workspace.root / "params.yaml").write_text(json.dumps(content))
+    found = {one.name: one.cron_schedule for one in build(workspace).get_repository_def().schedule_defs}
+    assert (found["retrain_toy"], found["refresh_toy"]) == ("0 2 * * 0", "*/15 6-20 * * 1-5")
+    assert found["refresh_toy_two"] == "30 3 * * *"
+
+
+def test_wrong_settings_of_a_dataset_do_not_close_the_interface(workspace: Workspace) -> None:
+    content = json.loads((workspace.root / "params.yaml").read_text())
+    content["datasets"]["toy"]["schedule"] = {"refresh": "often"}
+    (workspace.root / "params.yaml").write_text(json.dumps(content))
+    found = {one.name: one.cron_schedule for one in build(workspace).get_repository_def().schedule_defs}
+    assert found["refresh_toy"] == "30 3 * * *"
+    with pytest.raises(ConfigError, match="refresh 'often'"):
+        workspace.params.dataset("toy")
+
+
+GOOD = ("* * * * *", "0 2 * * 0", "59 23 31 12 7", "*/5 0-6/2 1,15 * 1-5", "0,30 8-18 * * *")
+
+
+@pytest.mark.parametrize("line", GOOD)
+def test_a_cron_line_that_is_taken_is_one_for_dagster(line: str) -> None:
+    assert is_valid_cron_schedule(line)
+    assert ScheduleConfig(retrain=line).retrain == line
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["", "* * * *", "* * * * * *", "60 * * * *", "* 24 * * *", "* * 0 * *", "* * 32 * *", "* * * 13 *", "* * * * 8",
+     "5-3 * * * *", "*/0 * * * *", "a * * * *", "1,, * * * *", "-1 * * * *", "1.5 * * * *", "@daily", "٣ * * * *"],
+)  # fmt: skip
+def test_another_line_is_refused(line: str) -> None:
+    with pytest.raises(ConfigError, match="five fields"):
+        ScheduleConfig(refresh=line)

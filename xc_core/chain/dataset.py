@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, Self
 
@@ -10,6 +11,10 @@ from xc_core.errors import ConfigError
 from xc_core.params import at_least, at_most, one_of
 
 POLICIES: Final = ("auto", "manual")
+_CRON: Final = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
+"""Least and greatest number of each field of a cron line."""
+_CRON_PART: Final = re.compile(r"(?:\*|(\d{1,2})(?:-(\d{1,2}))?)(?:/(\d{1,2}))?", re.ASCII)
+"""A field of a cron line without commas: the first and last number, and the step."""
 
 
 class Partition(Protocol):
@@ -118,6 +123,47 @@ class DriftConfig:
         at_most(self, unknown_labels=1, untrained_labels=1, query_auc=1, recall_drop=100, sample=100_000)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ScheduleConfig:
+    """When Dagster's schedules of a dataset start a run, once they are switched on. No artefact depends on it.
+
+    Each is a cron line in UTC: minute, hour, day of the month, month, day of the week.
+    """
+
+    retrain: str = "0 2 * * 0"
+    """Retraining of every recipe: Sundays at 02:00."""
+    refresh: str = "30 3 * * *"
+    """New data without training: every night at 03:30."""
+    drift: str = "30 1 * * *"
+    """A refresh or a retraining if the rule of ``xc drift`` asks for one: every night at 01:30."""
+
+    def __post_init__(self) -> None:
+        for name in ("retrain", "refresh", "drift"):
+            if not _is_cron(getattr(self, name)):
+                raise ConfigError(
+                    f"{name} {getattr(self, name)!r}",
+                    expected='five fields of numbers, *, lists, ranges and steps, such as "0 2 * * 0"',
+                    do="fix the value",
+                )
+
+
+def _is_cron(line: str) -> bool:
+    """Return True for a cron line of five fields without names; every number is in the range of its field."""
+    fields = line.split()
+    return len(fields) == len(_CRON) and all(
+        _in_range(part, *limits) for field, limits in zip(fields, _CRON, strict=True) for part in field.split(",")
+    )
+
+
+def _in_range(part: str, least: int, most: int) -> bool:
+    found = _CRON_PART.fullmatch(part)
+    if found is None:
+        return False
+    first, last, step = (int(number) if number else None for number in found.groups())
+    first, last = least if first is None else first, first if last is None else last
+    return least <= first <= (most if last is None else last) <= most and step != 0
+
+
 @dataclass(frozen=True)
 class Dataset:
     """A dataset of params.yaml and the settings of its stages."""
@@ -128,6 +174,7 @@ class Dataset:
     release: ReleaseConfig = field(default_factory=ReleaseConfig)
     update: UpdateConfig = field(default_factory=UpdateConfig)
     drift: DriftConfig = field(default_factory=DriftConfig)
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
 
     @property
     def place(self) -> tuple[str, str | None]:

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any, Final
 from ruamel.yaml import YAML
 
 from xc_core import artifacts
-from xc_core.chain.dataset import Dataset, DriftConfig, Partition, ReleaseConfig, TokensConfig, UpdateConfig
+from xc_core.chain.dataset import (
+    Dataset,
+    DriftConfig,
+    Partition,
+    ReleaseConfig,
+    ScheduleConfig,
+    TokensConfig,
+    UpdateConfig,
+)
 from xc_core.chain.names import checked_name
 from xc_core.data.ingest import IngestConfig
 from xc_core.data.tokens import store_name
@@ -28,7 +36,15 @@ if TYPE_CHECKING:
 
 FILE: Final = "params.yaml"
 _KNOWN: Final[dict[str, dict[str, type]]] = {
-    "datasets": {"source": str, "corpus": dict, "tokens": dict, "release": dict, "update": dict, "drift": dict},
+    "datasets": {
+        "source": str,
+        "corpus": dict,
+        "tokens": dict,
+        "release": dict,
+        "update": dict,
+        "drift": dict,
+        "schedule": dict,
+    },
     "experiments": {"dataset": str, "recipe": str, "base": str, "source": str, "tokens": str, "stages": dict},
 }
 """The two mappings of the file, and the fields of their entries with their types."""
@@ -87,7 +103,8 @@ class ParamsFile:
         release = changed(ReleaseConfig(), entry.get("release") or {}, f"datasets.{name}.release")
         update = changed(UpdateConfig(), entry.get("update") or {}, f"datasets.{name}.update")
         drift = changed(DriftConfig(), entry.get("drift") or {}, f"datasets.{name}.drift")
-        return Dataset(name, corpus, tokens, release, update, drift)
+        schedule = changed(ScheduleConfig(), entry.get("schedule") or {}, f"datasets.{name}.schedule")
+        return Dataset(name, corpus, tokens, release, update, drift, schedule)
 
     def experiment(self, dataset: str, recipe: str) -> Experiment:
         """Return an experiment: a dataset and a recipe with the changes of the file.
