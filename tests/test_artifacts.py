@@ -37,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "thing"
 
 
-def test_a_reader_sees_only_complete_artefacts_while_they_are_replaced_200_times(folder: Path) -> None:
+def test_a_reader_sees_only_complete_artefacts_while_they_are_replaced_600_times(folder: Path) -> None:
     def read() -> tuple[int, set[bytes]]:
         artifacts.verify(folder, kind="thing")
         version = int(artifacts.read_made(folder).facts["version"])
@@ -46,7 +46,7 @@ def test_a_reader_sees_only_complete_artefacts_while_they_are_replaced_200_times
     with started(WRITER, folder, 0, 1) as writer:
         assert writer.wait() == 0
     seen = []
-    with started(WRITER, folder, 1, 201) as writer:
+    with started(WRITER, folder, 1, 601) as writer:
         while writer.poll() is None:
             version, content = artifacts.steady(folder, read)
             assert content == {str(version).encode() * 1000}
@@ -54,7 +54,7 @@ def test_a_reader_sees_only_complete_artefacts_while_they_are_replaced_200_times
         assert writer.returncode == 0
     assert seen == sorted(seen)
     assert len(set(seen)) > 20, "the reader must see many replacements"
-    assert artifacts.read_made(folder).facts["version"] == 200
+    assert artifacts.read_made(folder).facts["version"] == 600
     assert artifacts.verify(folder).files["a"]["bytes"] == 3000
 
 

@@ -85,7 +85,7 @@ def test_what_the_gate_refused_needs_a_reason(xc: Xc, declared: Registry) -> Non
     version = declared.client.get_model_version(declared.name, "2")
     assert version.tags["promoted_reason"] == "the labels <b>changed</b>"
     assert version.tags["promoted_by"] and version.tags["promoted_at"]
-    assert r"the labels \<b\>changed\</b\>" in version.description
+    assert "the labels &#60;b&#62;changed&#60;/b&#62;" in version.description
 
 
 def test_the_reason_stays_on_the_page_of_a_model_that_is_registered_again(xc: Xc, declared: Registry) -> None:

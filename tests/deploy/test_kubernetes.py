@@ -187,7 +187,7 @@ def test_jobs_that_train_ask_for_gpus_and_others_do_not(monkeypatch: pytest.Monk
     module = importlib.util.module_from_spec(own)
     own.loader.exec_module(module)
     asked = {job.name: "dagster-k8s/config" in (job.tags or {}) for job in module.ALL}
-    assert asked == {"prepare": False, "retrain": True, "refresh": True, "compare": False}
+    assert asked == {"prepare": False, "retrain": True, "refresh": True, "compare": False, "drift": False}
     assert not [job.name for job in jobs.ALL if "dagster-k8s/config" in (job.tags or {})], "none without the variable"
 
 

@@ -136,7 +136,7 @@ class World:
         if name == "noise":
             return LogNoise(cast(Any, FakeNoise(self.asked)))
         if name == "lexical":
-            return FakeTrees(Lexical(), LABELS, cast(Any, self.terms), (), self.asked)
+            return FakeTrees(Lexical(), LABELS, cast(Any, self.terms), (), asked=self.asked)
         return self.vector_score(name)
 
     @property

@@ -69,7 +69,7 @@ def run(context: Context[Mapping[str, Score]]) -> None:
     """Fit, measure and write each score."""
     inputs = Inputs(context.read(Corpus), context.read(Embeddings), context.read(LabelTables))
     writer = ScoresWriter(context.build, context.settings)
-    query = _measured(inputs)
+    query = _measured(inputs, _MEASURED)
     for fold in inputs.tables.folds:
         data = inputs.of(fold, context)
         for name, score in context.settings.items():
@@ -112,7 +112,7 @@ def _for_batches(score: Score) -> Score:
     return replace(score, index=index.for_batches()) if isinstance(index, IndexPart) else score  # type: ignore[type-var]
 
 
-def _measured(inputs: Inputs, limit: int = _MEASURED) -> Query:
+def _measured(inputs: Inputs, limit: int) -> Query:
     """Return validation documents, or train documents if there are none; never test documents."""
     rows = inputs.corpus.rows(VALIDATION)
     rows = (rows if len(rows) else inputs.corpus.rows(TRAIN))[:limit]
