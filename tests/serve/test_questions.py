@@ -7,12 +7,18 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from starlette.testclient import TestClient
 
 from tests.conftest import TOPICS
 from tests.serve.conftest import Running, Start
 from xc_core.infer.predictor import Predictor
+from xc_core.serve.guard import Guard
+from xc_core.serve.limits import Limits
+from xc_core.serve.meters import Meters
+from xc_core.serve.server import Address
 
 
 def test_one_text_gets_its_labels_with_titles_scores_and_reasons(running: Running, dialled: Predictor) -> None:
@@ -151,6 +157,16 @@ def test_another_host_name_is_refused(running: Running) -> None:
     for path in ("/ready", "/predict", "/metrics", "/"):
         response = running.client.get(path, headers={"Host": "rebound.example:8080"})
         assert (response.status_code, response.json()["found"]) == (421, "host 'rebound.example'")
+
+
+def test_an_allowed_name_is_one_in_any_case_and_loopback_stays_allowed_beside_it() -> None:
+    names = Address(host="0.0.0.0", allowed=("Labels.Example", "[fe80::1]")).names()
+    assert Address(host="0.0.0.0").names() is None
+    guard = Guard(FastAPI(), Limits(), Meters(), names)
+    with TestClient(guard) as client:
+        for host in ("labels.example", "LABELS.example:443", "[fe80::1]:80", "localhost:8080", "127.0.0.1"):
+            assert client.get("/health", headers={"Host": host}).status_code == 404, host
+        assert client.get("/health", headers={"Host": "other.example"}).status_code == 421
 
 
 @pytest.mark.parametrize(

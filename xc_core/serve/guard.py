@@ -51,7 +51,7 @@ class Guard:
     def __init__(self, app: App, limits: Limits, meters: Meters, hosts: Iterable[str] | None) -> None:
         """``hosts`` are the names that a request may address; any name if None."""
         self.app, self.limits, self.meters = app, limits, meters
-        self.hosts = None if hosts is None else frozenset(hosts)
+        self.hosts = None if hosts is None else frozenset(name.strip("[]").lower() for name in hosts)
         self._in_flight = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

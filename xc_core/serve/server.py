@@ -43,7 +43,7 @@ class Address:
         """Return the host names that requests may address; None for any."""
         if self.is_loopback:
             return {*LOOPBACK, self.host, *self.allowed}
-        return set(self.allowed) or None
+        return {*LOOPBACK, *self.allowed} if self.allowed else None
 
     def bound(self) -> socket.socket:
         """Return a socket that is bound to it; raise UsageError if that is impossible."""
