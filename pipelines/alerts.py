@@ -112,8 +112,16 @@ def _post(url: str, text: str) -> None:
     if urlsplit(url).scheme not in ("http", "https"):
         raise ValueError("not an http address")
     request = urllib.request.Request(url, json.dumps({"text": text}).encode(), {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=_SECONDS):
+    with urllib.request.build_opener(_NoRedirect).open(request, timeout=_SECONDS):
         pass
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Makes a redirection an error: urllib would follow it by a GET without the text, and the alert would be lost."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Follow nothing."""
+        return
 
 
 def _mail(address: str, text: str) -> None:

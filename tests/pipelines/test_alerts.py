@@ -33,6 +33,11 @@ class Webhook:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 outer.texts.append(json.loads(body)["text"])
                 self.send_response(outer.status)
+                self.send_header("Location", outer.url)
+                self.end_headers()
+
+            def do_GET(self) -> None:
+                self.send_response(200)
                 self.end_headers()
 
             def log_message(self, *_: Any) -> None:
@@ -107,7 +112,7 @@ def test_a_refusal_by_the_gate_is_reported(
     assert text.endswith("succeeded, but: check gate of model failed: P@5 is 6.5 below the champion")
 
 
-@pytest.mark.parametrize("trouble", ["refused", "closed", "no address"])
+@pytest.mark.parametrize("trouble", ["refused", "closed", "no address", "moved"])
 def test_an_alert_that_cannot_be_sent_is_logged_without_the_address(
     workspace: Workspace,
     instance: dg.DagsterInstance,
@@ -116,7 +121,7 @@ def test_an_alert_that_cannot_be_sent_is_logged_without_the_address(
     capsys: pytest.CaptureFixture[str],
     trouble: str,
 ) -> None:
-    webhook.status = 500
+    webhook.status = 302 if trouble == "moved" else 500
     if trouble == "closed":
         monkeypatch.setenv(alerts.WEBHOOK, "http://127.0.0.1:9/secret-path")
     if trouble == "no address":
