@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -221,6 +222,22 @@ def test_a_clean_process_uses_the_device_of_this_one(
     monkeypatch.setenv(VARIABLE, "cuda:99")
     with pytest.raises(RefusedError, match="device 'cuda:99'"):
         measured(model, drawn)
+
+
+def test_a_clean_process_sees_no_card_that_is_hidden_from_this_one(
+    drawn: AcceptanceSet, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: dict[str, str] = {}
+
+    def run(*_: object, env: dict[str, str], **__: object) -> None:
+        seen.update(env)
+        raise subprocess.TimeoutExpired("", 0)
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    monkeypatch.setattr(subprocess, "run", run)
+    with pytest.raises(RefusedError):
+        measured(model, drawn)
+    assert seen["CUDA_VISIBLE_DEVICES"] == "1"
 
 
 def test_a_model_that_does_not_open_there_is_refused(drawn: AcceptanceSet, copied: Workspace) -> None:

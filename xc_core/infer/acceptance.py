@@ -44,6 +44,7 @@ _KEPT_ENVIRONMENT: Final = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
     "LD_LIBRARY_PATH",
+    "CUDA_VISIBLE_DEVICES",
     VARIABLE,
 )
 _MODEL: Final = "model"
