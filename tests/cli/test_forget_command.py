@@ -150,3 +150,13 @@ def test_a_dataset_whose_layout_was_named_can_be_forgotten_from(tmp_path: Path) 
     uid = Tables.of(open_corpus(workspace)).documents["uid"][0]
     forget(workspace, "toy", [uid], [], with_documents=True)
     assert uid not in Tables.of(open_corpus(workspace)).documents["uid"]
+
+
+def test_what_dvc_keeps_beside_the_raw_files_stays(tmp_path: Path) -> None:
+    workspace = empty_workspace(tmp_path / "project")
+    place(workspace, write_world(tmp_path / "begin", "csv"), "toy", IngestConfig(), replace=False)
+    beside = [workspace.data / "toy" / name for name in (".gitignore", "raw.dvc", "acceptance.dvc")]
+    for path in beside:
+        path.write_text("of dvc")
+    forget(workspace, "toy", [Tables.of(open_corpus(workspace)).documents["uid"][0]], [], with_documents=True)
+    assert [path.read_text() for path in beside] == ["of dvc"] * 3

@@ -110,10 +110,13 @@ def _forget_accepted(folder: Path, documents: list[str], labels: list[str]) -> N
 
 
 def _delete_derived(workspace: Workspace, dataset: str) -> list[Path]:
-    """Delete all that was made of a dataset but its raw files, corpus, changelog, settings and acceptance set."""
+    """Delete all that was made of a dataset but its raw files, corpus, changelog, settings and acceptance set.
+
+    DVC's own files stay: they hold hashes, and without its .gitignore git would take the raw files in.
+    """
     home, state = workspace.raw(dataset).parent, workspace.state
     kept = ("raw", "corpus", CHANGES, SETTINGS, ACCEPTANCE)
-    found = [path for path in home.iterdir() if path.name not in kept]
+    found = [path for path in home.iterdir() if path.name not in (*kept, ".gitignore") and path.suffix != ".dvc"]
     recipes = [recipe for _, recipe in workspace.params.experiments(dataset)]
     inner = [path for recipe in recipes for path in (home / recipe).glob("*") if path.name != SETTINGS]
     found = [path for path in found if path.name not in recipes] + inner
