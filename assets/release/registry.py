@@ -100,7 +100,7 @@ def register(client: Any, artifact_root: str, candidate: Candidate) -> Released:
     if champion is not None and version == int(champion.version):
         client.set_registered_model_alias(name, CHALLENGER, str(version))
         return Released(version, True, f"version {version} is champion: it is already")
-    verdict = candidate.judge(candidate.folder, champion)
+    verdict = _judged(client, name, candidate)
     _record(client, version, candidate, verdict, candidate.tags if known is None else known.tags)
     if not verdict.passed:
         return Released(version, False, f"version {version} is refused: {verdict.reason}", verdict)
@@ -111,6 +111,16 @@ def register(client: Any, artifact_root: str, candidate: Candidate) -> Released:
     set_champion(client, name, version)
     text = verdict.summary if champion is not None else "the first one"
     return Released(version, True, f"version {version} is champion: {text}", verdict)
+
+
+def _judged(client: Any, name: str, candidate: Candidate) -> Verdict:
+    """Ask the gate, and ask again if another version became champion meanwhile: judging takes minutes."""
+    champion = version_of(client, name, CHAMPION)
+    while True:
+        verdict = candidate.judge(candidate.folder, champion)
+        before, champion = champion, version_of(client, name, CHAMPION)
+        if (before and before.version) == (champion and champion.version):
+            return verdict
 
 
 def _record(client: Any, version: int, candidate: Candidate, verdict: Verdict, known: Mapping[str, str]) -> None:

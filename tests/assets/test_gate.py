@@ -159,6 +159,15 @@ def test_by_the_manual_policy_a_model_that_passes_waits_as_challenger(versions: 
     assert versions.aliases() == {"champion": first, "challenger": second}
 
 
+def test_a_model_is_judged_again_if_another_became_champion_meanwhile(versions: Registry) -> None:
+    first, second, third = (versions.version() for _ in range(3))
+    versions.release(first)
+    versions.meanwhile.append(second)
+    assert versions.release(third).is_champion
+    assert versions.asked == [None, first, second]
+    assert versions.aliases() == {"champion": third, "challenger": third, "previous": second}
+
+
 def test_the_champion_itself_is_not_judged_again(versions: Registry) -> None:
     first = versions.version()
     versions.release(first)
