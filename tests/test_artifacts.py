@@ -287,3 +287,19 @@ def test_what_is_not_kept_changes_nothing(tmp_path: Path) -> None:
         (build.path / "a.txt").write_text("second")
     assert (folder / "a.txt").read_text() == "first"
     assert [path.name for path in tmp_path.iterdir()] == ["thing"]
+
+
+def test_a_signal_in_the_middle_of_a_deletion_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, asked = artifacts.drop, []
+
+    def drop(path: Path) -> None:
+        if not asked:
+            asked.append(path)
+            raise KeyboardInterrupt
+        whole(path)
+
+    monkeypatch.setattr(artifacts, "drop", drop)
+    with pytest.raises(KeyboardInterrupt), artifacts.building(folder, kind="thing") as build:
+        (build.path / "a").write_text("a")
+    assert asked == [build.path]
+    assert list(folder.parent.rglob("*.tmp")) == []

@@ -148,12 +148,12 @@ def building(folder: Path, *, kind: str, keep: bool = True) -> Iterator[Build]:
     writable.
     """
     work = temporary(folder)
-    with writing(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(folder)
-        work.mkdir()
     build = Build(work)
     try:
+        with writing(folder):
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            remove_leftovers(folder)
+            work.mkdir()
         with claimed(work):
             yield build
             if keep:
@@ -164,7 +164,11 @@ def building(folder: Path, *, kind: str, keep: bool = True) -> Iterator[Build]:
             raise storage_error(reason, folder) from error
         raise
     finally:
-        drop(work)
+        try:
+            drop(work)
+        except KeyboardInterrupt:  # a signal that asks this process to end, in the middle of the deletion
+            drop(work)
+            raise
 
 
 @dataclass
