@@ -94,10 +94,9 @@ def test_a_schedule_asks_for_prepare_and_names_what_follows(tmp_path: Path) -> N
     workspace = make_workspace(tmp_path)
     with dg.instance_for_test() as instance:
         when = datetime(2026, 1, 4, 2, tzinfo=UTC)
-        context = dg.build_schedule_context(
-            instance=instance, scheduled_execution_time=when, repository_def=build(workspace).get_repository_def()
-        )
-        ticked = schedules.schedules(workspace)[0].evaluate_tick(context)
+        repository = build(workspace).get_repository_def()
+        with dg.build_schedule_context(instance, when, repository_def=repository) as context:
+            ticked = schedules.schedules(workspace)[0].evaluate_tick(context)
         (request,) = ticked.run_requests or []
         assert (request.partition_key, request.tags[jobs.NEXT_TAG]) == ("toy", "retrain")
         assert instance.get_dynamic_partitions("dataset") == ["toy"]

@@ -21,7 +21,7 @@ from xc_core.infer.acceptance import closed
 from xc_core.infer.bundle import Model, open_predictor
 from xc_core.infer.predictor import Predictor
 from xc_core.metrics.ranking import per_document, without
-from xc_core.shapes import F32, F64, I64, PAD_ID, Shortlist
+from xc_core.shapes import F32, F64, I64, PAD_ID, Shortlist, spans
 
 _DEEP: Final = 100
 """Labels predicted per document: enough for a recall at 10 even if many pairs are filtered."""
@@ -97,7 +97,7 @@ def _query_auc(corpus: Corpus, predictor: Predictor, new_rows: I64 | None, limit
 
 
 def _embedded(predictor: Predictor, texts: list[str]) -> F32:
-    return np.concatenate([predictor.embed(texts[at : at + _AT_ONCE]) for at in range(0, len(texts), _AT_ONCE)])
+    return np.concatenate([predictor.embed(texts[rows]) for rows in spans(len(texts), _AT_ONCE)])
 
 
 def two_sample_auc(one_ND: F32, other_MD: F32) -> float:
@@ -148,8 +148,8 @@ def _new_recall(corpus: Corpus, predictor: Predictor, new_rows: I64 | None, limi
     if len(rows) < limits.fewest:
         return None
     texts, parts = corpus.texts_of("documents", rows), []
-    for start in range(0, len(texts), _AT_ONCE):
-        found = predictor.shortlist(texts[start : start + _AT_ONCE], _DEEP)
+    for block in spans(len(texts), _AT_ONCE):
+        found = predictor.shortlist(texts[block], _DEEP)
         parts.append(closed(Shortlist(id_L[found.ids_NK], found.scores_NK)))
     ranked = without(Shortlist.stack(parts), corpus.filters.rows(rows))
     truth = corpus.labels.rows(rows).only(known_L)
