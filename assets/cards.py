@@ -6,13 +6,14 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
-
-import dagster as dg
+from typing import TYPE_CHECKING, Final
 
 from xc_core.chain.registry import STAGES
 from xc_core.errors import BusyError
 from xc_core.locks import locked
+
+if TYPE_CHECKING:  # the process of a stage imports this module; dagster would be a third of its start
+    import dagster as dg
 
 POOL: Final = "gpu"
 """Pool of the stages that train."""
