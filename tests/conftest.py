@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -75,6 +76,17 @@ class ToyWorld:
         (folder / "filter_labels_train.txt").write_text("", "utf-8")
         (folder / "filter_labels_test.txt").write_text("", "utf-8")
         return folder
+
+
+@pytest.fixture(autouse=True)
+def no_earlier_instance() -> None:
+    """Forget the Dagster instance of an earlier test.
+
+    Dagster remembers the last instance that was opened. If an instance is closed late, by the garbage collector, it
+    remembers one that is gone, and definitions that are built without an instance fail.
+    """
+    if state := sys.modules.get("dagster._core.storage.defs_state.base"):
+        state._current_storage.set(None)
 
 
 @pytest.fixture
