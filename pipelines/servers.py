@@ -21,6 +21,7 @@ from assets.settings import dagster_environment, mlflow_settings
 from xc_core import artifacts
 from xc_core.chain.workspace import Workspace
 from xc_core.cli.doctor import Finding
+from xc_core.visible import http_address
 
 _EVERYWHERE: Final = ("0.0.0.0", "::", "")
 """Hosts that stand for every address of the machine."""
@@ -72,8 +73,8 @@ def ui(host: str, dagster_port: int, mlflow_port: int) -> None:
             [_beside_python("mlflow"), "server", "--default-artifact-root", settings.artifacts,
              "--host", host, "--port", str(mlflow_port), "--workers", "1"]
         )  # fmt: skip
-    tracking = settings.shown if elsewhere else f"http://{host}:{mlflow_port}"
-    click.echo(f"Dagster  http://{host}:{dagster_port}\nMLflow   {tracking}\nstop with Ctrl-C")
+    tracking = settings.shown if elsewhere else http_address(host, mlflow_port)
+    click.echo(f"Dagster  {http_address(host, dagster_port)}\nMLflow   {tracking}\nstop with Ctrl-C")
     # SIGTERM stops both servers too, as Ctrl-C does
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     running = [subprocess.Popen(command, cwd=root, env=environment, start_new_session=True) for command in commands]
@@ -93,10 +94,9 @@ def _addresses(host: str, dagster_port: int, mlflow_port: int) -> dict[str, str]
     """
     if host in _EVERYWHERE:
         return {}
-    name = f"[{host}]" if ":" in host else host
-    own = {DAGSTER_URL: f"http://{name}:{dagster_port}"}
+    own = {DAGSTER_URL: http_address(host, dagster_port)}
     if not mlflow_address():
-        own[MLFLOW_URL] = f"http://{name}:{mlflow_port}"
+        own[MLFLOW_URL] = http_address(host, mlflow_port)
     return {variable: os.environ.get(variable) or address for variable, address in own.items()}
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xc_core.visible import CONTROL, INK, escaped, printable
+from xc_core.visible import CONTROL, INK, escaped, http_address, printable
 
 
 @given(st.text())
@@ -45,3 +45,11 @@ def test_commands_and_changes_of_direction_are_control_characters(text: str) -> 
 @pytest.mark.parametrize("text", ["a\tb", "don\x92t", "\u200fשלום", "\u200d"])
 def test_what_real_texts_have_is_accepted(text: str) -> None:
     assert CONTROL.search(text) is None
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [("127.0.0.1", "http://127.0.0.1:80"), ("me.org", "http://me.org:80"), ("::1", "http://[::1]:80")],
+)
+def test_an_ipv6_host_has_brackets_in_an_address(host: str, address: str) -> None:
+    assert http_address(host, 80) == address

@@ -1,4 +1,4 @@
-"""Characters that mislead or disturb a reader: control characters, directional overrides, invisible characters."""
+"""Texts as a person sees them: characters that mislead or disturb a reader, and addresses."""
 
 from __future__ import annotations
 
@@ -38,3 +38,8 @@ def printable(text: str) -> str:
     'red \\\\x1b[31m, \\\\u202egnp.exe'
     """
     return _UNSAFE.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+def http_address(host: str, port: int) -> str:
+    """Return the address of a server as a browser takes it; an IPv6 host gets brackets."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

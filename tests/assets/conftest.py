@@ -142,3 +142,10 @@ def failing(error: Exception) -> Fail:
         raise error
 
     return fail
+
+
+@pytest.fixture
+def project(trained: Workspace, store: Store, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    """The trained toy project, with the MLflow of the session."""
+    monkeypatch.setenv("XC_ROOT", str(trained.root))
+    return trained

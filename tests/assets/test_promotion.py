@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from assets.release import promotion, registry
-from assets.release.pointer import alias_in_sqlite
 from assets.release.registry import Released
 from tests.assets.conftest import Registry, Store, champion_files
 from tests.cli.conftest import Xc, entry, offered
@@ -29,13 +26,6 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 BAD = {"encoder": {"epochs": 0.1}, "classifier": {"epochs": 0.1, "refit": False}}
 UNREACHABLE = "http://127.0.0.1:9"
 """Port 9 (discard) of this machine, where nothing listens."""
-
-
-@pytest.fixture
-def project(trained: Workspace, store: Store, monkeypatch: pytest.MonkeyPatch) -> Workspace:
-    """The trained toy project, with the MLflow of the session."""
-    monkeypatch.setenv("XC_ROOT", str(trained.root))
-    return trained
 
 
 @pytest.fixture
@@ -300,60 +290,3 @@ def test_without_a_server_doctor_reports_a_fault(xc: Xc, no_server: Workspace, m
     ended = xc("doctor")
     assert ended.code == 78
     assert f"fault  found no answer from MLflow at {UNREACHABLE}" in ended.out
-
-
-# the pointer to the champion
-
-
-def fetched(project: Workspace) -> Path:
-    """Return the folder of the champion."""
-    found = promotion.champion(project, "toy")
-    assert found is not None
-    return found.fetch()
-
-
-def test_the_champion_is_found_again_without_mlflow_until_the_alias_moves(
-    released: Released, project: Workspace, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = fetched(project)
-    assert alias_in_sqlite(store.uri, "xc-toy", "champion") == released.version
-    asked: list[str] = []
-    monkeypatch.setattr(promotion, "_asked", lambda workspace, dataset: asked.append(dataset))
-    assert fetched(project) == folder
-    assert not asked, "the pointer is enough"
-    monkeypatch.setattr(promotion, "alias_in_sqlite", lambda uri, name, alias: released.version + 1)
-    assert promotion.champion(project, "toy") is None
-    assert asked == ["toy"], "a moved alias is noticed"
-
-
-@pytest.mark.parametrize(
-    "change", [{"uri": "sqlite:///other.db"}, {"folder": "/nowhere"}, {"digest": "0"}, {"version": 0}]
-)
-def test_a_pointer_to_anything_else_is_not_used(
-    released: Released, project: Workspace, change: dict[str, object], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = fetched(project)
-    path = project.state / "champions" / "toy.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    assert fetched(project) == folder
-    assert json.loads(path.read_text())["version"] == released.version, "the pointer is corrected"
-    path.write_text("{")
-    assert fetched(project) == folder
-
-
-def test_an_alias_is_read_only_from_a_registry_in_a_sqlite_file(tmp_path: Path) -> None:
-    for uri in ("http://127.0.0.1:9", f"sqlite:///{tmp_path / 'none.db'}"):
-        assert alias_in_sqlite(uri, "xc-toy", "champion") is None
-    (tmp_path / "other.db").write_text("not a database")
-    assert alias_in_sqlite(f"sqlite:///{tmp_path / 'other.db'}", "xc-toy", "champion") is None
-
-
-def test_a_second_answer_imports_neither_mlflow_nor_transformers(released: Released, project: Workspace) -> None:
-    promotion.champion(project, "toy")
-    code = (
-        "import sys; from xc_core.cli.main import cli; "
-        "cli(['predict', '--dataset', 'toy', 'x'], standalone_mode=False); "
-        "print({'mlflow', 'transformers', 'dagster', 'sklearn'} & sys.modules.keys(), file=sys.stderr)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stderr.strip() == "set()"

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.serve.conftest import Running, Start
+from xc_core.ann.both import TOGETHER
 from xc_core.errors import ConfigError
 from xc_core.infer.explained import Question
 from xc_core.serve.batcher import Answers, Batcher
@@ -142,3 +143,8 @@ def test_the_openapi_document_and_its_page_describe_every_path(running: Running)
 def test_a_limit_out_of_range_is_refused(limits: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         Limits(**limits)
+
+
+def test_texts_that_share_a_pass_are_searched_alike() -> None:
+    """A search answers up to this many queries in one way; if more shared a pass, an answer would depend on them."""
+    assert Limits().max_batch == TOGETHER

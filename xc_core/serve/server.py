@@ -20,6 +20,7 @@ from xc_core.serve.guard import LOOPBACK
 from xc_core.serve.limits import Limits
 from xc_core.serve.meters import Meters
 from xc_core.serve.models import Models
+from xc_core.visible import http_address
 
 _BACKLOG: Final = 2048
 
@@ -95,8 +96,7 @@ def serve(source: Source, address: Address, limits: Limits, poll_seconds: float)
             "limit; put a proxy in front of it (docs/serving.md)"
         )
     listener.listen(_BACKLOG)  # from now on a client can connect
-    shown = f"[{host}]" if ":" in host else host
-    report(f"version {name['version']} of {name['dataset']} ({name['recipe']}) answers on http://{shown}:{port}")
+    report(f"version {name['version']} of {name['dataset']} ({name['recipe']}) answers on {http_address(host, port)}")
     _run(_Uvicorn(_config(server, address, poll_seconds), server), listener)
     report("stopped; every request that had come was answered")
 

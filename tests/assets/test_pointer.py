@@ -1,0 +1,73 @@
+"""The pointer to the champion: it is found again without MLflow."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from assets.release import promotion
+from assets.release.pointer import alias_in_sqlite
+from assets.release.registry import Released
+from tests.assets.conftest import Store
+from xc_core.chain import Workspace
+
+# MLflow and its dependencies warn of features that they will drop; nothing here uses these
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def fetched(project: Workspace) -> Path:
+    """Return the folder of the champion."""
+    found = promotion.champion(project, "toy")
+    assert found is not None
+    return found.fetch()
+
+
+def test_the_champion_is_found_again_without_mlflow_until_the_alias_moves(
+    released: Released, project: Workspace, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = fetched(project)
+    assert alias_in_sqlite(store.uri, "xc-toy", "champion") == released.version
+    asked: list[str] = []
+    monkeypatch.setattr(promotion, "_asked", lambda workspace, dataset: asked.append(dataset))
+    assert fetched(project) == folder
+    assert not asked, "the pointer is enough"
+    monkeypatch.setattr(promotion, "alias_in_sqlite", lambda uri, name, alias: released.version + 1)
+    assert promotion.champion(project, "toy") is None
+    assert asked == ["toy"], "a moved alias is noticed"
+
+
+@pytest.mark.parametrize(
+    "change", [{"uri": "sqlite:///other.db"}, {"folder": "/nowhere"}, {"digest": "0"}, {"version": 0}]
+)
+def test_a_pointer_to_anything_else_is_not_used(
+    released: Released, project: Workspace, change: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = fetched(project)
+    path = project.state / "champions" / "toy.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    assert fetched(project) == folder
+    assert json.loads(path.read_text())["version"] == released.version, "the pointer is corrected"
+    path.write_text("{")
+    assert fetched(project) == folder
+
+
+def test_an_alias_is_read_only_from_a_registry_in_a_sqlite_file(tmp_path: Path) -> None:
+    for uri in ("http://127.0.0.1:9", f"sqlite:///{tmp_path / 'none.db'}"):
+        assert alias_in_sqlite(uri, "xc-toy", "champion") is None
+    (tmp_path / "other.db").write_text("not a database")
+    assert alias_in_sqlite(f"sqlite:///{tmp_path / 'other.db'}", "xc-toy", "champion") is None
+
+
+def test_a_second_answer_imports_neither_mlflow_nor_transformers(released: Released, project: Workspace) -> None:
+    promotion.champion(project, "toy")
+    code = (
+        "import sys; from xc_core.cli.main import cli; "
+        "cli(['predict', '--dataset', 'toy', 'x'], standalone_mode=False); "
+        "print({'mlflow', 'transformers', 'dagster', 'sklearn'} & sys.modules.keys(), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "set()"

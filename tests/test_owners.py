@@ -1,0 +1,297 @@
+"""Each risky thing is done in one module alone: randomness, deleting, starting processes, writing files, and so on.
+
+The rules read the syntax tree. ALLOWED names each exception with its reason; an entry that is not needed is an error.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.source import MODULES, tree
+
+
+@cache
+def names(module: str) -> dict[str, str]:
+    """Return what each imported name of a module stands for: {"np": "numpy", "alone": "xc_core.distributed.alone"}."""
+    found: dict[str, str] = {}
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.Import):
+            found |= {
+                a.asname or a.name.split(".")[0]: a.name if a.asname else a.name.split(".")[0] for a in node.names
+            }
+        elif isinstance(node, ast.ImportFrom):
+            found |= {a.asname or a.name: f"{node.module}.{a.name}" for a in node.names}
+    return found
+
+
+def full_name(module: str, node: ast.expr) -> str:
+    """Return the dotted name of an expression with imports resolved: np.random.rand is numpy.random.rand."""
+    if isinstance(node, ast.Attribute):
+        return f"{full_name(module, node.value)}.{node.attr}"
+    return names(module).get(node.id, node.id) if isinstance(node, ast.Name) else ""
+
+
+def calls(module: str) -> Iterator[tuple[str, ast.Call]]:
+    """Yield (full name of what is called, the call)."""
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.Call):
+            yield full_name(module, node.func), node
+
+
+def imports(module: str) -> set[str]:
+    """Return every module that is imported, anywhere in the file, with what is taken from it."""
+    nodes = [node for node in ast.walk(tree(module)) if isinstance(node, ast.Import | ast.ImportFrom)]
+    whole = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    parts = {f"{n.module}.{alias.name}" for n in nodes if isinstance(n, ast.ImportFrom) for alias in n.names}
+    return whole | parts
+
+
+def is_under(name: str, *roots: str) -> bool:
+    return any(name == root or name.startswith(f"{root}.") for root in roots)
+
+
+def makes_randomness(module: str) -> set[str]:
+    """A generator made, a global one seeded, or a draw from a global one; not a draw from one that was handed in."""
+    makers = ("numpy.random", "torch.manual_seed", "torch.seed", "torch.Generator", "torch.random", "os.urandom")
+    draws = {f"torch.{name}" for name in ("rand", "randn", "randint", "randperm", "multinomial", "bernoulli", "normal")}
+    made = {name for name, _ in calls(module) if is_under(name, *makers)}
+    free = {name for name, call in calls(module) if name in draws and "generator" not in {k.arg for k in call.keywords}}
+    return made | free | {name for name in imports(module) if is_under(name, "random", "secrets")}
+
+
+def writes_folders(module: str) -> set[str]:
+    """A folder made, or something renamed, moved, linked or deleted."""
+    methods = ("mkdir", "rmdir", "unlink", "symlink_to", "hardlink_to", "touch")
+    in_os = ("mkdir", "makedirs", "rename", "replace", "renames", "remove", "unlink", "rmdir", "link", "symlink")
+    in_shutil = ("rmtree", "move", "copytree", "copy", "copy2", "copyfile")
+    return {
+        kind
+        for name, call in calls(module)
+        for kind in [name.split(".")[-1]]
+        if (is_under(name, *(f"os.{one}" for one in in_os), *(f"shutil.{one}" for one in in_shutil), "tempfile"))
+        or (isinstance(call.func, ast.Attribute) and (call.func.attr in methods or renames_path(name, call)))
+    }
+
+
+def renames_path(name: str, call: ast.Call) -> bool:
+    """True for ``path.rename(x)`` and ``path.replace(x)``; text.replace takes two, a table's rename a mapping."""
+    last = name.split(".")[-1] or (call.func.attr if isinstance(call.func, ast.Attribute) else "")
+    one = len(call.args) == 1 and not call.keywords and not isinstance(call.args[0], ast.Dict)
+    return last in ("rename", "replace") and one and not is_under(name, "dataclasses", "datetime")
+
+
+def unpickles(module: str) -> set[str]:
+    """Anything that runs code when it reads a file."""
+    libraries = ("pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve", "yaml")
+    found = {name for name in imports(module) if is_under(name, *libraries)}
+    found |= {name for name, _ in calls(module) if name in ("torch.load", "torch.save", "eval", "exec")}
+    for _, call in calls(module):
+        allowed = [k for k in call.keywords if k.arg == "allow_pickle"]
+        found |= {"allow_pickle" for k in allowed if not (isinstance(k.value, ast.Constant) and k.value.value is False)}
+    return found
+
+
+def touches_process_groups(module: str) -> set[str]:
+    """An import or use of torch.distributed, or a look at the environment of torchrun."""
+    used = {full_name(module, node) for node in ast.walk(tree(module)) if isinstance(node, ast.Attribute)}
+    found = {name for name in used | imports(module) if is_under(name, "torch.distributed")}
+    texts = {node.value for node in ast.walk(tree(module)) if isinstance(node, ast.Constant)}
+    return found | (texts & {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR"})
+
+
+def asks_for_a_card(module: str) -> set[str]:
+    """A question to torch.cuda, or a device named by hand."""
+    used = {full_name(module, node) for node in ast.walk(tree(module)) if isinstance(node, ast.Attribute)}
+    found = {name for name in used | imports(module) if is_under(name, "torch.cuda")}
+    places = [call.args[:1] for _, call in calls(module) if getattr(call.func, "attr", "") in ("to", "device")]
+    places += [[k.value] for _, call in calls(module) for k in call.keywords if k.arg == "device"]
+    texts = {node.value for (node,) in filter(None, places) if isinstance(node, ast.Constant)}
+    return found | {str(text) for text in texts} | {n for n in ("cuda",) if moves_to_cuda(module)}
+
+
+def moves_to_cuda(module: str) -> bool:
+    """``x.cuda()``."""
+    return any(isinstance(call.func, ast.Attribute) and call.func.attr == "cuda" for _, call in calls(module))
+
+
+def reaches_a_shell(module: str) -> set[str]:
+    """A command given as text to a shell."""
+    found = {name for name, _ in calls(module) if name in ("os.system", "os.popen", "subprocess.getoutput")}
+    return found | {"shell" for _, call in calls(module) if "shell" in {k.arg for k in call.keywords}}
+
+
+def joins_file_names(module: str) -> set[str]:
+    """The name of a file inside an artefact, joined by hand: ``folder / "rows.npy"``."""
+    if not is_above_artefacts(module):
+        return set()
+    ends = re.compile(r"\.(npy|npz|json|parquet|safetensors|svg|png|md|txt)$")
+    joined = [n.right for n in ast.walk(tree(module)) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div)]
+    return {n.value for n in joined if isinstance(n, ast.Constant) and ends.search(str(n.value))}
+
+
+def asks_for_files(module: str) -> set[str]:
+    """Control flow that depends on whether a file is there."""
+    methods = ("is_file", "is_dir", "exists")
+    called = [call.func for _, call in calls(module) if isinstance(call.func, ast.Attribute)]
+    return {func.attr for func in called if func.attr in methods} if is_above_artefacts(module) else set()
+
+
+def is_above_artefacts(module: str) -> bool:
+    """True for code that reads artefacts through their types: the stages, and all that is above xc_core."""
+    return not module.startswith("xc_core/") or module.startswith("xc_core/stages/")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Something that one module alone may do."""
+
+    find: Callable[[str], set[str]]
+    owner: str | None = None
+
+
+RULES = {
+    "randomness": Rule(makes_randomness, "xc_core/seeds.py"),
+    "folders": Rule(writes_folders, "xc_core/artifacts.py"),
+    "pickle": Rule(unpickles),
+    "process groups": Rule(touches_process_groups, "xc_core/distributed.py"),
+    "cards": Rule(asks_for_a_card, "xc_core/devices.py"),
+    "shell": Rule(reaches_a_shell),
+    "file names": Rule(joins_file_names),
+    "files asked for": Rule(asks_for_files),
+}
+BUILDING = "inside an artefact that xc_core.artifacts is building"
+ALLOWED = {
+    ("folders", "xc_core/classifiers/storage.py"): (
+        {"TemporaryFile", "gettempdir"},
+        "an unnamed file, which disappears with the process",
+    ),
+    ("folders", "xc_core/classifiers/tables.py"): ({"mkdir"}, BUILDING),
+    ("folders", "xc_core/data/cut.py"): ({"replace"}, f"the table of documents, written again {BUILDING}"),
+    ("folders", "xc_core/data/families.py"): ({"mkdir", "rmtree"}, f"signatures spilled {BUILDING}"),
+    ("folders", "xc_core/data/splits.py"): ({"mkdir", "rmtree"}, f"digests spilled {BUILDING}"),
+    ("folders", "xc_core/data/tokens.py"): ({"unlink"}, f"its own flat file {BUILDING}"),
+    ("folders", "xc_core/scores/store.py"): ({"mkdir", "copytree"}, BUILDING),
+    ("folders", "xc_core/scores/vectors.py"): ({"mkdir"}, BUILDING),
+    ("folders", "xc_core/stages/embeddings.py"): ({"TemporaryDirectory"}, f"scratch {BUILDING}"),
+    ("folders", "xc_core/scores/lexical.py"): (
+        {"TemporaryDirectory", "mkdir"},
+        f"omikuji trains on a file, in the caller's scratch; a folder {BUILDING}",
+    ),
+    ("folders", "xc_core/leftovers.py"): (
+        {"rename", "rmtree", "unlink"},
+        "deletes what killed writers left; undoes their exchange",
+    ),
+    ("folders", "xc_core/locks.py"): ({"mkdir"}, "the folder of a lock file"),
+    ("folders", "xc_core/linked.py"): (
+        {"mkdir", "copytree", "copyfile", "link", "rmtree"},
+        "a folder beside the artefact, which artifacts.install puts in its place",
+    ),
+    ("folders", "xc_core/cli/ingest.py"): (
+        {"mkdir", "copyfile", "symlink_to"},
+        "a scratch workspace under .xc; artifacts.install puts the corpus in its place",
+    ),
+    ("folders", "xc_core/chain/arrival.py"): (
+        {"mkdir", "copyfile", "symlink_to", "TemporaryDirectory"},
+        "a scratch workspace under .xc; artifacts.install puts the corpus in its place",
+    ),
+    ("folders", "xc_core/chain/update.py"): ({"copyfile"}, "raw files in a scratch workspace"),
+    ("folders", "xc_core/chain/add_labels.py"): ({"mkdir", "copytree"}, "raw files in a scratch workspace"),
+    ("folders", "xc_core/data/merge.py"): ({"mkdir"}, "raw files in a scratch workspace"),
+    ("folders", "xc_core/chain/changelog.py"): (
+        {"mkdir", "copytree", "rename"},
+        "the raw files before a change, linked; an entry of the changelog in a scratch workspace",
+    ),
+    ("folders", "xc_core/chain/pilots.py"): (
+        {"mkdir", "TemporaryDirectory"},
+        "scratch workspaces of pilots, under .xc",
+    ),
+    ("folders", "assets/inbox.py"): ({"mkdir", "rename"}, "moves a user's files aside; they are no artefact"),
+    ("folders", "assets/settings.py"): ({"mkdir"}, "the folder of MLflow's own database, which MLflow does not make"),
+    ("folders", "assets/release/judge.py"): (
+        {"TemporaryDirectory"},
+        "today's part of the acceptance set, for one judgement",
+    ),
+    ("folders", "assets/release/lineage.py"): (
+        {"mkdir", "copytree", "copyfile"},
+        "a new clone of the project, in a folder that the user names",
+    ),
+    ("folders", "xc_core/git.py"): ({"TemporaryDirectory"}, "a copy of git's index, so that git's own does not change"),
+    ("folders", "xc_core/infer/acceptance.py"): ({"TemporaryDirectory"}, "what another process measured"),
+    ("files asked for", "assets/release/pointer.py"): ({"is_file"}, "whether MLflow's own database is a file here"),
+    ("files asked for", "assets/release/judge.py"): ({"is_dir"}, "a project may be without DVC or acceptance set"),
+    ("files asked for", "assets/release/lineage.py"): (
+        {"is_dir", "exists", "is_file"},
+        "a clone, of which git and DVC decide what it holds",
+    ),
+    ("files asked for", "assets/release/origin.py"): ({"is_file"}, "files that a project may be without"),
+    ("files asked for", "assets/release/promotion.py"): ({"is_dir"}, "a project may be without DVC or packed models"),
+    ("files asked for", "assets/inbox.py"): ({"is_file", "is_dir"}, "a user's files, which may not have come yet"),
+    ("files asked for", "assets/resources.py"): (
+        {"is_dir", "is_file"},
+        "a project may be without DVC, and DVC writes dvc.lock at its first commit",
+    ),
+    ("files asked for", "assets/staleness.py"): ({"is_file"}, "folders are no change"),
+    ("files asked for", "pipelines/servers.py"): ({"exists"}, "a command of this environment, or one on PATH"),
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_one_module_alone_does_it_and_exceptions_are_named(rule: str) -> None:
+    found = {module: RULES[rule].find(module) for module in MODULES if module != RULES[rule].owner}
+    allowed = {module: kinds for (name, module), (kinds, _) in ALLOWED.items() if name == rule}
+    assert {module: kinds for module, kinds in found.items() if kinds} == allowed
+
+
+@pytest.mark.parametrize("rule", [name for name, rule in RULES.items() if rule.owner])
+def test_the_owner_itself_does_what_it_owns(rule: str) -> None:
+    """Otherwise the search above would find nothing anywhere."""
+    owner = RULES[rule].owner
+    assert owner is not None
+    assert RULES[rule].find(owner)
+
+
+SINS = {
+    "randomness": ["import numpy as np\nnp.random.default_rng(0)", "import random", "from random import shuffle",
+                   "from numpy.random import default_rng\ndefault_rng(1)", "import torch\ntorch.manual_seed(1)",
+                   "import torch\ntorch.rand(3)"],
+    "folders": ["from pathlib import Path\nPath('a').mkdir()", "p.with_name('b').rename(q)", "p.replace(q)",
+                "import os\nos.makedirs('a')", "from shutil import rmtree\nrmtree(a)"],
+    "pickle": ["import pickle", "from joblib import load", "import torch\ntorch.load(p)", "eval('1')",
+               "import numpy as np\nnp.load(p, allow_pickle=True)"],
+    "process groups": ["import torch.distributed as dist", "from torch import distributed", "os.environ['RANK']",
+                       "import torch\ntorch.distributed.barrier()"],
+    "cards": ["import torch\ntorch.cuda.is_available()", "from torch import cuda", "model.to('cuda')", "model.cuda()",
+              "import torch\ntorch.zeros(3, device='cuda:0')"],
+    "shell": ["import os\nos.system('ls')", "import subprocess\nsubprocess.run(text, shell=True)"],
+    "file names": ["folder / 'rows.npy'", "(root / name) / 'facts.json'"],
+    "files asked for": ["if (folder / name).is_file():\n    pass", "path.exists()"],
+}  # fmt: skip
+INNOCENT = {
+    "randomness": "def f(random, g):\n    random.choice(3)\n    torch.rand(3, generator=g)\nx: np.random.Generator",
+    "folders": "text.replace('a', 'b')\ntable.rename({'a': 'b'})\nimport dataclasses\ndataclasses.replace(c, size=3)",
+    "pickle": "import numpy as np\nnp.load(p, allow_pickle=False)\nencoder.eval()",
+    "process groups": "from xc_core.distributed import alone",
+    "cards": "model.to(encoder.device)\nzeros(3, device=rows.device)\ntext = 'cuda'",
+    "shell": "import subprocess\nsubprocess.run(['ls'], check=True)",
+    "file names": "folder / name\nroot / 'raw'\ntotal / 2",
+    "files asked for": "exists = store.has(name)",
+}
+
+
+@pytest.mark.parametrize(("rule", "code"), [(rule, code) for rule, codes in SINS.items() for code in codes])
+def test_a_sin_is_found(rule: str, code: str, tmp_path: Path) -> None:
+    (tmp_path / "sin.py").write_text(code)
+    assert RULES[rule].find(str(tmp_path / "sin.py"))
+
+
+@pytest.mark.parametrize("rule", INNOCENT)
+def test_what_looks_alike_is_not_taken_for_a_sin(rule: str, tmp_path: Path) -> None:
+    (tmp_path / "fine.py").write_text(INNOCENT[rule])
+    assert not RULES[rule].find(str(tmp_path / "fine.py"))
