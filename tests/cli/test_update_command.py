@@ -14,6 +14,7 @@ from tests.cli.conftest import Xc
 from tests.conftest import ToyWorld, open_corpus
 from tests.data.worlds import LAYOUTS, empty_workspace, files_of, read_world, small_world
 from xc_core.chain import Workspace, changelog
+from xc_core.chain.update import update
 from xc_core.cli.ingest import place
 from xc_core.data.ingest import IngestConfig
 from xc_core.data.merge import NewDocuments, Tables
@@ -117,6 +118,22 @@ def test_an_update_of_a_dataset_in_any_layout_keeps_texts_pairs_filters_and_spli
 def documents(rows: list[tuple[str, str, str, str]]) -> pl.DataFrame:
     frame = pl.DataFrame(rows, schema=["uid", "title", "split", "group"], orient="row")
     return frame.select("uid", "title", pl.lit("").alias("content"), "split", "group")
+
+
+def test_a_corrected_document_keeps_its_group_unless_the_update_names_another(tmp_path: Path) -> None:
+    workspace = empty_workspace(tmp_path / "project")
+    groups = {f"D{number:04}": f"series {number // 3}" for number in range(60)}
+    world = ToyWorld.make(documents=60, tests=10)
+    for document in world.train:
+        document["group"] = groups[document["uid"]]
+    place(workspace, world.write(tmp_path / "begin"), "toy", IngestConfig(split="group"), replace=False)
+    texts = [row("D0001", "a corrected text", [0]), row("D0002", "another text", [0]) | {"group": "series 7"}]
+    update(workspace, drop(tmp_path / "new", texts, [("L1", "castle")]), "toy")
+    found = Tables.of(open_corpus(workspace)).documents
+    after = dict(found.filter(pl.col("group") != "").select("uid", "group").iter_rows())
+    assert after == groups | {"D0002": "series 7"}
+    update(workspace, drop(tmp_path / "ungrouped", [row("D0003", "a text", [0])], [("L1", "castle")]), "toy")
+    assert Tables.of(open_corpus(workspace)).documents.filter(uid="D0003")["group"].to_list() == ["series 1"]
 
 
 def test_a_new_document_goes_where_its_group_or_its_near_duplicates_are(tmp_path: Path) -> None:

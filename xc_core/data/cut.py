@@ -76,24 +76,24 @@ class Cut:
         self._groups.write_batch(pa.record_batch([columns[0], columns[1].cast(pa.string())], schema=SCHEMA))
 
     def finish(self) -> Bool | None:
-        """Write ``families.parquet``; return which documents are held out (N) if this differs from ``splits``.
-
-        Raises DataError for a split by group of data without groups.
-        """
+        """Write ``families.parquet``; return which documents are held out (N) if this differs from ``splits``."""
         if self._groups:
             self._groups.close()
-            if self._documents and not self.grouped:
-                raise DataError(
-                    "no group in the train file, but the split is by group",
-                    expected="a column group (Parquet, CSV) or a field group (xc-json)",
-                    do="add it, or choose --split family or --split uid",
-                )
         if not self._near:
             return None
         first_N, held_N = self._near.families(), np.concatenate(self._held)
         self._write_near(first_N)
         moved_N = held_N if self._given else held_N[first_N]
         return None if np.array_equal(moved_N, held_N) else moved_N
+
+    def check_groups(self) -> None:
+        """Raise DataError for a split by group if no document has a group."""
+        if self._groups and self._documents and not self.grouped:
+            raise DataError(
+                "no group in the train file, but the split is by group",
+                expected="a column group (Parquet, CSV) or a field group (xc-json)",
+                do="add it, or choose --split family or --split uid",
+            )
 
     def _write_near(self, first_N: I64) -> None:
         """Write the families that have at least two documents."""

@@ -99,7 +99,7 @@ class IngestConfig:
 def ingest(folder: Path, build: Build, config: IngestConfig, *, part: bool = False) -> None:
     """Read ``folder`` into the files of a corpus under ``build.path`` and describe it in ``build.facts``.
 
-    A ``part`` of a dataset, as an update is, need not have train and test documents, nor documents of each label.
+    A ``part`` of a dataset, as an update is, need not have train and test documents, groups, or documents of each label.
     Raises DataError for the first problem, with file and line; MissingError if the folder or a file is missing.
     """
     layout, source = open_source(folder, config.layout, config.read_options())
@@ -241,7 +241,8 @@ class _CorpusWriter:
         self._check_uids("document", self._doc_uids, self._doc_places)
 
     def check_whole(self) -> None:
-        """Check what only a whole dataset has: documents of both kinds, and a train document of each label."""
+        """Check what only a whole dataset has: documents of both kinds, groups, and a train document of each label."""
+        self.cut.check_groups()
         if not self.labels or not self.sizes[TRAIN] or not self.sizes[TEST]:
             counts = f"{self.labels} labels, {self.sizes[TRAIN]} train and {self.sizes[TEST]} test documents"
             held = f" ({self.sizes[VALIDATION]} more for validation)" if self.sizes[VALIDATION] else ""

@@ -44,13 +44,14 @@ class Tables:
     def merged(self, update: Tables, cut: NewDocuments) -> Tables:
         """Return the tables with the rows of ``update`` in place of those of the same uid, new ones at the end.
 
-        A document of the update has the labels of the update. A label that the update only names (its text is its uid)
-        keeps its text.
+        A document of the update has the labels of the update, and keeps its group if the update names none. A label
+        that the update only names (its text is its uid) keeps its text.
         """
         new = cut.placed(
             self.documents, update.documents.join(self.documents, on="uid", how="anti", maintain_order="left")
         )
-        texts = update.documents.select("uid", "title", "content", "group")
+        group = pl.col("group").replace("", None)  # update leaves what is null
+        texts = update.documents.select("uid", "title", "content", group)
         named = (pl.col("title") == pl.col("uid")) & (pl.col("content") == "")
         labels = update.labels.join(self.labels, on="uid", how="anti", maintain_order="left")
         others = self.pairs.join(update.documents, left_on="doc", right_on="uid", how="anti", maintain_order="left")
