@@ -99,7 +99,7 @@ class IngestConfig:
 def ingest(folder: Path, build: Build, config: IngestConfig, *, part: bool = False) -> None:
     """Read ``folder`` into the files of a corpus under ``build.path`` and describe it in ``build.facts``.
 
-    A ``part`` of a dataset, as an update is, need not have train and test documents, groups, or documents of each label.
+    A ``part`` of a dataset, as an update is, need not have train and test documents, groups, or each label.
     Raises DataError for the first problem, with file and line; MissingError if the folder or a file is missing.
     """
     layout, source = open_source(folder, config.layout, config.read_options())

@@ -193,7 +193,7 @@ class LabelTrees:
             (folder / _LATER).mkdir()
             self.later.save_texts(folder / _LATER)
         for number, tree in enumerate(self.trees):
-            with _quiet():
+            with quiet():
                 tree.save(str(folder / f"tree{number}"))
 
 
@@ -229,7 +229,7 @@ def _tree(rows: Path, settings: Lexical) -> Any:
     how = omikuji.Model.default_hyper_param()
     how.n_trees = 1
     how.cluster_balanced, how.cluster_k, how.max_depth = False, settings.clusters, settings.depth
-    with _quiet():
+    with quiet():
         return _one_thread(omikuji.Model.train_on_data(str(rows), how))
 
 
@@ -238,7 +238,7 @@ def _load_tree(folder: Path) -> Any:
 
     if not folder.is_dir():
         raise CorruptError(f"no {folder}", expected="a tree", do="run the stage scores again")
-    with _quiet():
+    with quiet():
         return _one_thread(omikuji.Model.load(str(folder)))
 
 
@@ -249,7 +249,7 @@ def _one_thread(tree: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Discard stdout and stderr of the process: omikuji logs to one and draws progress bars on the other."""
     sys.stdout.flush()
     sys.stderr.flush()
