@@ -1,13 +1,14 @@
 """``make fuzz``: random changes of good input for every boundary; whatever is no error with a message is a failure.
 
 A case that reaches a new place of refusal, or is accepted, becomes a seed of later ones. Failures are written into
-``tests/fuzz/corpus``, which the default tests replay.
+``tests/fuzz/corpus``, which the default tests replay. A run of all boundaries writes its table into docs/bad-input.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import base64
+import datetime
 import hashlib
 import json
 import logging
@@ -20,12 +21,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
+from tests.fuzz.served import client
 from tests.fuzz.targets import Target, targets
+from tests.pages import fill
+from xc_core.chain.costs import processor
 from xc_core.errors import XCError
 
 CORPUS = Path(__file__).parent / "corpus"
 MOST_SEEDS = 300
 """Seeds of a boundary that are kept."""
+FAILURES = ("crash", "quiet", "slow")
+PAGE = Path(__file__).parents[2] / "docs" / "bad-input.md"
 SLOW_SECONDS = 2.0
 """A case that takes longer is a failure: time is bounded too."""
 
@@ -41,10 +47,15 @@ class Tally:
     """Number of cases by the line that refused them."""
     failures: dict[str, bytes] = field(default_factory=dict)
     """The first case of each failure, by its description."""
+    failed: Counter[str] = field(default_factory=Counter)
+    """Number of cases by the way in which they failed: a crash, accepted quietly, too slow."""
 
 
 def ended(target: Target, data: bytes) -> tuple[str, str]:
-    """Return how a case ended, "accepted", "refused" or "failed", and the place or the failure."""
+    """Return how a case ended, "accepted", "refused", "crash", "quiet" or "slow", and the place or the failure.
+
+    "crash" is anything but a message with its three parts; "quiet" is input that was accepted and breaks a rule.
+    """
     started = time.process_time()
     try:
         target.run(data)
@@ -52,12 +63,17 @@ def ended(target: Target, data: bytes) -> tuple[str, str]:
     except XCError as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         ill = not (error.found and error.expected and error.do) or error.exit_code == 70 or len(str(error)) > 2000
-        outcome = ("failed", f"message {error!r:.300}") if ill else ("refused", f"{frame.filename}:{frame.lineno}")
+        place = getattr(error, "place", f"{frame.filename}:{frame.lineno}")
+        outcome = ("crash", f"message {error!r:.300}") if ill else ("refused", place)
     except Exception as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
-        outcome = "failed", f"{type(error).__name__} in {Path(frame.filename).name}:{frame.lineno}: {error!s:.150}"
+        broken = isinstance(error, AssertionError) and Path(frame.filename).parent == Path(__file__).parent
+        outcome = (
+            "quiet" if broken else "crash",
+            f"{type(error).__name__} in {Path(frame.filename).name}:{frame.lineno}: {error!s:.150}",
+        )
     if time.process_time() - started > SLOW_SECONDS:
-        return "failed", f"took more than {SLOW_SECONDS:g} s"
+        return "slow", f"took more than {SLOW_SECONDS:g} s"
     return outcome
 
 
@@ -72,7 +88,8 @@ def fuzz(target: Target, cases: int, random: Random) -> Tally:
         tally.tried += 1
         tally.accepted += kind == "accepted"
         tally.refused += kind == "refused"
-        if kind == "failed":
+        if kind in FAILURES:
+            tally.failed[kind] += 1
             tally.failures.setdefault(place[:60], data)
         elif place not in tally.places or (kind == "accepted" and random.random() < 0.05):
             seeds[len(target.seeds) :] = [*seeds[len(target.seeds) :], data][-MOST_SEEDS:]
@@ -87,30 +104,54 @@ def keep(target: Target, data: bytes) -> Path:
     return path
 
 
+def table(found: list[tuple[Target, Tally]]) -> str:
+    """Return a table with a row per kind of boundary, and the sum."""
+    kinds: dict[str, list[tuple[Target, Tally]]] = {}
+    for target, tally in found:
+        kinds.setdefault(target.group, []).append((target, tally))
+    lines = ["| kind | boundaries | tried | clear | accepted | crash | quiet | slow |", "| --- " * 8 + "|"]
+    for kind, pairs in [*kinds.items(), ("all", found)]:
+        tallies = [tally for _, tally in pairs]
+        numbers = [
+            len(pairs),
+            *(sum(getattr(one, name) for one in tallies) for name in ("tried", "refused", "accepted")),
+        ]
+        numbers += [sum(one.failed[name] for one in tallies) for name in FAILURES]
+        lines.append(f"| {kind} | {' | '.join(f'{number:,}' for number in numbers)} |")
+    return "\n".join(lines)
+
+
+def tried(chosen: list[Target], cases: int, seed: int) -> list[tuple[Target, Tally]]:
+    """Fuzz boundaries by their weights; print a row for each, and what failed."""
+    total, found = sum(target.weight for target in chosen), []
+    for target in chosen:
+        tally = fuzz(target, -(-cases * target.weight // total), Random(seed))
+        found.append((target, tally))
+        places = len(tally.places) - ("" in tally.places)
+        print(f"{target.name}: {tally.tried:,} tried, {tally.refused:,} refused in {places} places, "
+              f"{tally.accepted:,} accepted, {sum(tally.failed.values())} failed", flush=True)  # fmt: skip
+        for reason, data in tally.failures.items():
+            print(f"  {reason}: {keep(target, data)} {ended(target, data)[1]}", file=sys.stderr, flush=True)
+    return found
+
+
 def main() -> int:
     """Fuzz all boundaries; print a table; return 1 if something failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", default="", help="part of the names of boundaries; the page stays as it is then")
     arguments = parser.parse_args()
-    logging.disable()
-    with tempfile.TemporaryDirectory() as folder:
-        chosen = [target for target in targets(Path(folder)) if arguments.only in target.name]
-        total = sum(target.weight for target in chosen)
-        print("| boundary | kind | tried | clear | accepted | places of refusal | failures |")
-        print("| --- | --- | --- | --- | --- | --- | --- |")
-        failed = tried = 0
-        for target in chosen:
-            tally = fuzz(target, -(-arguments.cases * target.weight // total), Random(arguments.seed))
-            tried, failed = tried + tally.tried, failed + len(tally.failures)
-            row = (target.name, target.group, f"{tally.tried:,}", f"{tally.refused:,}", f"{tally.accepted:,}")
-            places = len(tally.places) - ("" in tally.places)
-            print(f"| {' | '.join(row)} | {places} | {len(tally.failures)} |", flush=True)
-            for reason, data in tally.failures.items():
-                print(f"  {reason}: {keep(target, data)} {ended(target, data)[1]}", file=sys.stderr, flush=True)
-    print(f"\n{tried:,} cases, {failed} failures")
-    return int(failed > 0)
+    with tempfile.TemporaryDirectory() as folder, client(Path(folder)) as served:
+        logging.disable()
+        chosen = [target for target in targets(Path(folder), served) if arguments.only in target.name]
+        found = tried(chosen, arguments.cases, arguments.seed)
+    print(f"\n{table(found)}")
+    if not arguments.only:
+        date = datetime.datetime.now(datetime.UTC).date().isoformat()
+        command = f"python -m tests.fuzz.fuzz --cases {arguments.cases} --seed {arguments.seed}"
+        fill(PAGE, "fuzz", f"{table(found)}\n\nRun on {date} on {processor()}: `{command}`.")
+    return int(any(tally.failed for _, tally in found))
 
 
 if __name__ == "__main__":

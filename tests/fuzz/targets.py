@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tests.data.worlds import FILTERS, small_world, write_filters, write_world
-from tests.fuzz import mutate
+from tests.fuzz import mutate, served
 from xc_core import artifacts
 from xc_core.chain import Workspace
 from xc_core.cli.predict_files import _READERS
@@ -119,7 +119,7 @@ def _served() -> Any:
     )
 
 
-def targets(root: Path) -> list[Target]:
+def targets(root: Path, client: served.Client) -> list[Target]:
     """Return all boundaries, with their files under ``root``."""
     found = [
         _layout(root, "xc-json", "trn.json", mutate.json_changed),
@@ -149,9 +149,13 @@ def targets(root: Path) -> list[Target]:
         Target("--set", "numbers", SETTINGS, mutate.bytes_changed, _settings),
         Target("space of a study", "YAML", spaces, mutate.document_changed,
                in_file(project, space.name, lambda: Space.read(space)), 5),
-        Target("server", "server", (json.dumps(QUESTION).encode(), b'{"text": "a", "k": 3}'), mutate.document_changed,
-               lambda data: question(parsed(data), asked, limits)),
+        Target("questions", "server", (json.dumps(QUESTION).encode(), b'{"text": "a", "k": 3}'),
+               mutate.document_changed, lambda data: question(parsed(data), asked, limits)),
     ]  # fmt: skip
+    found += [
+        Target(name, "server", served.SEEDS, served.request_changed, run, weight)
+        for name, run, weight in served.boundaries(client)
+    ]
     return [*found, *_artefacts(root), *_files_of_texts(root)]
 
 

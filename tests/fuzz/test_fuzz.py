@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import zlib
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -12,8 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.fuzz.fuzz import CORPUS, ended, fuzz
+from tests.fuzz.fuzz import CORPUS, FAILURES, Tally, ended, fuzz, table
+from tests.fuzz.served import SEEDS, Answer, Client, check, client
 from tests.fuzz.targets import Target, targets
+from xc_core.chain import Workspace
 from xc_core.errors import XCError
 from xc_core.outside import yaml_of
 
@@ -22,8 +26,15 @@ CASES = 40
 
 
 @pytest.fixture(scope="module")
-def boundaries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Target]:
-    return {target.name: target for target in targets(tmp_path_factory.mktemp("fuzz"))}
+def served(trained: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    model = trained.folder("model", "toy", "ngame")
+    with client(tmp_path_factory.mktemp("served"), model) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def boundaries(served: Client, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Target]:
+    return {target.name: target for target in targets(tmp_path_factory.mktemp("fuzz"), served)}
 
 
 def test_random_changes_are_accepted_or_refused_with_a_message(boundaries: dict[str, Target]) -> None:
@@ -37,7 +48,7 @@ def test_random_changes_are_accepted_or_refused_with_a_message(boundaries: dict[
 def test_what_failed_once_has_a_message_now(boundaries: dict[str, Target], path: Path) -> None:
     case = json.loads(path.read_text())
     kind, reason = ended(boundaries[case["target"]], base64.b64decode(case["data"]))
-    assert kind != "failed", reason
+    assert kind not in FAILURES, reason
 
 
 def test_a_crash_a_bad_message_and_a_fault_are_failures() -> None:
@@ -49,8 +60,45 @@ def test_a_crash_a_bad_message_and_a_fault_are_failures() -> None:
         if data == b"silent":
             raise XCError("", expected="", do="")
 
+        assert data != b"quiet"
+
     target = Target("a", "a", (b"fine",), lambda data, random: data, run)
-    assert [ended(target, data)[0] for data in (b"fine", b"crash", b"silent")] == ["accepted", "failed", "failed"]
+    cases = {b"fine": "accepted", b"crash": "crash", b"silent": "crash", b"quiet": "quiet"}
+    assert {data: ended(target, data)[0] for data in cases} == cases
+    tally = fuzz(Target("a", "a", (b"fine",), lambda data, random: b"quiet", run), 3, Random(0))
+    assert table([(target, tally), (target, Tally(tried=2, refused=2))]).splitlines()[2:] == [
+        "| a | 2 | 5 | 2 | 0 | 0 | 3 | 0 |", "| all | 2 | 5 | 2 | 0 | 0 | 3 | 0 |",
+    ]  # fmt: skip
+
+
+LABELS = [{"uid": "L0", "score": 0.5}, {"uid": "L1", "score": 0.25}]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(),
+        Answer(500, "application/json", b'{"found": "a", "expected": "b", "do": "c"}'),
+        Answer(422, "application/json", b'{"found": "a", "expected": "", "do": "c"}'),
+        Answer(422, "application/json", b'{"found": "%s", "expected": "b", "do": "c"}' % (b"a" * 3000)),
+        Answer(200, "application/json", b'{"model":0,"answers":[]}'),
+        Answer(200, "application/json", b'{"model":0,"answers":[[{"uid":"L0","score":NaN}]]}'),
+        Answer(200, "application/json", b'{"model":0,"answers":[[{"uid":"L2","score":0.5}]]}'),
+        Answer(200, "application/json", b'{"model":0,"answers":[%s]}' % json.dumps(LABELS[::-1]).encode()),
+    ],
+    ids=["nothing", "500", "no parts", "long", "an answer too few", "NaN", "excluded", "order"],
+)
+def test_a_response_that_breaks_a_rule_is_seen(answer: Answer) -> None:
+    body, labels = b'{"text": "a", "exclude": ["L2"]}', frozenset({"L0", "L1", "L2"})
+    check(Answer(200, "application/json", b'{"model":0,"answers":[%s]}' % json.dumps(LABELS).encode()), body, labels)
+    with pytest.raises(AssertionError):
+        check(answer, body, labels)
+
+
+def test_a_server_that_is_gone_is_seen(served: Client) -> None:
+    served.by_socket(SEEDS[0])
+    with pytest.raises(OSError):
+        replace(served, port=1).by_socket(SEEDS[0])
 
 
 @settings(deadline=None, max_examples=300)

@@ -94,7 +94,18 @@ def test_a_client_that_goes_away_gets_no_answer(running: Running) -> None:
     assert _called(running, gone, Limits()) == []
 
 
-def _called(running: Running, receive: Callable[[], Any], limits: Limits) -> list[int]:
+@pytest.mark.parametrize("length", [b"\xb2", b"9" * 5000, b"-1", b"1_0", b""])
+def test_a_length_that_is_no_number_or_a_huge_one_is_no_fault(running: Running, length: bytes) -> None:
+    """Python takes the superscript two for a digit, and reads no number of more than 4,300 digits."""
+
+    async def gone() -> Any:
+        return {"type": "http.disconnect"}
+
+    expected = [413] if length.startswith(b"9") else []
+    assert _called(running, gone, Limits(), (b"content-length", length)) == expected
+
+
+def _called(running: Running, receive: Callable[[], Any], limits: Limits, *headers: tuple[bytes, bytes]) -> list[int]:
     """Return the statuses that a request with this body gets."""
     sent: list[int] = []
 
@@ -105,7 +116,7 @@ def _called(running: Running, receive: Callable[[], Any], limits: Limits) -> lis
     async def never(*_: Any) -> None:
         raise AssertionError("the request was passed on")
 
-    scope = {"type": "http", "method": "POST", "path": "/predict", "headers": [(b"host", b"testserver")]}
+    scope = {"type": "http", "method": "POST", "path": "/predict", "headers": [(b"host", b"testserver"), *headers]}
     guard = Guard(never, limits, Meters(), None)
     asyncio.run(guard(scope, receive, send))
     return sent

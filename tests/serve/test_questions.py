@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 
 from tests.conftest import TOPICS
 from tests.serve.conftest import Running, Start
+from xc_core.errors import UsageError
 from xc_core.infer.predictor import Predictor
 from xc_core.serve.guard import Guard
 from xc_core.serve.limits import Limits
@@ -176,3 +177,26 @@ def test_an_allowed_name_is_one_in_any_case_and_loopback_stays_allowed_beside_it
 def test_another_path_or_method_is_refused(running: Running, method: str, path: str, status: int) -> None:
     response = running.client.request(method, path)
     assert (response.status_code, set(response.json())) == (status, {"found", "expected", "do"})
+
+
+def test_what_a_message_repeats_of_a_request_is_short(running: Running) -> None:
+    typed = running.client.post("/predict", content=b"{}", headers={"Content-Type": "x" * 3000})
+    method = running.client.request("X" * 3000, "/predict")
+    huge = running.client.post(
+        "/predict", content=b'{"text": "a", "k": %s}' % (b"9" * 4000), headers={"Content-Type": "application/json"}
+    )
+    assert [response.status_code for response in (typed, method, huge)] == [415, 405, 422]
+    for response in (typed, method, huge):
+        assert len(response.json()["found"]) < 200
+
+
+@pytest.mark.parametrize("host", ["x" * 300, "é" * 70, "\0", "\ud800", "a..b"])
+def test_a_host_that_cannot_be_is_refused(host: str) -> None:
+    with pytest.raises(UsageError, match="where no server can listen") as caught:
+        Address(host=host, port=0).bound()
+    assert len(caught.value.found) < 300
+
+
+def test_an_empty_host_is_not_taken_for_all_addresses() -> None:
+    with pytest.raises(UsageError, match=r"0\.0\.0\.0 means all of them"):
+        Address(host="", port=0).bound()

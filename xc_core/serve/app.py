@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, JSONResponse
 
 from xc_core import __version__
-from xc_core.errors import UsageError
+from xc_core.errors import UsageError, bare
 from xc_core.serve.batcher import Answers, Batcher, QueueFullError
 from xc_core.serve.guard import PATHS, Guard, busy, problem
 from xc_core.serve.limits import Limits
@@ -118,7 +118,7 @@ def _add_predict(app: FastAPI, server: Server) -> None:
     async def predict(request: Request) -> Response:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
-            found = f"content type {kind or 'none'}"
+            found = f"content type {bare(kind) if kind else 'none'}"
             return problem(415, found, "application/json", "send the header Content-Type: application/json")
         return await server.answered(await request.body())
 
@@ -158,7 +158,7 @@ async def _unknown(request: Request, error: Exception) -> Response:
     """Answer a path or method that does not exist."""
     status = error.status_code if isinstance(error, HTTPException) else 404
     if status == 405:
-        return problem(405, f"{request.method} {request.url.path}", "the other method", "see /docs")
+        return problem(405, f"{bare(request.method)} {request.url.path}", "the other method", "see /docs")
     return problem(status, "an unknown path", f"one of {', '.join(PATHS)}", "fix the path; see /docs")
 
 

@@ -111,7 +111,8 @@ class Guard:
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
         """Return the body; raise _RefusedError if it is too large or comes too slowly."""
         declared = _header(scope, b"content-length")
-        if declared.isdigit() and int(declared) > self.limits.body_bytes:
+        digits = declared[:19] if declared.isascii() and declared.isdigit() else "0"  # int() refuses some more
+        if int(digits) > self.limits.body_bytes:
             raise self._too_large()
         try:
             async with asyncio.timeout(self.limits.seconds):

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from xc_core.errors import UsageError, nearest, preview
+from xc_core.errors import UsageError, nearest, preview, shown
 from xc_core.fusion.dial import checked
 from xc_core.infer.explained import NOTHING, Question
 from xc_core.serve.limits import Limits
@@ -69,7 +69,7 @@ def _explained(wrong: dict[str, Any]) -> UsageError:
 def _kind(value: object) -> str:
     if isinstance(value, list | dict):
         return "a list" if isinstance(value, list) else "an object"
-    return repr(value)[:60]
+    return shown(value, 60)
 
 
 def question(asked: Asked, served: Served, limits: Limits) -> Question:
@@ -109,7 +109,7 @@ def _k(k: int, served: Served, limits: Limits) -> int:
     most = min(labels, limits.k)
     if not 1 <= k <= most:
         why = f"the model has {labels:,} labels" if most == labels else "the server's limit"
-        raise UsageError(f"k {k}", expected=f"1 to {most:,} ({why})", do="fix k")
+        raise UsageError(f"k {shown(k, 60)}", expected=f"1 to {most:,} ({why})", do="fix k")
     return k
 
 

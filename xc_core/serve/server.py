@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import uvicorn
 
-from xc_core.errors import UsageError
+from xc_core.errors import UsageError, bare
 from xc_core.infer.champion import Source
 from xc_core.progress import report
 from xc_core.serve.app import Server, make_app, make_server
@@ -48,15 +48,17 @@ class Address:
 
     def bound(self) -> socket.socket:
         """Return a socket that is bound to it; raise UsageError if that is impossible."""
+        if not self.host:  # the system would take it for all addresses of this machine
+            raise UsageError("an empty --host", expected="an address of this machine", do="0.0.0.0 means all of them")
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         listener = socket.socket(family)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind((self.host, self.port))
-        except (OSError, OverflowError) as error:
+        except (OSError, OverflowError, TypeError, ValueError) as error:  # TypeError: a name that cannot be encoded
             listener.close()
             raise UsageError(
-                f"{self.host}, port {self.port}, where no server can listen ({error})",
+                f"{bare(self.host)}, port {self.port}, where no server can listen ({error})",
                 expected="an address of this machine and a free port",
                 do="choose another --port, or another --host",
             ) from error
