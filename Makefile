@@ -15,7 +15,7 @@ BUDGET  ?= 2m
 # benchmarks use one thread, whatever the machine has
 ONE     := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 RAYON_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 
-.PHONY: help demo test test-slow test-gpu gpu-proof bench bench-full soak fuzz check format lint ui clean update
+.PHONY: help demo test test-slow test-gpu gpu-proof bench bench-full soak fuzz mutants check format lint ui clean update
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -56,8 +56,11 @@ bench-full: $(VENV)/installed  ## All comparisons, searches of 118,000 labels am
 soak: $(VENV)/installed  ## Kill servers, runs and trainings 200 times at random moments (hours; KILLS=10 for less)
 	$(BIN)/python -m tests.soak.soak --kills $(or $(KILLS),200)
 
-fuzz: $(VENV)/installed  ## Try 100,000 random changes of good input on every reader (10 minutes; CASES=1000 for less)
+fuzz: $(VENV)/installed  ## Try 100,000 random changes of good input on readers and server, write docs/bad-input.md (CASES=1000 for less)
 	$(BIN)/python -m tests.fuzz.fuzz --cases $(or $(CASES),100000) --seed $(or $(SEED),0)
+
+mutants: $(VENV)/installed  ## Plant bugs where the code changed since HEAD~1, list those that no test sees (PACKAGES=xc_core/losses)
+	$(ONE) $(BIN)/python -m tests.mutants.mutants $(PACKAGES) --since $(or $(SINCE),HEAD~1) --size $(or $(SIZE),20) --minutes $(or $(MINUTES),60)
 
 lint: $(VENV)/installed  ## Check format, lint, strict types, import contracts
 	$(BIN)/ruff format --check .

@@ -1,0 +1,136 @@
+"""Run tests on a copy of the working tree, in processes that begin with the libraries already imported.
+
+Importing torch and polars takes longer than most tests, and every mutant needs a new process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+LIBRARIES = (
+    "torch", "transformers", "polars", "numpy", "scipy.sparse", "pyarrow.parquet", "pydantic", "fastapi", "starlette",
+    "starlette.testclient", "uvicorn", "ruamel.yaml", "prometheus_client", "click",
+)  # fmt: skip
+"""Not Dagster and MLflow: they start threads, which a copy of the process does not have."""
+OURS = frozenset({"xc_core", "assets", "pipelines", "tests", "benchmarks"})
+PASSED, FAILED, TOO_LONG = "survived", "killed", "too long"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a run of tests ended."""
+
+    outcome: str
+    """PASSED, FAILED or TOO_LONG."""
+    cpu_s: float
+    wall_s: float
+    log: str
+
+
+def copy_tree(root: Path, target: Path) -> None:
+    """Copy the files of a git working tree that git does not ignore, changed and new ones too."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=root,
+        check=True,
+        capture_output=True,
+    ).stdout.decode()
+    for name in filter(None, listed.split("\0")):
+        if (root / name).is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(root / name, target / name)
+
+
+def preload() -> None:
+    """Import the libraries that most tests need; those that are missing are skipped. Nothing of ours is imported."""
+    for name in LIBRARIES:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+
+
+@contextlib.contextmanager
+def changed(path: Path, source: str) -> Iterator[None]:
+    """Put ``source`` into a file for a while."""
+    before = path.read_text("utf-8")
+    path.write_text(source, "utf-8")
+    try:
+        yield
+    finally:
+        path.write_text(before, "utf-8")
+
+
+def judge(tree: Path, arguments: list[str], cpu_limit_s: float, wall_limit_s: float) -> Verdict:
+    """Run pytest with ``arguments`` in ``tree``; the limits hold for each process, and for all of them together."""
+    log, started = tree.parent / "log", time.monotonic()
+    child = os.fork()
+    if not child:
+        _run(tree, arguments, log, cpu_limit_s)
+    status, used = _waited(child, started + wall_limit_s)
+    seconds = used.ru_utime + used.ru_stime, time.monotonic() - started
+    text = log.read_text("utf-8", "replace")
+    if status is None or (os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGKILL)):
+        return Verdict(TOO_LONG, *seconds, text)
+    code = os.waitstatus_to_exitcode(status)
+    if code in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED):
+        raise RuntimeError(f"pytest {' '.join(arguments)} ran no tests:\n{text[-2000:]}")
+    return Verdict(FAILED if code else PASSED, *seconds, text)
+
+
+def _waited(child: int, end: float) -> tuple[int | None, resource.struct_rusage]:
+    """Wait for a process and end its group, so that nothing of it runs on; the status is None if it took too long."""
+    status: int | None = None
+    while True:
+        found, raw, used = os.wait4(child, os.WNOHANG)
+        if found:
+            status = raw
+            break
+        if time.monotonic() > end:
+            break
+        time.sleep(0.05)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)
+    if status is None:
+        used = os.wait4(child, 0)[2]
+    return status, used
+
+
+def _run(tree: Path, arguments: list[str], log: Path, cpu_limit_s: float) -> None:
+    """Become a process that runs the tests of ``tree``, and end."""
+    code = 1
+    try:
+        os.setsid()
+        out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(out, 1)
+        os.dup2(out, 2)
+        os.chdir(tree)
+        for name in [name for name in sys.modules if name.split(".")[0] in OURS]:
+            del sys.modules[name]
+        sys.path[:] = [str(tree), *(path for path in sys.path if path not in ("", os.environ.get("PYTHONPATH")))]
+        sys.argv = ["pytest", *arguments]
+        sys.dont_write_bytecode = True
+        os.environ |= {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+        found = importlib.util.find_spec("xc_core")
+        assert found and found.origin and Path(found.origin).is_relative_to(tree), f"{found} is not the changed copy"
+        limit = int(cpu_limit_s) + 1
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))
+        code = int(pytest.main([*arguments, "-W", "ignore::pytest.PytestAssertRewriteWarning"]))  # for the plugin anyio
+        sys.stdout.flush()
+    except BaseException:
+        os.write(2, traceback.format_exc().encode())
+    finally:
+        os._exit(code)

@@ -1,0 +1,259 @@
+"""``make mutants``: change the code in one place at a time, run the tests that matter, list the changes they missed.
+
+The working tree is copied first and stays as it is. A run of whole packages writes its scores into docs/tests.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import difflib
+import hashlib
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from tests.mutants.judge import PASSED, changed, copy_tree, judge, preload
+from tests.mutants.places import Mutant, mutants, sample
+from tests.mutants.scopes import SCOPES, Scope, modules, scope_of
+from tests.pages import between, fill
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "tests.md"
+KNOWN = ROOT / ".xc" / "mutants.json"
+EQUIVALENT = Path(__file__).with_name("equivalent.toml")
+HEAD = "| package | places | tried | killed | equivalent | survived | score | date |"
+
+
+@dataclass
+class Tally:
+    """What came of the mutants of a scope."""
+
+    scope: Scope
+    places: int
+    killed: int = 0
+    equivalent: int = 0
+    survived: list[str] = field(default_factory=list)
+
+    @property
+    def tried(self) -> int:
+        return self.killed + self.equivalent + len(self.survived)
+
+    @property
+    def score(self) -> float:
+        """Share of killed mutants; those that change nothing do not count."""
+        return self.killed / max(self.killed + len(self.survived), 1)
+
+    def row(self) -> str:
+        """Return a row of the table in docs/tests.md."""
+        date = datetime.datetime.now(datetime.UTC).date().isoformat()
+        cells = (f"`{self.scope.name}`", f"{self.places:,}", self.tried, self.killed, self.equivalent,
+                 len(self.survived), f"{self.score:.0%}", date)  # fmt: skip
+        return f"| {' | '.join(map(str, cells))} |"
+
+
+@dataclass
+class Known:
+    """What earlier runs found; ``--resume`` does not run it again."""
+
+    killed: set[str] = field(default_factory=set)
+    """Digests of mutated modules that tests have seen. Tests that were deleted since are not noticed."""
+    plain: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """CPU seconds and seconds that the tests of a scope take without a change."""
+
+    @classmethod
+    def read(cls) -> Known:
+        """Return what the last run wrote; nothing if there was none."""
+        if not KNOWN.exists():
+            return cls()
+        content = json.loads(KNOWN.read_text("utf-8"))
+        return cls(set(content["killed"]), {name: tuple(two) for name, two in content["plain"].items()})
+
+    def write(self) -> None:
+        """Keep it for the next run."""
+        KNOWN.parent.mkdir(exist_ok=True)
+        KNOWN.write_text(json.dumps({"killed": sorted(self.killed), "plain": self.plain}), "utf-8")
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much a run may take."""
+
+    size: int
+    """Mutants per scope."""
+    end: float
+    """When no further mutant begins (``time.monotonic``)."""
+
+
+def difference(path: Path, before: str, after: str) -> str:
+    """Return the lines that differ, without context."""
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), str(path), str(path), n=0, lineterm="")
+    return "\n".join(list(lines)[2:])
+
+
+def signature(text: str) -> str:
+    """Return a difference without its line numbers, so that it stays the same if lines above it change."""
+    return re.sub(r"^@@.*@@\n", "", text, flags=re.MULTILINE)
+
+
+def equivalents() -> dict[tuple[str, str], str]:
+    """Return the mutants known to change nothing that matters, and why, by path and signature."""
+    entries = tomllib.loads(EQUIVALENT.read_text("utf-8")).get("mutant", [])
+    return {(entry["path"], entry["change"].strip("\n")): entry["why"] for entry in entries}
+
+
+def changed_lines(reference: str) -> dict[Path, set[int]]:
+    """Return the lines of each module that differ from a git reference."""
+    patch = subprocess.run(
+        ["git", "diff", "-U0", "--no-color", "--no-ext-diff", "--relative", reference, "--", "*.py"],
+        cwd=ROOT, check=True, capture_output=True, text=True,
+    ).stdout  # fmt: skip
+    found: dict[Path, set[int]] = {}
+    path = Path()
+    for line in patch.splitlines():
+        if line.startswith("+++ b/"):
+            path = Path(line.removeprefix("+++ b/"))
+        elif match := re.match(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@", line):
+            first, count = int(match[1]), int(match[2] or 1)
+            found.setdefault(path, set()).update(range(first, first + count))
+    return found
+
+
+def pytest_arguments(scope: Scope, path: Path | None = None) -> list[str]:
+    """Return the arguments of pytest for a scope. Tests named after the module at ``path`` run first."""
+    own = [] if path is None else sorted((ROOT / "tests").glob(f"*/test_{path.stem}*.py"))
+    first = [str(test.relative_to(ROOT)) for test in own]
+    left_out = [f"--ignore={test}" for test in scope.left_out]
+    return ["-q", "-x", "--no-header", *left_out, *dict.fromkeys((*first, *scope.tests))]
+
+
+def tried(tree: Path, tally: Tally, chosen: list[Mutant], budget: Budget, known: Known) -> None:
+    """Judge the mutants of a scope; print each."""
+    started, name = time.monotonic(), tally.scope.name
+    cpu_s, wall_s = known.plain.get(name) or _plain(tree, tally.scope)
+    known.plain[name] = cpu_s, wall_s
+    print(f"{name}: {len(chosen)} mutants; its tests take {cpu_s:.0f} s of CPU", flush=True)
+    for mutant in chosen:
+        if time.monotonic() > budget.end:
+            print(f"  the time is over after {tally.tried} of {len(chosen)} mutants", flush=True)
+            break
+        _one(tree, tally, mutant, (3 * cpu_s + 60, 5 * wall_s + 120), known)
+        known.write()
+    print(f"{name}: score {tally.score:.0%}, {time.monotonic() - started:.0f} s", flush=True)
+
+
+def _plain(tree: Path, scope: Scope) -> tuple[float, float]:
+    """Return the CPU seconds and the seconds that the tests of a scope take without a change; they have to pass."""
+    verdict = judge(tree, pytest_arguments(scope), 3600, 3600)
+    if verdict.outcome != PASSED:
+        raise RuntimeError(f"{scope.name}: its tests fail without a change:\n{verdict.log[-3000:]}")
+    return verdict.cpu_s, verdict.wall_s
+
+
+def _one(tree: Path, tally: Tally, mutant: Mutant, limits: tuple[float, float], known: Known) -> None:
+    before = (tree / mutant.path).read_text("utf-8")
+    after = mutant.applied(before)
+    if after is None:
+        return
+    text = difference(mutant.path, before, after)
+    digest = hashlib.sha256(f"{mutant.path}\n{after}".encode()).hexdigest()[:16]
+    title = f"{mutant.path}:{mutant.line} {mutant.operator.removeprefix('core/')}"
+    if (str(mutant.path), signature(text)) in equivalents():
+        tally.equivalent += 1
+        print(f"  equivalent {title}", flush=True)
+    elif digest in known.killed:
+        tally.killed += 1
+        print(f"  killed before {title}", flush=True)
+    else:
+        with changed(tree / mutant.path, after):
+            verdict = judge(tree, pytest_arguments(tally.scope, mutant.path), *limits)
+        if verdict.outcome == PASSED:
+            tally.survived.append(text)
+        else:
+            tally.killed += 1
+            known.killed.add(digest)
+        shown = f"\n{text}" if verdict.outcome == PASSED else _first_failure(verdict.log)
+        print(f"  {verdict.outcome} {title} ({verdict.cpu_s:.0f} s) {shown}", flush=True)
+
+
+def _first_failure(log: str) -> str:
+    found = re.search(r"^(?:FAILED|ERROR) (\S+)", log, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def write(tallies: list[Tally]) -> None:
+    """Put the rows of these packages into docs/tests.md; rows of other packages stay."""
+    from xc_core.chain.costs import processor
+
+    rows = {line.split("|")[1].strip(): line for line in between(PAGE.read_text("utf-8"), "mutants").splitlines()
+            if line.startswith("| `")}  # fmt: skip
+    rows |= {f"`{tally.scope.name}`": tally.row() for tally in tallies}
+    lines = [HEAD, "| --- " * HEAD.count(" | ") + "| --- |", *(rows[name] for name in sorted(rows))]
+    fill(PAGE, "mutants", "\n".join(lines) + f"\n\nThe last rows were written on {processor()}.")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "packages", nargs="*", metavar="PACKAGE", help="such as xc_core/losses; by default what changed"
+    )
+    parser.add_argument("--since", default="HEAD~1", help="git reference: without packages, the lines changed since")
+    parser.add_argument("--size", type=int, default=20, help="mutants per package (default 20)")
+    parser.add_argument("--minutes", type=float, default=60.0, help="no mutant begins later (default 60)")
+    parser.add_argument("--seed", type=int, default=0, help="another sample")
+    parser.add_argument("--resume", action="store_true", help="do not run mutants again that were killed before")
+    arguments = parser.parse_args()
+    names = [scope.name for scope in SCOPES]
+    for package in arguments.packages:
+        if package.rstrip("/") not in names:
+            parser.error(f"found package {package}; expected some of {', '.join(names)}")
+    return arguments
+
+
+def _places(scope: Scope, lines: dict[Path, set[int]] | None) -> list[Mutant]:
+    """Return the mutants of a scope, or those on certain lines of its modules."""
+    found = []
+    for path in modules(ROOT, scope):
+        if lines is None or path in lines:
+            all_of_it = mutants(path, (ROOT / path).read_text("utf-8"))
+            found += [one for one in all_of_it if lines is None or one.line in lines[path]]
+    return found
+
+
+def main() -> int:
+    """Run; return 1 if a mutant survived."""
+    arguments = _arguments()
+    wanted = [package.rstrip("/") for package in arguments.packages]
+    lines = None if wanted else changed_lines(arguments.since)
+    names = wanted or {scope.name for path in lines or () if (scope := scope_of(path))}
+    known = Known.read() if arguments.resume else Known()
+    budget = Budget(arguments.size, time.monotonic() + 60 * arguments.minutes)
+    tallies = []
+    with tempfile.TemporaryDirectory(prefix="xc-mutants-") as folder:
+        tree = Path(folder) / "tree"
+        copy_tree(ROOT, tree)
+        preload()
+        for scope in (scope for scope in SCOPES if scope.name in names):
+            found = _places(scope, lines)
+            tally = Tally(scope, len({mutant.place for mutant in found}))
+            tried(tree, tally, sample(found, budget.size, Random(arguments.seed)), budget, known)
+            tallies.append(tally)
+    if lines is None:
+        write([tally for tally in tallies if tally.tried])
+    print(
+        "\n".join([HEAD, *(tally.row() for tally in tallies)])
+        if tallies
+        else f"no module changed since {arguments.since}"
+    )
+    return int(any(tally.survived for tally in tallies))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

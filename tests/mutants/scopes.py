@@ -1,0 +1,74 @@
+"""Which tests judge the mutants of which package: one table, fast tests first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Scope:
+    """A package, or single modules of one, and the tests that have to see a bug in it."""
+
+    name: str
+    tests: tuple[str, ...]
+    """Files and folders in the order in which they run, after those named after the module; a failure ends the run."""
+    left_out: tuple[str, ...] = ()
+    """Tests that take too long to run for every mutant."""
+
+
+SCOPES = (
+    Scope("assets/release", ("tests/assets/test_gate.py", "tests/assets/test_registry.py",
+                             "tests/assets/test_promotion.py")),
+    Scope("assets", ("tests/assets", "tests/pipelines/test_corpus_checks.py",
+                     "tests/pipelines/test_experiment_checks.py", "tests/pipelines/test_staleness.py")),
+    Scope("pipelines", ("tests/pipelines/test_jobs.py", "tests/pipelines/test_schedules.py",
+                        "tests/pipelines/test_sensors.py", "tests/pipelines/test_alerts.py",
+                        "tests/pipelines/test_launcher.py", "tests/pipelines/test_definitions.py")),
+    Scope("xc_core/ann", ("tests/ann", "tests/contracts/test_index_contract.py"), ("tests/ann/test_bounded_build.py",)),
+    Scope("xc_core/chain", ("tests/chain", "tests/cli/test_update_command.py", "tests/cli/test_ingest_command.py")),
+    Scope("xc_core/classifiers", ("tests/classifiers", "tests/train/test_train_classifier.py")),
+    Scope("xc_core/cli", ("tests/cli",)),
+    Scope("xc_core/cluster", ("tests/cluster", "tests/contracts/test_order_contract.py")),
+    Scope("xc_core/data", ("tests/data", "tests/fuzz", "tests/cli/test_ingest_split.py"),
+          ("tests/data/test_bounded_reads.py", "tests/data/test_killed_ingest.py")),
+    Scope("xc_core/encoders", ("tests/encoders", "tests/train/test_train_encoder.py")),
+    Scope("xc_core/fusion", ("tests/fusion", "tests/stages/test_fusion_fallback.py",
+                               "tests/stages/test_fusion_dial.py")),
+    Scope("xc_core/infer", ("tests/infer", "tests/serve/test_questions.py", "tests/test_bundle.py",
+                            "tests/cli/test_predict_command.py")),
+    Scope("xc_core/losses", ("tests/losses", "tests/contracts/test_loss_contract.py"), ("tests/losses/test_slots.py",)),
+    Scope("xc_core/metrics", ("tests/metrics/test_ranking_metrics.py", "tests/metrics", "tests/golden/test_golden.py")),
+    Scope("xc_core/recipes", ("tests/chain/test_resolved.py", "tests/recipes/test_defaults.py",
+                              "tests/chain/test_params_read.py", "tests/test_params_parts.py",
+                              "tests/chain/test_budget_shortened.py", "tests/chain/test_fingerprints.py",
+                              "tests/cli/test_refused_arguments.py")),
+    Scope("xc_core/sampling", ("tests/sampling", "tests/contracts/test_order_contract.py",
+                               "tests/contracts/test_negatives_contract.py"),
+          ("tests/sampling/test_bounded_tree.py", "tests/sampling/test_bounded_search.py")),
+    Scope("xc_core/scores", ("tests/scores", "tests/contracts/test_score_contract.py")),
+    Scope("xc_core/serve", ("tests/serve/test_questions.py", "tests/serve/test_limits.py",
+                            "tests/serve/test_batcher.py", "tests/serve/test_models.py")),
+    Scope("xc_core/stages", tuple(f"tests/stages/test_{name}.py" for name in (
+        "leaderboard_row", "tokens_stage", "scores_stage", "audit_stage", "fusion_halves", "refit", "label_names",
+        "held_out_labels", "encoder_refit", "model_floors"))),
+    Scope("xc_core/train", ("tests/train",)),
+    Scope("xc_core/tune", ("tests/tune",)),
+    Scope("xc_core", tuple(f"tests/test_{name}.py" for name in (
+        "artifacts", "canonical", "devices", "errors", "leftovers", "locks", "outside", "params", "params_parts",
+        "plugins", "progress", "seeds", "visible", "bundle"))),
+)  # fmt: skip
+"""More specific packages stand before those that contain them."""
+
+
+def scope_of(path: Path) -> Scope | None:
+    """Return the scope of a module, given by its path in the repository; None for files that are not mutated."""
+    if path.suffix != ".py":
+        return None
+    return next((scope for scope in SCOPES if path.is_relative_to(scope.name)), None)
+
+
+def modules(root: Path, scope: Scope) -> list[Path]:
+    """Return the modules of a scope, relative to ``root``."""
+    paths = (path.relative_to(root) for path in sorted((root / scope.name).rglob("*.py")))
+    return [path for path in paths if scope_of(path) is scope]

@@ -1,0 +1,187 @@
+"""The tool that plants bugs: what it plants, which tests judge, and that what it reports is so."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests import pages
+from tests.mutants import judge as judging
+from tests.mutants import mutants as main
+from tests.mutants.judge import FAILED, PASSED, TOO_LONG, changed, copy_tree
+from tests.mutants.mutants import EQUIVALENT, ROOT, Tally, difference, equivalents, pytest_arguments, signature
+from tests.mutants.places import ARGUMENT, CALL, Mutant, mutants, sample
+from tests.mutants.scopes import SCOPES, Scope, modules, scope_of
+
+PATH = Path("m.py")
+SOURCE = textwrap.dedent('''
+    """A module."""
+
+    def total(a: int | None = None, *, é: float = 1.5) -> int | None:
+        log.info("x")
+        check("é", strict=True)
+        return dict(é="ü", b=2,
+                    c=3)["b"] + 1
+''')
+
+
+def results(operator: str) -> list[str]:
+    """Return the lines that each mutant of an operator changes."""
+    found = (mutant.applied(SOURCE) for mutant in mutants(PATH, SOURCE) if mutant.operator == operator)
+    return [signature(difference(PATH, SOURCE, text)) for text in found if text is not None]
+
+
+def test_each_keyword_argument_is_left_out_with_its_comma() -> None:
+    assert [text.split("\n+")[1] for text in results(ARGUMENT)] == [
+        '    check("é", )',
+        '    return dict( b=2,',
+        '    return dict(é="ü", ',
+        '                )["b"] + 1',
+    ]  # fmt: skip
+
+
+def test_calls_are_left_out_except_those_that_only_tell_something() -> None:
+    assert results(CALL) == ['-    check("é", strict=True)\n+    pass']
+
+
+def test_numbers_and_operators_are_changed_and_annotations_are_not() -> None:
+    found = mutants(PATH, SOURCE)
+    operators = {mutant.operator for mutant in found}
+    assert {"core/NumberReplacer", "core/ReplaceBinaryOperator_Add_Sub", "core/ReplaceTrueWithFalse"} <= operators
+    assert not any("BitOr_" in operator for operator in operators), "annotations have the only |"
+
+
+def test_a_mutant_is_python_and_differs() -> None:
+    for mutant in mutants(PATH, SOURCE):
+        text = mutant.applied(SOURCE)
+        if text is not None:
+            assert text != SOURCE
+            compile(text, "m.py", "exec")
+
+
+def test_a_sample_has_one_mutant_of_each_place_and_is_the_same_again() -> None:
+    found = mutants(PATH, SOURCE)
+    everything = sample(found, 1000, Random(0))
+    assert {mutant.place for mutant in everything} == {mutant.place for mutant in found}
+    assert len(everything) == len({mutant.place for mutant in found}) < len(found)
+    assert sample(found, 4, Random(1)) == sample(found, 4, Random(1)) != sample(found, 4, Random(2))
+
+
+def test_every_module_has_a_scope_and_every_scope_its_tests() -> None:
+    for package in ("xc_core", "assets", "pipelines"):
+        for path in (ROOT / package).rglob("*.py"):
+            scope = scope_of(path.relative_to(ROOT))
+            assert scope is not None and path.relative_to(ROOT) in modules(ROOT, scope), path
+    for scope in SCOPES:
+        assert modules(ROOT, scope), f"{scope.name}: an earlier scope takes its modules"
+        for test in (*scope.tests, *scope.left_out):
+            assert (ROOT / test).exists(), f"{scope.name}: {test}"
+    assert scope_of(Path("tests/conftest.py")) is None is scope_of(Path("xc_core/recipes/resolved/a.json"))
+
+
+def test_tests_named_after_the_module_run_first() -> None:
+    scope = Scope("xc_core/losses", ("tests/losses",), ("tests/losses/test_slots.py",))
+    assert pytest_arguments(scope, Path("xc_core/losses/triplet.py"))[-2:] == [
+        "tests/losses/test_triplet.py",
+        "tests/losses",
+    ]
+    assert "--ignore=tests/losses/test_slots.py" in pytest_arguments(scope)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A project with a package ``xc_core`` of one function and its test."""
+    root = tmp_path / "tree"
+    (root / "xc_core").mkdir(parents=True)
+    (root / "xc_core" / "__init__.py").write_text("def twice(a):\n    return a * 2\n")
+    (root / "test_it.py").write_text("from xc_core import twice\n\ndef test_it():\n    assert twice(3) == 6\n")
+    (root / "pyproject.toml").write_text("")
+    return root
+
+
+def judged(tree: Path, cpu_limit_s: float = 60, wall_limit_s: float = 120) -> str:
+    return judging.judge(tree, ["-q", "-p", "no:cacheprovider", "test_it.py"], cpu_limit_s, wall_limit_s).outcome
+
+
+def test_a_copy_is_judged_and_its_file_comes_back(tree: Path) -> None:
+    module = tree / "xc_core" / "__init__.py"
+    assert judged(tree) == PASSED
+    for source in ("def twice(a):\n    return a + 2\n", "import nothing_of_that_name\n"):
+        with changed(module, source):
+            assert judged(tree) == FAILED
+    assert judged(tree) == PASSED
+
+
+def test_an_endless_loop_and_an_endless_sleep_are_too_long(tree: Path) -> None:
+    module = tree / "xc_core" / "__init__.py"
+    with changed(module, "def twice(a):\n    while True:\n        pass\n"):
+        assert judged(tree, cpu_limit_s=3) == TOO_LONG
+    with changed(module, "import time\n\ndef twice(a):\n    time.sleep(600)\n"):
+        assert judged(tree, wall_limit_s=5) == TOO_LONG
+
+
+def test_no_tests_at_all_are_an_error_and_no_score(tree: Path) -> None:
+    (tree / "test_it.py").write_text("")
+    with pytest.raises(RuntimeError, match="ran no tests"):
+        judged(tree)
+
+
+def test_the_copy_has_new_and_changed_files_and_no_ignored_ones(tmp_path: Path) -> None:
+    root = tmp_path / "repository"
+    root.mkdir()
+    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
+    for name, content in ((".gitignore", "*.log\n"), ("new.py", "a\n"), ("x.log", "")):
+        (root / name).write_text(content)
+    copy_tree(root, tmp_path / "copy")
+    assert {path.name for path in (tmp_path / "copy").iterdir()} == {".gitignore", "new.py"}
+
+
+def test_lines_changed_since_a_reference_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org"]
+    (tmp_path / "m.py").write_text("a = 1\nb = 2\nc = 3\n")
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "one"]):
+        subprocess.run([*git, *command], cwd=tmp_path, check=True)
+    (tmp_path / "m.py").write_text("a = 1\nb = 5\nc = 3\nd = 4\n")
+    monkeypatch.setattr(main, "ROOT", tmp_path)
+    assert main.changed_lines("HEAD") == {Path("m.py"): {2, 4}}
+
+
+def test_equivalent_mutants_name_files_and_lines_that_are_there() -> None:
+    """An entry that no longer fits anything would hide nothing, but it would mislead."""
+    assert "# Mutants" in EQUIVALENT.read_text("utf-8")
+    for (path, change), why in equivalents().items():
+        before = "\n".join(line[1:] for line in change.splitlines() if line.startswith("-"))
+        assert before in (ROOT / path).read_text("utf-8"), f"{path}: {before}"
+        assert why
+
+
+def test_a_page_keeps_the_rows_of_other_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "tests.md"
+    page.write_text("# Tests\n\n<!-- mutants: begin -->\n| `a` | 1 |\n| `b` | 1 |\n<!-- mutants: end -->\n\nThe end.\n")
+    monkeypatch.setattr(main, "PAGE", page)
+    main.write([Tally(Scope("b", ()), places=1000, killed=18, equivalent=1, survived=["x"])])
+    text = page.read_text()
+    rows = pages.between(text, "mutants").splitlines()
+    assert rows[2] == "| `a` | 1 |" and rows[3].startswith("| `b` | 1,000 | 20 | 18 | 1 | 1 | 95% | 20")
+    assert text.startswith("# Tests\n") and text.endswith("\n\nThe end.\n")
+
+
+def test_a_page_without_its_markers_is_refused() -> None:
+    with pytest.raises(ValueError, match="no markers <!-- mutants: begin -->"):
+        pages.filled("# Tests\n", "mutants", "x")
+
+
+def test_an_unknown_package_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["mutants", "xc_core/loses"])
+    with pytest.raises(SystemExit):
+        main.main()
+    assert "found package xc_core/loses; expected some of assets/release" in capsys.readouterr().err
+
+
+def test_mutants_are_ordered_by_file_and_line() -> None:
+    assert Mutant(PATH, 1, 0, "z", 0) < Mutant(PATH, 2, 0, "a", 0)
