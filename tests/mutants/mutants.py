@@ -16,11 +16,11 @@ import sys
 import tempfile
 import time
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
-from tests.mutants.judge import PASSED, changed, copy_tree, judge, preload
+from tests.mutants.judge import PASSED, Verdict, changed, copy_tree, judge, preload
 from tests.mutants.places import Mutant, mutants, sample
 from tests.mutants.scopes import SCOPES, Scope, modules, scope_of
 from tests.pages import between, fill
@@ -126,12 +126,20 @@ def changed_lines(reference: str) -> dict[Path, set[int]]:
     return found
 
 
-def pytest_arguments(scope: Scope, path: Path | None = None) -> list[str]:
-    """Return the arguments of pytest for a scope. Tests named after the module at ``path`` run first."""
+def runs(scope: Scope, path: Path | None = None) -> list[list[str]]:
+    """Return the arguments of each run of pytest for a scope: first the tests named after the module at ``path``."""
     own = [] if path is None else sorted((ROOT / "tests").glob(f"*/test_{path.stem}*.py"))
+    options = ["-q", "-x", "--no-header", *(f"--ignore={test}" for test in scope.left_out)]
     first = [str(test.relative_to(ROOT)) for test in own]
-    left_out = [f"--ignore={test}" for test in scope.left_out]
-    return ["-q", "-x", "--no-header", *left_out, *dict.fromkeys((*first, *scope.tests))]
+    return [[*options, *tests] for tests in (first, scope.tests) if tests]
+
+
+def judged(tree: Path, arguments: list[list[str]], limits: tuple[float, float]) -> Verdict:
+    """Run tests until a run fails; return its verdict, or the last, with the CPU seconds of all."""
+    verdicts: list[Verdict] = []
+    while len(verdicts) < len(arguments) and all(verdict.outcome == PASSED for verdict in verdicts):
+        verdicts.append(judge(tree, arguments[len(verdicts)], *limits))
+    return replace(verdicts[-1], cpu_s=sum(verdict.cpu_s for verdict in verdicts))
 
 
 def tried(tree: Path, tally: Tally, chosen: list[Mutant], budget: Budget, known: Known) -> None:
@@ -151,7 +159,7 @@ def tried(tree: Path, tally: Tally, chosen: list[Mutant], budget: Budget, known:
 
 def _plain(tree: Path, scope: Scope) -> tuple[float, float]:
     """Return the CPU seconds and the seconds that the tests of a scope take without a change; they have to pass."""
-    verdict = judge(tree, pytest_arguments(scope), 3600, 3600)
+    verdict = judged(tree, runs(scope), (3600, 3600))
     if verdict.outcome != PASSED:
         raise RuntimeError(f"{scope.name}: its tests fail without a change:\n{verdict.log[-3000:]}")
     return verdict.cpu_s, verdict.wall_s
@@ -173,7 +181,7 @@ def _one(tree: Path, tally: Tally, mutant: Mutant, limits: tuple[float, float], 
         print(f"  killed before {title}", flush=True)
     else:
         with changed(tree / mutant.path, after):
-            verdict = judge(tree, pytest_arguments(tally.scope, mutant.path), *limits)
+            verdict = judged(tree, runs(tally.scope, mutant.path), limits)
         if verdict.outcome == PASSED:
             tally.survived.append(text)
         else:

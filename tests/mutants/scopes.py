@@ -38,7 +38,7 @@ SCOPES = (
     Scope("xc_core/infer", ("tests/infer", "tests/serve/test_questions.py", "tests/test_bundle.py",
                             "tests/cli/test_predict_command.py")),
     Scope("xc_core/losses", ("tests/losses", "tests/contracts/test_loss_contract.py"), ("tests/losses/test_slots.py",)),
-    Scope("xc_core/metrics", ("tests/metrics/test_ranking_metrics.py", "tests/metrics", "tests/golden/test_golden.py")),
+    Scope("xc_core/metrics", ("tests/metrics/test_ranking_metrics.py", "tests/metrics")),
     Scope("xc_core/recipes", ("tests/chain/test_resolved.py", "tests/recipes/test_defaults.py",
                               "tests/chain/test_params_read.py", "tests/test_params_parts.py",
                               "tests/chain/test_budget_shortened.py", "tests/chain/test_fingerprints.py",

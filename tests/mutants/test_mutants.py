@@ -14,7 +14,7 @@ from tests import pages
 from tests.mutants import judge as judging
 from tests.mutants import mutants as main
 from tests.mutants.judge import FAILED, PASSED, TOO_LONG, changed, copy_tree
-from tests.mutants.mutants import EQUIVALENT, ROOT, Tally, difference, equivalents, pytest_arguments, signature
+from tests.mutants.mutants import EQUIVALENT, ROOT, Tally, difference, equivalents, signature
 from tests.mutants.places import ARGUMENT, CALL, Mutant, mutants, sample
 from tests.mutants.scopes import SCOPES, Scope, modules, scope_of
 
@@ -86,11 +86,10 @@ def test_every_module_has_a_scope_and_every_scope_its_tests() -> None:
 
 def test_tests_named_after_the_module_run_first() -> None:
     scope = Scope("xc_core/losses", ("tests/losses",), ("tests/losses/test_slots.py",))
-    assert pytest_arguments(scope, Path("xc_core/losses/triplet.py"))[-2:] == [
-        "tests/losses/test_triplet.py",
-        "tests/losses",
-    ]
-    assert "--ignore=tests/losses/test_slots.py" in pytest_arguments(scope)
+    first, second = main.runs(scope, Path("xc_core/losses/triplet.py"))
+    assert (first[-1], second[-1]) == ("tests/losses/test_triplet.py", "tests/losses")
+    assert main.runs(scope) == main.runs(scope, Path("xc_core/losses/nothing.py")) == [second]
+    assert "--ignore=tests/losses/test_slots.py" in second
 
 
 @pytest.fixture
@@ -115,6 +114,13 @@ def test_a_copy_is_judged_and_its_file_comes_back(tree: Path) -> None:
         with changed(module, source):
             assert judged(tree) == FAILED
     assert judged(tree) == PASSED
+
+
+def test_the_first_run_that_fails_is_the_verdict(tree: Path) -> None:
+    (tree / "test_bad.py").write_text("def test_bad():\n    assert False\n")
+    good, bad = (["-q", "-p", "no:cacheprovider", name] for name in ("test_it.py", "test_bad.py"))
+    outcomes = [main.judged(tree, order, (60, 120)).outcome for order in ([good, bad], [bad, good], [good, good])]
+    assert outcomes == [FAILED, FAILED, PASSED]
 
 
 def test_an_endless_loop_and_an_endless_sleep_are_too_long(tree: Path) -> None:
