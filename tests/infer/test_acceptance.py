@@ -240,6 +240,14 @@ def test_a_clean_process_sees_no_card_that_is_hidden_from_this_one(
     assert seen["CUDA_VISIBLE_DEVICES"] == "1"
 
 
+def test_a_model_that_never_answers_there_is_refused(
+    drawn: AcceptanceSet, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xc_core.infer.acceptance._SECONDS", 0.01)
+    with pytest.raises(RefusedError, match=r"\(no answer within 0 s\)"):
+        measured(model, drawn)
+
+
 def test_a_model_that_does_not_open_there_is_refused(drawn: AcceptanceSet, copied: Workspace) -> None:
     spoil(copied)
     with pytest.raises(

@@ -26,7 +26,7 @@ LIBRARIES = (
     "torch", "transformers", "polars", "numpy", "scipy.sparse", "pyarrow.parquet", "pydantic", "fastapi", "starlette",
     "starlette.testclient", "uvicorn", "ruamel.yaml", "prometheus_client", "click",
 )  # fmt: skip
-"""Not Dagster and MLflow: they start threads, which a copy of the process does not have."""
+"""What most packages need; Dagster and MLflow are imported by the tests of assets and pipelines alone."""
 OURS = frozenset({"xc_core", "assets", "pipelines", "tests", "benchmarks"})
 PASSED, FAILED, TOO_LONG = "survived", "killed", "too long"
 
