@@ -79,6 +79,27 @@ def test_a_run_that_executes_itself_is_known_by_its_tags(instance: dg.DagsterIns
     assert found is not None and found.pid == os.getpid()
 
 
+@pytest.mark.parametrize(("seconds", "is_it"), [(-60.0, True), (4.0, True), (6.0, False)])
+def test_a_process_that_is_younger_than_its_run_by_more_than_the_clock_is_another_one(
+    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, seconds: float, is_it: bool
+) -> None:
+    run = instance.add_run(dg.DagsterRun("retrain", status=STARTED, tags=own_tags()))
+    record = instance.get_run_record_by_id(run.run_id)
+    assert record is not None
+    born = record.create_timestamp.timestamp() + seconds
+    monkeypatch.setattr(psutil.Process, "create_time", lambda self: born)
+    assert (worker(instance, run) is not None) is is_it
+
+
+def test_of_several_processes_of_a_run_the_last_one_counts(
+    instance: dg.DagsterInstance, sleeper: subprocess.Popen[bytes]
+) -> None:
+    run = started(instance, 2**22 + 1)
+    instance.report_engine_event("Started process again", run, EngineEventData.in_process(sleeper.pid))
+    found = worker(instance, run)
+    assert found is not None and found.pid == sleeper.pid
+
+
 @pytest.mark.parametrize("status", [STARTED, CANCELING])
 def test_a_killed_run_fails_and_gives_its_place_in_the_pool_back(
     instance: dg.DagsterInstance, sleeper: subprocess.Popen[bytes], status: dg.DagsterRunStatus
@@ -107,3 +128,22 @@ def test_a_run_whose_process_has_gone_is_cancelled_at_once(instance: dg.DagsterI
     assert launcher(instance).terminate(run.run_id)
     found = instance.get_run_by_id(run.run_id)
     assert found is not None and found.status is dg.DagsterRunStatus.CANCELED
+
+
+@pytest.mark.parametrize("status", [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE])
+def test_a_run_that_is_over_is_not_stopped(
+    instance: dg.DagsterInstance, sleeper: subprocess.Popen[bytes], status: dg.DagsterRunStatus
+) -> None:
+    run = started(instance, sleeper.pid, status)
+    assert not launcher(instance).terminate(run.run_id)
+    found = instance.get_run_by_id(run.run_id)
+    assert found is not None and found.status is status
+    assert sleeper.poll() is None
+
+
+def test_a_run_of_another_machine_is_not_stopped_from_here(
+    instance: dg.DagsterInstance, sleeper: subprocess.Popen[bytes]
+) -> None:
+    run = started(instance, sleeper.pid, host="elsewhere")
+    assert not launcher(instance).terminate(run.run_id)
+    assert sleeper.poll() is None
