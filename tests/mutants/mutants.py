@@ -18,7 +18,6 @@ import time
 import tomllib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from random import Random
 
 from tests.mutants.judge import PASSED, Verdict, changed, copy_tree, judge, preload
 from tests.mutants.places import Mutant, mutants, sample
@@ -251,7 +250,7 @@ def main() -> int:
         for scope in (scope for scope in SCOPES if scope.name in names):
             found = _places(scope, lines)
             tally = Tally(scope, len({mutant.place for mutant in found}))
-            tried(tree, tally, sample(found, budget.size, Random(arguments.seed)), budget, known)
+            tried(tree, tally, sample(found, budget.size, arguments.seed), budget, known)
             tallies.append(tally)
     if lines is None:
         write([tally for tally in tallies if tally.tried])

@@ -63,13 +63,17 @@ def mutants(path: Path, source: str) -> list[Mutant]:
     return sorted(one for one in found if not any(start <= (one.line, one.column) < end for start, end in quiet))
 
 
-def sample(found: list[Mutant], size: int, random: Random) -> list[Mutant]:
-    """Draw ``size`` places with equal chances, and one mutant of each."""
+def sample(found: list[Mutant], size: int, seed: int) -> list[Mutant]:
+    """Draw ``size`` places with equal chances, and one mutant of each, in random order.
+
+    A larger sample begins with the smaller one, so a run that is short of time and a later one count the same mutants.
+    """
     by_place: dict[tuple[Path, int, int, str], list[Mutant]] = {}
     for mutant in found:
         by_place.setdefault(mutant.place, []).append(mutant)
-    chosen = random.sample(list(by_place), min(size, len(by_place)))
-    return sorted(random.choice(by_place[place]) for place in chosen)
+    places = list(by_place)
+    Random(seed).shuffle(places)
+    return [Random(f"{seed} {place}").choice(by_place[place]) for place in places[:size]]
 
 
 def _annotations(source: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
