@@ -81,13 +81,14 @@ def sdist_refusals(held: set[str], known: set[str]) -> Iterator[RefusedError]:
 def _differences(kind: str, missing: set[str], surplus: set[str]) -> Iterator[RefusedError]:
     table = f"[tool.hatch.build.targets.{kind}] of pyproject.toml"
     if missing:
-        yield _refusal(kind, f"no {_listed(missing)}", "every tracked file of the packages", f"fix {table}")
+        yield _refusal(kind, f"no {listed(missing)}", "every tracked file of the packages", f"fix {table}")
     if surplus:
         do = f"git add the file, delete it, or exclude it in {table}"
-        yield _refusal(kind, f"also {_listed(surplus)}", "only tracked files of the packages", do)
+        yield _refusal(kind, f"also {listed(surplus)}", "only tracked files of the packages", do)
 
 
-def _listed(names: Iterable[str]) -> str:
+def listed(names: Iterable[str]) -> str:
+    """Return the first names in order, and how many others there are."""
     shown = sorted(names)
     more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
     return ", ".join(shown[:_SHOWN]) + more

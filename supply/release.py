@@ -51,9 +51,13 @@ def versions(project: Path, version: str) -> Iterator[RefusedError]:
 
 def git(project: Path, version: str) -> Iterator[RefusedError]:
     """Yield files that are not committed, and the tag of the version if it exists."""
-    if changed := _git(project, "status", "--porcelain").splitlines():
-        found = f"{len(changed)} files that differ from the commit, {changed[0].strip()} first"
-        yield RefusedError(found, expected="none", do="commit or remove them", where="git")
+    if changed := [line[3:] for line in _git(project, "status", "--porcelain").splitlines()]:
+        yield RefusedError(
+            f"differences from the commit in {built.listed(changed)}",
+            expected="none",
+            do="commit the files or remove them",
+            where="git",
+        )
     if tag := _git(project, "tag", "--list", f"v{version}").strip():
         do = "raise the version; a tag that others may have is never moved"
         yield RefusedError(f"the tag {tag}", expected="a version that was not released", do=do, where="git")
