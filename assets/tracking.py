@@ -43,6 +43,7 @@ def connect(uri: str, lock: Path) -> Any:
         logging.getLogger(name).setLevel(logging.WARNING)
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", _RETRIES)
+    os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"  # it would print the address with its login
     with answering(uri):
         mlflow.set_tracking_uri(uri)
         client = mlflow.MlflowClient(uri)

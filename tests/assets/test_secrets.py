@@ -8,8 +8,9 @@ import dagster as dg
 import pytest
 
 from assets.settings import hide_secrets, mlflow_settings
-from assets.tracking import answering
+from assets.tracking import answering, connect
 from pipelines.definitions import build, resources
+from tests.assets.conftest import Store
 from xc_core.chain import Workspace
 from xc_core.errors import UnavailableError
 
@@ -39,6 +40,23 @@ def test_an_error_of_mlflow_names_the_address_without_its_login() -> None:
         raise MlflowException(f"cannot parse {ADDRESS}")
     assert "postgresql+psycopg2://***@db:5432/mlflow" in str(caught.value)
     assert not re.search("5ec|e@t", str(caught.value))
+
+
+def test_mlflow_does_not_print_the_address_of_a_run(
+    store: Store, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from mlflow import MlflowClient
+
+    variable = "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"
+    monkeypatch.setenv(variable, "false")
+    connect(store.uri, store.lock)
+    there = MlflowClient("http://me:5ecret@127.0.0.1:9")._tracking_client
+    monkeypatch.setattr(there.store, "get_run", lambda _: store.client.create_run("0"))
+    there._log_url("a run that ended")
+    assert "5ecret" not in capfd.readouterr().out
+    monkeypatch.setenv(variable, "false")
+    there._log_url("a run that ended")
+    assert "5ecret" in capfd.readouterr().out, "MLflow no longer prints it: this test and the variable can go"
 
 
 def test_dagster_stores_the_name_of_the_variable_not_the_address(
