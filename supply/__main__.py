@@ -43,12 +43,14 @@ def check_licences(extras: str) -> None:
 @cli.command()
 @click.option("--service", default="pypi", show_default=True, type=click.Choice(list(SERVICES)))
 @click.option("--timeout", default=15.0, show_default=True, help="Seconds for one answer.")
+@click.option("--url", default="", help="Address of a service that answers as OSV does; implies --service osv.")
 @click.option("--strict", is_flag=True, help="Fail if there is no answer.")
-def audit(service: str, timeout: float, strict: bool) -> None:
+def audit(service: str, timeout: float, url: str, strict: bool) -> None:
     """Ask a public service for known vulnerabilities of the pinned packages; fail if there is one."""
     requirements = pinned(PROJECT / "constraints.txt")
     try:
-        result = audited(requirements, Rules.open().accepted, Service(service, timeout))
+        asked = Service("osv" if url else service, timeout, url=url)
+        result = audited(requirements, Rules.open().accepted, asked)
     except UnavailableError as error:
         if strict:
             raise

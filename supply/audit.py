@@ -34,6 +34,8 @@ class Service:
     """Seconds that one answer may take."""
     limit: float = 300.0
     """Seconds that all answers together may take."""
+    url: str = ""
+    """Address of another service that answers as OSV does, for `osv`; empty for OSV itself."""
     program: tuple[str, ...] = (sys.executable, "-m", "pip_audit")
 
     def ask(self, requirements: list[str]) -> dict[str, dict[str, Any]]:
@@ -46,7 +48,8 @@ class Service:
             listed.write_text("".join(f"{line}\n" for line in requirements))
             options = ["--requirement", str(listed), "--no-deps", "--disable-pip", "--format", "json", "--desc", "off"]
             options += ["--vulnerability-service", self.name, "--timeout", str(int(self.timeout))]
-            options += ["--progress-spinner", "off", "--cache-dir", str(Path(scratch) / "cache")]
+            options += ["--osv-url", self.url] if self.url else []
+            options += ["--aliases", "on", "--progress-spinner", "off", "--cache-dir", str(Path(scratch) / "cache")]
             try:
                 done = subprocess.run([*self.program, *options], capture_output=True, text=True, timeout=self.limit)
             except subprocess.TimeoutExpired:
@@ -64,7 +67,7 @@ class Service:
 
     def _unavailable(self, reason: str) -> UnavailableError:
         return UnavailableError(
-            f"no answer from {SERVICES[self.name]} ({reason[:120]})",
+            f"no answer from {self.url or SERVICES[self.name]} ({reason[:120]})",
             expected=f"the vulnerabilities of {VULNERABLE}",
             do="run `make audit` where the service can be reached, or choose another with SERVICE=osv",
         )

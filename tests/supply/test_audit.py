@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +55,7 @@ def test_no_answer_and_an_answer_without_knowledge_are_not_checked(
     with pytest.raises(UnavailableError, match=r"no answer from pypi\.org") as caught:
         audited(["thing==1.0"], {}, fake)
     assert reason in str(caught.value)
-    monkeypatch.setattr(supply.__main__, "Service", lambda *_: fake)
+    monkeypatch.setattr(supply.__main__, "Service", lambda *_, **__: fake)
     done = CliRunner().invoke(supply.__main__.cli, ["audit"])
     assert done.exit_code == 0
     assert done.output.startswith("SKIPPED")
@@ -67,16 +69,47 @@ def test_a_vulnerability_is_refused_and_an_unknown_package_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = {"django": DJANGO, "numpy": {"vulns": [HOLE]}, "torch": {"skip_reason": "not found"}}
-    monkeypatch.setattr(supply.__main__, "Service", lambda *_: service(tmp_path, known))
+    monkeypatch.setattr(supply.__main__, "Service", lambda *_, **__: service(tmp_path, known))
     done = CliRunner().invoke(supply.__main__.cli, ["audit"])
     assert done.exit_code == 77
     assert "found PYSEC-2 (fixed in 1.1, 2.0)" in done.output
     assert "pin a fixed version of numpy in constraints.txt" in done.output
     assert "SKIPPED  not checked, the service does not know them: torch" in done.output
-    monkeypatch.setattr(supply.__main__, "Service", lambda *_: service(tmp_path, {"django": DJANGO}))
+    monkeypatch.setattr(supply.__main__, "Service", lambda *_, **__: service(tmp_path, {"django": DJANGO}))
     done = CliRunner().invoke(supply.__main__.cli, ["audit"])
     assert done.exit_code == 0
     assert "packages: no known vulnerability (pypi)" in done.output
+
+
+class Osv(BaseHTTPRequestHandler):
+    """Answers as OSV does, for two packages."""
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        package, name = asked["package"], asked["package"]["name"]
+        events = [{"introduced": "0"}, {"fixed": "9.9"}]
+        affected = [{"package": package, "ranges": [{"type": "ECOSYSTEM", "events": events}]}]
+        hole = {"id": "PYSEC-2026-1", "aliases": ["CVE-2026-1"], "affected": affected, "summary": "bad"}
+        answer = json.dumps({"vulns": [hole]} if name in ("django", "holey") else {}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def test_answers_of_a_service_are_read_by_way_of_pip_audit_itself() -> None:
+    with HTTPServer(("127.0.0.1", 0), Osv) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        there = Service("osv", url=f"http://127.0.0.1:{server.server_port}/v1/query")
+        result = audited(["holey==1.0", "sound==2.0"], {}, there)
+        server.shutdown()
+    (error,) = result.refusals()
+    assert str(error).startswith("holey 1.0: found PYSEC-2026-1 (fixed in 9.9)\n")
+    assert list(Audit(result.packages, {"CVE-2026-1": "not reachable"}).refusals()) == []
+    assert result.unknown() == []
 
 
 @pytest.mark.parametrize("name", ["PYSEC-2", "CVE-2026-1"])
