@@ -73,7 +73,7 @@ def answering(uri: str) -> Iterator[None]:
             f"no answer from MLflow at {hide_secrets(uri)} ({hide_secrets(first_line(error))})",
             expected="a reachable tracking server, or sqlite:////absolute/path.db",
             do="start the server or set MLFLOW_TRACKING_URI; the artefacts are complete, so run the same job again",
-        ) from error
+        ) from None  # Dagster would store the cause, which has the address with its login
 
 
 @contextmanager

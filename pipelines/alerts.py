@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import dagster as dg
 
 from assets.links import dagster_run
+from assets.settings import hide_secrets
 from pipelines.jobs import compare, prepare, refresh, retrain
 
 WEBHOOK: Final = "XC_ALERT_WEBHOOK"
@@ -64,8 +65,11 @@ def refusals() -> dg.SensorDefinition:
 
 
 def alert(context: dg.RunStatusSensorContext, text: str) -> None:
-    """Log ``text`` and send it to the webhook and the address that are set; what cannot be sent is logged too."""
-    text = text[:_LONGEST]
+    """Log ``text`` and send it to the webhook and the address that are set; what cannot be sent is logged too.
+
+    Logins in addresses are hidden: the text has messages of other libraries.
+    """
+    text = hide_secrets(text)[:_LONGEST]
     context.log.error(text)
     for name, send in ((WEBHOOK, _post), (MAIL, _mail)):
         if target := os.environ.get(name):

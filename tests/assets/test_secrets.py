@@ -6,6 +6,7 @@ import re
 
 import dagster as dg
 import pytest
+from dagster._utils.error import serializable_error_info_from_exc_info as stored_error
 
 from assets.settings import hide_secrets, mlflow_settings
 from assets.tracking import answering, connect
@@ -40,6 +41,7 @@ def test_an_error_of_mlflow_names_the_address_without_its_login() -> None:
         raise MlflowException(f"cannot parse {ADDRESS}")
     assert "postgresql+psycopg2://***@db:5432/mlflow" in str(caught.value)
     assert not re.search("5ec|e@t", str(caught.value))
+    assert not re.search("5ec|e@t", dg.serialize_value(stored_error(caught._excinfo)))
 
 
 def test_mlflow_does_not_print_the_address_of_a_run(

@@ -166,3 +166,15 @@ def test_an_alert_is_sent_by_mail(
     assert (host, port, message["To"]) == ("mail.example.org", 2525, "team@example.org")
     assert "no room on the disk" in message.get_content()
     assert "\n" not in message["Subject"]
+
+
+def test_an_alert_hides_the_logins_of_addresses(
+    workspace: Workspace, instance: dg.DagsterInstance, webhook: Webhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alerts, "_causes", lambda _: ["no answer from http://me:5ecret@tracking:5000/api"])
+    ticker = Ticker(workspace, instance, "failures")
+    ticker.tick()
+    finish(instance, "compare", fails=True)
+    ticker.tick()
+    (text,) = webhook.texts
+    assert text.endswith("no answer from http://***@tracking:5000/api")
