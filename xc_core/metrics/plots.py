@@ -15,6 +15,8 @@ from xc_core.shapes import F32, Array
 
 INK: Final = "#1f2933"
 BLUE, GREEN, RED, AMBER, GREY = "#2563a8", "#2e8b57", "#c0392b", "#d98e04", "#c4ccd4"
+_WIDTH: Final = 5.6
+"""Width of a plot in inches. Dagster does not scale pictures: a wider one is cut off on a screen of 1,600 pixels."""
 _STYLE: Final = {
     "font.size": 10.0,
     "axes.spines.top": False,
@@ -26,8 +28,8 @@ _STYLE: Final = {
 }
 
 
-def _figure(width: float, height: float) -> Figure:
-    return Figure(figsize=(width, height), dpi=110, layout="constrained")
+def _figure(height: float) -> Figure:
+    return Figure(figsize=(_WIDTH, height), dpi=110, layout="constrained")
 
 
 def _save(figure: Figure, path: Path) -> None:
@@ -39,8 +41,8 @@ def _save(figure: Figure, path: Path) -> None:
 def training_curves(folder: Path, histories: dict[str, dict[str, Any]], title: str) -> None:
     """Draw the loss of each training over its epochs, with a running mean and the refreshes."""
     with mpl.rc_context(_STYLE):
-        figure = _figure(9, 3.4)
-        axes = figure.subplots(1, len(histories), squeeze=False)[0]
+        figure = _figure(0.6 + 2.6 * len(histories))
+        axes = figure.subplots(len(histories), 1, squeeze=False)[:, 0]
         for axis, (name, history) in zip(axes, histories.items(), strict=True):
             losses, epochs = np.asarray(history["losses"]), np.asarray(history["epochs"])
             if len(losses):
@@ -68,12 +70,12 @@ def training_curves(folder: Path, histories: dict[str, dict[str, Any]], title: s
 def deciles(folder: Path, parts: list[dict[str, float]], title: str) -> None:
     """Draw the contribution of each frequency decile of labels to P@5, and its recall at 5."""
     with mpl.rc_context(_STYLE):
-        figure = _figure(9, 3.6)
-        left, right = figure.subplots(1, 2)
+        figure = _figure(6.4)
+        upper, lower = figure.subplots(2, 1)
         names = [f"{part['from']}-{part['to']}" if part["to"] > part["from"] else str(part["from"]) for part in parts]
         for axis, key, colour, label in (
-            (left, "P_at_5_points", BLUE, "points of P@5"),
-            (right, "recall_at_5", GREEN, "R@5 of own positives (%)"),
+            (upper, "P_at_5_points", BLUE, "contribution to P@5 (points)"),
+            (lower, "recall_at_5", GREEN, "recall of these labels at 5 (%)"),
         ):
             values = [part[key] if part[key] is not None else 0.0 for part in parts]
             bars = axis.bar(range(len(parts)), values, color=colour)
@@ -119,7 +121,7 @@ def label_map(folder: Path, content: LabelMap, title: str) -> None:
         ("positives", content.positives, GREEN, "o", 46),
     )
     with mpl.rc_context(_STYLE):
-        figure = _figure(8, 6)
+        figure = _figure(5.2)
         axis = figure.subplots()
         for name, ids, colour, marker, size in layers:
             points = np.array([at[int(i)] for i in ids]).reshape(-1, 2)
@@ -171,8 +173,8 @@ def leaderboard(folder: Path, rows: list[dict[str, Any]], title: str) -> None:
     """Draw P@1 and PSP@5 of each recipe over its training time; a metric of None is left out."""
     timed = [row for row in rows if row.get("train_seconds")]
     with mpl.rc_context(_STYLE):
-        figure = _figure(11, max(3.8, 0.22 * len(timed)))
-        for axis, metric, colour in zip(figure.subplots(1, 2), ("P_at_1", "PSP_at_5"), (BLUE, GREEN), strict=True):
+        figure = _figure(2 * max(3.4, 0.22 * len(timed)))
+        for axis, metric, colour in zip(figure.subplots(2, 1), ("P_at_1", "PSP_at_5"), (BLUE, GREEN), strict=True):
             known = (row for row in timed if row[metric] is not None)
             points = {row["recipe"]: (row["train_seconds"] / 60, row[metric]) for row in known}
             if points:
