@@ -15,6 +15,8 @@ from assets.markdown import escaped
 DAGSTER_URL: Final = "XC_DAGSTER_URL"
 MLFLOW_URL: Final = "XC_MLFLOW_URL"
 _TRACKING: Final = "MLFLOW_TRACKING_URI"
+_MODE: Final = "?workflowType=machine_learning"
+"""MLflow opens in its mode for language models otherwise, whose menu has neither models nor plain runs."""
 
 
 def dagster_address() -> str | None:
@@ -52,12 +54,17 @@ def dagster_asset(stage: str, partition: str) -> str | None:
 
 def mlflow_run(experiment: str, run: str) -> str | None:
     """Return the page of an MLflow run."""
-    return _page(mlflow_address(), f"/#/experiments/{experiment}/runs/{run}")
+    return _page(mlflow_address(), f"/{_run(experiment, run)}{_MODE}")
 
 
 def mlflow_shown(experiment: str, run: str, name: str) -> str | None:
     """Return the page of MLflow that shows a file of a run, an HTML file rendered."""
-    return _page(mlflow_address(), f"/#/experiments/{experiment}/runs/{run}/artifacts/{quote(name)}")
+    return _page(mlflow_address(), f"/{mlflow_own(experiment, run, name)}")
+
+
+def mlflow_own(experiment: str, run: str, name: str) -> str:
+    """Return the same page for links on MLflow's own pages, where no address is needed."""
+    return f"{_run(experiment, run)}/artifacts/{quote(name)}{_MODE}"
 
 
 def mlflow_file(run: str, name: str) -> str | None:
@@ -70,13 +77,17 @@ def mlflow_plots(run: str, names: Iterable[str]) -> str:
     return "\n\n".join(f"![{name}]({_file(run, name)})" for name in names if name.endswith(".png"))
 
 
+def _run(experiment: str, run: str) -> str:
+    return f"#/experiments/{experiment}/runs/{run}"
+
+
 def _file(run: str, name: str) -> str:
     return f"get-artifact?path={quote(name, safe='')}&run_uuid={run}"
 
 
 def mlflow_version(model: str, version: int | str) -> str | None:
     """Return the page of a version of a registered model."""
-    return _page(mlflow_address(), f"/#/models/{quote(model, safe='')}/versions/{version}")
+    return _page(mlflow_address(), f"/#/models/{quote(model, safe='')}/versions/{version}{_MODE}")
 
 
 def markdown(text: str, address: str | None) -> str:

@@ -28,6 +28,8 @@ _BATCH: Final = 1000
 """Metrics per request; the limit of MLflow."""
 _NOTE: Final = "mlflow.note.content"
 """Tag of a run's description."""
+_KIND: Final = {"mlflow.experimentKind": "custom_model_development"}
+"""Tag of an experiment: MLflow shows its pages for training, not those for language models."""
 _RETRIES: Final = "3"
 """Retries per request, 14 seconds in total; MLflow's default of 7 takes minutes if there is no server."""
 
@@ -171,7 +173,9 @@ def experiment_id(client: Any, artifact_root: str, dataset: str) -> str:
     found = client.get_experiment_by_name(name)
     if found is None:
         try:
-            return str(client.create_experiment(name, artifact_location=f"{artifact_root.rstrip('/')}/{name}"))
+            return str(
+                client.create_experiment(name, artifact_location=f"{artifact_root.rstrip('/')}/{name}", tags=_KIND)
+            )
         except MlflowException:
             found = client.get_experiment_by_name(name)
     return str(found.experiment_id)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from assets.links import markdown, mlflow_plots
+from assets.links import markdown, mlflow_own, mlflow_plots
 from assets.markdown import escaped
 from xc_core.artifacts import pictures, read_manifest
 from xc_core.chain import Workspace
@@ -15,6 +15,7 @@ from xc_core.params import plain
 
 if TYPE_CHECKING:
     from assets.release.gate import Verdict
+    from assets.tracking import Logged
 
 MODEL_PAGE: Final = """\
 Labels for texts of the dataset `{dataset}`. Input: a list of texts, and `k`, the number of labels of each. Output: uid,
@@ -84,8 +85,8 @@ def figures(report: dict[str, Any]) -> dict[str, float]:
     return out | {f"index_recall_{name}": float(value) for name, value in report.get("index_recall", {}).items()}
 
 
-def description(recipe: str, own: Page, tags: Mapping[str, str], verdict: Verdict, run: str = "") -> str:
-    """Return the description of a version with these tags, in Markdown; ``run`` is the MLflow run with its plots."""
+def description(recipe: str, own: Page, tags: Mapping[str, str], verdict: Verdict, run: Logged | None = None) -> str:
+    """Return the description of a version with these tags, in Markdown; ``run`` has its report and its plots."""
     metrics = own.metrics
     rows = [
         f"| {_shown(name)} | {metrics[name]:.2f} | {_interval(metrics, name)} |"
@@ -93,10 +94,11 @@ def description(recipe: str, own: Page, tags: Mapping[str, str], verdict: Verdic
         if name in metrics
     ]
     parts = [f"Recipe `{recipe}`. Figures on test documents, in percent.", ""]
-    parts += ["| metric | value | 95 % interval |", "| --- | ---: | --- |", *rows, "", *_origin(tags)]
-    parts += ["", f"**Gate**: {escaped(verdict.documents)}", "", verdict.table()]
+    parts += ["| metric | value | 95 % interval |", "| --- | ---: | --- |", *map(_spaced, rows), ""]
+    parts += [*_report(own, run), *_origin(tags)]
+    parts += ["", f"**Gate**: {escaped(verdict.documents)}", "", *map(_spaced, verdict.table().splitlines())]
     parts += ["", overruled(tags)] if "promoted_reason" in tags else []
-    parts += ["", mlflow_plots(run, map(own.place, own.plots))] if run else []
+    parts += ["", mlflow_plots(run.run, map(own.place, own.plots))] if run else []
     return "\n".join(parts)
 
 
@@ -104,6 +106,17 @@ def overruled(tags: Mapping[str, str]) -> str:
     """Return who promoted a version by hand, when and why, in Markdown; ``tags`` are those of ``xc promote``."""
     who, when, why = (tags[f"promoted_{name}"] for name in ("by", "at", "reason"))
     return f"**Promoted by hand** by {escaped(who)}, {when}: {escaped(why)}"
+
+
+def _report(own: Page, run: Logged | None) -> list[str]:
+    """Return the link to the HTML report in the model's run."""
+    pages = [path.name for path in own.plots if path.suffix == ".html"]
+    return [f"- report: {markdown(name, mlflow_own(run.experiment, run.run, name))}" for name in pages] if run else []
+
+
+def _spaced(row: str) -> str:
+    """Return the row of a Markdown table with space between its columns: MLflow draws them without any."""
+    return row if row.startswith("| ---") else row.replace(" | ", " &nbsp;&nbsp; | ")
 
 
 def _origin(tags: Mapping[str, str]) -> list[str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from assets.release.origin import Origin
 from assets.release.page import MODEL_PAGE, Page, description
-from assets.tracking import log_page
+from assets.tracking import Logged, experiment_id, log_page
 from xc_core.errors import CorruptError, MissingError
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def register(client: Any, artifact_root: str, candidate: Candidate) -> Released:
         client.set_registered_model_alias(name, CHALLENGER, str(version))
         return Released(version, True, f"version {version} is champion: it is already")
     verdict = _judged(client, name, candidate)
-    _record(client, version, candidate, verdict, candidate.tags if known is None else known.tags)
+    _record(client, artifact_root, version, candidate, verdict, candidate.tags if known is None else known.tags)
     if not verdict.passed:
         return Released(version, False, f"version {version} is refused: {verdict.reason}", verdict)
     client.set_registered_model_alias(name, CHALLENGER, str(version))
@@ -123,7 +123,9 @@ def _judged(client: Any, name: str, candidate: Candidate) -> Verdict:
             return verdict
 
 
-def _record(client: Any, version: int, candidate: Candidate, verdict: Verdict, known: Mapping[str, str]) -> None:
+def _record(
+    client: Any, artifact_root: str, version: int, candidate: Candidate, verdict: Verdict, known: Mapping[str, str]
+) -> None:
     """Write what the gate said on the page of the version, whose other tags are ``known``."""
     name, failed = model_name(candidate.dataset), ", ".join(line.name for line in verdict.failed)
     tags = {
@@ -133,7 +135,8 @@ def _record(client: Any, version: int, candidate: Candidate, verdict: Verdict, k
     }
     set_tags(client, name, version, tags)
     run = client.get_model_version(name, str(version)).run_id
-    text = description(candidate.recipe, candidate.page, known, verdict, run)
+    logged = Logged(experiment_id(client, artifact_root, candidate.dataset), run) if run else None
+    text = description(candidate.recipe, candidate.page, known, verdict, logged)
     client.update_model_version(name, str(version), text)
 
 
@@ -164,8 +167,6 @@ def is_whole(version: Any) -> bool:
 def _new_version(client: Any, artifact_root: str, candidate: Candidate) -> int:
     """Log the packed model as a pyfunc model from code and register it, with all that its page shows."""
     import mlflow
-
-    from assets.tracking import experiment_id
 
     name = model_name(candidate.dataset)
     experiment = experiment_id(client, artifact_root, candidate.dataset)

@@ -8,13 +8,14 @@ import pytest
 
 from assets import links
 
+MODE = "?workflowType=machine_learning"
 PAGES: list[tuple[Callable[[], str | None], str]] = [
     (lambda: links.dagster_run("r1"), "http://d:3000/runs/r1"),
     (lambda: links.dagster_asset("model", "a b|c"), "http://d:3000/assets/model?view=partitions&partition=a%20b%7Cc"),
-    (lambda: links.mlflow_run("1", "r"), "http://m/x/#/experiments/1/runs/r"),
+    (lambda: links.mlflow_run("1", "r"), f"http://m/x/#/experiments/1/runs/r{MODE}"),
     (lambda: links.mlflow_file("r", "a&b.png"), "http://m/x/get-artifact?path=a%26b.png&run_uuid=r"),
-    (lambda: links.mlflow_shown("1", "r", "a#b.html"), "http://m/x/#/experiments/1/runs/r/artifacts/a%23b.html"),
-    (lambda: links.mlflow_version("xc-toy", 3), "http://m/x/#/models/xc-toy/versions/3"),
+    (lambda: links.mlflow_shown("1", "r", "a#b.html"), f"http://m/x/#/experiments/1/runs/r/artifacts/a%23b.html{MODE}"),
+    (lambda: links.mlflow_version("xc-toy", 3), f"http://m/x/#/models/xc-toy/versions/3{MODE}"),
 ]
 
 

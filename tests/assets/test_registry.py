@@ -185,13 +185,17 @@ def test_the_registered_files_hold_no_pickle(released: Released, store: Store) -
 
 def test_the_pages_of_model_and_version_say_what_they_are(released: Released, store: Store) -> None:
     assert "Labels for texts of the dataset `toy`." in store.client.get_registered_model("xc-toy").description
-    page = FIRST[0].description
+    page = FIRST[0].description.replace(" &nbsp;&nbsp;", "")
+    assert page.count("\n| --- |") == 2, "two tables"
     assert "Recipe `ngame`. Figures on test documents, in percent." in page
     assert re.search(r"\| P@5 \| [\d.]+ \| [\d.]+ to [\d.]+ \|", page)
     assert "- Dagster run: r1" in page
     assert "**Gate**: acceptance set version 1 (test documents), 40 documents" in html.unescape(page)
     assert "| opens and answers | 40 texts answered in a clean process | - | passed |" in page
     run = store.client.get_model_version("xc-toy", "1").run_id
+    experiment = store.client.get_experiment_by_name("xc-toy").experiment_id
+    report = f"#/experiments/{experiment}/runs/{run}/artifacts/ngame.html?workflowType=machine_learning"
+    assert f"- report: [ngame.html]({report})\n- commit: " in page
     picture = f"![plots/deciles.png](get-artifact?path=plots%2Fdeciles.png&run_uuid={run})"
     assert picture in page and picture in store.client.get_run(run).data.tags["mlflow.note.content"]
 

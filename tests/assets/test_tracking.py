@@ -115,7 +115,9 @@ def test_many_and_long_parameters_arrive(store: Store) -> None:
 def test_an_experiment_is_created_once_and_keeps_its_artifact_root(store: Store) -> None:
     first = experiment_id(store.client, store.artifacts + "/", "a.b-c")
     assert experiment_id(store.client, "elsewhere", "a.b-c") == first
-    assert store.client.get_experiment(first).artifact_location == f"{store.artifacts}/xc-a.b-c"
+    found = store.client.get_experiment(first)
+    assert found.artifact_location == f"{store.artifacts}/xc-a.b-c"
+    assert found.tags["mlflow.experimentKind"] == "custom_model_development", "not the pages for language models"
 
 
 @pytest.mark.parametrize("name", STAGES)
