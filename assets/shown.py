@@ -8,23 +8,33 @@ from typing import Any, Final
 
 import dagster as dg
 
-from assets.metadata import Shown, numbers, table, texts
+from assets.metadata import Shown, numbers, short, table, texts
 from xc_core.artifacts import read_made
 from xc_core.chain import changelog
 from xc_core.data.history import read_history
 
 _COLUMNS: Final = ["P_at_1", "P_at_5", "nDCG_at_5", "PSP_at_1", "PSP_at_5", "R_at_10"]
 """As many as fit beside the list of partitions."""
+_MODEL: Final = "fusion (the model)"
+"""The row of the ablation that the model predicts with, as people know it."""
 
-_NEARNESS: Final = ("mean", "above_0.5", "above_0.75", "twins")
+_NEARNESS: Final = {
+    "mean": "mean similarity",
+    "above_0.5": "above 50 %",
+    "above_0.75": "above 75 %",
+    "twins": "same text",
+}
+"""Figures of the nearest train document, and their names for people."""
 
 
 def _training(folder: Path) -> Shown:
-    """Show the last loss and the figures of the last refresh."""
+    """Show the last loss, and the figures of the last refresh of the clusters behind a click: few people need them."""
     history = read_history(folder) or {"losses": [], "refreshes": []}
     metrics = {"last_loss": float(history["losses"][-1])} if history["losses"] else {}
-    last = history["refreshes"][-1] if history["refreshes"] else {}
-    return Shown(metadata={**metrics, **last}, metrics=metrics)
+    last = {name: short(value) for name, value in (history["refreshes"] or [{}])[-1].items()}
+    return Shown(
+        metadata={**metrics, **({"last_refresh": dg.MetadataValue.json(last)} if last else {})}, metrics=metrics
+    )
 
 
 def _audit(folder: Path) -> Shown:
@@ -40,8 +50,9 @@ def _corpus(folder: Path) -> Shown:
     """Show how near validation and test documents are to train documents, in percent, and the last change."""
     found = read_made(folder).facts.get("nearness") or {}
     splits = {name: own for name, own in found.items() if isinstance(own, dict)}
-    rows = {name: {column: 100 * own[column] for column in _NEARNESS} for name, own in splits.items()}
-    metadata: dict[str, Any] = {"nearness": table("split", rows, list(_NEARNESS))} if rows else {}
+    rows = {name: {shown: 100 * own[key] for key, shown in _NEARNESS.items()} for name, own in splits.items()}
+    head, columns = "nearest train document, percent", list(_NEARNESS.values())
+    metadata: dict[str, Any] = {"nearness": table(head, rows, columns)} if rows else {}
     if last := changelog.last(folder):
         metadata |= {"last_change": changelog.sentence(last), "change": dg.MetadataValue.json(changelog.short(last))}
     return Shown(metadata=metadata)
@@ -64,7 +75,9 @@ def _evaluation(folder: Path) -> Shown:
 
     found = Evaluation.open(folder)
     metrics = {name: value for name, value in found.metrics.items() if value is not None}
-    first = {"metrics": table("ranked by", found.report["ablation"], _COLUMNS)}
+    ablation = dict(found.report["ablation"])
+    rows = {_MODEL: ablation.pop("fusion"), **ablation} if "fusion" in ablation else ablation
+    first = {"metrics": table("ranked by", rows, _COLUMNS)}
     shown = {"examples": texts([_example(row) for row in found.examples]), **metrics}
     shown["learnt_from"] = "; ".join(f"{part}: {words}" for part, words in found.learnt.words().items())
     return Shown(first, shown, metrics, [found.report_file])

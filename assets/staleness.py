@@ -29,6 +29,9 @@ warnings.filterwarnings("ignore", category=dg.PreviewWarning, message=".*partiti
 # Partitioned checks are a preview in Dagster 1.13; without partitions a check could not name the experiment.
 
 CHECK: Final = "up_to_date"
+SENSOR: Final = "staleness"
+_LAUNCHED_BY: Final = "dagster/sensor_name"
+"""Run tag: Dagster says otherwise that a person launched the run."""
 _MISSING: Final = "missing"
 _BAD: Final = ("out of date", "damaged", _MISSING)
 _SECONDS: Final = 60.0
@@ -110,12 +113,12 @@ def report(instance: dg.DagsterInstance, found: list[Verdict]) -> None:
     def _report() -> Iterator[dg.AssetCheckEvaluation]:
         yield from (verdict.evaluation for verdict in found)
 
-    @dg.job(name="staleness")
+    @dg.job(name=SENSOR)
     def _job() -> None:
         _report()
 
     quiet = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
-    _job.execute_in_process(run_config=quiet, instance=instance)
+    _job.execute_in_process(run_config=quiet, instance=instance, tags={_LAUNCHED_BY: SENSOR})
 
 
 def _status(root: Path) -> str:

@@ -36,7 +36,7 @@ def failures() -> dg.SensorDefinition:
     """Return the sensor that reports every failed run with its cause."""
 
     @dg.run_failure_sensor(
-        name="failures", default_status=dg.DefaultSensorStatus.RUNNING, description="Reports every failed run."
+        name="alert_failed_runs", default_status=dg.DefaultSensorStatus.RUNNING, description="Reports every failed run."
     )
     def _report(context: dg.RunFailureSensorContext) -> None:
         causes = list(_causes(context)) or [context.failure_event.message or "no reason given"]
@@ -49,7 +49,7 @@ def refusals() -> dg.SensorDefinition:
     """Return the sensor that reports failed checks of runs that succeeded: a refusal by the gate, for instance."""
 
     @dg.run_status_sensor(
-        name="refusals",
+        name="alert_failed_checks",
         run_status=dg.DagsterRunStatus.SUCCESS,
         monitored_jobs=[prepare, retrain, refresh, compare],
         default_status=dg.DefaultSensorStatus.RUNNING,

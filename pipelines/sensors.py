@@ -75,7 +75,7 @@ def partitions_sensor(workspace: Workspace) -> dg.SensorDefinition:
     """Return the sensor that shows new datasets and recipes of params.yaml as partitions."""
 
     @dg.sensor(
-        name="declared",
+        name="new_partitions",
         minimum_interval_seconds=30,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Adds datasets and recipes of params.yaml as partitions.",
@@ -93,7 +93,7 @@ def staleness_sensor(workspace: Workspace) -> dg.SensorDefinition:
     """Return the sensor that shows which artefacts are out of date, as ``xc status`` says."""
 
     @dg.sensor(
-        name="staleness",
+        name=staleness.SENSOR,
         minimum_interval_seconds=60,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Shows which artefacts are out of date (check up_to_date) when settings, data or artefacts change.",

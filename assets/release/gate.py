@@ -60,10 +60,17 @@ class Verdict:
         """What was found of the first metric."""
         return next((f"{line.name} {line.found}" for line in self.lines if line.name == "P@5"), "nothing to compare")
 
+    def rows(self) -> list[dict[str, str]]:
+        """Return the lines as rows of a table."""
+        return [
+            {"line": line.name, "found": line.found, "limit": line.limit, "result": _word(line).strip("*")}
+            for line in self.lines
+        ]
+
     def table(self) -> str:
         """Return the lines as a Markdown table."""
         rows = [f"| {line.name} | {line.found} | {line.limit} | {_word(line)} |" for line in self.lines]
-        return "\n".join(["| line | found | limit | |", "| --- | --- | --- | --- |", *rows])
+        return "\n".join(["| line | found | limit | result |", "| --- | --- | --- | --- |", *rows])
 
 
 def _word(line: Line) -> str:

@@ -8,7 +8,7 @@ import dagster as dg
 
 from assets import links
 from assets.checks import GATE
-from assets.metadata import link
+from assets.metadata import link, texts
 from assets.partitions import split_key
 from assets.resources import Project, Tracking
 
@@ -35,7 +35,7 @@ def release(
     (context.log.error if released.refused else context.log.info)(released.message)
     shown: dict[str, Any] = {"verdict": released.message}
     if released.verdict is not None:
-        shown |= {"lines": dg.MetadataValue.md(released.verdict.table()), "documents": released.verdict.documents}
+        shown |= {"lines": texts(released.verdict.rows()), "documents": released.verdict.documents}
     result = dg.AssetCheckResult(passed=not released.refused, check_name=GATE.name, metadata=shown)
     name = model_name(dataset)
     page = link(links.mlflow_version(name, released.version), f"{name}, version {released.version}")

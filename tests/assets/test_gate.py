@@ -108,6 +108,9 @@ def test_a_verdict_names_the_lines_that_failed() -> None:
     assert "head" not in verdict.reason
     assert "| size | 100.0 MB against 100.0 | at most 200.0 MB | passed |" in verdict.table()
     assert verdict.table().count("**failed**") == 2
+    size = {"line": "size", "found": "100.0 MB against 100.0", "limit": "at most 200.0 MB", "result": "passed"}
+    assert size in verdict.rows()
+    assert [row["line"] for row in verdict.rows() if row["result"] == "failed"] == ["P@5", "tail recall@5"]
 
 
 def test_a_verdict_without_failed_lines_passes() -> None:

@@ -79,7 +79,7 @@ def judged(instance: dg.DagsterInstance, *, passed: bool) -> None:
 def test_a_failed_run_is_reported_with_job_partition_and_cause(
     workspace: Workspace, instance: dg.DagsterInstance, webhook: Webhook, job: str, tags: dict[str, str], where: str
 ) -> None:
-    ticker = Ticker(workspace, instance, "failures")
+    ticker = Ticker(workspace, instance, "alert_failed_runs")
     ticker.tick()
     run = finish(instance, job, fails=True, **tags)
     (reaction,) = ticker.tick().dagster_run_reactions
@@ -92,7 +92,7 @@ def test_a_failed_run_is_reported_with_job_partition_and_cause(
 def test_a_run_that_succeeds_is_not_reported(
     workspace: Workspace, instance: dg.DagsterInstance, webhook: Webhook
 ) -> None:
-    for name in ("failures", "refusals"):
+    for name in ("alert_failed_runs", "alert_failed_checks"):
         ticker = Ticker(workspace, instance, name)
         ticker.tick()
         judged(instance, passed=True)
@@ -103,7 +103,7 @@ def test_a_run_that_succeeds_is_not_reported(
 def test_a_refusal_by_the_gate_is_reported(
     workspace: Workspace, instance: dg.DagsterInstance, webhook: Webhook
 ) -> None:
-    ticker = Ticker(workspace, instance, "refusals")
+    ticker = Ticker(workspace, instance, "alert_failed_checks")
     ticker.tick()
     judged(instance, passed=False)
     ticker.tick()
@@ -126,7 +126,7 @@ def test_an_alert_that_cannot_be_sent_is_logged_without_the_address(
         monkeypatch.setenv(alerts.WEBHOOK, "http://127.0.0.1:9/secret-path")
     if trouble == "no address":
         monkeypatch.setenv(alerts.WEBHOOK, "file:///secret-path")
-    ticker = Ticker(workspace, instance, "failures")
+    ticker = Ticker(workspace, instance, "alert_failed_runs")
     ticker.tick()
     finish(instance, "prepare", fails=True, dagster_partition="toy")
     (reaction,) = ticker.tick().dagster_run_reactions
@@ -158,7 +158,7 @@ def test_an_alert_is_sent_by_mail(
     monkeypatch.setattr(smtplib, "SMTP", Server)
     monkeypatch.setenv(alerts.MAIL, "team@example.org")
     monkeypatch.setenv(alerts.SMTP, "mail.example.org:2525")
-    ticker = Ticker(workspace, instance, "failures")
+    ticker = Ticker(workspace, instance, "alert_failed_runs")
     ticker.tick()
     finish(instance, "prepare", fails=True, dagster_partition="toy")
     ticker.tick()

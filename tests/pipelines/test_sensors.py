@@ -70,12 +70,12 @@ def test_there_are_seven_sensors_each_with_its_status_interval_and_jobs(workspac
         for sensor in build(workspace).get_repository_def().sensor_defs
     }
     assert found == {
-        "declared": (running, 30, "STANDARD", []),
+        "new_partitions": (running, 30, "STANDARD", []),
         "staleness": (running, 60, "STANDARD", []),
         "inbox": (stopped, 30, "STANDARD", ["prepare"]),
         "follow_up": (running, 30, "RUN_STATUS", ["retrain", "refresh", "compare", "drift"]),
-        "failures": (running, 30, "RUN_STATUS", []),
-        "refusals": (running, 30, "RUN_STATUS", []),
+        "alert_failed_runs": (running, 30, "RUN_STATUS", []),
+        "alert_failed_checks": (running, 30, "RUN_STATUS", []),
         "studies": (running, 60, "STANDARD", []),
     }
 
@@ -152,7 +152,7 @@ def test_a_failed_run_is_not_followed(
 def test_declared_experiments_become_partitions_and_are_counted(
     workspace: Workspace, instance: dg.DagsterInstance
 ) -> None:
-    ticker = Ticker(workspace, instance, "declared")
+    ticker = Ticker(workspace, instance, "new_partitions")
     found = ticker.tick()
     assert (found.run_requests, found.skip_message) == ([], "2 datasets, 3 experiments")
     assert sorted(instance.get_dynamic_partitions("dataset")) == ["other", "toy"]

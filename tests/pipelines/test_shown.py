@@ -86,15 +86,20 @@ def test_a_training_shows_its_last_loss(toy: Recorded, stage: str) -> None:
 
 def test_an_encoder_shows_the_figures_of_its_last_refresh(toy: Recorded) -> None:
     last = artefact(toy, "encoder", "history.json")["refreshes"][-1]
-    found = shown(toy, "encoder")
+    found = shown(toy, "encoder")["last_refresh"]
     assert {name: found[name] for name in ("epoch", "eps1", "cluster_size")} == {
         name: float(f"{last[name]:.5g}") for name in ("epoch", "eps1", "cluster_size")
     }
 
 
+def test_a_training_without_refreshes_shows_none(toy: Recorded) -> None:
+    assert artefact(toy, "classifier", "history.json")["refreshes"] == []
+    assert "last_refresh" not in shown(toy, "classifier")
+
+
 def test_a_corpus_shows_how_near_validation_and_test_are_to_train(toy: Recorded) -> None:
     head, *lines = shown(toy, "corpus")["nearness"]
-    assert head == ["split", "mean", "above_0.5", "above_0.75", "twins"]
+    assert head == ["nearest train document, percent", "mean similarity", "above 50 %", "above 75 %", "same text"]
     facts = artifacts.read_made(toy.workspace.folder("corpus", "toy")).facts["nearness"]
     for line, split in zip(lines, ("test", "validation"), strict=True):
         assert line[:2] == [split, f"{100 * facts[split]['mean']:.2f}"]
@@ -142,7 +147,12 @@ def test_an_evaluation_shows_metrics_examples_and_pictures(toy: Recorded) -> Non
         name: float(f"{value:.5g}") for name, value in report["metrics"].items()
     }
     assert found["metrics"][0] == ["ranked by", "P@1", "P@5", "nDCG@5", "PSP@1", "PSP@5", "R@10"]
-    assert len(found["metrics"]) == 1 + len(report["ablation"])
+    rows = {line[0]: line[1] for line in found["metrics"][1:]}
+    assert list(rows) == ["fusion (the model)", *(name for name in report["ablation"] if name != "fusion")]
+    assert all(
+        rows[name if name != "fusion" else "fusion (the model)"] == f"{own['P_at_1']:.2f}"
+        for name, own in report["ablation"].items()
+    )
     assert next(iter(found)) == "metrics", "the figures come first"
     encoder = report["learnt_from"]["encoder"]
     assert found["learnt_from"].startswith(f"encoder: {encoder['train']} train documents, 4 epochs; classifier: ")
@@ -163,12 +173,12 @@ def test_an_evaluation_shows_its_plots_report_and_run_by_links_to_mlflow(
     monkeypatch.setenv("XC_MLFLOW_URL", "http://m:5000")
     toy.mlflow.get_experiment_by_name.return_value.experiment_id = "1"
     found = shown(toy, "evaluation")
-    pages = r"http://m:5000/#/experiments/1/runs/([^/]+)"
-    linked = re.fullmatch(pages, found["mlflow_run"])
+    pages, mode = r"http://m:5000/#/experiments/1/runs/([^/?]+)", re.escape("?workflowType=machine_learning")
+    linked = re.fullmatch(f"{pages}{mode}", found["mlflow_run"])
     assert linked
     picture = f"![deciles](http://m:5000/get-artifact?path=deciles.png&run_uuid={linked[1]})"
     assert found["deciles"] == picture and len(picture) < 1000, "Dagster folds longer Markdown away"
-    assert re.fullmatch(f"{pages}/artifacts/ngame.html", found["report"])
+    assert re.fullmatch(f"{pages}/artifacts/ngame.html{mode}", found["report"])
     assert found["report_file"] == str(report_path(toy.workspace, "toy", "ngame"))
     assert list(found)[:4] == ["metrics", "deciles", "training", "report"], "in this order"
 

@@ -212,6 +212,8 @@ def reported(project: Workspace, instance: dg.DagsterInstance, monkeypatch: pyte
 def test_the_first_tick_reports_every_artefact_that_exists(reported: Reported) -> None:
     message = reported.tick(encoder="up to date", clusters="out of date", fusion="missing")
     assert message == "2 of 2 artefacts reported"
+    (run,) = reported.instance.get_runs()
+    assert (run.job_name, run.tags["dagster/sensor_name"]) == ("staleness", "staleness"), "no person launched it"
     assert [reported.of(stage) for stage in ("encoder", "clusters", "fusion")] == [
         [(True, "up to date")], [(False, "out of date")], [],
     ]  # fmt: skip

@@ -47,7 +47,7 @@ _ALL: Final = (
         deps=(),
         group="data",
         kinds=("polars", "parquet"),
-        does="Reads a folder of text in any public layout, strictly, into Parquet: documents, labels, pairs, filters.",
+        does="Reads a folder of texts in any public layout, strictly, into Parquet: documents, labels, pairs, filters.",
         needs_source=True,
         code_version="3",
     ),
@@ -65,7 +65,7 @@ _ALL: Final = (
         deps=("corpus", "tokens"),
         group="training",
         kinds=("pytorch", "huggingface"),
-        does="M1: trains the encoder so that a document's vector is near the vectors of its labels' texts. "
+        does="Trains the encoder (M1): a document's vector moves near the vectors of its labels' texts. "
         "Joint recipes train a classifier row per label at the same time.",
         trains=True,
         shared=True,
@@ -84,8 +84,8 @@ _ALL: Final = (
         scope="experiment",
         deps=("corpus", "embeddings"),
         group="training",
-        does="Groups similar train and validation documents into clusters of equal size. A mini-batch of M4 that is "
-        "made of whole clusters contains hard negatives.",
+        does="Groups similar train and validation documents into clusters of equal size. A mini-batch of whole "
+        "clusters gives the training of the classifier hard negatives.",
     ),
     Stage(
         name="negatives",
@@ -93,8 +93,8 @@ _ALL: Final = (
         deps=("corpus", "embeddings"),
         group="training",
         kinds=("faiss", "numpy"),
-        does="M2: finds the hard negatives of each document: wrong labels whose texts are near it. Used by recipes "
-        "whose M4 trains on stored hard negatives (ance); empty for the others.",
+        does="Finds the hard negatives of each document (M2): wrong labels whose texts are near it. Used by recipes "
+        "whose classifier trains on stored hard negatives (ance); empty for the others.",
     ),
     Stage(
         name="classifier",
@@ -102,8 +102,8 @@ _ALL: Final = (
         deps=("corpus", "encoder", "embeddings", "clusters", "negatives"),
         group="training",
         kinds=("pytorch",),
-        does="Label classifiers: M3 starts a row per label at the vector of its text, M4 trains the rows while the "
-        "encoder is frozen.",
+        does="Trains the classifier, a row per label (M4), from the vector of the label's text (M3); the encoder is "
+        "frozen.",
         trains=True,
         shared=True,
     ),
@@ -139,7 +139,8 @@ _ALL: Final = (
         scope="experiment",
         deps=("corpus", "embeddings", "clusters", "classifier"),
         group="release",
-        does="Measures the batches that M4 trained on: NGAME's Theorem 1, hard negatives held and missed.",
+        does="Measures the mini-batches that the classifier trained on: hard negatives held and missed, "
+        "NGAME's Theorem 1.",
     ),
     Stage(
         name="model",
