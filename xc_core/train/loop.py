@@ -172,7 +172,7 @@ def _open_epoch(task: Task, position: Position, history: History) -> list[I64]:
         if figures:
             history.refresh_seconds += spent
             history.refreshes.append({"epoch": float(position.epoch), **figures})
-            values = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
+            values = ", ".join(f"{name} {value:.4g}" for name, value in figures.items() if math.isfinite(value))
             report(f"{task.name}: refreshed before epoch {position.epoch} in {spent:.1f} s ({values})")
     return task.batches(position.epoch)
 
