@@ -17,7 +17,7 @@ BUDGET  ?= 2m
 # benchmarks use one thread, whatever the machine has
 ONE     := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 RAYON_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 
-.PHONY: help demo test test-slow test-gpu gpu-proof bench bench-full soak fuzz mutants check format lint licences
+.PHONY: help demo test test-slow test-face test-gpu gpu-proof bench bench-full soak fuzz mutants check format lint licences
 .PHONY: audit sbom release-check ui clean update
 
 help:  ## Show this list
@@ -41,6 +41,9 @@ test: $(VENV)/installed  ## Run the default tests (7 to 15 minutes on 2 cores)
 
 test-slow: $(VENV)/installed  ## Run the tests that take minutes
 	$(BIN)/python -m pytest -m slow
+
+test-face: $(VENV)/installed  ## Click through Dagster and MLflow in a headless browser (5 to 15 minutes; SHOTS=FOLDER keeps pictures)
+	XC_FACE_SHOTS=$(SHOTS) $(BIN)/python -m pytest -m slow tests/face
 
 test-gpu: $(VENV)/installed  ## Run the tests that need a GPU
 	$(BIN)/python -m pytest -m gpu
