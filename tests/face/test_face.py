@@ -97,7 +97,6 @@ def test_a_training_shows_the_time_left_and_ends_at_a_click(page: Page, ui: Ui) 
     assert ui.trains()
     page.get_by_role("button", name="Terminate").click()
     page.get_by_role("dialog").get_by_role("button", name=re.compile("Terminate")).click()
-    page.get_by_role("dialog").get_by_role("button", name="Done").click()
     ended(page, "Canceled", minutes=3)
     wait_for(lambda: not ui.trains(), 30, "end of the training")
     (found,) = [one for one in ui.runs() if one["runId"] == run]
@@ -118,6 +117,7 @@ def test_a_schedule_that_is_switched_on_starts_a_run(page: Page, ui: Ui) -> None
     expect(ticked).to_be_visible(timeout=4 * MINUTE)
     shoot(page, "tick")
     page.goto(f"{ui.dagster}/automation")
+    expect(switch).to_be_checked()  # the row has another box until its switch is loaded
     row.locator("label").last.click()
     expect(switch).not_to_be_checked()
     started = [run for run in ui.runs() if run["tags"].get("dagster/schedule_name") == "refresh_toy"]
