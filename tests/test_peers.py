@@ -16,7 +16,10 @@ from xc_core.shapes import PAD_ID, Shortlist
 def test_each_of_the_nearest_documents_votes_with_its_cosine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers, "NEAREST", 3)
     random = np.random.default_rng(0)
-    cosines, labels = random.uniform(-1, 0.2, (6, 9)).astype(np.float32), (random.random((9, 5)) < 0.4).astype(np.float32)
+    cosines, labels = (
+        random.uniform(-1, 0.2, (6, 9)).astype(np.float32),
+        (random.random((9, 5)) < 0.4).astype(np.float32),
+    )
     wanted = np.zeros((6, 5), np.float32)
     for row, own in enumerate(cosines):
         for near in sorted(range(9), key=lambda at: -own[at])[:3]:
