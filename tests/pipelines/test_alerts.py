@@ -172,7 +172,7 @@ def test_an_alert_hides_the_logins_of_addresses(
     workspace: Workspace, instance: dg.DagsterInstance, webhook: Webhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(alerts, "_causes", lambda _: ["no answer from http://me:5ecret@tracking:5000/api"])
-    ticker = Ticker(workspace, instance, "failures")
+    ticker = Ticker(workspace, instance, "alert_failed_runs")
     ticker.tick()
     finish(instance, "compare", fails=True)
     ticker.tick()

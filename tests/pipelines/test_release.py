@@ -89,7 +89,9 @@ def test_a_refused_model_is_a_failed_check_that_names_the_line(toy: Recorded, mo
     found, gate = run(toy)
     assert (found["champion"], gate.passed, gate.severity) == (False, False, dg.AssetCheckSeverity.ERROR)
     assert gate.metadata["verdict"].value.startswith("version 3 is refused: tail recall@5: 10.00 against 20.00")
-    assert "**failed**" in gate.metadata["lines"].value
+    lines = gate.metadata["lines"]
+    assert isinstance(lines, dg.TableMetadataValue)
+    assert [row.data["result"] for row in lines.records if row.data["line"] == "tail recall@5"] == ["failed"]
     assert str(gate.partition) == str(KEY)
     assert moved(toy) == []
 
