@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from xc_core import artifacts
+
 TRACKING_URI: Final = "MLFLOW_TRACKING_URI"
 _LOGIN: Final = re.compile(r"(?<=://)[^/\s]\S*(?=@)")
 _SECRET: Final = re.compile(r"(?<=[?&])([^=&\s]*(?:password|passwd|token|secret|key)[^=&\s]*=)[^&\s]+", re.IGNORECASE)
@@ -38,12 +40,19 @@ def mlflow_settings(root: Path) -> MlflowSettings:
     uri = os.environ.get(TRACKING_URI)
     if not uri:
         state.mkdir(parents=True, exist_ok=True)
+        _ignore(state.parent)
         uri = f"sqlite:///{state / 'mlflow.db'}"
     return MlflowSettings(
         uri,
         os.environ.get("XC_MLFLOW_ARTIFACTS", (state / "artifacts").as_uri()),
         root / ".xc" / "lock" / "mlflow",
     )
+
+
+def _ignore(state: Path) -> None:
+    """Let git, and so DVC, ignore the folder of local state: DVC would read the dvc.yaml recorded with each model."""
+    if not (state / ".gitignore").is_file():
+        artifacts.write_file(state / ".gitignore", "*\n")
 
 
 def dagster_environment(root: Path) -> dict[str, str]:

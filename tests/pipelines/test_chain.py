@@ -73,6 +73,7 @@ def test_dvc_has_nothing_to_do_after_dagster(materialised: Materialised) -> None
     assert "up to date" in dvc(root, "repro", "--dry")
 
 
+@pytest.mark.slow
 def test_the_lock_is_the_same_whichever_of_dagster_and_dvc_ran(materialised: Materialised, tmp_path: Path) -> None:
     twin = make_project(tmp_path)
     dvc(twin.root, "repro")
