@@ -237,6 +237,10 @@ ALLOWED = {
         {"is_dir", "is_file"},
         "a project may be without DVC, and DVC writes dvc.lock at its first commit",
     ),
+    ("files asked for", "assets/settings.py"): (
+        {"is_file"},
+        "the .gitignore of local state, written once, kept if edited",
+    ),
     ("files asked for", "assets/staleness.py"): ({"is_file"}, "folders are no change"),
     ("files asked for", "pipelines/servers.py"): ({"exists"}, "a command of this environment, or one on PATH"),
 }

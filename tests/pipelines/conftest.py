@@ -71,9 +71,9 @@ def instance() -> Iterator[dg.DagsterInstance]:
 @pytest.fixture(scope="session")
 def materialised(tmp_path_factory: pytest.TempPathFactory) -> Any:
     workspace = make_project(tmp_path_factory.mktemp("project"))
-    definitions = build(workspace)
     with dg.instance_for_test() as instance, pytest.MonkeyPatch.context() as patch:
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)  # MLflow sets it to the store that was last used
+        definitions = build(workspace)
         sync(instance, workspace)
         keys = {"prepare": "toy", "retrain": experiment_key("toy", "ngame"), "compare": "toy"}
         results = {job: run_job(definitions, instance, job, key) for job, key in keys.items()}
