@@ -1,6 +1,5 @@
 """The asset ``data_drift``: how far the data have moved away from each model, and what the rule asks for."""
 
-import sys
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -27,9 +26,8 @@ def data_drift(context: dg.AssetExecutionContext, project: Project, pipes: Stage
     """Run ``xc drift`` in a process of its own, and show what it said."""
     dataset, recipe = split_key(context.partition_key)
     assert recipe is not None
-    command = [sys.executable, "-m", "assets.worker", "drift", "--dataset", dataset, "--recipe", recipe]
     try:
-        pipes.run(command=command, context=context, cwd=project.root, env={"XC_ROOT": project.root})
+        pipes.run(context=context, arguments=["drift", "--dataset", dataset, "--recipe", recipe], root=project.root)
     except ProcessFailedError as error:
         raise dg.Failure(f"`xc drift` {error}: {error.why or 'the log says why'}", allow_retries=False) from error
     record = read_record(project.workspace, dataset, recipe)

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import dagster as dg
 
+from assets import forked
 from assets.worker import GRACE_SECONDS, PARENT, REASON
 
 _EXPLAINED: Final = frozenset({*range(64, 79)} - {75})
@@ -18,6 +19,10 @@ _EXPLAINED: Final = frozenset({*range(64, 79)} - {75})
 _STOPS: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 _STOPPED: Final = frozenset({code for number in _STOPS for code in (128 + number, -number)})
 """Exit codes of a process that somebody stopped."""
+_COLD: Final = 2
+"""So many stages of a run start Python themselves; the libraries of a fork are imported beside the last of them."""
+Started = subprocess.Popen[bytes] | forked.Forked
+"""A process, both kinds with the same methods."""
 
 
 class ProcessFailedError(Exception):
@@ -35,17 +40,21 @@ class ProcessFailedError(Exception):
 
 
 class StageProcesses(dg.PipesSubprocessClient):
-    """Dagster's client for subprocesses, with two differences: no process outlives its run, and exit codes are kept."""
+    """Dagster's client for subprocesses, with three differences.
+
+    No process outlives its run, exit codes are kept, and from the third stage on a process is forked
+    (``assets.forked``): a run of one or two stages ends before the libraries of a fork are imported.
+    """
+
+    def __init__(self) -> None:
+        """Count the processes of this run."""
+        super().__init__()
+        self._started = 0
 
     def run(  # type: ignore[override]  # nothing is returned; all results are messages
-        self,
-        *,
-        context: dg.AssetExecutionContext,
-        command: Sequence[str],
-        env: Mapping[str, str],
-        cwd: str,
+        self, *, context: dg.AssetExecutionContext, arguments: Sequence[str], root: str
     ) -> None:
-        """Run ``command`` to its end. If the run is cancelled, the process is stopped first.
+        """Run ``xc`` with ``arguments`` on the project at ``root`` to its end. If the run is cancelled, stop it first.
 
         Raises ProcessFailedError if the command fails.
         """
@@ -53,14 +62,20 @@ class StageProcesses(dg.PipesSubprocessClient):
         with dg.open_pipes_session(
             context=context, context_injector=self.context_injector, message_reader=self.message_reader
         ) as session:
-            own = {PARENT: str(os.getpid()), **session.get_bootstrap_env_vars()}
-            process = subprocess.Popen(command, cwd=cwd, env={**os.environ, **env, **own})
+            process = self._start(arguments, root, {**os.environ, "XC_ROOT": root, **session.get_bootstrap_env_vars()})
             try:
                 code = process.wait()
             finally:
                 stop(process)
         if code:
             raise ProcessFailedError(code, _why(session.get_custom_messages()))
+
+    def _start(self, arguments: Sequence[str], root: str, env: Mapping[str, str]) -> Started:
+        self._started += 1
+        if self._started >= _COLD and forked.prepare() and self._started > _COLD:
+            return forked.Forked(arguments, root, env)
+        command = [*forked.command(), *arguments]
+        return subprocess.Popen(command, cwd=root, env={**env, PARENT: str(os.getpid())})
 
 
 def _why(messages: Sequence[Any]) -> str:
@@ -69,7 +84,7 @@ def _why(messages: Sequence[Any]) -> str:
     return said[-1] if said else ""
 
 
-def stop(process: subprocess.Popen[Any], patience: float = GRACE_SECONDS) -> None:
+def stop(process: Started, patience: float = GRACE_SECONDS) -> None:
     """End a process that may still run: SIGTERM first, SIGKILL after ``patience`` seconds.
 
     Not SIGINT: a shell starts background processes with SIGINT ignored, and their children inherit that.

@@ -1,7 +1,6 @@
 """Every stage as a Dagster asset: runs ``xc run STAGE`` in its own process, records it in DVC, logs it to MLflow."""
 
 import os
-import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -152,9 +151,8 @@ def _call(context: dg.AssetExecutionContext, pipes: StageProcesses, project: Pro
     Raises Failure if it fails. A failure with a message is not retried, nor is a process that somebody stopped; a lost
     process is.
     """
-    command = [sys.executable, "-m", "assets.worker", *arguments]
     try:
-        pipes.run(command=command, context=context, cwd=project.root, env={"XC_ROOT": project.root})
+        pipes.run(context=context, arguments=arguments, root=project.root)
     except ProcessFailedError as error:
         message = f"`xc {' '.join(arguments)}` {error}" + (f": {error.why}" if error.why else "; the log says why")
         raise dg.Failure(message, allow_retries=error.lost) from error

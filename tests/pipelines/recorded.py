@@ -30,14 +30,14 @@ class Recorded:
     instance: dg.DagsterInstance
     mlflow: MagicMock
     processes: list[dict[str, Any]] = field(default_factory=list)
-    """Arguments of each process: command, cwd, env."""
+    """What each process was started with: arguments, root."""
     during: Callable[[list[str]], None] = lambda arguments: None
     """Called instead of each process, with the arguments of ``xc``."""
 
     @property
     def calls(self) -> list[str]:
         """The arguments of ``xc``, of each process, as one line."""
-        return [" ".join(process["command"][3:]) for process in self.processes]
+        return [" ".join(process["arguments"]) for process in self.processes]
 
     def run(self, job: str, partition: str, **options: Any) -> dg.ExecuteInProcessResult:
         sync(self.instance, self.workspace)
@@ -73,7 +73,7 @@ def record(
 
         def process(_: StageProcesses, **arguments: Any) -> None:
             recorded.processes.append({k: v for k, v in arguments.items() if k != "context"})
-            recorded.during(arguments["command"][3:])
+            recorded.during(arguments["arguments"])
 
         monkeypatch.setattr(StageProcesses, "run", process)
         return recorded

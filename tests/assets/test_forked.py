@@ -1,0 +1,178 @@
+"""Stages that are forked from a server: processes as any other, only faster to start."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from multiprocessing import forkserver
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from assets import forked, processes
+from assets.forked import Forked
+from assets.processes import ProcessFailedError, StageProcesses, stop
+from xc_core.chain import Workspace
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux only")
+
+
+@pytest.fixture(autouse=True)
+def server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start a server, soon, with one of the libraries."""
+    with monkeypatch.context() as patch:
+        patch.setattr(forked, "LIBRARIES", ("numpy",))
+        assert forked.prepare()
+
+
+def describe(arguments: list[str]) -> None:
+    """Stand in for a stage: write into its folder, and to standard output and error, what a stage can see."""
+    sys.stdout.write("to standard output\n")
+    sys.stderr.write("to standard error\n")
+    environ, cwd, title = dict(os.environ), str(Path.cwd()), psutil.Process().cmdline()[0]
+    seen = {"arguments": arguments, "argv": sys.argv[1:], "cwd": cwd, "environ": environ, "title": title}
+    Path("seen.json").write_text(json.dumps(seen), "utf-8")
+
+
+def wait(arguments: list[str]) -> None:
+    """Stand in for a stage that does not end."""
+    Path(arguments[0]).touch()
+    time.sleep(60)
+
+
+def outlive(arguments: list[str]) -> None:
+    """Wait as a stage does: it ends with the process that started it."""
+    from assets import worker
+
+    parent = int(os.environ[worker.PARENT])
+    threading.Thread(target=worker._end_with, args=[parent], daemon=True).start()
+    wait(arguments)
+
+
+def die(arguments: list[str]) -> None:
+    """Stand in for a stage that the system kills."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def started(main: Any, folder: Path) -> Forked:
+    """Start a stage that says with a file that it runs."""
+    process = Forked([str(folder / "runs")], str(folder), os.environ, main)
+    until = time.monotonic() + 60
+    while not (folder / "runs").exists():
+        assert time.monotonic() < until, "the process did not start"
+        time.sleep(0.01)
+    return process
+
+
+def test_a_fork_has_the_arguments_the_folder_the_environment_and_the_files_of_its_starter(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XC_OTHER", "of the starter, not of the process")
+    process = Forked(["run", "x"], str(tmp_path), {"XC_OWN": "1", "PATH": "/bin"}, describe)
+    assert process.wait(60) == 0
+    seen = json.loads((tmp_path / "seen.json").read_text("utf-8"))
+    server_id = forkserver._forkserver._forkserver_pid
+    assert seen.pop("title") == f"{sys.executable} -m assets.worker run x"
+    assert seen == {
+        "arguments": ["run", "x"],
+        "argv": ["run", "x"],
+        "cwd": str(tmp_path),
+        "environ": {"XC_OWN": "1", "PATH": "/bin", "XC_PARENT": str(server_id)},
+    }
+    assert capfd.readouterr() == ("to standard output\n", "to standard error\n")
+
+
+def test_a_fork_writes_to_the_files_that_its_starter_has_now(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Dagster gives each step files of its own, so those of the first step are not those of the second."""
+    for _ in range(2):
+        assert Forked([], str(tmp_path), os.environ, describe).wait(60) == 0
+        assert capfd.readouterr().out == "to standard output\n"
+
+
+def test_a_fork_runs_xc_and_ends_with_its_code(workspace: Workspace, capfd: pytest.CaptureFixture[str]) -> None:
+    root = str(workspace.root)
+    environ = {**os.environ, "XC_ROOT": root}
+    assert Forked(["run", "corpus", "--dataset", "toy"], root, environ).wait(60) == 0
+    assert workspace.folder("corpus", "toy").is_dir()
+    assert Forked(["run", "corpus", "--dataset", "nothing"], root, environ).wait(60) == 66
+    assert "no dataset 'nothing' in params.yaml" in capfd.readouterr().err
+
+
+def test_a_fork_is_stopped_as_another_process_is(tmp_path: Path) -> None:
+    process = started(wait, tmp_path)
+    assert (process.poll(), process.returncode) == (None, None)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.05)
+    stop(process)
+    assert process.returncode == -signal.SIGTERM
+
+
+def test_a_fork_that_is_killed_is_lost(tmp_path: Path) -> None:
+    code = Forked([], str(tmp_path), os.environ, die).wait(60)
+    assert code == -signal.SIGKILL
+    assert ProcessFailedError(code).lost
+
+
+def test_a_fork_ends_with_its_server_and_the_next_one_has_another(tmp_path: Path) -> None:
+    """The server ends with the run, killed or not."""
+    process = started(outlive, tmp_path)
+    child, first = psutil.Process(process.pid), forkserver._forkserver._forkserver_pid
+    os.kill(first, signal.SIGKILL)
+    child.wait(timeout=20)
+    assert ProcessFailedError(process.wait(20)).lost
+    assert Forked([], str(tmp_path), os.environ, describe).wait(60) == 0
+    assert forkserver._forkserver._forkserver_pid != first
+
+
+def test_what_the_server_imports_starts_no_thread_and_is_not_the_projects() -> None:
+    """A fork has only the thread that forked: a lock that another one held would stay locked."""
+    code = f"import os, sys, {', '.join(forked.LIBRARIES)}; print(len(os.listdir('/proc/self/task')), *sys.modules)"
+    one = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", code], env=one, capture_output=True, text=True, check=True)
+    threads, *modules = done.stdout.split()
+    assert threads == "1"
+    assert not {name.split(".")[0] for name in modules} & {"xc_core", "assets", "pipelines", "polars", "pyarrow"}
+
+
+@pytest.mark.parametrize("supported", [True, False])
+def test_from_the_third_stage_of_a_run_on_stages_are_forked(monkeypatch: pytest.MonkeyPatch, supported: bool) -> None:
+    prepared: list[int] = []
+    kinds: list[str] = []
+
+    def prepare() -> bool:
+        prepared.append(len(kinds))
+        return supported
+
+    def cold(command: Sequence[str], **options: Any) -> None:
+        assert command == [sys.executable, "-m", "assets.worker", "run", "x"]
+        assert options == {"cwd": "/here", "env": {"A": "1", "XC_PARENT": str(os.getpid())}}
+        kinds.append("started")
+
+    def fork(arguments: Sequence[str], cwd: str, env: Mapping[str, str]) -> None:
+        assert (arguments, cwd, env) == (["run", "x"], "/here", {"A": "1"})
+        kinds.append("forked")
+
+    monkeypatch.setattr(forked, "prepare", prepare)
+    monkeypatch.setattr(forked, "Forked", fork)
+    monkeypatch.setattr(processes.subprocess, "Popen", cold)
+    of_run = StageProcesses()
+    for _ in range(4):
+        of_run._start(["run", "x"], "/here", {"A": "1"})
+    assert kinds == ["started", "started", *(["forked", "forked"] if supported else ["started", "started"])]
+    assert prepared == [1, 2, 3]
+
+
+def test_where_the_server_cannot_start_processes_are_not_forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise OSError("AF_UNIX path too long")
+
+    monkeypatch.setattr(forkserver, "ensure_running", refuse)
+    assert not forked.prepare()
