@@ -30,7 +30,7 @@ from xc_core.data.tokens import TokenStore
 from xc_core.encoders import EncoderConfig, build_encoder
 from xc_core.encoders.embed import embed_rows
 from xc_core.metrics.ranking import per_document, without
-from xc_core.scores.lexical import quiet
+from xc_core.scores.lexical import quiet, write_rows
 from xc_core.shapes import F32, PAD_ID, Shortlist, spans
 
 DEEP: Final = 50
@@ -100,7 +100,6 @@ class Data:
 def label_trees(data: Data, *, k: int | None = None, depth: int | None = None) -> Scores:
     """omikuji, three trees: Parabel with its defaults; with ``k`` branches of any size and ``depth`` levels, Bonsai."""
     import omikuji
-    from sklearn.datasets import dump_svmlight_file
 
     how = omikuji.Model.default_hyper_param()
     if k is not None and depth is not None:
@@ -109,9 +108,7 @@ def label_trees(data: Data, *, k: int | None = None, depth: int | None = None) -
     rows = np.flatnonzero(np.diff(known.indptr))  # omikuji refuses a document without a word
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "train.txt"
-        with path.open("wb") as stream:
-            stream.write(f"{len(rows)} {known.shape[1]} {data.labels.shape[1]}\n".encode())
-            dump_svmlight_file(known[rows], data.labels[rows], stream, multilabel=True)
+        write_rows(path, known[rows], data.truth.rows(rows))
         with quiet():
             model = omikuji.Model.train_on_data(str(path), how)
     rows_of = (slice(*ends) for ends in pairwise(asked.indptr))

@@ -41,7 +41,7 @@ class Service:
     def ask(self, requirements: list[str]) -> dict[str, dict[str, Any]]:
         """Return what the service knows about each pinned requirement, by name.
 
-        Raise UnavailableError if there is no answer, or one that pip-audit cannot read.
+        Raises UnavailableError if there is no answer, or one that pip-audit cannot read.
         """
         with tempfile.TemporaryDirectory() as scratch:
             listed = Path(scratch) / "requirements.txt"

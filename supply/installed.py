@@ -17,7 +17,7 @@ def needed(project: Path, extras: Iterable[str], place: Path | None = None) -> l
     """Return the packages that ``project`` with ``extras`` needs, by name, without itself.
 
     ``project`` is a folder with a pyproject.toml, ``place`` a folder of installed packages; None is this environment.
-    Raise MissingError if a package is not installed.
+    Raises MissingError if a package is not installed.
     """
     found = installed(place)
     visited: set[tuple[str, str]] = set()

@@ -31,6 +31,11 @@ class Line:
     found: str
     limit: str = "-"
 
+    @property
+    def result(self) -> str:
+        """In a word."""
+        return "passed" if self.passed else "failed"
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -63,18 +68,16 @@ class Verdict:
     def rows(self) -> list[dict[str, str]]:
         """Return the lines as rows of a table."""
         return [
-            {"line": line.name, "found": line.found, "limit": line.limit, "result": _word(line).strip("*")}
-            for line in self.lines
+            {"line": line.name, "found": line.found, "limit": line.limit, "result": line.result} for line in self.lines
         ]
 
     def table(self) -> str:
-        """Return the lines as a Markdown table."""
-        rows = [f"| {line.name} | {line.found} | {line.limit} | {_word(line)} |" for line in self.lines]
-        return "\n".join(["| line | found | limit | result |", "| --- | --- | --- | --- |", *rows])
-
-
-def _word(line: Line) -> str:
-    return "passed" if line.passed else "**failed**"
+        """Return the lines as a Markdown table, with what failed in bold."""
+        rows = ["| line | found | limit | result |", "| --- | --- | --- | --- |"]
+        for line in self.lines:
+            result = line.result if line.passed else f"**{line.result}**"
+            rows.append(f"| {line.name} | {line.found} | {line.limit} | {result} |")
+        return "\n".join(rows)
 
 
 @dataclass(frozen=True)

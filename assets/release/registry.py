@@ -100,8 +100,8 @@ def register(client: Any, artifact_root: str, candidate: Candidate) -> Released:
     if champion is not None and version == int(champion.version):
         client.set_registered_model_alias(name, CHALLENGER, str(version))
         return Released(version, True, f"version {version} is champion: it is already")
-    verdict = _judged(client, name, candidate)
-    _record(client, artifact_root, version, candidate, verdict, candidate.tags if known is None else known.tags)
+    verdict = _judged(client, name, candidate, champion)
+    _record(client, version, candidate, verdict, candidate.tags if known is None else known.tags)
     if not verdict.passed:
         return Released(version, False, f"version {version} is refused: {verdict.reason}", verdict)
     client.set_registered_model_alias(name, CHALLENGER, str(version))
@@ -113,9 +113,8 @@ def register(client: Any, artifact_root: str, candidate: Candidate) -> Released:
     return Released(version, True, f"version {version} is champion: {text}", verdict)
 
 
-def _judged(client: Any, name: str, candidate: Candidate) -> Verdict:
+def _judged(client: Any, name: str, candidate: Candidate, champion: Any | None) -> Verdict:
     """Ask the gate, and ask again if another version became champion meanwhile: judging takes minutes."""
-    champion = version_of(client, name, CHAMPION)
     while True:
         verdict = candidate.judge(candidate.folder, champion)
         before, champion = champion, version_of(client, name, CHAMPION)
@@ -123,9 +122,7 @@ def _judged(client: Any, name: str, candidate: Candidate) -> Verdict:
             return verdict
 
 
-def _record(
-    client: Any, artifact_root: str, version: int, candidate: Candidate, verdict: Verdict, known: Mapping[str, str]
-) -> None:
+def _record(client: Any, version: int, candidate: Candidate, verdict: Verdict, known: Mapping[str, str]) -> None:
     """Write what the gate said on the page of the version, whose other tags are ``known``."""
     name, failed = model_name(candidate.dataset), ", ".join(line.name for line in verdict.failed)
     tags = {
@@ -135,7 +132,7 @@ def _record(
     }
     set_tags(client, name, version, tags)
     run = client.get_model_version(name, str(version)).run_id
-    logged = Logged(experiment_id(client, artifact_root, candidate.dataset), run) if run else None
+    logged = Logged(str(client.get_run(run).info.experiment_id), run) if run else None
     text = description(candidate.recipe, candidate.page, known, verdict, logged)
     client.update_model_version(name, str(version), text)
 

@@ -78,7 +78,7 @@ class Lexical(Score):
         if not len(kept):
             raise nothing_to_learn(self.terms)
         with tempfile.TemporaryDirectory(dir=data.scratch) as folder:
-            _write_rows(Path(folder) / "rows.txt", terms_NT[kept], truth.rows(kept))
+            write_rows(Path(folder) / "rows.txt", terms_NT[kept], truth.rows(kept))
             trees = tuple(_tree(Path(folder) / "rows.txt", self) for _ in range(self.trees))
         return LabelTrees(self, truth.num_labels, terms, trees)
 
@@ -211,7 +211,7 @@ def scores_of(short: Shortlist, ids_NK: I32) -> F32:
     return np.where(hit, short.scores_NK[short.filled_NK][order][at], 0).astype(np.float32)
 
 
-def _write_rows(path: Path, terms_NT: Any, truth: LabelMatrix) -> None:
+def write_rows(path: Path, terms_NT: Any, truth: LabelMatrix) -> None:
     """Write a training file for omikuji: the numbers of documents, terms and labels, then one document per line."""
     from scipy.sparse import csr_matrix
     from sklearn.datasets import dump_svmlight_file
