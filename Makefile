@@ -37,7 +37,7 @@ demo: $(VENV)/installed  ## Run the whole pipeline on the bundled dataset (2 to 
 	$(BIN)/xc demo
 
 test: $(VENV)/installed  ## Run the default tests (7 to 17 minutes on 2 cores)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-slow: $(VENV)/installed  ## Run the tests that take minutes
 	$(BIN)/python -m pytest -m slow

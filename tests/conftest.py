@@ -37,6 +37,29 @@ def write_json(path: Path, rows: list[dict[str, Any]]) -> None:
     write_lines(path, map(json.dumps, rows))
 
 
+CHAIN = ("tests/pipelines/test_chain.py", "tests/pipelines/test_authority.py")
+"""Files of tests that share the fixture ``materialised``, which takes a minute: one worker runs them all."""
+LONGEST = (*CHAIN, "tests/tune", "tests/train")
+"""Tests that take minutes together. They start first, so that no worker is left with them at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give each worker whole files."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Files(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = str(super()._split_scope(nodeid))
+            return CHAIN[0] if file in CHAIN else file
+
+    return Files(config, log)
+
+
 @dataclass
 class ToyWorld:
     """Documents made of the words of their labels: whoever learns anything answers right.
