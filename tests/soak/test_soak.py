@@ -13,18 +13,28 @@ from tests.soak.servers import Servers
 from tests.soak.soak import SETTINGS, Soak, leftovers, prepared, soak
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-LONG = {**SETTINGS, "encoder": {**SETTINGS["encoder"], "epochs": 100_000.0}}
+BEFORE = ("encoder", "embeddings", "clusters", "negatives")
+"""The stages before the classifier."""
 
 
-def test_a_cancelled_run_ends_within_seconds_and_is_not_retried(tmp_path: Path) -> None:
-    workspace = prepared(tmp_path)
-    workspace.params.declare_experiment("toy", "ngame", "ngame", LONG)
+@pytest.mark.parametrize(
+    ("stages", "forked"), [(("encoder",), False), ((*BEFORE, "classifier"), True)], ids=["started", "forked"]
+)
+def test_a_cancelled_run_ends_within_seconds_and_is_not_retried(
+    tmp_path: Path, stages: tuple[str, ...], forked: bool
+) -> None:
+    workspace, last = prepared(tmp_path), stages[-1]
+    workspace.params.declare_experiment(
+        "toy", "ngame", "ngame", {**SETTINGS, last: {**SETTINGS[last], "epochs": 100_000.0}}
+    )
     servers = Servers(tmp_path)
     try:
         servers.start_all()
-        run = servers.launch("retrain", ("encoder",))
-        checkpoint = workspace.state / "run" / "encoder@toy_ngame"
-        wait_for(checkpoint.is_dir, 120, "training")
+        run = servers.launch("retrain", stages)
+        checkpoint = workspace.state / "run" / f"{last}@toy_ngame"
+        wait_for(checkpoint.is_dir, 240, "training")
+        (stage,) = servers.processes(f"assets.worker run {last}")
+        assert ("forkserver" in " ".join(stage.parent().cmdline())) == forked
         servers.cancel(run)
         wait_for(lambda: not servers.processes("assets.worker"), 30, "end of the training")
         wait_for(lambda: servers.run(run)[0] == "CANCELED", 30, "end of the run")
