@@ -39,6 +39,7 @@ def describe(arguments: list[str]) -> None:
     sys.stderr.write("to standard error\n")
     environ, cwd, title = dict(os.environ), str(Path.cwd()), psutil.Process().cmdline()[0]
     seen = {"arguments": arguments, "argv": sys.argv[1:], "cwd": cwd, "environ": environ, "title": title}
+    seen["first import from"] = sys.path[0]
     Path("seen.json").write_text(json.dumps(seen), "utf-8")
 
 
@@ -85,6 +86,7 @@ def test_a_fork_has_the_arguments_the_folder_the_environment_and_the_files_of_it
         "arguments": ["run", "x"],
         "argv": ["run", "x"],
         "cwd": str(tmp_path),
+        "first import from": str(tmp_path),
         "environ": {"XC_OWN": "1", "PATH": "/bin", "XC_PARENT": str(server_id)},
     }
     assert capfd.readouterr() == ("to standard output\n", "to standard error\n")
@@ -108,6 +110,7 @@ def test_a_fork_runs_xc_and_ends_with_its_code(workspace: Workspace, capfd: pyte
 
 def test_a_fork_is_stopped_as_another_process_is(tmp_path: Path) -> None:
     process = started(wait, tmp_path)
+    assert "PATH" in psutil.Process(process.pid).environ(), "the title wrote over the environment"
     assert (process.poll(), process.returncode) == (None, None)
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(0.05)
