@@ -174,6 +174,6 @@ def alone(what: str) -> None:
     if world.size > 1:
         raise UsageError(
             f"{world.size} processes started for {what}",
-            expected="one process: only `xc run encoder` and `xc run classifier` train in several",
+            expected="one process: only `xc run` of encoder, embeddings and classifier has use for several",
             do="start it without torchrun, or with --nproc-per-node=1",
         )

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ import torch
 
 from tests.processes import free_port
 from tests.train.ranks import CASES, ENCODERS, ROOT, run, trained
-from xc_core.chain import Workspace
+from xc_core.artifacts import read_manifest
+from xc_core.chain import Workspace, run_stage
 from xc_core.classifiers import LabelTables
 from xc_core.distributed import ALONE
 from xc_core.encoders import TrainedEncoder
@@ -111,6 +113,21 @@ def test_the_stage_encoder_gives_what_one_process_gives(copied: Workspace) -> No
         torch.testing.assert_close(value, weights[name], rtol=1e-4, atol=1e-5)
 
 
-def test_a_stage_that_trains_alone_refuses_several_processes(copied: Workspace) -> None:
-    with pytest.raises(RuntimeError, match="2 processes started for the stage embeddings"):
-        torchrun(copied, "embeddings", "--force", machines=1, each=2)
+def test_the_stage_embeddings_gives_the_bytes_of_one_process(
+    copied: Workspace, edit: Callable[[Workspace, Any], None]
+) -> None:
+    """Each process encodes every second pass, of 64 tokens: some 40 for the documents, an odd number for the labels."""
+    edit(copied, {"experiments/toy_ngame/stages/encoder/encoder/tokens_per_pass": 64})
+    run_stage(copied, "encoder", "toy", "ngame")
+    run_stage(copied, "embeddings", "toy", "ngame")
+    folder = copied.folder("embeddings", "toy", "ngame")
+    expected = read_manifest(folder).digest()
+    said = "".join(torchrun(copied, "embeddings", "--force", machines=1, each=2))
+    assert read_manifest(folder).digest() == expected
+    assert said.count("embeddings: done") == 1
+    assert not list(folder.parent.glob(".*")), "the second process leaves nothing behind"
+
+
+def test_a_stage_that_is_not_shared_refuses_several_processes(copied: Workspace) -> None:
+    with pytest.raises(RuntimeError, match="2 processes started for the stage clusters"):
+        torchrun(copied, "clusters", "--force", machines=1, each=2)

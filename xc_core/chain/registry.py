@@ -78,6 +78,7 @@ _ALL: Final = (
         kinds=("pytorch", "numpy"),
         does="Encodes all documents and labels with the trained encoder.",
         trains=True,
+        shared=True,
     ),
     Stage(
         name="clusters",

@@ -7,6 +7,7 @@ import click
 from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.cli.options import Names, dataset_option, device_option, force_option, recipe_option
 from xc_core.cli.tables import show_leaderboard, show_metrics
+from xc_core.distributed import World
 
 
 @click.command(short_help="Run one stage of the pipeline.")
@@ -28,7 +29,8 @@ def run(stage: str, dataset: str, recipe: str | None, force: bool, refresh: bool
     that was killed resumes from its last checkpoint. A second run of the same stage and partition is refused (75).
     """
     ran = run_stage(Workspace.find(), stage, dataset, recipe, force=force, refresh=refresh)
-    click.echo(f"{stage}: {'up to date' if ran.skipped else f'done in {ran.seconds:.1f} s'}, {ran.folder}")
+    if World.from_environment().first:
+        click.echo(f"{stage}: {'up to date' if ran.skipped else f'done in {ran.seconds:.1f} s'}, {ran.folder}")
 
 
 @click.command(short_help="Evaluate a trained recipe on test documents.")

@@ -72,9 +72,16 @@ class EmbeddingsWriter:
     """Writes the artefact that is being built in ``build``."""
 
     build: Build
+    writes: bool = True
+    """False for a process that only computes along with the one that writes."""
 
     def allocate(self, side: str, rows: int, width: int) -> F32:
-        """Return a memory-mapped matrix (rows x width, float32) of a new file, for "documents" or "labels"."""
+        """Return a memory-mapped matrix (rows x width, float32) of a new file, for "documents" or "labels".
+
+        Without ``writes`` it has no rows.
+        """
+        if not self.writes:
+            return np.empty((0, width), np.float32)
         path = self.build.path / f"{side}.npy"
         out = open_memmap(path, mode="w+", dtype=np.float32, shape=(rows, width))
         artifacts.reserve(path)

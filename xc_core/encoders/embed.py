@@ -11,6 +11,7 @@ from torch import Tensor
 from xc_core.data.batches import by_length
 from xc_core.data.tokens import Tokens
 from xc_core.devices import put
+from xc_core.distributed import ALONE, World
 from xc_core.encoders.base import Encoder
 from xc_core.progress import Meter
 from xc_core.shapes import F32, I64, TokenBatch
@@ -86,17 +87,25 @@ class CachedRows:
 
 
 @torch.no_grad()
-def embed_rows(encoder: Encoder, store: Tokens, rows: I64, out_ND: F32, what: str) -> None:
+def embed_rows(encoder: Encoder, store: Tokens, rows: I64, out_ND: F32, what: str, world: World = ALONE) -> None:
     """Fill ``out_ND`` (len(rows) x D, float32, may be a memory map) with unit vectors, in evaluation mode.
 
-    ``what`` is the title of the progress bar.
+    ``what`` is the title of the progress bar. Of several processes each encodes every W-th chunk; only the first one
+    gets the vectors, which are those of one process, bit for bit on the same kind of processor.
     """
     was_training = encoder.training
     encoder.eval()
     lengths = store.lengths(rows, encoder.config.max_length)
+    chunks = by_length(lengths, min(world.everyone(encoder.tokens_per_pass)))  # cards differ in memory
     with Meter(what, int(lengths.sum()), "tokens") as meter, encoder.autocast():
-        for chunk in by_length(lengths, encoder.tokens_per_pass):
-            vectors = encode_batch(encoder, store.batch(rows[chunk], encoder.config.max_length))
-            out_ND[chunk] = vectors.float().cpu().numpy()
-            meter.update(int(lengths[chunk].sum()))
+        for turn in (chunks[at : at + world.size] for at in range(0, len(chunks), world.size)):
+            own = [_embedded(encoder, store, rows[chunk]) for chunk in turn[world.rank : world.rank + 1]]
+            for chunk, found in zip(turn, world.to_first(own), strict=False):
+                out_ND[chunk] = found[0]
+            meter.update(sum(int(lengths[chunk].sum()) for chunk in turn))
     encoder.train(was_training)
+
+
+def _embedded(encoder: Encoder, store: Tokens, rows: I64) -> F32:
+    found: F32 = encode_batch(encoder, store.batch(rows, encoder.config.max_length)).float().cpu().numpy()
+    return found
