@@ -38,6 +38,27 @@ def extended(vectors_ND: F32, last: float) -> F32:
     return np.concatenate([vectors_ND, np.full((len(vectors_ND), 1), last, np.float32)], axis=1)
 
 
+_BITS: Final = np.int32(0x7FFFFFFF)
+"""All bits of a float32 except its sign."""
+
+
+def _keys(ids_NK: Array, scores_NK: F32) -> I64:
+    """Return one integer per pair, larger for a higher score and, among equal scores, for a lower id.
+
+    So one sort ranks both, many times as fast as two stable sorts. Upper half: the bits of the score, inverted below 0,
+    where a larger number of bits is a lower score. Lower half: the inverted id. NaN counts as the lowest score.
+    """
+    bits_NK = np.where(np.isnan(scores_NK), np.int32(-1), (scores_NK + np.float32(0)).view(np.int32))  # -0 + 0 is 0
+    order_NK = bits_NK ^ ((bits_NK >> 31) & _BITS)
+    return np.asarray((order_NK.astype(np.int64) << 32) | (~ids_NK.astype(np.int32, copy=False)).view(np.uint32))
+
+
+def _from_keys(keys_NK: I64) -> tuple[I32, F32]:
+    """Return ids and scores of ``_keys``."""
+    order_NK = (keys_NK >> 32).astype(np.int32)
+    return (~keys_NK).astype(np.int32), (order_NK ^ ((order_NK >> 31) & _BITS)).view(np.float32)
+
+
 @dataclass(frozen=True, slots=True)
 class TokenBatch:
     """Token ids of B texts, padded to the longest of them.
@@ -88,7 +109,9 @@ class Shortlist:
 
     def top(self, k: int) -> Shortlist:
         """Return the first ``k`` columns, padded if the shortlist is shorter than ``k``."""
-        if k <= self.k:
+        if k == self.k:
+            return self
+        if k < self.k:
             return Shortlist(self.ids_NK[:, :k], self.scores_NK[:, :k])
         extra = ((0, 0), (0, k - self.k))
         return Shortlist(
@@ -104,13 +127,9 @@ class Shortlist:
     def ranked(cls, ids_NK: Array, scores_NK: Array) -> Shortlist:
         """Sort every row by descending score, equal scores by ascending id; ``PAD_ID`` comes last."""
         scores = np.where(ids_NK == PAD_ID, -np.inf, scores_NK).astype(np.float32, copy=False)
-        by_id = np.argsort(np.where(ids_NK == PAD_ID, np.iinfo(np.int32).max, ids_NK), axis=1, kind="stable")
-        ids, scores = np.take_along_axis(ids_NK, by_id, 1), np.take_along_axis(scores, by_id, 1)
-        by_score = np.argsort(-scores, axis=1, kind="stable")
-        return cls(
-            np.take_along_axis(ids, by_score, 1).astype(np.int32, copy=False),
-            np.take_along_axis(scores, by_score, 1),
-        )
+        keys_NK = _keys(ids_NK, scores)
+        keys_NK.sort(axis=1)
+        return cls(*_from_keys(keys_NK[:, ::-1]))
 
     @classmethod
     def stack(cls, parts: list[Shortlist]) -> Shortlist:

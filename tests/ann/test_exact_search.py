@@ -31,6 +31,7 @@ def test_exact_search_equals_a_full_sort_with_ties_by_id(data: st.DataObject) ->
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exact, "_LABELS", data.draw(st.sampled_from([5, 16, 1000])))
         patch.setattr(exact, "_QUERIES", data.draw(st.sampled_from([1, 4, 256])))
+        patch.setattr(exact, "_ONE_BY_FAISS", data.draw(st.sampled_from([0, 1000])))
         found = Exact().build(vectors).search(queries, k)
     assert found.ids_NK.shape == (len(queries), k)
     expected = naive.nearest(vectors, queries, k)
@@ -44,6 +45,17 @@ def test_copies_of_a_label_are_listed_by_id() -> None:
     vectors = np.tile(np.array([[1.0, 0.0], [0.0, 1.0]], np.float32), (30_000, 1))
     found = Exact().build(vectors).search(np.array([[1.0, 0.0]], np.float32), 5)
     assert found.ids_NK.tolist() == [[0, 2, 4, 6, 8]]
+
+
+@pytest.mark.parametrize("k", [1, 99, 100, 700, 3000, 3001])
+@pytest.mark.parametrize("largest", [2, 300])
+def test_a_query_finds_the_same_alone_and_among_many(k: int, largest: int) -> None:
+    """faiss, which answers single queries, selects in another way from k = 100. Small numbers give equal scores."""
+    random = np.random.default_rng(k)
+    vectors, queries = (random.integers(-largest, largest, (size, 24)).astype(np.float32) for size in (3001, 3))
+    index, expected = Exact().build(vectors), naive.nearest(vectors, queries, k)
+    assert index.search(queries, k).ids_NK.tolist() == expected
+    assert [index.search(query[None], k).ids_NK[0].tolist() for query in queries] == expected
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from xc_core.devices import Device
 from xc_core.errors import ConfigError, CorruptError, MissingError
 from xc_core.params import KIND, changed, plain
 from xc_core.plugins import Part, Table
-from xc_core.shapes import F32, Shortlist
+from xc_core.shapes import F32, Shortlist, spans
 
 EXACT_UP_TO: Final = 20_000
 """Largest number of labels that are served by exact search alone. Above it a graph is built too, which is used for as
@@ -111,8 +111,9 @@ class _Batches(Auto):
 
 def finite(vectors_ND: F32) -> bool:
     """Return True if all numbers are finite; needs memory for one block of rows, not for N x D answers."""
-    starts = range(0, len(vectors_ND), _ROWS_AT_ONCE)
-    return all(bool(np.isfinite(vectors_ND[start : start + _ROWS_AT_ONCE]).all()) for start in starts)
+    if len(vectors_ND) <= _ROWS_AT_ONCE:
+        return bool(np.isfinite(vectors_ND).all())
+    return all(bool(np.isfinite(vectors_ND[rows]).all()) for rows in spans(len(vectors_ND), _ROWS_AT_ONCE))
 
 
 def mining_index(vectors_LD: F32) -> Index:

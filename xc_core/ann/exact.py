@@ -1,6 +1,6 @@
 """Exact search by blocked matrix products: the reference for all other indexes, and the fastest for many queries.
 
-The scores of a block of labels are computed into a buffer that is used again. Of each 32 scores only the largest is
+The scores of a block of labels are computed into a buffer that is used again. Of each 8 scores only the largest is
 looked at, until it exceeds the k-th best score that is known; so few scores are read twice. On a card whole blocks are
 ranked, on a copy of the vectors there.
 """
@@ -10,26 +10,30 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import faiss
 import numpy as np
 import torch
 from torch import Tensor
 
 from xc_core.ann.base import INDEXES, Index, IndexPart, checked
 from xc_core.devices import Device, put
-from xc_core.shapes import F32, Shortlist
+from xc_core.shapes import F32, I64, Shortlist
 
+_FAISS: Final[Any] = faiss  # its type hints miss what is used here
+_ONE_BY_FAISS: Final = 20_000
+"""Largest number of labels that faiss compares with one query. It uses one thread; above, torch uses all it has."""
 _QUERIES: Final = 256
 _LABELS: Final = 16_384
 """A block of scores has 256 x 16,384 x 4 bytes = 16 MB, about the size of a cache."""
 _CARD_QUERIES: Final = 4096
 _CARD_LABELS: Final = 1 << 17
 """A block of scores on a card has 4,096 x 131,072 x 4 bytes = 2 GiB (a guess): few launches, and it always fits."""
-_GROUP: Final = 32
-"""Scores of which one maximum is kept."""
-_SMALLEST: Final = float(np.finfo(np.float32).min)
-Found = tuple[Tensor, Tensor, Tensor]
+_GROUP: Final = 8
+"""Scores of which one maximum is kept (docs/lab-notes/2026-11-23-exact-search-of-few-labels.md)."""
+_SMALLEST: Final = np.finfo(np.float32).min
+Found = tuple[I64, I64, F32]
 
 
 class ExactIndex:
@@ -47,25 +51,39 @@ class ExactIndex:
 
     def search(self, queries_BD: F32, k: int) -> Shortlist:
         """Return the k best labels of each query; equal scores by rising label id."""
-        queries = torch.from_numpy(checked(queries_BD, self.width, k))
+        found = checked(queries_BD, self.width, k)
+        if len(found) == 1 and self.device.is_cpu:
+            return self._best_of(found, min(k, self.size)).top(k)
+        queries = torch.from_numpy(found)
         if not len(queries):
             return Shortlist(np.zeros((0, k), np.int32), np.zeros((0, k), np.float32))
         if not self.device.is_cpu:
             return self._searched_on_card(queries, k)
         with torch.inference_mode():
-            if len(queries) == 1:
-                return self._best_of(queries[0], min(k, self.size)).top(k)
             parts = [
                 self._nearest(queries[at : at + _QUERIES], min(k, self.size)) for at in range(0, len(queries), _QUERIES)
             ]
         return Shortlist.stack(parts).top(k)
 
-    def _best_of(self, query_D: Tensor, k: int) -> Shortlist:
-        """Return the k best labels of one query; a single pass over all scores costs less than blocks."""
-        scores_L = torch.mv(torch.from_numpy(self.vectors_LD), query_D)
-        ids_K = (scores_L >= scores_L.topk(k, sorted=False)[0].min()).nonzero()[:, 0]
-        best = Shortlist.ranked(ids_K.numpy()[None], scores_L[ids_K].numpy()[None])
-        return best.top(min(k, best.k))
+    def _best_of(self, query_1D: F32, k: int) -> Shortlist:
+        """Return the k best labels of one query. faiss compares as fast as the memory is read, so one call is best.
+
+        It leaves equal scores in any order: a search for one label more shows if that matters.
+        """
+        if self.size > _ONE_BY_FAISS:
+            return self._all_scored(query_1D[0], k)
+        scores, ids = _FAISS.knn(query_1D, self.vectors_LD, min(k + 1, self.size), metric=faiss.METRIC_INNER_PRODUCT)
+        equal = scores[0, 1:] == scores[0, :-1]
+        if not equal.any():
+            return Shortlist(ids[:, :k].astype(np.int32), scores[:, :k])
+        return self._all_scored(query_1D[0], k) if equal[k - 1 :].any() else Shortlist.ranked(ids, scores).top(k)
+
+    def _all_scored(self, query_D: F32, k: int) -> Shortlist:
+        """Return the k best labels of one query by all scores, with as many threads as torch has."""
+        scores_L = torch.mv(torch.from_numpy(self.vectors_LD), torch.from_numpy(query_D)).numpy()
+        ids_M = np.flatnonzero(scores_L >= np.partition(scores_L, -k)[-k])
+        best_K = np.argsort(-scores_L[ids_M], kind="stable")[:k]
+        return Shortlist(ids_M[None, best_K].astype(np.int32), scores_L[None, ids_M[best_K]])
 
     def _nearest(self, queries_BD: Tensor, k: int) -> Shortlist:
         """Return the k best labels of one block of queries; k is at most the number of labels."""
@@ -78,7 +96,7 @@ class ExactIndex:
             scores_BU = buffer[:, : len(block_UD)]
             torch.mm(queries_BD, block_UD.T, out=scores_BU)
             buffer[:, len(block_UD) :] = -torch.inf
-            limit_B = torch.from_numpy(np.ascontiguousarray(best.scores_NK[:, k - 1])) if best.k == k else None
+            limit_B = best.scores_NK[:, k - 1] if best.k == k else None
             best = _merged(best, _candidates(buffer, k, limit_B), start, k)
         return best
 
@@ -132,29 +150,29 @@ def _best(scores_BU: Tensor, k: int) -> Tensor:
     return ids
 
 
-def _candidates(scores_BU: Tensor, k: int, limit_B: Tensor | None) -> Found:
+def _candidates(scores_BU: Tensor, k: int, limit_B: F32 | None) -> Found:
     """Return query (rising), column and score of all scores above ``limit_B``, the k-th best score of each query.
 
-    Columns of equal scores rise. Without a limit: all scores that may be among the k best of the block. The k-th
-    largest group maximum is a bound for them, because k groups reach it.
+    Without a limit: all scores that may be among the k best of the block. The k-th largest group maximum is a bound for
+    them, because k groups reach it. With G groups, a group has every G-th column.
     """
-    groups_BGW = scores_BU.view(len(scores_BU), -1, _GROUP)
-    maxima_BG = groups_BGW.amax(2)
+    groups_BWG = scores_BU.view(len(scores_BU), _GROUP, -1)
+    maxima_BG = groups_BWG.amax(1).numpy()
     if limit_B is None:
-        few = maxima_BG.shape[1] < k
-        limit_B1 = maxima_BG.new_full((len(scores_BU), 1), -torch.inf) if few else maxima_BG.topk(k)[0][:, -1:]
-        limit_B1 = limit_B1.nextafter(torch.tensor(-torch.inf)).clamp(min=_SMALLEST)
-    else:
-        limit_B1 = limit_B[:, None]
-    query_M, group_M = (maxima_BG > limit_B1).nonzero(as_tuple=True)
-    values_MW = groups_BGW[query_M, group_M]
-    at_M, inside_M = (values_MW > limit_B1[query_M]).nonzero(as_tuple=True)
-    return query_M[at_M], group_M[at_M] * _GROUP + inside_M, values_MW[at_M, inside_M]
+        limit_B = np.full(len(scores_BU), _SMALLEST)
+        if maxima_BG.shape[1] >= k:
+            least_B = np.partition(maxima_BG, -k, axis=1)[:, -k]
+            limit_B = np.maximum(np.nextafter(least_B, np.float32(-np.inf)), limit_B)
+    query_M, group_M = np.divmod(np.flatnonzero(maxima_BG > limit_B[:, None]), maxima_BG.shape[1])
+    values_MW = groups_BWG.numpy()[query_M, :, group_M]
+    found_M = np.flatnonzero(values_MW > limit_B[query_M, None])
+    at_M, inside_M = np.divmod(found_M, _GROUP)
+    return query_M[at_M], group_M[at_M] + inside_M * maxima_BG.shape[1], values_MW.ravel()[found_M]
 
 
 def _merged(best: Shortlist, found: Found, start: int, k: int) -> Shortlist:
     """Return the k best of ``best`` and of the scores found in the block of labels that begins at ``start``."""
-    query_M, column_M, value_M = (part.numpy() for part in found)
+    query_M, column_M, value_M = found
     if not len(query_M):
         return best
     count_B = np.bincount(query_M, minlength=len(best))

@@ -1,0 +1,40 @@
+"""Shortlists are sorted as a slow sort does it, and by one sort of integers."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.naive import search as naive
+from xc_core.shapes import PAD_ID, Shortlist
+
+SCORES = st.sampled_from([0.0, -0.0, 1.5, -1.5, 1e-45, -1e-45, 3e38, -3e38, np.inf, -np.inf]) | st.floats(width=32)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(st.tuples(st.integers(0, 2**31 - 2) | st.just(PAD_ID), SCORES), min_size=1, max_size=20))
+def test_ranked_equals_a_slow_sort(pairs: list[tuple[int, float]]) -> None:
+    """Scores of either sign, zeros of both signs, infinities, equal scores, holes, ids up to the largest."""
+    ids, scores = [pair[0] for pair in pairs], np.array([pair[1] for pair in pairs], np.float32)
+    scores[np.isnan(scores)] = 0
+    found = Shortlist.ranked(np.array([ids]), scores[None])
+    expected = naive.ranked(ids, scores.tolist())
+    assert list(zip(found.ids_NK[0].tolist(), found.scores_NK[0].tolist(), strict=True)) == expected
+
+
+def test_scores_that_are_not_numbers_come_last() -> None:
+    """As before them: a score that overflowed may not become the best label."""
+    scores = np.array([[np.nan, -np.inf, 2.0, -np.nan, 3.0]], np.float32)
+    found = Shortlist.ranked(np.array([[0, 1, 2, 3, 4]]), scores)
+    assert found.ids_NK[0].tolist() == [4, 2, 1, 0, 3]
+    assert np.isnan(found.scores_NK[0, 3:]).all()
+
+
+def test_every_row_is_ranked_alone() -> None:
+    random = np.random.default_rng(0)
+    ids, scores = random.integers(-1, 40, (50, 30)), random.standard_normal((50, 30)).round(1).astype(np.float32)
+    found = Shortlist.ranked(ids, scores)
+    for row in range(50):
+        expected = naive.ranked(ids[row].tolist(), scores[row].tolist())
+        assert found.ids_NK[row].tolist() == [pair[0] for pair in expected]
