@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from scipy.optimize import isotonic_regression
+import scipy  # its parts are imported when they are used
 
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import UsageError
@@ -151,7 +151,7 @@ def _curve(scores_M: F64, positive_M: Bool) -> tuple[F64, F64] | None:
     weighed = (np.bincount(bin_M, weights=own, minlength=len(edges) + 1) for own in (None, positive_M, scores_M))
     count_R, positives_R, total_R = (own[np.unique(bin_M)] for own in weighed)
     share_R = (positives_R + 0.5) / (count_R + 1)
-    first = isotonic_regression(share_R, weights=count_R).blocks[:-1]
+    first = scipy.optimize.isotonic_regression(share_R, weights=count_R).blocks[:-1]
     share_R = np.add.reduceat(share_R * count_R, first) / np.add.reduceat(count_R, first)
     score_R = np.add.reduceat(total_R, first) / np.add.reduceat(count_R, first)
     return _extended(score_R, np.log(share_R)) if len(first) > 1 else None

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from typing import ClassVar, Final
 
 import numpy as np
-from scipy.special import expit, log_expit
+import scipy  # its parts are imported when they are used
 
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import ConfigError
@@ -103,7 +103,7 @@ class LabelTree:
             node_BK = (leaf_BK >> (self.depth - level)) + (1 << level) - 1
             right_BK = (leaf_BK >> (self.depth - level - 1)) & 1
             logit_BK = self._logits(x_BQ, node_BK)
-            total += log_expit(np.where(right_BK, logit_BK, -logit_BK))
+            total += scipy.special.log_expit(np.where(right_BK, logit_BK, -logit_BK))
         return np.where(real, total, -np.inf)
 
     def log_probs(self, doc_BD: F32) -> F64:
@@ -116,7 +116,9 @@ class LabelTree:
         for level in range(self.depth):
             nodes = slice((1 << level) - 1, (2 << level) - 1)
             logit_BJ = x_BQ @ self.weight_VQ[nodes].T + self.bias_V[nodes]
-            sides = np.stack([log_BJ + log_expit(-logit_BJ), log_BJ + log_expit(logit_BJ)], axis=2)
+            sides = np.stack(
+                [log_BJ + scipy.special.log_expit(-logit_BJ), log_BJ + scipy.special.log_expit(logit_BJ)], axis=2
+            )
             log_BJ = sides.reshape(len(x_BQ), 2 << level)
         return np.asarray(log_BJ[:, self.leaf_L])
 
@@ -136,7 +138,7 @@ class LabelTree:
             raise ConfigError(f"count {count}", expected="at least 0", do="raise it")
         node_BK = np.zeros((len(x_BQ), count), np.int64)
         for _ in range(self.depth):
-            right_BK = random.random(node_BK.shape) < expit(self._logits(x_BQ, node_BK))
+            right_BK = random.random(node_BK.shape) < scipy.special.expit(self._logits(x_BQ, node_BK))
             node_BK = 2 * node_BK + 1 + right_BK
         return np.asarray(self.label_M[node_BK - len(self.bias_V)])
 
@@ -151,7 +153,9 @@ class LabelTree:
         log_BK: F64 = np.zeros((len(x_BQ), 1))
         for _ in range(self.depth):
             logit_BK = self._logits(x_BQ, node_BK)
-            log_BK = np.concatenate([log_BK + log_expit(-logit_BK), log_BK + log_expit(logit_BK)], axis=1)
+            log_BK = np.concatenate(
+                [log_BK + scipy.special.log_expit(-logit_BK), log_BK + scipy.special.log_expit(logit_BK)], axis=1
+            )
             node_BK = np.concatenate([2 * node_BK + 1, 2 * node_BK + 2], axis=1)
             best_BK = np.argsort(-log_BK, axis=1, kind="stable")[:, :k]
             node_BK = np.take_along_axis(node_BK, best_BK, axis=1)

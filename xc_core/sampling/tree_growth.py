@@ -11,8 +11,7 @@ from functools import cached_property
 from typing import Final
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.special import expit, log_expit
+import scipy  # its parts are imported when they are used
 
 from xc_core.data.labels import LabelMatrix, ragged_positions
 from xc_core.shapes import F64, I32, I64, Array, Bool, spans
@@ -43,7 +42,7 @@ class Growth:
         self.docs = by_label.indices
         indptr = np.pad(by_label.indptr, (0, self.leaves - self.num_labels), mode="edge")
         self.starts_M, self.counts_M = indptr[:-1], np.diff(indptr)
-        member = csr_array((np.ones(len(self.docs)), self.docs, indptr), (self.leaves, len(truth)))
+        member = scipy.sparse.csr_array((np.ones(len(self.docs)), self.docs, indptr), (self.leaves, len(truth)))
         self.sums_MQ: F64 = member @ self.feature_NQ
         self.weight_VQ = np.zeros((self.leaves - 1, self.feature_NQ.shape[1]))
         self.history: list[F64] = []
@@ -185,7 +184,7 @@ class _Regression:
         """Return the objective of each node (J)."""
         likelihood_J = np.zeros(len(weight_JQ))
         for signs_JP, margins_JP, _ in self._margins(weight_JQ):
-            likelihood_J += (np.abs(signs_JP) * log_expit(margins_JP)).sum(1)
+            likelihood_J += (np.abs(signs_JP) * scipy.special.log_expit(margins_JP)).sum(1)
         return np.asarray(likelihood_J - self.regulariser * (weight_JQ**2).sum(1))
 
     def _margins(self, weight_JQ: F64) -> Iterator[tuple[F64, F64, F64]]:
@@ -218,7 +217,7 @@ class _Regression:
         size = weight_JQ.shape[1]
         gradient, hessian = np.zeros(weight_JQ.shape), np.zeros((len(weight_JQ), size, size))
         for signs_JP, margins_JP, points_JPQ in self._margins(weight_JQ):
-            slope_JP = signs_JP * expit(-margins_JP)
+            slope_JP = signs_JP * scipy.special.expit(-margins_JP)
             bend_JP = np.abs(slope_JP) * (1 - np.abs(slope_JP))
             gradient += np.matmul(slope_JP[:, None, :], points_JPQ)[:, 0]
             hessian += np.matmul((points_JPQ * bend_JP[:, :, None]).transpose(0, 2, 1), points_JPQ)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 import psutil
-import scipy.sparse
+import scipy  # its parts are imported when they are used
 from numpy.lib import format as npy
 
 from xc_core.errors import DataError, XCError, bare, first_line, preview
