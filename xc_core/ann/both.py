@@ -32,7 +32,7 @@ _SAMPLE: Final = 256
 """Label vectors with which effort and recall are measured."""
 _FOUND: Final = 100
 """Labels per query for which the recall is measured."""
-_EFFORTS: Final = (100, 128, 192, 256, 384, 512)
+_EFFORTS: Final = (100, 112, 128, 144, 160, 192, 256, 384, 512)
 TOGETHER: Final = 32
 """Queries at once that are all searched alike, as many as texts share a pass of a server (``Limits.max_batch``): the
 answer to one must not depend on how many others came with it."""
