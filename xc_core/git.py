@@ -5,14 +5,20 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+from xc_core.confidential import why_confidential
 
 _LARGEST: Final = 1_000_000
 """Largest new file, in bytes, that is part of a diff."""
 _LONGEST: Final = 5000
 """Characters of a tag."""
+_DIFF: Final = ("diff", "HEAD", "--binary", "--no-color", "--no-ext-diff", "--no-renames")
+_CHANGED: Final = ("diff", "HEAD", "--name-only", "--no-renames")
+_NEW: Final = ("ls-files", "--others", "--exclude-standard")
 
 
 @dataclass(frozen=True)
@@ -23,14 +29,18 @@ class Checkout:
     """The commit, without any suffix; "none" outside git."""
     root: Path | None = None
     changed: tuple[str, ...] = ()
-    """Files that differ from the commit, new ones included."""
+    """Files in ``diff``: those that differ from the commit, new ones included."""
     diff: str = ""
-    """All differences, as `git apply` reads them."""
+    """Their differences, as `git apply` reads them."""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Files that differ and are not in ``diff``, and why: they are large or may hold a secret."""
 
     @property
     def changes(self) -> str:
-        """The files that differ, in words, for a tag."""
-        return ", ".join(self.changed)[:_LONGEST] or "nothing"
+        """The files that differ, in words, for a tag; first those that are not in ``diff``."""
+        left_out = ", ".join(f"{name} ({why})" for name, why in self.left_out.items())
+        parts = [f"not recorded: {left_out}" if left_out else "", ", ".join(self.changed)]
+        return "; ".join(filter(None, parts))[:_LONGEST] or "nothing"
 
 
 def project_checkout(root: Path) -> Checkout:
@@ -42,7 +52,7 @@ def project_checkout(root: Path) -> Checkout:
 def checkout(folder: Path) -> Checkout:
     """Return the checkout that ``folder`` is in. Nothing of it changes.
 
-    Ignored files, and new files above 1 MB, are not part of the diff.
+    Ignored files are not part of it. New files above 1 MB, and files that may hold a secret, are left out of the diff.
     """
     root, commit = _git(folder, "rev-parse", "--show-toplevel").strip(), _git(folder, "rev-parse", "HEAD").strip()
     if not root or not commit:
@@ -51,13 +61,37 @@ def checkout(folder: Path) -> Checkout:
     with tempfile.TemporaryDirectory() as scratch:
         index = {"GIT_INDEX_FILE": str(Path(scratch) / "index")}
         _git(home, "read-tree", "HEAD", **index)
-        new = _git(home, "ls-files", "--others", "--exclude-standard", "-z", **index).split("\0")
-        small = [name for name in new if name and (home / name).is_file() and (home / name).stat().st_size <= _LARGEST]
-        if small:
+        left_out = {name: why for name in _names(home, _CHANGED, index) if (why := _why_changed(home, name, index))}
+        added = {name: _why_new(home / name, name) for name in _names(home, _NEW, index) if (home / name).is_file()}
+        if small := [name for name, why in added.items() if not why]:
             _git(home, "add", "--intent-to-add", "--", *small, **index)
-        diff = _git(home, "diff", "HEAD", "--binary", "--no-color", "--no-ext-diff", **index)
-        names = _git(home, "diff", "HEAD", "--name-only", "-z", **index).split("\0")
-    return Checkout(commit, home, tuple(name for name in names if name), diff)
+        changed = tuple(name for name in _names(home, _CHANGED, index) if name not in left_out)
+        hidden = [f":(top,exclude,literal){name}" for name in left_out]
+        diff = _git(home, *_DIFF, "--", ":/", *hidden, **index)
+    left_out |= {name: why for name, why in added.items() if why}
+    return Checkout(commit, home, changed, diff, left_out)
+
+
+def _names(home: Path, command: tuple[str, ...], index: dict[str, str]) -> list[str]:
+    """Return the file names that a git command prints."""
+    return [name for name in _git(home, *command, "-z", **index).split("\0") if name]
+
+
+def _why_changed(home: Path, name: str, index: dict[str, str]) -> str:
+    """Return why the difference of a tracked file is left out: what it shows, lines around it included."""
+    diff = os.fsencode(_git(home, *_DIFF, "--", f":(top,literal){name}", **index))
+    is_binary = b"\nGIT binary patch\n" in diff and (home / name).is_file()
+    return why_confidential(name, (home / name).read_bytes() if is_binary else diff)
+
+
+def _why_new(path: Path, name: str) -> str:
+    """Return why a new file is left out."""
+    try:
+        if path.stat().st_size > _LARGEST:
+            return "larger than 1 MB"
+        return why_confidential(name, path.read_bytes())
+    except OSError:  # git could not read it either, or it is gone
+        return "not readable"
 
 
 def setting(folder: Path, name: str) -> str:

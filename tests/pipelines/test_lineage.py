@@ -122,7 +122,8 @@ def test_a_diff_holds_changed_staged_deleted_and_new_files_and_changes_nothing(
     before = git(repository, "status", "--porcelain")
     found = checkout(repository)
     assert git(repository, "status", "--porcelain") == before
-    assert set(found.changed) == {"a.txt", "new é.bin", "staged.txt"} == set(found.changes.split(", "))
+    assert set(found.changed) == {"a.txt", "new é.bin", "staged.txt"}
+    assert found.changes == f"not recorded: large.txt (larger than 1 MB); {', '.join(found.changed)}"
     clone = tmp_path_factory.mktemp("clone") / "clone"
     git(repository, "clone", "-q", str(repository), str(clone))
     (clone.parent / "diff").write_bytes(found.diff.encode("utf-8", "surrogateescape"))
@@ -130,6 +131,52 @@ def test_a_diff_holds_changed_staged_deleted_and_new_files_and_changes_nothing(
     for name in found.changed:
         assert (clone / name).read_bytes() == (repository / name).read_bytes()
     assert not (clone / "ignored.txt").exists()
+
+
+def test_files_that_may_hold_secrets_are_named_and_not_recorded(
+    repository: Path, tmp_path_factory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XC_POSTGRES_PASSWORD", "hunter2-hunter2")
+    (repository / "staged.ini").write_text("[db]\nhost = db\n")
+    git(repository, "add", "staged.ini")
+    git(repository, "commit", "-qm", "second")
+    new = {
+        ".env": "XC_POSTGRES_USER=me\n",
+        "conf/local.yaml": "host: db\npassword: opensesame\n",
+        "step.py": "connect('hunter2-hunter2')\n",
+        "plan.py": "password = read_password()\n",
+        "vocabulary.json": '{"password": 20786}\n',
+    }
+    for name, content in new.items():
+        (repository / name).parent.mkdir(exist_ok=True)
+        (repository / name).write_text(content)
+    (repository / "staged.ini").write_text("[db]\nhost = db\npassword = opensesame\n")
+    (repository / "a.txt").write_text("two\n")
+    found = checkout(repository)
+    assert found.left_out == {
+        "staged.ini": "holds a password, a key or a login",
+        ".env": "named as files with secrets are",
+        "conf/local.yaml": "holds a password, a key or a login",
+        "step.py": "holds the value of XC_POSTGRES_PASSWORD",
+    }
+    assert set(found.changed) == {"a.txt", "plan.py", "vocabulary.json"}
+    assert all(name in found.changes for name in (*new, "staged.ini"))
+    assert not any(secret in found.diff for secret in ("opensesame", "hunter2", "XC_POSTGRES_USER"))
+    clone = tmp_path_factory.mktemp("clone") / "clone"
+    git(repository, "clone", "-q", str(repository), str(clone))
+    (clone.parent / "diff").write_text(found.diff)
+    git(clone, "apply", str(clone.parent / "diff"))
+    assert (clone / "plan.py").read_text() == new["plan.py"]
+
+
+def test_a_file_that_cannot_be_read_is_named(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (repository / "gone.txt").write_text("text\n")
+
+    def fails(_: Path) -> bytes:
+        raise PermissionError("denied")
+
+    monkeypatch.setattr(Path, "read_bytes", fails)
+    assert checkout(repository).left_out == {"gone.txt": "not readable"}
 
 
 def test_outside_git_there_is_no_commit(tmp_path: Path) -> None:
