@@ -42,16 +42,24 @@ def run(arguments: list[str]) -> None:
         warnings.simplefilter("ignore")
         opened = open_dagster_pipes()
     with opened as pipes:
-        said = [""]
-        pace(PROGRESS_SECONDS)
-        listen(lambda line: _pass_on(pipes, said, line))
-        try:
-            with own_card(arguments, Workspace.find().root / ".xc" / "lock"):
-                main(arguments)
-        except SystemExit as request:
-            if request.code not in (0, None):
-                pipes.report_custom_message({REASON: said[0]})
-                raise
+        code = _code(pipes, arguments)
+    sys.exit(code)  # after Pipes is closed: it would log a traceback of an error that has a message
+
+
+def _code(pipes: PipesContext, arguments: list[str]) -> int:
+    """Run ``xc``, pass its lines on to the run, and return its exit code."""
+    said = [""]
+    pace(PROGRESS_SECONDS)
+    listen(lambda line: _pass_on(pipes, said, line))
+    try:
+        with own_card(arguments, Workspace.find().root / ".xc" / "lock"):
+            main(arguments)
+    except SystemExit as request:
+        code = request.code if isinstance(request.code, int) else int(request.code is not None)
+        if code:
+            pipes.report_custom_message({REASON: said[0]})
+        return code
+    return 0
 
 
 def _pass_on(pipes: PipesContext, said: list[str], line: str) -> None:

@@ -14,6 +14,7 @@ import dagster as dg
 import psutil
 import pytest
 
+from assets import worker
 from assets.partitions import sync
 from assets.processes import ProcessFailedError, stop
 from pipelines.definitions import build
@@ -21,6 +22,7 @@ from tests.pipelines.recorded import QUIET, Recorded
 from tests.pipelines.recorded import record as record
 from tests.pipelines.recorded import silent_mlflow as silent_mlflow
 from xc_core.chain import Workspace
+from xc_core.progress import report, silence
 
 # Dagster warns of previews inside its own Pipes client
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -157,18 +159,42 @@ def test_a_process_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
 
 def test_a_stage_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     """A run worker that is killed takes the stage along: it would hold the lock, and train for nobody."""
-    worker = "import time; import assets.worker as w; w.main = lambda _: time.sleep(60); w.run([])"
+    sleeper = "import time; import assets.worker as w; w.main = lambda _: time.sleep(60); w.run([])"
     starter = (
         "import os, subprocess, sys; own = {**os.environ, 'XC_PARENT': str(os.getpid())};"
         "print(subprocess.Popen([sys.executable, '-c', sys.argv[1]], env=own).pid, flush=True); sys.stdin.read()"
     )
-    command = [sys.executable, "-c", starter, worker]
+    command = [sys.executable, "-c", starter, sleeper]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as parent:
         assert parent.stdout is not None
         child = psutil.Process(int(parent.stdout.readline()))
         assert child.is_running()
         parent.kill()
     child.wait(timeout=20)
+
+
+@pytest.mark.parametrize(("ended", "code"), [(143, 143), (65, 65), (0, 0), (None, 0), ("text", 1)])
+def test_an_exit_with_a_message_leaves_no_traceback_in_the_run(
+    trained: Workspace, monkeypatch: pytest.MonkeyPatch, ended: int | str | None, code: int
+) -> None:
+    def main(arguments: list[str]) -> None:
+        report("xc: stopped by SIGTERM")
+        raise SystemExit(ended)
+
+    opened = MagicMock()
+    pipes = opened.__enter__.return_value
+    monkeypatch.setenv("XC_ROOT", str(trained.root))
+    monkeypatch.setattr(worker, "main", main)
+    monkeypatch.setattr(worker, "pace", lambda seconds: None)
+    monkeypatch.setattr(worker, "open_dagster_pipes", lambda: opened)
+    with pytest.raises(SystemExit) as caught:
+        worker.run(["run", "corpus"])
+    assert caught.value.code == code
+    opened.__exit__.assert_called_once_with(None, None, None)
+    silence()
+    pipes.log.error.assert_called_once_with("xc: stopped by SIGTERM")
+    said = [call.args[0] for call in pipes.report_custom_message.call_args_list]
+    assert said == ([{worker.REASON: "stopped by SIGTERM"}] if code else [])
 
 
 def test_messages_of_a_stage_reach_the_event_log(
