@@ -108,17 +108,17 @@ def test_a_schedule_that_is_switched_on_starts_a_run(page: Page, ui: Ui) -> None
     page.goto(f"{ui.dagster}/automation")
     row = page.locator("[data-index]", has=page.get_by_text("refresh_toy", exact=True))
     expect(row).to_contain_text("Every minute")
-    switch = row.get_by_role("checkbox").last
+    switch, handle = row.get_by_role("checkbox").nth(1), row.locator("label").nth(1)  # the first box selects the row
     expect(switch).not_to_be_checked()
-    row.locator("label").last.click()
+    handle.click()
     expect(switch).to_be_checked()
     page.get_by_role("link", name="refresh_toy").click()
     ticked = page.get_by_text("1 run requested").or_(page.get_by_text("Requested 1 run")).first
     expect(ticked).to_be_visible(timeout=4 * MINUTE)
     shoot(page, "tick")
     page.goto(f"{ui.dagster}/automation")
-    expect(switch).to_be_checked()  # the row has another box until its switch is loaded
-    row.locator("label").last.click()
+    expect(switch).to_be_checked()
+    handle.click()
     expect(switch).not_to_be_checked()
     started = [run for run in ui.runs() if run["tags"].get("dagster/schedule_name") == "refresh_toy"]
     wanted = {"dagster/partition": "toy", "xc/next": "refresh"}
