@@ -199,6 +199,7 @@ def edit() -> Callable[[Workspace, Any], None]:
 def lines() -> Iterator[list[str]]:
     """What is said of a long step."""
     heard: list[str] = []
+    progress.silence()
     progress.listen(heard.append)
     yield heard
     progress.silence()

@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 
 from xc_core import progress
-from xc_core.progress import Meter, duration, listen, pace, report, silence, track
+from xc_core.progress import Meter, duration, listen, pace, report, report_paced, silence, track
 
 
 class Clock:
@@ -52,6 +52,16 @@ def test_every_listener_receives_every_line_until_silence(lines: list[str]) -> N
     silence()
     report("two")
     assert lines == second == ["one"]
+
+
+def test_lines_that_come_often_are_paced_by_kind(lines: list[str], clock: Clock) -> None:
+    pace(15)
+    for second in range(40):
+        report_paced("refresh of encoder", f"encoder {second}")
+        if second in (1, 20):
+            report_paced("refresh of classifier", f"classifier {second}")
+        clock.now += 1
+    assert lines == ["encoder 0", "classifier 1", "encoder 15", "classifier 20", "encoder 30"]
 
 
 def test_a_short_step_reports_nothing(lines: list[str], clock: Clock) -> None:

@@ -6,6 +6,7 @@ also forwards them to the event log.
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -24,6 +25,8 @@ LINE_SECONDS = 5.0
 
 _listeners: list[Listener] = []
 _pace = LINE_SECONDS
+_reported: dict[str, float] = {}
+"""When a line of a kind was reported last (``time.monotonic``)."""
 
 
 def listen(listener: Listener) -> None:
@@ -32,12 +35,13 @@ def listen(listener: Listener) -> None:
 
 
 def silence() -> None:
-    """Forget all listeners."""
+    """Forget all listeners, and when lines were reported."""
     _listeners.clear()
+    _reported.clear()
 
 
 def pace(seconds: float) -> None:
-    """Report at most one line of progress in ``seconds`` from now on."""
+    """Report at most one line of progress of a kind in ``seconds`` from now on."""
     global _pace
     _pace = seconds
 
@@ -57,6 +61,14 @@ def report(line: str) -> None:
     """Send one line to every listener."""
     for listener in _listeners:
         listener(line)
+
+
+def report_paced(kind: str, line: str) -> None:
+    """Report a line of a kind that comes often, such as one per epoch: it is dropped if the last one is too recent."""
+    now = time.monotonic()
+    if now - _reported.get(kind, -math.inf) >= _pace:
+        _reported[kind] = now
+        report(line)
 
 
 def duration(seconds: float) -> str:

@@ -172,7 +172,14 @@ def test_an_allowed_name_is_one_in_any_case_and_loopback_stays_allowed_beside_it
 
 @pytest.mark.parametrize(
     ("method", "path", "status"),
-    [("GET", "/predict", 405), ("POST", "/ready", 405), ("GET", "/../etc/passwd", 404), ("GET", "/predict/x", 404)],
+    [
+        ("GET", "/predict", 405),
+        ("POST", "/ready", 405),
+        ("GET", "/../etc/passwd", 404),
+        ("GET", "/predict/x", 404),
+        ("POST", "/predict/", 404),
+        ("GET", "/docs/", 404),
+    ],
 )
 def test_another_path_or_method_is_refused(running: Running, method: str, path: str, status: int) -> None:
     response = running.client.request(method, path)

@@ -94,6 +94,15 @@ def test_every_epoch_visits_every_document_once(tmp_path: Path) -> None:
     assert len(history.losses) == 2 * BATCHES
 
 
+def test_refreshes_of_quick_epochs_are_not_all_reported(tmp_path: Path, lines: list[str]) -> None:
+    history = fit(Walk(), plan(12), Checkpoints(tmp_path / "run", "x"))
+    assert [refresh["epoch"] for refresh in history.refreshes] == list(range(1, 12))
+    assert [line for line in lines if "refreshed before epoch" in line] == [
+        line for line in lines if "epoch 1 " in line
+    ]
+    assert lines
+
+
 def test_the_schedule_runs_over_the_whole_training(tmp_path: Path) -> None:
     task = Walk()
     fit(task, plan(2.5), Checkpoints(tmp_path / "run", "x"))

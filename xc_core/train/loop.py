@@ -15,7 +15,7 @@ from torch import Tensor
 from xc_core.devices import Device
 from xc_core.distributed import ALONE, World
 from xc_core.errors import ConfigError
-from xc_core.progress import Meter, report
+from xc_core.progress import Meter, report_paced
 from xc_core.shapes import I64
 from xc_core.train.ahead import prepared
 from xc_core.train.checkpoint import Checkpoints
@@ -173,7 +173,8 @@ def _open_epoch(task: Task, position: Position, history: History) -> list[I64]:
             history.refresh_seconds += spent
             history.refreshes.append({"epoch": float(position.epoch), **figures})
             values = ", ".join(f"{name} {value:.4g}" for name, value in figures.items() if math.isfinite(value))
-            report(f"{task.name}: refreshed before epoch {position.epoch} in {spent:.1f} s ({values})")
+            line = f"{task.name}: refreshed before epoch {position.epoch} in {spent:.1f} s ({values})"
+            report_paced(f"refresh of {task.name}", line)  # the history has the figures of all
     return task.batches(position.epoch)
 
 
