@@ -32,7 +32,7 @@ _SETTING: Final = re.compile(
     rb"[\"']?[ \t]*[:=][ \t]*[\"']?(?!\d+(?:[\s,;}\]]|$))[^\s\"'#,;}{$<][^\s\"'#,;}]{3,}",
     re.IGNORECASE,
 )
-"""A setting with a value. A bare number is a word's id in a vocabulary; ``{env: X}`` and ``$X`` say where a value is."""
+"""A setting with a value. A bare number is a word's id in a vocabulary; ``{env: X}`` and ``$X`` name a variable."""
 _VARIABLE: Final = re.compile(r"PASSWORD|PASSWD|PASSPHRASE|SECRET|TOKEN(?!IZER)|(?:API|ACCESS|PRIVATE)_?KEY|WEBHOOK")
 _SHORTEST: Final = 8
 """Characters of a variable's value that is looked for: a shorter one is in many texts by chance."""
