@@ -54,6 +54,14 @@ def test_every_listener_receives_every_line_until_silence(lines: list[str]) -> N
     assert lines == second == ["one"]
 
 
+def test_a_step_that_an_error_ends_is_not_done(lines: list[str], clock: Clock) -> None:
+    with pytest.raises(KeyboardInterrupt), Meter("training", 200, "steps") as meter:
+        meter.update(50)
+        clock.now += 10
+        raise KeyboardInterrupt
+    assert lines == ["training: stopped at 25 % (50 of 200 steps) after 10 s, 5.0 steps/s"]
+
+
 def test_lines_that_come_often_are_paced_by_kind(lines: list[str], clock: Clock) -> None:
     pace(15)
     for second in range(40):

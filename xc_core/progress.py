@@ -98,14 +98,15 @@ class Meter:
     def __enter__(self) -> Meter:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         if self._bar_shown:
             sys.stderr.write("\r\x1b[2K")
             sys.stderr.flush()
         seconds = time.monotonic() - self._start
         if seconds > QUIET_SECONDS:
+            how = "done in" if error is None else f"stopped at {self._amount()} after"
             note = f", {self.note}" if self.note else ""
-            report(f"{self.what}: done in {duration(seconds)}, {self._shown(self._rate(seconds))}{note}")
+            report(f"{self.what}: {how} {duration(seconds)}, {self._shown(self._rate(seconds))}{note}")
 
     def update(self, amount: int = 1, note: str = "") -> None:
         """Add ``amount`` to the work done; ``note`` is shown beside the bar."""
@@ -126,11 +127,13 @@ class Meter:
     def sentence(self, now: float) -> str:
         """Return share, amount, rate, time left and note in words; without a total only the amount, rate and note."""
         rate = self._rate(now - self._start)
-        amount, left = f"{self.done:,} {self.unit}", []
-        if self.total > 1:
-            amount = f"{100 * min(self.done / self.total, 1):.0f} % ({self.done:,} of {self.total:,} {self.unit})"
-            left = [f"{duration((self.total - self.done) / rate)} left"] if rate > 0 else []
-        return f"{self.what}: {', '.join([amount, self._shown(rate), *left, *filter(None, [self.note])])}"
+        left = [f"{duration((self.total - self.done) / rate)} left"] if self.total > 1 and rate > 0 else []
+        return f"{self.what}: {', '.join([self._amount(), self._shown(rate), *left, *filter(None, [self.note])])}"
+
+    def _amount(self) -> str:
+        if self.total <= 1:
+            return f"{self.done:,} {self.unit}"
+        return f"{100 * min(self.done / self.total, 1):.0f} % ({self.done:,} of {self.total:,} {self.unit})"
 
     def _rate(self, seconds: float) -> float:
         """Return the work of this process per second."""
