@@ -54,7 +54,7 @@ def _corpus(folder: Path) -> Shown:
     head, columns = "nearest train document, percent", list(_NEARNESS.values())
     metadata: dict[str, Any] = {"nearness": table(head, rows, columns)} if rows else {}
     if last := changelog.last(folder):
-        metadata |= {"last_change": changelog.sentence(last), "change": dg.MetadataValue.json(changelog.short(last))}
+        metadata |= {"last_change": changelog.sentence(last), "change": dg.MetadataValue.json(changelog.counted(last))}
     return Shown(metadata=metadata)
 
 

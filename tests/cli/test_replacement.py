@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from assets.shown import SHOWN
 from tests.cli.conftest import Xc
 from tests.conftest import ToyWorld
 from tests.data.worlds import empty_workspace, files_of, read_world
@@ -120,6 +122,15 @@ def test_the_last_three_versions_are_kept(project: Workspace, tmp_path: Path) ->
 def test_the_same_files_again_are_no_change(project: Workspace, tmp_path: Path) -> None:
     replaced(project, tmp_path / "first")
     assert changelog.entries(project, "toy") == []
+
+
+def test_dagster_gets_numbers_of_what_changed_and_no_uid(project: Workspace, tmp_path: Path) -> None:
+    replaced(project, world_of(tmp_path / "new", without=2, labels=9, mark=" other"))
+    (entry,) = changelog.entries(project, "toy")
+    assert "D0000" in json.dumps(entry) and "L9" in json.dumps(entry)
+    shown = SHOWN["corpus"](project.folder("corpus", "toy")).metadata["change"].data
+    assert (shown["documents"]["removed"], shown["labels"]["removed"], shown["number"]) == (2, 1, 1)
+    assert not re.search(r'"[DL]\d', json.dumps(shown))
 
 
 def test_status_shows_the_last_change(

@@ -29,8 +29,6 @@ VERSIONS: Final = "versions"
 LABELS: Final = "labels"
 """Kind of a change that only adds labels at the end: documents and their order stay."""
 _FORGOTTEN: Final = "(forgotten)"
-_LISTED: Final = 100
-"""Uids of each kind that Dagster shows; the file has all."""
 _SHOWN: Final = 3
 """Uids that a message names."""
 
@@ -132,16 +130,14 @@ def sentence(entry: dict[str, Any]) -> str:
     return f"change {entry['number']} ({entry['what']}, {entry['time'][:10]}): {sides}"
 
 
-def short(entry: dict[str, Any]) -> dict[str, Any]:
-    """Return an entry with the first uids of each list only."""
+def counted(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return an entry with the length of each list of uids in its place: a copy elsewhere outlives `xc forget`."""
 
-    def cut(side: dict[str, Any]) -> dict[str, Any]:
-        lists = {name: value for name, value in side.items() if isinstance(value, list)}
-        counts = {f"number_{name}": len(value) for name, value in lists.items()}
-        return {**side, **counts, **{name: value[:_LISTED] for name, value in lists.items()}}
+    def counts(side: dict[str, Any]) -> dict[str, Any]:
+        return {name: len(value) if isinstance(value, list) else value for name, value in side.items()}
 
-    sides = {side: cut(entry[side]) for side in ("documents", "labels")}
-    return {**entry, **sides, "moved": entry["moved"][:_LISTED]}
+    sides = {side: counts(entry[side]) for side in ("documents", "labels")}
+    return {**entry, **sides, "moved": len(entry["moved"])}
 
 
 _SAID: Final = (("added", "new"), ("changed", "changed"), ("removed", "removed"))

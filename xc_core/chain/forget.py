@@ -19,6 +19,7 @@ from xc_core.leftovers import drop
 
 _ELSEWHERE = (
     (".xc/mlflow", "MLflow: registered versions and runs of this dataset; delete them there, and run `mlflow gc`"),
+    (".xc/dagster", "Dagster: logs and metadata of this dataset's runs may name it; delete these runs there"),
     (".dvc/cache", "DVC's cache: run `dvc gc --workspace` once all is made again"),
     (".xc/dvc-remote", "the default DVC remote: run `dvc gc --workspace --cloud`"),
     (".git", "git: params.yaml and dvc.lock hold no texts; raw files that were committed stay in its history"),
