@@ -17,7 +17,7 @@ BUDGET  ?= 2m
 # benchmarks use one thread, whatever the machine has
 ONE     := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 RAYON_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 
-.PHONY: help demo test test-slow test-face test-gpu gpu-proof bench bench-full soak fuzz mutants check format lint licences
+.PHONY: help demo test test-slow test-face test-gpu gpu-proof bench bench-full soak month kills fuzz mutants check format lint licences
 .PHONY: audit sbom release-check ui clean update
 
 help:  ## Show this list
@@ -59,7 +59,12 @@ bench-full: $(VENV)/installed  ## All comparisons, searches of 118,000 labels am
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -r benchmarks/requirements.txt
 	$(ONE) $(BIN)/python -m benchmarks --check
 
-soak: $(VENV)/installed  ## Kill servers, runs and trainings 200 times at random moments (hours; KILLS=10 for less)
+soak: month kills  ## Live through a scripted month under faults, then kill processes 200 times (KILLS=10 for less)
+
+month: $(VENV)/installed  ## Let data arrive, train, judge, promote and serve under faults, check every answer (20 to 40 minutes)
+	$(BIN)/python -m tests.soak.month
+
+kills: $(VENV)/installed  ## Kill servers, runs and trainings 200 times at random moments (hours; KILLS=10 for less)
 	$(BIN)/python -m tests.soak.soak --kills $(or $(KILLS),200)
 
 fuzz: $(VENV)/installed  ## Try 100,000 random changes of good input on readers and server, write docs/bad-input.md (CASES=1000 for less)

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,12 +20,18 @@ import psutil
 from tests.processes import free_port, wait_for
 
 SERVERS: Final = ("webserver", "daemon", "tracking", "code")
+STAGE, TRAINER, WORKER = "stage", "trainer", "run worker"
+ENDED: Final = ("SUCCESS", "FAILURE", "CANCELED")
 _MODULE: Final = "pipelines.definitions"
 _START_SECONDS: Final = 120.0
+_RUN_SECONDS: Final = 420.0
 _QUERY: Final = "query($i: ID!){runOrError(runId:$i){... on Run{status tags{key value}}}}"
 _LAUNCH: Final = (
     "mutation($p: ExecutionParams!){launchRun(executionParams:$p){__typename ... on LaunchRunSuccess{run{runId}}}}"
 )
+_SWITCH: Final = "mutation($s: SensorSelector!){startSensor(sensorSelector:$s){__typename}}"
+_PARTITIONS: Final = "query($k: AssetKeyInput!){assetNodeOrError(assetKey:$k){... on AssetNode{partitionKeys}}}"
+_RUNS: Final = "query($f: RunsFilter!){runsOrError(filter:$f){... on Runs{results{runId status}}}}"
 _STOP: Final = "mutation($i: String!){terminateRun(runId:$i){__typename}}"
 
 
@@ -131,9 +138,13 @@ class Servers:
             return dict(json.loads(answer.read())["data"])
 
     def launch(self, job: str, stages: tuple[str, ...]) -> str:
-        """Start stages of a job for toy/ngame, as the button of the UI does; return the id of the run."""
+        """Start stages of a job for toy/ngame, as the button of the UI does; return the id of the run.
+
+        The job prepare runs for the dataset.
+        """
         names = {"dagster/partition": "toy|ngame", "dagster/partition/dataset": "toy",
                  "dagster/partition/recipe": "ngame"}  # fmt: skip
+        names = {"dagster/partition": "toy"} if job == "prepare" else names
         tags = [{"key": key, "value": value} for key, value in names.items()]
         selector = {"repositoryLocationName": "xc", "repositoryName": "__repository__", "jobName": job,
                     "assetSelection": [{"path": [stage]} for stage in stages]}  # fmt: skip
@@ -144,7 +155,57 @@ class Servers:
         """Terminate a run, as the button of the UI does."""
         assert self.ask(_STOP, i=run)["terminateRun"]["__typename"] == "TerminateRunSuccess"
 
+    def switch_on(self, sensor: str) -> None:
+        """Switch a sensor on, as the switch of the UI does."""
+        selector = {"repositoryLocationName": "xc", "repositoryName": "__repository__", "sensorName": sensor}
+        assert self.ask(_SWITCH, s=selector)["startSensor"]["__typename"] == "Sensor"
+
+    def partitions(self, asset: str) -> list[str]:
+        """Return the partitions of an asset."""
+        return list(self.ask(_PARTITIONS, k={"path": [asset]})["assetNodeOrError"]["partitionKeys"])
+
+    def runs(self, job: str) -> dict[str, str]:
+        """Return the status of each run of a job, the last one first."""
+        found = self.ask(_RUNS, f={"pipelineName": job})["runsOrError"]["results"]
+        return {str(run["runId"]): str(run["status"]) for run in found}
+
     def run(self, run: str) -> tuple[str, dict[str, str]]:
         """Return the status and tags of a run."""
         found = self.ask(_QUERY, i=run)["runOrError"]
         return found["status"], {tag["key"]: tag["value"] for tag in found["tags"]}
+
+    def ended(self, run: str, seconds: float = _RUN_SECONDS) -> str:
+        """Wait for the end of a run and of its automatic retry; return the last status."""
+        started, status = time.monotonic(), "not known"
+        while time.monotonic() - started < seconds:
+            try:
+                status, tags = self.run(run)
+            except (OSError, KeyError, TypeError):  # the webserver was killed, or starts
+                time.sleep(1)
+                continue
+            if retry := tags.get("dagster/auto_retry_run_id"):
+                run = retry
+            elif status in ENDED and tags.get("dagster/will_retry", "false") != "true":
+                return status
+            time.sleep(0.5)
+        raise AssertionError(f"run {run} is {status} after {seconds:.0f} s")
+
+
+def victim(servers: Servers, kind: str) -> psutil.Process | None:
+    """Return a living process of a kind: a server, a run worker, the process of a stage, or of one that trains."""
+    if kind in SERVERS:
+        process = servers.running[kind]
+        return psutil.Process(process.pid) if process.poll() is None else None
+    stages = servers.processes("assets.worker")
+    if kind == WORKER:
+        found = [p for p in servers.processes("spawn_main") if p not in servers.processes("mlflow")]
+    else:
+        trains = [p for p in stages if {"encoder", "classifier"} & set(p.cmdline())]
+        found = trains if kind == TRAINER else stages
+    return found[0] if found else None
+
+
+def leftovers(root: Path) -> list[str]:
+    """Return the temporary files and folders of writers in the project."""
+    found = [path for path in root.rglob(".*") if path.suffix == ".tmp" or path.name.endswith(".old")]
+    return [str(path.relative_to(root)) for path in found if ".git" not in path.parts]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.processes import wait_for
-from tests.soak.servers import Servers
-from tests.soak.soak import SETTINGS, Soak, leftovers, prepared, soak
+from tests.soak.servers import Servers, leftovers
+from tests.soak.soak import SETTINGS, Soak, prepared, soak
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 BEFORE = ("encoder", "embeddings", "clusters", "negatives")
