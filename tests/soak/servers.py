@@ -191,6 +191,11 @@ class Servers:
         raise AssertionError(f"run {run} is {status} after {seconds:.0f} s")
 
 
+def words(process: psutil.Process) -> list[str]:
+    """Return the command of a process; the title of a forked stage is one text."""
+    return " ".join(process.cmdline()).split()
+
+
 def victim(servers: Servers, kind: str) -> psutil.Process | None:
     """Return a living process of a kind: a server, a run worker, the process of a stage, or of one that trains."""
     if kind in SERVERS:
@@ -200,7 +205,7 @@ def victim(servers: Servers, kind: str) -> psutil.Process | None:
     if kind == WORKER:
         found = [p for p in servers.processes("spawn_main") if p not in servers.processes("mlflow")]
     else:
-        trains = [p for p in stages if {"encoder", "classifier"} & set(p.cmdline())]
+        trains = [p for p in stages if {"encoder", "classifier"} & set(words(p))]
         found = trains if kind == TRAINER else stages
     return found[0] if found else None
 

@@ -30,7 +30,7 @@ import psutil
 from tests.conftest import TOY_CHANGES
 from tests.pipelines.conftest import make_project
 from tests.processes import wait_for
-from tests.soak.servers import SERVERS, STAGE, TRAINER, WORKER, Servers, leftovers, victim
+from tests.soak.servers import SERVERS, STAGE, TRAINER, WORKER, Servers, leftovers, victim, words
 from xc_core import artifacts
 from xc_core.chain import STAGES, Workspace, run_stage
 
@@ -110,7 +110,7 @@ class Soak:
         process = victim(self.servers, kind)
         if process is None:
             return
-        stage = process.cmdline()[3:5] if kind in (STAGE, TRAINER) else ""
+        stage = words(process)[3:5] if kind in (STAGE, TRAINER) else ""
         print(f"  kill -9 {kind} {' '.join(stage)}", flush=True)
         try:
             process.kill()
