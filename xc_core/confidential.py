@@ -24,7 +24,7 @@ _SHAPES: Final = re.compile(
     rb"|\b(?:gh[pousr]_[0-9A-Za-z]{36}|github_pat_\w{22,}|glpat-[\w-]{20,})"  # GitHub, GitLab
     rb"|\bhf_[0-9A-Za-z]{30,}|\bxox[abprs]-[\w-]{10,}|\bAIza[\w-]{35}\b|\bsk-[\w-]{20,}"  # Hugging Face, Slack, others
 )
-"""Keys and tokens that can be told by their form."""
+"""Keys and tokens that are recognised by their form."""
 _LOGIN: Final = re.compile(rb"://[^/\s:@]*:[^/\s@]+@|https?://[^/\s@]+@")
 """The login in an address."""
 _SETTING: Final = re.compile(

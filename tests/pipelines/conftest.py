@@ -23,11 +23,16 @@ from xc_core.chain import Workspace
 def make_project(root: Path) -> Workspace:
     """Return a workspace with the toy world that is also a git and DVC repository, with dvc.yaml from the registry."""
     workspace = make_workspace(root)
+    make_repository(root)
+    return workspace
+
+
+def make_repository(root: Path) -> None:
+    """Make a project's folder a git and DVC repository, with dvc.yaml from the registry."""
     (root / "dvc.yaml").write_text(dvc_yaml(), "utf-8")
     (root / "constraints.txt").write_text("", "utf-8")
     for command in (["git", "init", "-q"], [sys.executable, "-m", "dvc", "init", "-q"]):
         subprocess.run(command, cwd=root, check=True, capture_output=True)
-    return workspace
 
 
 def dvc(root: Path, *arguments: str) -> str:

@@ -20,9 +20,9 @@ from unittest.mock import patch
 
 import psutil
 
-from pipelines.graph import dvc_yaml
 from tests.cli.test_forget_command import holding
 from tests.conftest import TOY_CHANGES, ToyWorld
+from tests.pipelines.conftest import make_repository
 from tests.processes import free_port, wait_for
 from tests.soak.client import post
 from tests.soak.servers import SERVERS, Servers, leftovers, victim
@@ -50,11 +50,8 @@ class Project:
         self._drops, self._stop = 0, threading.Event()
         root.mkdir(parents=True)
         (root / "params.yaml").write_text("datasets: {}\nexperiments: {}\n", "utf-8")
-        (root / "dvc.yaml").write_text(dvc_yaml(), "utf-8")
-        (root / "constraints.txt").write_text("", "utf-8")
+        make_repository(root)
         shutil.copy(_ROOT / "dagster.yaml", root)
-        for command in (["git", "init", "-q"], [sys.executable, "-m", "dvc", "init", "-q"]):
-            subprocess.run(command, cwd=root, check=True, capture_output=True)
 
     # servers
 
