@@ -40,7 +40,7 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     return {case: trained(folder / case, case, ALONE) for case in [*CASES, *ENCODERS]}
 
 
-@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_processes_give_the_losses_and_rows_of_one(size: int, one: dict[str, Any], tmp_path: Path) -> None:
     for found in outputs(size, tmp_path, *one):
         assert found.keys() == one.keys()
