@@ -77,7 +77,7 @@ def ui(host: str, dagster_port: int, mlflow_port: int) -> None:
     click.echo(f"Dagster  {http_address(host, dagster_port)}\nMLflow   {tracking}\nstop with Ctrl-C")
     # SIGTERM stops both servers too, as Ctrl-C does
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    running = [subprocess.Popen(command, cwd=root, env=environment, start_new_session=True) for command in commands]
+    running = started(commands, root, environment)
     try:
         while all(process.poll() is None for process in running):
             time.sleep(0.5)
@@ -85,6 +85,19 @@ def ui(host: str, dagster_port: int, mlflow_port: int) -> None:
         click.echo("stopping", err=True)
     finally:
         _stop(running)
+
+
+def started(commands: list[list[str]], root: Path, environment: dict[str, str]) -> list[subprocess.Popen[bytes]]:
+    """Start the servers in sessions of their own, with SIGINT as usual.
+
+    A shell script starts what it ends with & with SIGINT ignored, and children inherit that. Dagster would then ignore
+    SIGTERM too, so a cancelled run would train on.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return [subprocess.Popen(command, cwd=root, env=environment, start_new_session=True) for command in commands]
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _addresses(host: str, dagster_port: int, mlflow_port: int) -> dict[str, str]:

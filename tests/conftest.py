@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -21,6 +22,9 @@ from xc_core.data.ingest import IngestConfig
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+# a shell script ignores SIGINT in what it ends with &; Dagster then ignores SIGTERM too, and so do all its children
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TOPICS = ("river", "castle", "engine", "violin", "glacier", "falcon", "orchard", "lantern", "harbour", "saddle")
 """Each topic is a label; a document about two topics names words of both and of nothing else."""

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import pytest
 from assets.processes import ProcessFailedError
 from assets.release.gate import Line, Verdict
 from assets.release.judge import Judge
-from pipelines.servers import check
+from pipelines.servers import check, started
 from tests.cli.conftest import Xc
 from tests.cli.conftest import xc as xc
 from tests.conftest import TOY_CHANGES
@@ -219,6 +220,22 @@ def test_runs_know_the_addresses_of_both_uis_for_their_links(
 
 
 # xc doctor
+
+
+def test_servers_heed_sigint_although_a_shell_script_ignores_it(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        [process] = started([[sys.executable, "-c", "import time; time.sleep(60)"]], tmp_path, dict(os.environ))
+        after = signal.getsignal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with process:
+        process.send_signal(signal.SIGINT)
+        try:
+            assert process.wait(timeout=20) == -signal.SIGINT
+        finally:
+            process.kill()
+    assert after is signal.SIG_IGN, "xc ui itself ignores it as before"
 
 
 def test_doctor_reports_that_the_graphs_agree(monkeypatch: pytest.MonkeyPatch) -> None:
