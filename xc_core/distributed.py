@@ -135,7 +135,8 @@ ALONE: Final = World()
 def joined(what: str) -> Iterator[World]:
     """Yield the group of processes that torchrun started for ``what``; they can reach each other during the block.
 
-    Raises UnavailableError if they cannot find each other.
+    In the block ``Device.chosen()`` is this process's own device. Raises UnavailableError if they cannot find each
+    other.
     """
     world = World.from_environment()
     if world.size == 1:
@@ -143,29 +144,39 @@ def joined(what: str) -> Iterator[World]:
         return
     import torch.distributed as dist
 
-    from xc_core.devices import Device
+    with _own_device() as device:
+        try:
+            dist.init_process_group(
+                _GLOO if device.is_cpu else _CARDS, device_id=None if device.is_cpu else device.torch
+            )
+        except (RuntimeError, ValueError) as error:
+            raise UnavailableError(
+                f"process {world.rank} of {world.size} for {what}, which cannot find the others ({error})",
+                expected="the environment of torchrun, and a network between all machines",
+                do="start it with torchrun; see docs/many-machines.md",
+            ) from error
+        try:
+            yield world
+        finally:
+            dist.destroy_process_group()
 
-    device = own_device(Device.chosen())
+
+@contextmanager
+def _own_device() -> Iterator[Device]:
+    """Make the card whose number torchrun gave this process the chosen device of the block; a CPU stays one."""
+    from xc_core.devices import VARIABLE, Device
+
+    asked, device = os.environ.get(VARIABLE), Device.chosen()
+    if device.kind == "cuda" and (local := os.environ.get("LOCAL_RANK")) is not None:
+        device = Device.of(f"cuda:{local}")
+    os.environ[VARIABLE] = device.name
     try:
-        dist.init_process_group(_GLOO if device.is_cpu else _CARDS, device_id=None if device.is_cpu else device.torch)
-    except (RuntimeError, ValueError) as error:
-        raise UnavailableError(
-            f"process {world.rank} of {world.size} for {what}, which cannot find the others ({error})",
-            expected="the environment of torchrun, and a network between all machines",
-            do="start it with torchrun; see docs/many-machines.md",
-        ) from error
-    try:
-        yield world
+        yield device
     finally:
-        dist.destroy_process_group()
-
-
-def own_device(device: Device) -> Device:
-    """Return the device of this process: on cards, the one whose number torchrun gave it."""
-    local = os.environ.get("LOCAL_RANK")
-    if World.from_environment().size == 1 or device.kind != "cuda" or local is None:
-        return device
-    return type(device).of(f"cuda:{local}")
+        if asked is None:
+            del os.environ[VARIABLE]
+        else:
+            os.environ[VARIABLE] = asked
 
 
 def alone(what: str) -> None:
@@ -174,6 +185,6 @@ def alone(what: str) -> None:
     if world.size > 1:
         raise UsageError(
             f"{world.size} processes started for {what}",
-            expected="one process: only `xc run` of encoder, embeddings and classifier has use for several",
+            expected="one process: only `xc run` of encoder, embeddings, negatives and classifier has use for several",
             do="start it without torchrun, or with --nproc-per-node=1",
         )

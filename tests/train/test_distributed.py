@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
+import torch
 
+from xc_core.ann import Exact
 from xc_core.devices import CPU, Device
-from xc_core.distributed import ALONE, World, alone, own_device
+from xc_core.distributed import ALONE, World, alone, joined
 from xc_core.errors import MovedError, UsageError
 from xc_core.train.parallel import check_draws
 
@@ -37,12 +41,30 @@ def test_several_processes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_process_takes_the_card_that_torchrun_gave_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    groups: list[tuple[str, object]] = []
     monkeypatch.setattr("xc_core.devices.num_cards", lambda: 4)
-    assert own_device(Device("cuda:1")) == Device("cuda:1"), "without torchrun the device that was asked for"
+    monkeypatch.setattr(
+        "torch.distributed.init_process_group", lambda *kind, device_id: groups.append((*kind, device_id))
+    )
+    monkeypatch.setattr("torch.distributed.destroy_process_group", lambda: None)
+    monkeypatch.setenv("XC_DEVICE", "cuda:1")
+    with joined("a test"):
+        assert Device.chosen() == Device("cuda:1"), "without torchrun the device that was asked for"
     monkeypatch.setenv("WORLD_SIZE", "8")
     monkeypatch.setenv("LOCAL_RANK", "3")
-    assert own_device(Device("cuda:0")) == Device("cuda:3")
-    assert own_device(CPU) == CPU
+    with joined("a test"):
+        assert Device.chosen() == Device("cuda:3")
+        assert Exact().build(np.ones((2, 2), np.float32)).device == Device("cuda:3"), "searches run there too"
+    assert Device.chosen() == Device("cuda:1")
+    monkeypatch.setenv("XC_DEVICE", "cpu")
+    with joined("a test"):
+        assert Device.chosen() == CPU
+    monkeypatch.delenv("XC_DEVICE")
+    with joined("a test"):
+        assert Device.chosen() == Device("cuda:3")
+    assert "XC_DEVICE" not in os.environ
+    card = torch.device("cuda:3")
+    assert groups == [("cpu:gloo,cuda:nccl", card), ("gloo", None), ("cpu:gloo,cuda:nccl", card)]
 
 
 def test_processes_that_drew_other_batches_stop(monkeypatch: pytest.MonkeyPatch) -> None:

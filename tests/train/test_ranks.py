@@ -21,6 +21,7 @@ from xc_core.chain import Workspace, run_stage
 from xc_core.classifiers import LabelTables
 from xc_core.distributed import ALONE
 from xc_core.encoders import TrainedEncoder
+from xc_core.sampling.hard import HardNegatives
 
 NEAR = 1e-6
 KILLED = ("triplet, averaged", "all labels", "M1 of unidec")
@@ -126,6 +127,21 @@ def test_the_stage_embeddings_gives_the_bytes_of_one_process(
     assert read_manifest(folder).digest() == expected
     assert said.count("embeddings: done") == 1
     assert not list(folder.parent.glob(".*")), "the second process leaves nothing behind"
+
+
+def test_the_stage_negatives_finds_what_one_process_finds(
+    copied: Workspace, edit: Callable[[Workspace, Any], None]
+) -> None:
+    edit(copied, {"experiments/toy_ngame/stages/negatives/k": 5})
+    run_stage(copied, "negatives", "toy", "ngame")
+    folder = copied.folder("negatives", "toy", "ngame")
+    expected = HardNegatives.open(folder)
+    said = "".join(torchrun(copied, "negatives", "--force", machines=1, each=3))
+    found = HardNegatives.open(folder)
+    np.testing.assert_array_equal(found.found.ids_NK, expected.found.ids_NK)
+    np.testing.assert_allclose(found.found.scores_NK, expected.found.scores_NK, rtol=NEAR, atol=NEAR)
+    assert said.count("search recall 1.000") == 1
+    assert not list(folder.parent.glob(".*")), "the other processes leave nothing behind"
 
 
 def test_a_stage_that_is_not_shared_refuses_several_processes(copied: Workspace) -> None:

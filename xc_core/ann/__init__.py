@@ -8,12 +8,13 @@ one then still spin when those of the other start: the first search after encodi
 
 import torch  # noqa: F401
 
-from xc_core.ann.base import INDEXES, Auto, Index, IndexPart, load_index, mining_index, save_index, with_more
+from xc_core.ann.base import INDEXES, Auto, Index, IndexPart, Search, load_index, mining_index, save_index, with_more
 from xc_core.ann.both import Both
 from xc_core.ann.exact import Exact, ExactIndex
 from xc_core.ann.hnsw import Hnsw
 from xc_core.ann.ivf import Ivf
 from xc_core.ann.recall import recall
+from xc_core.ann.sharded import ShardedIndex, spread
 from xc_core.plugins import import_all
 
 import_all(__name__, __path__)
@@ -28,9 +29,12 @@ __all__ = [
     "Index",
     "IndexPart",
     "Ivf",
+    "Search",
+    "ShardedIndex",
     "load_index",
     "mining_index",
     "recall",
     "save_index",
+    "spread",
     "with_more",
 ]

@@ -26,11 +26,18 @@ _ROWS_AT_ONCE: Final = 4096
 """Rows checked at a time: 4,096 x 768 bytes of answers are 3 MB."""
 
 
-class Index(Protocol):
-    """A built index over L vectors of width D."""
+class Search(Protocol):
+    """What can be asked for the labels nearest to a query."""
 
     size: int
     width: int
+
+    def search(self, queries_BD: F32, k: int) -> Shortlist:
+        """Return the ``k`` labels with the largest inner products, best first; rows of fewer labels end in PAD_ID."""
+
+
+class Index(Search, Protocol):
+    """A built index over L vectors of width D, which can be saved."""
 
     @property
     def part(self) -> IndexPart:
@@ -39,9 +46,6 @@ class Index(Protocol):
     @property
     def vectors_LD(self) -> F32 | None:
         """The vectors that the index compares queries with, or None if it keeps them in a form of its own."""
-
-    def search(self, queries_BD: F32, k: int) -> Shortlist:
-        """Return the ``k`` labels with the largest inner products, best first; rows of fewer labels end in PAD_ID."""
 
     def save(self, folder: Path) -> None:
         """Write the index into ``folder``."""

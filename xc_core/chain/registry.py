@@ -96,6 +96,7 @@ _ALL: Final = (
         kinds=("faiss", "numpy"),
         does="Finds the hard negatives of each document (M2): wrong labels whose texts are near it. Used by recipes "
         "whose classifier trains on stored hard negatives (ance); empty for the others.",
+        shared=True,
     ),
     Stage(
         name="classifier",

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from xc_core.ann import Index
+from xc_core.ann import Search
 from xc_core.data.labels import LabelMatrix
 from xc_core.metrics.ranking import without
 from xc_core.sampling.base import NegativeSource, Pool, mask
@@ -23,7 +23,7 @@ _SAMPLE: Final = 512
 """Documents, at least, on which hard negatives missed by batches are counted (fewer if there are fewer)."""
 
 
-def search_negatives(index: Index, doc_ND: F32, rows_N: I64, known: LabelMatrix, k: int) -> Shortlist:
+def search_negatives(index: Search, doc_ND: F32, rows_N: I64, known: LabelMatrix, k: int) -> Shortlist:
     """Return the ``k`` best labels of the documents ``rows_N`` that are not among their ``known`` ones (N x k).
 
     Row i of ``known`` belongs to document ``rows_N[i]``; ``doc_ND`` may be memory-mapped. A document is searched for k

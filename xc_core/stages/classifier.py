@@ -24,7 +24,7 @@ from xc_core.data.history import TrainedOn
 from xc_core.data.labels import LabelMatrix
 from xc_core.data.names import label_names, old_places
 from xc_core.devices import Device
-from xc_core.distributed import World, own_device
+from xc_core.distributed import World
 from xc_core.encoders import TrainedEncoder
 from xc_core.errors import MovedError
 from xc_core.sampling import Documents, Noise
@@ -118,7 +118,7 @@ def _train(context: Context[ClassifierSettings], inputs: Inputs, fold: Fold) -> 
     settings = context.settings
     if settings.epochs == 0:
         return Trained(inputs.starts_LD, History(), None, None, 0)
-    device, world = own_device(Device.chosen()), World.from_environment()
+    device, world = Device.chosen(), World.from_environment()
     task = table_task(settings, _data(context, inputs, fold), device, world)
     plan = Plan.on(device, settings.epochs, settings.warmup, checkpoint_seconds(), world, task.head.combined)
     history = fit(task, plan, Checkpoints(context.run.checkpoints / fold.name, context.run.fingerprint, world))

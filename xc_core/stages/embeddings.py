@@ -16,7 +16,7 @@ from xc_core.data.corpus import Corpus
 from xc_core.data.embeddings import Embeddings, EmbeddingsWriter
 from xc_core.data.tokens import SIDES, Tokenised, TokenStore, store_name, write_tokens
 from xc_core.devices import Device
-from xc_core.distributed import World, own_device
+from xc_core.distributed import World
 from xc_core.encoders import Encoder, TrainedEncoder, embed_rows
 from xc_core.recipes.settings import EmbeddingsSettings
 from xc_core.shapes import F32
@@ -25,7 +25,7 @@ from xc_core.shapes import F32
 def run(context: Context[EmbeddingsSettings]) -> None:
     """Encode both sides, block by block, into memory-mapped files; several processes share the blocks."""
     trained, world = context.read(TrainedEncoder), World.from_environment()
-    encoder = trained.encoder.on(own_device(Device.chosen()))
+    encoder = trained.encoder.on(Device.chosen())
     writer = EmbeddingsWriter(context.build, world.first)
     with _tokens(context, trained) as tokens:
         for side in SIDES:

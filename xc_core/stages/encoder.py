@@ -14,7 +14,7 @@ from xc_core.data.history import TrainedOn
 from xc_core.data.names import label_names
 from xc_core.data.tokens import Tokenised
 from xc_core.devices import Device
-from xc_core.distributed import World, own_device
+from xc_core.distributed import World
 from xc_core.encoders import TrainedEncoder, build_encoder
 from xc_core.train.checkpoint import Checkpoints
 from xc_core.train.documents import EncoderData
@@ -27,7 +27,7 @@ def run(context: Context[EncoderSettings]) -> None:
     """Train and save."""
     settings, tokens = context.settings, context.read(Tokenised)
     encoder = build_encoder(settings.encoder, tokens.tokenizer.vocabulary_size, settings.seed)
-    device, world = own_device(Device.chosen()), World.from_environment()
+    device, world = Device.chosen(), World.from_environment()
     encoder.on(device)
     history, rows, documents = History(), {}, {}
     if settings.epochs > 0:

@@ -9,10 +9,11 @@ from typing import Final
 
 import numpy as np
 
-from xc_core.ann import Exact, recall
+from xc_core.ann import Exact, recall, spread
 from xc_core.chain.context import Context
 from xc_core.data.corpus import Corpus
 from xc_core.data.embeddings import Embeddings
+from xc_core.distributed import World
 from xc_core.recipes.settings import NegativesSettings
 from xc_core.sampling import search_negatives
 from xc_core.sampling.hard import HardNegatives
@@ -23,7 +24,7 @@ _MEASURED: Final = 1000
 
 
 def run(context: Context[NegativesSettings]) -> None:
-    """Search, remove positives, and measure recall against exact search."""
+    """Search, remove positives, and measure recall against exact search; several processes share the labels."""
     if not context.settings.k:
         nothing = Shortlist(np.zeros((0, 0), np.int32), np.zeros((0, 0), np.float32))
         HardNegatives(np.zeros(0, np.int64), nothing).write(context.build)
@@ -34,13 +35,14 @@ def run(context: Context[NegativesSettings]) -> None:
 
 def _mine(context: Context[NegativesSettings]) -> None:
     corpus, embeddings, settings = context.read(Corpus), context.read(Embeddings), context.settings
+    world = World.from_environment()
     rows_N = corpus.published_rows()
     known = corpus.labels.rows(rows_N).union(corpus.filters.rows(rows_N))
     doc_ND, label_LD = embeddings.documents_ND, embeddings.labels_LD
-    found = search_negatives(settings.index.build(label_LD), doc_ND, rows_N, known, settings.k)
+    found = search_negatives(spread(settings.index, label_LD, world), doc_ND, rows_N, known, settings.k)
     HardNegatives(rows_N, found).write(context.build)
     few = np.arange(0, len(rows_N), max(len(rows_N) // _MEASURED, 1))
-    exact = search_negatives(Exact().build(label_LD), doc_ND, rows_N[few], known.rows(few), settings.k)
+    exact = search_negatives(spread(Exact(), label_LD, world), doc_ND, rows_N[few], known.rows(few), settings.k)
     context.build.facts["recall"] = recall(found.rows(few), exact)
     context.report(
         f"negatives: {settings.k} for each of {len(rows_N):,} documents, "

@@ -1,0 +1,66 @@
+"""A search that is spread over processes: each searches its own labels, and the best of all are merged.
+
+Process r of W has the labels l with l mod W = r, as in the label table of M4.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import torch
+
+from xc_core.ann.base import IndexPart, Search
+from xc_core.distributed import World
+from xc_core.shapes import F32, PAD_ID, Shortlist
+
+_QUERIES: Final = 1024
+"""Queries whose answers are exchanged at once: with 1,000 labels each, 8 MB per process."""
+
+
+def spread(part: IndexPart, vectors_LD: F32, world: World) -> Search:
+    """Return an index with the settings ``part``: whole in one process, else this process's part of it.
+
+    ``vectors_LD`` may be memory-mapped; of several processes each copies its own rows. Raises ConfigError as
+    ``IndexPart.build`` does.
+    """
+    return part.build(vectors_LD) if world.size == 1 else ShardedIndex(part, vectors_LD, world)
+
+
+class ShardedIndex:
+    """The labels of one process, behind the search of all: every process gets the whole answer.
+
+    All processes search for the same queries in the same order. The answers are those of one index if the search is
+    exact; graphs of fewer labels each find other labels than one graph of all.
+    """
+
+    def __init__(self, part: IndexPart, vectors_LD: F32, world: World) -> None:
+        self.world = world
+        self.size, self.width = vectors_LD.shape
+        own_UD = vectors_LD[world.rank :: world.size]
+        self._own = part.build(own_UD) if len(own_UD) else None
+
+    def search(self, queries_BD: F32, k: int) -> Shortlist:
+        """Return the k best labels of each query; equal scores by rising label id.
+
+        Raises ConfigError for a k below 1 or queries of another shape, UnavailableError if a process has ended.
+        """
+        starts = range(0, max(len(queries_BD), 1), _QUERIES)
+        return Shortlist.stack([self._merged(queries_BD[at : at + _QUERIES], k) for at in starts])
+
+    def _merged(self, queries_BD: F32, k: int) -> Shortlist:
+        """Exchange the best labels of each process, as many as any of them may have, and keep the k best."""
+        own = self._found(queries_BD, min(k, -(-self.size // self.world.size)))
+        ids_WBK = self.world.stacked(torch.from_numpy(np.ascontiguousarray(own.ids_NK))).numpy()
+        scores_WBK = self.world.stacked(torch.from_numpy(np.ascontiguousarray(own.scores_NK))).numpy()
+        return Shortlist.ranked(np.concatenate([*ids_WBK], axis=1), np.concatenate([*scores_WBK], axis=1)).top(k)
+
+    def _found(self, queries_BD: F32, k: int) -> Shortlist:
+        """Return the k best labels of this process, by their ids among all labels."""
+        if self._own is None:
+            return Shortlist(
+                np.full((len(queries_BD), k), PAD_ID, np.int32), np.full((len(queries_BD), k), -np.inf, np.float32)
+            )
+        found = self._own.search(queries_BD, k)
+        labels_BK = np.where(found.filled_NK, found.ids_NK * self.world.size + self.world.rank, PAD_ID)
+        return Shortlist(labels_BK.astype(np.int32), found.scores_NK)
