@@ -88,6 +88,39 @@ def test_blocks_of_another_question_are_not_used(
     assert {len(row["labels"]) for row in read(tmp_path / "y.parquet")} == {2}
 
 
+def test_parts_answer_a_file_together(
+    xc: Xc, ready: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = write(tmp_path / "x.parquet", TEXTS)
+    assert xc("predict", *NGAME, "--input", source, "--output", tmp_path / "whole.parquet").code == 0
+    real, asked = Predictor.predict, []
+    monkeypatch.setattr(
+        Predictor, "predict", lambda self, texts, *rest: asked.extend(texts) or real(self, texts, *rest)
+    )
+    command = ("predict", *NGAME, "--input", source, "--output", tmp_path / "y.parquet")
+    rows = {1: 18, 3: 16}  # of 7 blocks the first, fourth and last (2 rows), and the third and sixth
+    for part, expected in rows.items():
+        ended = xc(*command, "--part", f"{part}/3")
+        assert (ended.code, ended.err.count("holds blocks")) == (0, 0), ended.err
+        assert ended.out.startswith(f"{expected} rows answered, part {part} of 3; when all parts have ended")
+        assert not (tmp_path / "y.parquet").exists()
+    assert len(asked) == sum(rows.values())
+    assert xc(*command, "--part", "1/3").out.startswith("18 rows"), "a part that is given again"
+    assert len(asked) == sum(rows.values()), "has nothing to do"
+    assert xc(*command).code == 0, "part 2 was lost; the last command answers it"
+    assert sorted(asked) == sorted(TEXTS)
+    assert pl.read_parquet(tmp_path / "y.parquet").equals(pl.read_parquet(tmp_path / "whole.parquet"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["whole.parquet", "x.parquet", "y.parquet"]
+
+
+@pytest.mark.parametrize("part", ["0/3", "4/3", "3", "1/0", "-1/3", "1/3/5", "x", "1/99999999", "1 / 3"])
+def test_a_part_is_one_of_its_number(xc: Xc, ready: Workspace, tmp_path: Path, part: str) -> None:
+    source = write(tmp_path / "x.parquet", TEXTS)
+    command = ("predict", *NGAME, "--input", source, "--output", tmp_path / "y.parquet", f"--part={part}")
+    xc(*command).refused(64, f"part {part!r}")
+    xc("predict", *NGAME, "--part", "1/3", "a text").refused(64, "--part without files")
+
+
 @pytest.mark.parametrize(
     ("content", "name", "code", "found"),
     [

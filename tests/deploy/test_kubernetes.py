@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import os
+import subprocess
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +17,8 @@ import pytest
 from ruamel.yaml import YAML
 
 from pipelines.pods import GPUS, gpu_tags
+from xc_core.cli.predict import predict
+from xc_core.cli.predict_files import Share
 from xc_core.errors import UsageError
 from xc_core.serve.guard import PATHS
 
@@ -23,14 +27,21 @@ FOLDER = ROOT / "deploy" / "kubernetes"
 VERSION = "1.37.0"
 OTHERS = ("dagster.yaml", "workspace.yaml", "kustomization.yaml")
 """Files that are no resources of the cluster."""
+JOBS = "jobs"
+"""Folder of what is applied by hand."""
 
 
 def parsed(name: str) -> list[dict[str, Any]]:
     return list(YAML(typ="safe").load_all((FOLDER / name).read_text("utf-8")))
 
 
-RESOURCES = [found for path in sorted(FOLDER.glob("*.yaml")) if path.name not in OTHERS for found in parsed(path.name)]
-PODS = {one["metadata"]["name"]: one["spec"]["template"]["spec"] for one in RESOURCES if one["kind"] == "Deployment"}
+FILES = [path.relative_to(FOLDER) for path in sorted(FOLDER.rglob("*.yaml")) if path.name not in OTHERS]
+RESOURCES = [found for path in FILES for found in parsed(str(path))]
+PODS = {
+    one["metadata"]["name"]: one["spec"]["template"]["spec"]
+    for one in RESOURCES
+    if one["kind"] in {"Deployment", "Job"}
+}
 CONTAINERS = {name: pod["containers"][0] for name, pod in PODS.items()}
 SETTINGS = next(one["data"] for one in RESOURCES if one["kind"] == "ConfigMap")
 
@@ -54,7 +65,7 @@ def test_a_wrong_field_and_a_wrong_type_are_refused() -> None:
 
 def test_every_file_is_applied() -> None:
     (kustomization,) = parsed("kustomization.yaml")
-    assert {*kustomization["resources"], *OTHERS} == {path.name for path in FOLDER.iterdir()}
+    assert {*kustomization["resources"], *OTHERS, JOBS} == {path.name for path in FOLDER.iterdir()}
     assert kustomization["configMapGenerator"] == [{"name": "xc-dagster", "files": list(OTHERS[:2])}]
 
 
@@ -84,7 +95,8 @@ def test_secrets_come_from_the_cluster_alone() -> None:
         name: {one["secretRef"]["name"] for one in container["envFrom"] if "secretRef" in one}
         for name, container in CONTAINERS.items()
     }
-    assert taken == {name: {"xc-store"} | ({"xc-database"} if name != "xc-serve" else set()) for name in PODS}
+    answering = {"xc-serve", "xc-predict-parts", "xc-predict-join"}
+    assert taken == {name: {"xc-store"} | ({"xc-database"} if name not in answering else set()) for name in PODS}
 
 
 def probes(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -126,6 +138,27 @@ def test_the_settings_of_dagster_differ_in_storage_and_launcher_alone() -> None:
     base = YAML(typ="safe").load((ROOT / "dagster.yaml").read_text())
     assert {name for name in own | base if own.get(name) != base.get(name)} == {"storage", "run_launcher"}
     assert own["storage"] == YAML(typ="safe").load((ROOT / "deploy/postgres/dagster.yaml").read_text())["storage"]
+
+
+def said_by(container: dict[str, Any], folder: Path, **environment: str) -> list[str]:
+    """Run the command of a container with a program ``xc`` that prints its arguments; return them."""
+    (folder / "xc").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n', "utf-8")
+    (folder / "xc").chmod(0o755)
+    command = [*container["command"], *container["args"]]
+    path = f"{folder}:{os.environ['PATH']}"
+    done = subprocess.run(command, env={"PATH": path, **environment}, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
+def test_the_pods_of_a_prediction_answer_all_parts_of_one_file(tmp_path: Path) -> None:
+    job = next(one["spec"] for one in RESOURCES if one["metadata"]["name"] == "xc-predict-parts")
+    whole = said_by(CONTAINERS["xc-predict-join"], tmp_path)
+    parts = range(job["completions"])
+    said = [said_by(CONTAINERS["xc-predict-parts"], tmp_path, JOB_COMPLETION_INDEX=str(part)) for part in parts]
+    assert job["completionMode"] == "Indexed"
+    assert said == [[*whole, "--part", f"{part + 1}/{len(parts)}"] for part in parts]
+    context = predict.make_context("predict", [*whole[1:], *said[0][-2:]])
+    assert Share.of(context.params["part"]) == Share(0, len(parts))
 
 
 # the Job of a run, as the launcher makes it

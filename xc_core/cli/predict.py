@@ -6,7 +6,7 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,9 @@ from xc_core.cli.champions import source_of
 from xc_core.cli.options import device_option
 from xc_core.errors import UsageError
 from xc_core.visible import escaped, printable
+
+if TYPE_CHECKING:
+    from xc_core.infer.predictor import Prediction
 
 
 @click.command(short_help="Ask the model for the labels of a text.")
@@ -31,6 +34,7 @@ from xc_core.visible import escaped, printable
 @click.option("--json", "as_json", is_flag=True, help="One JSON list per text.")
 @click.option("--input", type=click.Path(path_type=Path), default=None, help="A .parquet, .jsonl or .csv of texts.")
 @click.option("--output", type=click.Path(path_type=Path), default=None, help="The .parquet or .jsonl to write.")
+@click.option("--part", default=None, metavar="I/N", help="Answer part I of N of --input; N processes share a file.")
 @click.option("--column", default="text", show_default=True, help="Column or field of --input with the text.")
 @device_option
 def predict(
@@ -45,6 +49,9 @@ def predict(
     """Print the K best labels of each text; without TEXTS, of each line of the standard input.
 
     With --input and --output, answer a file of any size block by block. The same command resumes if it was stopped.
+
+    With --part I/N too, N processes share the file, on one machine or several with a shared disk. When all have ended,
+    the command without --part answers what a lost process left and writes the output.
     """
     from xc_core.infer.bundle import open_predictor
 
@@ -54,6 +61,8 @@ def predict(
                              do="give both files")  # fmt: skip
         _answer_file(source_of(dataset, recipe, bundle)().fetch(), k, tail, options)
         return
+    if options["part"]:
+        raise UsageError("--part without files", expected="--input and --output", do="give both files, or no part")
     as_json = options["as_json"]
     predictor = open_predictor(source_of(dataset, recipe, bundle)().fetch())
     asked = list(texts) or _lines()
@@ -85,12 +94,20 @@ def _lines() -> list[str]:
 def _answer_file(folder: Path, k: int, tail: float | None, options: dict[str, Any]) -> None:
     """Answer --input into --output."""
     from xc_core.artifacts import read_manifest
-    from xc_core.cli.predict_files import Job
+    from xc_core.cli.predict_files import Job, Share
     from xc_core.infer.bundle import open_predictor
 
     question = f"model {read_manifest(folder, 'model').digest()}, k {k}, tail {tail}"
+    share = Share.of(options["part"]) if options["part"] else None
     job = Job(options["input"], options["output"], options["column"], question)
     predictor = open_predictor(folder)
     predictor.predict([], k, tail)  # refuses a wrong k or tail before anything is read
-    rows = job.run(lambda texts: predictor.predict(texts, k, tail))
-    click.echo(f"{rows:,} rows answered: {job.target}")
+
+    def ask(texts: list[str]) -> list[list[Prediction]]:
+        return predictor.predict(texts, k, tail)
+
+    if share:
+        rows, _ = job.answer(ask, share)
+        click.echo(f"{rows:,} rows answered, {share}; when all parts have ended: the same command without --part")
+    else:
+        click.echo(f"{job.run(ask):,} rows answered: {job.target}")

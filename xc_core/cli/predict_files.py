@@ -1,12 +1,13 @@
 """``xc predict --input FILE --output FILE``: streams texts from a file, shows progress, resumes after a stop.
 
 Finished blocks are artefacts in a folder beside the output. When all are there, they become the output, and the folder
-is deleted.
+is deleted. With ``--part I/N`` a process answers every N-th block only and leaves the rest to the other parts.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,32 @@ _LABEL: Final = pa.struct([("uid", pa.string()), ("title", pa.string()), ("score
 SCHEMA: Final = pa.schema([("row", pa.int64()), ("labels", pa.list_(_LABEL))])
 """Columns of a Parquet output: number of the row in the input, and its labels, best first."""
 Predict = Callable[[list[str]], list[list[Prediction]]]
+
+
+@dataclass(frozen=True)
+class Share:
+    """The blocks of one of ``parts`` processes: those whose number is ``number`` modulo ``parts``."""
+
+    number: int = 0
+    parts: int = 1
+
+    @classmethod
+    def of(cls, text: str) -> Share:
+        """Read ``I/N``, for instance 2/4, the second of four parts; raise UsageError for other texts."""
+        found = re.fullmatch(r"([1-9]\d{0,5})/([1-9]\d{0,5})", text)
+        number, parts = (int(found[1]), int(found[2])) if found else (1, 0)
+        if number > parts:
+            raise UsageError(f"part {text!r}", expected="I/N with I from 1 to N", do="write for instance --part 2/4")
+        return cls(number - 1, parts)
+
+    def __contains__(self, block: int) -> bool:
+        return block % self.parts == self.number
+
+    def __str__(self) -> str:
+        return f"part {self.number + 1} of {self.parts}"
+
+
+WHOLE: Final = Share()
 
 
 @dataclass(frozen=True)
@@ -63,22 +90,32 @@ class Job:
 
         Raises DataError for a file that cannot be read, StorageError if the output cannot be written.
         """
-        facts = self.source.stat()
-        asked = f"{self.question}, {self.column}, {facts.st_size} bytes of {facts.st_mtime_ns}"
-        total, start, blocks = facts.st_size, 0, []
-        for number, texts in enumerate(self._progress(total)):
-            block = self.folder / f"{number:08}"
-            blocks.append(block)
-            if not _is_done(block, asked):
-                _write(block, asked, start, predict(texts))
-            start += len(texts)
+        rows, blocks = self.answer(predict)
         _joined(blocks, self.target)
         artifacts.remove(self.folder)
-        return start
+        return rows
 
-    def _progress(self, total: int) -> Iterator[list[str]]:
+    def answer(self, predict: Predict, share: Share = WHOLE) -> tuple[int, list[Path]]:
+        """Answer the blocks of ``share`` that are not answered yet; return the rows of the share, and its blocks."""
+        facts = self.source.stat()
+        asked = f"{self.question}, {self.column}, {facts.st_size} bytes of {facts.st_mtime_ns}"
+        start, rows, blocks = 0, 0, []
+        for number, texts in enumerate(self._progress(facts.st_size, share)):
+            if number in share:
+                block = self._block(number)
+                blocks.append(block)
+                if not _is_done(block, asked):
+                    _write(block, asked, start, predict(texts))
+                rows += len(texts)
+            start += len(texts)
+        return rows, blocks
+
+    def _block(self, number: int) -> Path:
+        return self.folder / f"{number:08}"
+
+    def _progress(self, total: int, share: Share) -> Iterator[list[str]]:
         """Yield blocks of texts, and show how much of the file is done."""
-        if (self.folder / "00000000").is_dir():
+        if self._block(share.number).is_dir():
             report(f"{self.folder.name} holds blocks of an earlier run; those of the same question are used")
         with self.source.open("rb") as stream, Meter(f"answering {self.source.name}", total, "bytes") as meter:
             done = 0
