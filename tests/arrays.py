@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 
 from xc_core.data.labels import LabelMatrix
-from xc_core.shapes import F32, Array
+from xc_core.shapes import F32, Array, Shortlist
 
 
 def unit(vectors: Array) -> F32:
@@ -19,3 +19,9 @@ def matrix(rows: Sequence[Collection[int]], labels: int) -> LabelMatrix:
     """Return the matrix of documents with these labels each."""
     docs, ids = np.array([(i, x) for i, row in enumerate(rows) for x in row], np.int64).reshape(-1, 2).T
     return LabelMatrix.from_pairs(docs, ids, (len(rows), labels))
+
+
+def stacked(blocks: Iterable[tuple[slice, dict[str, Shortlist]]]) -> dict[str, Shortlist]:
+    """Return the shortlists of all blocks of ``Scorer.blocks``, by rule."""
+    found = [lists for _, lists in blocks]
+    return {name: Shortlist.stack([lists[name] for lists in found]) for name in found[0]}

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.arrays import stacked
 from tests.golden.compare import FILTERED, PLAIN, assert_golden, corpus_of, golden, positives_and_weights
 from tests.golden.wordnet_slice import run_chain
 from tests.naive import metrics as naive
@@ -51,7 +52,7 @@ def evaluated(one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> Eva
     vectors = Embeddings.open(workspace.folder("embeddings", "slice", "ngame")).documents_ND
     rules = {"fusion": scorer.fusion, **scorer.fusion.parts()}
     rows, alone = corpus.rows(TEST), ("label_text", "classifier")
-    found = scorer.shortlist_rows(vectors, rows, lambda: corpus.texts_of("documents", rows), rules, "ranking", alone)
+    found = stacked(scorer.blocks(vectors, rows, lambda: corpus.texts_of("documents", rows), rules, "ranking", alone))
     ranked = {name: [[i for i in row if i != PAD_ID] for row in short.ids_NK.tolist()] for name, short in found.items()}
     return Evaluated(workspace, corpus, ranked)
 

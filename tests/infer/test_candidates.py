@@ -12,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from tests.arrays import stacked
 from xc_core.data.labels import LabelMatrix
 from xc_core.fusion import FittedFusion, Inputs, Sum, summed
 from xc_core.infer import score
@@ -220,7 +221,7 @@ def test_blocks_of_documents_give_what_one_block_gives(size: int, monkeypatch: p
     rows = np.random.default_rng(2).permutation(size + 3)[:size]
     texts = [str(number * 31 % 977) for number in range(size)]
     rules = {"fusion": whole_scorer.fusion}
-    found = whole_scorer.shortlist_rows(vectors, rows, lambda: texts, rules, "scoring")["fusion"]
+    found = stacked(whole_scorer.blocks(vectors, rows, lambda: texts, rules, "scoring"))["fusion"]
     assert len(found) == size
     if size:
         monkeypatch.setattr(score, "_DOCS_AT_ONCE", size)
@@ -242,5 +243,5 @@ def test_texts_are_read_once_for_all_blocks_and_only_if_a_score_reads_them(monke
     for names, times in ((("classifier",), 0), (("classifier", "lexical"), 1)):
         asked.clear()
         own = scorer(World(names).scores, K)
-        own.shortlist_rows(DOCS, np.arange(len(DOCS)), texts, {"fusion": own.fusion}, "scoring")
+        stacked(own.blocks(DOCS, np.arange(len(DOCS)), texts, {"fusion": own.fusion}, "scoring"))
         assert len(asked) == times, names

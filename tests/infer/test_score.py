@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
+from tests.arrays import stacked
 from tests.arrays import unit as unit_vectors
 from tests.naive import search as naive
 from xc_core.ann import Exact
@@ -124,7 +125,7 @@ def test_k_cuts_or_pads_the_whole_shortlist(k: int) -> None:
 def test_the_size_of_a_block_does_not_matter(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     scorer, rows = CASES["tree"].scorer, np.array([3, 0, 10, 3, 7], np.int64)
     monkeypatch.setattr(score, "_DOCS_AT_ONCE", block)
-    (found,) = scorer.shortlist_rows(DOCS, rows, no_texts, {"fusion": scorer.fusion}, "scoring").values()
+    (found,) = stacked(scorer.blocks(DOCS, rows, no_texts, {"fusion": scorer.fusion}, "scoring")).values()
     np.testing.assert_array_equal(found.ids_NK, scorer.shortlist(Query(DOCS[rows])).ids_NK)
     np.testing.assert_allclose(found.scores_NK, scorer.shortlist(Query(DOCS[rows])).scores_NK, atol=1e-6)
 
@@ -135,7 +136,7 @@ def test_blocks_whose_neighbours_name_more_or_fewer_labels_are_stacked(monkeypat
     scorer = make(("neighbours",), asked=1, scores={**SCORES, "neighbours": votes})
     whole = scorer.shortlist(Query(DOCS[:3]))
     monkeypatch.setattr(score, "_DOCS_AT_ONCE", 1)
-    (found,) = scorer.shortlist_rows(DOCS, np.arange(3), no_texts, {"fusion": scorer.fusion}, "scoring").values()
+    (found,) = stacked(scorer.blocks(DOCS, np.arange(3), no_texts, {"fusion": scorer.fusion}, "scoring")).values()
     np.testing.assert_array_equal(found.ids_NK, whole.ids_NK)
     np.testing.assert_array_equal(found.scores_NK, whole.scores_NK)
 
@@ -160,14 +161,14 @@ def test_each_block_gets_the_texts_of_its_documents_and_texts_are_read_once(
         return ["x" * (row + 1) for row in range(5)]
 
     rows = np.array([3, 0, 10, 3, 7], np.int64)
-    (found,) = scorer.shortlist_rows(DOCS, rows, texts, {"fusion": scorer.fusion}, "scoring").values()
+    (found,) = stacked(scorer.blocks(DOCS, rows, texts, {"fusion": scorer.fusion}, "scoring")).values()
     assert found.scores_NK[:, 0].tolist() == [1, 2, 3, 4, 5]
     assert calls == [1]
 
 
 def test_every_rule_ranks_the_same_candidates_by_its_own_score() -> None:
     scorer = CASES["sum"].scorer
-    found = scorer.shortlist_rows(DOCS, np.arange(DOCUMENTS), no_texts, scorer.fusion.parts(), "scoring")
+    found = stacked(scorer.blocks(DOCS, np.arange(DOCUMENTS), no_texts, scorer.fusion.parts(), "scoring"))
     for name, scores in (*PAIRS.items(), ("sum", sum(PAIRS.values()))):
         for at in range(DOCUMENTS):
             ids = found[name].ids_NK[at][found[name].filled_NK[at]]
@@ -176,7 +177,7 @@ def test_every_rule_ranks_the_same_candidates_by_its_own_score() -> None:
 
 def test_no_rows_give_an_empty_shortlist_of_every_rule() -> None:
     scorer = CASES["sum"].scorer
-    found = scorer.shortlist_rows(DOCS, np.zeros(0, np.int64), list, scorer.fusion.parts(), "scoring")
+    found = stacked(scorer.blocks(DOCS, np.zeros(0, np.int64), list, scorer.fusion.parts(), "scoring"))
     assert {name: len(short) for name, short in found.items()} == {"label_text": 0, "classifier": 0, "sum": 0}
 
 
@@ -240,10 +241,10 @@ def test_a_score_alone_ranks_the_labels_nearest_to_its_own_vectors(
     scorer = make(scores={**SCORES, "classifier": JOINED, "label_text": SILENT})
     rules = {"fusion": scorer.fusion, name: FittedFusion(Sum(), tuple(SCORES), (name,))}
     rows = np.arange(DOCUMENTS)
-    alone = scorer.shortlist_rows(DOCS, rows, no_texts, rules, "ranking", [name])
+    alone = stacked(scorer.blocks(DOCS, rows, no_texts, rules, "ranking", [name]))
     nearest = np.argsort(-(DOCS @ vectors_LD.T), axis=1, kind="stable")[:, :4]
     np.testing.assert_array_equal(alone[name].ids_NK, nearest)
-    among_all = scorer.shortlist_rows(DOCS, rows, no_texts, rules, "ranking")
+    among_all = stacked(scorer.blocks(DOCS, rows, no_texts, rules, "ranking"))
     np.testing.assert_array_equal(alone["fusion"].ids_NK, among_all["fusion"].ids_NK)
     assert (among_all[name].ids_NK != nearest).any()
 
@@ -252,4 +253,4 @@ def test_a_score_that_proposes_nothing_cannot_be_ranked_alone() -> None:
     scorer = make()
     assert scorer.searching(Query(DOCS[:1])) == {"label_text", "classifier"}
     with pytest.raises(ConfigError, match="one of classifier, label_text"):
-        scorer.shortlist_rows(DOCS, np.arange(3), no_texts, {"frequency": scorer.fusion}, "ranking", ["frequency"])
+        stacked(scorer.blocks(DOCS, np.arange(3), no_texts, {"frequency": scorer.fusion}, "ranking", ["frequency"]))

@@ -13,7 +13,7 @@ from xc_core.ann.faiss_index import FaissIndex
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import ConfigError, CorruptError
 from xc_core.params import changed
-from xc_core.scores import Neighbours, Query, ScoreData
+from xc_core.scores import Neighbours, Query, ScoreData, neighbours
 from xc_core.scores.neighbours import Voters
 from xc_core.shapes import F32, PAD_ID
 
@@ -79,6 +79,24 @@ def test_candidates_are_the_labels_with_a_vote_each_once_holes_last(voters: int)
     for ids, doc in zip(found, docs, strict=True):
         assert ids[ids != PAD_ID].tolist() == [label for label, vote in enumerate(by_loop(vectors, truth, doc)) if vote]
         assert not (np.diff((ids == PAD_ID).astype(int)) < 0).any()
+
+
+@pytest.mark.parametrize("most", [1, 3, 9])
+def test_of_too_many_labels_those_with_the_most_votes_are_proposed(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors, truth, votes = world(100)
+    monkeypatch.setattr(neighbours, "MOST", most)
+    docs = unit(DOCUMENTS, 5)
+    assert votes.candidates(Query(docs), LABELS).shape[1] > 9, "as many as are asked for"
+    for doc, found in zip(docs, votes.candidates(Query(docs), 1), strict=True):
+        share = by_loop(vectors, truth, doc)
+        best = sorted((label for label in range(LABELS) if share[label]), key=lambda label: -share[label])[:most]
+        assert found[found != PAD_ID].tolist() == sorted(best)
+
+
+def test_of_equal_votes_the_first_labels_are_proposed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbours, "MOST", 2)
+    votes = fit(unit(1, 1), LabelMatrix.from_pairs(np.zeros(5, int), np.array([9, 3, 7, 4, 8]), (1, LABELS)))
+    assert votes.candidates(Query(unit(2, 5)), 1).tolist() == [[3, 4], [3, 4]]
 
 
 def test_a_hole_has_no_vote() -> None:

@@ -1,19 +1,20 @@
-"""One validation document with very many positives does not widen the candidates of all others."""
+"""One document with very many labels, of validation or train, does not widen the candidates of all others."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
+from tests.arrays import unit
 from tests.bounded import bounded
 from xc_core.data.labels import LabelMatrix
 from xc_core.fusion import Boosted, Inputs, Tree
 from xc_core.recipes.settings import FusionSettings
-from xc_core.scores import Query
+from xc_core.scores import Neighbours, Query, ScoreData
 from xc_core.shapes import F32, I32
 from xc_core.stages import fusion
 from xc_core.stages.fusion import Candidates, HeldOut
@@ -68,6 +69,39 @@ def one_with_many() -> Callable[[], None]:
 def test_candidates_stay_narrow_in_a_bounded_address_space() -> None:
     """Ids alone would take 5,000 x 20,020 x 4 bytes = 400 MB, values twice as much."""
     bounded(one_with_many, megabytes=300)
+
+
+def one_voter_with_many() -> Callable[[], None]:
+    """3,000 documents and their neighbours among 3,000 train documents, one of which has 20 K of 30 K labels."""
+    random = np.random.default_rng(0)
+    train_ND, docs_ND = (unit(random.standard_normal((3_000, 8))) for _ in range(2))
+    counts = np.full(3_000, 3)
+    counts[7] = MANY
+    ids = np.concatenate([(np.arange(count) * 11 + doc) % 30_000 for doc, count in enumerate(counts)])
+    votes = Neighbours().fit(
+        ScoreData(
+            LabelMatrix.from_pairs(np.repeat(np.arange(3_000), counts), ids, (3_000, 30_000)), vectors=lambda: train_ND
+        )
+    )
+    truth = LabelMatrix.from_pairs(np.repeat(np.arange(3_000), 3), random.integers(0, 30_000, 9_000), (3_000, 30_000))
+    corpus: Any = SimpleNamespace(filters=LabelMatrix.none(3_000, 30_000), texts_of=lambda side, rows: [""] * len(rows))
+    held = HeldOut("final", np.arange(3_000), truth, np.zeros(30_000, bool))
+    scores = {"neighbours": votes, "again": votes}
+
+    def fit() -> None:
+        found = fusion._gathered(
+            FusionSettings(rule=Tree()), corpus, cast(Any, SimpleNamespace(documents_ND=docs_ND)), scores, held
+        )
+        near = (found.ids_NK >= 0).sum(1)
+        assert near.max() > 900, "some documents are near the one with many labels"
+        assert found.ids_NK.shape[1] < 1_200
+
+    return fit
+
+
+def test_a_voter_with_many_labels_in_a_bounded_address_space() -> None:
+    """Ids and values of all 20,000 labels would take 3,000 x 20,100 x 12 bytes = 720 MB, and their sorted pairs 1.9 GB."""
+    bounded(one_voter_with_many, megabytes=600)
 
 
 @pytest.mark.parametrize("rule", [Tree(depth=4, min_leaf=2), Boosted(rounds=4, depth=3, min_leaf=2, tail=0.5)])

@@ -5,7 +5,7 @@ It applies no filters; the evaluation does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Final
@@ -67,7 +67,7 @@ class Scorer:
         ranked = self._ranked(query, {"fusion": self.fusion}, tail)["fusion"]
         return ranked if k is None else ranked.top(k)
 
-    def shortlist_rows(
+    def blocks(
         self,
         vectors_ND: F32,
         rows: I64,
@@ -75,25 +75,23 @@ class Scorer:
         rules: Mapping[str, FittedFusion],
         step: str,
         alone: Collection[str] = (),
-    ) -> dict[str, Shortlist]:
-        """Return all candidates of the documents ``rows``, ranked by each rule; works block by block.
+    ) -> Iterator[tuple[slice, dict[str, Shortlist]]]:
+        """Yield all candidates of the documents ``rows``, block by block, ranked by each rule, and the block's place.
 
         ``texts`` returns the texts of ``rows`` in their order; it is called only if a score reads texts. Candidates
         and values are computed once for all rules. A rule whose name is in ``alone`` is the score of that name, and
         ranks the candidates that a model with this score alone would have. ``step`` is its name in progress messages.
+        Without rows, one empty block is yielded.
         """
         cached_texts = cache(texts)
-        parts: dict[str, list[Shortlist]] = {name: [] for name in rules}
+        shared = {name: rule for name, rule in rules.items() if name not in alone}
         with Meter(step, len(rows), "documents") as meter:
             for start in range(0, max(len(rows), 1), _DOCS_AT_ONCE):
-                part = slice(start, start + _DOCS_AT_ONCE)
+                part = slice(start, min(start + _DOCS_AT_ONCE, len(rows)))
                 query = Query(np.ascontiguousarray(vectors_ND[rows[part]]), partial(_part, cached_texts, part))
-                shared = {name: rule for name, rule in rules.items() if name not in alone}
                 found = self._ranked(query, shared) | {name: self._alone(query, name) for name in alone}
-                for name in rules:
-                    parts[name].append(found[name])
+                yield part, {name: found[name] for name in rules}
                 meter.update(len(query))
-        return {name: Shortlist.stack(found) for name, found in parts.items()}
 
     def _ranked(
         self, query: Query, rules: Mapping[str, FittedFusion], tail: float | None = None

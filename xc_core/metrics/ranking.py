@@ -7,7 +7,7 @@ positives count as 0 in P@k and are left out of nDCG@k and R@k.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -43,6 +43,12 @@ class PerDocument:
             den = float(self.den[name][rows].sum())
             out[name] = 100 * float(num[rows].sum()) / den if den else float("nan")
         return out
+
+    @classmethod
+    def joined(cls, parts: Sequence[PerDocument]) -> PerDocument:
+        """Return the figures of all documents of ``parts``, one part after the other."""
+        num = {name: np.concatenate([part.num[name] for part in parts]) for name in parts[0].num}
+        return cls(num, {name: np.concatenate([part.den[name] for part in parts]) for name in parts[0].den})
 
 
 def columns(figures: PerDocument, names: list[str]) -> F64:

@@ -13,13 +13,16 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from xc_core.ann import Exact, Index, Ivf, load_index, save_index
-from xc_core.data.labels import LabelMatrix
+from xc_core.data.labels import LabelMatrix, ragged_positions
 from xc_core.errors import CorruptError
 from xc_core.params import at_least
 from xc_core.scores.base import SCORES, FittedScore, NewLabels, Query, Score, ScoreData
 from xc_core.shapes import F32, I32, I64, PAD_ID, Shortlist
 
 _LABELS: Final = "labels.safetensors"
+MOST: Final = 1_000
+"""Labels with a vote that are proposed of a document, at most: a train document may have tens of thousands, which would
+widen the candidates of all documents that are ranked together."""
 
 
 @SCORES.register("neighbours")
@@ -78,12 +81,18 @@ class Votes:
     documents: int
     num_labels: int
 
-    def labels(self) -> I32:
-        """Return the labels with a vote, by document, each once, holes last."""
+    def labels(self, most: int) -> I32:
+        """Return the labels with a vote, by document, each once, holes last.
+
+        Of more than ``most`` labels of a document those with the most votes, of equal ones the first.
+        """
         rows, ids = np.divmod(self.keys_M, self.num_labels)
         counts = np.bincount(rows, minlength=self.documents)
+        if counts.max(initial=0) > most:
+            kept = np.sort(np.lexsort((ids, -self.share_M, rows))[_numbered(counts) < most])
+            rows, ids, counts = rows[kept], ids[kept], np.minimum(counts, most)
         out = np.full((self.documents, int(counts.max(initial=0))), PAD_ID, np.int32)
-        out[rows, np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)] = ids
+        out[rows, _numbered(counts)] = ids
         return out
 
     def of(self, ids_BK: I32) -> F32:
@@ -110,8 +119,8 @@ class Voters(FittedScore):
         return self.truth.num_labels
 
     def candidates(self, query: Query, k: int) -> I32 | None:
-        """Return all labels that have a vote, whatever ``k`` is."""
-        return self._votes(query).labels()
+        """Return the labels that have a vote: all of them up to ``MOST``, more only if ``k`` is larger."""
+        return self._votes(query).labels(max(k, MOST))
 
     def values(self, query: Query, ids_NK: I32) -> F32:
         """Return each candidate's share of its document's votes, between 0 and 1."""
@@ -142,3 +151,8 @@ class Voters(FittedScore):
         voters = self.truth.rows(nearest.ids_NK[rows, columns].astype(np.int64))
         voter, labels = voters.pairs()
         return rows[voter], labels.astype(np.int64), weights_BK[rows, columns][voter]
+
+
+def _numbered(counts_B: I64) -> I64:
+    """Return 0, 1, ... for the members of each of B groups."""
+    return ragged_positions(np.zeros(len(counts_B), np.int64), counts_B)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -58,7 +59,12 @@ class VectorScore(FittedScore):
     def alone(self, query: Query, k: int) -> I32 | None:
         """Return the ``k`` labels with the highest values: by the index if it is over these vectors, else exactly."""
         own = self.index is not None and not self.joined
-        return self.candidates(query, k) if own else self._search(ExactIndex(self.vectors_LD), query, k)
+        return self.candidates(query, k) if own else self._search(self._exact, query, k)
+
+    @cached_property
+    def _exact(self) -> ExactIndex:
+        """Exact search over the vectors themselves; kept, because on a card it holds a copy of them."""
+        return ExactIndex(self.vectors_LD)
 
     def _search(self, index: Index, query: Query, k: int) -> I32:
         """Search once per query, for all callers."""

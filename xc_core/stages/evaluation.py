@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
@@ -12,6 +13,7 @@ from xc_core.classifiers import LabelTables
 from xc_core.data.corpus import Corpus
 from xc_core.data.embeddings import Embeddings
 from xc_core.data.history import TrainedOn
+from xc_core.data.labels import LabelMatrix
 from xc_core.data.splits import TEST, VALIDATION
 from xc_core.encoders import TrainedEncoder
 from xc_core.fusion import FittedFusion
@@ -21,12 +23,12 @@ from xc_core.infer.score import Scorer
 from xc_core.metrics import plots
 from xc_core.metrics.confusions import confusions
 from xc_core.metrics.evaluation import ALL, FUSION, OWN, Learnt, write_evaluation
-from xc_core.metrics.ranking import per_document, without
+from xc_core.metrics.ranking import RECALL_KS, PerDocument, per_document, without
 from xc_core.metrics.report import report
 from xc_core.recipes.settings import EvaluationSettings
 from xc_core.scores import Query, Scores
 from xc_core.seeds import generator
-from xc_core.shapes import I64
+from xc_core.shapes import F64, I64, Shortlist
 
 
 def run(context: Context[EvaluationSettings]) -> None:
@@ -38,26 +40,25 @@ def run(context: Context[EvaluationSettings]) -> None:
     rules, vectors_ND = {FUSION: fusion, **fusion.parts()}, context.read(Embeddings).documents_ND
     first = rows[:1]
     alone = rules.keys() & scorer.searching(Query(vectors_ND[first], corpus.texts_of("documents", first)))
-    lists = scorer.shortlist_rows(
+    weights_L, frequency_L = corpus.weights(), corpus.published_train().frequency_L()
+    blocks = scorer.blocks(
         vectors_ND, rows, lambda: corpus.texts_of("documents", rows), rules, "scoring test documents", alone
     )
-    ranked = {name: without(short, filters) for name, short in lists.items()}
-    weights_L, frequency_L = corpus.weights(), corpus.published_train().frequency_L()
-    content = report(ranked[FUSION], truth, weights_L, frequency_L, seed=context.settings.seed)
-    figures = {name: per_document(short, truth, weights_L) for name, short in ranked.items()}
+    short, figures = _measured(blocks, truth, filters, weights_L)
+    content = report(short, truth, weights_L, frequency_L, seed=context.settings.seed)
     content["ablation"] = {name: figures[name].total() for name in reversed(figures)}
     content["candidates"] = {name: OWN if name in alone else ALL for name in content["ablation"]}
     content |= {"rule": fusion.rule.kind, "index_recall": scores.recalls}
     trained, tables = context.read(TrainedEncoder), context.read(LabelTables)
     content["learnt_from"] = asdict(_learnt(corpus, trained, tables, fusion))
-    confused = confusions(ranked[FUSION], truth)
+    confused = confusions(short, truth)
     titles = titles_of(corpus, [label for one in confused for label in (one.named, one.missed)])
     content["confusions"] = [
         {"named": titles[one.named], "missed": titles[one.missed], "documents": one.documents} for one in confused
     ]
     picked = generator(context.settings.seed, "examples").permutation(len(rows))
-    shown = right_and_wrong(ranked[FUSION], truth, picked, context.settings.examples)
-    found = examples(corpus, scorer, vectors_ND, rows, Ranked(ranked[FUSION], truth, shown))
+    shown = right_and_wrong(short, truth, picked, context.settings.examples)
+    found = examples(corpus, scorer, vectors_ND, rows, Ranked(short, truth, shown))
     write_evaluation(context.build, content, figures, found)
     _draw(context, {"encoder": trained.history, "classifier": tables.history}, content)
     _latency(context, Predictor(trained.tokenizer, trained.encoder, scorer, [], []), corpus, rows[picked])
@@ -65,6 +66,24 @@ def run(context: Context[EvaluationSettings]) -> None:
     context.report(
         f"evaluation: P@1 {metrics['P_at_1']:.2f}, P@5 {metrics['P_at_5']:.2f}, PSP@5 {metrics['PSP_at_5']:.2f} on test"
     )
+
+
+def _measured(
+    blocks: Iterable[tuple[slice, dict[str, Shortlist]]], truth: LabelMatrix, filters: LabelMatrix, weights_L: F64
+) -> tuple[Shortlist, dict[str, PerDocument]]:
+    """Return the fusion's shortlists without filtered pairs, as long as metrics read, and the figures of each rule.
+
+    Memory holds the candidates of one block, whatever their number is.
+    """
+    kept: list[Shortlist] = []
+    parts: dict[str, list[PerDocument]] = {}
+    for part, found in blocks:
+        docs = np.arange(part.start, part.stop)
+        ranked = {name: without(short, filters.rows(docs)) for name, short in found.items()}
+        kept.append(ranked[FUSION].top(min(ranked[FUSION].k, max(RECALL_KS))))
+        for name, short in ranked.items():
+            parts.setdefault(name, []).append(per_document(short, truth.rows(docs), weights_L))
+    return Shortlist.stack(kept), {name: PerDocument.joined(own) for name, own in parts.items()}
 
 
 def _learnt(corpus: Corpus, trained: TrainedEncoder, tables: LabelTables, fusion: FittedFusion) -> Learnt:

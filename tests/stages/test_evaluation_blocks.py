@@ -1,0 +1,40 @@
+"""The figures of blocks of test documents, one after the other, are those of all documents at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.arrays import matrix
+from xc_core.metrics.ranking import per_document, without
+from xc_core.shapes import Shortlist
+from xc_core.stages.evaluation import _measured
+
+DOCUMENTS, LABELS, CANDIDATES = 23, 300, 150
+
+
+def lists(seed: int) -> Shortlist:
+    """Return a ranking of different labels for each document."""
+    random = np.random.default_rng(seed)
+    ids = np.stack([random.permutation(LABELS)[:CANDIDATES] for _ in range(DOCUMENTS)])
+    return Shortlist.ranked(ids.astype(np.int32), random.random(ids.shape).astype(np.float32))
+
+
+@pytest.mark.parametrize("block", [1, 7, 100])
+def test_blocks_have_the_figures_of_the_whole(block: int) -> None:
+    random = np.random.default_rng(0)
+    truth = matrix([random.choice(LABELS, size, replace=False) for size in random.integers(0, 9, DOCUMENTS)], LABELS)
+    rules = {"fusion": lists(1), "sum": lists(2)}
+    filters = matrix([rules["fusion"].ids_NK[doc, [0, 40]].tolist() for doc in range(DOCUMENTS)], LABELS)
+    weights_L = random.random(LABELS) + 0.5
+    parts = [slice(at, min(at + block, DOCUMENTS)) for at in range(0, DOCUMENTS, block)]
+    blocks = ((part, {name: short.rows(part) for name, short in rules.items()}) for part in parts)
+    short, figures = _measured(blocks, truth, filters, weights_L)
+    expected = without(rules["fusion"], filters)
+    np.testing.assert_array_equal(short.ids_NK, expected.ids_NK[:, :100])
+    np.testing.assert_array_equal(short.scores_NK, expected.scores_NK[:, :100])
+    for name, ranked in rules.items():
+        whole = per_document(without(ranked, filters), truth, weights_L)
+        for metric in whole.num:
+            np.testing.assert_allclose(figures[name].num[metric], whole.num[metric], rtol=1e-12, atol=1e-15)
+            np.testing.assert_allclose(figures[name].den[metric], whole.den[metric], rtol=1e-12, atol=1e-15)
