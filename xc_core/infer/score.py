@@ -34,7 +34,10 @@ def candidates(scores: Mapping[str, FittedScore], query: Query, k: int) -> I32:
             expected="at least one, for instance classifier or label_text with a search",
             do="add one to the recipe's scores",
         )
-    return found[0] if len(found) == 1 else distinct(np.concatenate(found, axis=1))
+    if len(found) == 1:
+        return found[0]
+    ids_NK = distinct(np.concatenate(found, axis=1))
+    return ids_NK[:, : int((ids_NK != PAD_ID).sum(1).max(initial=0))]  # labels that two scores propose left holes
 
 
 def values(scores: Mapping[str, FittedScore], query: Query, ids_NK: I32) -> F32:
