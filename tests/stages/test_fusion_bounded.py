@@ -100,7 +100,7 @@ def one_voter_with_many() -> Callable[[], None]:
 
 
 def test_a_voter_with_many_labels_in_a_bounded_address_space() -> None:
-    """Ids and values of all 20,000 labels would take 3,000 x 20,100 x 12 bytes = 720 MB, and their sorted pairs 1.9 GB."""
+    """Ids and values of all 20,000 labels would take 3,000 x 20,100 x 12 bytes = 720 MB, sorted pairs 1.9 GB."""
     bounded(one_voter_with_many, megabytes=600)
 
 

@@ -16,11 +16,14 @@ from torch import Tensor
 from tests.train.conftest import Broken, train
 from xc_core.canonical import canonical
 from xc_core.data.tokens import TokenStore
-from xc_core.encoders import Passes, embed_rows, encode_passes
+from xc_core.encoders import EncoderConfig, Passes, build_encoder, embed_rows, encode_passes
 from xc_core.losses import PLAIN, Loss, Sampled, Stateless
+from xc_core.recipes import find_recipe
 from xc_core.shapes import F32, I64, TokenBatch
 from xc_core.train.checkpoint import Checkpoints
+from xc_core.train.documents import EncoderData
 from xc_core.train.encoder import EncoderTask
+from xc_core.train.encoder import encoder_task as build_task
 from xc_core.train.loop import Plan, fit
 from xc_core.train.state import DivergedError
 
@@ -203,3 +206,35 @@ def test_documents_without_labels_do_not_stop_the_training(encoder_task: Make, s
     task = encoder_task(data=replace(small.data(), truth=truth))
     assert task.step(np.arange(8), 0, 1.0) == (0.0, 0.0)
     assert np.isfinite(train(task, tmp_path / "run").losses).all()
+
+
+@pytest.mark.parametrize(
+    ("recipe", "documents", "texts"),
+    [
+        ("ngame", True, True),  # clusters and the figures of Theorem 1
+        ("house", False, False),
+        ("dpr", False, False),
+        ("renee", False, False),
+        ("unidec", True, True),
+        ("ance", True, True),
+        ("astra", True, False),  # searches in rows; rows start from label texts, which are encoded once
+    ],
+)
+def test_vectors_that_nothing_reads_are_not_kept(
+    recipe: str, documents: bool, texts: bool, small: Any, tmp_path: Path
+) -> None:
+    settings = find_recipe(recipe).encoder
+    shape = EncoderConfig(name="bag", width=16, precision="fp32", heads=settings.encoder.heads)
+    settings = replace(settings, encoder=shape, order=replace(settings.order, batch_size=16))
+    data = EncoderData.with_label_texts if settings.augment else EncoderData
+    made = data(small.documents, small.labels, small.rows_N, small.truth)
+    task = build_task(settings, build_encoder(shape, small.vocabulary, 0), made)
+    train(task, tmp_path / "run", epochs=1)
+    banks = {"documents": task.bank_ND, "texts": task.label_bank_LD}
+    sizes = {"documents": len(made.rows_N), "texts": made.truth.num_labels}
+    for name, kept in (("documents", documents), ("texts", texts)):
+        assert len(banks[name]) == kept * sizes[name], name
+        assert bool(banks[name].any()) == kept, name
+    assert (task.tensors()["bank"].numel() > 0) == documents, "nor are they written into checkpoints"
+    if task.head.rows is not None:
+        assert task.row_vectors().any()

@@ -35,6 +35,10 @@ _AUDITED: Final = 2
 """Exact searches of the stage audit per sampled document."""
 _TABLES: Final = 4
 """Copies of the label table that M4 holds: initial rows, trained rows, released rows, those of a checkpoint."""
+_BLOCK: Final = 2048
+"""Test documents whose candidates the evaluation holds at a time."""
+_MEASURES: Final = 3000
+"""Bytes that it keeps of a test document: a hundred labels and scores, and the numbers behind each rule's metrics."""
 _ROUNDS, _POINTS = 25, 64
 """Rounds of k-means, and vectors per cell, that the cells of an IVF index are fitted on."""
 _SPECIAL: Final = 2
@@ -197,9 +201,9 @@ HELD: Final[dict[str, Callable[[Case], float]]] = {
     "corpus": lambda case: _STRING * (case.world.documents + case.world.labels) + 12 * _pairs(case),
     # places of texts, and the set of train rows
     "tokens": lambda case: _STRING * (case.world.documents + case.world.labels),
-    # banks of both sides and their copy in a checkpoint; a joint table: as M4's
+    # banks of both sides, if they are kept, and their copy in a checkpoint; a joint table: as M4's
     "encoder": lambda case: (
-        2 * (case.world.train * case.width * _FLOAT + case.table_bytes)
+        2 * (_kept(case, 0) * case.world.train * case.width * _FLOAT + _kept(case, 1) * case.table_bytes)
         + (_tables(case, getattr(case.recipe.encoder.scorer, "rows", None)) if case.recipe.encoder.joint else 0)
         + 12 * _pairs(case)
     ),
@@ -219,11 +223,18 @@ HELD: Final[dict[str, Callable[[Case], float]]] = {
         + case.world.published * (_STRING + _WORD * case.world.document_tokens)
     ),
     "fusion": lambda case: case.searched * case.table_bytes + _candidates(case, case.fused),
-    "evaluation": lambda case: case.searched * case.table_bytes + _candidates(case, case.world.test),
+    "evaluation": lambda case: (
+        case.searched * case.table_bytes + _candidates(case, min(case.world.test, _BLOCK)) + _MEASURES * case.world.test
+    ),
     "audit": lambda case: case.vector_bytes + case.table_bytes,
     "model": lambda case: _STRING * 3 * case.world.labels,
 }
 """Bytes that a stage holds in memory at once, beside what any process holds."""
+
+
+def _kept(case: Case, side: int) -> bool:
+    """Return True if M1 keeps the latest vectors of the documents (0) or of the labels' texts (1)."""
+    return case.recipe.encoder.keeps[side]
 
 
 def _pairs(case: Case) -> float:

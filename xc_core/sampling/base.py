@@ -250,6 +250,11 @@ class Negatives(Part):
         return None
 
     @property
+    def adapts(self) -> bool:
+        """True for a source that reads vectors in ``refresh``; M1 keeps the latest ones for no other."""
+        return self.searches is not None
+
+    @property
     def kept(self) -> int:
         """Hard negatives kept per document at a search."""
         return 0

@@ -75,6 +75,11 @@ class Tree(Drawn):
         if self.regulariser <= 0:
             raise ConfigError(f"regulariser {self.regulariser}", expected="above 0", do="fix the value")
 
+    @property
+    def adapts(self) -> bool:
+        """The tree is fitted on the documents' vectors."""
+        return True
+
     def build(self, documents: Documents, seed: int) -> NegativeSource:
         """Return the source."""
         return TreeSource(self, documents, seed)

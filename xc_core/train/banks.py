@@ -32,11 +32,13 @@ class Bank:
     """The latest vector of each of N texts, on the device of the encoder."""
 
     rows_ND: Tensor
+    kept: bool = True
+    """False for a bank that nothing reads: it has no rows, and writing to it does nothing."""
 
     @classmethod
-    def zeros(cls, size: int, width: int, device: torch.device) -> Bank:
-        """Return a bank of zeros."""
-        return cls(torch.zeros((size, width), device=device))
+    def zeros(cls, size: int, width: int, device: torch.device, *, kept: bool = True) -> Bank:
+        """Return a bank of zeros; an empty one that stays empty if it is not ``kept``."""
+        return cls(torch.zeros((size if kept else 0, width), device=device), kept)
 
     def fill(self, encoder: Encoder, store: Tokens, rows_N: I64, what: str, world: World = ALONE) -> None:
         """Encode all texts, each process a part of them; ``what`` is the title of the progress bar."""
@@ -46,8 +48,9 @@ class Bank:
         self.rows_ND.copy_(gathered(torch.from_numpy(out_ND), len(rows_N), world).detach())
 
     def write(self, at_B: I64, vectors_BD: Tensor) -> None:
-        """Replace the vectors of the texts ``at_B``; nothing waits for the device."""
-        self.rows_ND[put(at_B, self.rows_ND.device)] = vectors_BD
+        """Replace the vectors of the texts ``at_B``, if they are kept; nothing waits for the device."""
+        if self.kept:
+            self.rows_ND[put(at_B, self.rows_ND.device)] = vectors_BD
 
     def numpy(self) -> F32:
         """Return all vectors: the same memory on a CPU, a copy of a bank on a card."""
@@ -55,5 +58,6 @@ class Bank:
         return found
 
     def load(self, rows_ND: Tensor) -> None:
-        """Restore saved vectors."""
-        self.rows_ND = rows_ND.clone().to(self.rows_ND.device)
+        """Restore saved vectors, if they are kept."""
+        if self.kept:
+            self.rows_ND = rows_ND.clone().to(self.rows_ND.device)

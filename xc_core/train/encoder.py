@@ -104,6 +104,15 @@ class EncoderSettings:
         """True if validation documents are trained on."""
         return self.epochs > 0 and self.refit
 
+    @property
+    def keeps(self) -> tuple[bool, bool]:
+        """True if the training keeps the latest vectors of the documents, and of the label texts: if a part reads them.
+
+        An order that adapts reads both: the figures of Theorem 1 on its clusters compare them.
+        """
+        adapts, negatives = self.order.adapts, self.negatives
+        return adapts or negatives.adapts, adapts or negatives.searches == TEXTS
+
     def unused(self) -> frozenset[str]:
         """Without epochs, no setting of the training is used."""
         training = {"order", "negatives", "scorer", "loss", "optim", "augment", "refit", "encoder.frozen_layers"}
@@ -127,6 +136,7 @@ def encoder_task(settings: EncoderSettings, encoder: Encoder, data: EncoderData,
         settings.order.radius,
         fill_banks=settings.order.due(0) or settings.negatives.due(0),
         world=world,
+        keeps=settings.keeps,
     )
 
 
@@ -148,16 +158,18 @@ class EncoderTask:
     name: str = "encoder"
     world: World = ALONE
     """The processes that encode parts of each batch."""
+    keeps: tuple[bool, bool] = (True, True)
+    """Keep the latest vectors of the documents, and of the label texts."""
     documents: Bank = field(init=False)
-    """The latest vector of each document (N x D)."""
+    """The latest vector of each document (N x D); empty if they are not kept."""
     texts: Bank = field(init=False)
-    """The latest vector of each label's text (L x D); zero if it was never encoded."""
+    """The latest vector of each label's text (L x D), zero if it was never encoded; empty if they are not kept."""
 
     def __post_init__(self) -> None:
         self.encoder.train()
         width, device = self.encoder.width, self.encoder.device
-        self.documents = Bank.zeros(len(self.data.rows_N), width, device)
-        self.texts = Bank.zeros(self.data.truth.num_labels, width, device)
+        self.documents = Bank.zeros(len(self.data.rows_N), width, device, kept=self.keeps[0])
+        self.texts = Bank.zeros(self.data.truth.num_labels, width, device, kept=self.keeps[1])
 
     @property
     def bank_ND(self) -> F32:
@@ -222,7 +234,7 @@ class EncoderTask:
         """
         if self.head.reads_texts or not self.data.augmented:
             return self.label_bank_LD
-        return self.encoder.as_label(self.documents.rows_ND[-len(self.texts.rows_ND) :]).cpu().numpy()
+        return self.encoder.as_label(self.documents.rows_ND[-self.data.truth.num_labels :]).cpu().numpy()
 
     def row_vectors(self) -> F32:
         """Return the table's rows (L x D) as documents are scored against them.
@@ -243,14 +255,16 @@ class EncoderTask:
         """Fill the banks if parts need vectors before the first step; initialise rows with vectors of label texts."""
         rows = self.head.rows.table if self.head.rows is not None else None
         start = rows is not None and rows.config.start == "text"
-        if self.fill_banks:
+        if self.fill_banks and self.documents.kept:
             self.documents.fill(self.encoder, self.data.documents, self.data.rows_N, "encoding documents", self.world)
-        if self.fill_banks or start:
+        if start or (self.fill_banks and self.texts.kept):
             labels = np.arange(self.data.truth.num_labels, dtype=np.int64)
-            self.texts.fill(self.encoder, self.data.labels, labels, "encoding labels", self.world)
+            texts = self.texts if self.texts.kept else Bank.zeros(len(labels), self.encoder.width, self.encoder.device)
+            texts.fill(self.encoder, self.data.labels, labels, "encoding labels", self.world)
             if rows is not None and start:
-                rows.fill(self.encoder.views(self.texts.rows_ND)[1])
-            self.texts = Bank(self.encoder.as_label(self.texts.rows_ND))
+                rows.fill(self.encoder.views(texts.rows_ND)[1])
+            if self.texts.kept:
+                self.texts = Bank(self.encoder.as_label(texts.rows_ND))
 
     def batches(self, epoch: int) -> list[I64]:
         """Return the batches of ``epoch``, as positions in ``data.rows_N``."""
