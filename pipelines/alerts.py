@@ -21,7 +21,6 @@ import dagster as dg
 
 from assets.links import dagster_run
 from assets.settings import hide_secrets
-from pipelines.jobs import compare, prepare, refresh, retrain
 
 WEBHOOK: Final = "XC_ALERT_WEBHOOK"
 MAIL: Final = "XC_ALERT_MAIL"
@@ -51,9 +50,9 @@ def refusals() -> dg.SensorDefinition:
     @dg.run_status_sensor(
         name="alert_failed_checks",
         run_status=dg.DagsterRunStatus.SUCCESS,
-        monitored_jobs=[prepare, retrain, refresh, compare],
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Reports failed checks of runs that succeeded: a model that the gate refused, for instance.",
+        description="Reports failed checks of runs that succeeded, of jobs and of assets that somebody materialised: a "
+        "model that the gate refused, for instance.",
     )
     def _report(context: dg.RunStatusSensorContext) -> dg.SkipReason | None:
         failed = list(_failed_checks(context.instance, context.dagster_run.run_id))
@@ -80,8 +79,10 @@ def alert(context: dg.RunStatusSensorContext, text: str) -> None:
 
 
 def _what(run: dg.DagsterRun) -> str:
-    page = dagster_run(run.run_id)
-    return f"{run.job_name} of {run.tags.get('dagster/partition', '-')} (run {page or run.run_id[:8]})"
+    page, job = dagster_run(run.run_id), run.job_name
+    if job.startswith("__"):  # Dagster's own job for assets that somebody materialised
+        job = ", ".join(sorted(key.to_user_string() for key in run.asset_selection or ())) or "assets"
+    return f"{job} of {run.tags.get('dagster/partition', '-')} (run {page or run.run_id[:8]})"
 
 
 def _causes(context: dg.RunFailureSensorContext) -> Iterator[str]:

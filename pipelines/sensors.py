@@ -137,16 +137,15 @@ def studies_sensor(workspace: Workspace) -> dg.SensorDefinition:
 
 
 def follow_up(workspace: Workspace) -> dg.SensorDefinition:
-    """Return the sensor that starts the jobs that follow a successful prepare, retrain or refresh."""
+    """Return the sensor that starts the jobs that follow a successful run of a job, or of the asset evaluation."""
 
     @dg.run_status_sensor(
         name="follow_up",
         run_status=dg.DagsterRunStatus.SUCCESS,
-        monitored_jobs=[prepare, retrain, refresh, drift],
         request_jobs=[retrain, refresh, compare, drift],
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Starts retrain, refresh or drift (tag xc/next) for every recipe after prepare, what the rule asks "
-        "for after drift, and compare after retrain and refresh.",
+        "for after drift, and compare after every run that evaluates a recipe.",
     )
     def _follow(context: dg.RunStatusSensorContext) -> Iterator[dg.RunRequest]:
         run = context.dagster_run
@@ -160,7 +159,13 @@ def follow_up(workspace: Workspace) -> dg.SensorDefinition:
             if record is not None and record.verdict.answer is not Answer.NOTHING:
                 job, key = record.verdict.answer.value, experiment_key(dataset, recipe)
                 yield dg.RunRequest(run_key=f"{run.run_id}/{job}", job_name=job, partition_key=key)
-        elif recipe is not None:
+        elif recipe is not None and _evaluates(run):
             yield dg.RunRequest(run_key=f"{run.run_id}/compare", job_name=compare.name, partition_key=dataset)
 
     return _follow
+
+
+def _evaluates(run: dg.DagsterRun) -> bool:
+    """Return True if a run evaluates a recipe: by a job, or because somebody materialised the asset."""
+    chosen = run.asset_selection or ()
+    return run.job_name in {retrain.name, refresh.name} or dg.AssetKey("evaluation") in chosen

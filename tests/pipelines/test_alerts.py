@@ -57,18 +57,21 @@ def webhook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
     found.server.server_close()
 
 
-def judged(instance: dg.DagsterInstance, *, passed: bool) -> None:
-    """Run a job ``retrain`` whose check ``gate`` has this result."""
+def judged(instance: dg.DagsterInstance, *, passed: bool, job: str = "retrain") -> None:
+    """Run a job whose check ``gate`` has this result; "" for a run of the asset itself."""
 
     @dg.asset(check_specs=[dg.AssetCheckSpec("gate", asset="model")])
     def model() -> dg.MaterializeResult:  # type: ignore[type-arg]  # Dagster refuses MaterializeResult[Any] with checks
         result = dg.AssetCheckResult(passed=passed, check_name="gate", description="P@5 is 6.5 below the champion")
         return dg.MaterializeResult(check_results=[result])
 
-    job = dg.define_asset_job("retrain", selection="*")
-    built = dg.Definitions(assets=[model], jobs=[job]).resolve_job_def("retrain")
+    jobs = [dg.define_asset_job(job, selection="*")] if job else []
+    found = dg.Definitions(assets=[model], jobs=jobs)
+    built = found.resolve_job_def(job) if job else found.resolve_implicit_global_asset_job_def()
     quiet = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
-    assert built.execute_in_process(quiet, instance, tags={"dagster/partition": "toy|ngame"}).success
+    chosen = None if job else [dg.AssetKey("model")]
+    tags = {"dagster/partition": "toy|ngame"}
+    assert built.execute_in_process(quiet, instance, tags=tags, asset_selection=chosen).success
 
 
 @pytest.mark.parametrize(
@@ -100,15 +103,17 @@ def test_a_run_that_succeeds_is_not_reported(
     assert webhook.texts == []
 
 
+@pytest.mark.parametrize("job", ["retrain", "refresh", "another", ""])
 def test_a_refusal_by_the_gate_is_reported(
-    workspace: Workspace, instance: dg.DagsterInstance, webhook: Webhook
+    workspace: Workspace, instance: dg.DagsterInstance, webhook: Webhook, job: str
 ) -> None:
+    """Also in a run that somebody started by "Materialize"."""
     ticker = Ticker(workspace, instance, "alert_failed_checks")
     ticker.tick()
-    judged(instance, passed=False)
+    judged(instance, passed=False, job=job)
     ticker.tick()
     (text,) = webhook.texts
-    assert text.startswith("retrain of toy|ngame (run ")
+    assert text.startswith(f"{job or 'model'} of toy|ngame (run ")
     assert text.endswith("succeeded, but: check gate of model failed: P@5 is 6.5 below the champion")
 
 

@@ -114,6 +114,21 @@ def test_after_retrain_and_refresh_the_recipes_are_compared(
     assert follow_up.requested() == [(f"{run}/compare", "compare", "toy", {})]
 
 
+@pytest.mark.parametrize(("name", "followed"), [("evaluation", True), ("embeddings", False)])
+def test_after_somebody_materialised_the_evaluation_the_recipes_are_compared(
+    follow_up: Ticker, instance: dg.DagsterInstance, name: str, followed: bool
+) -> None:
+    @dg.asset(name=name)
+    def made() -> None: ...
+
+    job = dg.Definitions(assets=[made]).resolve_implicit_global_asset_job_def()
+    quiet = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+    run = job.execute_in_process(
+        quiet, instance, tags={"dagster/partition": "toy|ngame"}, asset_selection=[dg.AssetKey(name)]
+    ).run_id
+    assert follow_up.requested() == ([(f"{run}/compare", "compare", "toy", {})] if followed else [])
+
+
 @pytest.mark.parametrize("answer", [*Answer])
 def test_after_drift_what_the_rule_asked_for_runs(
     workspace: Workspace, follow_up: Ticker, instance: dg.DagsterInstance, answer: Answer
