@@ -11,6 +11,7 @@ from assets.checks import GATE
 from assets.metadata import link, texts
 from assets.partitions import split_key
 from assets.resources import Project, Tracking
+from xc_core.errors import ConfigError
 
 
 def release(
@@ -24,11 +25,16 @@ def release(
     dataset, recipe = split_key(context.partition_key)
     assert recipe is not None
     workspace = project.workspace
-    if not workspace.params.dataset(dataset).release.competes(recipe):
-        message = f"not registered: datasets.{dataset}.release.recipes does not name {recipe}"
-        context.log.info(message)
-        passed = dg.AssetCheckResult(passed=True, check_name=GATE.name, metadata={"verdict": message})
-        return {"champion": False, "gate": message}, [passed]
+    rules = workspace.params.dataset(dataset).release
+    if not rules.competes(recipe):
+        message, known = f"not registered: datasets.{dataset}.release.recipes does not name {recipe}", True
+        try:
+            rules.check(dataset, {name for _, name in workspace.params.experiments(dataset)})
+        except ConfigError as error:  # a mistyped name: nothing might ever be registered
+            message, known = f"not registered: {error}", False
+        (context.log.info if known else context.log.error)(message)
+        result = dg.AssetCheckResult(passed=known, check_name=GATE.name, metadata={"verdict": message})
+        return {"champion": False, "gate": message}, [result]
     with tracking.client() as client:
         released = register(client, tracking.artifacts, candidate(workspace, dataset, recipe, context.run_id))
     keep_acceptance(workspace, dataset)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,3 +68,15 @@ def test_doctor_outside_a_project_says_so_once(xc: Xc, tmp_path: Path, monkeypat
     ended = xc("doctor")
     assert ended.code == 78
     assert ended.out.count("no params.yaml in") == 1
+
+
+def test_doctor_finds_a_mistyped_recipe_that_competes(
+    xc: Xc, own: Workspace, monkeypatch: pytest.MonkeyPatch, edit: Callable[[Workspace, Any], None]
+) -> None:
+    offered(monkeypatch, "xc.checks")
+    edit(own, {"datasets/toy/release": {"recipes": ["ngame"]}})
+    assert xc("doctor").code == 0
+    edit(own, {"datasets/toy/release": {"recipes": ["ngame", "hose"]}})
+    ended = xc("doctor")
+    assert ended.code == 78
+    assert "fault  found datasets.toy.release.recipes names 'hose'" in ended.out

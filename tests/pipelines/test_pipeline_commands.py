@@ -81,7 +81,8 @@ def test_the_demo_names_the_recipe_of_a_model_that_is_not_champion(
 def test_the_demo_names_a_recipe_that_does_not_compete(
     demo: Recorded, xc: Xc, edit: Callable[[Workspace, Any], None]
 ) -> None:
-    edit(demo.workspace, {"datasets/toy/release": {"recipes": ["another"]}})
+    another = {"dataset": "toy", "recipe": "another", "base": "ngame"}
+    edit(demo.workspace, {"datasets/toy/release": {"recipes": ["another"]}, "experiments/toy_another": another})
     ended = xc("demo", "--dataset", "toy", "--recipe", "ngame")
     assert ended.code == 0, ended.err
     assert "not registered: datasets.toy.release.recipes does not name ngame" in ended.out

@@ -100,12 +100,24 @@ def test_a_recipe_that_does_not_compete_is_not_registered(
     record: Record, copied: Workspace, edit: Callable[[Workspace, Any], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     toy, asked = record(copied), judged(monkeypatch, True)
-    edit(copied, {"datasets/toy/release": {"recipes": ["another"]}})
+    another = {"dataset": "toy", "recipe": "another", "base": "ngame"}
+    edit(copied, {"datasets/toy/release": {"recipes": ["another"]}, "experiments/toy_another": another})
     found, gate = run(toy)
     message = "not registered: datasets.toy.release.recipes does not name ngame"
     assert found == {"champion": False, "gate": message}, "xc demo prints both"
     assert (gate.passed, asked, moved(toy)) == (True, [], [])
     toy.mlflow.search_model_versions.assert_not_called()
+
+
+def test_a_mistyped_recipe_that_competes_is_a_failed_check(
+    record: Record, copied: Workspace, edit: Callable[[Workspace, Any], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing would ever be registered."""
+    toy, asked = record(copied), judged(monkeypatch, True)
+    edit(copied, {"datasets/toy/release": {"recipes": ["ngmae"]}})
+    found, gate = run(toy)
+    assert "datasets.toy.release.recipes names 'ngmae' (nearest: 'ngame')" in found["gate"]
+    assert (gate.passed, asked, moved(toy)) == (False, [], [])
 
 
 def test_by_the_manual_policy_the_champion_stays(

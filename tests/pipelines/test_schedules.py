@@ -139,6 +139,22 @@ def test_a_cron_line_that_is_taken_is_one_for_dagster(line: str) -> None:
     assert ScheduleConfig(retrain=line).retrain == line
 
 
+def test_days_that_exist_are_taken_and_dagster_takes_them_too() -> None:
+    """A day that no month has would stop the whole code location."""
+    for day in (1, 28, 29, 30, 31, "30-31", "29,31", "*/31", "31/2", "*"):
+        for month in (1, 2, 4, "2,4", "2-4", "*/2", "2/12", "*"):
+            for weekday in ("*", "1"):
+                line = f"0 0 {day} {month} {weekday}"
+                try:
+                    taken = ScheduleConfig(retrain=line).retrain == line
+                except ConfigError:
+                    taken = False
+                assert taken <= is_valid_cron_schedule(line), line
+                assert taken or month in (2, 4, "2,4"), f"{line} is refused"
+    for line in ("0 0 29 2 *", "0 0 29,31 2 *", "0 0 30 2,4 *", "0 0 31 * *"):
+        assert ScheduleConfig(retrain=line).retrain == line
+
+
 @pytest.mark.parametrize(
     "line",
     ["", "* * * *", "* * * * * *", "60 * * * *", "* 24 * * *", "* * 0 * *", "* * 32 * *", "* * * 13 *", "* * * * 8",

@@ -85,6 +85,8 @@ def test_the_dial_is_turned(start: Start, dialled: Predictor) -> None:
         ({"text": "a", "k": "5"}, 422, "'5' as k"),
         ({"text": ""}, 422, "an empty text"),
         ({"text": " \n\t\u00a0"}, 422, "an empty text"),
+        ({"text": "\u200b\u200b"}, 422, "an empty text"),
+        ({"texts": ["a", "\u001b"]}, 422, "an empty texts.1"),
         ({"texts": ["a", ""]}, 422, "an empty texts.1"),
         ({"texts": []}, 422, "0 texts"),
         ({"texts": "a"}, 422, "'a' as texts"),

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, Self
 
 from xc_core.data.ingest import IngestConfig
-from xc_core.errors import ConfigError
+from xc_core.errors import ConfigError, nearest
 from xc_core.params import at_least, at_most, one_of
 
 POLICIES: Final = ("auto", "manual")
 _CRON: Final = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
 """Least and greatest number of each field of a cron line."""
+_LONGEST: Final = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+"""Days of each month, at most."""
 _CRON_PART: Final = re.compile(r"(?:\*|(\d{1,2})(?:-(\d{1,2}))?)(?:/(\d{1,2}))?", re.ASCII)
 """A field of a cron line without commas: the first and last number, and the step."""
 
@@ -79,6 +82,16 @@ class ReleaseConfig:
     def competes(self, recipe: str) -> bool:
         """Return True if models of ``recipe`` may be released."""
         return not self.recipes or recipe in self.recipes
+
+    def check(self, dataset: str, recipes: Collection[str]) -> None:
+        """Raise ConfigError for a competing recipe that is none of the dataset's ``recipes``."""
+        for name in self.recipes:
+            if name not in recipes:
+                raise ConfigError(
+                    f"datasets.{dataset}.release.recipes names {name!r}{nearest(name, recipes)}",
+                    expected=f"recipes of the dataset: {', '.join(sorted(recipes)) or 'there are none yet'}",
+                    do="fix the name, or train the recipe",
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,20 +161,34 @@ class ScheduleConfig:
 
 
 def _is_cron(line: str) -> bool:
-    """Return True for a cron line of five fields without names; every number is in the range of its field."""
+    """Return True for a cron line of five fields without names that names a day which exists."""
     fields = line.split()
-    return len(fields) == len(_CRON) and all(
-        _in_range(part, *limits) for field, limits in zip(fields, _CRON, strict=True) for part in field.split(",")
-    )
+    if len(fields) != len(_CRON):
+        return False
+    numbers = [_numbers(field, *limits) for field, limits in zip(fields, _CRON, strict=True)]
+    if not all(numbers):
+        return False
+    _, _, days, months, _ = numbers
+    return any(day <= _LONGEST[month - 1] for day in days for month in months)
 
 
-def _in_range(part: str, least: int, most: int) -> bool:
+def _numbers(field: str, least: int, most: int) -> set[int]:
+    """Return all numbers of a field; none if a part of it is wrong or not within the limits."""
+    parts = [_part(part, least, most) for part in field.split(",")]
+    return set().union(*parts) if all(parts) else set()
+
+
+def _part(part: str, least: int, most: int) -> range:
     found = _CRON_PART.fullmatch(part)
     if found is None:
-        return False
+        return range(0)
     first, last, step = (int(number) if number else None for number in found.groups())
-    first, last = least if first is None else first, first if last is None else last
-    return least <= first <= (most if last is None else last) <= most and step != 0
+    if first is None:
+        first, last = least, most
+    elif last is None:
+        last = first if step is None else most
+    assert last is not None
+    return range(first, last + 1, step or 1) if least <= first <= last <= most and step != 0 else range(0)
 
 
 @dataclass(frozen=True)

@@ -140,6 +140,9 @@ def _project() -> Iterator[Finding]:
     for dataset, recipe in [*((name, None) for name in datasets), *pairs]:
         try:
             workspace.params.partition(dataset, recipe)
+            if recipe is None:
+                own = {name for _, name in workspace.params.experiments(dataset)}
+                workspace.params.dataset(dataset).release.check(dataset, own)
         except XCError as error:
             yield Finding("fault", str(error))
     folders = {workspace.folder(s.name, d) for d in datasets for s in STAGES.values() if s.scope == "dataset"}

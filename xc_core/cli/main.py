@@ -16,6 +16,7 @@ from typing import Any, Final
 import click
 
 from xc_core import __version__
+from xc_core.cli.numbers import bound_numbers
 from xc_core.errors import StorageError, XCError, nearest, shortage, storage_reason
 from xc_core.progress import listen, report
 from xc_core.visible import printable
@@ -106,8 +107,7 @@ class Commands(click.Group):
         places = self._places()
         if cmd_name not in places:
             raise click.UsageError(f"no command {cmd_name!r}{nearest(cmd_name, places)}")
-        command: click.Command = places[cmd_name]()
-        return command
+        return bound_numbers(places[cmd_name]())
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; end with exit code 141 if the reader of the output closes it, as ``head`` does."""

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from xc_core.cli.champions import source_of
 from xc_core.errors import UsageError
 from xc_core.serve.limits import Limits
+
+_LONGEST: Final = 86_400
+"""Seconds between looks for a new champion, at most."""
+_THREADS: Final = 1024
+"""Threads of a pass, at most; OpenMP ends the process if there are more than the machine can start."""
 
 
 def _limit_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -50,8 +55,12 @@ def command(dataset: str | None, recipe: str | None, bundle: Path | None, **opti
     host, port, allowed, poll, threads = (
         options.pop(name) for name in ("host", "port", "allow_host", "poll", "threads")
     )
-    if not poll > 0 or threads < 0:
-        raise UsageError(f"--poll {poll}, --threads {threads}", expected="above 0, and 0 or more", do="fix the number")
+    if not 0 < poll <= _LONGEST or not 0 <= threads <= _THREADS:
+        raise UsageError(
+            f"--poll {poll}, --threads {threads}",
+            expected=f"above 0 up to {_LONGEST:,}, and 0 to {_THREADS:,}",
+            do="fix the number",
+        )
     limits, source = Limits(**options), source_of(dataset, recipe, bundle)
     if threads:
         torch.set_num_threads(threads)

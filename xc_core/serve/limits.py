@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Final
 
-from xc_core.params import at_least
+from xc_core.params import at_least, at_most
+
+_MOST: Final = 1 << 31
+"""Largest value of a limit that has no smaller one."""
 
 
 def _limit(default: Any, text: str) -> Any:
@@ -30,3 +33,4 @@ class Limits:
     def __post_init__(self) -> None:
         for one in fields(self):
             at_least(self, **{one.name: 0 if one.name == "max_wait_ms" else 0.01 if one.name == "seconds" else 1})
+        at_most(self, **{one.name: _MOST for one in fields(self)} | {"seconds": 86_400, "max_wait_ms": 60_000})

@@ -11,6 +11,7 @@ from xc_core.fusion.dial import checked
 from xc_core.infer.explained import NOTHING, Question
 from xc_core.serve.limits import Limits
 from xc_core.serve.models import Served
+from xc_core.visible import INK
 
 
 class Asked(BaseModel):
@@ -93,7 +94,7 @@ def _texts(asked: Asked, limits: Limits) -> list[str]:
         raise kind(f"{len(texts):,} texts", expected=f"1 to {limits.texts:,}", do="send several requests")
     for number, text in enumerate(texts):
         place = f"texts.{number}" if asked.text is None else "text"
-        if not text.strip():
+        if not INK.search(text):
             raise UsageError(f"an empty {place}", expected="a text with words", do="leave it out")
         if len(text) > limits.text_chars:
             raise TooLargeError(
