@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,11 @@ from torch import Tensor
 
 from xc_core import artifacts
 from xc_core.classifiers import LabelTable, TableConfig, TableHead
+from xc_core.distributed import ALONE
 from xc_core.errors import StorageError
 from xc_core.losses import Bce
 from xc_core.train import checkpoint
-from xc_core.train.checkpoint import Checkpoints
+from xc_core.train.checkpoint import Checkpoints, _rows
 from xc_core.train.state import History, Position
 
 LABELS, WIDTH = 40, 6
@@ -240,3 +242,12 @@ def test_checkpoints_take_at_most_a_twentieth_of_the_time(monkeypatch: Any, tmp_
         now[0] = age
         assert checkpoints.due(60.0) == due
     assert checkpoints.due(-1.0)
+
+
+def test_a_process_without_labels_has_nothing_to_write() -> None:
+    """With more processes than labels; a row of its table has no bytes."""
+    table = LabelTable(torch.zeros(0, 3), TableConfig())
+    task: Any = SimpleNamespace(tables=lambda: {"t/": table})
+    assert table.row_bytes == 0
+    parts = list(_rows(task, ALONE, since_start=True))
+    assert [len(part["t/labels"]) for part in parts] in ([], [0])

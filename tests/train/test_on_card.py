@@ -50,12 +50,12 @@ def m1(name: str, device: Device, small: Any, **changes: Any) -> EncoderTask:
     return task
 
 
-def m4(device: Device, dropout: float = 0.0, bias: float = 0.0, **table: Any) -> ClassifierTask:
-    """Return M4 of ngame on random vectors; the last steps are averaged."""
+def m4(device: Device, dropout: float = 0.0, bias: float = 0.0, name: str = "ngame", **table: Any) -> ClassifierTask:
+    """Return M4 of a recipe on random vectors; the last steps are averaged."""
     random, labels = generator(0, "card"), 40
     docs = np.repeat(np.arange(64), 2)
     truth = LabelMatrix.from_pairs(docs, random.integers(0, labels, 128), (64, labels))
-    settings = find_recipe("ngame").classifier
+    settings = find_recipe(name).classifier
     settings = replace(
         settings, order=Random(batch_size=16), dropout=dropout, average=0.9, epochs=1.0,
         table=replace(settings.table, **table), bias=BiasConfig(lr=bias),
@@ -154,6 +154,25 @@ def test_a_checkpoint_on_a_card_is_read_again(tmp_path: Path) -> None:
     assert position.step == STEPS
     assert take_steps(again) == take_steps(cut) != expected
     assert_same_state(again, cut)
+
+
+@pytest.mark.parametrize("name", ["adversarial", "uniform-ns", "freq-ns", "nce", "ove", "anr"])
+def test_m4_on_drawn_labels_learns_and_resumes_on_a_card_as_on_a_cpu(name: str, tmp_path: Path) -> None:
+    losses: list[list[float]] = []
+    for device in (CARD, CPU):
+        whole, again = (m4(device, name=name) for _ in range(2))
+        batches = whole.batches(0)
+        first = [float(whole.step(docs_B, step, 1.0)[0]) for step, docs_B in enumerate(batches)]
+        checkpoints = Checkpoints(tmp_path / device.kind, "f")
+        checkpoints.save(whole, Position(epoch=1, step=len(batches)), History())
+        Checkpoints(tmp_path / device.kind, "f").restore(again)
+        second = [
+            [float(task.step(docs_B, len(batches) + step, 1.0)[0]) for step, docs_B in enumerate(task.batches(1))]
+            for task in (whole, again)
+        ]
+        assert second[0] == pytest.approx(second[1], rel=1e-5), "as if it had not been interrupted"
+        losses.append(first + second[0])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
 @pytest.mark.parametrize("optimiser", ["rmsprop", "adagrad", "sgd"])

@@ -176,7 +176,7 @@ class AugmentReduceLoss:
         row, column = rows.chosen_RU.nonzero(as_tuple=True)
         gaps_PU = rows.logits_RU[row] - rows.logits_RU[row, column][:, None]
         weight_PU = torch.where(rows.chosen_RU, 1.0, rows.weight_RU)[row]
-        weight_PU[torch.arange(len(row)), column] = 0.0
+        weight_PU[torch.arange(len(row), device=row.device), column] = 0.0
         log_sum_P = (gaps_PU + weight_PU.log()).logsumexp(1)
         log_eta_P = self._remembered(log_sum_P.detach(), _pairs(sampled, rows.own_B, row, column))
         log_whole_P = softplus(log_eta_P)
@@ -192,6 +192,8 @@ class AugmentReduceLoss:
             more = 2 * self.slots.size - len(self.seen_M)
             self.log_eta_M = torch.cat([self.log_eta_M.to(log_now_P), log_now_P.new_full((more,), -torch.inf)])
             self.seen_M = torch.cat([self.seen_M.to(log_now_P), log_now_P.new_zeros(more)])
+        if self.seen_M.device != log_now_P.device:  # after a resume
+            self.log_eta_M, self.seen_M = self.log_eta_M.to(log_now_P), self.seen_M.to(log_now_P)
         self.seen_M[at_P] += 1
         share_P = self.seen_M[at_P] ** -self.decay
         mixed_P = torch.logaddexp(self.log_eta_M[at_P] + (1 - share_P).log(), log_now_P + share_P.log())
