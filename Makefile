@@ -48,7 +48,7 @@ test-face: $(VENV)/installed  ## Click through Dagster and MLflow in a headless 
 test-gpu: $(VENV)/installed  ## Run the tests that need a GPU
 	$(BIN)/python -m pytest -m gpu
 
-gpu-proof: $(VENV)/installed  ## Measure on a GPU, write the table into docs/results.md (20 minutes)
+gpu-proof: $(VENV)/installed  ## Measure on a GPU, write the table into docs/results.md
 	$(BIN)/python -m benchmarks.gpu_proof --dataset $(DATASET) --budget $(BUDGET)
 
 bench: $(VENV)/installed  ## Compare fast paths with their peers in CPU time (needs make demo)

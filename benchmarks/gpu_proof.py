@@ -299,7 +299,7 @@ PIECES: Final[tuple[Callable[[Device, Sizes], list[Row]], ...]] = (losses, bf16_
 @click.option("--page", type=click.Path(path_type=Path), default=Path("docs/results.md"), show_default=True)
 @click.option("--device", default="cuda", show_default=True)
 def main(dataset: str, budget: str, page: Path, device: str) -> None:
-    """Measure on a GPU, print the table and write it into PAGE; about 20 minutes with the default budget."""
+    """Measure on a GPU, print the table and write it into PAGE."""
     try:
         chosen = Device.of(device)
         os.environ[VARIABLE] = chosen.name

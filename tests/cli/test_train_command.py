@@ -11,7 +11,7 @@ from tests.cli.conftest import NGAME, TOY, TOY_SETTINGS, Xc
 from xc_core import artifacts
 from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.chain.experiment import Experiment
-from xc_core.chain.runner import Ran
+from xc_core.chain.runner import Ran, read_costs
 from xc_core.errors import ConfigError, MissingError
 from xc_core.recipes import RECIPES
 from xc_core.scores import Frequency
@@ -36,6 +36,7 @@ def test_one_recipe_that_fails_does_not_keep_the_others_from_being_trained(
         return run_stage(workspace, name, dataset, recipe, force=force)
 
     monkeypatch.setattr("xc_core.cli.train.run_stage", run)
+    monkeypatch.setattr("xc_core.cli.train.share", lambda *_: None)  # without a training all encoders are the same
     ended = xc("train", "--dataset", "toy", "--recipe", "all", *ANY)
     assert ended.code == 78
     assert "xc: found recipes that are not trained: dpr (a broken recipe)\n  expected: one that works" in ended.err
@@ -208,3 +209,32 @@ def test_force_makes_every_stage_again(xc: Xc, fresh: Workspace, monkeypatch: py
     assert xc("train", *NGAME, "--until", "fusion", "--budget", "none", *options).code == 0
     assert list(asked) == list(STAGES)[: list(STAGES).index("fusion") + 1]
     assert set(asked.values()) == {force}
+
+
+def test_what_another_experiment_has_made_is_used(xc: Xc, fresh: Workspace) -> None:
+    assert xc("train", *NGAME, *TOY_SETTINGS, "--until", "scores").code == 0
+    mine = ("train", *TOY, "--recipe", "mine", "--base", "ngame", *TOY_SETTINGS, "--set", "classifier.epochs=2")
+    ended = xc(*mine, "--until", "scores")
+    assert ended.code == 0
+    told = [line for line in ended.err.splitlines() if "has the same" in line]
+    shared = ("encoder", "embeddings", "clusters", "negatives")
+    assert told == [f"{name}: ngame has the same, which is used" for name in shared]
+    for stage in ("encoder", "embeddings", "clusters", "negatives", "classifier", "scores"):
+        own, other = (fresh.folder(stage, "toy", recipe) / "manifest.json" for recipe in ("mine", "ngame"))
+        assert own.samefile(other) == (stage in shared), stage
+        costs = [read_costs(fresh, STAGES[stage], "toy", recipe) for recipe in ("mine", "ngame")]
+        assert costs[0]
+        assert (costs[0] == costs[1]) == (stage in shared), stage
+    assert "has the same" not in xc(*mine, "--until", "scores").err, "it is up to date"
+    assert "has the same" not in xc(*mine, "--until", "encoder", "--force").err
+    assert not (fresh.folder("encoder", "toy", "mine") / "manifest.json").samefile(
+        fresh.folder("encoder", "toy", "ngame") / "manifest.json"
+    )
+
+
+def test_a_damaged_artefact_of_another_experiment_is_not_used(xc: Xc, fresh: Workspace) -> None:
+    assert xc("train", *NGAME, *TOY_SETTINGS, "--until", "encoder").code == 0
+    (fresh.folder("encoder", "toy", "ngame") / "encoder.safetensors").write_bytes(b"short")
+    ended = xc("train", *TOY, "--recipe", "mine", "--base", "ngame", *TOY_SETTINGS, "--until", "encoder")
+    assert (ended.code, "has the same" in ended.err) == (0, False)
+    artifacts.verify(fresh.folder("encoder", "toy", "mine"), kind="encoder")

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from xc_core import artifacts
 from xc_core.chain.dataset import Partition
 from xc_core.chain.depends import depends, fingerprint
-from xc_core.chain.registry import Stage
+from xc_core.chain.registry import Stage, find_stage
 from xc_core.chain.workspace import Workspace
+from xc_core.errors import MissingError
 from xc_core.linked import link
+from xc_core.locks import locked
 
 
 def adopt(workspace: Workspace, stage: Stage, partition: Partition, folders: Iterable[Path]) -> Path | None:
@@ -26,3 +30,24 @@ def adopt(workspace: Workspace, stage: Stage, partition: Partition, folders: Ite
         return None
     same = (folder for folder in folders if folder != own and artifacts.read_made(folder).fingerprint == wanted)
     return next((folder for folder in same if link(folder, own)), None)
+
+
+def share(workspace: Workspace, name: str, dataset: str, recipe: str) -> str | None:
+    """Take over what a stage would make from another experiment of the dataset, with its costs; return its recipe.
+
+    Returns None if no other experiment has it, if the stage is up to date already, or if one of its inputs is missing.
+    Raises BusyError if the stage is running.
+    """
+    stage, partition = find_stage(name), workspace.params.partition(dataset, recipe)
+    others = {workspace.folder(name, dataset, other): other for _, other in workspace.params.experiments(dataset)}
+    taken = None
+    lock = workspace.scratch("lock", stage, dataset, recipe)
+    with locked(lock, f"{name} of {dataset}/{recipe}"), suppress(MissingError):
+        taken = adopt(workspace, stage, partition, others)
+    if taken is None:
+        return None
+    theirs, own = (workspace.scratch("cost", stage, dataset, one) for one in (others[taken], recipe))
+    if theirs.is_file():
+        own.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(theirs, own)
+    return others[taken]

@@ -1,8 +1,8 @@
 """The label table: one row per label; a step reads and writes only the rows that it scores.
 
 Memory per label: 9 bytes and a row, of 4 D bytes in float32 and 2 D in bfloat16, in memory or in a memory-mapped file;
-4 (D + 1) bytes more while rows are averaged. There is no second copy of all rows at any time. A step on U rows costs
-O(U D), independent of L.
+4 (D + 1) bytes more while rows are averaged. M4 copies rows block by block, never all of them; a joint training (M1)
+copies all of them at a search in rows and at its end. A step on U rows costs O(U D), independent of L.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from xc_core.chain import Workspace, run_stage
+from xc_core.chain import STAGES, Workspace, run_stage
+from xc_core.chain.adopt import share
 from xc_core.chain.registry import TRAIN_STAGES
 from xc_core.cli.options import Names, dataset_option, device_option, force_option
 from xc_core.cli.tables import show_leaderboard, show_metrics
@@ -65,7 +66,8 @@ def train(
     """Declare an experiment in params.yaml and run all its stages, from corpus to the packed model.
 
     The experiment becomes exactly the recipe with the changes given here; changes of an earlier call are dropped.
-    Stages that are up to date are skipped. With --recipe all, each recipe is trained in turn and the leaderboard shown.
+    Stages that are up to date are skipped, and what another experiment of the dataset has made with the same settings
+    from the same inputs is used. With --recipe all, each recipe is trained in turn and the leaderboard shown.
     Without --base and --set, a variant that is already in params.yaml is trained as it is.
     """
     workspace = Workspace.find()
@@ -118,6 +120,9 @@ def _train_one(workspace: Workspace, wanted: _Wanted) -> None:
     for name in TRAIN_STAGES:
         if name == "encoder":
             _warn(workspace, declared)
+        shares = not wanted.force and STAGES[name].scope == "experiment" and name not in _AFTER
+        if shares and (other := share(workspace, name, dataset, recipe)):
+            report(f"{name}: {other} has the same, which is used")
         ran = run_stage(workspace, name, dataset, recipe, force=wanted.force)
         if not ran.skipped:
             report(f"{name}: {ran.seconds:.1f} s")

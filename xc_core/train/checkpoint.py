@@ -199,7 +199,7 @@ def _rows(task: Task, world: World, *, since_start: bool) -> Iterator[Tensors]:
         if table.shard.whole and not world.first:
             continue
         labels = table.changed(since_start).nonzero().squeeze(1)
-        for part in torch.split(labels, _PART // max(table.row_bytes, 1) + 1):
+        for part in torch.split(labels, max(_PART // max(table.row_bytes, 1), 1)):
             rows = {name: value.index_select(0, part).cpu() for name, value in table.per_row().items()}
             yield {
                 f"{prefix}{name}": value for name, value in (rows | {"labels": table.shard.labels(part).cpu()}).items()
