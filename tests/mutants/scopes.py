@@ -18,9 +18,10 @@ class Scope:
 
 
 SCOPES = (
-    Scope("assets/release", ("tests/assets/test_gate.py", "tests/assets/test_registry.py",
-                             "tests/assets/test_promotion.py")),
-    Scope("assets", ("tests/assets", "tests/pipelines/test_corpus_checks.py",
+    Scope("assets/release", ("tests/assets/test_gate.py", "tests/assets/test_release_details.py",
+                             "tests/assets/test_registry.py", "tests/assets/test_promotion.py",
+                             "tests/pipelines/test_release.py")),
+    Scope("assets", ("tests/assets", "tests/pipelines/test_stage_calls.py", "tests/pipelines/test_corpus_checks.py",
                      "tests/pipelines/test_experiment_checks.py", "tests/pipelines/test_staleness.py")),
     Scope("pipelines", ("tests/pipelines/test_jobs.py", "tests/pipelines/test_schedules.py",
                         "tests/pipelines/test_sensors.py", "tests/pipelines/test_alerts.py",

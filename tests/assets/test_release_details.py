@@ -1,0 +1,112 @@
+"""What planted bugs showed no other test to see: repairs, the pointer after a promotion, what lineage copies."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assets.release import lineage, promotion, registry
+from assets.release.judge import describe
+from assets.release.lineage import Lineage
+from assets.release.origin import ARTEFACTS, origin
+from assets.release.registry import Candidate, Released
+from tests.assets.conftest import Registry, Store
+from tests.cli.conftest import Xc
+from xc_core.chain import STAGES, Workspace
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def repaired(versions: Registry, number: int, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """Register version ``number`` again; return the aliases afterwards."""
+    monkeypatch.setattr(registry, "_new_version", lambda *_: versions.version())
+    old = versions.client.get_model_version(versions.name, str(number))
+    candidate = Candidate(versions.dataset, "ngame", versions.folder, versions.digests[number], lambda *_: None)  # type: ignore[arg-type,return-value]
+    made = registry.replaced(versions.client, "", candidate, old)
+    tags = versions.client.get_model_version(versions.name, str(made)).tags
+    assert (tags["repairs"], tags["bundle"]) == (str(number), versions.digests[number])
+    return versions.aliases()
+
+
+def test_a_repair_takes_over_all_aliases_of_the_damaged_version(
+    versions: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(2):
+        versions.release(versions.version())
+    assert versions.aliases() == {"champion": 2, "challenger": 2, "previous": 1}
+    assert repaired(versions, 2, monkeypatch) == {"champion": 3, "challenger": 3, "previous": 1}
+
+
+def test_a_repair_leaves_another_challenger_and_makes_no_previous(
+    versions: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions.release(versions.version())
+    versions.release(versions.version(), auto=False)
+    assert versions.aliases() == {"champion": 1, "challenger": 2}
+    assert repaired(versions, 1, monkeypatch) == {"champion": 3, "challenger": 2}, "the damaged one is not previous"
+
+
+def test_a_registry_with_a_model_is_not_new(versions: Registry) -> None:
+    versions.version()
+    assert not registry.is_new(versions.client)
+    assert registry.hint(versions.client) == ""
+
+
+def test_the_origin_names_the_source_of_the_stage_that_reads_it(trained: Workspace) -> None:
+    found = json.loads(origin(trained, "toy", "ngame").files[ARTEFACTS])
+    assert {name for name, facts in found.items() if "source" in facts} == {
+        name for name, stage in STAGES.items() if stage.needs_source
+    }
+    assert found["corpus"]["source"]
+
+
+def test_after_a_promotion_the_pointer_leads_to_the_champion(
+    released: Released, own: Workspace, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = promotion._pointer_file(own, "toy")
+    path.unlink(missing_ok=True)
+    promotion._point(own, "toy")
+    assert path.is_file(), "the next prediction asks no MLflow"
+
+
+def test_an_acceptance_set_says_what_is_left_of_it() -> None:
+    class Documents(list[int]):
+        facts = type("Facts", (), {"version": 2, "source": "given"})
+
+    whole: Any = Documents([1, 2, 3])
+    part: Any = Documents([1])
+    assert describe(whole, whole) == "acceptance set version 2 (given), 3 documents"
+    assert describe(whole, part) == (
+        "acceptance set version 2 (given), 1 documents, 2 left out because the corpus has changed"
+    )
+
+
+def test_lineage_names_the_run(released: Released, own: Workspace, store: Store, xc: Xc) -> None:
+    run = store.client.get_model_version("xc-toy", str(released.version)).run_id
+    ended = xc("lineage", released.version, "--dataset", "toy")
+    assert ended.code == 0, ended.err
+    assert f"MLflow run:                 {run}\n" in ended.out
+
+
+def test_a_rebuild_gets_the_recorded_files_in_their_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded = {"params.yaml": "a", "data/toy/raw.dvc": "b", ARTEFACTS: "{}", lineage.DIFF: "c", "environment.txt": "d"}
+    files = {name: tmp_path / "recorded" / name for name in recorded}
+    for name, path in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(recorded[name])
+    done: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(lineage, "_clone", lambda workspace, found, folder: folder.mkdir())
+    for name in ("_fetch_raw", "_xc", "_compare"):
+        monkeypatch.setattr(lineage, name, lambda *given, name=name: done.append((name, *given)))
+    found = Lineage("toy", "ngame", 1, "run", {}, files, {"corpus": {}, "encoder": {}, "leaderboard": {}})
+    again = tmp_path / "again"
+    lineage.rebuilt(Workspace(tmp_path), found, again)
+    held = {path.relative_to(again).as_posix(): path.read_text() for path in again.rglob("*") if path.is_file()}
+    assert held == {"params.yaml": "a", "data/toy/raw.dvc": "b"}
+    assert [(what[0], what[3]) for what in done if what[0] == "_xc"] == [("_xc", "corpus"), ("_xc", "encoder")]
+    assert {what[0] for what in done} == {"_fetch_raw", "_xc", "_compare"}
+    assert replace(found, files={}).chain.keys() == {"corpus", "encoder"}
