@@ -95,3 +95,12 @@ def test_an_array_on_a_cpu_is_not_copied() -> None:
     array = np.arange(3.0)
     devices.put(array, torch.device("cpu"))[0] = 7.0
     assert array[0] == 7.0
+
+
+@pytest.mark.parametrize(("size", "kept"), [(0, True), (500, True), (501, False)])
+def test_a_card_keeps_what_takes_half_of_its_free_memory(
+    size: int, kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1000, 4000))
+    assert devices.Device("cuda:0").keeps(size) == kept
+    assert devices.CPU.keeps(1 << 60)

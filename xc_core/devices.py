@@ -30,6 +30,10 @@ _AHEAD: Final = 2
 """Batches that are prepared while a card computes (a guess)."""
 _PASS: Final = 16_384
 """Padded tokens per pass, at most, on a card (a guess): more only add padding to the short texts of a pass."""
+_PINNED: Final = 1 << 30
+"""Bytes of the largest array that is pinned (a guess)."""
+_KEPT_SHARE: Final = 0.5
+"""Share of a card's free memory that one array may take to be kept there (a guess)."""
 _PASS_SHARE: Final = 0.25
 """Share of a card's free memory that the activations of a pass may take."""
 
@@ -121,6 +125,10 @@ class Device:
         free, _ = torch.cuda.mem_get_info(self.torch)
         return max(asked, min(int(free * _PASS_SHARE) // max(bytes_per_token, 1), _PASS))
 
+    def keeps(self, size: int) -> bool:
+        """Return True if an array of ``size`` bytes may stay on the device, beside what else is there."""
+        return self.kind != "cuda" or size <= _KEPT_SHARE * torch.cuda.mem_get_info(self.torch)[0]
+
     def wait(self) -> None:
         """Wait until the device has done all that it was asked to do."""
         if self.kind == "cuda":
@@ -158,12 +166,13 @@ def _cards_in_words(cards: int) -> str:
 def put(array: Any, device: torch.device) -> Tensor:
     """Return a numpy array as a tensor on ``device``: the same memory on a CPU, a copy on a card.
 
-    For a card the copy starts from pinned memory and nothing waits for it.
+    For a card the copy starts from pinned memory and nothing waits for it; a table is copied as it is, because pinned
+    memory cannot be swapped out.
     """
     tensor = torch.from_numpy(array)
     if device.type == "cpu":
         return tensor
-    if device.type == "cuda":
+    if device.type == "cuda" and tensor.nbytes <= _PINNED:
         tensor = tensor.pin_memory()
     return tensor.to(device, non_blocking=True)
 

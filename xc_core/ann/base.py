@@ -121,8 +121,7 @@ def finite(vectors_ND: F32) -> bool:
 
 
 def mining_index(vectors_LD: F32) -> Index:
-    """Return an index for a search that is used once and not saved: exact on a card, of any size; else ``auto`` for
-    batches.
+    """Return an index for a search that is used once and not saved: exact on a card; else ``auto`` for batches.
 
     A card compares with a million labels faster than a graph of them can be built.
     """

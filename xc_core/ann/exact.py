@@ -2,7 +2,7 @@
 
 The scores of a block of labels are computed into a buffer that is used again. Of each 8 scores only the largest is
 looked at, until it exceeds the k-th best score that is known; so few scores are read twice. On a card whole blocks are
-ranked, on a copy of the vectors there.
+ranked, on a copy of the vectors there; blocks are copied in turn if the card cannot keep all.
 """
 
 from __future__ import annotations
@@ -102,8 +102,9 @@ class ExactIndex:
 
     @cached_property
     def _vectors(self) -> Tensor:
-        """The vectors on the device: on a CPU the same memory."""
-        return put(self.vectors_LD, self.device.torch)
+        """The vectors on the device; in the memory of the processor if a card cannot keep them."""
+        kept = self.device.keeps(self.vectors_LD.nbytes)
+        return put(self.vectors_LD, self.device.torch) if kept else torch.from_numpy(self.vectors_LD)
 
     def _searched_on_card(self, queries_BD: Tensor, k: int) -> Shortlist:
         """Return the k best labels of each query, in blocks that a card's memory holds."""
@@ -115,7 +116,7 @@ class ExactIndex:
         queries, vectors = queries_BD.to(self.device.torch), self._vectors
         scores_list, ids_list = [], []
         for start in range(0, self.size, _CARD_LABELS):
-            scores = queries @ vectors[start : start + _CARD_LABELS].T
+            scores = queries @ vectors[start : start + _CARD_LABELS].to(self.device.torch).T
             ids = _best(scores, k)
             scores_list.append(scores.gather(1, ids))
             ids_list.append(ids + start)
