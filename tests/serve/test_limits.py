@@ -105,6 +105,25 @@ def test_a_length_that_is_no_number_or_a_huge_one_is_no_fault(running: Running, 
     assert _called(running, gone, Limits(), (b"content-length", length)) == expected
 
 
+@pytest.mark.parametrize(
+    ("target", "path"),
+    [("/predict", "/predict"), ("http://localhost/predict", "/predict"), ("https://a:8080/", "/"), ("http://a", "/"),
+     ("http://[/health", "/health"), ("http://a/b/http://c", "/b/http://c"), ("", ""), ("*", "*")],
+)  # fmt: skip
+def test_a_whole_address_is_taken_for_its_path(target: str, path: str) -> None:
+    seen: list[str] = []
+
+    async def app(scope: Any, *_: Any) -> None:
+        seen.append(scope["path"])
+
+    async def nothing(*_: Any) -> Any:
+        return None
+
+    scope = {"type": "http", "method": "GET", "path": target, "headers": [(b"host", b"localhost")]}
+    asyncio.run(Guard(app, Limits(), Meters(), ["localhost"])(scope, nothing, nothing))
+    assert seen == [path]
+
+
 def _called(running: Running, receive: Callable[[], Any], limits: Limits, *headers: tuple[bytes, bytes]) -> list[int]:
     """Return the statuses that a request with this body gets."""
     sent: list[int] = []

@@ -59,6 +59,8 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        if scope["path"].startswith(("http://", "https://")):  # a whole address: a server has to take it
+            scope = {**scope, "path": "/" + "".join(scope["path"].split("/", 3)[3:])}
         path = scope["path"] if scope["path"] in PATHS else "other"
         counted = _Counted(send)
         started = time.monotonic()
