@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from xc_core.ann import Auto, Exact, Hnsw, IndexPart, Ivf
+from xc_core.ann import Auto, Both, Exact, Hnsw, IndexPart, Ivf
 from xc_core.ann.faiss_index import even_lengths
 from xc_core.errors import ConfigError
 from xc_core.params import changed
@@ -16,6 +16,10 @@ from xc_core.params import changed
     [
         (Hnsw, {"links": 0}),
         (Hnsw, {"build_effort": 0}),
+        (Both, {"links": 0}),
+        (Both, {"build_effort": 0}),
+        (Both, {"recall": -0.1}),
+        (Both, {"recall": 1.0}),
         (Hnsw, {"search_effort": 0}),
         (Ivf, {"probes": 0}),
         (Ivf, {"lists": -1}),

@@ -117,6 +117,7 @@ def test_building_and_searching_leave_the_arguments_alone(kind: str) -> None:
     ("shape", "k", "value", "message"),
     [
         ((3, 23), 1, 0.0, "queries of shape"),
+        ((3, 25), 1, 0.0, "queries of shape"),
         ((24,), 1, 0.0, "queries of shape"),
         ((3, 24), 0, 0.0, "k 0"),
         ((3, 24), -2, 0.0, "k -2"),
