@@ -16,6 +16,7 @@ from xc_core.errors import UsageError
 from xc_core.visible import escaped, printable
 
 if TYPE_CHECKING:
+    from xc_core.infer.champion import Champion
     from xc_core.infer.predictor import Prediction
 
 
@@ -59,12 +60,13 @@ def predict(
         if texts or not (options["input"] and options["output"]):
             raise UsageError("one of --input and --output, or texts beside them", expected="both, and no texts",
                              do="give both files")  # fmt: skip
-        _answer_file(source_of(dataset, recipe, bundle)().fetch(), k, tail, options)
+        _answer_file(source_of(dataset, recipe, bundle)(), k, tail, options)
         return
     if options["part"]:
         raise UsageError("--part without files", expected="--input and --output", do="give both files, or no part")
     as_json = options["as_json"]
-    predictor = open_predictor(source_of(dataset, recipe, bundle)().fetch())
+    with source_of(dataset, recipe, bundle)().opening() as folder:
+        predictor = open_predictor(folder)
     asked = list(texts) or _lines()
     if not asked:
         raise UsageError("no text", expected="texts as arguments or lines on the standard input", do="give one")
@@ -91,16 +93,17 @@ def _lines() -> list[str]:
         ) from error
 
 
-def _answer_file(folder: Path, k: int, tail: float | None, options: dict[str, Any]) -> None:
+def _answer_file(champion: Champion, k: int, tail: float | None, options: dict[str, Any]) -> None:
     """Answer --input into --output."""
     from xc_core.artifacts import read_manifest
     from xc_core.cli.predict_files import Job, Share
     from xc_core.infer.bundle import open_predictor
 
-    question = f"model {read_manifest(folder, 'model').digest()}, k {k}, tail {tail}"
     share = Share.of(options["part"]) if options["part"] else None
-    job = Job(options["input"], options["output"], options["column"], question)
-    predictor = open_predictor(folder)
+    with champion.opening() as folder:
+        question = f"model {read_manifest(folder, 'model').digest()}, k {k}, tail {tail}"
+        job = Job(options["input"], options["output"], options["column"], question)
+        predictor = open_predictor(folder)
     predictor.predict([], k, tail)  # refuses a wrong k or tail before anything is read
 
     def ask(texts: list[str]) -> list[list[Prediction]]:
