@@ -112,6 +112,32 @@ def test_the_acceptance_set_stays_without_what_is_forgotten(xc: Xc, known: Works
     assert not folder.exists()
 
 
+def test_a_given_acceptance_set_without_uids_loses_the_text(xc: Xc, own: Workspace, tmp_path: Path) -> None:
+    """Its documents are named "row 1" and so on."""
+    documents = [{**row("PAPER", "Vogon poetry", [0]), "content": "Oh freddled gruntbuggly"}]
+    assert xc("update", drop(tmp_path / "new", documents, [("L0", "river")]), *TOY).code == 0
+    given, folder = tmp_path / "given.jsonl", own.data / "toy" / ACCEPTANCE
+    texts = ["Vogon poetry  Oh freddled gruntbuggly", "Vogon poetry", "Oh freddled\tgruntbuggly"]
+    others = ["Vogon poetry is bad", "another text"]
+    given.write_text("".join(json.dumps({"text": text, "labels": ["L1"]}) + "\n" for text in [*texts, *others]))
+    take(given, Corpus.open(own.folder("corpus", "toy")), "toy", folder)
+    ended = xc("forget", *TOY, "--document", "PAPER")
+    assert ended.code == 0, ended.err
+    assert AcceptanceSet.open(folder).texts == others
+    assert holding(own.root, "freddled") == []
+    assert "acceptance set: 3 documents fewer" in ended.out
+    assert "same text" not in ended.out
+    assert "  the acceptance set, which was given: " in ended.out
+
+
+def test_a_document_with_the_same_text_stays_and_is_named(xc: Xc, own: Workspace, tmp_path: Path) -> None:
+    documents = [row(UID, TEXT, [0]), {**row("COPY", TEXT.split()[0], [0]), "content": TEXT.partition(" ")[2] + " "}]
+    assert xc("update", drop(tmp_path / "new", documents, [("L0", "river")]), *TOY).code == 0
+    assert "same text, not forgotten: 1 documents (the first: COPY)" in xc("forget", *TOY, "--document", UID).out
+    both = xc("forget", *TOY, "--document", "COPY")
+    assert both.code == 0 and "same text" not in both.out
+
+
 def test_the_splits_of_all_others_stay(xc: Xc, own: Workspace) -> None:
     table = Corpus.open(own.folder("corpus", "toy")).table("documents").select("uid", "split")
     assert xc("forget", *TOY, "--document", "D0003").code == 0

@@ -11,7 +11,7 @@ from xc_core.chain.names import ACCEPTANCE, CHANGES, SETTINGS
 from xc_core.chain.runner import run_stage
 from xc_core.chain.update import allowing, written
 from xc_core.chain.workspace import Workspace
-from xc_core.data.acceptance import AcceptanceSet
+from xc_core.data.acceptance import GIVEN, AcceptanceSet
 from xc_core.data.corpus import Corpus
 from xc_core.data.merge import Tables
 from xc_core.errors import CorruptError, MissingError, RefusedError, nearest
@@ -35,6 +35,10 @@ class Forgotten:
     labels: list[str]
     deleted: list[Path]
     """Artefacts, kept files and caches, relative to the project."""
+    accepted: int
+    """Documents that left the acceptance set."""
+    copies: list[str]
+    """Documents with the text of a forgotten one, which stay."""
     recipes: list[str]
     """Recipes that have to be trained again."""
     elsewhere: list[str]
@@ -65,13 +69,15 @@ def forget(
         config = allowing(config, "unseen-labels") if _unseen(left) else config
         config = written(workspace, inner, dataset, left, config)
         uids = (*documents, *labels)
-        _forget_accepted(workspace.data / dataset / ACCEPTANCE, documents, labels)
+        accepted = _forget_accepted(workspace.data / dataset / ACCEPTANCE, documents, labels, tables.texts(documents))
         deleted = _delete_derived(workspace, dataset)
         changelog.redact(workspace, dataset, uids)
         Arrival(workspace, inner, dataset, config, "", "forget", uids).install(1.0)
     recipes = [recipe for _, recipe in workspace.params.experiments(dataset)]
     elsewhere = [text for place, text in _ELSEWHERE if (workspace.root / place).exists()]
-    return Forgotten(documents, labels, [path.relative_to(workspace.root) for path in deleted], recipes, elsewhere)
+    shown = [path.relative_to(workspace.root) for path in deleted]
+    elsewhere = [*_given(workspace, dataset), *elsewhere]
+    return Forgotten(documents, labels, shown, accepted, tables.copies(documents), recipes, elsewhere)
 
 
 def _check_known(what: str, uids: list[str], known: list[str], dataset: str) -> None:
@@ -100,14 +106,30 @@ def _unseen(tables: Tables) -> bool:
     return len(tables.labels.join(pairs, left_on="uid", right_on="label", how="anti")) > 0
 
 
-def _forget_accepted(folder: Path, documents: list[str], labels: list[str]) -> None:
-    """Remove documents and labels from the acceptance set, which otherwise stays; a damaged one is deleted."""
+def _forget_accepted(folder: Path, documents: list[str], labels: list[str], texts: set[str]) -> int:
+    """Remove documents and labels from the acceptance set, which otherwise stays; a damaged one is deleted.
+
+    Returns the number of documents that left the set.
+    """
     try:
-        AcceptanceSet.open(folder).without(documents, labels)
-    except MissingError:
-        return
+        before = AcceptanceSet.open(folder)
+        return len(before) - len(before.without(documents, labels, texts))
     except CorruptError:
         drop(folder)
+    except MissingError:
+        pass
+    return 0
+
+
+def _given(workspace: Workspace, dataset: str) -> list[str]:
+    """Return a line about the acceptance set if it was given: its documents have texts and uids of their own."""
+    folder = workspace.data / dataset / ACCEPTANCE
+    if not folder.exists() or AcceptanceSet.open(folder).facts.source != GIVEN:
+        return []
+    return [
+        "the acceptance set, which was given: documents of another uid and another text; "
+        f"xc acceptance --dataset {dataset} --given FILE replaces it"
+    ]
 
 
 def _delete_derived(workspace: Workspace, dataset: str) -> list[Path]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import click
 
 from xc_core.chain import Workspace
 from xc_core.chain.forget import Forgotten, forget
 from xc_core.cli.options import dataset_option
 from xc_core.errors import UsageError
+
+_SHOWN: Final = 3
+"""Uids that a line names."""
 
 
 @click.command("forget", short_help="Remove documents or labels, and all made of them.")
@@ -29,6 +34,11 @@ def command(dataset: str, documents: tuple[str, ...], labels: tuple[str, ...], w
 
 def _echo(dataset: str, done: Forgotten) -> None:
     click.echo(f"{dataset}: forgot {len(done.documents):,} documents and {len(done.labels):,} labels")
+    if done.accepted:
+        click.echo(f"acceptance set: {done.accepted:,} documents fewer")
+    if done.copies:
+        first = ", ".join(done.copies[:_SHOWN])
+        click.echo(f"same text, not forgotten: {len(done.copies):,} documents (the first: {first})")
     if done.deleted:
         click.echo("deleted, because it was made of them:")
         for path in sorted(done.deleted):

@@ -7,6 +7,7 @@ the published train file, weight: inverse propensity), ``acceptance.json`` (data
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -126,10 +127,16 @@ class AcceptanceSet:
         known = corpus.table("labels")["uid"].to_list()
         return self._written(folder, self.facts, self.documents.filter(~learnt), known)
 
-    def without(self, documents: list[str], labels: list[str]) -> AcceptanceSet:
-        """Delete documents and labels by uid, as a new version in the same folder; open and return it."""
+    def without(self, documents: list[str], labels: list[str], texts: Iterable[str] = ()) -> AcceptanceSet:
+        """Delete documents and labels by uid, as a new version in the same folder; open and return it.
+
+        Documents with one of ``texts`` go too: those of a given file have other uids than in the corpus. White space
+        does not count.
+        """
         known = self.labels.filter(~pl.col("uid").is_in(labels))["uid"].to_list()
-        left = self.documents.filter(~pl.col("uid").is_in(documents))
+        gone = {" ".join(text.split()) for text in texts}
+        named = pl.Series([" ".join(text.split()) in gone for text in self.texts], dtype=pl.Boolean)
+        left = self.documents.filter(~(pl.col("uid").is_in(documents) | named))
         return self._written(self.folder, replace(self.facts, version=self.facts.version + 1), left, known)
 
     def _written(
