@@ -163,6 +163,23 @@ def test_documents_without_another_label_are_refused_or_go_too(xc: Xc, own: Work
     assert holding(own.root, "LONE", "ONLY") == []
 
 
+@pytest.mark.parametrize("name", ["trn.json", ".copying/trn.json", "part/.trn.json.x7"])
+def test_files_in_the_inbox_are_neither_deleted_nor_passed_over(xc: Xc, own: Workspace, name: str) -> None:
+    """A copy in progress is hidden; it is data too."""
+    waiting = own.data / "toy" / "inbox" / name
+    waiting.parent.mkdir(parents=True)
+    waiting.write_text(TEXT)
+    before = files_of(own.data)
+    asked = ("forget", *TOY, "--document", "D0003")
+    xc(*asked).refused(75, f"1 files in the inbox of toy that were not ingested (the first: {waiting})", "wait until")
+    assert files_of(own.data) == before
+    waiting.unlink()
+    (own.data / "toy" / "inbox" / ".gitkeep").touch()
+    ended = xc(*asked)
+    assert ended.code == 0, ended.err
+    assert (own.data / "toy" / "inbox" / ".gitkeep").exists() and "toy/inbox\n" not in ended.out
+
+
 def test_an_unknown_uid_is_refused(xc: Xc, own: Workspace) -> None:
     ended = xc("forget", *TOY, "--document", "D9999")
     assert ended.code == 66

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from xc_core.chain import changelog, incoming
 from xc_core.chain.arrival import Arrival, scratch
-from xc_core.chain.names import ACCEPTANCE, CHANGES, SETTINGS
+from xc_core.chain.names import ACCEPTANCE, CHANGES, INBOX, SETTINGS
 from xc_core.chain.runner import run_stage
 from xc_core.chain.update import allowing, written
 from xc_core.chain.workspace import Workspace
 from xc_core.data.acceptance import GIVEN, AcceptanceSet
 from xc_core.data.corpus import Corpus
 from xc_core.data.merge import Tables
-from xc_core.errors import CorruptError, MissingError, RefusedError, nearest
+from xc_core.errors import BusyError, CorruptError, MissingError, RefusedError, nearest
 from xc_core.leftovers import drop
 
 _ELSEWHERE = (
@@ -25,6 +25,8 @@ _ELSEWHERE = (
     (".git", "git: params.yaml and dvc.lock hold no texts; raw files that were committed stay in its history"),
 )
 """Places that may still hold what is forgotten, if they exist, and what to do."""
+_MARKERS = (".gitkeep", ".gitignore", ".DS_Store")
+"""Files of an inbox that are no data."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,9 @@ def forget(
     """Remove documents and labels by uid. If it is killed, the same command does the rest.
 
     ``with_documents`` also removes documents that would have no label. Raises MissingError for an unknown uid,
-    RefusedError if documents would be without a label.
+    RefusedError if documents would be without a label, BusyError if the inbox has files that were not ingested.
     """
+    _check_inbox(workspace.raw(dataset).with_name(INBOX), dataset)
     own = workspace.params.dataset(dataset).corpus
     with scratch(workspace) as inner:
         tables = Tables.of(Corpus.open(run_stage(workspace, "corpus", dataset).folder))
@@ -78,6 +81,17 @@ def forget(
     shown = [path.relative_to(workspace.root) for path in deleted]
     elsewhere = [*_given(workspace, dataset), *elsewhere]
     return Forgotten(documents, labels, shown, accepted, tables.copies(documents), recipes, elsewhere)
+
+
+def _check_inbox(folder: Path, dataset: str) -> None:
+    """Raise BusyError if files wait in the inbox: they are the user's only copy, or would bring the rows back."""
+    files = sorted(path for path in folder.rglob("*") if not path.is_dir() and path.name not in _MARKERS)
+    if files:
+        raise BusyError(
+            f"{len(files):,} files in the inbox of {dataset} that were not ingested (the first: {files[0]})",
+            expected="an empty inbox: an ingest of these files could bring back what is forgotten; nothing was removed",
+            do="wait until they are ingested, or move them out of the inbox and delete the rows in them too",
+        )
 
 
 def _check_known(what: str, uids: list[str], known: list[str], dataset: str) -> None:
@@ -133,17 +147,17 @@ def _given(workspace: Workspace, dataset: str) -> list[str]:
 
 
 def _delete_derived(workspace: Workspace, dataset: str) -> list[Path]:
-    """Delete all that was made of a dataset but its raw files, corpus, changelog, settings and acceptance set.
+    """Delete all that was made of a dataset: not its raw files, corpus, changelog, settings, inbox and acceptance set.
 
     DVC's own files stay: they hold hashes, and without its .gitignore git would take the raw files in.
     """
     home, state = workspace.raw(dataset).parent, workspace.state
-    kept = ("raw", "corpus", CHANGES, SETTINGS, ACCEPTANCE)
+    kept = ("raw", "corpus", CHANGES, SETTINGS, ACCEPTANCE, INBOX)
     found = [path for path in home.iterdir() if path.name not in (*kept, ".gitignore") and path.suffix != ".dvc"]
     recipes = [recipe for _, recipe in workspace.params.experiments(dataset)]
     inner = [path for recipe in recipes for path in (home / recipe).glob("*") if path.name != SETTINGS]
     found = [path for path in found if path.name not in recipes] + inner
-    found += [state / kind / dataset for kind in ("inbox", changelog.VERSIONS, "tune", "reports")]
+    found += [state / kind / dataset for kind in (INBOX, changelog.VERSIONS, "tune", "reports")]
     found += [path for name in (f"*@{dataset}", f"*@{dataset}_*") for path in (state / "run").glob(name)]
     found = [path for path in found if path.exists()]
     for path in found:
