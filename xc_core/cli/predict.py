@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from xc_core.cli.champions import source_of
-from xc_core.cli.options import device_option
+from xc_core.cli.options import Number, device_option
 from xc_core.errors import UsageError
 from xc_core.visible import escaped, printable
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.option("-k", default=5, show_default=True, help="Labels per text.")
 @click.option(
     "--tail",
-    type=float,
+    type=Number(),
     default=None,
     help="From 0, the likeliest labels (best P@k), to 1, rare labels higher (best PSP@k); by default the model's own.",
 )
