@@ -113,7 +113,7 @@ def test_the_acceptance_set_stays_without_what_is_forgotten(xc: Xc, known: Works
 
 
 def test_a_given_acceptance_set_without_uids_loses_the_text(xc: Xc, own: Workspace, tmp_path: Path) -> None:
-    """Its documents are named "row 1" and so on."""
+    """Its documents are named by the file and the row."""
     documents = [{**row("PAPER", "Vogon poetry", [0]), "content": "Oh freddled gruntbuggly"}]
     assert xc("update", drop(tmp_path / "new", documents, [("L0", "river")]), *TOY).code == 0
     given, folder = tmp_path / "given.jsonl", own.data / "toy" / ACCEPTANCE

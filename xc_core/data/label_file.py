@@ -36,14 +36,15 @@ def read_labels(path: Path, options: ReadOptions, allowed: Allowed) -> pl.DataFr
         block = clean_block(block, allowed)
         check_block(block, allowed, num_labels=None)
         for row, uid in enumerate(block.uids):
-            _check_once(uid, places, block.where(row))
+            check_once(uid, places, block.where(row))
         rows += zip(block.uids, block.titles, block.contents, strict=True)
     if not rows:
         raise DataError("no rows", expected="at least one label", do="add labels", where=path.name)
     return pl.DataFrame(rows, schema=dict.fromkeys(("uid", "title", "content"), pl.String), orient="row")
 
 
-def _check_once(uid: str, places: dict[str, str], where: str) -> None:
+def check_once(uid: str, places: dict[str, str], where: str) -> None:
+    """Put the place of a uid into ``places``; raise DataError if it has one already."""
     if uid in places:
         raise DataError(
             f"the uid {preview(uid)} again, which is also the uid of {places[uid]}",
