@@ -146,8 +146,13 @@ def test_what_is_no_file_or_too_large_is_refused(
     os.mkfifo(tmp_path / "pipe.jsonl")
     (tmp_path / "folder.parquet").mkdir()
     (tmp_path / "own.xlsx").touch()
-    for name, kind in (("pipe.jsonl", MissingError), ("folder.parquet", MissingError), ("own.xlsx", UsageError)):
-        with pytest.raises(kind):
+    for name, kind, found in (
+        ("pipe.jsonl", MissingError, "a named pipe"),
+        ("folder.parquet", MissingError, "a folder"),
+        ("none.jsonl", MissingError, "no file"),
+        ("own.xlsx", UsageError, "own.xlsx"),
+    ):
+        with pytest.raises(kind, match=found):
             take(tmp_path / name, present, "toy", tmp_path / "set")
     file = tmp_path / "own.jsonl"
     file.write_text('{"text": "castle", "labels": ["L1"]}\n' * 3)

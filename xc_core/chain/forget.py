@@ -88,9 +88,9 @@ def _check_inbox(folder: Path, dataset: str) -> None:
     files = sorted(path for path in folder.rglob("*") if not path.is_dir() and path.name not in _MARKERS)
     if files:
         raise BusyError(
-            f"{len(files):,} files in the inbox of {dataset} that were not ingested (the first: {files[0]})",
-            expected="an empty inbox: an ingest of these files could bring back what is forgotten; nothing was removed",
-            do="wait until they are ingested, or move them out of the inbox and delete the rows in them too",
+            f"files in the inbox of {dataset} that were not ingested yet: {len(files):,}, the first {files[0]}",
+            expected="an empty inbox, because an ingest of these files could bring the rows back; nothing was removed",
+            do="wait until they are ingested, or move them out of the inbox and delete the rows in them",
         )
 
 
@@ -141,7 +141,7 @@ def _given(workspace: Workspace, dataset: str) -> list[str]:
     if not folder.exists() or AcceptanceSet.open(folder).facts.source != GIVEN:
         return []
     return [
-        "the acceptance set, which was given: documents of another uid and another text; "
+        "the acceptance set, if the given file had them under another uid and in other words: "
         f"xc acceptance --dataset {dataset} --given FILE replaces it"
     ]
 

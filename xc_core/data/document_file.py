@@ -19,7 +19,7 @@ from xc_core.data.formats.base import shown
 from xc_core.data.formats.lines import blocks
 from xc_core.data.formats.tabular import table_rows
 from xc_core.data.formats.xc_json import object_of
-from xc_core.data.label_file import check_once
+from xc_core.data.label_file import check_once, not_a_file
 from xc_core.errors import DataError, MissingError, UsageError, nearest, preview
 
 Rows = Iterator[tuple[Block, list[list[Any]]]]
@@ -62,7 +62,7 @@ def read_documents(path: Path, options: ReadOptions, allowed: Allowed, ids: Mapp
 def _reader(path: Path) -> Any:
     """Return the function that reads a file; raise the errors of one that cannot be read at all."""
     if not path.is_file():  # nor a folder or a named pipe, which would be waited for
-        raise MissingError(f"no file {path}", expected="a file of documents", do="fix the name")
+        raise MissingError(not_a_file(path), expected="a file of documents", do="fix the name")
     if not path.name.endswith((*_TABLES, *_LINES)):
         raise UsageError(path.name, expected=f"a name that ends in {', '.join((*_TABLES, *_LINES))}", do="rename it")
     if path.stat().st_size > MOST_BYTES:
