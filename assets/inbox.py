@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Final
 
+from xc_core.chain.names import INBOX
 from xc_core.chain.workspace import Workspace
 from xc_core.errors import MovedError
 
@@ -16,7 +17,7 @@ QUIET_SECONDS: Final = 20.0
 
 def inbox(workspace: Workspace, dataset: str) -> Path:
     """Return the inbox of a dataset."""
-    return workspace.raw(dataset).with_name("inbox")
+    return workspace.raw(dataset).with_name(INBOX)
 
 
 def state(folder: Path, now: float) -> str | None:

@@ -14,7 +14,7 @@ from xc_core.errors import UsageError
 @click.command(short_help="Show or draw the documents of the gate.")
 @click.option("--dataset", required=True, help="Name of the dataset.")
 @click.option("--given", type=click.Path(path_type=Path), default=None, metavar="FILE",
-              help="Parquet or JSON lines file with the columns text and labels (a list of uids).")  # fmt: skip
+              help="Parquet, CSV or JSON lines with text and labels (a list of uids), and maybe uid.")  # fmt: skip
 @click.option("--redraw", is_flag=True, help="Draw again from today's corpus, as a new version.")
 def acceptance(dataset: str, given: Path | None, redraw: bool) -> None:
     """Show the acceptance set of a dataset; the first call draws it.
@@ -22,15 +22,16 @@ def acceptance(dataset: str, given: Path | None, redraw: bool) -> None:
     It stays the same when the data change, so that models of different days are compared on the same documents.
     """
     from xc_core.data.acceptance import TESTED, draw, take
+    from xc_core.data.checks import Allowed
     from xc_core.data.corpus import Corpus
 
     if given is not None and redraw:
         raise UsageError("both --given and --redraw", expected="one of them", do="drop one")
     workspace = Workspace.find()
-    workspace.params.dataset(dataset)  # reports what is wrong with a name
+    own = workspace.params.dataset(dataset).corpus  # reports what is wrong with a name
     corpus, folder = Corpus.open(workspace.folder("corpus", dataset)), acceptance_folder(workspace, dataset)
     if given is not None:
-        found = take(given, corpus, dataset, folder)
+        found = take(given, corpus, dataset, folder, options=own.read_options(), allowed=Allowed.parse(own.allow))
     else:
         found = draw(corpus, dataset, folder) if redraw else acceptance_set(workspace, dataset, corpus)
     facts = found.facts

@@ -38,7 +38,8 @@ def client_of(workspace: Workspace) -> AbstractContextManager[Any]:
 @click.option("--recipe", default=None, help="Register the packed model of this recipe, and promote it if it passes.")
 @click.option("--version", type=int, default=None, help="Promote this registered version.")
 @click.option("--reason", default=None, help="Why the gate is overruled; recorded with your name.")
-@click.option("--repair", is_flag=True, help="Replace the champion's damaged or missing files by the packed model.")
+@click.option("--repair", is_flag=True,
+              help="Replace damaged files of the champion, or of --version, by the packed model.")  # fmt: skip
 def promote(dataset: str, recipe: str | None, version: int | None, reason: str | None, repair: bool) -> None:
     """Make a model the champion, the version that models:/xc-DATASET@champion serves.
 
@@ -49,10 +50,12 @@ def promote(dataset: str, recipe: str | None, version: int | None, reason: str |
 
     workspace = Workspace.find()
     _check_asked(workspace, dataset, recipe, version, reason)
+    if repair and (recipe is not None or reason is not None):
+        raise UsageError("--repair with --recipe or --reason", expected="--version at most", do="drop the others")
     name = registry.model_name(dataset)
     with client_of(workspace) as client:
         if repair:
-            click.echo(repaired(workspace, client, dataset))
+            click.echo(repaired(workspace, client, dataset, version))
             return
         if recipe is not None:
             released = _registered(workspace, client, dataset, recipe)
@@ -88,7 +91,8 @@ def _refusal(dataset: str, released: Released) -> RefusedError:
 def by_hand(workspace: Workspace, client: Any, dataset: str, version: int, reason: str | None) -> None:
     """Make a version champion, and record who did it and why.
 
-    Raises RefusedError if the version has not passed the gate and there is no reason.
+    Raises RefusedError if the version has not passed the gate and there is no reason, MissingError or CorruptError if
+    it cannot be opened; then nothing changes.
     """
     from assets.release import registry
     from assets.release.origin import person
@@ -104,6 +108,7 @@ def by_hand(workspace: Workspace, client: Any, dataset: str, version: int, reaso
             expected="a version that passed the gate, or a reason to overrule it",
             do=f'xc promote --dataset {dataset} --version {version} --reason "WHY"',
         )
+    registry.check_opens(found)
     tags = {"promoted_by": person(workspace.root), "promoted_at": datetime.now(UTC).isoformat(timespec="seconds")}
     tags |= {"promoted_reason": reason.strip()} if reason else {}
     registry.set_tags(client, name, version, tags)
@@ -171,10 +176,10 @@ def record(workspace: Workspace, dataset: str, recipe: str) -> None:
     dvc.commit([name for name in STAGES if workspace.folder(name, dataset, recipe).is_dir()], dataset, recipe)
 
 
-def repaired(workspace: Workspace, client: Any, dataset: str) -> str:
-    """Replace the champion's files if they are damaged or gone, and return what was done.
+def repaired(workspace: Workspace, client: Any, dataset: str, number: int | None = None) -> str:
+    """Replace the files of a version, by default the champion, if they are damaged or gone; return what was done.
 
-    Raises MissingError if no packed model of the project has the champion's digest.
+    Raises MissingError if no packed model of the project has the version's digest.
     """
     from assets.release import registry
     from assets.release.candidate import candidate
@@ -182,30 +187,41 @@ def repaired(workspace: Workspace, client: Any, dataset: str) -> str:
     from xc_core.infer.bundle import Model
 
     name = registry.model_name(dataset)
-    champion = registry.version_of(client, name, registry.CHAMPION)
-    if champion is None:
-        raise MissingError(f"no champion of {name}", expected="one to repair", do="xc promote with --recipe")
-    if registry.is_whole(champion) and not _elsewhere(workspace, registry.download(champion)):
-        return f"version {champion.version} of {name} is whole"
-    digest = champion.tags.get("bundle", "")
+    old = _to_repair(client, name, number)
+    if registry.is_whole(old) and not _elsewhere(workspace, registry.download(old)):
+        return f"version {old.version} of {name} is whole"
+    digest = old.tags.get("bundle", "")
     for _, recipe in workspace.params.experiments(dataset):
         folder = workspace.folder("model", dataset, recipe)
         if folder.is_dir() and read_manifest(folder).digest() == digest:
             Model.open(folder)  # raises CorruptError if this copy is damaged too
             own = candidate(workspace, dataset, recipe)
-            version = registry.replaced(client, mlflow_settings(workspace.root).artifacts, own, champion)
-            return f"version {version} of {name} replaces version {champion.version}, with the same content"
+            version = registry.replaced(client, mlflow_settings(workspace.root).artifacts, own, old)
+            return f"version {version} of {name} replaces version {old.version}, with the same content"
     raise MissingError(
-        f"no packed model with the content of version {champion.version} ({digest[:12]})",
+        f"no packed model with the content of version {old.version} ({digest[:12]})",
         expected="the same model under data/, made again or from DVC",
-        do=f"xc lineage {champion.version} --dataset {dataset} --rebuild FOLDER, or xc rollback --dataset {dataset}",
+        do=f"xc lineage {old.version} --dataset {dataset} --rebuild FOLDER, or "
+        + (f"xc rollback --dataset {dataset}" if number is None else "promote another version"),
     )
+
+
+def _to_repair(client: Any, name: str, number: int | None) -> Any:
+    from assets.release import registry
+
+    if number is not None:
+        registry.check_version(client, name, number)
+        return client.get_model_version(name, str(number))
+    champion = registry.version_of(client, name, registry.CHAMPION)
+    if champion is None:
+        raise MissingError(f"no champion of {name}", expected="one to repair", do="xc promote with --recipe")
+    return champion
 
 
 @click.command(short_help="Return to the previous champion.")
 @click.option("--dataset", required=True, help="Name of the dataset.")
 def rollback(dataset: str) -> None:
-    """Make the previous champion serve again. A second call undoes the first."""
+    """Make the previous champion serve again, if its files are whole. A second call undoes the first."""
     from assets.release import registry
 
     workspace = Workspace.find()
@@ -226,7 +242,7 @@ def champion(workspace: Workspace, dataset: str) -> Champion | None:
     settings, path = mlflow_settings(workspace.root), _pointer_file(workspace, dataset)
     pointer, version = Pointer.read(path), alias_in_sqlite(settings.uri, f"xc-{dataset}", "champion")
     if pointer is not None and (pointer.uri, pointer.version) == (settings.shown, version) and pointer.holds():
-        return Champion(str(pointer.version), pointer.digest, partial(Path, pointer.folder))
+        return Champion(str(pointer.version), pointer.digest, partial(Path, pointer.folder), _repair(dataset))
     return _asked(workspace, dataset)
 
 
@@ -247,7 +263,13 @@ def _asked(workspace: Workspace, dataset: str) -> Champion | None:
         version = registry.version_of(client, registry.model_name(dataset), registry.CHAMPION)
     if version is None:
         return None
-    return Champion(version.version, version.tags.get("bundle", ""), partial(_fetched, workspace, dataset, version))
+    fetch = partial(_fetched, workspace, dataset, version)
+    return Champion(version.version, version.tags.get("bundle", ""), fetch, _repair(dataset))
+
+
+def _repair(dataset: str) -> str:
+    """Return the command that repairs the champion's files."""
+    return f"xc promote --dataset {dataset} --repair"
 
 
 def _fetched(workspace: Workspace, dataset: str, version: Any) -> Path:
@@ -285,7 +307,7 @@ def _champion_finding(workspace: Workspace, dataset: str, version: Any | None) -
     if version is None:
         return Finding("note", f"champion of {dataset}: none yet")
     text = f"champion of {dataset}: version {version.version}, recipe {version.tags.get('recipe')}"
-    do = f"  do this:  xc promote --dataset {dataset} --repair"
+    do = f"  do this:  {_repair(dataset)}"
     try:
         folder = registry.download(version)
         artifacts.verify(folder, kind="model")

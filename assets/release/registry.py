@@ -155,10 +155,41 @@ def is_whole(version: Any) -> bool:
     from xc_core import artifacts
 
     try:
-        artifacts.verify(download(version), kind="model")
+        _check_content(version, artifacts.verify(download(version), kind="model").digest())
     except (MissingError, CorruptError):
         return False
     return True
+
+
+def check_opens(version: Any) -> None:
+    """Open the packed model of a version as what serves it does, so that no version becomes champion that cannot serve.
+
+    Raises MissingError or CorruptError; if the files are not those that were registered, it says how to repair them.
+    """
+    from xc_core.infer.bundle import Model
+    from xc_core.infer.champion import advising
+
+    with advising(f"{_repair(version)}; the champion is unchanged"):
+        model = Model.open(download(version))
+        _check_content(version, model.digest)
+    model.predictor()
+
+
+def _check_content(version: Any, digest: str) -> None:
+    """Raise CorruptError if the files of a version, with this digest, are not those that were registered."""
+    registered = version.tags.get("bundle", digest)
+    if digest != registered:
+        raise CorruptError(
+            f"content {digest[:12]} of {version.name} version {version.version}",
+            expected=f"{registered[:12]}, which was registered",
+            do=_repair(version),
+        )
+
+
+def _repair(version: Any) -> str:
+    """Return the command that repairs the files of a version."""
+    dataset = version.name.removeprefix(model_name(""))
+    return f"xc promote --dataset {dataset} --version {version.version} --repair"
 
 
 def _new_version(client: Any, artifact_root: str, candidate: Candidate) -> int:
@@ -235,15 +266,18 @@ def replaced(client: Any, artifact_root: str, candidate: Candidate, old: Any) ->
     """Register the model of the version ``old`` again, with its tags and description, and give it its aliases."""
     version = _new_version(client, artifact_root, candidate)
     set_tags(client, old.name, version, {**old.tags, "repairs": str(old.version)})
-    client.update_model_version(old.name, str(version), old.description)
-    challenger, previous = (version_of(client, old.name, alias) for alias in (CHALLENGER, PREVIOUS))
-    if challenger is not None and challenger.version == old.version:
-        client.set_registered_model_alias(old.name, CHALLENGER, str(version))
-    set_champion(client, old.name, version)
-    if previous is not None:  # not the damaged version
-        client.set_registered_model_alias(old.name, PREVIOUS, previous.version)
-    else:
-        client.delete_registered_model_alias(old.name, PREVIOUS)
+    if old.description:
+        client.update_model_version(old.name, str(version), old.description)
+    before = {alias: version_of(client, old.name, alias) for alias in (CHAMPION, CHALLENGER, PREVIOUS)}
+    held = {alias for alias, one in before.items() if one is not None and one.version == old.version}
+    if CHAMPION in held:
+        set_champion(client, old.name, version)  # which makes the damaged version previous
+        if before[PREVIOUS] is None:
+            client.delete_registered_model_alias(old.name, PREVIOUS)
+        else:
+            client.set_registered_model_alias(old.name, PREVIOUS, before[PREVIOUS].version)
+    for alias in sorted(held - {CHAMPION}):
+        client.set_registered_model_alias(old.name, alias, str(version))
     return version
 
 
@@ -261,7 +295,8 @@ def set_champion(client: Any, name: str, version: int) -> None:
 def roll_back(client: Any, dataset: str) -> tuple[int, int]:
     """Exchange champion and previous; return (new champion, what it replaced).
 
-    Raises MissingError if there is no previous champion.
+    Raises MissingError if there is no previous champion, MissingError or CorruptError if it cannot be opened; then the
+    champion stays.
     """
     name = model_name(dataset)
     champion, previous = version_of(client, name, CHAMPION), version_of(client, name, PREVIOUS)
@@ -272,6 +307,7 @@ def roll_back(client: Any, dataset: str) -> tuple[int, int]:
             expected="a model that was champion before",
             do=f"promote a version instead: xc promote --dataset {dataset} --version N",
         )
+    check_opens(previous)
     set_champion(client, name, int(previous.version))
     return int(previous.version), int(champion.version)
 
@@ -290,11 +326,10 @@ def download(version: Any) -> Path:
     except (OSError, MlflowException) as error:
         if isinstance(error, MlflowException) and not _is_absent(error):
             raise
-        dataset = version.name.removeprefix(model_name(""))
         raise MissingError(
             f"no files of {version.name} version {version.version} ({error})",
             expected=f"the folder that {version.source} names",
-            do=f"xc promote --dataset {dataset} --repair; or xc predict --recipe NAME",
+            do=_repair(version),
         ) from error
 
 

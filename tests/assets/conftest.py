@@ -103,10 +103,9 @@ class Registry:
 
 @pytest.fixture
 def versions(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
-    whole = registry.is_whole
-    monkeypatch.setattr(
-        registry, "is_whole", lambda version: version.source == str(tmp_path / "versions") or whole(version)
-    )
+    whole, check_opens, folder = registry.is_whole, registry.check_opens, str(tmp_path / "versions")
+    monkeypatch.setattr(registry, "is_whole", lambda version: version.source == folder or whole(version))
+    monkeypatch.setattr(registry, "check_opens", lambda version: version.source == folder or check_opens(version))
     return Registry(store.client, f"d{next(_numbers)}", tmp_path / "versions")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,8 +17,11 @@ from tests.cli.conftest import Xc, entry, offered
 from tests.conftest import TOY_CHANGES
 from xc_core.artifacts import read_manifest
 from xc_core.chain import STAGES, Workspace, run_stage
+from xc_core.cli.champions import source_of
 from xc_core.data.ingest import IngestConfig
+from xc_core.errors import CorruptError
 from xc_core.params import deep_merged
+from xc_core.serve.models import Models
 
 # MLflow and its dependencies warn of features that they will drop; nothing here uses these
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -43,9 +46,10 @@ def declared(versions: Registry, fresh: Workspace) -> Registry:
     return versions
 
 
-def aliases(store: Store) -> dict[str, str]:
+def aliases(store: Store) -> dict[str, int]:
     """Return the version of each alias of xc-toy."""
-    return dict(store.client.get_registered_model("xc-toy").aliases)
+    found = store.client.get_registered_model("xc-toy").aliases
+    return {alias: int(version) for alias, version in found.items()}
 
 
 def test_promote_without_a_name_makes_the_challenger_champion(xc: Xc, declared: Registry) -> None:
@@ -119,30 +123,86 @@ def test_a_recipe_that_the_gate_refuses_leaves_the_champion(
     store.client.delete_model_version("xc-toy", str(found))
 
 
-def test_promote_and_rollback_move_the_champion_that_predict_uses(
-    released: Released,
-    xc: Xc,
-    project: Workspace,
-    store: Store,
+@pytest.fixture
+def second(released: Released, project: Workspace, store: Store) -> Iterator[int]:
+    """A second version of xc-toy, without files; at the end version 1 is champion again and the only one."""
+    first = store.client.get_model_version("xc-toy", "1")
+    number = int(store.client.create_model_version("xc-toy", "nowhere").version)
+    store.client.set_model_version_tag("xc-toy", str(number), "bundle", first.tags["bundle"])
+    yield number
+    only_the_first(store)
+
+
+def only_the_first(store: Store) -> None:
+    registry.set_champion(store.client, "xc-toy", 1)
+    store.client.set_registered_model_alias("xc-toy", registry.CHALLENGER, "1")
+    store.client.delete_registered_model_alias("xc-toy", registry.PREVIOUS)
+    for version in store.client.search_model_versions("name = 'xc-toy'"):
+        if int(version.version) != 1:
+            store.client.delete_model_version("xc-toy", version.version)
+
+
+def test_promote_and_rollback_move_the_champion_that_predict_uses(xc: Xc, second: int, store: Store) -> None:
+    source = store.client.get_model_version("xc-toy", "1").source
+    copy = store.client.create_model_version("xc-toy", source).version
+    assert xc("promote", "--dataset", "toy", "--version", copy, "--reason", "a test").out == (
+        f"models:/xc-toy@champion is version {copy}\n"
+    )
+    assert xc("rollback", "--dataset", "toy").out == (
+        f"models:/xc-toy@champion is version 1 again (instead of {copy})\n"
+    )
+    assert json.loads(xc("predict", "--dataset", "toy", "--json", "falcon").out)[0]["title"] == "falcon"
+    registry.set_champion(store.client, "xc-toy", second)
+    asked = ("promote", "--dataset", "toy", "--recipe", "ngame")
+    refused = xc(*asked)
+    assert refused.code == 77 and "cannot be compared: no files of xc-toy" in refused.err
+    assert xc(*asked, "--reason", "its files are gone").out == "models:/xc-toy@champion is version 1\n"
+
+
+def test_a_version_whose_files_are_gone_never_becomes_champion(xc: Xc, second: int, store: Store) -> None:
+    asked, do = ("promote", "--dataset", "toy"), f"xc promote --dataset toy --version {second} --repair; the champion"
+    xc(*asked, "--version", second, "--reason", "new labels").refused(66, f"no files of xc-toy version {second}", do)
+    assert aliases(store) == {"champion": 1, "challenger": 1}
+    assert "promoted_by" not in store.client.get_model_version("xc-toy", str(second)).tags, "nothing was recorded"
+    store.client.set_registered_model_alias("xc-toy", registry.PREVIOUS, str(second))
+    xc("rollback", "--dataset", "toy").refused(66, f"no files of xc-toy version {second}", do)
+    assert aliases(store) == {"champion": 1, "challenger": 1, "previous": second}
+
+
+def test_a_previous_champion_is_repaired_in_its_place(xc: Xc, second: int, store: Store) -> None:
+    """It has the content of the packed model, as its tag says."""
+    store.client.set_registered_model_alias("xc-toy", registry.PREVIOUS, str(second))
+    ended = xc("promote", "--dataset", "toy", "--version", second, "--repair")
+    assert ended.code == 0, ended.err
+    new = aliases(store)["previous"]
+    assert ended.out == f"version {new} of xc-toy replaces version {second}, with the same content\n"
+    assert aliases(store) == {"champion": 1, "challenger": 1, "previous": new} and new != second
+    assert xc("rollback", "--dataset", "toy").code == 0
+    assert json.loads(xc("predict", "--dataset", "toy", "--json", "falcon").out)[0]["title"] == "falcon"
+    xc("promote", "--dataset", "toy", "--version", 99, "--repair").refused(66, "no version 99 of xc-toy")
+    both = ("promote", "--dataset", "toy", "--recipe", "ngame", "--repair")
+    xc(*both).refused(64, "--repair with --recipe or --reason")
+
+
+@pytest.mark.parametrize(("spoil", "found"), [(None, "whose content has changed"), (Path.unlink, "no file ")])
+def test_a_former_champion_with_damaged_files_does_not_return(
+    xc: Xc, second: int, damaged: Path, store: Store, spoil: Callable[[Path], None] | None, found: str
 ) -> None:
-    second = store.client.create_model_version("xc-toy", "nowhere").version
-    try:
-        assert xc("promote", "--dataset", "toy", "--version", second, "--reason", "a test").out == (
-            f"models:/xc-toy@champion is version {second}\n"
-        )
-        assert xc("rollback", "--dataset", "toy").out == (
-            f"models:/xc-toy@champion is version 1 again (instead of {second})\n"
-        )
-        assert json.loads(xc("predict", "--dataset", "toy", "--json", "falcon").out)[0]["title"] == "falcon"
-        assert xc("rollback", "--dataset", "toy").code == 0
-        asked = ("promote", "--dataset", "toy", "--recipe", "ngame")
-        refused = xc(*asked)
-        assert refused.code == 77 and "cannot be compared: no files of xc-toy" in refused.err
-        assert xc(*asked, "--reason", "its files are gone").out == "models:/xc-toy@champion is version 1\n"
-    finally:
-        registry.set_champion(store.client, "xc-toy", 1)
-        store.client.delete_registered_model_alias("xc-toy", registry.PREVIOUS)
-        store.client.delete_model_version("xc-toy", second)
+    if spoil is not None:
+        spoil(damaged / "encoder.safetensors")
+    registry.set_champion(store.client, "xc-toy", second)
+    before = aliases(store)
+    for asked in (("rollback", "--dataset", "toy"), ("promote", "--dataset", "toy", "--version", 1)):
+        xc(*asked).refused(74, found, "xc promote --dataset toy --version 1 --repair; the champion is unchanged")
+        assert aliases(store) == before
+
+
+def test_a_version_that_holds_another_model_than_registered_is_not_promoted(xc: Xc, second: int, store: Store) -> None:
+    source = store.client.get_model_version("xc-toy", "1").source
+    other = store.client.create_model_version("xc-toy", source).version
+    store.client.set_model_version_tag("xc-toy", other, "bundle", "0" * 64)
+    asked = ("promote", "--dataset", "toy", "--version", other, "--reason", "a test")
+    xc(*asked).refused(74, f"of xc-toy version {other}", f"xc promote --dataset toy --version {other} --repair")
 
 
 def test_a_model_that_is_out_of_date_is_not_promoted(released: Released, xc: Xc, own: Workspace, store: Store) -> None:
@@ -208,12 +268,7 @@ def damaged(project: Workspace, store: Store, released: Released) -> Iterator[Pa
     weights.write_bytes(content[:-1] + b"x")
     yield folder
     weights.write_bytes(content)
-    registry.set_champion(store.client, "xc-toy", 1)
-    store.client.set_registered_model_alias("xc-toy", registry.CHALLENGER, "1")
-    store.client.delete_registered_model_alias("xc-toy", registry.PREVIOUS)
-    for version in store.client.search_model_versions("name = 'xc-toy'"):
-        if version.version != "1" and int(version.version) != 1:
-            store.client.delete_model_version("xc-toy", version.version)
+    only_the_first(store)
 
 
 def test_a_damaged_champion_is_seen_and_repaired(damaged: Path, xc: Xc, store: Store) -> None:
@@ -231,6 +286,36 @@ def test_a_damaged_champion_is_seen_and_repaired(damaged: Path, xc: Xc, store: S
     assert "previous" not in aliases(store), "the damaged version cannot be rolled back to"
     assert json.loads(xc("predict", "--dataset", "toy", "--json", "falcon").out)[0]["title"] == "falcon"
     assert xc("promote", "--dataset", "toy", "--repair").out == f"version {version.version} of xc-toy is whole\n"
+
+
+@pytest.mark.parametrize(("spoil", "found"), [(None, "whose content has changed"), (Path.unlink, "no file ")])
+@pytest.mark.parametrize("known", [True, False], ids=["pointer", "asked"])
+def test_what_asks_a_damaged_champion_says_how_to_repair_it(
+    damaged: Path, xc: Xc, project: Workspace, tmp_path: Path,
+    spoil: Callable[[Path], None] | None, found: str, known: bool,
+) -> None:  # fmt: skip
+    promotion._point(project, "toy")
+    if not known:
+        (project.state / "champions" / "toy.json").unlink()
+    if spoil is not None:
+        spoil(damaged / "encoder.safetensors")
+    texts = tmp_path / "texts.jsonl"
+    texts.write_text('{"text": "falcon"}\n')
+    for asked in (["falcon"], ["--input", texts, "--output", tmp_path / "out.jsonl"]):
+        xc("predict", "--dataset", "toy", *asked).refused(74, found, "xc promote --dataset toy --repair")
+    with pytest.raises(CorruptError) as caught:
+        Models(source_of("toy", None, None))
+    assert caught.value.do == "xc promote --dataset toy --repair"
+
+
+def test_a_champion_whose_folder_is_gone_is_repaired_by_the_command_that_is_named(
+    second: int, xc: Xc, store: Store
+) -> None:
+    registry.set_champion(store.client, "xc-toy", second)
+    ended = xc("predict", "--dataset", "toy", "falcon")
+    ended.refused(66, f"no files of xc-toy version {second}", "xc promote --dataset toy --repair")
+    assert xc("promote", "--dataset", "toy", "--repair").code == 0
+    assert json.loads(xc("predict", "--dataset", "toy", "--json", "falcon").out)[0]["title"] == "falcon"
 
 
 def test_a_champion_that_no_packed_model_equals_cannot_be_repaired(

@@ -257,7 +257,7 @@ def test_a_champion_whose_files_are_gone_is_an_error_that_names_it(
     monkeypatch.setattr(mlflow.artifacts, "download_artifacts", failing(OSError("No such file or directory: 'x'")))
     with pytest.raises(MissingError, match="no files of xc-toy version 1") as caught:
         champion_files(store, "toy")
-    assert "--recipe" in caught.value.do
+    assert caught.value.do == "xc promote --dataset toy --version 1 --repair"
 
 
 def passing(model: Path, champion: Any | None) -> Verdict:

@@ -80,7 +80,7 @@ def test_nothing_in_the_project_holds_it_any_more(xc: Xc, known: Workspace) -> N
     ended = xc("forget", *TOY, "--document", UID, "--label", LABEL)
     assert ended.code == 0, ended.err
     assert holding(known.root, *words) == []
-    assert "forgot 1 documents and 1 labels" in ended.out
+    assert "forgot 1 document and 1 label\n" in ended.out
     assert "data/toy/ngame/model" in ended.out
     assert "xc train --dataset toy --recipe ngame" in ended.out
     corpus = Corpus.open(known.folder("corpus", "toy"))
@@ -112,6 +112,32 @@ def test_the_acceptance_set_stays_without_what_is_forgotten(xc: Xc, known: Works
     assert not folder.exists()
 
 
+def test_a_given_acceptance_set_without_uids_loses_the_text(xc: Xc, own: Workspace, tmp_path: Path) -> None:
+    """Its documents are named by the file and the row."""
+    documents = [{**row("PAPER", "Vogon poetry", [0]), "content": "Oh freddled gruntbuggly"}]
+    assert xc("update", drop(tmp_path / "new", documents, [("L0", "river")]), *TOY).code == 0
+    given, folder = tmp_path / "given.jsonl", own.data / "toy" / ACCEPTANCE
+    texts = ["Vogon poetry  Oh freddled gruntbuggly", "Vogon poetry", "Oh freddled\tgruntbuggly"]
+    others = ["Vogon poetry is bad", "another text"]
+    given.write_text("".join(json.dumps({"text": text, "labels": ["L1"]}) + "\n" for text in [*texts, *others]))
+    take(given, Corpus.open(own.folder("corpus", "toy")), "toy", folder)
+    ended = xc("forget", *TOY, "--document", "PAPER")
+    assert ended.code == 0, ended.err
+    assert AcceptanceSet.open(folder).texts == others
+    assert holding(own.root, "freddled") == []
+    assert "acceptance set: 3 documents removed" in ended.out
+    assert "not forgotten" not in ended.out
+    assert "  the acceptance set, if the given file had them" in ended.out
+
+
+def test_a_document_with_the_same_text_stays_and_is_named(xc: Xc, own: Workspace, tmp_path: Path) -> None:
+    documents = [row(UID, TEXT, [0]), {**row("COPY", TEXT.split()[0], [0]), "content": TEXT.partition(" ")[2] + " "}]
+    assert xc("update", drop(tmp_path / "new", documents, [("L0", "river")]), *TOY).code == 0
+    assert "not forgotten, though the text is the same: 1 document (COPY)" in xc("forget", *TOY, "--document", UID).out
+    both = xc("forget", *TOY, "--document", "COPY")
+    assert both.code == 0 and "not forgotten" not in both.out
+
+
 def test_the_splits_of_all_others_stay(xc: Xc, own: Workspace) -> None:
     table = Corpus.open(own.folder("corpus", "toy")).table("documents").select("uid", "split")
     assert xc("forget", *TOY, "--document", "D0003").code == 0
@@ -135,6 +161,25 @@ def test_documents_without_another_label_are_refused_or_go_too(xc: Xc, own: Work
     assert {k: v for k, v in files_of(own.root).items() if not k.startswith(".xc")} == before
     assert xc("forget", *TOY, "--label", "LONE", "--with-documents").code == 0
     assert holding(own.root, "LONE", "ONLY") == []
+
+
+@pytest.mark.parametrize("name", ["trn.json", ".copying/trn.json", "part/.trn.json.x7"])
+def test_files_in_the_inbox_are_neither_deleted_nor_passed_over(xc: Xc, own: Workspace, name: str) -> None:
+    """A copy in progress is hidden; it is data too."""
+    waiting = own.data / "toy" / "inbox" / name
+    waiting.parent.mkdir(parents=True)
+    waiting.write_text(TEXT)
+    before = files_of(own.data)
+    asked = ("forget", *TOY, "--document", "D0003")
+    xc(*asked).refused(
+        75, f"files in the inbox of toy that were not ingested yet: 1, the first {waiting}", "wait until"
+    )
+    assert files_of(own.data) == before
+    waiting.unlink()
+    (own.data / "toy" / "inbox" / ".gitkeep").touch()
+    ended = xc(*asked)
+    assert ended.code == 0, ended.err
+    assert (own.data / "toy" / "inbox" / ".gitkeep").exists() and "toy/inbox\n" not in ended.out
 
 
 def test_an_unknown_uid_is_refused(xc: Xc, own: Workspace) -> None:

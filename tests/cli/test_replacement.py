@@ -77,6 +77,11 @@ def test_a_replacement_that_loses_too_much_is_refused_and_nothing_changes(projec
     replaced(project, world_of(tmp_path / "twelve", without=12))
 
 
+def test_a_share_that_is_no_number_allows_nothing(project: Workspace, tmp_path: Path) -> None:
+    with pytest.raises(RefusedError, match="40 of the 120 documents"):
+        replaced(project, world_of(tmp_path / "new", without=40), allow_loss=float("nan"))
+
+
 def test_labels_count_as_documents_do(project: Workspace, tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match=r"2 of the 10 labels of toy \(20.0%"):
         replaced(project, world_of(tmp_path / "new", labels=8))

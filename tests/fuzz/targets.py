@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from tests.data.worlds import FILTERS, small_world, write_filters, write_world
 from tests.fuzz import mutate, served
@@ -18,8 +20,10 @@ from xc_core.chain import Workspace
 from xc_core.cli.predict_files import _READERS
 from xc_core.cli.train import changes_of
 from xc_core.data.checks import Allowed, check_block
+from xc_core.data.document_file import read_documents
 from xc_core.data.filters import given_pairs
 from xc_core.data.formats import ReadOptions, open_source, splits_of
+from xc_core.data.label_file import read_labels
 from xc_core.data.tokenizer import TextTokenizer
 from xc_core.recipes import find_recipe
 from xc_core.serve.limits import Limits
@@ -156,7 +160,7 @@ def targets(root: Path, client: served.Client) -> list[Target]:
         Target(name, "server", served.SEEDS, served.request_changed, run, weight)
         for name, run, weight in served.boundaries(client)
     ]
-    return [*found, *_artefacts(root), *_files_of_texts(root)]
+    return [*found, *_artefacts(root), *_files_of_texts(root), *_files_of_rows(root)]
 
 
 def _artefacts(root: Path) -> list[Target]:
@@ -191,4 +195,50 @@ def _files_of_texts(root: Path) -> list[Target]:
                     assert all(isinstance(text, str) for text in texts)
 
         found.append(Target(f"predict {suffix}", "texts", (source,), change, in_file(root, path.name, run), 5))
+    return found
+
+
+IDS = {f"L{number}": number for number in range(10)}
+DOCUMENTS = {
+    "uid": ["A", "B", "C"],
+    "text": ["the river", "a hill", "an owl"],
+    "labels": [["L1"], ["L0", "L2"], ["L3"]],
+}
+LABELS = {"uid": ["N1", "N2", "N3"], "text": ["the river", "a hill", "an owl"]}
+
+
+def _accepted(path: Path) -> None:
+    """Read documents as ``xc acceptance --given`` does; any model can be measured on what is accepted."""
+    found = read_documents(path, ReadOptions(), Allowed(), IDS)
+    assert len(found) and found["uid"].is_unique().all() and not sum(found.null_count().row(0))
+    for text, labels in found.select("text", "labels").rows():
+        assert INK.search(text) and not CONTROL.search(text) and text.encode()
+        assert labels and len(set(labels)) == len(labels) and IDS.keys() >= set(labels)
+
+
+def _labels(path: Path) -> None:
+    """Read labels as ``xc add-labels`` does."""
+    found = read_labels(path, ReadOptions(), Allowed())
+    assert len(found) and found["uid"].is_unique().all() and not sum(found.null_count().row(0))
+    for uid, title, content in found.rows():
+        assert INK.search(uid) and INK.search(title + content) and not CONTROL.search(uid + title + content)
+        (title + content).encode()
+
+
+def _files_of_rows(root: Path) -> list[Target]:
+    """The readers of ``xc acceptance --given`` and ``xc add-labels``."""
+    found = []
+    for name, columns, read in (("acceptance", DOCUMENTS, _accepted), ("add-labels", LABELS, _labels)):
+        frame = pl.DataFrame({**columns, "group": ["a", "b", "c"]})
+        flat = frame.with_columns(pl.col(pl.List(pl.String)).list.join(";"))
+        parquet = io.BytesIO()
+        frame.write_parquet(parquet)
+        for suffix, seed, change in (
+            (".jsonl", frame.write_ndjson().encode(), mutate.json_changed),
+            (".csv", flat.write_csv().encode(), mutate.bytes_changed),
+            (".parquet", parquet.getvalue(), mutate.columns_changed),
+        ):
+            path = root / f"{name}{suffix}"
+            run = in_file(root, path.name, lambda path=path, read=read: read(path))  # type: ignore[misc]
+            found.append(Target(f"{name} {suffix}", "rows", (seed,), change, run, 5))
     return found

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -15,13 +17,14 @@ from tests.cli.conftest import spoil
 from tests.conftest import TOPICS, ToyWorld, make_workspace
 from tests.data.test_corpus_digest import moved
 from xc_core.chain import Workspace, run_stage
-from xc_core.data import acceptance
+from xc_core.data import acceptance, document_file
 from xc_core.data.acceptance import AcceptanceSet, draw, take
+from xc_core.data.checks import Allowed
 from xc_core.data.corpus import Corpus
 from xc_core.data.ingest import IngestConfig
 from xc_core.data.splits import TEST
 from xc_core.devices import VARIABLE
-from xc_core.errors import DataError, RefusedError
+from xc_core.errors import DataError, MissingError, RefusedError, UsageError
 from xc_core.infer.acceptance import answered, measured
 from xc_core.infer.predictor import Predictor
 from xc_core.metrics.ranking import per_document, without
@@ -88,17 +91,97 @@ def test_a_given_file_becomes_the_next_version(present: Corpus, tmp_path: Path, 
 @pytest.mark.parametrize(
     ("content", "found"),
     [
-        ('{"text": "a", "labels": ["L99"]}', "1 labels that the dataset does not have, the first is 'L99'"),
-        ('{"words": "a", "labels": ["L1"]}', "a file that cannot be read"),
-        ("not json", "a file that cannot be read"),
-        ('{"text": "a", "labels": "L1"}', "a file that cannot be read"),
+        ('{"text": "a", "labels": ["L99"]}', r"own.jsonl, line 1: found the label 'L99' \(nearest: 'L9'\)"),
+        ('{"words": "a", "labels": ["L1"]}', "no text"),
+        ("not json", "a line that is not JSON"),
+        ("", "no rows"),
+        ("[1]", r"\[1\] instead of an object"),
+        ('{"text": "a", "labels": "L1"}', 'labels "L1"'),
+        ('{"text": null, "labels": ["L1"]}', "text null"),
+        ('{"text": "", "labels": ["L1"]}', "an empty text"),
+        ('{"text": "\\u200b", "labels": ["L1"]}', "a text of invisible characters"),
+        ('{"text": "\\u001b[31m", "labels": ["L1"]}', r"the character '\\x1b' in a text"),
+        ('{"text": "\\ud83d", "labels": ["L1"]}', "half of a surrogate pair"),
+        ('{"text": "a", "labels": null}', "labels null"),
+        ('{"text": "a", "labels": []}', "a document without labels"),
+        ('{"text": "a", "labels": [null]}', "the label null"),
+        ('{"text": "a", "labels": [["L1"]]}', "the label "),
+        ('{"text": "a", "labels": ["L0", "L0"]}', "the label 'L0' twice"),
+        ('{"uid": null, "text": "a", "labels": ["L0"]}', "the uid null"),
+        ('{"uid": "", "text": "a", "labels": ["L0"]}', "the uid ''"),
+        ('{"uid": "A", "text": "a", "labels": ["L0"]}\n' * 2, "line 2: found the uid 'A' again"),
+        ('{"uid": "A", "text": "a", "labels": ["L0"]}\n{"text": "b", "labels": ["L0"]}', "line 2: found no uid"),
+        ('{"text": "b", "labels": ["L0"]}\n{"uid": "A", "text": "a", "labels": ["L0"]}', "line 2: found a uid, but"),
     ],
 )
 def test_a_wrong_file_is_refused(present: Corpus, tmp_path: Path, content: str, found: str) -> None:
     (tmp_path / "own.jsonl").write_text(content)
-    with pytest.raises(DataError, match=found):
+    with pytest.raises(DataError, match=found) as caught:
         take(tmp_path / "own.jsonl", present, "toy", tmp_path / "set")
+    assert "--allow" not in caught.value.do, "the command has no such option"
     assert not (tmp_path / "set").exists()
+
+
+@pytest.mark.parametrize(
+    ("columns", "found"),
+    [
+        ({"text": [None], "labels": [["L1"]]}, "an empty text"),
+        ({"text": ["a"], "labels": [None]}, "a document without labels"),
+        ({"text": ["a"], "labels": [[None]]}, "the labels "),
+        ({"text": ["a"], "labels": [["L1"]], "uid": [None]}, "the uid null"),
+        ({"text": ["a"] * 2, "labels": [["L1"]] * 2, "uid": ["A"] * 2}, "row 2: found the uid 'A' again"),
+        ({"text": [1], "labels": [["L1"]]}, "text 1"),
+        ({"word": ["a"], "labels": [["L1"]]}, "the columns 'word', 'labels'"),
+    ],
+)
+def test_a_wrong_table_is_refused(present: Corpus, tmp_path: Path, columns: dict[str, Any], found: str) -> None:
+    pl.DataFrame(columns).write_parquet(tmp_path / "own.parquet")
+    with pytest.raises(DataError, match=found):
+        take(tmp_path / "own.parquet", present, "toy", tmp_path / "set")
+
+
+def test_what_is_no_file_or_too_large_is_refused(
+    present: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    (tmp_path / "folder.parquet").mkdir()
+    (tmp_path / "own.xlsx").touch()
+    for name, kind, found in (
+        ("pipe.jsonl", MissingError, "a named pipe"),
+        ("folder.parquet", MissingError, "a folder"),
+        ("none.jsonl", MissingError, "no file"),
+        ("own.xlsx", UsageError, "own.xlsx"),
+    ):
+        with pytest.raises(kind, match=found):
+            take(tmp_path / name, present, "toy", tmp_path / "set")
+    file = tmp_path / "own.jsonl"
+    file.write_text('{"text": "castle", "labels": ["L1"]}\n' * 3)
+    monkeypatch.setattr(document_file, "MOST_DOCUMENTS", 2)
+    with pytest.raises(DataError, match="3 documents of 18 characters, or more"):
+        take(file, present, "toy", tmp_path / "set")
+    monkeypatch.setattr(document_file, "MOST_BYTES", 20)
+    with pytest.raises(DataError, match="111 bytes"):
+        take(file, present, "toy", tmp_path / "set")
+
+
+def test_levels_near_the_limit_of_recursion_are_refused(present: Corpus, tmp_path: Path) -> None:
+    file = tmp_path / "own.jsonl"
+    for depth in range(850, 1010):
+        file.write_text(f'{{"text": {"[" * depth}{"]" * depth}, "labels": []}}')
+        with pytest.raises(DataError):
+            take(file, present, "toy", tmp_path / "set")
+
+
+def test_kinds_that_the_dataset_allows_are_repaired(present: Corpus, tmp_path: Path) -> None:
+    """But not an empty text or a document without labels, on which nothing can be measured."""
+    file, every = tmp_path / "own.jsonl", Allowed.parse(tuple(Allowed.kinds()))
+    file.write_text('{"uid": 7, "text": "castle\\u0007wall", "labels": ["L1", "L0", "L1"]}')
+    own = take(file, present, "toy", tmp_path / "set", allowed=every)
+    assert own.documents.rows() == [("7", "castle wall", ["L1", "L0"], [])]
+    for row in ('{"text": "", "labels": ["L1"]}', '{"text": "a", "labels": []}'):
+        file.write_text(row)
+        with pytest.raises(DataError):
+            take(file, present, "toy", tmp_path / "set", allowed=every)
 
 
 def test_deleted_documents_and_labels_are_nowhere_in_the_files(present: Corpus, tmp_path: Path) -> None:

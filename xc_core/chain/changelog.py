@@ -36,7 +36,7 @@ _SHOWN: Final = 3
 def check_loss(difference: Difference, allowed: float, dataset: str) -> None:
     """Raise RefusedError if more than the share ``allowed`` of the documents or of the labels would be gone."""
     for what, moves in (("documents", difference.documents), ("labels", difference.labels)):
-        if moves.loss > allowed:
+        if not moves.loss <= allowed:  # so that nan allows nothing
             first = ", ".join(moves.removed[:_SHOWN])
             raise RefusedError(
                 f"new files without {len(moves.removed):,} of the {moves.before:,} {what} of {dataset} "

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from xc_core.chain import changelog, incoming
 from xc_core.chain.arrival import Arrival, scratch
-from xc_core.chain.names import ACCEPTANCE, CHANGES, SETTINGS
+from xc_core.chain.names import ACCEPTANCE, CHANGES, INBOX, SETTINGS
 from xc_core.chain.runner import run_stage
 from xc_core.chain.update import allowing, written
 from xc_core.chain.workspace import Workspace
-from xc_core.data.acceptance import AcceptanceSet
+from xc_core.data.acceptance import GIVEN, AcceptanceSet
 from xc_core.data.corpus import Corpus
 from xc_core.data.merge import Tables
-from xc_core.errors import CorruptError, MissingError, RefusedError, nearest
+from xc_core.errors import BusyError, CorruptError, MissingError, RefusedError, nearest
 from xc_core.leftovers import drop
 
 _ELSEWHERE = (
@@ -25,6 +25,8 @@ _ELSEWHERE = (
     (".git", "git: params.yaml and dvc.lock hold no texts; raw files that were committed stay in its history"),
 )
 """Places that may still hold what is forgotten, if they exist, and what to do."""
+_MARKERS = (".gitkeep", ".gitignore", ".DS_Store")
+"""Files of an inbox that are no data."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,10 @@ class Forgotten:
     labels: list[str]
     deleted: list[Path]
     """Artefacts, kept files and caches, relative to the project."""
+    accepted: int
+    """Documents that left the acceptance set."""
+    copies: list[str]
+    """Documents with the text of a forgotten one, which stay."""
     recipes: list[str]
     """Recipes that have to be trained again."""
     elsewhere: list[str]
@@ -47,8 +53,9 @@ def forget(
     """Remove documents and labels by uid. If it is killed, the same command does the rest.
 
     ``with_documents`` also removes documents that would have no label. Raises MissingError for an unknown uid,
-    RefusedError if documents would be without a label.
+    RefusedError if documents would be without a label, BusyError if the inbox has files that were not ingested.
     """
+    _check_inbox(workspace.raw(dataset).with_name(INBOX), dataset)
     own = workspace.params.dataset(dataset).corpus
     with scratch(workspace) as inner:
         tables = Tables.of(Corpus.open(run_stage(workspace, "corpus", dataset).folder))
@@ -65,13 +72,26 @@ def forget(
         config = allowing(config, "unseen-labels") if _unseen(left) else config
         config = written(workspace, inner, dataset, left, config)
         uids = (*documents, *labels)
-        _forget_accepted(workspace.data / dataset / ACCEPTANCE, documents, labels)
+        accepted = _forget_accepted(workspace.data / dataset / ACCEPTANCE, documents, labels, tables.texts(documents))
         deleted = _delete_derived(workspace, dataset)
         changelog.redact(workspace, dataset, uids)
         Arrival(workspace, inner, dataset, config, "", "forget", uids).install(1.0)
     recipes = [recipe for _, recipe in workspace.params.experiments(dataset)]
     elsewhere = [text for place, text in _ELSEWHERE if (workspace.root / place).exists()]
-    return Forgotten(documents, labels, [path.relative_to(workspace.root) for path in deleted], recipes, elsewhere)
+    shown = [path.relative_to(workspace.root) for path in deleted]
+    elsewhere = [*_given(workspace, dataset), *elsewhere]
+    return Forgotten(documents, labels, shown, accepted, tables.copies(documents), recipes, elsewhere)
+
+
+def _check_inbox(folder: Path, dataset: str) -> None:
+    """Raise BusyError if files wait in the inbox: they are the user's only copy, or would bring the rows back."""
+    files = sorted(path for path in folder.rglob("*") if not path.is_dir() and path.name not in _MARKERS)
+    if files:
+        raise BusyError(
+            f"files in the inbox of {dataset} that were not ingested yet: {len(files):,}, the first {files[0]}",
+            expected="an empty inbox, because an ingest of these files could bring the rows back; nothing was removed",
+            do="wait until they are ingested, or move them out of the inbox and delete the rows in them",
+        )
 
 
 def _check_known(what: str, uids: list[str], known: list[str], dataset: str) -> None:
@@ -100,28 +120,44 @@ def _unseen(tables: Tables) -> bool:
     return len(tables.labels.join(pairs, left_on="uid", right_on="label", how="anti")) > 0
 
 
-def _forget_accepted(folder: Path, documents: list[str], labels: list[str]) -> None:
-    """Remove documents and labels from the acceptance set, which otherwise stays; a damaged one is deleted."""
+def _forget_accepted(folder: Path, documents: list[str], labels: list[str], texts: set[str]) -> int:
+    """Remove documents and labels from the acceptance set, which otherwise stays; a damaged one is deleted.
+
+    Returns the number of documents that left the set.
+    """
     try:
-        AcceptanceSet.open(folder).without(documents, labels)
-    except MissingError:
-        return
+        before = AcceptanceSet.open(folder)
+        return len(before) - len(before.without(documents, labels, texts))
     except CorruptError:
         drop(folder)
+    except MissingError:
+        pass
+    return 0
+
+
+def _given(workspace: Workspace, dataset: str) -> list[str]:
+    """Return a line about the acceptance set if it was given: its documents have texts and uids of their own."""
+    folder = workspace.data / dataset / ACCEPTANCE
+    if not folder.exists() or AcceptanceSet.open(folder).facts.source != GIVEN:
+        return []
+    return [
+        "the acceptance set, if the given file had them under another uid and in other words: "
+        f"xc acceptance --dataset {dataset} --given FILE replaces it"
+    ]
 
 
 def _delete_derived(workspace: Workspace, dataset: str) -> list[Path]:
-    """Delete all that was made of a dataset but its raw files, corpus, changelog, settings and acceptance set.
+    """Delete all that was made of a dataset: not its raw files, corpus, changelog, settings, inbox and acceptance set.
 
     DVC's own files stay: they hold hashes, and without its .gitignore git would take the raw files in.
     """
     home, state = workspace.raw(dataset).parent, workspace.state
-    kept = ("raw", "corpus", CHANGES, SETTINGS, ACCEPTANCE)
+    kept = ("raw", "corpus", CHANGES, SETTINGS, ACCEPTANCE, INBOX)
     found = [path for path in home.iterdir() if path.name not in (*kept, ".gitignore") and path.suffix != ".dvc"]
     recipes = [recipe for _, recipe in workspace.params.experiments(dataset)]
     inner = [path for recipe in recipes for path in (home / recipe).glob("*") if path.name != SETTINGS]
     found = [path for path in found if path.name not in recipes] + inner
-    found += [state / kind / dataset for kind in ("inbox", changelog.VERSIONS, "tune", "reports")]
+    found += [state / kind / dataset for kind in (INBOX, changelog.VERSIONS, "tune", "reports")]
     found += [path for name in (f"*@{dataset}", f"*@{dataset}_*") for path in (state / "run").glob(name)]
     found = [path for path in found if path.exists()]
     for path in found:

@@ -14,8 +14,10 @@ CHANGES: Final = "changes"
 """Folder of the changelog of a dataset."""
 ACCEPTANCE: Final = "acceptance"
 """Folder of the acceptance set of a dataset."""
+INBOX: Final = "inbox"
+"""Folder for a new copy of a whole dataset, until it is ingested."""
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}[a-z0-9]|[a-z0-9]")
-_RESERVED: Final = frozenset({*STAGES, SETTINGS, CHANGES, ACCEPTANCE, "raw", "inbox"})
+_RESERVED: Final = frozenset({*STAGES, SETTINGS, CHANGES, ACCEPTANCE, INBOX, "raw"})
 
 
 def checked_name(kind: str, name: str) -> str:

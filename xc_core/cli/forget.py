@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import click
 
 from xc_core.chain import Workspace
 from xc_core.chain.forget import Forgotten, forget
 from xc_core.cli.options import dataset_option
 from xc_core.errors import UsageError
+
+_SHOWN: Final = 3
+"""Uids that a line names."""
 
 
 @click.command("forget", short_help="Remove documents or labels, and all made of them.")
@@ -16,10 +21,10 @@ from xc_core.errors import UsageError
 @click.option("--label", "labels", multiple=True, metavar="UID", help="A label; may be given several times.")
 @click.option("--with-documents", is_flag=True, help="Also forget documents that would have no label left.")
 def command(dataset: str, documents: tuple[str, ...], labels: tuple[str, ...], with_documents: bool) -> None:
-    """Remove documents and labels by uid: from raw files, corpus, models, checkpoints and kept files of this project.
+    """Remove documents and labels by uid: from raw files, corpus, acceptance set, models and kept files.
 
     Everything that was trained on the dataset is deleted; it has to be trained again. Places outside, such as MLflow's
-    registry and DVC's cache, are named.
+    registry and DVC's cache, are named. Files that wait in the inbox must be ingested or taken out first.
     """
     if not documents and not labels:
         raise UsageError("nothing to forget", expected="--document UID or --label UID", do="name at least one")
@@ -28,7 +33,13 @@ def command(dataset: str, documents: tuple[str, ...], labels: tuple[str, ...], w
 
 
 def _echo(dataset: str, done: Forgotten) -> None:
-    click.echo(f"{dataset}: forgot {len(done.documents):,} documents and {len(done.labels):,} labels")
+    counts = f"{_counted(len(done.documents), 'document')} and {_counted(len(done.labels), 'label')}"
+    click.echo(f"{dataset}: forgot {counts}")
+    if done.accepted:
+        click.echo(f"acceptance set: {_counted(done.accepted, 'document')} removed")
+    if done.copies:
+        first = ", ".join(done.copies[:_SHOWN]) + (", ..." if len(done.copies) > _SHOWN else "")
+        click.echo(f"not forgotten, though the text is the same: {_counted(len(done.copies), 'document')} ({first})")
     if done.deleted:
         click.echo("deleted, because it was made of them:")
         for path in sorted(done.deleted):
@@ -41,3 +52,7 @@ def _echo(dataset: str, done: Forgotten) -> None:
         click.echo("may still hold them:")
         for place in done.elsewhere:
             click.echo(f"  {place}")
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}" + ("" if number == 1 else "s")

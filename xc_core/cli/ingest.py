@@ -14,7 +14,7 @@ from xc_core.artifacts import writing
 from xc_core.chain import Ran, Workspace, incoming, run_stage
 from xc_core.chain.arrival import Arrival, papers, scratch
 from xc_core.chain.names import checked_name
-from xc_core.cli.options import Names
+from xc_core.cli.options import Names, Number
 from xc_core.data.checks import MOST_SHARED, Allowed
 from xc_core.data.corpus import Corpus
 from xc_core.data.cut import BY
@@ -39,16 +39,16 @@ _AUTO: Final = "auto"
 @click.option("--propensity", type=Names("propensity model", PROPENSITY.names),
               default=_DEFAULT.propensity, show_default=True,
               help="Constants of the propensity model, by which rare labels count more in PSP@k.")  # fmt: skip
-@click.option("--validation-fraction", type=float, default=_DEFAULT.validation_fraction, show_default=True,
+@click.option("--validation-fraction", type=Number(), default=_DEFAULT.validation_fraction, show_default=True,
               help="Share of the train rows held out, by a hash.")  # fmt: skip
-@click.option("--acceptance-fraction", type=float, default=_DEFAULT.acceptance_fraction, show_default=True,
+@click.option("--acceptance-fraction", type=Number(), default=_DEFAULT.acceptance_fraction, show_default=True,
               help="Share of the train rows that no stage learns from, by a hash: the gate compares models on them. "
                    "0: on test rows.")  # fmt: skip
 @click.option("--split", type=click.Choice((_AUTO, *BY)), default=_AUTO, show_default=True,
               help="What is held out as a whole: a document (uid), a group (column group), a family (near-duplicates). "
                    "auto: as before; for a new dataset group, if there are groups, family, if validation would "
                    "otherwise be nearer to train than test is, or uid.")  # fmt: skip
-@click.option("--test-fraction", type=float, default=_DEFAULT.test_fraction, show_default=True,
+@click.option("--test-fraction", type=Number(), default=_DEFAULT.test_fraction, show_default=True,
               help="Share of the rows split off as test if a Parquet or CSV folder has no test file.")  # fmt: skip
 @click.option("--allow", multiple=True, metavar="KIND",
               help=f"Accept one of {', '.join(Allowed.kinds())}; may be given several times.")  # fmt: skip
@@ -63,7 +63,7 @@ _AUTO: Final = "auto"
     help="Separates the labels of a CSV cell.",
 )
 @click.option("--replace", is_flag=True, help="Replace a dataset of that name.")
-@click.option("--allow-loss", type=click.FloatRange(0, 1), default=None, metavar="SHARE",
+@click.option("--allow-loss", type=Number(0, 1), default=None, metavar="SHARE",
               help="Share of the documents, or of the labels, that a replacement may lack.  [default: the dataset's "
                    "update.allow_loss, 0.1]")  # fmt: skip
 def ingest(path: Path, dataset: str, replace: bool, allow_loss: float | None, split: str, **settings: object) -> None:

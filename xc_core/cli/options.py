@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from xc_core.errors import UsageError, nearest
+from xc_core.params import MOST_NUMBER
 
 dataset_option = click.option("--dataset", required=True, help="Name of the dataset.")
 recipe_option = click.option("--recipe", default="ngame", show_default=True, help="Name of the recipe.")
@@ -31,6 +33,22 @@ device_option = click.option(
     callback=_use_device,
     help="Where to compute: auto (a GPU if there is one), cpu, cuda or cuda:N. [default: XC_DEVICE, else auto]",
 )
+
+
+class Number(click.types.FloatParamType):
+    """A finite number from ``least`` to ``most``, by default one that a setting may be. click itself takes nan."""
+
+    def __init__(self, least: float = -MOST_NUMBER, most: float = MOST_NUMBER) -> None:
+        self.least, self.most = least, most
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return ``value`` as a number; raise UsageError if it is outside the range, nan or infinite."""
+        number: float = super().convert(value, param, ctx)
+        if not self.least <= number <= self.most:
+            name = param.opts[0] if param is not None else "a number"
+            bounds = f"from {self.least:,.12g} to {self.most:,.12g}"
+            raise UsageError(f"{name} {number:g}", expected=f"a number {bounds}", do="fix the number")
+        return number
 
 
 class Names(click.ParamType[str]):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from xc_core.chain import Workspace, run_stage
+from xc_core.cli.options import Number
 from xc_core.cli.train import changes_of
 from xc_core.errors import UsageError
 
@@ -26,10 +27,10 @@ _DEVICE: Final = re.compile(r"cpu|cuda(:\d+)?")
 @click.option("--recipe", default="ngame", show_default=True, help="Name of the recipe.")
 @click.option("--documents", type=click.IntRange(min=10), help="Number of documents, test documents included.")
 @click.option("--labels", type=click.IntRange(min=1), help="Number of labels.")
-@click.option("--tokens", type=click.FloatRange(min=1), help="Mean tokens of a document.")
-@click.option("--label-tokens", type=click.FloatRange(min=1), default=6, show_default=True,
+@click.option("--tokens", type=Number(least=1), help="Mean tokens of a document.")
+@click.option("--label-tokens", type=Number(least=1), default=6, show_default=True,
               help="Mean tokens of a label.")  # fmt: skip
-@click.option("--labels-per-document", type=click.FloatRange(min=1), default=2, show_default=True)
+@click.option("--labels-per-document", type=Number(least=1), default=2, show_default=True)
 @click.option("--dim", type=click.IntRange(min=1), help="Width of the vectors. [default: the encoder's]")
 @click.option("--set", "settings", multiple=True, metavar="STAGE.FIELD=VALUE", help="Change a setting, as in xc train.")
 @click.option("--devices", default="cpu", show_default=True, help="Devices, with commas: cpu, cuda, cuda:N.")

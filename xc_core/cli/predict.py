@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from xc_core.cli.champions import source_of
-from xc_core.cli.options import device_option
+from xc_core.cli.options import Number, device_option
 from xc_core.errors import UsageError
 from xc_core.visible import escaped, printable
 
 if TYPE_CHECKING:
+    from xc_core.infer.champion import Champion
     from xc_core.infer.predictor import Prediction
 
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 @click.option("-k", default=5, show_default=True, help="Labels per text.")
 @click.option(
     "--tail",
-    type=float,
+    type=Number(),
     default=None,
     help="From 0, the likeliest labels (best P@k), to 1, rare labels higher (best PSP@k); by default the model's own.",
 )
@@ -59,12 +60,13 @@ def predict(
         if texts or not (options["input"] and options["output"]):
             raise UsageError("one of --input and --output, or texts beside them", expected="both, and no texts",
                              do="give both files")  # fmt: skip
-        _answer_file(source_of(dataset, recipe, bundle)().fetch(), k, tail, options)
+        _answer_file(source_of(dataset, recipe, bundle)(), k, tail, options)
         return
     if options["part"]:
         raise UsageError("--part without files", expected="--input and --output", do="give both files, or no part")
     as_json = options["as_json"]
-    predictor = open_predictor(source_of(dataset, recipe, bundle)().fetch())
+    with source_of(dataset, recipe, bundle)().opening() as folder:
+        predictor = open_predictor(folder)
     asked = list(texts) or _lines()
     if not asked:
         raise UsageError("no text", expected="texts as arguments or lines on the standard input", do="give one")
@@ -91,16 +93,17 @@ def _lines() -> list[str]:
         ) from error
 
 
-def _answer_file(folder: Path, k: int, tail: float | None, options: dict[str, Any]) -> None:
+def _answer_file(champion: Champion, k: int, tail: float | None, options: dict[str, Any]) -> None:
     """Answer --input into --output."""
     from xc_core.artifacts import read_manifest
     from xc_core.cli.predict_files import Job, Share
     from xc_core.infer.bundle import open_predictor
 
-    question = f"model {read_manifest(folder, 'model').digest()}, k {k}, tail {tail}"
     share = Share.of(options["part"]) if options["part"] else None
-    job = Job(options["input"], options["output"], options["column"], question)
-    predictor = open_predictor(folder)
+    with champion.opening() as folder:
+        question = f"model {read_manifest(folder, 'model').digest()}, k {k}, tail {tail}"
+        job = Job(options["input"], options["output"], options["column"], question)
+        predictor = open_predictor(folder)
     predictor.predict([], k, tail)  # refuses a wrong k or tail before anything is read
 
     def ask(texts: list[str]) -> list[list[Prediction]]:

@@ -10,6 +10,7 @@ from typing import Any, Final
 import click
 
 from xc_core.cli.champions import source_of
+from xc_core.cli.options import Number
 from xc_core.errors import UsageError
 from xc_core.serve.limits import Limits
 
@@ -23,7 +24,8 @@ def _limit_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add an option for each limit."""
     for limit in reversed(fields(Limits)):
         name = f"--{limit.name.replace('_', '-')}"
-        option = click.option(name, default=limit.default, show_default=True, help=limit.metadata["help"])
+        kind = Number() if isinstance(limit.default, float) else int
+        option = click.option(name, type=kind, default=limit.default, show_default=True, help=limit.metadata["help"])
         command = option(command)
     return command
 
@@ -40,7 +42,7 @@ def _limit_options(command: Callable[..., None]) -> Callable[..., None]:
 )
 @click.option("--port", default=8080, show_default=True, help="Port to listen on; 0 for a free one.")
 @click.option("--allow-host", multiple=True, help="A further host name that requests may address, as of a proxy.")
-@click.option("--poll", default=2.0, show_default=True, help="Seconds between looks for a new champion.")
+@click.option("--poll", type=Number(), default=2.0, show_default=True, help="Seconds between looks for a new champion.")
 @click.option("--threads", default=0, help="Threads of a pass through the model; by default one per core.")
 @_limit_options
 def command(dataset: str | None, recipe: str | None, bundle: Path | None, **options: Any) -> None:

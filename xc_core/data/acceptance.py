@@ -7,6 +7,7 @@ the published train file, weight: inverse propensity), ``acceptance.json`` (data
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,10 +17,12 @@ import numpy as np
 import polars as pl
 
 from xc_core import artifacts
+from xc_core.data.checks import Allowed
 from xc_core.data.corpus import Corpus
+from xc_core.data.document_file import read_documents
+from xc_core.data.formats import ReadOptions
 from xc_core.data.labels import LabelMatrix
 from xc_core.data.splits import ACCEPTANCE, TEST
-from xc_core.errors import DataError, first_line
 from xc_core.shapes import F64, I64
 
 LIMIT: Final = 2_000
@@ -126,10 +129,16 @@ class AcceptanceSet:
         known = corpus.table("labels")["uid"].to_list()
         return self._written(folder, self.facts, self.documents.filter(~learnt), known)
 
-    def without(self, documents: list[str], labels: list[str]) -> AcceptanceSet:
-        """Delete documents and labels by uid, as a new version in the same folder; open and return it."""
+    def without(self, documents: list[str], labels: list[str], texts: Iterable[str] = ()) -> AcceptanceSet:
+        """Delete documents and labels by uid, as a new version in the same folder; open and return it.
+
+        Documents with one of ``texts`` go too: those of a given file have other uids than in the corpus. White space
+        does not count.
+        """
         known = self.labels.filter(~pl.col("uid").is_in(labels))["uid"].to_list()
-        left = self.documents.filter(~pl.col("uid").is_in(documents))
+        gone = {" ".join(text.split()) for text in texts}
+        named = pl.Series([" ".join(text.split()) in gone for text in self.texts], dtype=pl.Boolean)
+        left = self.documents.filter(~(pl.col("uid").is_in(documents) | named))
         return self._written(self.folder, replace(self.facts, version=self.facts.version + 1), left, known)
 
     def _written(
@@ -155,22 +164,23 @@ def draw(corpus: Corpus, dataset: str, folder: Path) -> AcceptanceSet:
     return AcceptanceSet.open(folder)
 
 
-def take(file: Path, corpus: Corpus, dataset: str, folder: Path) -> AcceptanceSet:
-    """Make the set of a dataset from a Parquet or JSON lines file with text and labels (a list of label uids).
+def take(
+    file: Path,
+    corpus: Corpus,
+    dataset: str,
+    folder: Path,
+    *,
+    options: ReadOptions | None = None,
+    allowed: Allowed | None = None,
+) -> AcceptanceSet:
+    """Make the set of a dataset from a file with text and labels (a list of label uids), see ``document_file``.
 
-    Raises DataError for a file that cannot be read, or a label that the corpus does not have.
+    Raises MissingError, UsageError, and DataError for the first wrong row; then the set that is there stays.
     """
-    documents, labels = _read(file), _labels(corpus)
-    unknown = sorted(set(documents["labels"].explode().drop_nulls()) - set(labels["uid"]))
-    if unknown or not len(documents):
-        raise DataError(
-            f"{len(unknown)} labels that the dataset does not have, the first is {unknown[0]!r}"
-            if unknown
-            else "no rows",
-            expected="uids of labels of the dataset" if unknown else "at least one document",
-            do="fix the column labels" if unknown else "add documents",
-            where=str(file),
-        )
+    labels = _labels(corpus)
+    ids = {uid: number for number, uid in enumerate(labels["uid"])}
+    documents = read_documents(file, options or ReadOptions(), allowed or Allowed(), ids)
+    documents = documents.with_columns(filtered=pl.lit([], pl.List(pl.String))).select(*_DOCUMENTS)
     facts = AcceptanceFacts(dataset=dataset, version=_next(folder), source=GIVEN, corpus=corpus.digest)
     write_set(folder, facts, documents, labels)
     return AcceptanceSet.open(folder)
@@ -193,18 +203,3 @@ def _labels(corpus: Corpus) -> pl.DataFrame:
 def _next(folder: Path) -> int:
     """Return the version of a new set in ``folder``."""
     return int(artifacts.read_made(folder).facts.get("version", 0)) + 1
-
-
-def _read(file: Path) -> pl.DataFrame:
-    """Return the documents of a given file; a document without a uid is named by its row."""
-    wanted = 'the columns text and labels (a list of label uids), as in {"text": "a dog", "labels": ["n02084071"]}'
-    try:
-        frame = pl.read_parquet(file) if file.suffix == ".parquet" else pl.read_ndjson(file)
-        if "uid" not in frame.columns:
-            frame = frame.with_columns(uid=pl.format("row {}", pl.int_range(1, pl.len() + 1)))
-        frame = frame.with_columns(filtered=pl.lit([], pl.List(pl.String)))
-        return frame.select(*(pl.col(name).cast(kind) for name, kind in _DOCUMENTS.items()))
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise DataError(
-            f"a file that cannot be read ({first_line(error)})", expected=wanted, do="fix the file", where=str(file)
-        ) from error

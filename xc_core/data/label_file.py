@@ -26,7 +26,7 @@ def read_labels(path: Path, options: ReadOptions, allowed: Allowed) -> pl.DataFr
     Raises MissingError if there is no file, UsageError for another type of file, DataError for the first wrong row.
     """
     if not path.is_file():
-        raise MissingError(f"no file {path}", expected="a file of labels", do="fix the name")
+        raise MissingError(not_a_file(path), expected="a file of labels", do="fix the name")
     ending = next((end for end in _READERS if path.name.endswith(end)), None)
     if ending is None:
         raise UsageError(path.name, expected=f"a name that ends in {', '.join(_READERS)}", do="rename it")
@@ -36,14 +36,20 @@ def read_labels(path: Path, options: ReadOptions, allowed: Allowed) -> pl.DataFr
         block = clean_block(block, allowed)
         check_block(block, allowed, num_labels=None)
         for row, uid in enumerate(block.uids):
-            _check_once(uid, places, block.where(row))
+            check_once(uid, places, block.where(row))
         rows += zip(block.uids, block.titles, block.contents, strict=True)
     if not rows:
         raise DataError("no rows", expected="at least one label", do="add labels", where=path.name)
     return pl.DataFrame(rows, schema=dict.fromkeys(("uid", "title", "content"), pl.String), orient="row")
 
 
-def _check_once(uid: str, places: dict[str, str], where: str) -> None:
+def not_a_file(path: Path) -> str:
+    """Return what was found in place of a file."""
+    return f"{path}, which is a folder, a named pipe or a device" if path.exists() else f"no file {path}"
+
+
+def check_once(uid: str, places: dict[str, str], where: str) -> None:
+    """Put the place of a uid into ``places``; raise DataError if it has one already."""
     if uid in places:
         raise DataError(
             f"the uid {preview(uid)} again, which is also the uid of {places[uid]}",

@@ -76,6 +76,18 @@ class Tables:
             filters=kept(self.filters),
         )
 
+    def texts(self, documents: list[str]) -> set[str]:
+        """Return the texts of some documents: title, content, and both joined by a space; none is empty."""
+        rows = self.documents.filter(pl.col("uid").is_in(documents)).select("title", "content").rows()
+        return {text for row in rows for text in (*row, " ".join(row)) if text.strip()}
+
+    def copies(self, documents: list[str]) -> list[str]:
+        """Return the uids of other documents with the text of one of ``documents``; white space does not count."""
+        text = (pl.col("title") + " " + pl.col("content")).str.replace_all(r"\s+", " ").str.strip_chars()
+        found = self.documents.select("uid", text=text)
+        named = pl.col("uid").is_in(documents)
+        return found.filter(~named).join(found.filter(named), on="text", how="semi")["uid"].to_list()
+
     def unlabelled(self) -> list[str]:
         """Return the uids of documents without labels."""
         return self.documents.join(self.pairs, left_on="uid", right_on="doc", how="anti")["uid"].to_list()

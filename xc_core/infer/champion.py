@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 from xc_core.artifacts import read_manifest
+from xc_core.errors import CorruptError, MissingError
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,28 @@ class Champion:
     """Digest of the packed model's content that this version was registered with; empty if unknown."""
     fetch: Callable[[], Path]
     """Returns a local folder with the packed model. Raises MissingError if its files are gone."""
+    repair: str = ""
+    """Command that repairs its files; empty if the messages about damaged files already say what to do."""
+
+    @contextmanager
+    def opening(self) -> Iterator[Path]:
+        """Yield the folder with the packed model; errors of the block about its files advise the command ``repair``.
+
+        Raises MissingError, CorruptError.
+        """
+        with advising(self.repair):
+            yield self.fetch()
+
+
+@contextmanager
+def advising(do: str) -> Iterator[None]:
+    """Give a MissingError or CorruptError of the block the advice ``do``, unless it is empty."""
+    try:
+        yield
+    except (MissingError, CorruptError) as error:
+        if not do:
+            raise
+        raise type(error)(error.found, expected=error.expected, do=do, where=error.where) from error
 
 
 Source: TypeAlias = Callable[[], Champion]

@@ -73,8 +73,8 @@ def load(champion: Champion) -> Served:
 
     Raises MissingError, CorruptError; any other exception is a fault of the model's files too.
     """
-    folder = champion.fetch()
-    served = artifacts.steady(folder, lambda: _opened(champion, folder))
+    with champion.opening() as folder:
+        served = artifacts.steady(folder, lambda: _opened(champion, folder))
     _ = served.ids  # built here, not by the first request
     (answer,) = explained(served.predictor, [Question((_TRIAL,), k=1)])[0]
     if not answer or not math.isfinite(answer[0].score):

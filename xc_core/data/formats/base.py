@@ -220,5 +220,8 @@ def refuse_outside_links(folder: Path) -> None:
 
 def shown(value: Any, limit: int = 60) -> str:
     """Return a value as JSON on one line, cut to ``limit`` characters."""
-    text = json.dumps(value, default=str)
+    try:
+        text = json.dumps(value, default=str)
+    except RecursionError:
+        text = f"a {type(value).__name__} with too many levels"
     return text if len(text) <= limit else f"{text[: limit - 3]}..."

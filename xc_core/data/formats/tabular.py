@@ -70,7 +70,7 @@ class Tabular:
         for path in self._tables:
             _report_unused(path)
         if self._names is not None:
-            for block, _ in _read(self._names, self.options, with_labels=False):
+            for block, _ in table_rows(self._names, self.options, with_labels=False):
                 yield block
             return
         names = sorted(self._vocabulary())
@@ -83,7 +83,7 @@ class Tabular:
         """Yield the rows of the split's table."""
         path = {"validation": self._validation, "test": self._test}.get(split) or self._train
         ids = self._vocabulary()
-        for block, cells in _read(path, self.options, with_labels=True):
+        for block, cells in table_rows(path, self.options, with_labels=True):
             _number(block, cells, ids, self._names)
             if path == self._train and self._test is None:
                 block = _part(block, split, self.options)
@@ -105,10 +105,12 @@ class Tabular:
         """Return label name -> id; memory grows with the number of labels, not of rows."""
         if self._ids is None:
             if self._names is not None:
-                uids = [uid for block, _ in _read(self._names, self.options, with_labels=False) for uid in block.uids]
+                uids = [
+                    uid for block, _ in table_rows(self._names, self.options, with_labels=False) for uid in block.uids
+                ]
                 self._ids = {uid: i for i, uid in reversed(list(enumerate(uids)))}
             else:
-                cells = (c for path in self._documents for _, c in _read(path, self.options, with_labels=True))
+                cells = (c for path in self._documents for _, c in table_rows(path, self.options, with_labels=True))
                 names = {str(name) for block in cells for cell in block for name in cell}
                 self._ids = {name: i for i, name in enumerate(sorted(names))}
         return self._ids
@@ -127,7 +129,7 @@ def _table(folder: Path, stem: str) -> Path | None:
     return found[0] if found else None
 
 
-def _read(path: Path, options: ReadOptions, *, with_labels: bool) -> Iterator[tuple[Block, list[list[Any]]]]:
+def table_rows(path: Path, options: ReadOptions, *, with_labels: bool) -> Iterator[tuple[Block, list[list[Any]]]]:
     """Yield blocks of a table, each with the label cells of its rows."""
     first = _first_row(path)
     for batch in _batches(path, options):
@@ -316,7 +318,7 @@ def label_rows(path: Path, options: ReadOptions) -> Iterator[Block]:
             do="add the column uid",
             where=path.name,
         )
-    for block, _ in _read(path, options, with_labels=False):
+    for block, _ in table_rows(path, options, with_labels=False):
         yield block
 
 

@@ -163,17 +163,9 @@ def _explain(raw: bytes, path: Path, number: int, schema: pa.Schema) -> NoReturn
 
 def _problem(line: str, *, with_targets: bool) -> tuple[str, str]:
     """Return what was found in a wrong line, and what was expected."""
-    if not line.strip():
-        return "an empty line", "one JSON object per line"
-    try:
-        row = json.loads(line, object_pairs_hook=_each_once)
-    except (ValueError, RecursionError) as error:
-        return (
-            f"a line that is not JSON ({error}): {preview(line)}",
-            "one JSON object per line, without inner line breaks",
-        )
-    if not isinstance(row, dict):
-        return f"{shown(row)} instead of an object", "a JSON object with uid, title, content"
+    row = object_of(line)
+    if isinstance(row, tuple):
+        return row
     if not isinstance(row.get("uid"), str):
         return (
             f"uid {shown(row['uid'])}" if "uid" in row else "no uid"
@@ -183,12 +175,29 @@ def _problem(line: str, *, with_targets: bool) -> tuple[str, str]:
             return f"{key} {shown(row[key])}", f"{key} as a string"
     if row.get("title") is None and row.get("content") is None:
         return f"neither title nor content, but {', '.join(sorted(row))}", "title, content, or both"
-    if _SURROGATE.search(json.dumps(row, ensure_ascii=False)):
-        return "half of a surrogate pair (an escape like \\ud83d alone)", "text that can be encoded as UTF-8"
     return (_target_problem(row) if with_targets else None) or (
         f"an ambiguous line: {preview(line)}",
         "a plain JSON object",
     )
+
+
+def object_of(line: str) -> dict[str, Any] | tuple[str, str]:
+    """Return the object of a line of JSON; for a line that is none, what was found and what was expected."""
+    if not line.strip():
+        return "an empty line", "one JSON object per line"
+    try:
+        row = json.loads(line, object_pairs_hook=_each_once)
+        half = _SURROGATE.search(json.dumps(row, ensure_ascii=False))
+    except (ValueError, RecursionError) as error:
+        return (
+            f"a line that is not JSON ({error}): {preview(line)}",
+            "one JSON object per line, without inner line breaks",
+        )
+    if not isinstance(row, dict):
+        return f"{shown(row)} instead of an object", "one JSON object per line"
+    if half:
+        return "half of a surrogate pair (an escape like \\ud83d alone)", "text that can be encoded as UTF-8"
+    return row
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
