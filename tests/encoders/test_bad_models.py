@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -72,6 +74,10 @@ BAD: dict[str, tuple[Spoil, str]] = {
     "a model of images": (config(model_type="vit", architectures=["ViTModel"], vocab_size=None), "no"),
     "a config of a list": (lambda f: (f / "config.json").write_text("[1]"), "no usable model"),
     "a config that is no JSON": (lambda f: (f / "config.json").write_text("{"), "no usable model"),
+    "a config without an end": (
+        lambda f: (f / "config.json").write_bytes(b" " * (1 << 23)),
+        "more than 4,194,304 bytes",
+    ),
     "no weights": (weights(lambda tensors: dict(list(tensors.items())[:3])), "no weights for"),
     "weights that are not numbers": (weights(with_nan), "weights that are not finite"),
     "damaged weights": (lambda f: (f / "model.safetensors").write_bytes(b"\xff" * 64), "no usable model"),
@@ -88,6 +94,45 @@ def test_a_bad_model_folder_is_refused(bert: Path, tmp_path: Path, name: str) ->
     assert found in caught.value.found
     assert 64 <= caught.value.exit_code <= 78 and caught.value.exit_code != 70
     assert "\n" not in caught.value.found
+
+
+CODE = """
+import sys
+from pathlib import Path
+
+from xc_core.data.tokenizer import load
+from xc_core.encoders import EncoderConfig, build_encoder
+from xc_core.errors import XCError
+
+try:
+    load(sys.argv[1]) if sys.argv[2] == "tokenizer" else build_encoder(EncoderConfig(name=sys.argv[1]), 17, 0)
+except XCError as error:
+    print(error)
+    sys.exit(error.exit_code)
+"""
+
+
+@pytest.mark.parametrize("part", ["model", "model of a known type", "tokenizer", "tokenizer by the config"])
+def test_code_of_a_model_folder_is_never_run_whatever_is_typed(bert: Path, tmp_path: Path, part: str) -> None:
+    """transformers asks "Do you wish to run the custom code? [y/N]" and takes the answer from stdin."""
+    folder, ran = Path(shutil.copytree(bert, tmp_path / "model")), tmp_path / "ran"
+    (folder / "evil.py").write_text(f"open({str(ran)!r}, 'w')\n")
+    own = {"AutoConfig": "evil.Config", "AutoModel": "evil.Model", "AutoTokenizer": ["evil.Tokens", "evil.Tokens"]}
+    kind = "bert" if "known" in part else "evil"
+    if "tokenizer" in part:
+        (folder / "tokenizer.json").unlink()
+        (folder / "vocab.txt").write_text("[UNK]\nriver\n")
+    if part == "tokenizer":
+        (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "Evil", "auto_map": own}))
+    else:
+        config(auto_map=own, model_type=kind)(folder)
+    command = [sys.executable, "-c", CODE, str(folder), part.split()[0]]
+    done = subprocess.run(command, input="y\n" * 9, capture_output=True, text=True, timeout=120, check=False)
+    assert not ran.exists()
+    assert done.returncode == 65, done.stderr
+    assert "found code of its own, named by auto_map in" in done.stdout
+    assert "expected: a model and a tokenizer that transformers has itself" in done.stdout
+    assert "[y/N]" not in done.stdout
 
 
 def test_texts_longer_than_the_positions_of_a_model_are_refused(bert: Path) -> None:

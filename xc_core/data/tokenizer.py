@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,8 +17,8 @@ import numpy as np
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from xc_core.data.word_ids import WordIds
-from xc_core.errors import DataError, MissingError, bare, first_line
-from xc_core.pretrained import FROM_CORPUS, TOKENIZER_FILES, locate, unusable
+from xc_core.errors import DataError, MissingError, XCError, bare, first_line
+from xc_core.pretrained import FROM_CORPUS, TOKENIZER_FILES, locate, read_settings, unusable
 from xc_core.shapes import I64
 
 _MARKED: Final = re.compile(r"\[[A-Z]+[0-9]*\]|<.*>", re.DOTALL)
@@ -124,12 +125,22 @@ def _with_words(tokenizer: TextTokenizer) -> TextTokenizer:
 
 
 def _from_transformers(name: str, place: Path | str) -> Tokenizer:
-    """Load a tokenizer with transformers: from a folder without tokenizer.json, or by its name on the model hub."""
+    """Load a tokenizer with transformers: from a folder without tokenizer.json, or by its name on the model hub.
+
+    No code of the folder is run.
+    """
     from transformers import AutoTokenizer
 
     try:
-        backend: Tokenizer = AutoTokenizer.from_pretrained(place, use_fast=True).backend_tokenizer
+        if isinstance(place, Path):
+            for file in ("config.json", "tokenizer_config.json"):
+                with suppress(FileNotFoundError):
+                    read_settings(place / file, name)
+        loaded = AutoTokenizer.from_pretrained(place, use_fast=True, trust_remote_code=False)
+        backend: Tokenizer = loaded.backend_tokenizer
         return backend
+    except XCError:
+        raise
     except Exception as error:  # transformers raises errors of many types for a wrong folder
         raise unusable("tokenizer", name, place, error, files="tokenizer.json") from error
 

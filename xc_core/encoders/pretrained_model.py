@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 
 from xc_core.errors import DataError, XCError, bare, shown
-from xc_core.pretrained import unusable
+from xc_core.pretrained import read_settings, unusable
 
 _SIZES: Final = {
     "hidden_size": 65_536,
@@ -26,16 +26,17 @@ _NOT_USED: Final = ("pooler.",)
 def pretrained_model(name: str, place: Path | str, vocabulary_size: int) -> Any:
     """Return the encoder-only model of a folder or of a name on the hub, in fp32 with eager attention.
 
-    Only safetensors are read, because a pickled checkpoint could run code. Raises MissingError for a folder without a
-    model, DataError for one that is inconsistent, of another kind or with weights that do not fill it,
-    UnavailableError if the hub does not have the model or cannot be reached.
+    Only safetensors are read, because a pickled checkpoint could run code; a model that brings code is refused.
+    Raises MissingError for a folder without a model, DataError for one that is inconsistent, of another kind or with
+    weights that do not fill it, UnavailableError if the hub does not have the model or cannot be reached.
     """
     from transformers import AutoConfig, AutoModel
     from transformers.utils import logging
 
     logging.disable_progress_bar()
     try:
-        shape = AutoConfig.from_pretrained(place)
+        read_settings(_config_file(place), name)
+        shape = AutoConfig.from_pretrained(place, trust_remote_code=False)
         _check_shape(shape, name, vocabulary_size)
         model, loading = AutoModel.from_pretrained(
             place,
@@ -44,6 +45,7 @@ def pretrained_model(name: str, place: Path | str, vocabulary_size: int) -> Any:
             attn_implementation="eager",
             use_safetensors=True,
             output_loading_info=True,
+            trust_remote_code=False,
         )
     except (XCError, MemoryError):
         raise
@@ -51,6 +53,13 @@ def pretrained_model(name: str, place: Path | str, vocabulary_size: int) -> Any:
         raise unusable("model", name, place, error, files="config.json and model.safetensors") from error
     _check_weights(model, loading, name)
     return model
+
+
+def _config_file(place: Path | str) -> Path:
+    """Return config.json of a folder, or the downloaded one of a name on the hub."""
+    from transformers.utils import cached_file
+
+    return place / "config.json" if isinstance(place, Path) else Path(str(cached_file(place, "config.json")))
 
 
 def _check_shape(shape: Any, name: str, vocabulary_size: int) -> None:

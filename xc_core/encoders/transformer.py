@@ -107,7 +107,9 @@ def rebuild(config: EncoderConfig, facts: dict[str, Any]) -> TransformerEncoder:
     from transformers import AutoConfig, AutoModel
 
     shape = AutoConfig.for_model(**facts)
-    return TransformerEncoder(config, AutoModel.from_config(shape, attn_implementation="eager"))
+    return TransformerEncoder(
+        config, AutoModel.from_config(shape, attn_implementation="eager", trust_remote_code=False)
+    )
 
 
 def answering(config: EncoderConfig, facts: dict[str, Any], tensors: dict[str, Tensor]) -> PackedBert | None:
