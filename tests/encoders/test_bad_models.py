@@ -14,9 +14,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.encoders.conftest import save_tokenizer
-from xc_core.data.tokenizer import load
+from xc_core.data.beginning import encode_beginning
+from xc_core.data.tokenizer import TextTokenizer, load
+from xc_core.data.word_ids import WordIds
 from xc_core.encoders import EncoderConfig, build_encoder
-from xc_core.errors import ConfigError, XCError
+from xc_core.errors import ConfigError, DataError, XCError
 
 Spoil = Callable[[Path], object]
 
@@ -29,7 +31,7 @@ def config(**changes: object) -> Spoil:
     return spoil
 
 
-def tokenizer(text: str) -> Spoil:
+def tokenizer_of(text: str) -> Spoil:
     return lambda folder: (folder / "tokenizer.json").write_text(text)
 
 
@@ -56,12 +58,35 @@ def without_words(folder: Path) -> None:
     (folder / "tokenizer.json").write_text(json.dumps(content))
 
 
+def with_tokenizer(**parts: object) -> Spoil:
+    def spoil(folder: Path) -> None:
+        content = json.loads((folder / "tokenizer.json").read_text()) | parts
+        (folder / "tokenizer.json").write_text(json.dumps(content))
+
+    return spoil
+
+
+def around(*tokens: tuple[str, int]) -> Spoil:
+    """Put [CLS] and [SEP] with these ids around a text."""
+    return with_tokenizer(post_processor={"type": "BertProcessing", "cls": tokens[0], "sep": tokens[1]})
+
+
+BACKTRACKING = {"type": "Replace", "pattern": {"Regex": r"(a|aa|aaa)*(?=b)\1*$"}, "content": ""}
+"""Onig gives up on a long text, and the library panics."""
+
+
 BAD: dict[str, tuple[Spoil, str]] = {
     "no tokenizer": (without("tokenizer.json"), "no tokenizer in"),
     "a tokenizer of special tokens": (without_words, "a vocabulary of 5 special tokens"),
-    "a tokenizer of nothing": (tokenizer("{}"), "a tokenizer that cannot be loaded"),
-    "a tokenizer that is no JSON": (tokenizer("{"), "a tokenizer that cannot be loaded"),
-    "a tokenizer with half a surrogate": (tokenizer('{"version": "\\ud800"}'), "a tokenizer that cannot be loaded"),
+    "a tokenizer of nothing": (tokenizer_of("{}"), "a tokenizer that cannot be loaded"),
+    "a tokenizer that is no JSON": (tokenizer_of("{"), "a tokenizer that cannot be loaded"),
+    "a tokenizer with half a surrogate": (tokenizer_of('{"version": "\\ud800"}'), "a tokenizer that cannot be loaded"),
+    "a first token that is not in the vocabulary": (around(("[CLS]", 99_999), ("[SEP]", 3)), "token of id 99,999"),
+    "a last token that is not in the vocabulary": (around(("[CLS]", 2), ("[SEP]", 17)), "a special token of id 17"),
+    "a tokenizer without the unknown token": (
+        with_tokenizer(model={"type": "WordLevel", "unk_token": "[UNK]", "vocab": {"river": 0}}),
+        "a tokenizer that fails on a text",
+    ),
     "more layers than weights": (config(num_hidden_layers=3), "no weights for 16 tensors"),
     "a width that does not fit": (config(hidden_size=24), "no usable model"),
     "no heads": (config(num_attention_heads=0), "num_attention_heads = 0"),
@@ -94,6 +119,35 @@ def test_a_bad_model_folder_is_refused(bert: Path, tmp_path: Path, name: str) ->
     assert found in caught.value.found
     assert 64 <= caught.value.exit_code <= 78 and caught.value.exit_code != 70
     assert "\n" not in caught.value.found
+
+
+@pytest.mark.parametrize("panics", [True, False])
+def test_a_tokenizer_that_fails_on_a_later_text_is_refused(bert: Path, tmp_path: Path, panics: bool) -> None:
+    """The library panics, which is no Exception in Python; or it raises Exception, here in the look-up of words."""
+    folder = Path(shutil.copytree(bert, tmp_path / "model"))
+    if panics:
+        with_tokenizer(normalizer=BACKTRACKING)(folder)
+    else:
+        model = json.loads((folder / "tokenizer.json").read_text())["model"]
+        with_tokenizer(model=model | {"unk_token": "[NO]", "vocab": {**model["vocab"], "a": 17}})(folder)
+    found = load(str(folder))
+    assert (WordIds.of(found.backend) is None) == panics
+    for encode in (found.encode, lambda texts: encode_beginning(found, texts, 64)):
+        with pytest.raises(DataError, match="found a tokenizer that fails on a text"):
+            encode(["a" * 3_000 + " b"])
+    assert list(found.encode(["a"])[1]) == [1]
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit, TypeError, MemoryError])
+def test_other_errors_while_texts_are_encoded_stay_as_they_are(
+    tokenizer: TextTokenizer, monkeypatch: pytest.MonkeyPatch, stop: type[BaseException]
+) -> None:
+    def encode(self: WordIds, texts: list[str]) -> None:
+        raise stop
+
+    monkeypatch.setattr(WordIds, "encode", encode)
+    with pytest.raises(stop):
+        tokenizer.encode(["river"])
 
 
 CODE = """
