@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 
 from tests.encoders.conftest import save_tokenizer
@@ -96,6 +97,7 @@ BAD: dict[str, tuple[Spoil, str]] = {
     "a width of text": (config(hidden_size="wide"), "hidden_size"),
     "too small a vocabulary": (config(vocab_size=16), "a tokenizer of 17 token ids for a model of 16"),
     "an encoder with a decoder": (lambda f: (f / "config.json").write_text('{"model_type": "t5"}'), "has a decoder"),
+    "a decoder of an encoder's type": (config(is_decoder=True), "a model of type bert, which has a decoder"),
     "a model of images": (config(model_type="vit", architectures=["ViTModel"], vocab_size=None), "no"),
     "a config of a list": (lambda f: (f / "config.json").write_text("[1]"), "no usable model"),
     "a config that is no JSON": (lambda f: (f / "config.json").write_text("{"), "no usable model"),
@@ -119,6 +121,39 @@ def test_a_bad_model_folder_is_refused(bert: Path, tmp_path: Path, name: str) ->
     assert found in caught.value.found
     assert 64 <= caught.value.exit_code <= 78 and caught.value.exit_code != 70
     assert "\n" not in caught.value.found
+
+
+def save_model(kind: str, folder: Path) -> None:
+    """Save a tiny model of transformers with random weights beside the tokenizer."""
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    own = {"num_key_value_heads": 2} if kind == "Llama" else {}
+    settings = getattr(transformers, f"{kind}Config")(vocab_size=17, pad_token_id=0, **sizes, **own)
+    torch.manual_seed(0)
+    getattr(transformers, f"{kind}Model")(settings).save_pretrained(folder)
+
+
+@pytest.mark.parametrize("kind", ["GPT2", "Llama", "OPT", "Mamba"])
+def test_a_decoder_is_found_by_what_it_computes(bert: Path, tmp_path: Path, kind: str) -> None:
+    """Nothing in config.json says that a token sees earlier ones alone."""
+    save_model(kind, tmp_path)
+    with pytest.raises(
+        DataError, match=r"a decoder: no token changes the vector of an earlier one\n  expected: an enc"
+    ):
+        build_encoder(EncoderConfig(name=str(tmp_path)), 17, 0)
+
+
+@pytest.mark.parametrize("kind", ["Roberta", "Albert", "DebertaV2", "ModernBert", "FNet", "Longformer", "BigBird"])
+def test_encoders_of_other_kinds_are_none(tmp_path: Path, kind: str) -> None:
+    """Some attend to a window, by distance or in blocks, one has no attention at all."""
+    save_model(kind, tmp_path)
+    build_encoder(EncoderConfig(name=str(tmp_path)), 17, 0)
+
+
+def test_a_model_that_reads_something_else_than_tokens_is_refused(tmp_path: Path) -> None:
+    """CANINE reads characters, at least four."""
+    save_model("Canine", tmp_path)
+    with pytest.raises(DataError, match="a model of type canine, which fails on a text of three tokens"):
+        build_encoder(EncoderConfig(name=str(tmp_path)), 17, 0)
 
 
 @pytest.mark.parametrize("panics", [True, False])
