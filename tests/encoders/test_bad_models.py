@@ -224,6 +224,57 @@ def test_code_of_a_model_folder_is_never_run_whatever_is_typed(bert: Path, tmp_p
     assert "[y/N]" not in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({"num_labels": 10**9}, "num_labels = 1000000000"),
+        ({"num_labels": -(10**9)}, "num_labels = -1000000000"),
+        ({"num_hidden_layers": 10**6}, "num_hidden_layers = 1000000"),
+        ({"model_type": "distilbert", "n_layers": 10**6}, "n_layers = 1000000"),
+        ({"model_type": "albert", "num_hidden_groups": 10**6}, "num_hidden_groups = 1000000"),
+        ({"model_type": "funnel", "block_sizes": [1000] * 10}, "block_sizes = 10000"),
+        ({"type_vocab_size": 10**9}, "type_vocab_size = 1000000000"),
+        ({"max_position_embeddings": 10**10}, "max_position_embeddings = 10000000000"),
+        ({"text_config": {"deeper": [{"num_labels": 10**9}]}}, "num_labels = 1000000000"),
+    ],
+)
+@pytest.mark.parametrize("part", ["model", "tokenizer"])
+def test_numbers_that_take_all_memory_are_refused_before_anything_is_made_of_them(
+    bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], found: str, part: str
+) -> None:
+    """transformers makes a dictionary of num_labels names while it reads config.json."""
+
+    def allocates(*_: object, **__: object) -> None:
+        pytest.fail("transformers reads the file")
+
+    for reader in (transformers.AutoConfig, transformers.AutoModel, transformers.AutoTokenizer):
+        monkeypatch.setattr(reader, "from_pretrained", allocates)
+    folder = Path(shutil.copytree(bert, tmp_path / "model"))
+    config(**changes)(folder)
+    if part == "tokenizer":
+        (folder / "tokenizer.json").rename(folder / "vocab.txt")
+    with pytest.raises(DataError) as caught:
+        load(str(folder)) if part == "tokenizer" else build_encoder(EncoderConfig(name=str(folder)), 17, 0)
+    assert caught.value.found == f"{found} in config.json"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_labels": 21_841},
+        {"rope_theta": 10**9},
+        {"suppress_tokens": [250_000] * 50},
+        {"label2id": {f"{i} layers": i for i in range(100_000)}},
+    ],
+)
+def test_large_numbers_that_take_little_memory_are_accepted(
+    bert: Path, tmp_path: Path, changes: dict[str, object]
+) -> None:
+    folder = Path(shutil.copytree(bert, tmp_path / "model"))
+    config(**changes)(folder)
+    build_encoder(EncoderConfig(name=str(folder)), 17, 0)
+
+
 def test_texts_longer_than_the_positions_of_a_model_are_refused(bert: Path) -> None:
     with pytest.raises(ConfigError, match=r"max_length 513\n  expected: at most 512"):
         build_encoder(EncoderConfig(name=str(bert), max_length=513), 17, 0)

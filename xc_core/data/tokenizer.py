@@ -18,7 +18,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from xc_core.data.word_ids import WordIds
 from xc_core.errors import DataError, MissingError, XCError, bare, first_line
-from xc_core.pretrained import FROM_CORPUS, TOKENIZER_FILES, locate, read_settings, unusable
+from xc_core.pretrained import FROM_CORPUS, TOKENIZER_FILES, locate, read_config, read_settings, unusable
 from xc_core.shapes import I64
 
 _PANIC: Final = "PanicException"
@@ -164,9 +164,9 @@ def _from_transformers(name: str, place: Path | str) -> Tokenizer:
 
     try:
         if isinstance(place, Path):
-            for file in ("config.json", "tokenizer_config.json"):
+            for file, read in (("config.json", read_config), ("tokenizer_config.json", read_settings)):
                 with suppress(FileNotFoundError):
-                    read_settings(place / file, name)
+                    read(place / file, name)
         loaded = AutoTokenizer.from_pretrained(place, use_fast=True, trust_remote_code=False)
         backend: Tokenizer = loaded.backend_tokenizer
         return backend

@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 
 from xc_core.errors import DataError, XCError, bare, first_line, shown
-from xc_core.pretrained import read_settings, unusable
+from xc_core.pretrained import read_config, unusable
 
 _SIZES: Final = {
     "hidden_size": 65_536,
@@ -36,7 +36,7 @@ def pretrained_model(name: str, place: Path | str, vocabulary_size: int) -> Any:
 
     logging.disable_progress_bar()
     try:
-        read_settings(_config_file(place), name)
+        read_config(_config_file(place), name)
         shape = AutoConfig.from_pretrained(place, trust_remote_code=False)
         _check_shape(shape, name, vocabulary_size)
         model, loading = AutoModel.from_pretrained(
