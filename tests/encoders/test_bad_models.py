@@ -18,7 +18,7 @@ from tests.encoders.conftest import save_tokenizer
 from xc_core.data.beginning import encode_beginning
 from xc_core.data.tokenizer import TextTokenizer, load
 from xc_core.data.word_ids import WordIds
-from xc_core.encoders import EncoderConfig, build_encoder
+from xc_core.encoders import EncoderConfig, build_encoder, pretrained_model
 from xc_core.errors import ConfigError, DataError, XCError
 
 Spoil = Callable[[Path], object]
@@ -107,7 +107,11 @@ BAD: dict[str, tuple[Spoil, str]] = {
     ),
     "no weights": (weights(lambda tensors: dict(list(tensors.items())[:3])), "no weights for"),
     "weights that are not numbers": (weights(with_nan), "weights that are not finite"),
-    "damaged weights": (lambda f: (f / "model.safetensors").write_bytes(b"\xff" * 64), "no usable model"),
+    "damaged weights": (lambda f: (f / "model.safetensors").write_bytes(b"\xff" * (1 << 17)), "no usable model"),
+    "weights of another size": (
+        lambda f: (f / "model.safetensors").write_bytes(b"\xff" * 64),
+        "and weights of 64 bytes",
+    ),
 }
 
 
@@ -256,6 +260,34 @@ def test_numbers_that_take_all_memory_are_refused_before_anything_is_made_of_the
     with pytest.raises(DataError) as caught:
         load(str(folder)) if part == "tokenizer" else build_encoder(EncoderConfig(name=str(folder)), 17, 0)
     assert caught.value.found == f"{found} in config.json"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"max_position_embeddings": 10**7},
+        {"type_vocab_size": 10**7},
+        {"intermediate_size": 10**6},
+        {"num_hidden_layers": 200, "intermediate_size": 10**5},
+    ],
+)
+def test_a_model_that_its_weights_cannot_fill_is_refused_before_its_memory_is_taken(
+    bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, object]
+) -> None:
+    """transformers would allocate 0.1 to 2.6 GB and then report what is missing."""
+    folder = Path(shutil.copytree(bert, tmp_path / "model"))
+    config(**changes)(folder)
+    monkeypatch.setattr(transformers.AutoModel, "from_pretrained", lambda *_, **__: pytest.fail("memory is taken"))
+    with pytest.raises(DataError, match=r"a model of [\d,]+ parameters in config.json, and weights of [\d,]+ bytes"):
+        build_encoder(EncoderConfig(name=str(folder)), 17, 0)
+
+
+def test_the_count_of_parameters_draws_no_random_number(bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new weights of an encoder are drawn after it from the same generator."""
+    found = build_encoder(EncoderConfig(name=str(bert), projection=4), 17, 0).state_dict()
+    monkeypatch.setattr(pretrained_model, "_check_parameters", lambda *_: None)
+    without = build_encoder(EncoderConfig(name=str(bert), projection=4), 17, 0).state_dict()
+    assert torch.equal(found["head.weight"], without["head.weight"])
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def test_weights_that_are_pickled_or_damaged_are_not_read(bert: Path, tmp_path: 
     with pytest.raises(MissingError, match=r"model\.safetensors"):
         build(folder)
     (folder / "pytorch_model.bin").unlink()
-    (folder / "model.safetensors").write_bytes(b"not safe, no tensors")
+    (folder / "model.safetensors").write_bytes(b"not safe, no tensors" * 4096)
     with pytest.raises(MissingError, match="no usable model"):
         build(folder)
 

@@ -39,6 +39,7 @@ def pretrained_model(name: str, place: Path | str, vocabulary_size: int) -> Any:
         read_config(_config_file(place), name)
         shape = AutoConfig.from_pretrained(place, trust_remote_code=False)
         _check_shape(shape, name, vocabulary_size)
+        _check_parameters(shape, place, name)
         model, loading = AutoModel.from_pretrained(
             place,
             config=shape,
@@ -82,6 +83,25 @@ def _check_shape(shape: Any, name: str, vocabulary_size: int) -> None:
     if vocabulary_size > sizes["vocab_size"]:
         found = f"a tokenizer of {vocabulary_size:,} token ids for a model of {sizes['vocab_size']:,}"
         raise _wrong(found, "the tokenizer that the model was trained with", name)
+
+
+def _check_parameters(shape: Any, place: Path | str, name: str) -> None:
+    """Raise DataError for a local model with more parameters than its weights have bytes.
+
+    transformers allocates parameters that have no weights before it reports them. Nothing is allocated or drawn here.
+    """
+    from transformers import AutoModel
+
+    weights = sum(path.stat().st_size for path in place.glob("*.safetensors")) if isinstance(place, Path) else 0
+    if not weights:
+        return
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        model = AutoModel.from_config(shape, trust_remote_code=False)
+    named = model.named_parameters()
+    parameters = sum(tensor.numel() for key, tensor in named if not key.startswith(_NOT_USED))
+    if parameters > weights:
+        found = f"a model of {parameters:,} parameters in config.json, and weights of {weights:,} bytes"
+        raise _wrong(found, "model.safetensors that fill the model that config.json describes", name)
 
 
 def _check_weights(model: Any, loading: dict[str, Any], name: str) -> None:
