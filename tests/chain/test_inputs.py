@@ -229,4 +229,4 @@ def test_without_epochs_no_setting_of_the_training_enters_a_fingerprint(copied: 
 
 
 def resolved(workspace: Workspace, name: str) -> str:
-    return depends.resolved(STAGES[name], partition_of(workspace, name))
+    return depends.resolved(workspace, STAGES[name], partition_of(workspace, name))

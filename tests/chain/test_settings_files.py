@@ -91,7 +91,7 @@ def test_a_file_changes_if_and_only_if_the_fingerprint_of_its_stage_does(
 def test_a_code_version_changes_the_file(trained: Workspace) -> None:
     partition, stage = partition_of(trained, "fusion"), STAGES["fusion"]
     other = dataclasses.replace(stage, code_version="99")
-    before, after = (json.loads(resolved(own, partition)) for own in (stage, other))
+    before, after = (json.loads(resolved(trained, own, partition)) for own in (stage, other))
     assert (after["code_version"], after["settings"]) == ("99", before["settings"])
 
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 
 from tests.encoders.conftest import save_tokenizer
-from xc_core.data.tokenizer import load
-from xc_core.encoders import EncoderConfig, build_encoder
-from xc_core.errors import ConfigError, XCError
+from xc_core.data.beginning import encode_beginning
+from xc_core.data.tokenizer import TextTokenizer, load
+from xc_core.data.word_ids import WordIds
+from xc_core.encoders import EncoderConfig, build_encoder, pretrained_model
+from xc_core.errors import ConfigError, DataError, XCError
 
 Spoil = Callable[[Path], object]
 
@@ -27,7 +32,7 @@ def config(**changes: object) -> Spoil:
     return spoil
 
 
-def tokenizer(text: str) -> Spoil:
+def tokenizer_of(text: str) -> Spoil:
     return lambda folder: (folder / "tokenizer.json").write_text(text)
 
 
@@ -54,12 +59,35 @@ def without_words(folder: Path) -> None:
     (folder / "tokenizer.json").write_text(json.dumps(content))
 
 
+def with_tokenizer(**parts: object) -> Spoil:
+    def spoil(folder: Path) -> None:
+        content = json.loads((folder / "tokenizer.json").read_text()) | parts
+        (folder / "tokenizer.json").write_text(json.dumps(content))
+
+    return spoil
+
+
+def around(*tokens: tuple[str, int]) -> Spoil:
+    """Put [CLS] and [SEP] with these ids around a text."""
+    return with_tokenizer(post_processor={"type": "BertProcessing", "cls": tokens[0], "sep": tokens[1]})
+
+
+BACKTRACKING = {"type": "Replace", "pattern": {"Regex": r"(a|aa|aaa)*(?=b)\1*$"}, "content": ""}
+"""Onig gives up on a long text, and the library panics."""
+
+
 BAD: dict[str, tuple[Spoil, str]] = {
     "no tokenizer": (without("tokenizer.json"), "no tokenizer in"),
     "a tokenizer of special tokens": (without_words, "a vocabulary of 5 special tokens"),
-    "a tokenizer of nothing": (tokenizer("{}"), "a tokenizer that cannot be loaded"),
-    "a tokenizer that is no JSON": (tokenizer("{"), "a tokenizer that cannot be loaded"),
-    "a tokenizer with half a surrogate": (tokenizer('{"version": "\\ud800"}'), "a tokenizer that cannot be loaded"),
+    "a tokenizer of nothing": (tokenizer_of("{}"), "a tokenizer that cannot be loaded"),
+    "a tokenizer that is no JSON": (tokenizer_of("{"), "a tokenizer that cannot be loaded"),
+    "a tokenizer with half a surrogate": (tokenizer_of('{"version": "\\ud800"}'), "a tokenizer that cannot be loaded"),
+    "a first token that is not in the vocabulary": (around(("[CLS]", 99_999), ("[SEP]", 3)), "token of id 99,999"),
+    "a last token that is not in the vocabulary": (around(("[CLS]", 2), ("[SEP]", 17)), "a special token of id 17"),
+    "a tokenizer without the unknown token": (
+        with_tokenizer(model={"type": "WordLevel", "unk_token": "[UNK]", "vocab": {"river": 0}}),
+        "a tokenizer that fails on a text",
+    ),
     "more layers than weights": (config(num_hidden_layers=3), "no weights for 16 tensors"),
     "a width that does not fit": (config(hidden_size=24), "no usable model"),
     "no heads": (config(num_attention_heads=0), "num_attention_heads = 0"),
@@ -69,12 +97,21 @@ BAD: dict[str, tuple[Spoil, str]] = {
     "a width of text": (config(hidden_size="wide"), "hidden_size"),
     "too small a vocabulary": (config(vocab_size=16), "a tokenizer of 17 token ids for a model of 16"),
     "an encoder with a decoder": (lambda f: (f / "config.json").write_text('{"model_type": "t5"}'), "has a decoder"),
+    "a decoder of an encoder's type": (config(is_decoder=True), "a model of type bert, which has a decoder"),
     "a model of images": (config(model_type="vit", architectures=["ViTModel"], vocab_size=None), "no"),
     "a config of a list": (lambda f: (f / "config.json").write_text("[1]"), "no usable model"),
     "a config that is no JSON": (lambda f: (f / "config.json").write_text("{"), "no usable model"),
+    "a config without an end": (
+        lambda f: (f / "config.json").write_bytes(b" " * (1 << 23)),
+        "more than 4,194,304 bytes",
+    ),
     "no weights": (weights(lambda tensors: dict(list(tensors.items())[:3])), "no weights for"),
     "weights that are not numbers": (weights(with_nan), "weights that are not finite"),
-    "damaged weights": (lambda f: (f / "model.safetensors").write_bytes(b"\xff" * 64), "no usable model"),
+    "damaged weights": (lambda f: (f / "model.safetensors").write_bytes(b"\xff" * (1 << 17)), "no usable model"),
+    "weights of another size": (
+        lambda f: (f / "model.safetensors").write_bytes(b"\xff" * 64),
+        "and weights of 64 bytes",
+    ),
 }
 
 
@@ -88,6 +125,186 @@ def test_a_bad_model_folder_is_refused(bert: Path, tmp_path: Path, name: str) ->
     assert found in caught.value.found
     assert 64 <= caught.value.exit_code <= 78 and caught.value.exit_code != 70
     assert "\n" not in caught.value.found
+
+
+def save_model(kind: str, folder: Path) -> None:
+    """Save a tiny model of transformers with random weights beside the tokenizer."""
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    own = {"num_key_value_heads": 2} if kind == "Llama" else {}
+    settings = getattr(transformers, f"{kind}Config")(vocab_size=17, pad_token_id=0, **sizes, **own)
+    torch.manual_seed(0)
+    getattr(transformers, f"{kind}Model")(settings).save_pretrained(folder)
+
+
+@pytest.mark.parametrize("kind", ["GPT2", "Llama", "OPT", "Mamba"])
+def test_a_decoder_is_found_by_what_it_computes(bert: Path, tmp_path: Path, kind: str) -> None:
+    """Nothing in config.json says that a token sees earlier ones alone."""
+    save_model(kind, tmp_path)
+    with pytest.raises(
+        DataError, match=r"a decoder: no token changes the vector of an earlier one\n  expected: an enc"
+    ):
+        build_encoder(EncoderConfig(name=str(tmp_path)), 17, 0)
+
+
+@pytest.mark.parametrize("kind", ["Roberta", "Albert", "DebertaV2", "ModernBert", "FNet", "Longformer", "BigBird"])
+def test_encoders_of_other_kinds_are_none(tmp_path: Path, kind: str) -> None:
+    """Some attend to a window, by distance or in blocks, one has no attention at all."""
+    save_model(kind, tmp_path)
+    build_encoder(EncoderConfig(name=str(tmp_path)), 17, 0)
+
+
+def test_a_model_that_reads_something_else_than_tokens_is_refused(tmp_path: Path) -> None:
+    """CANINE reads characters, at least four."""
+    save_model("Canine", tmp_path)
+    with pytest.raises(DataError, match="a model of type canine, which fails on a text of three tokens"):
+        build_encoder(EncoderConfig(name=str(tmp_path)), 17, 0)
+
+
+@pytest.mark.parametrize("panics", [True, False])
+def test_a_tokenizer_that_fails_on_a_later_text_is_refused(bert: Path, tmp_path: Path, panics: bool) -> None:
+    """The library panics, which is no Exception in Python; or it raises Exception, here in the look-up of words."""
+    folder = Path(shutil.copytree(bert, tmp_path / "model"))
+    if panics:
+        with_tokenizer(normalizer=BACKTRACKING)(folder)
+    else:
+        model = json.loads((folder / "tokenizer.json").read_text())["model"]
+        with_tokenizer(model=model | {"unk_token": "[NO]", "vocab": {**model["vocab"], "a": 17}})(folder)
+    found = load(str(folder))
+    assert (WordIds.of(found.backend) is None) == panics
+    for encode in (found.encode, lambda texts: encode_beginning(found, texts, 64)):
+        with pytest.raises(DataError, match="found a tokenizer that fails on a text"):
+            encode(["a" * 3_000 + " b"])
+    assert list(found.encode(["a"])[1]) == [1]
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit, TypeError, MemoryError])
+def test_other_errors_while_texts_are_encoded_stay_as_they_are(
+    tokenizer: TextTokenizer, monkeypatch: pytest.MonkeyPatch, stop: type[BaseException]
+) -> None:
+    def encode(self: WordIds, texts: list[str]) -> None:
+        raise stop
+
+    monkeypatch.setattr(WordIds, "encode", encode)
+    with pytest.raises(stop):
+        tokenizer.encode(["river"])
+
+
+CODE = """
+import sys
+from pathlib import Path
+
+from xc_core.data.tokenizer import load
+from xc_core.encoders import EncoderConfig, build_encoder
+from xc_core.errors import XCError
+
+try:
+    load(sys.argv[1]) if sys.argv[2] == "tokenizer" else build_encoder(EncoderConfig(name=sys.argv[1]), 17, 0)
+except XCError as error:
+    print(error)
+    sys.exit(error.exit_code)
+"""
+
+
+@pytest.mark.parametrize("part", ["model", "model of a known type", "tokenizer", "tokenizer by the config"])
+def test_code_of_a_model_folder_is_never_run_whatever_is_typed(bert: Path, tmp_path: Path, part: str) -> None:
+    """transformers asks "Do you wish to run the custom code? [y/N]" and takes the answer from stdin."""
+    folder, ran = Path(shutil.copytree(bert, tmp_path / "model")), tmp_path / "ran"
+    (folder / "evil.py").write_text(f"open({str(ran)!r}, 'w')\n")
+    own = {"AutoConfig": "evil.Config", "AutoModel": "evil.Model", "AutoTokenizer": ["evil.Tokens", "evil.Tokens"]}
+    kind = "bert" if "known" in part else "evil"
+    if "tokenizer" in part:
+        (folder / "tokenizer.json").unlink()
+        (folder / "vocab.txt").write_text("[UNK]\nriver\n")
+    if part == "tokenizer":
+        (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "Evil", "auto_map": own}))
+    else:
+        config(auto_map=own, model_type=kind)(folder)
+    command = [sys.executable, "-c", CODE, str(folder), part.split()[0]]
+    done = subprocess.run(command, input="y\n" * 9, capture_output=True, text=True, timeout=120, check=False)
+    assert not ran.exists()
+    assert done.returncode == 65, done.stderr
+    assert "found code of its own, named by auto_map in" in done.stdout
+    assert "expected: a model and a tokenizer that transformers has itself" in done.stdout
+    assert "[y/N]" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({"num_labels": 10**9}, "num_labels = 1000000000"),
+        ({"num_labels": -(10**9)}, "num_labels = -1000000000"),
+        ({"num_hidden_layers": 10**6}, "num_hidden_layers = 1000000"),
+        ({"model_type": "distilbert", "n_layers": 10**6}, "n_layers = 1000000"),
+        ({"model_type": "albert", "num_hidden_groups": 10**6}, "num_hidden_groups = 1000000"),
+        ({"model_type": "funnel", "block_sizes": [1000] * 10}, "block_sizes = 10000"),
+        ({"type_vocab_size": 10**9}, "type_vocab_size = 1000000000"),
+        ({"max_position_embeddings": 10**10}, "max_position_embeddings = 10000000000"),
+        ({"text_config": {"deeper": [{"num_labels": 10**9}]}}, "num_labels = 1000000000"),
+    ],
+)
+@pytest.mark.parametrize("part", ["model", "tokenizer"])
+def test_numbers_that_take_all_memory_are_refused_before_anything_is_made_of_them(
+    bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], found: str, part: str
+) -> None:
+    """transformers makes a dictionary of num_labels names while it reads config.json."""
+
+    def allocates(*_: object, **__: object) -> None:
+        pytest.fail("transformers reads the file")
+
+    for reader in (transformers.AutoConfig, transformers.AutoModel, transformers.AutoTokenizer):
+        monkeypatch.setattr(reader, "from_pretrained", allocates)
+    folder = Path(shutil.copytree(bert, tmp_path / "model"))
+    config(**changes)(folder)
+    if part == "tokenizer":
+        (folder / "tokenizer.json").rename(folder / "vocab.txt")
+    with pytest.raises(DataError) as caught:
+        load(str(folder)) if part == "tokenizer" else build_encoder(EncoderConfig(name=str(folder)), 17, 0)
+    assert caught.value.found == f"{found} in config.json"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"max_position_embeddings": 10**7},
+        {"type_vocab_size": 10**7},
+        {"intermediate_size": 10**6},
+        {"num_hidden_layers": 200, "intermediate_size": 10**5},
+    ],
+)
+def test_a_model_that_its_weights_cannot_fill_is_refused_before_its_memory_is_taken(
+    bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, object]
+) -> None:
+    """transformers would allocate 0.1 to 2.6 GB and then report what is missing."""
+    folder = Path(shutil.copytree(bert, tmp_path / "model"))
+    config(**changes)(folder)
+    monkeypatch.setattr(transformers.AutoModel, "from_pretrained", lambda *_, **__: pytest.fail("memory is taken"))
+    with pytest.raises(DataError, match=r"a model of [\d,]+ parameters in config.json, and weights of [\d,]+ bytes"):
+        build_encoder(EncoderConfig(name=str(folder)), 17, 0)
+
+
+def test_the_count_of_parameters_draws_no_random_number(bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new weights of an encoder are drawn after it from the same generator."""
+    found = build_encoder(EncoderConfig(name=str(bert), projection=4), 17, 0).state_dict()
+    monkeypatch.setattr(pretrained_model, "_check_parameters", lambda *_: None)
+    without = build_encoder(EncoderConfig(name=str(bert), projection=4), 17, 0).state_dict()
+    assert torch.equal(found["head.weight"], without["head.weight"])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_labels": 21_841},
+        {"rope_theta": 10**9},
+        {"suppress_tokens": [250_000] * 50},
+        {"label2id": {f"{i} layers": i for i in range(100_000)}},
+    ],
+)
+def test_large_numbers_that_take_little_memory_are_accepted(
+    bert: Path, tmp_path: Path, changes: dict[str, object]
+) -> None:
+    folder = Path(shutil.copytree(bert, tmp_path / "model"))
+    config(**changes)(folder)
+    build_encoder(EncoderConfig(name=str(folder)), 17, 0)
 
 
 def test_texts_longer_than_the_positions_of_a_model_are_refused(bert: Path) -> None:

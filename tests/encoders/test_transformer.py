@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import transformers
 
 from xc_core import pretrained
 from xc_core.data.tokens import TokenStore
@@ -58,6 +59,24 @@ def test_more_frozen_layers_than_there_are_is_refused(bert: Path) -> None:
         build(bert, frozen_layers=3)
 
 
+@pytest.mark.parametrize(("kind", "layers"), [("Bert", 1), ("Albert", 1), ("Albert", 2)])
+def test_one_layer_is_a_stack_and_one_module_that_serves_as_several_layers_is_none(
+    kind: str, layers: int, tmp_path: Path, store: TokenStore
+) -> None:
+    sizes = {"num_hidden_layers": layers, "num_attention_heads": 2, "intermediate_size": 16}
+    config = getattr(transformers, f"{kind}Config")(vocab_size=17, hidden_size=16, embedding_size=16, **sizes)
+    getattr(transformers, f"{kind}Model")(config).save_pretrained(tmp_path)
+    if layers > 1:
+        with pytest.raises(ConfigError, match="expected: a model with embeddings and one stack of layers"):
+            build(tmp_path, frozen_layers=1)
+        return
+    moved = trained_names(build(tmp_path, frozen_layers=1, projection=4), store)
+    assert "head.weight" in moved
+    assert not any("embeddings" in name or "layer" in name for name in moved)
+    with pytest.raises(ConfigError, match="at most 1, the number of layers"):
+        build(tmp_path, frozen_layers=2)
+
+
 def test_training_mode_draws_no_dropout(bert: Path, store: TokenStore) -> None:
     encoder = build(bert)
     encoder.train()
@@ -93,7 +112,7 @@ def test_weights_that_are_pickled_or_damaged_are_not_read(bert: Path, tmp_path: 
     with pytest.raises(MissingError, match=r"model\.safetensors"):
         build(folder)
     (folder / "pytorch_model.bin").unlink()
-    (folder / "model.safetensors").write_bytes(b"not safe, no tensors")
+    (folder / "model.safetensors").write_bytes(b"not safe, no tensors" * 4096)
     with pytest.raises(MissingError, match="no usable model"):
         build(folder)
 

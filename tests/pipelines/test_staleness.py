@@ -110,16 +110,25 @@ PLACES = {
     "a manifest of a token store": "data/toy/tokens/minilm/manifest.json",
     "the source of a recipe": "recipes/ngame.yaml",
     "the source of a dataset": "recipes/dataset.yaml",
+    "the weights of a local model": "models/tiny/model.safetensors",
+    "the tokenizer of a local model": "models/tiny/tokenizer.json",
 }
-UNWATCHED = ("data/toy/ngame/encoder/model.bin", "data/toy/settings/corpus.json", ".xc/cost/corpus", "recipes/a.yaml")
+UNWATCHED = (
+    "data/toy/ngame/encoder/model.bin",
+    "data/toy/settings/corpus.json",
+    ".xc/cost/corpus",
+    "recipes/a.yaml",
+    "models/tiny/notes.md",
+)
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Workspace:
     """A project with each kind of file that the sensor watches."""
     pair = {"dataset": "toy", "recipe": "ngame", "source": "recipes/ngame.yaml"}
+    tokens = {"tokenizers": ["minilm", str(tmp_path / "models" / "tiny")]}
     content = {
-        "datasets": {"toy": {"source": "recipes/dataset.yaml"}, "bare": None},
+        "datasets": {"toy": {"source": "recipes/dataset.yaml", "tokens": tokens}, "bare": None},
         "experiments": {"toy_ngame": pair},
     }
     for place in PLACES.values():

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from tests.encoders.conftest import save_tokenizer
+from xc_core.artifacts import building
 from xc_core.chain import Workspace, run_stage
+from xc_core.data.tokenizer import load
+from xc_core.data.tokens import write_tokens
 from xc_core.errors import DataError, MissingError
 
 
@@ -44,3 +48,49 @@ def test_a_vocabulary_without_the_words_of_the_texts_is_refused(workspace: Works
     run_stage(workspace, "corpus", "toy")
     with pytest.raises(DataError, match="unknown tokens in the documents"):
         run_stage(workspace, "tokens", "toy")
+
+
+def edited_tokenizer(folder: Path, **parts: object) -> Path:
+    """Save a tokenizer with other parts."""
+    folder.mkdir()
+    save_tokenizer(folder)
+    content = json.loads((folder / "tokenizer.json").read_text()) | parts
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    return folder
+
+
+def test_a_tokenizer_that_finds_no_tokens_is_refused(workspace: Workspace, tmp_path: Path) -> None:
+    """No token is unknown then, so a training on nothing would end well."""
+    nothing = {"type": "Replace", "pattern": {"Regex": ".*"}, "content": ""}
+    edited(workspace, str(edited_tokenizer(tmp_path / "model", normalizer=nothing)))
+    run_stage(workspace, "corpus", "toy")
+    with pytest.raises(DataError, match=r"found 100% texts without tokens in the documents \((\d+) of \1\)"):
+        run_stage(workspace, "tokens", "toy")
+
+
+@pytest.mark.parametrize(
+    ("texts", "refused", "share"),
+    [
+        (["x"] * 51 + ["river"] * 49, True, "51%"),
+        (["x"] * 50 + ["river"] * 50, False, "50%"),
+        (["x"] * 10 + ["river"] * 90, False, ""),
+        (["x", "river"] + ["", " "] * 50, False, "50%"),
+        (["x", "x", "river"] + ["", " "] * 50, True, "67%"),
+    ],
+)
+def test_texts_without_tokens_count_among_those_with_characters(
+    texts: list[str], refused: bool, share: str, tmp_path: Path, lines: list[str]
+) -> None:
+    nothing = {"type": "Replace", "pattern": {"String": "x"}, "content": ""}
+    tokenizer = load(str(edited_tokenizer(tmp_path / "model", normalizer=nothing)))
+    blocks = [texts[:40], texts[40:]]
+    sides = {"documents": (len(texts), blocks), "labels": (len(texts), blocks)}
+    with building(tmp_path / "tokens", kind="tokens") as build:
+        if not refused:
+            write_tokens(build, tokenizer, sides, 32)
+        else:
+            with pytest.raises(DataError, match=f"found {share} texts without tokens in the documents"):
+                write_tokens(build, tokenizer, sides, 32)
+    told = [line for line in lines if "texts without tokens" in line]
+    assert len(told) == (0 if refused or not share else 2)
+    assert all(line.startswith(f"tokens: {share} texts without tokens in the ") for line in told)

@@ -156,7 +156,7 @@ def test_the_command_that_is_printed_trains_the_winner(tune: Tune, xc: Xc, proje
     declared = project.params.experiment("toy", "ngame-tuned")
     folder = study_folder(project, "toy", "ngame") / "data" / "toy" / record.best.folder
     for stage in TRIAL_STAGES:
-        assert (folder / "settings" / f"{stage.name}.json").read_text() == resolved(stage, declared)
+        assert (folder / "settings" / f"{stage.name}.json").read_text() == resolved(project, stage, declared)
 
 
 def test_the_note_has_what_a_reader_needs(tune: Tune, project: Workspace, tmp_path: Path) -> None:

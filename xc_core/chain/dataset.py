@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, Protocol, Self
 
 from xc_core.data.ingest import IngestConfig
 from xc_core.errors import ConfigError, nearest
 from xc_core.params import at_least, at_most, one_of
+from xc_core.pretrained import tokenizer_files
 
 POLICIES: Final = ("auto", "manual")
 _CRON: Final = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
@@ -53,6 +55,10 @@ class TokensConfig:
     def __post_init__(self) -> None:
         at_least(self, max_tokens=1, vocabulary=1)
         at_most(self, max_tokens=1 << 20, vocabulary=10_000_000)
+
+    def outside(self) -> dict[str, list[Path]]:
+        """Return the files of local tokenizers."""
+        return {part: files for name in self.tokenizers for part, files in tokenizer_files(name).items()}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Fingerprints: the settings in use, the code version and the content of the inputs that a result depends on.
+"""Fingerprints: settings in use, code version, and the content of the inputs and model folders of a result.
 
 The settings are also written to one file per stage. DVC compares these files, so it sees the same changes as ``xc``.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,9 +25,16 @@ _CODE: Final = "code"
 _SOURCE: Final = "source files"
 
 
-def resolved(stage: Stage, partition: Partition) -> str:
-    """Return the code version and the settings in use of a stage as JSON: the content of its settings file."""
-    return canonical({"code_version": stage.code_version, "settings": in_use(partition.settings(stage.name))})
+def resolved(workspace: Workspace, stage: Stage, partition: Partition) -> str:
+    """Return the code version and the settings in use of a stage as JSON: the content of its settings file.
+
+    Digests of local model folders follow.
+    """
+    content = {"code_version": stage.code_version, "settings": in_use(partition.settings(stage.name))}
+    outside = _outside_digests(workspace, stage, partition)
+    absent = _recorded(workspace, stage, partition) if None in outside.values() else {}
+    digests = {part: absent.get(part, "") if digest is None else digest for part, digest in outside.items()}
+    return canonical(content | ({"outside": digests} if digests else {}))
 
 
 def write_settings(workspace: Workspace, partition: Partition) -> None:
@@ -34,7 +42,7 @@ def write_settings(workspace: Workspace, partition: Partition) -> None:
     dataset, recipe = partition.place
     for stage in of_scope("dataset" if recipe is None else "experiment"):
         if stage.versioned:
-            path, content = workspace.settings_file(stage, dataset, recipe), resolved(stage, partition)
+            path, content = workspace.settings_file(stage, dataset, recipe), resolved(workspace, stage, partition)
             if not path.is_file() or path.read_text("utf-8") != content:
                 workspace.write(path, content)
 
@@ -71,7 +79,8 @@ def input_folder(workspace: Workspace, dep: str, partition: Partition) -> Path:
 def depends(workspace: Workspace, stage: Stage, partition: Partition) -> dict[str, str]:
     """Return a digest of each thing that the result of ``stage`` depends on, by name.
 
-    Raises MissingError if there is no such input, CorruptError if its manifest cannot be read.
+    A model folder that is absent counts as unchanged if nothing else has changed: its results stay usable. Raises
+    MissingError if there is no such input, CorruptError if its manifest cannot be read.
     """
     dataset, recipe = partition.place
     parts = {_SETTINGS: _hash(in_use(partition.settings(stage.name))), _CODE: stage.code_version}
@@ -81,6 +90,12 @@ def depends(workspace: Workspace, stage: Stage, partition: Partition) -> dict[st
         return parts | _evaluations(workspace, dataset)
     for dep in inputs(stage, partition):
         parts[dep] = _input_digest(workspace, dep, partition)
+    outside = _outside_digests(workspace, stage, partition)
+    parts |= {part: digest for part, digest in outside.items() if digest is not None}
+    if absent := [part for part in outside if part not in parts]:
+        before = _recorded(workspace, stage, partition)
+        same = all(before.get(part) == digest for part, digest in parts.items())
+        parts |= {part: before.get(part, "") if same else "" for part in absent}
     return parts
 
 
@@ -132,13 +147,32 @@ def source_digest(workspace: Workspace, dataset: str) -> str:
             expected="the dataset's source files",
             do=f"xc ingest PATH --dataset {dataset} (or `dvc pull`, if a remote holds it)",
         )
-    files = sorted(p for p in folder.rglob("*") if p.is_file())
-    facts = {p.relative_to(folder).as_posix(): [p.stat().st_size, p.stat().st_mtime_ns, p.stat().st_ino] for p in files}
-    cache = workspace.state / "source" / f"{dataset}.json"
+    files = {p.relative_to(folder).as_posix(): p for p in sorted(folder.rglob("*")) if p.is_file()}
+    return _digest(workspace, workspace.state / "source" / f"{dataset}.json", files)
+
+
+def _outside_digests(workspace: Workspace, stage: Stage, partition: Partition) -> dict[str, str | None]:
+    """Return a digest of each model or tokenizer that a stage reads from a local folder, None for an absent one."""
+    settings = partition.settings(stage.name)
+    found: dict[str, list[Path]] = settings.outside() if hasattr(settings, "outside") else {}
+    caches = {part: workspace.state / "outside" / f"{store_name(part)}.json" for part in found}
+    return {
+        part: _digest(workspace, caches[part], {p.name: p for p in files}) if files else None
+        for part, files in found.items()
+    }
+
+
+def _recorded(workspace: Workspace, stage: Stage, partition: Partition) -> Mapping[str, str]:
+    """Return what the present artefact of a stage was made from; empty if there is none."""
+    return artifacts.read_made(workspace.folder(stage.name, *partition.place)).depends
+
+
+def _digest(workspace: Workspace, cache: Path, files: dict[str, Path]) -> str:
+    """Return a hash over names and contents; files are read again only if size, date or inode of one has changed."""
+    facts = {name: [p.stat().st_size, p.stat().st_mtime_ns, p.stat().st_ino] for name, p in files.items()}
     known = _cached(cache)
     if known.get("facts") != facts:
-        names = (f"{p.relative_to(folder).as_posix()} {artifacts.sha256_file(p)}" for p in files)
-        known = {"facts": facts, "digest": _hash(list(names))}
+        known = {"facts": facts, "digest": _hash([f"{name} {artifacts.sha256_file(p)}" for name, p in files.items()])}
         workspace.write(cache, canonical(known))
     return str(known["digest"])
 

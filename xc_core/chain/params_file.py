@@ -186,7 +186,8 @@ class ParamsFile:
 
     def _check_tokenizers(self, dataset: str, names: list[str]) -> None:
         """Load tokenizers that are new to a dataset: one that is mistyped would fail the tokens of all recipes."""
-        from xc_core.data.tokenizer import FROM_CORPUS, load
+        from xc_core.data.tokenizer import load
+        from xc_core.pretrained import FROM_CORPUS
 
         for name in names:
             if name != FROM_CORPUS and name not in self.dataset(dataset).tokens.tokenizers:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,14 +17,12 @@ import numpy as np
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from xc_core.data.word_ids import WordIds
-from xc_core.errors import DataError, MissingError, bare, first_line
-from xc_core.pretrained import locate, unusable
+from xc_core.errors import DataError, MissingError, XCError, bare, first_line
+from xc_core.pretrained import FROM_CORPUS, TOKENIZER_FILES, locate, read_config, read_settings, unusable
 from xc_core.shapes import I64
 
-FROM_CORPUS: Final = "wordpiece"
-"""Name of the tokenizer that is trained on the corpus."""
-_FILES: Final = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "*.bpe", "*.tiktoken")
-"""Files of which a folder with a tokenizer has one at least; transformers makes up an empty vocabulary otherwise."""
+_PANIC: Final = "PanicException"
+"""Name of the class of a Rust panic, which no module exports."""
 _MARKED: Final = re.compile(r"\[[A-Z]+[0-9]*\]|<.*>", re.DOTALL)
 """Tokens that look special: [UNK], <pad>."""
 _SPECIAL: Final = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -41,12 +40,19 @@ class TextTokenizer:
 
     @classmethod
     def wrap(cls, name: str, backend: Tokenizer) -> TextTokenizer:
-        """Wrap ``backend`` without padding and truncation; find its special tokens by encoding a text with it."""
+        """Wrap ``backend`` without padding and truncation; find its special tokens by encoding a text with it.
+
+        Raises DataError if it cannot encode a text, or if a special token is not in its vocabulary.
+        """
         backend.no_truncation()
         backend.no_padding()
-        plain = backend.encode("a", add_special_tokens=False).ids
-        dressed = backend.encode("a", add_special_tokens=True).ids
+        with fails_as_data(name):
+            plain = backend.encode("a", add_special_tokens=False).ids
+            dressed = backend.encode("a", add_special_tokens=True).ids
         at = next(i for i in range(len(dressed) + 1) if dressed[i : i + len(plain)] == plain)
+        special = dressed[:at] + dressed[at + len(plain) :]
+        if (absent := next((i for i in special if backend.id_to_token(i) is None), None)) is not None:
+            raise _unfit(name, f"a special token of id {absent:,}, which is not in the vocabulary")
         pads = [backend.token_to_id(token) for token in ("[PAD]", "<pad>", "<|endoftext|>")]
         pad = next((pad for pad in pads if pad is not None), 0)
         return cls(name, backend, tuple(dressed[:at]), tuple(dressed[at + len(plain) :]), pad)
@@ -58,6 +64,8 @@ class TextTokenizer:
             raise MissingError(f"no {path}", expected="the tokenizer of the encoder", do="run the stage tokens again")
         try:
             return cls.wrap(name, Tokenizer.from_file(str(path)))
+        except DataError:
+            raise
         except Exception as error:  # the library raises Exception itself
             raise DataError(
                 f"a tokenizer that cannot be loaded ({first_line(error, 120)})",
@@ -86,13 +94,33 @@ class TextTokenizer:
         return WordIds.of(self.backend)
 
     def encode(self, texts: list[str]) -> tuple[I64, I64]:
-        """Return (flat ids, number of ids per text), both int64, without special tokens."""
-        if self._words is not None:
-            return self._words.encode(texts)
-        encoded = self.backend.encode_batch_fast(texts, add_special_tokens=False)
+        """Return (flat ids, number of ids per text), both int64, without special tokens.
+
+        Raises DataError if the tokenizer fails on a text.
+        """
+        with fails_as_data(self.name):
+            if self._words is not None:
+                return self._words.encode(texts)
+            encoded = self.backend.encode_batch_fast(texts, add_special_tokens=False)
         counts = np.array([len(e.ids) for e in encoded], np.int64)
         flat = np.fromiter((i for e in encoded for i in e.ids), np.int64, int(counts.sum()))
         return flat, counts
+
+
+@contextmanager
+def fails_as_data(name: str) -> Iterator[None]:
+    """Turn an error of the library tokenizers into a DataError; a panic of its Rust code is no Exception in Python."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error) is not Exception and type(error).__name__ != _PANIC:
+            raise
+        raise _unfit(name, f"a tokenizer that fails on a text ({first_line(error, 120)})") from error
+
+
+def _unfit(name: str, found: str) -> DataError:
+    do = "save the tokenizer that the model was trained with, or choose another encoder"
+    return DataError(found, expected="a tokenizer that encodes every text", do=do, where=f"the tokenizer {bare(name)}")
 
 
 def load(name: str, texts: Iterable[list[str]] | None = None, vocabulary_size: int = 30_000) -> TextTokenizer:
@@ -105,10 +133,10 @@ def load(name: str, texts: Iterable[list[str]] | None = None, vocabulary_size: i
     place = locate(name)
     if isinstance(place, Path) and (place / "tokenizer.json").is_file():
         return _with_words(TextTokenizer.from_file(name, place / "tokenizer.json"))
-    if isinstance(place, Path) and not any(True for pattern in _FILES for _ in place.glob(pattern)):
+    if isinstance(place, Path) and not any(True for pattern in TOKENIZER_FILES for _ in place.glob(pattern)):
         raise MissingError(
             f"no tokenizer in {place}",
-            expected=f"one of {', '.join(_FILES)}",
+            expected=f"one of {', '.join(TOKENIZER_FILES)}",
             do="save the tokenizer of the model in that folder",
         )
     return _with_words(TextTokenizer.wrap(name, _from_transformers(name, place)))
@@ -128,12 +156,22 @@ def _with_words(tokenizer: TextTokenizer) -> TextTokenizer:
 
 
 def _from_transformers(name: str, place: Path | str) -> Tokenizer:
-    """Load a tokenizer with transformers: from a folder without tokenizer.json, or by its name on the model hub."""
+    """Load a tokenizer with transformers: from a folder without tokenizer.json, or by its name on the model hub.
+
+    No code of the folder is run.
+    """
     from transformers import AutoTokenizer
 
     try:
-        backend: Tokenizer = AutoTokenizer.from_pretrained(place, use_fast=True).backend_tokenizer
+        if isinstance(place, Path):
+            for file, read in (("config.json", read_config), ("tokenizer_config.json", read_settings)):
+                with suppress(FileNotFoundError):
+                    read(place / file, name)
+        loaded = AutoTokenizer.from_pretrained(place, use_fast=True, trust_remote_code=False)
+        backend: Tokenizer = loaded.backend_tokenizer
         return backend
+    except XCError:
+        raise
     except Exception as error:  # transformers raises errors of many types for a wrong folder
         raise unusable("tokenizer", name, place, error, files="tokenizer.json") from error
 

@@ -29,9 +29,9 @@ SIDES: Final = ("documents", "labels")
 TOKENIZER: Final = "tokenizer.json"
 _CONTENT: Final = "store.json"
 _MOST_UNKNOWN: Final = 0.5
-"""Share of unknown tokens of documents above which nothing can be learnt; a guess."""
+"""Share of unknown tokens, or of texts without tokens, of documents above which nothing can be learnt; a guess."""
 _MANY_UNKNOWN: Final = 0.1
-"""Share of unknown tokens that is reported."""
+"""Share of either that is reported."""
 
 
 def store_name(tokenizer: str) -> str:
@@ -193,17 +193,21 @@ def _write_sides(
     for side, (size, blocks) in sides.items():
         offsets = np.zeros(size + 1, np.int64)
         flat = folder / f"{side}.flat"
-        done = unknown = 0
+        done = unknown = silent = blank = 0
         with flat.open("wb") as stream, Meter(f"tokenising {side}", size, "texts") as meter:
             for block in blocks:
                 ids, length = _cut(*tokenizer.encode(block), max_tokens)
                 unknown += int((ids == tokenizer.unknown_id).sum()) if tokenizer.unknown_id is not None else 0
+                without = [block[row] for row in np.flatnonzero(length == 0)]
+                blank += sum(not text.strip() for text in without)
+                silent += sum(bool(text.strip()) for text in without)
                 stream.write(ids.astype(dtype).tobytes())
                 offsets[done + 1 : done + 1 + len(block)] = length
                 done += len(block)
                 meter.update(len(block))
         np.cumsum(offsets, out=offsets)
-        _check_unknown(tokenizer, side, unknown, int(offsets[-1]))
+        _check_share(tokenizer, side, "unknown tokens", unknown, int(offsets[-1]))
+        _check_share(tokenizer, side, "texts without tokens", silent, size - blank)
         np.save(folder / f"{side}.offsets.npy", offsets)
         _to_npy(flat, folder / f"{side}.ids.npy", dtype, int(offsets[-1]))
         counts[side] = {
@@ -214,18 +218,21 @@ def _write_sides(
     return counts
 
 
-def _check_unknown(tokenizer: TextTokenizer, side: str, unknown: int, total: int) -> None:
-    """Raise DataError if most tokens are unknown, because a model learns nothing from them; report if many are."""
-    share = unknown / max(total, 1)
+def _check_share(tokenizer: TextTokenizer, side: str, lost: str, count: int, total: int) -> None:
+    """Raise DataError if most of the documents' content is lost, so that a model learns nothing; report if much is.
+
+    ``lost`` names what was counted: ``count`` of ``total``.
+    """
+    share = count / max(total, 1)
     if side == "documents" and share > _MOST_UNKNOWN:
         raise DataError(
-            f"{share:.0%} unknown tokens in the documents ({unknown:,} of {total:,})",
+            f"{share:.0%} {lost} in the documents ({count:,} of {total:,})",
             expected=f"at most {_MOST_UNKNOWN:.0%}: a vocabulary that has the words of the texts",
             do="choose an encoder for the language of the texts, or the encoder bag, whose vocabulary is made of them",
             where=f"the tokenizer {bare(tokenizer.name)}",
         )
     if share > _MANY_UNKNOWN:
-        report(f"tokens: {share:.0%} of the tokens of the {side} are unknown to the tokenizer {tokenizer.name}")
+        report(f"tokens: {share:.0%} {lost} in the {side}, with the tokenizer {bare(tokenizer.name)}")
 
 
 def _cut(flat: I64, counts: I64, limit: int) -> tuple[I64, I64]:

@@ -21,6 +21,7 @@ from xc_core.encoders.pooling import Pooling
 from xc_core.errors import CorruptError, MissingError
 from xc_core.params import at_least, at_most, below
 from xc_core.plugins import Table
+from xc_core.pretrained import FROM_CORPUS, model_files
 from xc_core.seeds import seed_torch
 
 _MOST: Final = 65_536
@@ -69,10 +70,14 @@ class EncoderConfig:
         """Return the settings that the encoder's family does not read."""
         return ENCODERS[_family(self)].unused
 
+    def outside(self) -> dict[str, list[Path]]:
+        """Return the files of a local model folder, by a name for people."""
+        return {} if self.name in ENCODERS else model_files(self.name)
+
     @property
     def tokenizer(self) -> str:
         """Name of the tokenizer of this encoder."""
-        return "wordpiece" if self.name == "bag" else self.name
+        return FROM_CORPUS if self.name == "bag" else self.name
 
 
 class Encoder(nn.Module, ABC):

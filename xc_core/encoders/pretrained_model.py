@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import torch
 
-from xc_core.errors import DataError, XCError, bare, shown
-from xc_core.pretrained import unusable
+from xc_core.errors import DataError, XCError, bare, first_line, shown
+from xc_core.pretrained import read_config, unusable
 
 _SIZES: Final = {
     "hidden_size": 65_536,
@@ -19,6 +19,7 @@ _SIZES: Final = {
     "max_position_embeddings": 10_000_000,
 }
 """Largest sizes of a configuration; larger ones are mistakes that would take all memory."""
+_ENCODER: Final = "an encoder-only model of texts, such as bert"
 _NOT_USED: Final = ("pooler.",)
 """Weights that may be absent, because the vector of a text comes from the last hidden states."""
 
@@ -26,17 +27,19 @@ _NOT_USED: Final = ("pooler.",)
 def pretrained_model(name: str, place: Path | str, vocabulary_size: int) -> Any:
     """Return the encoder-only model of a folder or of a name on the hub, in fp32 with eager attention.
 
-    Only safetensors are read, because a pickled checkpoint could run code. Raises MissingError for a folder without a
-    model, DataError for one that is inconsistent, of another kind or with weights that do not fill it,
-    UnavailableError if the hub does not have the model or cannot be reached.
+    Only safetensors are read, because a pickled checkpoint could run code; a model that brings code is refused.
+    Raises MissingError for a folder without a model, DataError for one that is inconsistent, of another kind or with
+    weights that do not fill it, UnavailableError if the hub does not have the model or cannot be reached.
     """
     from transformers import AutoConfig, AutoModel
     from transformers.utils import logging
 
     logging.disable_progress_bar()
     try:
-        shape = AutoConfig.from_pretrained(place)
+        read_config(_config_file(place), name)
+        shape = AutoConfig.from_pretrained(place, trust_remote_code=False)
         _check_shape(shape, name, vocabulary_size)
+        _check_parameters(shape, place, name)
         model, loading = AutoModel.from_pretrained(
             place,
             config=shape,
@@ -44,23 +47,32 @@ def pretrained_model(name: str, place: Path | str, vocabulary_size: int) -> Any:
             attn_implementation="eager",
             use_safetensors=True,
             output_loading_info=True,
+            trust_remote_code=False,
         )
     except (XCError, MemoryError):
         raise
     except Exception as error:  # transformers raises errors of many types for a wrong folder
         raise unusable("model", name, place, error, files="config.json and model.safetensors") from error
     _check_weights(model, loading, name)
+    _check_both_ways(model, name)
     return model
+
+
+def _config_file(place: Path | str) -> Path:
+    """Return config.json of a folder, or the downloaded one of a name on the hub."""
+    from transformers.utils import cached_file
+
+    return place / "config.json" if isinstance(place, Path) else Path(str(cached_file(place, "config.json")))
 
 
 def _check_shape(shape: Any, name: str, vocabulary_size: int) -> None:
     """Raise DataError for a configuration of another kind of model, with impossible sizes or too few token ids."""
     kind = f"a model of type {bare(str(shape.model_type))}"
-    if getattr(shape, "is_encoder_decoder", False):
-        raise _wrong(f"{kind}, which has a decoder", "an encoder-only model of texts, such as bert", name)
+    if getattr(shape, "is_encoder_decoder", False) or getattr(shape, "is_decoder", False):
+        raise _wrong(f"{kind}, which has a decoder", _ENCODER, name)
     sizes = {field: getattr(shape, field, None) for field in _SIZES}
     if sizes["vocab_size"] is None or sizes["hidden_size"] is None:
-        raise _wrong(f"{kind}, which reads no tokens", "an encoder-only model of texts, such as bert", name)
+        raise _wrong(f"{kind}, which reads no tokens", _ENCODER, name)
     for field, size in sizes.items():
         if size is not None and not (type(size) is int and 1 <= size <= _SIZES[field]):
             raise _wrong(f"{field} = {shown(size)} in config.json", f"a whole number from 1 to {_SIZES[field]:,}", name)
@@ -73,6 +85,25 @@ def _check_shape(shape: Any, name: str, vocabulary_size: int) -> None:
         raise _wrong(found, "the tokenizer that the model was trained with", name)
 
 
+def _check_parameters(shape: Any, place: Path | str, name: str) -> None:
+    """Raise DataError for a local model with more parameters than its weights have bytes.
+
+    transformers allocates parameters that have no weights before it reports them. Nothing is allocated or drawn here.
+    """
+    from transformers import AutoModel
+
+    weights = sum(path.stat().st_size for path in place.glob("*.safetensors")) if isinstance(place, Path) else 0
+    if not weights:
+        return
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        model = AutoModel.from_config(shape, trust_remote_code=False)
+    named = model.named_parameters()
+    parameters = sum(tensor.numel() for key, tensor in named if not key.startswith(_NOT_USED))
+    if parameters > weights:
+        found = f"a model of {parameters:,} parameters in config.json, and weights of {weights:,} bytes"
+        raise _wrong(found, "model.safetensors that fill the model that config.json describes", name)
+
+
 def _check_weights(model: Any, loading: dict[str, Any], name: str) -> None:
     """Raise DataError if weights are missing, of another shape, or not finite."""
     missing = sorted(key for key in loading["missing_keys"] if not key.startswith(_NOT_USED))
@@ -83,6 +114,30 @@ def _check_weights(model: Any, loading: dict[str, Any], name: str) -> None:
     wrong = next((key for key, value in model.named_parameters() if not bool(torch.isfinite(value).all())), None)
     if wrong is not None:
         raise _wrong(f"weights that are not finite, the first in {wrong}", "finite numbers", name)
+
+
+def _check_both_ways(model: Any, name: str) -> None:
+    """Raise DataError if no last token of a short text changes the state of the first, as in a decoder.
+
+    The attention of a decoder has weights of exactly 0 for later tokens, so equality is exact.
+    """
+    size = int(model.config.vocab_size)
+    kind = f"a model of type {bare(str(model.config.model_type))}"
+    try:
+        states = [_first_state(model, [size - 1, size // 2, last]) for last in {0, 1 % size, size // 3, size - 1}]
+    except MemoryError:
+        raise
+    except Exception as error:  # a model that reads something else than token ids raises errors of many types
+        raise _wrong(f"{kind}, which fails on a text of three tokens ({first_line(error)})", _ENCODER, name) from error
+    if all(torch.equal(state, states[0]) for state in states):
+        raise _wrong(f"{kind}, a decoder: no token changes the vector of an earlier one", _ENCODER, name)
+
+
+@torch.no_grad()
+def _first_state(model: Any, ids: list[int]) -> torch.Tensor:
+    ids_BT = torch.tensor([ids])
+    state: torch.Tensor = model.eval()(input_ids=ids_BT, attention_mask=torch.ones_like(ids_BT)).last_hidden_state[0, 0]
+    return state
 
 
 def _wrong(found: str, expected: str, name: str) -> DataError:

@@ -74,8 +74,12 @@ class TransformerEncoder(Encoder):
 
 
 def _layers(backbone: Any) -> list[nn.Module]:
-    """Return the stack of layers: the longest ModuleList of the model."""
-    stacks = [list(m) for m in backbone.modules() if isinstance(m, nn.ModuleList) and len(m) > 1]
+    """Return the stack of layers: the longest ModuleList of the model.
+
+    A list of one module is a stack if the model has one layer; ALBERT has one module that is used as many layers.
+    """
+    lists = [list(m) for m in backbone.modules() if isinstance(m, nn.ModuleList)]
+    stacks = [stack for stack in lists if len(stack) > 1 or len(stack) == backbone.config.num_hidden_layers]
     if not stacks or not hasattr(backbone, "embeddings"):
         raise ConfigError(
             f"frozen_layers for a {type(backbone).__name__}",
@@ -103,7 +107,9 @@ def rebuild(config: EncoderConfig, facts: dict[str, Any]) -> TransformerEncoder:
     from transformers import AutoConfig, AutoModel
 
     shape = AutoConfig.for_model(**facts)
-    return TransformerEncoder(config, AutoModel.from_config(shape, attn_implementation="eager"))
+    return TransformerEncoder(
+        config, AutoModel.from_config(shape, attn_implementation="eager", trust_remote_code=False)
+    )
 
 
 def answering(config: EncoderConfig, facts: dict[str, Any], tensors: dict[str, Tensor]) -> PackedBert | None:

@@ -1,12 +1,13 @@
 """M1: train the encoder so that a document's vector is near those of its labels' texts, rows of a table, or both.
 
-The vectors of each step are kept in a memory bank, so a refresh does not encode again (stale embeddings, NGAME
-section 3).
+The vectors of each step are kept in a memory bank if a refresh reads them, which then encodes nothing (stale embeddings,
+NGAME section 3).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -106,17 +107,18 @@ class EncoderSettings:
 
     @property
     def keeps(self) -> tuple[bool, bool]:
-        """True if the training keeps the latest vectors of the documents, and of the label texts: if a part reads them.
-
-        An order that adapts reads both: the figures of Theorem 1 on its clusters compare them.
-        """
-        adapts, negatives = self.order.adapts, self.negatives
-        return adapts or negatives.adapts, adapts or negatives.searches == TEXTS
+        """True if the training keeps the latest vectors of documents, and of label texts; Theorem 1 compares both."""
+        adapts = self.order.adapts
+        return adapts or self.negatives.adapts, adapts or self.negatives.searches == TEXTS
 
     def unused(self) -> frozenset[str]:
         """Without epochs, no setting of the training is used."""
         training = {"order", "negatives", "scorer", "loss", "optim", "augment", "refit", "encoder.frozen_layers"}
         return frozenset() if self.epochs else frozenset(training)
+
+    def outside(self) -> dict[str, list[Path]]:
+        """Return the files of a local model folder."""
+        return self.encoder.outside()
 
 
 def encoder_task(settings: EncoderSettings, encoder: Encoder, data: EncoderData, world: World = ALONE) -> EncoderTask:
@@ -159,11 +161,11 @@ class EncoderTask:
     world: World = ALONE
     """The processes that encode parts of each batch."""
     keeps: tuple[bool, bool] = (True, True)
-    """Keep the latest vectors of the documents, and of the label texts."""
+    """Keep the latest vectors of the documents, and of the label texts; a bank that is not kept is empty."""
     documents: Bank = field(init=False)
-    """The latest vector of each document (N x D); empty if they are not kept."""
+    """The latest vector of each document (N x D)."""
     texts: Bank = field(init=False)
-    """The latest vector of each label's text (L x D), zero if it was never encoded; empty if they are not kept."""
+    """The latest vector of each label's text (L x D), zero if it was never encoded."""
 
     def __post_init__(self) -> None:
         self.encoder.train()
@@ -237,10 +239,7 @@ class EncoderTask:
         return self.encoder.as_label(self.documents.rows_ND[-self.data.truth.num_labels :]).cpu().numpy()
 
     def row_vectors(self) -> F32:
-        """Return the table's rows (L x D) as documents are scored against them.
-
-        Raises UsageError if there is no table.
-        """
+        """Return the table's rows (L x D) as documents are scored against them; UsageError if there is no table."""
         table = _table(self.head).table
         return np.asarray(self.encoder.as_rows(table.vectors(table.rows_LD)).cpu().numpy())
 

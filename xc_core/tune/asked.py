@@ -114,7 +114,7 @@ class Tuning:
     def asked(self) -> dict[str, Any]:
         """Return what defines the study: if any of it changes, its trials cannot be compared with new ones."""
         own = Experiment(self.base.dataset, resolve(self.recipe, self.base.recipe.name, dict(self.changes)))
-        settings = [resolved(stage, own) for stage in TRIAL_STAGES]
+        settings = [resolved(self.project, stage, own) for stage in TRIAL_STAGES]
         content = {
             "dataset": self.dataset,
             "recipe": self.recipe,
