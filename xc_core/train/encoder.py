@@ -1,7 +1,7 @@
 """M1: train the encoder so that a document's vector is near those of its labels' texts, rows of a table, or both.
 
-The vectors of each step are kept in a memory bank if a refresh reads them, which then encodes nothing (stale embeddings,
-NGAME section 3).
+The vectors of each step are kept in a memory bank if a refresh reads them, which then encodes nothing (stale
+embeddings, NGAME section 3).
 """
 
 from __future__ import annotations
