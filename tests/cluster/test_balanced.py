@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -165,3 +166,21 @@ def test_vectors_that_are_not_finite_are_refused(value: float, size: int) -> Non
 def test_a_target_below_one_is_refused() -> None:
     with pytest.raises(ConfigError, match="cluster size 0"):
         balanced_clusters(np.ones((3, 2), np.float32), 0, 0)
+
+
+def test_a_sample_of_a_large_node_is_split_in_the_shares_of_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of three clusters two are on one side; the sample, too, has two thirds there."""
+    seen: list[tuple[int, int]] = []
+    split = balanced._two_means
+
+    def noting(points: Any, counts: Any, left: Any, random: Any) -> Any:
+        seen.append((int(counts[0]), int(left[0])))
+        return split(points, counts, left, random)
+
+    monkeypatch.setattr(balanced, "SEEN", 60)
+    monkeypatch.setattr(balanced, "_two_means", noting)
+    vectors = np.random.default_rng(0).standard_normal((300, 4)).astype(np.float32)
+    balanced_clusters(unit(vectors), 100, 0)
+    count, left = seen[0]
+    assert count == 60
+    assert left in (20, 40)

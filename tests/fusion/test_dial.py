@@ -158,3 +158,9 @@ def test_a_fusion_without_a_dial_opens_and_refuses_a_position(tmp_path: Path) ->
     assert again.rank(ids, values, 0.0).ids_NK.tolist() == [[0]]
     with pytest.raises(UsageError, match="without a dial"):
         again.rank(ids, values, 0.5)
+
+
+def test_powers_rise_from_0_in_steps_of_a_quarter_at_most() -> None:
+    steps = np.diff(POWERS)
+    assert POWERS[0] == 0
+    assert ((steps > 0) & (steps <= 0.2501)).all()

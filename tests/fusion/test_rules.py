@@ -280,3 +280,11 @@ def test_a_fusion_may_add_and_read_any_score(rule: type[Tree | Boosted]) -> None
     fitted = named.fit(inputs, random_pairs(3))
     assert (fitted.features, fitted.add) == (("classifier", "neighbours"), ("classifier", "neighbours"))
     assert changed(FUSIONS[named.kind](), plain(named), "rule") == named
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_a_tree_has_the_depth_of_its_settings(depth: int) -> None:
+    random = np.random.default_rng(0)
+    features = random.random((500, 2), np.float32)
+    grown: Any = Tree(depth=depth, min_leaf=1)._grow(features, random.random(500), np.zeros(500, np.int64))
+    assert (grown.feature < 0).sum() == 2**depth
