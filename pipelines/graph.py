@@ -113,10 +113,11 @@ def differences(root: Path) -> list[str]:
     """Return what does not agree, one sentence each."""
     found = []
     path = root / "dvc.yaml"
-    if not path.is_file():
+    try:
+        if path.read_text("utf-8") != dvc_yaml():
+            found.append("dvc.yaml differs from the stage registry; write it again with `python -m pipelines.graph`")
+    except FileNotFoundError:
         found.append(f"no {path}, so `dvc repro` has no stages; copy the file from the repository of the platform")
-    elif path.read_text("utf-8") != dvc_yaml():
-        found.append("dvc.yaml differs from the stage registry; write it again with `python -m pipelines.graph`")
     for edge in sorted(dagster_edges() ^ registry_edges()):
         side = "Dagster" if edge in dagster_edges() else "the registry"
         found.append(f"the edge {edge[0]} -> {edge[1]} is only in {side}")
