@@ -162,12 +162,10 @@ FIELDS = {
     },
 }
 """One field of every stage that has any; the others of its settings stay."""
-QUICK = "fusion"
 
 
-@pytest.mark.parametrize(
-    "stage", [pytest.param(stage, marks=() if stage == QUICK else pytest.mark.slow) for stage in FIELDS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", FIELDS)
 def test_dvc_repro_after_a_change_of_one_field_gives_what_xc_gives(
     project: Workspace, stage: str, tmp_path: Path
 ) -> None:

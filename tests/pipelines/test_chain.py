@@ -122,6 +122,7 @@ def test_the_champion_loads_by_alias_and_answers_without_pickle(
     assert {label["title"] for label in answers[0]} == {"river", "castle"}
 
 
+@pytest.mark.slow
 def test_running_again_makes_nothing_new(materialised: Materialised) -> None:
     before = version_of(client(materialised.workspace), model_name("toy"), CHAMPION)
     manifests = {p: p.read_bytes() for p in materialised.workspace.data.rglob("manifest.json")}
