@@ -124,6 +124,24 @@ def test_a_whole_address_is_taken_for_its_path(target: str, path: str) -> None:
     assert seen == [path]
 
 
+@pytest.mark.parametrize("path", ["/predict", "/predict/", "/health", "/nowhere"])
+def test_a_query_that_is_no_text_is_refused(running: Running, path: str) -> None:
+    """Found by fuzzing: a redirection decodes it."""
+    sent: list[int] = []
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            sent.append(message["status"])
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"{}", "more_body": False}
+
+    scope = {"type": "http", "method": "POST", "path": path, "headers": [(b"host", b"testserver")],
+             "query_string": b"a=\xe2\xde", "scheme": "http", "server": ("testserver", 80)}  # fmt: skip
+    asyncio.run(running.client.app(scope, receive, send))
+    assert sent == [400]
+
+
 def _called(running: Running, receive: Callable[[], Any], limits: Limits, *headers: tuple[bytes, bytes]) -> list[int]:
     """Return the statuses that a request with this body gets."""
     sent: list[int] = []

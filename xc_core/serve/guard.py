@@ -82,6 +82,8 @@ class Guard:
 
     async def _checked(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._check_host(scope)
+        if not scope.get("query_string", b"").isascii():
+            raise _RefusedError(problem(400, "a query with bytes that are not ASCII", "none", "leave the query out"))
         if scope["method"] != "POST":
             await self.app(scope, receive, send)
             return
