@@ -36,8 +36,7 @@ _ROWS = 8192
 _BUFFER = 1 << 20
 """Bytes of a Parquet column that are read at a time, instead of a whole row group."""
 _WHOLE = 32 << 20
-"""Bytes of a Parquet file up to which it is read whole: a buffer gets as large as a page says it is, up to 2 GB, before
-any of it is read."""
+"""Bytes of a Parquet file that is read whole: a buffer gets as large as a page says it is, up to 2 GB."""
 _FILTERS = "filter_labels_{}.txt"
 _KNOWN: tuple[str, ...] = ("uid", "title", "text", "content", "labels", "group")
 
@@ -182,9 +181,8 @@ def _batches(path: Path, options: ReadOptions) -> Iterator[pa.RecordBatch]:
 
 def _parquet_batches(path: Path) -> Iterator[pa.RecordBatch]:
     """Yield a Parquet file in parts."""
-    whole = path.stat().st_size <= _WHOLE
-    source = pa.BufferReader(path.read_bytes()) if whole else path
-    with pq.ParquetFile(source, buffer_size=0 if whole else _BUFFER, pre_buffer=False) as file:
+    source, buffer = (pa.BufferReader(path.read_bytes()), 0) if path.stat().st_size <= _WHOLE else (path, _BUFFER)
+    with pq.ParquetFile(source, buffer_size=buffer, pre_buffer=False) as file:
         yield from file.iter_batches(_ROWS)
 
 
