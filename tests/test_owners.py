@@ -173,10 +173,6 @@ ALLOWED = {
         "transformers draws weights of a model that is only counted; the process's own numbers stay as they are",
     ),
     ("cards", "xc_core/encoders/pretrained_model.py"): ({"meta"}, "a model without memory, to count its parameters"),
-    ("folders", "xc_core/chain/adopt.py"): (
-        {"mkdir", "copyfile"},
-        "what an artefact cost that is taken over, under .xc",
-    ),
     ("folders", "xc_core/classifiers/storage.py"): (
         {"TemporaryFile", "gettempdir"},
         "an unnamed file, which disappears with the process",

@@ -162,7 +162,7 @@ def is_whole(version: Any) -> bool:
 
 
 def check_opens(version: Any) -> None:
-    """Open the packed model of a version as what serves it does, so that no version becomes champion that cannot serve.
+    """Open the packed model of a version as a server does; a version that does not open must not become champion.
 
     Raises MissingError or CorruptError; if the files are not those that were registered, it says how to repair them.
     """

@@ -20,6 +20,7 @@ from xc_core.chain import Workspace, changelog, run_stage
 from xc_core.chain import add_labels as module
 from xc_core.chain.add_labels import add_labels
 from xc_core.chain.plan import Status, states
+from xc_core.chain.registry import STAGES
 from xc_core.chain.update import update
 from xc_core.classifiers import foreseen_rows
 from xc_core.errors import DataError, MovedError
@@ -106,8 +107,11 @@ def test_status_says_what_is_kept_and_a_refresh_rebuilds_it(extended: Workspace,
     assert kept == found.keys() - {"corpus", "tokens", "model"}
     assert found["scores"].why == "labels were added without a rebuild; a refresh rebuilds it"
     for stage in EXTENDED:
+        read = {dep: workspace.digest(dep, "toy", "ngame") for dep in STAGES["classifier"].deps[1:]}
         ran = run_stage(workspace, stage, "toy", "ngame", refresh=True)
-        assert ran.skipped is False, stage
+        # Vectors of a full encoding may have the same bytes; then the predicted rows are those of a refresh already.
+        same = all(digest == extended.digest(dep, "toy", "ngame") for dep, digest in read.items())
+        assert ran.skipped is (stage == "classifier" and same), stage
     found = states(workspace, workspace.params.experiment("toy", "ngame"))
     assert {name for name, state in found.items() if state.status is not Status.FRESH} == {"encoder", "classifier"}
     assert open_tables(workspace).foreseen == {10, 11}

@@ -224,7 +224,7 @@ def test_blocks_of_documents_give_what_one_block_gives(size: int, monkeypatch: p
     found = stacked(whole_scorer.blocks(vectors, rows, lambda: texts, rules, "scoring"))["fusion"]
     assert len(found) == size
     if size:
-        monkeypatch.setattr(score, "_DOCS_AT_ONCE", size)
+        monkeypatch.setattr(score, "DOCS_AT_ONCE", size)
         whole = whole_scorer.shortlist(Query(vectors[rows], texts))
         np.testing.assert_array_equal(found.ids_NK, whole.ids_NK)
         np.testing.assert_array_equal(found.scores_NK, whole.scores_NK)
@@ -233,7 +233,7 @@ def test_blocks_of_documents_give_what_one_block_gives(size: int, monkeypatch: p
 
 
 def test_texts_are_read_once_for_all_blocks_and_only_if_a_score_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(score, "_DOCS_AT_ONCE", 2)
+    monkeypatch.setattr(score, "DOCS_AT_ONCE", 2)
     asked: list[int] = []
 
     def texts() -> list[str]:

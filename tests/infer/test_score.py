@@ -124,7 +124,7 @@ def test_k_cuts_or_pads_the_whole_shortlist(k: int) -> None:
 @pytest.mark.parametrize("block", [1, 2, 4, 5, 100])
 def test_the_size_of_a_block_does_not_matter(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     scorer, rows = CASES["tree"].scorer, np.array([3, 0, 10, 3, 7], np.int64)
-    monkeypatch.setattr(score, "_DOCS_AT_ONCE", block)
+    monkeypatch.setattr(score, "DOCS_AT_ONCE", block)
     (found,) = stacked(scorer.blocks(DOCS, rows, no_texts, {"fusion": scorer.fusion}, "scoring")).values()
     np.testing.assert_array_equal(found.ids_NK, scorer.shortlist(Query(DOCS[rows])).ids_NK)
     np.testing.assert_allclose(found.scores_NK, scorer.shortlist(Query(DOCS[rows])).scores_NK, atol=1e-6)
@@ -135,7 +135,7 @@ def test_blocks_whose_neighbours_name_more_or_fewer_labels_are_stacked(monkeypat
     votes = Neighbours(nearest=1).fit(ScoreData(truth, vectors=lambda: DOCS[:3]))
     scorer = make(("neighbours",), asked=1, scores={**SCORES, "neighbours": votes})
     whole = scorer.shortlist(Query(DOCS[:3]))
-    monkeypatch.setattr(score, "_DOCS_AT_ONCE", 1)
+    monkeypatch.setattr(score, "DOCS_AT_ONCE", 1)
     (found,) = stacked(scorer.blocks(DOCS, np.arange(3), no_texts, {"fusion": scorer.fusion}, "scoring")).values()
     np.testing.assert_array_equal(found.ids_NK, whole.ids_NK)
     np.testing.assert_array_equal(found.scores_NK, whole.scores_NK)
@@ -152,7 +152,7 @@ class OfText(Counts):
 def test_each_block_gets_the_texts_of_its_documents_and_texts_are_read_once(
     block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(score, "_DOCS_AT_ONCE", block)
+    monkeypatch.setattr(score, "DOCS_AT_ONCE", block)
     scorer = make(("length",), scores={**SCORES, "length": OfText(np.zeros(LABELS, np.int64))})
     calls: list[int] = []
 

@@ -58,9 +58,8 @@ class ShardedIndex:
     def _found(self, queries_BD: F32, k: int) -> Shortlist:
         """Return the k best labels of this process, by their ids among all labels."""
         if self._own is None:
-            return Shortlist(
-                np.full((len(queries_BD), k), PAD_ID, np.int32), np.full((len(queries_BD), k), -np.inf, np.float32)
-            )
+            none = (len(queries_BD), 0)
+            return Shortlist(np.zeros(none, np.int32), np.zeros(none, np.float32)).top(k)
         found = self._own.search(queries_BD, k)
         labels_BK = np.where(found.filled_NK, found.ids_NK * self.world.size + self.world.rank, PAD_ID)
         return Shortlist(labels_BK.astype(np.int32), found.scores_NK)

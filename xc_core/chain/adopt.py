@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -48,6 +47,5 @@ def share(workspace: Workspace, name: str, dataset: str, recipe: str) -> str | N
         return None
     theirs, own = (workspace.scratch("cost", stage, dataset, one) for one in (others[taken], recipe))
     if theirs.is_file():
-        own.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(theirs, own)
+        workspace.write(own, theirs.read_text("utf-8"))
     return others[taken]

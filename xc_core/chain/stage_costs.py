@@ -19,6 +19,7 @@ from xc_core.chain.pilots import Rates
 from xc_core.chain.world import World
 from xc_core.classifiers import MAPPED
 from xc_core.classifiers.storage import RESIDENT
+from xc_core.infer.score import DOCS_AT_ONCE
 from xc_core.recipes import Recipe
 from xc_core.scores import Neighbours
 
@@ -35,8 +36,6 @@ _AUDITED: Final = 2
 """Exact searches of the stage audit per sampled document."""
 _TABLES: Final = 4
 """Copies of the label table that M4 holds: initial rows, trained rows, released rows, those of a checkpoint."""
-_BLOCK: Final = 2048
-"""Test documents whose candidates the evaluation holds at a time."""
 _MEASURES: Final = 3000
 """Bytes that it keeps of a test document: a hundred labels and scores, and the numbers behind each rule's metrics."""
 _ROUNDS, _POINTS = 25, 64
@@ -224,7 +223,9 @@ HELD: Final[dict[str, Callable[[Case], float]]] = {
     ),
     "fusion": lambda case: case.searched * case.table_bytes + _candidates(case, case.fused),
     "evaluation": lambda case: (
-        case.searched * case.table_bytes + _candidates(case, min(case.world.test, _BLOCK)) + _MEASURES * case.world.test
+        case.searched * case.table_bytes
+        + _candidates(case, min(case.world.test, DOCS_AT_ONCE))
+        + _MEASURES * case.world.test
     ),
     "audit": lambda case: case.vector_bytes + case.table_bytes,
     "model": lambda case: _STRING * 3 * case.world.labels,

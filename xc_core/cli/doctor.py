@@ -141,7 +141,7 @@ def _project() -> Iterator[Finding]:
         try:
             workspace.params.partition(dataset, recipe)
             if recipe is None:
-                own = {name for _, name in workspace.params.experiments(dataset)}
+                own = [name for where, name in pairs if where == dataset]
                 workspace.params.dataset(dataset).release.check(dataset, own)
         except XCError as error:
             yield Finding("fault", str(error))

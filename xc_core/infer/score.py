@@ -18,7 +18,8 @@ from xc_core.progress import Meter
 from xc_core.scores import FittedScore, Query
 from xc_core.shapes import F32, I32, I64, PAD_ID, Shortlist
 
-_DOCS_AT_ONCE: Final = 2048
+DOCS_AT_ONCE: Final = 2048
+"""Documents whose candidates are held at a time."""
 
 
 def candidates(scores: Mapping[str, FittedScore], query: Query, k: int) -> I32:
@@ -89,8 +90,8 @@ class Scorer:
         cached_texts = cache(texts)
         shared = {name: rule for name, rule in rules.items() if name not in alone}
         with Meter(step, len(rows), "documents") as meter:
-            for start in range(0, max(len(rows), 1), _DOCS_AT_ONCE):
-                part = slice(start, min(start + _DOCS_AT_ONCE, len(rows)))
+            for start in range(0, max(len(rows), 1), DOCS_AT_ONCE):
+                part = slice(start, min(start + DOCS_AT_ONCE, len(rows)))
                 query = Query(np.ascontiguousarray(vectors_ND[rows[part]]), partial(_part, cached_texts, part))
                 found = self._ranked(query, shared) | {name: self._alone(query, name) for name in alone}
                 yield part, {name: found[name] for name in rules}
