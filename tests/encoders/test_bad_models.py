@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -82,6 +83,10 @@ BAD: dict[str, tuple[Spoil, str]] = {
     "a tokenizer of nothing": (tokenizer_of("{}"), "a tokenizer that cannot be loaded"),
     "a tokenizer that is no JSON": (tokenizer_of("{"), "a tokenizer that cannot be loaded"),
     "a tokenizer with half a surrogate": (tokenizer_of('{"version": "\\ud800"}'), "a tokenizer that cannot be loaded"),
+    "a tokenizer without an end": (
+        lambda f: os.truncate(f / "tokenizer.json", (1 << 27) + 1),
+        "a tokenizer of 134,217,729 bytes",
+    ),
     "a first token that is not in the vocabulary": (around(("[CLS]", 99_999), ("[SEP]", 3)), "token of id 99,999"),
     "a last token that is not in the vocabulary": (around(("[CLS]", 2), ("[SEP]", 17)), "a special token of id 17"),
     "a tokenizer without the unknown token": (

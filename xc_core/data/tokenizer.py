@@ -25,6 +25,8 @@ _PANIC: Final = "PanicException"
 """Name of the class of a Rust panic, which no module exports."""
 _MARKED: Final = re.compile(r"\[[A-Z]+[0-9]*\]|<.*>", re.DOTALL)
 """Tokens that look special: [UNK], <pad>."""
+_MOST_BYTES: Final = 1 << 27
+"""Bytes of a tokenizer.json, which is read whole (a guess)."""
 _SPECIAL: Final = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
@@ -59,9 +61,16 @@ class TextTokenizer:
 
     @classmethod
     def from_file(cls, name: str, path: Path) -> TextTokenizer:
-        """Load a ``tokenizer.json``; raise MissingError if there is none."""
+        """Load a ``tokenizer.json``; raise MissingError if there is none, DataError if it is broken or too large."""
         if not path.is_file():
             raise MissingError(f"no {path}", expected="the tokenizer of the encoder", do="run the stage tokens again")
+        if (size := path.stat().st_size) > _MOST_BYTES:
+            raise DataError(
+                f"a tokenizer of {size:,} bytes",
+                expected=f"tokenizer.json of at most {_MOST_BYTES:,} bytes",
+                do="check that the file is a tokenizer",
+                where=bare(str(path)),
+            )
         try:
             return cls.wrap(name, Tokenizer.from_file(str(path)))
         except DataError:
