@@ -13,6 +13,7 @@ from sklearn.tree import DecisionTreeRegressor
 
 from tests.naive import tree as naive
 from xc_core.fusion import RegressionTree
+from xc_core.fusion import tree as module
 from xc_core.fusion.tree import SortedFeatures
 
 
@@ -169,3 +170,23 @@ def test_predicting_nothing_gives_nothing() -> None:
     tree = RegressionTree.fit(np.zeros((2, 1), np.float32), np.array([0.0, 1.0]))
     assert tree.predict(np.zeros((0, 1), np.float32)).shape == (0,)
     assert math.isclose(tree.predict(np.zeros((1, 1), np.float32))[0], 0.5)
+
+
+@pytest.mark.parametrize("block", [1, 7, 299, 300, 301])
+def test_a_pair_reaches_the_leaf_that_a_walk_from_the_root_reaches(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_BLOCK", block)
+    random = np.random.default_rng(1)
+    features = random.standard_normal((300, 4)).astype(np.float32)
+    tree = RegressionTree.fit(features, np.where(features[:, 0] > 1, features[:, 1] ** 2, random.standard_normal(300)))
+    features[random.random(features.shape) < 0.1] = np.nan
+    features[0], features[1] = np.inf, -np.inf
+
+    def walk(row: np.ndarray) -> float:
+        node = 0
+        while tree.feature[node] >= 0:
+            side = tree.left if row[tree.feature[node]] <= tree.threshold[node] else tree.right
+            node = side[node]
+        return float(tree.value[node])
+
+    assert tree.predict(features).tolist() == [walk(row) for row in features]
+    assert tree.predict(np.asfortranarray(features)).tolist() == tree.predict(features).tolist()
