@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,8 @@ from tests.conftest import ToyWorld
 from xc_core import artifacts
 from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.chain.plan import Status
+from xc_core.cli.ingest import place
+from xc_core.data.ingest import IngestConfig
 from xc_core.errors import MissingError, MovedError
 
 NEW = {"uid": "L10", "title": "meadow", "content": "river0 river1 castle0"}
@@ -105,6 +108,44 @@ def test_a_refresh_keeps_the_encoder_and_a_run_without_it_trains_again(copied: W
     assert not run_stage(copied, "encoder", "toy", "ngame").skipped
     assert run_stage(copied, "encoder", "toy", "ngame", refresh=True).skipped
     assert lines[-1] == "encoder: up to date"
+
+
+def moved(world: ToyWorld, uid: str) -> ToyWorld:
+    """Return the world with a document in test instead of train, or the other way round."""
+    train, test = ([row for row in rows if row["uid"] == uid] for rows in (world.train, world.test))
+    rest, asked = ([row for row in rows if row["uid"] != uid] for rows in (world.train, world.test))
+    return ToyWorld(rest + test, asked + train, world.labels)
+
+
+def test_a_refresh_keeps_nothing_that_learnt_from_a_test_document(
+    copied: Workspace, tmp_path: Path, lines: list[str]
+) -> None:
+    world = ToyWorld.make()
+    into, out_of = world.train[3]["uid"], world.test[0]["uid"]
+    place(copied, moved(world, out_of).write(tmp_path / "out"), "toy", IngestConfig(), replace=True)
+    assert lines[-1].endswith("; 1 documents moved into test, or out of it")
+    for name in NAMES[1:]:
+        run_stage(copied, name, "toy", "ngame", refresh=True)
+
+    both = moved(moved(world, out_of), into)
+    place(copied, both.write(tmp_path / "both"), "toy", IngestConfig(), replace=True)
+    for name in NAMES[1 : NAMES.index("classifier") + 1]:
+        if name not in ("encoder", "classifier"):
+            run_stage(copied, name, "toy", "ngame", refresh=True)
+            continue
+        kept = artifacts.verify(folder_of(copied, name))
+        with pytest.raises(MovedError) as caught:
+            run_stage(copied, name, "toy", "ngame", refresh=True)
+        assert f"1 test documents that were in train or validation when {name}" in caught.value.found
+        assert f"the first: {into})" in caught.value.found
+        assert artifacts.verify(folder_of(copied, name)) == kept
+
+    place(copied, moved(world, out_of).write(tmp_path / "back"), "toy", IngestConfig(), replace=True)
+    for name in NAMES[1:]:
+        run_stage(copied, name, "toy", "ngame", refresh=True)
+    place(copied, both.write(tmp_path / "again"), "toy", IngestConfig(), replace=True)
+    for name in NAMES[1:]:
+        run_stage(copied, name, "toy", "ngame")
 
 
 def test_new_data_is_refreshed_stage_by_stage_and_trained_by_a_run_without_refresh(copied: Workspace) -> None:

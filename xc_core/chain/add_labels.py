@@ -45,19 +45,17 @@ def add_labels(workspace: Workspace, path: Path, dataset: str, recipe: str | Non
     """Add the labels of a file to a dataset, and to the models of one recipe or, by default, of all that have one.
 
     Nothing changes on an error. A label that is there with the same text is left as it is, so a command that was killed
-    can be given again. Raises DataError for the first wrong row, MovedError for a model that is out of date.
+    can be given again. Raises DataError for the first wrong row, MovedError for a model that is out of date, BusyError
+    if another command is changing the dataset.
     """
     own = workspace.params.dataset(dataset).corpus
     given = read_labels(path, own.read_options(), Allowed.parse(own.allow))
     recipes = _extendable(workspace, dataset, recipe)
-    corpus = Corpus.open(run_stage(workspace, "corpus", dataset).folder)
-    new = _new(given, corpus, dataset)
-    if len(new):
-        _add_to_corpus(workspace, dataset, corpus, new, incoming.command(path, [path], dataset, own))
+    added = _add_to_corpus(workspace, dataset, given, path)
     run_stage(workspace, "tokens", dataset)
     for name in recipes:
         extend(workspace, dataset, name)
-    return Added(len(new), recipes)
+    return Added(added, recipes)
 
 
 def extend(workspace: Workspace, dataset: str, recipe: str) -> None:
@@ -85,20 +83,24 @@ def _new(given: pl.DataFrame, corpus: Corpus, dataset: str) -> pl.DataFrame:
     return given.join(known, on="uid", how="anti", maintain_order="left")
 
 
-def _add_to_corpus(workspace: Workspace, dataset: str, corpus: Corpus, new: pl.DataFrame, command: str) -> None:
-    """Make a corpus version with the new labels at the end, in the layout that the dataset has."""
-    own = workspace.params.dataset(dataset).corpus
-    config = allowing(own, "unseen-labels")
-    raw = workspace.raw(dataset)
-    layout, _ = open_source(raw, config.layout, config.read_options())
-    if layout.add_labels is None:
-        raise DataError(
-            f"a dataset in the layout {layout.name}, in which labels have no uids",
-            expected="a dataset in the layout xc-json or tabular",
-            do="ingest it in one of them, with uids",
-            where=str(raw),
-        )
-    with scratch(workspace) as inner:
+def _add_to_corpus(workspace: Workspace, dataset: str, given: pl.DataFrame, path: Path) -> int:
+    """Make a corpus version with the labels that are new at the end; return how many. The layout stays."""
+    with scratch(workspace, dataset) as inner:
+        own = workspace.params.dataset(dataset).corpus
+        corpus = Corpus.open(run_stage(workspace, "corpus", dataset).folder)
+        new = _new(given, corpus, dataset)
+        if not len(new):
+            return 0
+        config = allowing(own, "unseen-labels")
+        raw = workspace.raw(dataset)
+        layout, _ = open_source(raw, config.layout, config.read_options())
+        if layout.add_labels is None:
+            raise DataError(
+                f"a dataset in the layout {layout.name}, in which labels have no uids",
+                expected="a dataset in the layout xc-json or tabular",
+                do="ingest it in one of them, with uids",
+                where=str(raw),
+            )
         inner.raw(dataset).parent.mkdir(parents=True)
         shutil.copytree(raw, inner.raw(dataset), copy_function=link_file)
         texts = [pl.col(name).fill_null("") for name in ("title", "content")]
@@ -108,7 +110,9 @@ def _add_to_corpus(workspace: Workspace, dataset: str, corpus: Corpus, new: pl.D
         inner.params.declare_dataset(dataset, config)
         made = Corpus.open(run_stage(inner, "corpus", dataset).folder)
         _check_same(corpus, made, labels)
+        command = incoming.command(path, [path], dataset, own)
         Arrival(workspace, inner, dataset, config, command, changelog.LABELS).install(None)
+        return len(new)
 
 
 def _longest(new: pl.DataFrame) -> int:

@@ -28,6 +28,7 @@ class Arrival:
 
     workspace: Workspace
     inner: Workspace
+    """That of ``scratch``, which no other change of the dataset can come between."""
     dataset: str
     config: IngestConfig
     command: str
@@ -45,13 +46,12 @@ class Arrival:
         """
         known = self.workspace.raw(self.dataset).exists() and self.dataset in self.workspace.params.datasets()
         difference = self._recorded(allow_loss) if known else None
-        with incoming.alone(self.workspace, self.dataset):
-            made = incoming.new(self.inner, self.dataset, self.config, self.command)
-            if difference is not None and "raw" in made.inodes and not self.forgotten:
-                changelog.keep(self.workspace, self.dataset, changelog.next_number(self.workspace, self.dataset))
-            made.save(self.workspace)
-            made.finish(self.workspace)
-            incoming.forget(self.workspace, self.dataset)
+        made = incoming.new(self.inner, self.dataset, self.config, self.command)
+        if difference is not None and "raw" in made.inodes and not self.forgotten:
+            changelog.keep(self.workspace, self.dataset, changelog.next_number(self.workspace, self.dataset))
+        made.save(self.workspace)
+        made.finish(self.workspace)
+        incoming.forget(self.workspace, self.dataset)
         if difference is not None:
             most = self.workspace.params.dataset(self.dataset).update.keep
             changelog.prune(self.workspace, self.dataset, most)
@@ -100,15 +100,20 @@ def _present(workspace: Workspace, dataset: str, inner: Workspace) -> Corpus | N
 
 
 @contextmanager
-def scratch(workspace: Workspace) -> Iterator[Workspace]:
+def scratch(workspace: Workspace, dataset: str) -> Iterator[Workspace]:
     """Yield a workspace inside the state folder, with the same params.yaml; it is deleted afterwards.
 
-    Raises StorageError if the disk cannot be written.
+    Until then no other command changes the dataset, so what is read of it inside the block is what a new version
+    replaces. Raises BusyError if another one is changing it, StorageError if the disk cannot be written.
     """
     try:
         workspace.state.mkdir(parents=True, exist_ok=True)
         prefix = f"{incoming.PREFIX}-{os.getpid()}-"
-        with tempfile.TemporaryDirectory(prefix=prefix, dir=workspace.state) as folder, claimed(Path(folder)):
+        with (
+            incoming.alone(workspace, dataset),
+            tempfile.TemporaryDirectory(prefix=prefix, dir=workspace.state) as folder,
+            claimed(Path(folder)),
+        ):
             inner = Workspace(Path(folder))
             shutil.copyfile(workspace.root / "params.yaml", inner.root / "params.yaml")
             yield inner

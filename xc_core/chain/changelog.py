@@ -70,13 +70,8 @@ def last(corpus: Path) -> dict[str, Any] | None:
 
 def only_labels(workspace: Workspace, dataset: str, was: str, now: str) -> bool:
     """Return True if only labels were added between two versions of the corpus, given by their digests."""
-    before = {entry["corpus"]["after"]: entry for entry in entries(workspace, dataset)}
-    while now != was:
-        entry = before.pop(now, None)
-        if entry is None or entry["what"] != LABELS:
-            return False
-        now = entry["corpus"]["before"]
-    return True
+    found = _between(workspace, dataset, was, now)
+    return found is not None and all(entry["what"] == LABELS for entry in found)
 
 
 def added_since(workspace: Workspace, dataset: str, was: str, now: str) -> set[str] | None:
@@ -84,14 +79,34 @@ def added_since(workspace: Workspace, dataset: str, was: str, now: str) -> set[s
 
     None if the changelog does not lead from one to the other.
     """
-    before, uids = {entry["corpus"]["after"]: entry for entry in entries(workspace, dataset)}, set[str]()
+    found = _between(workspace, dataset, was, now)
+    return None if found is None else set[str]().union(*(entry["documents"]["added"] for entry in found))
+
+
+def moved_since(workspace: Workspace, dataset: str, was: str, now: str) -> set[str] | None:
+    """Return the uids of documents that are in test in one of two versions, and in train or validation in the other.
+
+    A document that was removed in between is not among them. None if the changelog does not lead from one to the other.
+    """
+    found = _between(workspace, dataset, was, now)
+    if found is None:
+        return None
+    uids = set[str]()
+    for entry in found:
+        uids ^= set(entry["moved"])
+    return uids
+
+
+def _between(workspace: Workspace, dataset: str, was: str, now: str) -> list[dict[str, Any]] | None:
+    """Return the changes that led from one version of the corpus to another, the last one first; None if none did."""
+    before, found = {entry["corpus"]["after"]: entry for entry in entries(workspace, dataset)}, []
     while now != was:
         entry = before.pop(now, None)
         if entry is None:
             return None
-        uids |= set(entry["documents"]["added"])
+        found.append(entry)
         now = entry["corpus"]["before"]
-    return uids
+    return found
 
 
 def _entries(folder: Path) -> list[dict[str, Any]]:

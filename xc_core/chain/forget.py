@@ -53,11 +53,13 @@ def forget(
     """Remove documents and labels by uid. If it is killed, the same command does the rest.
 
     ``with_documents`` also removes documents that would have no label. Raises MissingError for an unknown uid,
-    RefusedError if documents would be without a label, BusyError if the inbox has files that were not ingested.
+    RefusedError if documents would be without a label, BusyError if the inbox has files that were not ingested or
+    another command is changing the dataset.
     """
-    _check_inbox(workspace.raw(dataset).with_name(INBOX), dataset)
-    own = workspace.params.dataset(dataset).corpus
-    with scratch(workspace) as inner:
+    workspace.params.dataset(dataset)  # the error for an unknown dataset comes first
+    with scratch(workspace, dataset) as inner:
+        _check_inbox(workspace.raw(dataset).with_name(INBOX), dataset)
+        own = workspace.params.dataset(dataset).corpus
         tables = Tables.of(Corpus.open(run_stage(workspace, "corpus", dataset).folder))
         _check_known("document", documents, tables.documents["uid"].to_list(), dataset)
         _check_known("label", labels, tables.labels["uid"].to_list(), dataset)

@@ -75,8 +75,8 @@ def new(inner: Workspace, dataset: str, config: IngestConfig, command: str) -> I
 
 @contextmanager
 def alone(workspace: Workspace, dataset: str) -> Iterator[None]:
-    """Hold the lock of the ingest of a dataset; raise BusyError if another process ingests it."""
-    with locked(workspace.state / "lock" / f"{PREFIX}@{dataset}", f"ingest of {dataset}"):
+    """Hold the lock of the changes of a dataset; raise BusyError if another process is changing it."""
+    with locked(workspace.state / "lock" / f"{PREFIX}@{dataset}", f"a change of the dataset {dataset}"):
         yield
 
 

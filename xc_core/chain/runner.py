@@ -18,8 +18,9 @@ from xc_core.artifacts import Build, Made
 from xc_core.chain.context import Context, Others, Run
 from xc_core.chain.costs import forget_peak_memory, machine, peak_memory_mb
 from xc_core.chain.dataset import Partition
-from xc_core.chain.depends import depends, differing, fingerprint, input_folder, inputs, only_inputs, write_settings
+from xc_core.chain.depends import depends, fingerprint, input_folder, inputs, write_settings
 from xc_core.chain.extension import EXTENDED_FROM, check_extendable, predecessors, take_over
+from xc_core.chain.kept import check_training, check_unseen
 from xc_core.chain.plan import State, Status, states
 from xc_core.chain.registry import STAGES, Stage, find_stage, of_scope
 from xc_core.chain.workspace import Workspace
@@ -115,12 +116,14 @@ def _lead(job: _Job, world: World, *, force: bool, refresh: bool, extend: bool) 
         keeps = extend or (refresh and name in _TRAINED)
         kept = _checked(job, refresh=refresh) is Status.KEPT and keeps
         before = job.depends()
+        if refresh and name in _TRAINED:
+            check_unseen(job.workspace, job.stage, job.partition)
         if not force and (made := _present(job, before, kept=kept)) is not None:
             report(f"{name}: {'kept, trained on older data' if kept and name in _TRAINED else 'up to date'}")
             world.of_first("")
             return Ran(job.folder, True, 0.0, dict(made.facts), read_costs(job.workspace, job.stage, dataset, recipe))
         if job.refresh:
-            _check_training(job, before)
+            check_training(job.workspace, job.stage, job.partition, before)
         if extend:
             check_extendable(job.workspace, job.stage, job.partition, before)
         return _make(job, before, world, since=predecessors(job.folder) if extend else [])
@@ -162,20 +165,6 @@ def _checked(job: _Job, *, refresh: bool) -> Status | None:
     if stale:
         raise _out_of_date(job, found[stale[0].root])
     return found[job.stage.name].status
-
-
-def _check_training(job: _Job, before: dict[str, str]) -> None:
-    """Raise MovedError if a refresh would keep rows that were trained with other settings or code."""
-    made, now = artifacts.read_made(job.folder), plain(job.partition.settings(job.stage.name))
-    other = [name for name in differing(dict(made.depends), before) if not only_inputs([name])]
-    if made.fingerprint and other:
-        known = made.settings if isinstance(made.settings, dict) else {}
-        fields = [f"{job.stage.name}.{name}" for name in now if known.get(name) != now[name]]
-        raise MovedError(
-            f"rows that were trained with other {' and '.join(other)}" + (f": {', '.join(fields)}" if fields else ""),
-            expected="the settings and the code that the rows were trained with",
-            do=f"set them back, or train: xc run {job.stage.name}, without --refresh",
-        )
 
 
 def _in_chain(stage: Stage) -> bool:

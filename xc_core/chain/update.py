@@ -27,24 +27,21 @@ def update(
     """Merge the folder ``path`` into a dataset by uid; nothing changes on an error.
 
     ``allow`` adds kinds of imperfect data to those that the dataset accepts. Returns what came and went, None if a
-    killed update with the same files was finished. Raises DataError for the first thing that is wrong.
+    killed update with the same files was finished. Raises DataError for the first thing that is wrong, BusyError if
+    another command is changing the dataset.
     """
-    own = workspace.params.dataset(dataset).corpus
-    reading = allowing(replace(own, layout=layout), *allow)
-    _, source = open_source(path, layout, reading.read_options())
-    if not has_uids(source):
-        raise DataError(
-            "rows without uids",
-            expected="a uid for each document and label, by which they are merged",
-            do="add the column uid to every table; or write xc-json. To replace the dataset: xc ingest --replace",
-            where=str(path),
-        )
-    command = incoming.command(path, source.files, dataset, reading)
-    if incoming.interrupted(workspace, dataset, command):
-        incoming.forget(workspace, dataset)
-        report(f"update: {dataset} was complete when the last update was stopped; nothing is read again")
-        return None
-    with scratch(workspace) as inner:
+    workspace.params.dataset(dataset)  # the error for an unknown dataset comes first
+    with scratch(workspace, dataset) as inner:
+        own = workspace.params.dataset(dataset).corpus
+        reading = allowing(replace(own, layout=layout), *allow)
+        _, source = open_source(path, layout, reading.read_options())
+        if not has_uids(source):
+            raise _no_uids(path)
+        command = incoming.command(path, source.files, dataset, reading)
+        if incoming.interrupted(workspace, dataset, command):
+            incoming.forget(workspace, dataset)
+            report(f"update: {dataset} was complete when the last update was stopped; nothing is read again")
+            return None
         before, part = _corpus(workspace, dataset), _read(path, inner.root / "part", reading)
         there, came = Tables.of(before), Tables.of(part)
         _report_elsewhere(there, came)
@@ -56,6 +53,15 @@ def update(
             config = allowing(config, "unseen-labels")
         config = written(workspace, inner, dataset, merged, config)
         return Arrival(workspace, inner, dataset, config, command, "update").install(None)
+
+
+def _no_uids(path: Path) -> DataError:
+    return DataError(
+        "rows without uids",
+        expected="a uid for each document and label, by which they are merged",
+        do="add the column uid to every table; or write xc-json. To replace the dataset: xc ingest --replace",
+        where=str(path),
+    )
 
 
 def allowing(config: IngestConfig, *kinds: str) -> IngestConfig:

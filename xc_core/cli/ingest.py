@@ -136,7 +136,7 @@ def place(
             expected="a new name",
             do="choose another name, or pass --replace",
         )
-    with scratch(workspace) as inner:
+    with scratch(workspace, dataset) as inner:
         inner.params.declare_dataset(dataset, config)
         if again:
             inner.raw(dataset).parent.mkdir(parents=True)

@@ -65,7 +65,8 @@ class Difference:
 
     def __str__(self) -> str:
         pairs = f"{self.pairs['added']:,} new, {self.pairs['removed']:,} removed"
-        return f"documents: {self.documents}; labels: {self.labels}; pairs: {pairs}"
+        moved = f"; {len(self.moved):,} documents moved into test, or out of it" if self.moved else ""
+        return f"documents: {self.documents}; labels: {self.labels}; pairs: {pairs}{moved}"
 
 
 def _rows(corpus: Corpus, side: str) -> pl.DataFrame:

@@ -1,0 +1,82 @@
+"""Commands that change a dataset come one after the other: each replaces the version that it has read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.chain.test_add_labels import label_file
+from tests.cli.test_update_command import drop, row
+from tests.conftest import ToyWorld, open_corpus
+from tests.data.worlds import empty_workspace, files_of
+from xc_core.chain import Workspace, arrival
+from xc_core.chain.add_labels import add_labels
+from xc_core.chain.forget import forget
+from xc_core.chain.incoming import alone
+from xc_core.chain.update import update
+from xc_core.cli.ingest import place
+from xc_core.data.ingest import IngestConfig
+from xc_core.errors import BusyError
+
+Change = Callable[[Workspace, Path], object]
+
+
+def replaced(workspace: Workspace, folder: Path) -> object:
+    world = ToyWorld.make(documents=110, tests=20).write(folder / "again")
+    return place(workspace, world, "toy", IngestConfig(), replace=True)
+
+
+CHANGES: dict[str, Change] = {
+    "update": lambda workspace, folder: update(
+        workspace, drop(folder / "new", [row("N1", "a new text", [0])], [("L3", "violins")]), "toy"
+    ),
+    "forget": lambda workspace, folder: forget(workspace, "toy", ["D0001"], []),
+    "add-labels": lambda workspace, folder: add_labels(
+        workspace, label_file(folder / "new.jsonl", [("N1", "meadow", "grass")]), "toy"
+    ),
+    "ingest": replaced,
+}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Workspace:
+    workspace = empty_workspace(tmp_path / "project")
+    begin = ToyWorld.make(documents=100, tests=20).write(tmp_path / "begin")
+    place(workspace, begin, "toy", IngestConfig(), replace=False)
+    return workspace
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_during_another_one_is_refused_and_nothing_changes(
+    name: str, project: Workspace, tmp_path: Path
+) -> None:
+    before = files_of(project.data)
+    with alone(project, "toy"), pytest.raises(BusyError, match="a change of the dataset toy"):
+        CHANGES[name](project, tmp_path)
+    assert files_of(project.data) == before
+    CHANGES[name](project, tmp_path)
+    assert files_of(project.data) != before
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_nothing_can_be_forgotten_between_reading_and_replacing(
+    name: str, project: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = []
+    install = arrival.Arrival.install
+
+    def late(self: arrival.Arrival, allow_loss: float | None) -> object:
+        with pytest.raises(BusyError) as caught:
+            forget(project, "toy", ["D0002"], [])
+        refused.append(caught.value)
+        return install(self, allow_loss)
+
+    monkeypatch.setattr(arrival.Arrival, "install", late)
+    CHANGES[name](project, tmp_path)
+    assert len(refused) == 1
+    assert "D0002" in open_corpus(project).table("documents")["uid"].to_list()
+    monkeypatch.undo()
+    forget(project, "toy", ["D0002"], [])
+    assert "D0002" not in open_corpus(project).table("documents")["uid"].to_list()
