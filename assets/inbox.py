@@ -2,12 +2,14 @@
 
 import hashlib
 import json
+import math
 from pathlib import Path
 from typing import Final
 
 from xc_core.chain.names import INBOX
 from xc_core.chain.workspace import Workspace
 from xc_core.errors import MovedError
+from xc_core.leftovers import drop
 
 INBOX_TAG: Final = "xc/inbox"
 """Run tag: the state of the inbox that the run ingests."""
@@ -47,31 +49,45 @@ def ingest_arguments(workspace: Workspace, dataset: str) -> list[str]:
     return arguments
 
 
-def check(workspace: Workspace, dataset: str, wanted: str, now: float) -> None:
-    """Raise MovedError if the inbox is no longer in the state for which a run was requested."""
-    found = state(inbox(workspace, dataset), now)
-    if found != wanted and not ingested_already(workspace, dataset, wanted):
-        raise MovedError(
-            f"an inbox of {dataset} that changed after this run was requested",
-            expected="files unchanged until they are ingested",
-            do="nothing: the sensor requests a new run once the files no longer change",
-        )
+def waits(workspace: Workspace, dataset: str, wanted: str, now: float) -> bool:
+    """Return True if the inbox is in the state for which a run was requested, False if that was ingested already.
+
+    A run that was killed after its ingest finds the files archived; the same files may come again later. Raises
+    MovedError for an inbox in another state.
+    """
+    if state(inbox(workspace, dataset), now) == wanted:
+        return True
+    if _archived(workspace, dataset, wanted).is_dir():
+        return False
+    raise _changed(f"an inbox of {dataset} that changed after this run was requested")
 
 
-def ingested_already(workspace: Workspace, dataset: str, wanted: str) -> bool:
-    """Return True if the files of an inbox in this state have been ingested, by a run that was killed afterwards."""
-    return _archived(workspace, dataset, wanted).is_dir()
+def archive(workspace: Workspace, dataset: str, ingested: str) -> Path:
+    """Move the ingested files to .xc/inbox/<dataset>/<state> and return that folder; the inbox is empty again.
+
+    Hidden files, which may still be arriving, stay in the inbox. Raises MovedError, and moves nothing, if files came or
+    changed since the ingest began.
+    """
+    target, folder = _archived(workspace, dataset, ingested), inbox(workspace, dataset)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    drop(target)
+    folder.rename(target)
+    if state(target, math.inf) != ingested:
+        target.rename(folder)
+        raise _changed(f"an inbox of {dataset} that changed while its files were ingested")
+    folder.mkdir(exist_ok=True)
+    for path in [path for path in target.iterdir() if _hidden(Path(path.name))]:
+        path.rename(folder / path.name)
+    return target
 
 
 def _archived(workspace: Workspace, dataset: str, ingested: str) -> Path:
     return workspace.state / "inbox" / dataset / ingested
 
 
-def archive(workspace: Workspace, dataset: str, ingested: str) -> Path:
-    """Move the ingested files to .xc/inbox/<dataset>/<state> and return that folder; the inbox is empty again."""
-    target = _archived(workspace, dataset, ingested)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    folder = inbox(workspace, dataset)
-    folder.rename(target)
-    folder.mkdir()
-    return target
+def _changed(found: str) -> MovedError:
+    return MovedError(
+        found,
+        expected="files unchanged until they are ingested",
+        do="nothing: the sensor requests a new run once the files no longer change",
+    )

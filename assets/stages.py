@@ -133,11 +133,9 @@ def _run(context: dg.AssetExecutionContext, pipes: StageProcesses, project: Proj
     """Run ``xc run STAGE`` in a subprocess; if the run was started for an inbox, ingest that first."""
     dataset, recipe = split_key(context.partition_key)
     state = context.run.tags.get(inbox.INBOX_TAG) if stage.needs_source else None
-    if state:
-        inbox.check(project.workspace, dataset, state, time.time())
-        if not inbox.ingested_already(project.workspace, dataset, state):
-            _call(context, pipes, project, inbox.ingest_arguments(project.workspace, dataset))
-            inbox.archive(project.workspace, dataset, state)
+    if state and inbox.waits(project.workspace, dataset, state, time.time()):
+        _call(context, pipes, project, inbox.ingest_arguments(project.workspace, dataset))
+        inbox.archive(project.workspace, dataset, state)
     arguments = ["run", stage.name, "--dataset", dataset]
     if recipe and stage.scope == "experiment":
         arguments += ["--recipe", recipe]

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import Final
 
 import dagster as dg
@@ -37,8 +38,10 @@ def inbox_sensor(workspace: Workspace) -> dg.SensorDefinition:
         requests, messages = [], [f"{name}: files are still arriving" for name in sorted(drops.keys() - still.keys())]
         for dataset, drop in sorted(still.items()):
             runs = _runs(context.instance, dataset, drop)
-            if not runs or (_never_read(context.instance, runs[0]) and len(runs) < _ATTEMPTS):
-                key = f"inbox/{dataset}/{drop}" + (f"/{len(runs) + 1}" if runs else "")
+            again = bool(runs) and runs[0].is_success and state(inbox(workspace, dataset), time.time()) == drop
+            tries = len(list(takewhile(lambda run: not run.is_success, runs)))
+            if not runs or again or (_never_read(context.instance, runs[0]) and tries < _ATTEMPTS):
+                key = f"inbox/{dataset}/{drop}" + (f"/after-{runs[0].run_id}" if runs else "")
                 tags = {NEXT_TAG: "refresh", INBOX_TAG: drop}
                 requests.append(dg.RunRequest(run_key=key, partition_key=dataset, tags=tags))
             else:
@@ -50,7 +53,10 @@ def inbox_sensor(workspace: Workspace) -> dg.SensorDefinition:
 
 
 def _runs(instance: dg.DagsterInstance, dataset: str, drop: str) -> list[dg.DagsterRun]:
-    """Return the runs that were started to ingest this drop, the last one first."""
+    """Return the last runs that were started to ingest this drop, the last one first.
+
+    After a success the same files may come again, times included: an earlier version of the data.
+    """
     tags = {INBOX_TAG: drop, "dagster/partition": dataset}
     return list(instance.get_runs(dg.RunsFilter(tags=tags), limit=_ATTEMPTS))
 

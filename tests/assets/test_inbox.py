@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
 import pytest
 
-from assets.inbox import archive, check, inbox, ingest_arguments, state
+from assets.inbox import archive, inbox, ingest_arguments, state, waits
 from tests.cli.conftest import Xc
 from tests.conftest import ToyWorld
 from xc_core.chain import Workspace
@@ -102,11 +103,11 @@ def test_a_run_is_refused_unless_the_inbox_is_as_it_was(tmp_path: Path) -> None:
     put(folder, "train.csv")
     wanted = state(folder, RESTED)
     assert wanted is not None
-    check(workspace, "toy", wanted, RESTED)
+    assert waits(workspace, "toy", wanted, RESTED)
     for name in ("test.csv", "train.csv"):
         put(folder, name, "other text")
         with pytest.raises(MovedError, match="an inbox of toy that changed after this run was requested"):
-            check(workspace, "toy", wanted, RESTED)
+            waits(workspace, "toy", wanted, RESTED)
 
 
 # ingesting it
@@ -156,22 +157,60 @@ def test_xc_ingests_the_inbox_with_these_arguments_and_keeps_the_settings(xc: Xc
 # archiving it
 
 
-def test_ingested_files_are_kept_and_the_inbox_is_empty_again(tmp_path: Path) -> None:
+def archived(workspace: Workspace) -> Path:
+    """Archive the inbox of toy as it is."""
+    now = state(inbox(workspace, "toy"), math.inf)
+    assert now is not None
+    return archive(workspace, "toy", now)
+
+
+def test_ingested_files_are_kept_and_hidden_ones_stay_where_they_arrive(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     folder = inbox(workspace, "toy")
     put(folder, "deep/train.csv", "kept")
-    put(folder, ".hidden")
-    kept = archive(workspace, "toy", "0123456789abcdef")
-    assert kept == tmp_path / ".xc" / "inbox" / "toy" / "0123456789abcdef"
+    put(folder, ".arriving/test.csv", "half")
+    wanted = state(folder, math.inf)
+    kept = archived(workspace)
+    assert kept == tmp_path / ".xc" / "inbox" / "toy" / str(wanted)
+    assert [path.relative_to(kept).as_posix() for path in kept.rglob("*") if path.is_file()] == ["deep/train.csv"]
     assert (kept / "deep" / "train.csv").read_text() == "kept"
-    assert (kept / ".hidden").is_file()
-    assert folder.is_dir() and not list(folder.iterdir())
+    assert [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()] == [
+        ".arriving/test.csv"
+    ]
 
 
 def test_several_drops_are_archived_side_by_side(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
-    for number in ("1", "2"):
+    kept = {}
+    for number in ("1", "22"):
         put(inbox(workspace, "toy"), "train.csv", number)
-        archive(workspace, "toy", number)
-    kept = tmp_path / ".xc" / "inbox" / "toy"
-    assert {path.name: (path / "train.csv").read_text() for path in kept.iterdir()} == {"1": "1", "2": "2"}
+        kept[archived(workspace)] = number
+    assert {folder: (folder / "train.csv").read_text() for folder in kept} == kept
+    assert len(kept) == 2
+
+
+@pytest.mark.parametrize("name", ["train.csv", "more.csv"])
+def test_files_that_come_or_change_during_the_ingest_stay_in_the_inbox(tmp_path: Path, name: str) -> None:
+    workspace = Workspace(tmp_path)
+    folder = inbox(workspace, "toy")
+    put(folder, "train.csv")
+    wanted = state(folder, math.inf)
+    assert wanted is not None
+    put(folder, name, "what the ingest has not read")
+    with pytest.raises(MovedError, match="an inbox of toy that changed while its files were ingested"):
+        archive(workspace, "toy", wanted)
+    assert (folder / name).read_text() == "what the ingest has not read"
+    with pytest.raises(MovedError):
+        waits(workspace, "toy", wanted, RESTED)
+    assert state(folder, RESTED) not in (None, wanted)
+
+
+def test_a_drop_that_was_archived_is_ingested_again_only_if_it_comes_again(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    put(inbox(workspace, "toy"), "train.csv")
+    wanted = archived(workspace).name
+    assert not waits(workspace, "toy", wanted, RESTED)
+    put(inbox(workspace, "toy"), "train.csv")
+    assert waits(workspace, "toy", wanted, RESTED)
+    assert archived(workspace).name == wanted
+    assert not waits(workspace, "toy", wanted, RESTED)

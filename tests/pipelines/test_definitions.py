@@ -125,7 +125,7 @@ def test_an_inbox_counts_once_it_has_come_to_rest(tmp_path: Path) -> None:
     (folder / "late.txt").write_text("still being copied")
     assert inbox.state(folder, time.time()) is None
     with pytest.raises(MovedError):
-        inbox.check(workspace, "toy", first, time.time())
+        inbox.waits(workspace, "toy", first, time.time())
 
 
 def test_the_inbox_sensor_requests_one_run_a_drop(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from dagster._core.execution.plan.objects import StepFailureData
 
 from assets import inbox
 from assets.partitions import sync
+from pipelines import sensors
 from pipelines.definitions import build
 from tests.pipelines.ticker import Ticker
 from xc_core.chain import Workspace
@@ -244,16 +245,17 @@ def test_a_run_that_ended_before_it_read_the_files_is_started_again_three_times_
 ) -> None:
     state = drop(workspace, "toy")
     inboxes.tick()
-    for attempt in (2, 3):
-        record_run(inboxes.instance, "toy", state, dg.DagsterRunStatus.FAILURE, step=False)
-        assert [key for key, *_ in inboxes.requested()] == [f"inbox/toy/{state}/{attempt}"]
+    for _ in (2, 3):
+        run = record_run(inboxes.instance, "toy", state, dg.DagsterRunStatus.FAILURE, step=False)
+        (key,) = [key for key, *_ in inboxes.requested()]
+        assert key.startswith(f"inbox/toy/{state}/after-{run}")
     record_run(inboxes.instance, "toy", state, dg.DagsterRunStatus.FAILURE, step=False)
     found = inboxes.tick()
     assert found.run_requests == []
     assert "ended before it read the files, after 3 attempts" in found.skip_message
 
 
-@pytest.mark.parametrize("status", ["FAILURE", "CANCELED", "SUCCESS", "STARTED", "STARTING"])
+@pytest.mark.parametrize("status", ["FAILURE", "CANCELED", "STARTED", "STARTING"])
 def test_a_drop_is_requested_once_whatever_the_status_of_its_run(
     workspace: Workspace, inboxes: Ticker, status: str
 ) -> None:
@@ -263,6 +265,40 @@ def test_a_drop_is_requested_once_whatever_the_status_of_its_run(
     assert found.run_requests == []
     assert found.skip_message.startswith(f"toy: run {run} ")
     assert ("could not ingest" in found.skip_message) is (status in {"FAILURE", "CANCELED"})
+
+
+def test_files_that_were_ingested_may_come_again_and_runs_before_that_do_not_count(
+    workspace: Workspace, inboxes: Ticker
+) -> None:
+    state = drop(workspace, "toy")
+    inboxes.tick()
+    record_run(inboxes.instance, "toy", state, dg.DagsterRunStatus.FAILURE, step=False)
+    record_run(inboxes.instance, "toy", state, dg.DagsterRunStatus.FAILURE, step=False)
+    keys = []
+    for status in ("SUCCESS", "SUCCESS"):
+        run = record_run(inboxes.instance, "toy", state, dg.DagsterRunStatus[status])
+        keys += [key for key, *_ in inboxes.requested()]
+        assert keys[-1].startswith(f"inbox/toy/{state}/after-{run}")
+    assert len(set(keys)) == 2, "Dagster starts one run for a key"
+    run = record_run(inboxes.instance, "toy", state, dg.DagsterRunStatus.FAILURE, step=False)
+    assert len(inboxes.requested()) == 1, "the first attempt since the last success"
+
+
+def test_a_drop_whose_run_ends_during_the_tick_is_not_requested_again(
+    workspace: Workspace, inboxes: Ticker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = drop(workspace, "toy")
+    inboxes.tick()
+    found = sensors._runs
+
+    def ends(instance: dg.DagsterInstance, dataset: str, wanted: str) -> list[dg.DagsterRun]:
+        if inbox.state(inbox.inbox(workspace, dataset), time.time()):
+            inbox.archive(workspace, dataset, state)
+            record_run(instance, dataset, state, dg.DagsterRunStatus.SUCCESS)
+        return found(instance, dataset, wanted)
+
+    monkeypatch.setattr(sensors, "_runs", ends)
+    assert inboxes.tick().run_requests == []
 
 
 def test_a_drop_that_was_tried_does_not_delay_another_dataset(workspace: Workspace, inboxes: Ticker) -> None:
