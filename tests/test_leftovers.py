@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from xc_core import leftovers
+from xc_core import artifacts, leftovers, linked
 from xc_core.chain import Workspace
-from xc_core.leftovers import abandoned, claimed, sweep
+from xc_core.leftovers import abandoned, claimed, sweep, work
 
 BUILDER = """
 import sys, pathlib
@@ -85,6 +86,40 @@ def test_a_process_that_is_younger_than_the_folder_is_another_one(tmp_path: Path
     assert not abandoned(folder, os.getppid()), "it may be about to lock it"
     os.utime(folder, (1, 1))
     assert abandoned(folder, os.getppid())
+
+
+def test_two_writers_with_the_same_process_id_do_not_meet(tmp_path: Path) -> None:
+    """Two containers on one disk may have it, and one process may build in two threads."""
+    folder = tmp_path / "thing"
+    with artifacts.building(folder, kind="x") as one:
+        with artifacts.building(folder, kind="x") as other:
+            (other.path / "text").write_text("second")
+        (one.path / "text").write_text("first")
+    assert (folder / "text").read_text() == "first"
+    assert [path.name for path in tmp_path.iterdir()] == ["thing"]
+
+
+def test_names_of_today_and_of_before_are_swept(tmp_path: Path) -> None:
+    places = [tmp_path / ".thing.9999999.tmp", Path(re.sub(r"\.\d+-", ".9999999-", str(work(tmp_path / "thing"))))]
+    for place in places:
+        place.mkdir()
+    assert sorted(sweep([tmp_path])) == sorted(places)
+
+
+def test_a_copy_that_was_killed_is_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with artifacts.building(tmp_path / "thing", kind="x") as build:
+        (build.path / "text").write_text("content")
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(artifacts, "install", killed)
+    monkeypatch.setattr(linked, "drop", lambda path: None)
+    with pytest.raises(KeyboardInterrupt):
+        linked.link(tmp_path / "thing", tmp_path / "copy")
+    (left,) = (path for path in tmp_path.iterdir() if path.name.startswith("."))
+    os.utime(left, (1, 1))
+    assert sweep([tmp_path]) == [left]
 
 
 def test_other_names_are_left_alone(tmp_path: Path) -> None:

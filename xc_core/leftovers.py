@@ -18,13 +18,13 @@ from typing import Final
 
 import psutil
 
-_NAME: Final = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)\.tmp")
+_NAME: Final = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)(-[0-9a-f]+)?\.tmp")
 _CLOCK_SECONDS: Final = 1.0
 
 
 def work(path: Path) -> Path:
-    """Return the temporary name under which this process builds ``path``."""
-    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    """Return a temporary name for building ``path``, which no other writer has: another container may have our pid."""
+    return path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
 
 
 @contextlib.contextmanager

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from xc_core import artifacts
 from xc_core.errors import CorruptError, MissingError
+from xc_core.leftovers import claimed, drop
+from xc_core.leftovers import work as temporary
 
 
 def link(source: Path, folder: Path) -> bool:
@@ -17,22 +19,26 @@ def link(source: Path, folder: Path) -> bool:
     Files are linked, or copied if the folders are on different disks. Another process may replace ``source`` meanwhile;
     then the copy is made again from what replaced it. Raises StorageError if the disk is full or not writable.
     """
-    work = folder.with_name(f".{folder.name}.{os.getpid()}.link")
+    work = temporary(folder)
 
     def copy() -> None:
-        shutil.rmtree(work, ignore_errors=True)
-        shutil.copytree(source, work, copy_function=link_file)
+        for path in work.iterdir():
+            drop(path)
+        shutil.copytree(source, work, copy_function=link_file, dirs_exist_ok=True)
 
     try:
         with artifacts.writing(folder):
             folder.parent.mkdir(parents=True, exist_ok=True)
-            artifacts.steady(source, copy)
-        artifacts.check_sizes(work, artifacts.read_manifest(work))
-        artifacts.install(work, folder)
+            work.mkdir()
+        with claimed(work):
+            with artifacts.writing(folder):
+                artifacts.steady(source, copy)
+            artifacts.check_sizes(work, artifacts.read_manifest(work))
+            artifacts.install(work, folder)
     except (CorruptError, MissingError):
         return False
     finally:
-        shutil.rmtree(work, ignore_errors=True)
+        drop(work)
     return True
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tests.chain.toy import set_older
+from tests.chain.toy import Edit, set_older
 from tests.conftest import ToyWorld, make_workspace
 from tests.data.worlds import LAYOUTS, files_of
 from tests.stages.halves import open_corpus, open_embeddings, open_scores, open_tables
@@ -187,6 +187,17 @@ def test_a_model_that_is_out_of_date_is_left_out_or_refused(
 def test_other_settings_or_code_are_refused_by_every_stage(copied: Workspace, new: Path) -> None:
     set_older(copied.folder("scores", "toy", "ngame"), "code")
     with pytest.raises(MovedError, match="scores of toy/ngame, whose code changed"):
+        add_labels(copied, new, "toy", "ngame")
+    assert open_corpus(copied).num_labels == 10
+
+
+@pytest.mark.parametrize("ran", [True, False])
+def test_a_model_of_other_tokens_is_refused(copied: Workspace, new: Path, edit: Edit, ran: bool) -> None:
+    """Whether or not the texts have been tokenised again since."""
+    edit(copied, {"datasets/toy/tokens/max_tokens": 2})
+    if ran:
+        run_stage(copied, "tokens", "toy")
+    with pytest.raises(MovedError, match="tokens"):
         add_labels(copied, new, "toy", "ngame")
     assert open_corpus(copied).num_labels == 10
 

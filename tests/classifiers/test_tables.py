@@ -13,12 +13,14 @@ from xc_core import artifacts
 from xc_core.classifiers import LabelTables, TablesWriter
 from xc_core.data.folds import FINAL, Fold
 from xc_core.data.labels import LabelMatrix
+from xc_core.data.learnt import Learnt
 from xc_core.errors import CorruptError, MissingError
 from xc_core.sampling.noise import FrequencyNoise
 from xc_core.shapes import F32, I64
 
 FOLDS = [Fold("half-0", refit=True, half=0), Fold(FINAL, refit=True)]
 LABELS = pl.DataFrame({"uid": ["a", "b", "c"], "text": ["1", "2", "3"]})
+LEARNT = Learnt(np.array([(7, 0), (9, 2)], [("digest", "<u8"), ("part", "u1")]))
 HISTORY: dict[str, Any] = {"losses": [0.5, 0.25], "epochs": [0.5, 1.0], "refreshes": []}
 
 
@@ -38,7 +40,7 @@ def write(folder: Path, *, batches: list[I64] | None = None, drawn: bool = False
             writer.fold(fold, rows(number), noise(number) if drawn else None)
         if batches is not None:
             writer.batches(batches, 4)
-        writer.finish(FOLDS, LABELS, HISTORY, unit=unit)
+        writer.finish(FOLDS, LABELS, LEARNT, HISTORY, unit=unit)
     return LabelTables.open(folder)
 
 
@@ -51,6 +53,7 @@ def test_tables_are_read_as_they_were_written(tmp_path: Path, unit: bool) -> Non
     assert (tables.unit, tables.drawn, tables.trained) == (unit, False, False)
     assert tables.history == HISTORY
     assert tables.labels().equals(LABELS)
+    assert tables.learnt().record_M.tolist() == [(7, 0), (9, 2)]
     assert tables.noise() is None
     facts = artifacts.read_made(tmp_path / "tables").facts
     assert facts == {"rows": 3, "finite": True, "steps": 2, "folds": 2}
@@ -85,7 +88,7 @@ def test_rows_that_are_not_finite_are_recorded_as_such(tmp_path: Path) -> None:
     with artifacts.building(tmp_path / "tables", kind=LabelTables.kind) as build:
         writer = TablesWriter(build)
         writer.fold(FOLDS[1], np.full((3, 2), np.nan, np.float32), None)
-        writer.finish(FOLDS[1:], LABELS, HISTORY, unit=True)
+        writer.finish(FOLDS[1:], LABELS, LEARNT, HISTORY, unit=True)
     assert artifacts.read_made(tmp_path / "tables").facts["finite"] is False
 
 

@@ -146,3 +146,20 @@ def test_status_shows_the_last_change(
     assert "documents 1 changed, 2 removed; labels as before" in xc("status", "--dataset", "toy").out
     line = json.loads(xc("status", "--dataset", "toy", "--json").out.splitlines()[0])
     assert line["last_change"]["documents"]["removed"] == ["D0000", "D0001"]
+
+
+def test_a_replacement_keeps_the_settings_that_no_option_changes(
+    xc: Xc, project: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XC_ROOT", str(project.root))
+    new = world_of(tmp_path / "new", mark=" other")
+    ingest = ("ingest", new, "--dataset", "toy", "--replace")
+    assert xc(*ingest, "--validation-fraction", "0.3", "--filters", "none", "--split", "family").code == 0
+    ended = xc(*ingest, "--filters", "generate", "--allow", "shared-texts")
+    assert ended.code == 0, ended.err
+    assert project.params.dataset("toy").corpus == IngestConfig(
+        validation_fraction=0.3, filters="generate", split="family", allow=("shared-texts",)
+    )
+    assert "ingest: settings that stay as they were: validation_fraction 0.3, split family\n" in ended.err
+    assert xc(*ingest, "--validation-fraction", "0.1", "--split", "uid", "--filters", "given").code == 0
+    assert project.params.dataset("toy").corpus == IngestConfig(allow=("shared-texts",))

@@ -96,6 +96,19 @@ def test_a_table_without_a_labels_table_names_labels_and_keeps_their_texts(
     assert (texts["L2"], texts["fresh"], len(texts)) == ("engine", "fresh", 11)
 
 
+def test_a_train_table_alone_brings_no_test_documents(xc: Xc, project: Workspace, tmp_path: Path) -> None:
+    """An ingest would split a fifth of it off as test."""
+    folder, before = tmp_path / "new", splits(project)
+    folder.mkdir()
+    with (folder / "train.csv").open("w", newline="") as stream:
+        lines = [[f"N{number}", f"some words of {number}", "L2"] for number in range(60)]
+        csv.writer(stream).writerows([["uid", "text", "labels"], *lines])
+    assert xc("update", folder, "--dataset", "toy").code == 0
+    after = splits(project)
+    assert {uid: split for uid, split in after.items() if uid in before} == before
+    assert {after[f"N{number}"] for number in range(60)} == {"train", "validation"}
+
+
 def test_an_update_of_a_dataset_in_any_layout_keeps_texts_pairs_filters_and_splits(tmp_path: Path) -> None:
     """Reading, writing and reading again gives the same tables."""
     for name, write in LAYOUTS.items():
@@ -172,7 +185,10 @@ def test_no_document_moves_in_four_updates(xc: Xc, tmp_path: Path, monkeypatch: 
     assert new == {"train", "validation"} if split == "uid" else new <= {"train", "validation"}
 
 
-def test_no_document_is_held_out_beside_a_validation_file(xc: Xc, project: Workspace, tmp_path: Path) -> None:
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_no_document_is_held_out_beside_a_validation_file(
+    xc: Xc, project: Workspace, tmp_path: Path, forgotten: bool
+) -> None:
     """But where validation was our own cut, the next update cuts again."""
     train = [row(f"N{i}", f"a new text {i}", [0]) for i in range(60)]
     update = drop(tmp_path / "new", train, [("L0", "river")])
@@ -182,6 +198,8 @@ def test_no_document_is_held_out_beside_a_validation_file(xc: Xc, project: Works
     folder = given.write(tmp_path / "given")
     (folder / "val.json").write_text(json.dumps(row("V1", "a validation text", [0])) + "\n")
     assert xc("ingest", folder, "--dataset", "toy", "--replace", "--allow-loss", "1").code == 0
+    if forgotten:
+        assert xc("forget", "--document", "D0001", "--dataset", "toy").code == 0
     for name in ("first", "second"):
         more = [row(f"{name}{i}", f"another new text {i}", [0]) for i in range(60)]
         assert xc("update", drop(tmp_path / name, more, [("L0", "river")]), "--dataset", "toy").code == 0

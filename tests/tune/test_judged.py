@@ -11,6 +11,7 @@ import pytest
 from tests.stages.halves import open_corpus, open_embeddings, open_tables
 from tests.tune.conftest import LATE, Tune
 from xc_core.chain import Workspace
+from xc_core.data.labels import LabelMatrix
 from xc_core.data.splits import TRAIN, VALIDATION
 from xc_core.shapes import F32, I64
 from xc_core.tune import asked, early, trial
@@ -47,6 +48,28 @@ def test_early_figures_of_rows_are_of_the_fold_that_has_not_seen_the_document(
     assert figures is not None
     assert figures["P_at_1"] == pytest.approx(100 * np.mean(unseen))
     assert len(unseen) == len(learnt) and sum(learnt) > sum(unseen)
+
+
+def test_early_figures_add_a_bias_and_leave_out_filtered_pairs(trained: TrialWorkspace, noisy: Workspace) -> None:
+    """As an evaluation does."""
+    corpus, embeddings = open_corpus(noisy), open_embeddings(noisy)
+    rows = corpus.rows(VALIDATION)
+    texts_LD, bias_L = embeddings.labels_LD, np.linspace(-0.5, 0.5, corpus.num_labels, dtype=np.float32)
+    first_N = (embeddings.documents_ND[rows] @ texts_LD.T + bias_L).argmax(1)
+    wide_LD = np.concatenate([texts_LD, bias_L[:, None]], 1)
+
+    def figures(filters: LabelMatrix) -> float:
+        own = replace(corpus)
+        own.__dict__.update(filters=filters)
+        found = early._figures(own, embeddings, [(rows, wide_LD)])
+        assert found is not None
+        return found["P_at_1"]
+
+    right_N = corpus.labels.contains(rows, first_N)
+    assert figures(corpus.filters) == pytest.approx(100 * right_N.mean())
+    every = LabelMatrix.from_pairs(rows, first_N, (corpus.num_documents, corpus.num_labels))
+    second_N = np.argsort(-(embeddings.documents_ND[rows] @ texts_LD.T + bias_L), 1)[:, 1]
+    assert figures(every) == pytest.approx(100 * corpus.labels.contains(rows, second_N).mean())
 
 
 @pytest.mark.parametrize("served", ["fusion", "classifier"])

@@ -83,20 +83,6 @@ def added_since(workspace: Workspace, dataset: str, was: str, now: str) -> set[s
     return None if found is None else set[str]().union(*(entry["documents"]["added"] for entry in found))
 
 
-def moved_since(workspace: Workspace, dataset: str, was: str, now: str) -> set[str] | None:
-    """Return the uids of documents that are in test in one of two versions, and in train or validation in the other.
-
-    A document that was removed in between is not among them. None if the changelog does not lead from one to the other.
-    """
-    found = _between(workspace, dataset, was, now)
-    if found is None:
-        return None
-    uids = set[str]()
-    for entry in found:
-        uids ^= set(entry["moved"])
-    return uids
-
-
 def _between(workspace: Workspace, dataset: str, was: str, now: str) -> list[dict[str, Any]] | None:
     """Return the changes that led from one version of the corpus to another, the last one first; None if none did."""
     before, found = {entry["corpus"]["after"]: entry for entry in entries(workspace, dataset)}, []

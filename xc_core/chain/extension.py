@@ -21,8 +21,6 @@ from xc_core.linked import link_files
 
 EXTENDED_FROM: Final = "extended_from"
 """Fact of an extended artefact: the digests of those that it extends, the oldest first."""
-_OF_CORPUS: Final = "tokens"
-"""An input that the corpus alone decides."""
 
 
 def predecessors(folder: Path) -> list[str]:
@@ -53,11 +51,21 @@ def check_extendable(workspace: Workspace, stage: Stage, partition: Partition, n
 
 def _only_grew(workspace: Workspace, dep: str, partition: Partition, was: str, now: str) -> bool:
     """Return True if an input is as it was, or extended by labels since."""
-    if was == now or dep == _OF_CORPUS:
+    if dep == "tokens":
+        return _same_tokens(workspace, partition)
+    if was == now:
         return True
     if dep == "corpus":
         return changelog.only_labels(workspace, partition.place[0], was, now)
     return was in _extended_from(input_folder(workspace, dep, partition))
+
+
+def _same_tokens(workspace: Workspace, partition: Partition) -> bool:
+    """Return True if texts are cut where they were for the encoder, which keeps its own vocabulary."""
+    most = partition.dataset.tokens.max_tokens
+    return bool(
+        artifacts.read_made(workspace.folder("encoder", *partition.place)).facts.get("max_tokens", most) == most
+    )
 
 
 def _extended_from(folder: Path) -> list[str]:

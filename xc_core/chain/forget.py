@@ -9,7 +9,7 @@ from xc_core.chain import changelog, incoming
 from xc_core.chain.arrival import Arrival, scratch
 from xc_core.chain.names import ACCEPTANCE, CHANGES, INBOX, SETTINGS
 from xc_core.chain.runner import run_stage
-from xc_core.chain.update import allowing, written
+from xc_core.chain.update import allowing, validation_given, written
 from xc_core.chain.workspace import Workspace
 from xc_core.data.acceptance import GIVEN, AcceptanceSet
 from xc_core.data.corpus import Corpus
@@ -60,7 +60,8 @@ def forget(
     with scratch(workspace, dataset) as inner:
         _check_inbox(workspace.raw(dataset).with_name(INBOX), dataset)
         own = workspace.params.dataset(dataset).corpus
-        tables = Tables.of(Corpus.open(run_stage(workspace, "corpus", dataset).folder))
+        corpus = Corpus.open(run_stage(workspace, "corpus", dataset).folder)
+        tables = Tables.of(corpus)
         _check_known("document", documents, tables.documents["uid"].to_list(), dataset)
         _check_known("label", labels, tables.labels["uid"].to_list(), dataset)
         bare = set(tables.unlabelled())
@@ -71,6 +72,8 @@ def forget(
             documents = documents + lost if with_documents else documents
             left = tables.without(documents, labels)
         config = replace(own, layout="auto")  # what is written is xc-json
+        if validation_given(workspace, corpus, dataset):
+            config = replace(config, validation_fraction=0.0)  # a later update holds nothing out beside it
         config = allowing(config, "unseen-labels") if _unseen(left) else config
         config = written(workspace, inner, dataset, left, config)
         uids = (*documents, *labels)

@@ -108,6 +108,7 @@ _ALL: Final = (
         "frozen.",
         trains=True,
         shared=True,
+        code_version="2",
     ),
     Stage(
         name="scores",

@@ -116,8 +116,8 @@ def _lead(job: _Job, world: World, *, force: bool, refresh: bool, extend: bool) 
         keeps = extend or (refresh and name in _TRAINED)
         kept = _checked(job, refresh=refresh) is Status.KEPT and keeps
         before = job.depends()
-        if refresh and name in _TRAINED:
-            check_unseen(job.workspace, job.stage, job.partition)
+        if kept and name in _TRAINED:
+            check_unseen(job.workspace, job.partition)
         if not force and (made := _present(job, before, kept=kept)) is not None:
             report(f"{name}: {'kept, trained on older data' if kept and name in _TRAINED else 'up to date'}")
             world.of_first("")

@@ -45,7 +45,7 @@ def update(
         before, part = _corpus(workspace, dataset), _read(path, inner.root / "part", reading)
         there, came = Tables.of(before), Tables.of(part)
         _report_elsewhere(there, came)
-        fraction = 0.0 if _validation_given(workspace, before, dataset) else own.validation_fraction
+        fraction = 0.0 if validation_given(workspace, before, dataset) else own.validation_fraction
         cut = NewDocuments(own.split, fraction, inner.root / "near-duplicates")
         merged = there.merged(came, cut)
         config = replace(reading, layout="auto", validation_fraction=fraction)
@@ -82,7 +82,7 @@ def _read(path: Path, folder: Path, config: IngestConfig) -> Corpus:
     return Corpus.open(folder)
 
 
-def _validation_given(workspace: Workspace, corpus: Corpus, dataset: str) -> bool:
+def validation_given(workspace: Workspace, corpus: Corpus, dataset: str) -> bool:
     """Return True if the validation documents came in a file of their own, not from a cut of ours."""
     files = [
         entry["what"]

@@ -1,9 +1,9 @@
 """The artefact of the stage classifier: label tables, one for each fold.
 
 Files: ``labels.parquet`` (uid of each label and a hash of its text), ``history.json``, ``tables.json`` (the folds, and
-the labels whose rows are predicted), and a folder per fold with ``rows.npy`` (L x D) and, if negatives were drawn from
-a distribution, ``noise.safetensors``. The folder of the final fold also has ``batches.npy`` (the batch of each document
-in one epoch), if it was trained.
+the labels whose rows are predicted), ``documents.npy`` (``data.learnt``), and a folder per fold with ``rows.npy``
+(L x D) and, if negatives were drawn from a distribution, ``noise.safetensors``. The folder of the final fold also has
+``batches.npy`` (the batch of each document in one epoch), if it was trained.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from xc_core.classifiers.one_vs_rest import TableHead
 from xc_core.classifiers.storage import blocks
 from xc_core.data.folds import FINAL, Fold
 from xc_core.data.history import read_history, write_history
+from xc_core.data.learnt import Learnt
 from xc_core.sampling import Noise, load_noise, save_noise
 from xc_core.shapes import F32, I64
 
@@ -86,6 +87,10 @@ class LabelTables:
         order = np.argsort(batch_N, kind="stable").astype(np.int64)
         return np.split(order, np.flatnonzero(np.diff(batch_N[order])) + 1)
 
+    def learnt(self) -> Learnt:
+        """Return which documents the rows learnt from; raise MissingError for rows from before this was recorded."""
+        return Learnt.open(self.folder)
+
     def labels(self) -> pl.DataFrame:
         """Return the columns uid and text (a hash of the label's text), in the order of the rows."""
         return pl.read_parquet(self.folder / _LABELS)
@@ -126,10 +131,18 @@ class TablesWriter:
             self.build.facts |= {"rows": count, "finite": finite}
 
     def finish(
-        self, folds: list[Fold], labels: pl.DataFrame, history: dict[str, Any], *, unit: bool, biased: bool = False
+        self,
+        folds: list[Fold],
+        labels: pl.DataFrame,
+        learnt: Learnt,
+        history: dict[str, Any],
+        *,
+        unit: bool,
+        biased: bool = False,
     ) -> None:
         """Write the files that all folds share; call it last."""
         labels.write_parquet(self.build.path / _LABELS)
+        learnt.save(self.build.path)
         write_history(self.build, history)
         content = {
             "folds": [asdict(fold) for fold in folds],

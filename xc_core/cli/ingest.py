@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from click.core import ParameterSource
 
 from xc_core import artifacts
 from xc_core.artifacts import writing
@@ -23,6 +24,7 @@ from xc_core.data.ingest import FILTERS, IngestConfig
 from xc_core.data.propensity import PROPENSITY
 from xc_core.data.splits import TEST
 from xc_core.errors import UsageError, bare
+from xc_core.params import plain
 from xc_core.progress import report
 
 _DEFAULT = IngestConfig()
@@ -70,13 +72,14 @@ def ingest(path: Path, dataset: str, replace: bool, allow_loss: float | None, sp
     """Check the folder PATH and make it the dataset NAME.
 
     The layout is found by the file names: XC repository JSON, XC text, PECOS, Parquet or CSV (docs/data-formats.md).
+    A dataset that is there keeps its settings; an option changes one of them.
     Reading is strict: the first thing that is wrong is named with its file and line, and nothing is written.
     """
     workspace = Workspace.find()
     checked_name("dataset", dataset)
     new = dataset not in workspace.params.datasets()
-    known = _DEFAULT.split if new else workspace.params.dataset(dataset).corpus.split
-    config = IngestConfig(**settings, split=known if split == _AUTO else split)  # type: ignore[arg-type]
+    config = _config(settings if split == _AUTO else {**settings, "split": split},
+                     _DEFAULT if new else workspace.params.dataset(dataset).corpus)  # fmt: skip
     ran = place(workspace, path, dataset, config, replace=replace, choose=new and split == _AUTO,
                 allow_loss=allow_loss)  # fmt: skip
     rows = ran.facts["rows"]
@@ -86,6 +89,16 @@ def ingest(path: Path, dataset: str, replace: bool, allow_loss: float | None, sp
     )
     _report_shared(Corpus.open(ran.folder), config)
     click.echo(f"next: xc train --dataset {dataset} --recipe ngame")
+
+
+def _config(options: dict[str, Any], before: IngestConfig) -> IngestConfig:
+    """Return the settings: the options that were given, all others as they were."""
+    source = click.get_current_context().get_parameter_source
+    given = {name: value for name, value in options.items() if source(name) is not ParameterSource.DEFAULT}
+    kept = {name: value for name, value in plain(before).items() if name not in given}
+    if stays := [f"{name} {value}" for name, value in kept.items() if value != plain(_DEFAULT)[name]]:
+        report(f"ingest: settings that stay as they were: {', '.join(stays)}")
+    return changed(before, **given)
 
 
 def _report_shared(corpus: Corpus, config: IngestConfig) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -99,10 +99,14 @@ class IngestConfig:
 def ingest(folder: Path, build: Build, config: IngestConfig, *, part: bool = False) -> None:
     """Read ``folder`` into the files of a corpus under ``build.path`` and describe it in ``build.facts``.
 
-    A ``part`` of a dataset, as an update is, need not have train and test documents, groups, or each label.
+    A ``part`` of a dataset, as an update is, need not have train and test documents, groups, or each label, and nothing
+    is split off its train file.
     Raises DataError for the first problem, with file and line; MissingError if the folder or a file is missing.
     """
-    layout, source = open_source(folder, config.layout, config.read_options())
+    options = config.read_options()
+    if part:
+        options = replace(options, test_fraction=0.0)  # rows of its train file stay train rows
+    layout, source = open_source(folder, config.layout, options)
     files = splits_of(source)
     cut = Cut(build.path, config.split, config.validation_fraction, given=VALIDATION in files)
     writer = _CorpusWriter(build.path, config, cut, splits_off(source))

@@ -22,11 +22,13 @@ from xc_core.data.embeddings import Embeddings
 from xc_core.data.folds import Fold, folds
 from xc_core.data.history import TrainedOn
 from xc_core.data.labels import LabelMatrix
+from xc_core.data.learnt import Learnt
 from xc_core.data.names import label_names, old_places
 from xc_core.devices import Device
 from xc_core.distributed import World
 from xc_core.encoders import TrainedEncoder
 from xc_core.errors import MovedError
+from xc_core.progress import report
 from xc_core.sampling import Documents, Noise
 from xc_core.sampling.hard import HardNegatives
 from xc_core.shapes import F32, I64, Bool
@@ -88,7 +90,8 @@ def run(context: Context[ClassifierSettings]) -> None:
     unit = _unit(settings, trained)
     documents = TrainedOn.of(corpus, validation=made[-1].refit, augment=settings.augment)
     biased = bool(settings.epochs and settings.bias.lr)
-    writer.finish(made, label_names(corpus), history.results() | documents.recorded(), unit=unit, biased=biased)
+    results = history.results() | documents.recorded()
+    writer.finish(made, label_names(corpus), Learnt.of(corpus), results, unit=unit, biased=biased)
     context.costs.update(costs)
 
 
@@ -153,7 +156,7 @@ def refresh(context: Context[ClassifierSettings]) -> None:
     """Keep every row whose label is still there, by uid; predict a new label's row from its text's vector.
 
     The prediction learns from trained rows only, so labels that come one after the other get the rows that they would
-    get together.
+    get together. Raises MovedError if the rows learnt from documents that are test, or held out, now.
     """
     corpus, embeddings = context.read(Corpus), context.read(Embeddings)
     tables = LabelTables.open(context.old)
@@ -164,10 +167,13 @@ def refresh(context: Context[ClassifierSettings]) -> None:
     settings, seen = context.settings, context.read(TrainedEncoder).saw_validation
     made = folds(corpus, refit=settings.refit, enough=settings.enough, seen=seen)
     _check_folds(made, tables.folds)
+    learnt = tables.learnt()
+    if known := learnt.check(corpus, made):
+        report(f"classifier: {known:,} held-out validation documents were train documents when the rows were trained")
     for fold in made:
         rows_LD = _kept_rows(tables.rows(fold.name), embeddings.starts_LD, old, learnt_L, unit=tables.unit)
         writer.fold(fold, rows_LD, _kept_noise(tables, fold, old, needed=not context.settings.loss.unbiased))
-    writer.finish(made, names, tables.history, unit=tables.unit, biased=tables.biased)
+    writer.finish(made, names, learnt, tables.history, unit=tables.unit, biased=tables.biased)
     kept, predicted = len(old) - old.null_count(), len(writer.foreseen)
     context.build.facts |= {"rows_kept": kept, "rows_new": old.null_count(), "rows_predicted": predicted}
 

@@ -39,6 +39,7 @@ def run(context: Context[EncoderSettings]) -> None:
         rows = _rows(task, corpus)
         documents = TrainedOn.of(corpus, validation=settings.refit, augment=settings.augment).recorded()
     TrainedEncoder(encoder, tokens.tokenizer, history.results() | documents, **rows).write(context.build)
+    context.build.facts["max_tokens"] = tokens.max_tokens
     context.costs.update({"train_seconds": history.seconds, "mining_seconds": history.refresh_seconds})
 
 

@@ -11,8 +11,8 @@ from xc_core.data.corpus import Corpus
 from xc_core.data.embeddings import Embeddings
 from xc_core.data.folds import unseen
 from xc_core.data.splits import VALIDATION
-from xc_core.metrics.ranking import KS, per_document
-from xc_core.shapes import F32, I64
+from xc_core.metrics.ranking import KS, per_document, without
+from xc_core.shapes import F32, I64, extended
 
 if TYPE_CHECKING:
     from xc_core.tune.trial import TrialWorkspace
@@ -48,7 +48,10 @@ EARLY: Final[dict[str, Callable[[TrialWorkspace], Mapping[str, float] | None]]] 
 
 
 def _figures(corpus: Corpus, embeddings: Embeddings, parts: list[tuple[I64, F32]]) -> dict[str, float] | None:
-    """Return the figures of documents, each ranked by its vector's products with L vectors; None if there are none."""
+    """Return the figures of documents, each ranked by its vector's products with L vectors; None if there are none.
+
+    Vectors that are one coordinate wider have a bias there. Filtered pairs are left out, as in an evaluation.
+    """
     from xc_core.ann import Exact
     from xc_core.shapes import Shortlist
 
@@ -57,8 +60,11 @@ def _figures(corpus: Corpus, embeddings: Embeddings, parts: list[tuple[I64, F32]
         return None
     found = []
     for documents, vectors_LD in parts:
-        doc_ND = np.ascontiguousarray(embeddings.documents_ND[documents])
-        found.append(Exact().build(vectors_LD).search(doc_ND, min(max(KS), len(vectors_LD))))
+        doc_ND, filters = np.ascontiguousarray(embeddings.documents_ND[documents]), corpus.filters.rows(documents)
+        if vectors_LD.shape[1] > doc_ND.shape[1]:
+            doc_ND = extended(doc_ND, 1.0)
+        deep = min(max(KS) + int(filters.counts_N.max(initial=0)), len(vectors_LD))
+        found.append(without(Exact().build(vectors_LD).search(doc_ND, deep), filters).top(max(KS)))
     truth = corpus.labels.rows(np.concatenate([documents for documents, _ in parts]))
     return per_document(Shortlist.stack(found), truth, corpus.weights()).total()
 

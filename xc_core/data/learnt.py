@@ -1,0 +1,89 @@
+"""Which documents a training learnt from: a digest of each uid, and whether it was a train or a validation document.
+
+Rows that are kept when the data change are checked against this record, so that nothing is measured, or fitted, on
+documents that they have seen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from xc_core.data.corpus import Corpus
+from xc_core.data.folds import Fold
+from xc_core.data.splits import TEST, VALIDATION, digests
+from xc_core.errors import MissingError, MovedError
+from xc_core.shapes import I64, Array
+
+_FILE: Final = "documents.npy"
+_TRAIN: Final = 0
+_RECORD: Final = np.dtype([("digest", "<u8"), ("part", "u1")])
+_TOLERATED: Final = 0.01
+"""Share of the held-out validation documents that a fold may have learnt from (a guess)."""
+_DO: Final = "train again, without a refresh: xc train"
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """The M train and validation documents of a training."""
+
+    record_M: Array
+    """Digests of the uids, ascending, each with its part: 0 for train, 1 and 2 for the halves of validation."""
+
+    @classmethod
+    def of(cls, corpus: Corpus) -> Learnt:
+        """Return the record of a training on this corpus."""
+        rows, part_N = corpus.published_rows(), np.full(corpus.num_documents, _TRAIN, np.uint8)
+        for half, own in enumerate(corpus.validation_halves()):
+            part_N[own] = 1 + half
+        record_M = np.empty(len(rows), _RECORD)
+        record_M["digest"], record_M["part"] = digests(corpus.uids(rows))["high"], part_N[rows]
+        return cls(np.sort(record_M, order="digest"))
+
+    @classmethod
+    def open(cls, folder: Path) -> Learnt:
+        """Open the record that ``save`` wrote; raise MissingError if there is none."""
+        try:
+            return cls(np.load(folder / _FILE, allow_pickle=False))
+        except FileNotFoundError as error:
+            raise MissingError(
+                f"no record of what the rows in {folder.name} learnt from", expected="rows that xc trained", do=_DO
+            ) from error
+
+    def save(self, folder: Path) -> None:
+        """Write the record into an existing folder."""
+        np.save(folder / _FILE, self.record_M)
+
+    def seen(self, fold: Fold, corpus: Corpus, rows: I64) -> I64:
+        """Return those of ``rows`` of a corpus that the training of a fold learnt from."""
+        left_out = [] if fold.half is None else [1 + fold.half]
+        parts = np.setdiff1d([0, 1, 2], left_out) if fold.refit else [_TRAIN]
+        own_M = self.record_M["digest"][np.isin(self.record_M["part"], parts)]
+        return rows[np.isin(digests(corpus.uids(rows))["high"], own_M)]
+
+    def check(self, corpus: Corpus, folds: list[Fold]) -> int:
+        """Raise MovedError if the folds learnt from a test document of this corpus, or from held-out documents.
+
+        A hundredth of the validation documents that a fold holds out is tolerated; returns how many there are.
+        """
+        tests = corpus.uids(self.seen(folds[-1], corpus, corpus.rows(TEST)))
+        if tests:
+            raise MovedError(
+                f"{len(tests):,} test documents that the kept rows learnt from (the first: {tests[0]})",
+                expected="test documents that were in neither train nor validation then; figures would be too good",
+                do=f"{_DO}; or give new files in which these documents keep their place",
+            )
+        held = {fold.name: fold.unseen(corpus) for fold in folds}
+        known = np.concatenate([self.seen(fold, corpus, held[fold.name]) for fold in folds])
+        if len(known) > _TOLERATED * sum(map(len, held.values())):
+            raise MovedError(
+                f"{len(known):,} held-out documents of {len(corpus.rows(VALIDATION)):,} that the kept rows learnt from "
+                f"(the first: {corpus.uids(known[:1])[0]})",
+                expected=f"at most {_TOLERATED:.0%} of them, so that the fusion is fitted on documents that are new to "
+                "its scores",
+                do=_DO,
+            )
+        return len(known)
