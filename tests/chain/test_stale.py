@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.chain.toy import (
+    NAMES,
     STAGES_OF,
     Edit,
     folder_of,
@@ -106,3 +107,25 @@ def test_xc_run_refuses_with_exit_code_76_and_xc_train_remakes_what_is_stale(
     said = capsys.readouterr().err
     assert "encoder: up to date\n" in said and "classifier: up to date\n" not in said
     assert xc("status", *arguments) == 0
+
+
+def test_the_leaderboard_is_made_again_when_an_evaluation_becomes_stale_and_when_it_is_not_any_more(
+    copied: Workspace, edit: Edit
+) -> None:
+    """The evaluation itself is the same all the time."""
+    copied.params.declare_experiment("toy", "other", "ngame", TOY_CHANGES)
+    for name in NAMES:
+        run_stage(copied, name, "toy", "other")
+
+    def recipes() -> tuple[bool, int]:
+        ran = run_stage(copied, "leaderboard", "toy")
+        return ran.skipped, len((ran.folder / "leaderboard.md").read_text().splitlines())
+
+    rebuilt, both = recipes()
+    assert (rebuilt, recipes()) == (False, (True, both))
+    params = (copied.root / "params.yaml").read_bytes()
+    edit(copied, {"experiments/toy_other/stages/classifier/seed": 7})
+    skipped, one = recipes()
+    assert not skipped and one < both
+    (copied.root / "params.yaml").write_bytes(params)
+    assert recipes() == (False, both)

@@ -137,5 +137,6 @@ def empty_workspace(root: Path) -> Workspace:
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    """Return every file under a folder with its content."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    """Return every file under a folder with its content; not the files that are only locked."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.parent.name != "lock"]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}

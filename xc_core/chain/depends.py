@@ -125,14 +125,15 @@ def _input_digest(workspace: Workspace, dep: str, partition: Partition) -> str:
 
 
 def _evaluations(workspace: Workspace, dataset: str) -> dict[str, str]:
-    """Return the digest of the evaluation of each recipe of a dataset; an empty string if there is none."""
-    parts = {}
-    for _, recipe in workspace.params.experiments(dataset):
-        try:
-            parts[f"evaluation of {recipe}"] = workspace.digest("evaluation", dataset, recipe)
-        except MissingError:
-            parts[f"evaluation of {recipe}"] = ""
-    return parts
+    """Return the digest of the evaluation of each recipe of a dataset; an empty string if it cannot be used."""
+    from xc_core.chain.plan import usable  # which asks this module what each stage depends on
+
+    return {
+        f"evaluation of {recipe}": workspace.digest("evaluation", dataset, recipe)
+        if usable(workspace, workspace.params.experiment(dataset, recipe), "evaluation")
+        else ""
+        for _, recipe in workspace.params.experiments(dataset)
+    }
 
 
 def source_digest(workspace: Workspace, dataset: str) -> str:

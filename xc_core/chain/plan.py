@@ -88,6 +88,11 @@ def _state(workspace: Workspace, stage: Stage, partition: Partition, above: dict
     return State(stage.name, Status.STALE, f"{' and '.join(changed) or 'its record'} changed", stage.name)
 
 
+def usable(workspace: Workspace, partition: Partition, stage: str) -> bool:
+    """Return True if there is an artefact of a stage that comparisons may read: neither missing nor out of date."""
+    return states(workspace, partition)[stage].status not in (Status.STALE, Status.MISSING, Status.DAMAGED)
+
+
 def order(stages: dict[str, State]) -> list[State]:
     """Return states in the order of the pipeline."""
     return [stages[name] for name in STAGES if name in stages]
