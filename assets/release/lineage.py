@@ -56,7 +56,7 @@ class Lineage:
 @click.command(short_help="Lead from a version to its data and code.")
 @click.argument("version", type=int)
 @click.option("--dataset", required=True, help="Name of the dataset.")
-@click.option("--rebuild", type=click.Path(path_type=Path), default=None, metavar="FOLDER",
+@click.option("--rebuild", type=click.Path(path_type=Path, resolve_path=True), default=None, metavar="FOLDER",
               help="Make the model again in this new folder and compare it.")  # fmt: skip
 def lineage(version: int, dataset: str, rebuild: Path | None) -> None:
     """Show which data, code and settings the registered VERSION of a dataset's model was made from.
@@ -113,9 +113,9 @@ def rebuilt(workspace: Workspace, found: Lineage, folder: Path) -> None:
             expected="a version that xc promote or the asset model registered",
             do="promote a newer version; older releases recorded a commit only",
         )
-    refreshed = [stage for stage, facts in found.artefacts.items() if facts.get("refreshed")]
-    if refreshed:
-        report(f"lineage: {', '.join(refreshed)} kept rows that an older corpus trained; a training may differ")
+    for fact, kept in (("refreshed", "kept rows that an older corpus trained"), ("extended", "had labels added to it")):
+        if stages := [stage for stage, facts in found.artefacts.items() if facts.get(fact)]:
+            report(f"lineage: {', '.join(stages)} {kept}; a training may differ")
     _clone(workspace, found, folder)
     for name, path in found.files.items():
         if name not in (ARTEFACTS, DIFF, "environment.txt"):

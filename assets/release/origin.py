@@ -16,6 +16,7 @@ from assets import links
 from xc_core import git
 from xc_core.artifacts import read_made, read_manifest
 from xc_core.chain import Workspace
+from xc_core.chain.extension import EXTENDED_FROM
 from xc_core.chain.registry import STAGES
 from xc_core.errors import MissingError
 
@@ -95,7 +96,8 @@ def _artefacts(workspace: Workspace, dataset: str, recipe: str) -> dict[str, dic
             continue
         made = read_made(folder)
         facts: dict[str, object] = {"digest": digest, "fingerprint": made.fingerprint, "settings": made.settings}
-        found[name] = facts | ({"refreshed": True} if made.refreshed else {})
+        kept = {"refreshed": made.refreshed, "extended": bool(made.facts.get(EXTENDED_FROM))}
+        found[name] = facts | {fact: True for fact, holds in kept.items() if holds}
         if STAGES[name].needs_source:
             found[name]["source"] = made.facts.get("source")
     return found

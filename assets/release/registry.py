@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from assets.release.copies import destination
 from assets.release.origin import Origin
 from assets.release.page import MODEL_PAGE, Page, description
 from assets.tracking import Logged, experiment_id, log_page
@@ -315,13 +316,16 @@ def roll_back(client: Any, dataset: str) -> tuple[int, int]:
 def download(version: Any) -> Path:
     """Return a local folder with the packed model of a registered version.
 
-    Raises MissingError if its files are gone.
+    Files of a registry elsewhere are copied (``copies``). Raises MissingError if the files are gone.
     """
     import mlflow
     from mlflow.exceptions import MlflowException
 
+    uri = f"models:/{version.name}/{version.version}"
     try:
-        folder = Path(mlflow.artifacts.download_artifacts(f"models:/{version.name}/{version.version}"))
+        folder = Path(
+            mlflow.artifacts.download_artifacts(uri, dst_path=destination(uri, version.name, version.version))
+        )
         return folder / "artifacts" / _bundle_name(folder)
     except (OSError, MlflowException) as error:
         if isinstance(error, MlflowException) and not _is_absent(error):

@@ -54,16 +54,20 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
 
 @pytest.mark.slow
 @pytest.mark.chain
-def test_a_second_clone_makes_the_same_bytes(project: Workspace, xc: Xc, tmp_path: Path) -> None:
+def test_a_second_clone_makes_the_same_bytes(
+    project: Workspace, xc: Xc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The data was dropped from the project after the promotion: only DVC's remote has it."""
+    (tmp_path / "deep").mkdir()
+    monkeypatch.chdir(tmp_path)
     promoted = xc("promote", "--dataset", "toy", "--recipe", "ngame")
     assert promoted.code == 0, promoted.err
     dvc(project.root, "push", "data/toy/raw.dvc")
     shutil.rmtree(project.raw("toy"))
     shutil.rmtree(project.root / ".dvc" / "cache")
     git(project.root, "checkout", "--quiet", "params.yaml")
-    again = tmp_path / "again"
-    ended = xc("lineage", 1, "--dataset", "toy", "--rebuild", again)
+    again = tmp_path / "deep" / "again"
+    ended = xc("lineage", 1, "--dataset", "toy", "--rebuild", "deep/again")
     assert ended.code == 0, ended.err
     assert f"commit:                     {git(project.root, 'rev-parse', 'HEAD')}\n" in ended.out
     assert "changed since the commit:   " in ended.out and "params.yaml" in ended.out
