@@ -1,5 +1,5 @@
 #!/bin/sh
-# Start a stage that several processes share (encoder, embeddings, classifier) on this machine as one of several. Run it on each of them:
+# Start a stage that several processes share (encoder, embeddings, negatives, classifier) on this machine as one of several. Run it on each of them:
 #   MACHINES=2 PER_MACHINE=8 FIRST=10.0.0.1:29500 deploy/torchrun.sh encoder --dataset NAME --recipe ngame
 # MACHINES: how many, or least:most. PER_MACHINE: processes on each, one per GPU. FIRST: address and port of one of them.
 # NAME: any word that the machines of one training share. See docs/many-machines.md.

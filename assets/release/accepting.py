@@ -39,5 +39,6 @@ def acceptance(dataset: str, given: Path | None, redraw: bool) -> None:
     if facts.source == TESTED:
         click.echo(
             "note: the leaderboard reads these documents too; to hold others out: xc ingest --acceptance-fraction 0.05 "
-            "--replace, then xc acceptance --redraw"
+            "--replace, then xc acceptance --redraw; the present champion has learnt from those, so the gate will "
+            "favour it once"
         )
