@@ -13,6 +13,7 @@ from xc_core.fusion.rules import Sum
 from xc_core.infer.explained import Explained, Question, explained
 from xc_core.infer.predictor import Predictor
 from xc_core.scores import Query
+from xc_core.shapes import F32, F64
 
 TEXTS = tuple(f"{row['title']} {row['content']}" for row in ToyWorld.make().test)[:12]
 
@@ -114,6 +115,27 @@ def test_only_ranks_labels_that_no_score_proposed(predictor: Predictor) -> None:
     ((found,),) = explained(narrow, [Question(TEXTS[:1], k=10, only=frozenset({absent, plain[0].label}))])
     assert [one.label for one in found] == [plain[0].label, absent]
     assert found[0].score == pytest.approx(plain[0].score, abs=1e-6)
+
+
+def test_a_proposed_label_has_the_same_score_whatever_the_question_is_limited_to(predictor: Predictor) -> None:
+    """Trees that read the number of candidates would otherwise see the labels that were asked for."""
+    fusion, seen = predictor.scorer.fusion, []
+
+    class Counting:
+        def predict(self, features_MG: F32) -> F64:
+            seen.append(len(features_MG))
+            return np.full(len(features_MG), float(len(features_MG)))
+
+    own = replace(fusion, candidates=2, dial=None, derived=True, features=fusion.names, tree=Counting())
+    counting = replace(predictor, scorer=replace(predictor.scorer, fusion=own))
+    ((plain,),) = explained(counting, [Question(TEXTS[:1], k=10)])
+    known = {one.label: one.score for one in plain}
+    others = frozenset(range(len(TOPICS))) - known.keys()
+    assert len(others) > 2
+    ((found,),) = explained(counting, [Question(TEXTS[:1], k=10, only=others | {plain[0].label})])
+    assert {one.label for one in found} == others | {plain[0].label}
+    assert next(one.score for one in found if one.label == plain[0].label) == pytest.approx(plain[0].score)
+    assert seen == [len(known), len(TOPICS), len(known)]
 
 
 def test_a_tail_without_a_dial_is_refused(predictor: Predictor) -> None:

@@ -84,7 +84,7 @@ def explained(predictor: Predictor, questions: list[Question]) -> list[list[list
     if not texts:
         return [[] for _ in questions]
     query = Query(predictor.embed(texts), texts)
-    scored = _scored(predictor, query, _proposed(predictor, query, questions))
+    scored = _scored(predictor, query, questions)
     answers, start = [], 0
     for question in questions:
         part = scored.rows(slice(start, start + len(question.texts)))
@@ -93,25 +93,40 @@ def explained(predictor: Predictor, questions: list[Question]) -> list[list[list
     return answers
 
 
-def _proposed(predictor: Predictor, query: Query, questions: list[Question]) -> I32:
-    """Return the candidates of each text, and the labels that its question is limited to (N x K)."""
+def _scored(predictor: Predictor, query: Query, questions: list[Question]) -> _Scored:
+    """Score the candidates of each text, and the labels that its question is limited to.
+
+    Rules that compare candidates with each other see those that the scores propose. So a label among them has the same
+    score whatever the question is limited to; each other label is compared with all.
+    """
     fusion = predictor.scorer.fusion
-    ids_NK = candidates(predictor.scorer.scores, query, fusion.candidates)
-    most = max(len(question.only or ()) for question in questions)
-    if not most:
-        return ids_NK
-    asked_NK = np.full((len(query), most), PAD_ID, np.int32)
+    proposed_NK = candidates(predictor.scorer.scores, query, fusion.candidates)
+    limited = any(question.only for question in questions)
+    ids_NK = distinct(np.concatenate([proposed_NK, _asked(questions, len(query))], 1)) if limited else proposed_NK
+    values_NKF, found_NK = values(predictor.scorer.scores, query, ids_NK), ids_NK != PAD_ID
+    fused_NK = fusion.scores(values_NKF, found_NK)
+    if limited:
+        own_NK = found_NK & _among(ids_NK, proposed_NK)
+        fused_NK = np.where(own_NK, fusion.scores(values_NKF, own_NK), fused_NK)
+    return _Scored(ids_NK, values_NKF, fused_NK)
+
+
+def _asked(questions: list[Question], size: int) -> I32:
+    """Return the labels that the question of each of ``size`` texts is limited to (N x K)."""
+    asked_NK = np.full((size, max(len(question.only or ()) for question in questions)), PAD_ID, np.int32)
     row = 0
     for question in questions:
         only = sorted(question.only or ())
         asked_NK[row : row + len(question.texts), : len(only)] = only
         row += len(question.texts)
-    return distinct(np.concatenate([ids_NK, asked_NK], axis=1))
+    return asked_NK
 
 
-def _scored(predictor: Predictor, query: Query, ids_NK: I32) -> _Scored:
-    values_NKF = values(predictor.scorer.scores, query, ids_NK)
-    return _Scored(ids_NK, values_NKF, predictor.scorer.fusion.scores(values_NKF, ids_NK != PAD_ID))
+def _among(ids_NK: I32, known_NK: I32) -> Bool:
+    """Return True for each id that is among the known ones of its row."""
+    width = 1 + max(ids_NK.max(initial=0), known_NK.max(initial=0))
+    keys, known = (np.arange(len(own))[:, None] * np.int64(width) + own for own in (ids_NK, known_NK))
+    return np.isin(keys, known[known_NK != PAD_ID])
 
 
 def _answered(predictor: Predictor, scored: _Scored, question: Question) -> list[list[Explained]]:
