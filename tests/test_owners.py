@@ -172,6 +172,7 @@ ALLOWED = {
         {"torch.random.fork_rng"},
         "transformers draws weights of a model that is only counted; the process's own numbers stay as they are",
     ),
+    ("randomness", "xc_core/leftovers.py"): ({"os.urandom"}, "a temporary name that no other writer has"),
     ("cards", "xc_core/encoders/pretrained_model.py"): ({"meta"}, "a model without memory, to count its parameters"),
     ("folders", "xc_core/classifiers/storage.py"): (
         {"TemporaryFile", "gettempdir"},
@@ -195,7 +196,7 @@ ALLOWED = {
     ),
     ("folders", "xc_core/locks.py"): ({"mkdir"}, "the folder of a lock file"),
     ("folders", "xc_core/linked.py"): (
-        {"mkdir", "copytree", "copyfile", "link", "rmtree"},
+        {"mkdir", "copytree", "copyfile", "link"},
         "a folder beside the artefact, which artifacts.install puts in its place",
     ),
     ("folders", "xc_core/cli/ingest.py"): (
@@ -226,6 +227,10 @@ ALLOWED = {
     ("folders", "assets/release/lineage.py"): (
         {"mkdir", "copytree", "copyfile"},
         "a new clone of the project, in a folder that the user names",
+    ),
+    ("folders", "assets/release/copies.py"): (
+        {"mkdir", "TemporaryDirectory"},
+        "copies of registered models, which disappear with the process",
     ),
     ("folders", "xc_core/git.py"): ({"TemporaryDirectory"}, "a copy of git's index, so that git's own does not change"),
     ("folders", "xc_core/infer/acceptance.py"): ({"TemporaryDirectory"}, "what another process measured"),

@@ -17,6 +17,7 @@ from xc_core.artifacts import sha256_file
 from xc_core.errors import CorruptError, DataError, MissingError, UnavailableError, bare, first_line, shown
 from xc_core.outside import text_of
 from xc_core.plugins import Table
+from xc_core.root import project_root
 
 Locator = Callable[[], Path]
 LOCATORS: Table[Locator] = Table("packaged encoder")
@@ -169,8 +170,11 @@ def tokenizer_files(name: str) -> dict[str, list[Path]]:
 
 
 def _folder(name: str) -> Path | None:
-    """Return the folder that a name means, absent or not; None for a name on the hub."""
-    path = Path(name).expanduser()
+    """Return the folder that a name means, absent or not; None for a name on the hub.
+
+    A relative name is one of the project's folder, wherever in it a command is given.
+    """
+    path = (project_root() or Path()) / Path(name).expanduser()
     return path if path.is_dir() or name.startswith(("/", "./", "../", "~")) else None
 
 

@@ -16,6 +16,7 @@ from xc_core.chain.depends import write_settings
 from xc_core.chain.plan import Status
 from xc_core.encoders import ENCODERS, EncoderConfig
 from xc_core.errors import MissingError
+from xc_core.pretrained import locate
 
 MODEL = "experiments/toy_ngame/stages/encoder"
 
@@ -159,6 +160,27 @@ def test_a_tokenizer_that_was_left_out_because_its_folder_was_gone_is_used_when_
 @pytest.mark.parametrize("name", ["minilm", "bag", "wordpiece", "sentence-transformers/all-MiniLM-L6-v2"])
 def test_packaged_encoders_and_names_on_the_hub_add_nothing_to_a_fingerprint(name: str) -> None:
     assert EncoderConfig(name=name).outside() == TokensConfig(tokenizers=(name,)).outside() == {}
+
+
+def test_a_relative_folder_is_one_of_the_project_wherever_a_command_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Elsewhere it would count as absent, and an absent folder as unchanged."""
+    (tmp_path / "params.yaml").touch()
+    for folder in ("models/m", "notes/deep"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "models/m/config.json").write_text("{}")
+    found = []
+    for here in (".", "notes/deep"):
+        monkeypatch.chdir(tmp_path / here)
+        found.append([EncoderConfig(name=name).outside() for name in ("./models/m", "models/m")])
+        assert locate("models/m") == tmp_path / "models/m"
+    assert found[0] == found[1]
+    assert all(list(one.values()) == [[tmp_path / "models/m/config.json"]] for one in found[0])
+    monkeypatch.chdir(tmp_path.parent)
+    assert EncoderConfig(name="models/m").outside() == {}
+    monkeypatch.setenv("XC_ROOT", str(tmp_path))
+    assert locate("./models/m") == tmp_path / "models/m"
 
 
 def test_a_folder_named_like_an_encoder_family_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

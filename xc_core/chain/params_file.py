@@ -29,12 +29,12 @@ from xc_core.errors import ConfigError, MissingError, bare, nearest, shown
 from xc_core.locks import locked
 from xc_core.outside import text_of, yaml_of
 from xc_core.params import changed, plain
+from xc_core.root import FILE
 
 if TYPE_CHECKING:
     from xc_core.chain.experiment import Experiment
     from xc_core.recipes import Recipe
 
-FILE: Final = "params.yaml"
 _KNOWN: Final[dict[str, dict[str, type]]] = {
     "datasets": {
         "source": str,

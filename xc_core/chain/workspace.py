@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -10,11 +9,12 @@ from typing import Final
 from xc_core import artifacts
 from xc_core.chain.incoming import recover
 from xc_core.chain.names import SETTINGS, checked_name
-from xc_core.chain.params_file import FILE, ParamsFile
+from xc_core.chain.params_file import ParamsFile
 from xc_core.chain.registry import STAGES, Stage
 from xc_core.errors import MissingError, UsageError
 from xc_core.leftovers import sweep
 from xc_core.locks import locked
+from xc_core.root import FILE, project_root
 
 _WRITE_SECONDS: Final = 30.0
 """How long a write waits for the write of another process."""
@@ -38,14 +38,10 @@ class Workspace:
 
         Leftovers of killed commands are deleted. Raises MissingError if there is no workspace.
         """
-        if root := os.environ.get("XC_ROOT"):
-            return cls(Path(root).resolve()).swept()
-        here = (start or Path.cwd()).resolve()
-        for folder in (here, *here.parents):
-            if (folder / FILE).is_file():
-                return cls(folder).swept()
+        if root := project_root(start):
+            return cls(root).swept()
         raise MissingError(
-            f"no {FILE} in {here} or above it",
+            f"no {FILE} in {(start or Path.cwd()).resolve()} or above it",
             expected="a command inside a project",
             do="change into the project's folder, or set XC_ROOT to it",
         )
