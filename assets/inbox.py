@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Final
 
@@ -55,6 +56,7 @@ def waits(workspace: Workspace, dataset: str, wanted: str, now: float) -> bool:
     A run that was killed after its ingest finds the files archived; the same files may come again later. Raises
     MovedError for an inbox in another state.
     """
+    _settle(workspace, dataset, wanted)
     if state(inbox(workspace, dataset), now) == wanted:
         return True
     if _archived(workspace, dataset, wanted).is_dir():
@@ -71,14 +73,30 @@ def archive(workspace: Workspace, dataset: str, ingested: str) -> Path:
     target, folder = _archived(workspace, dataset, ingested), inbox(workspace, dataset)
     target.parent.mkdir(parents=True, exist_ok=True)
     drop(target)
-    folder.rename(target)
-    if state(target, math.inf) != ingested:
-        target.rename(folder)
+    folder.rename(_aside(workspace, dataset, ingested))
+    _settle(workspace, dataset, ingested)
+    if not target.is_dir():
         raise _changed(f"an inbox of {dataset} that changed while its files were ingested")
-    folder.mkdir(exist_ok=True)
-    for path in [path for path in target.iterdir() if _hidden(Path(path.name))]:
-        path.rename(folder / path.name)
     return target
+
+
+def _settle(workspace: Workspace, dataset: str, ingested: str) -> None:
+    """Archive an inbox that was set aside if it is in the state that was ingested; otherwise put it back."""
+    folder, aside = inbox(workspace, dataset), _aside(workspace, dataset, ingested)
+    if not aside.is_dir():
+        return
+    if state(aside, math.inf) != ingested:
+        aside.rename(folder)
+        return
+    folder.mkdir(exist_ok=True)
+    for path in [path for path in aside.iterdir() if _hidden(Path(path.name))]:
+        path.rename(folder / path.name)
+    shutil.move(aside, _archived(workspace, dataset, ingested))  # .xc may be on another disk
+
+
+def _aside(workspace: Workspace, dataset: str, ingested: str) -> Path:
+    folder = inbox(workspace, dataset)
+    return folder.with_name(f".{folder.name}.{ingested}")
 
 
 def _archived(workspace: Workspace, dataset: str, ingested: str) -> Path:

@@ -44,7 +44,7 @@ def mlflow_settings(root: Path) -> MlflowSettings:
         uri = f"sqlite:///{state / 'mlflow.db'}"
     return MlflowSettings(
         uri,
-        os.environ.get("XC_MLFLOW_ARTIFACTS", (state / "artifacts").as_uri()),
+        os.environ.get("XC_MLFLOW_ARTIFACTS") or (state / "artifacts").as_uri(),
         root / ".xc" / "lock" / "mlflow",
     )
 

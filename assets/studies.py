@@ -13,6 +13,7 @@ import dagster as dg
 
 from assets.metadata import short
 from xc_core.chain.workspace import Workspace
+from xc_core.errors import XCError
 from xc_core.tune.record import StudyRecord, record_file, studies
 from xc_core.tune.report import command, counted, table
 
@@ -36,8 +37,16 @@ def changed(workspace: Workspace, cursor: str | None) -> tuple[list[StudyRecord]
     """Return the studies whose record changed since ``cursor``, and the new cursor."""
     before: dict[str, int] = json.loads(cursor or "{}")
     now = {str(folder.relative_to(workspace.root)): mark(folder) for folder in studies(workspace)}
-    found = [StudyRecord.read(workspace.root / name) for name, own in now.items() if before.get(name) != own]
-    return found, json.dumps(now)
+    changed_ones = [workspace.root / name for name, own in now.items() if before.get(name) != own]
+    return [record for folder in changed_ones if (record := _readable(folder)) is not None], json.dumps(now)
+
+
+def _readable(folder: Path) -> StudyRecord | None:
+    """Return the record of a study, None for one that is damaged or of another version."""
+    try:
+        return StudyRecord.read(folder)
+    except (XCError, OSError, ValueError, TypeError, KeyError):
+        return None
 
 
 def key(record: StudyRecord) -> str:

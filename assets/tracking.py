@@ -63,19 +63,30 @@ def connected(uri: str, lock: Path) -> Iterator[Any]:
 
 @contextmanager
 def answering(uri: str) -> Iterator[None]:
-    """Turn errors of MLflow, its database or the network in the block into an UnavailableError."""
+    """Turn errors of MLflow, its database, its store of files or the network in the block into an UnavailableError."""
     from mlflow.exceptions import MlflowException
     from requests import RequestException
     from sqlalchemy.exc import SQLAlchemyError
 
+    ours: tuple[type[BaseException], ...] = (MlflowException, RequestException, SQLAlchemyError, *_errors_of_s3())
     try:
         yield
-    except (MlflowException, RequestException, SQLAlchemyError) as error:
+    except ours as error:
         raise UnavailableError(
             f"no answer from MLflow at {hide_secrets(uri)} ({hide_secrets(first_line(error))})",
             expected="a reachable tracking server, or sqlite:////absolute/path.db",
             do="start the server or set MLFLOW_TRACKING_URI; the artefacts are complete, so run the same job again",
         ) from None  # Dagster would store the cause, which has the address with its login
+
+
+def _errors_of_s3() -> tuple[type[BaseException], ...]:
+    """Return what MLflow lets through from the S3 client, if that is installed."""
+    try:
+        from boto3.exceptions import Boto3Error
+        from botocore.exceptions import BotoCoreError, ClientError
+    except ImportError:
+        return ()
+    return (Boto3Error, BotoCoreError, ClientError)
 
 
 @contextmanager
@@ -178,6 +189,8 @@ def experiment_id(client: Any, artifact_root: str, dataset: str) -> str:
             )
         except MlflowException:
             found = client.get_experiment_by_name(name)
+    if found.lifecycle_stage == "deleted":
+        client.restore_experiment(found.experiment_id)  # somebody deleted it in the interface; runs cannot be added
     return str(found.experiment_id)
 
 

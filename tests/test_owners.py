@@ -218,7 +218,7 @@ ALLOWED = {
         {"mkdir", "TemporaryDirectory"},
         "scratch workspaces of pilots, under .xc",
     ),
-    ("folders", "assets/inbox.py"): ({"mkdir", "rename"}, "moves a user's files aside; they are no artefact"),
+    ("folders", "assets/inbox.py"): ({"mkdir", "rename", "move"}, "moves a user's files aside; they are no artefact"),
     ("folders", "assets/settings.py"): ({"mkdir"}, "the folder of MLflow's own database, which MLflow does not make"),
     ("folders", "assets/release/judge.py"): (
         {"TemporaryDirectory"},

@@ -47,3 +47,11 @@ def _is_here(uri: str) -> bool:
 @cache
 def _folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="xc-models-")
+
+
+def bundle_name(folder: Path) -> str:
+    """Return the name of the packed model in the folder of a version."""
+    from ruamel.yaml import YAML
+
+    content = YAML(typ="safe").load((folder / "MLmodel").read_text("utf-8"))
+    return Path(content["flavors"]["python_function"]["artifacts"]["bundle"]["path"]).name

@@ -131,6 +131,7 @@ def rebuilt(workspace: Workspace, found: Lineage, folder: Path) -> None:
 def _clone(workspace: Workspace, found: Lineage, folder: Path) -> None:
     """Clone the code at the version's commit, and apply what differed from it."""
     code, commit = project_checkout(workspace.root), found.tags.get("git", "none")
+    folder.parent.mkdir(parents=True, exist_ok=True)
     if code.root is None or commit == "none":
         report("lineage: no commit is recorded, so the installed code is used")
         folder.mkdir(parents=True)

@@ -23,6 +23,8 @@ title and score of the best labels.
 
 Aliases: `champion` is served, `challenger` passed the gate last, `previous` was champion before. Every version says
 where it comes from: `xc lineage VERSION --dataset {dataset}`."""
+_LONGEST: Final = 300
+"""Characters of a tag that a page shows; MLflow stores 5,000 of a page."""
 _HEADLINE: Final = ("P_at_1", "P_at_5", "PSP_at_1", "PSP_at_5")
 ORIGIN: Final = {
     "git": "commit",
@@ -105,7 +107,7 @@ def description(recipe: str, own: Page, tags: Mapping[str, str], verdict: Verdic
 def overruled(tags: Mapping[str, str]) -> str:
     """Return who promoted a version by hand, when and why, in Markdown; ``tags`` are those of ``xc promote``."""
     who, when, why = (tags[f"promoted_{name}"] for name in ("by", "at", "reason"))
-    return f"**Promoted by hand** by {escaped(who)}, {when}: {escaped(why)}"
+    return f"**Promoted by hand** by {escaped(who)}, {when}: {escaped(_shortened(why))}"
 
 
 def _report(own: Page, run: Logged | None) -> list[str]:
@@ -119,9 +121,16 @@ def _spaced(row: str) -> str:
     return row if row.startswith("| ---") else row.replace(" | ", " &nbsp;&nbsp; | ")
 
 
+def _shortened(text: str) -> str:
+    """Return the beginning of a long text, such as a list of changed files; the tag has more of it."""
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
 def _origin(tags: Mapping[str, str]) -> list[str]:
     lines = [
-        f"- {title}: {markdown(tags[name], tags.get(f'{name}_url'))}" for name, title in ORIGIN.items() if name in tags
+        f"- {title}: {markdown(_shortened(tags[name]), tags.get(f'{name}_url'))}"
+        for name, title in ORIGIN.items()
+        if name in tags
     ]
     asset = tags.get("dagster_asset_url")
     return [*lines, *([f"- Dagster asset: {markdown('model', asset)}"] if asset else [])]

@@ -18,7 +18,7 @@ from assets.release.pointer import Pointer, alias_in_sqlite
 from assets.settings import mlflow_settings
 from xc_core.chain import Workspace
 from xc_core.cli.doctor import Finding
-from xc_core.errors import MissingError, MovedError, RefusedError, UsageError
+from xc_core.errors import CorruptError, MissingError, MovedError, RefusedError, UsageError
 
 if TYPE_CHECKING:
     from assets.release.registry import Released
@@ -113,7 +113,8 @@ def by_hand(workspace: Workspace, client: Any, dataset: str, version: int, reaso
     tags |= {"promoted_reason": reason.strip()} if reason else {}
     registry.set_tags(client, name, version, tags)
     if reason:
-        client.update_model_version(name, str(version), f"{found.description or ''}\n\n{overruled(tags)}".strip())
+        page = f"{overruled(tags)}\n\n{found.description or ''}".strip()
+        registry.set_page(client, name, version, page)
     registry.set_champion(client, name, version)
 
 
@@ -192,8 +193,10 @@ def repaired(workspace: Workspace, client: Any, dataset: str, number: int | None
         return f"version {old.version} of {name} is whole"
     digest = old.tags.get("bundle", "")
     for _, recipe in workspace.params.experiments(dataset):
-        folder = workspace.folder("model", dataset, recipe)
-        if folder.is_dir() and read_manifest(folder).digest() == digest:
+        folder, found = workspace.folder("model", dataset, recipe), None
+        with suppress(MissingError, CorruptError):  # the model of another recipe may be damaged or half there
+            found = read_manifest(folder).digest()
+        if found == digest:
             Model.open(folder)  # raises CorruptError if this copy is damaged too
             own = candidate(workspace, dataset, recipe)
             version = registry.replaced(client, mlflow_settings(workspace.root).artifacts, own, old)

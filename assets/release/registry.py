@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from assets.release.copies import destination
+from assets.release.copies import bundle_name, destination
 from assets.release.origin import Origin
 from assets.release.page import MODEL_PAGE, Page, description
 from assets.tracking import Logged, experiment_id, log_page
@@ -28,10 +29,12 @@ PREVIOUS: Final = "previous"
 GATE: Final = "gate"
 """Tag: "passed" or "refused"."""
 PASSED: Final = "passed"
+ROLLED_BACK: Final = "rolled_back"
+"""Tag: when a person took the version out of service; the gate alone does not bring it back."""
 _ABSENT: Final = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 """MLflow's error codes for a missing model or version, and for a missing alias."""
 _LONGEST_TAG: Final = 5000
-"""Characters of a tag's value that MLflow stores."""
+"""Characters of a tag's value, or of a description, that MLflow stores; sqlite would take more."""
 _SERVING_NEEDS: Final = (
     "faiss-cpu",
     "numpy",
@@ -106,9 +109,11 @@ def register(client: Any, artifact_root: str, candidate: Candidate) -> Released:
     if not verdict.passed:
         return Released(version, False, f"version {version} is refused: {verdict.reason}", verdict)
     client.set_registered_model_alias(name, CHALLENGER, str(version))
-    if not candidate.auto:
-        do = f"xc promote --dataset {candidate.dataset} makes it champion"
-        return Released(version, False, f"version {version} is challenger: {verdict.summary}; {do}", verdict)
+    taken_out = known is not None and ROLLED_BACK in known.tags
+    if taken_out or not candidate.auto:
+        why = f"it was rolled back on {known.tags[ROLLED_BACK]}" if known and taken_out else verdict.summary
+        do = f"xc promote --dataset {candidate.dataset} --version {version} makes it champion"
+        return Released(version, False, f"version {version} is challenger: {why}; {do}", verdict)
     set_champion(client, name, version)
     text = verdict.summary if champion is not None else "the first one"
     return Released(version, True, f"version {version} is champion: {text}", verdict)
@@ -134,14 +139,18 @@ def _record(client: Any, version: int, candidate: Candidate, verdict: Verdict, k
     set_tags(client, name, version, tags)
     run = client.get_model_version(name, str(version)).run_id
     logged = Logged(str(client.get_run(run).info.experiment_id), run) if run else None
-    text = description(candidate.recipe, candidate.page, known, verdict, logged)
-    client.update_model_version(name, str(version), text)
+    set_page(client, name, version, description(candidate.recipe, candidate.page, known, verdict, logged))
 
 
 def set_tags(client: Any, name: str, version: int, tags: Mapping[str, str]) -> None:
     """Set tags of a version; a value is cut to the length that MLflow stores."""
     for key, value in tags.items():
         client.set_model_version_tag(name, str(version), key, value[:_LONGEST_TAG])
+
+
+def set_page(client: Any, name: str, version: int, text: str) -> None:
+    """Set the description of a version, cut to the length that MLflow stores."""
+    client.update_model_version(name, str(version), text[:_LONGEST_TAG])
 
 
 def _registered(client: Any, name: str, candidate: Candidate) -> Any | None:
@@ -291,17 +300,19 @@ def set_champion(client: Any, name: str, version: int) -> None:
     if old is not None and int(old.version) != version:
         client.set_registered_model_alias(name, PREVIOUS, old.version)
     client.set_registered_model_alias(name, CHAMPION, str(version))
+    if ROLLED_BACK in client.get_model_version(name, str(version)).tags:
+        client.delete_model_version_tag(name, str(version), ROLLED_BACK)
 
 
 def roll_back(client: Any, dataset: str) -> tuple[int, int]:
-    """Exchange champion and previous; return (new champion, what it replaced).
+    """Exchange champion and previous; return (new champion, what it replaced), which the gate does not bring back.
 
     Raises MissingError if there is no previous champion, MissingError or CorruptError if it cannot be opened; then the
     champion stays.
     """
     name = model_name(dataset)
     champion, previous = version_of(client, name, CHAMPION), version_of(client, name, PREVIOUS)
-    if champion is None or previous is None:
+    if champion is None or previous is None or champion.version == previous.version:
         what = "champion" if champion is None else "previous champion"
         raise MissingError(
             f"no {what} of {name}{hint(client)}",
@@ -309,6 +320,7 @@ def roll_back(client: Any, dataset: str) -> tuple[int, int]:
             do=f"promote a version instead: xc promote --dataset {dataset} --version N",
         )
     check_opens(previous)
+    set_tags(client, name, int(champion.version), {ROLLED_BACK: datetime.now(UTC).isoformat(timespec="seconds")})
     set_champion(client, name, int(previous.version))
     return int(previous.version), int(champion.version)
 
@@ -326,7 +338,7 @@ def download(version: Any) -> Path:
         folder = Path(
             mlflow.artifacts.download_artifacts(uri, dst_path=destination(uri, version.name, version.version))
         )
-        return folder / "artifacts" / _bundle_name(folder)
+        return folder / "artifacts" / bundle_name(folder)
     except (OSError, MlflowException) as error:
         if isinstance(error, MlflowException) and not _is_absent(error):
             raise
@@ -335,10 +347,3 @@ def download(version: Any) -> Path:
             expected=f"the folder that {version.source} names",
             do=_repair(version),
         ) from error
-
-
-def _bundle_name(folder: Path) -> str:
-    from ruamel.yaml import YAML
-
-    content = YAML(typ="safe").load((folder / "MLmodel").read_text("utf-8"))
-    return Path(content["flavors"]["python_function"]["artifacts"]["bundle"]["path"]).name

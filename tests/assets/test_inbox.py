@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 from pathlib import Path
@@ -214,3 +215,38 @@ def test_a_drop_that_was_archived_is_ingested_again_only_if_it_comes_again(tmp_p
     assert waits(workspace, "toy", wanted, RESTED)
     assert archived(workspace).name == wanted
     assert not waits(workspace, "toy", wanted, RESTED)
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_run_that_was_killed_while_it_archived_settles_the_inbox(tmp_path: Path, changed: bool) -> None:
+    workspace = Workspace(tmp_path)
+    folder = inbox(workspace, "toy")
+    put(folder, "train.csv")
+    wanted = str(state(folder, math.inf))
+    if changed:
+        put(folder, "late.csv")
+    (tmp_path / ".xc" / "inbox" / "toy").mkdir(parents=True)
+    folder.rename(folder.with_name(f".inbox.{wanted}"))
+    if changed:
+        with pytest.raises(MovedError):
+            waits(workspace, "toy", wanted, RESTED)
+        assert sorted(path.name for path in folder.iterdir()) == ["late.csv", "train.csv"]
+    else:
+        assert not waits(workspace, "toy", wanted, RESTED)
+        assert folder.is_dir() and not list(folder.iterdir())
+    assert not folder.with_name(f".inbox.{wanted}").exists()
+
+
+def test_files_are_archived_on_another_disk_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace, rename = Workspace(tmp_path), os.rename
+
+    def across(source: str, target: str, **options: object) -> None:
+        if ".xc" in str(target) and ".xc" not in str(source):
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        rename(source, target)
+
+    put(inbox(workspace, "toy"), "deep/train.csv", "kept")
+    monkeypatch.setattr(os, "rename", across)
+    kept = archived(workspace)
+    assert (kept / "deep" / "train.csv").read_text() == "kept"
+    assert not list(inbox(workspace, "toy").iterdir())

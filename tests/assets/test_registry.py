@@ -24,7 +24,7 @@ from assets.release.registry import Released
 from assets.resources import Tracking
 from tests.assets.conftest import FIRST, Registry, Store, champion_files, failing
 from tests.test_bundle import pickled
-from xc_core.artifacts import read_manifest
+from xc_core.artifacts import building, read_manifest
 from xc_core.chain import Workspace
 from xc_core.errors import MissingError, UnavailableError
 from xc_core.infer.bundle import open_predictor
@@ -282,6 +282,51 @@ def test_a_model_whose_registered_files_are_damaged_is_registered_again(
     assert (again.version, again.is_champion) == (2, True)
     assert champion_files(store, own.dataset).is_dir()
     assert registry.register(store.client, store.artifacts, own).version == 2
+
+
+def test_the_gate_does_not_bring_back_what_a_person_rolled_back(
+    store: Store, trained: Workspace, tmp_path: Path
+) -> None:
+    """The nightly run registers the same model again, although nothing has changed."""
+    first = replace(candidate(trained, "toy", "ngame"), dataset="back", judge=passing)
+    other = tmp_path / "model"
+    with building(other, kind="model") as build:
+        shutil.copytree(first.folder, build.path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("ma*.json"))
+        (build.path / "more").write_text("another model")
+    second = replace(first, folder=other, digest=read_manifest(other).digest())
+    for number, own in ((1, first), (2, second)):
+        found = registry.register(store.client, store.artifacts, own)
+        assert (found.version, found.is_champion) == (number, True)
+    assert registry.roll_back(store.client, "back") == (1, 2)
+    again = registry.register(store.client, store.artifacts, second)
+    assert (again.version, again.is_champion) == (2, False)
+    assert "it was rolled back on 20" in again.message and "--version 2 makes it champion" in again.message
+    champion = registry.version_of(store.client, "xc-back", registry.CHAMPION)
+    assert champion is not None and int(champion.version) == 1
+
+    registry.set_champion(store.client, "xc-back", 2)
+    assert registry.ROLLED_BACK not in store.client.get_model_version("xc-back", "2").tags
+    registry.set_champion(store.client, "xc-back", 1)
+    assert registry.register(store.client, store.artifacts, second).is_champion
+
+
+def test_a_rollback_that_was_killed_is_not_repeated_onto_the_same_version(versions: Registry) -> None:
+    number = versions.version()
+    for alias in (registry.CHAMPION, registry.PREVIOUS):
+        versions.client.set_registered_model_alias(versions.name, alias, str(number))
+    with pytest.raises(MissingError, match="no previous champion of"):
+        registry.roll_back(versions.client, versions.dataset)
+
+
+def test_a_page_is_no_longer_than_what_mlflow_stores_in_any_database(versions: Registry) -> None:
+    """Postgres refuses 5,001 characters, sqlite takes them."""
+    number = versions.version()
+    registry.set_page(versions.client, versions.name, number, "x" * 6000)
+    assert len(versions.client.get_model_version(versions.name, str(number)).description) == 5000
+    tags = dict.fromkeys(("git_changed", "promoted_reason"), "path/of/a/file.py, " * 250)
+    tags |= {"promoted_by": "Ada", "promoted_at": "today"}
+    page = description("ngame", Page(), tags, Verdict((), "40 documents"))
+    assert len(page) < 2500 and "path/of/a/file.py" in page
 
 
 def test_models_are_named_after_their_dataset() -> None:

@@ -15,6 +15,7 @@ from requests import ConnectionError as NoConnection
 from sqlalchemy.exc import OperationalError
 
 from assets.metadata import summary
+from assets.settings import mlflow_settings
 from assets.shown import SHOWN
 from assets.tracking import StageRun, answering, connect, curves, experiment_id, flat, log_stage, waiting_lock
 from tests.assets.conftest import Store
@@ -202,3 +203,22 @@ def test_a_first_connection_waits_for_another_one_to_end(tmp_path: Path) -> None
         raise AssertionError("the lock was taken twice")
     with waiting_lock(tmp_path / "lock", seconds=0.2):
         pass
+
+
+def test_an_experiment_that_was_deleted_in_the_interface_takes_runs_again(store: Store) -> None:
+    first = experiment_id(store.client, store.artifacts, "deleted")
+    store.client.delete_experiment(first)
+    assert experiment_id(store.client, store.artifacts, "deleted") == first
+    store.client.create_run(first)
+
+
+def test_a_store_of_files_that_does_not_answer_is_unavailable() -> None:
+    botocore = pytest.importorskip("botocore.exceptions")
+    with pytest.raises(UnavailableError, match="no answer from MLflow"), answering("sqlite:///x.db"):
+        raise botocore.EndpointConnectionError(endpoint_url="http://127.0.0.1:9")
+
+
+def test_an_empty_variable_names_no_store_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `${VARIABLE:-}` of a compose file gives it."""
+    monkeypatch.setenv("XC_MLFLOW_ARTIFACTS", "")
+    assert mlflow_settings(tmp_path).artifacts == (tmp_path / ".xc" / "mlflow" / "artifacts").as_uri()
