@@ -44,6 +44,7 @@ def ingest_arguments(workspace: Workspace, dataset: str) -> list[str]:
     """Return the arguments of ``xc`` that ingest the inbox with the settings of the dataset."""
     arguments = ["ingest", str(inbox(workspace, dataset)), "--dataset", dataset, "--replace"]
     settings = (workspace.params.read()["datasets"].get(dataset) or {}).get("corpus") or {}
+    settings = {name: value for name, value in settings.items() if (name, value) != ("validation_fraction", 0)}
     for name, value in settings.items():
         for one in value if isinstance(value, list) else [value]:
             arguments += [f"--{name.replace('_', '-')}", str(one)]
@@ -72,11 +73,16 @@ def archive(workspace: Workspace, dataset: str, ingested: str) -> Path:
     """
     target, folder = _archived(workspace, dataset, ingested), inbox(workspace, dataset)
     target.parent.mkdir(parents=True, exist_ok=True)
-    drop(target)
+    before = target.with_name(f".{target.name}")
+    if target.is_dir():
+        target.rename(before)
     folder.rename(_aside(workspace, dataset, ingested))
     _settle(workspace, dataset, ingested)
     if not target.is_dir():
+        if before.is_dir():
+            before.rename(target)
         raise _changed(f"an inbox of {dataset} that changed while its files were ingested")
+    drop(before)
     return target
 
 
@@ -85,13 +91,16 @@ def _settle(workspace: Workspace, dataset: str, ingested: str) -> None:
     folder, aside = inbox(workspace, dataset), _aside(workspace, dataset, ingested)
     if not aside.is_dir():
         return
-    if state(aside, math.inf) != ingested:
-        aside.rename(folder)
-        return
+    whole = state(aside, math.inf) == ingested
     folder.mkdir(exist_ok=True)
-    for path in [path for path in aside.iterdir() if _hidden(Path(path.name))]:
-        path.rename(folder / path.name)
-    shutil.move(aside, _archived(workspace, dataset, ingested))  # .xc may be on another disk
+    for name in [path.relative_to(aside) for path in aside.rglob("*") if path.is_file()]:
+        if _hidden(name) or not whole:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (aside / name).rename(folder / name)
+    if whole:
+        shutil.move(aside, _archived(workspace, dataset, ingested))  # .xc may be on another disk
+    else:
+        drop(aside)
 
 
 def _aside(workspace: Workspace, dataset: str, ingested: str) -> Path:

@@ -229,8 +229,8 @@ ALLOWED = {
         "a new clone of the project, in a folder that the user names",
     ),
     ("folders", "assets/release/copies.py"): (
-        {"mkdir", "TemporaryDirectory"},
-        "copies of registered models, which disappear with the process",
+        {"mkdir", "mkdtemp", "TemporaryDirectory"},
+        "copies of registered models, of which the oldest are deleted",
     ),
     ("folders", "xc_core/git.py"): ({"TemporaryDirectory"}, "a copy of git's index, so that git's own does not change"),
     ("folders", "xc_core/infer/acceptance.py"): ({"TemporaryDirectory"}, "what another process measured"),

@@ -20,6 +20,8 @@ import psutil
 
 _NAME: Final = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)(-[0-9a-f]+)?\.tmp")
 _CLOCK_SECONDS: Final = 1.0
+_OURS: Final[set[Path]] = set()
+"""What this process builds now: on a disk without locks, nothing else says so."""
 
 
 def work(path: Path) -> Path:
@@ -31,16 +33,20 @@ def work(path: Path) -> Path:
 def claimed(path: Path) -> Iterator[None]:
     """Hold the lock of a temporary file or folder, if its disk has locks."""
     descriptor = os.open(path, os.O_RDONLY)
+    _OURS.add(path)
     try:
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     finally:
+        _OURS.discard(path)
         os.close(descriptor)
 
 
 def abandoned(path: Path, pid: int) -> bool:
     """Return True if nobody builds ``path``: no process holds its lock, and its writer ``pid`` does not run here."""
+    if path in _OURS:
+        return False
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except OSError:

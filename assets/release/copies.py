@@ -1,4 +1,4 @@
-"""Copies of registered models whose files are not on a disk of this machine: few, and deleted with the process.
+"""Copies of registered models whose files are not on a disk of this machine: the last few, under .xc/models.
 
 MLflow leaves a copy to its caller. A server that tries a broken version every minute would fill the disk with copies.
 """
@@ -11,27 +11,27 @@ from pathlib import Path
 from typing import Any, Final
 
 from xc_core.leftovers import drop
+from xc_core.root import project_root
 
 _KEPT: Final = 3
-"""Versions of a model, at most: the one that answers, the next one, and the one that the gate compares them with."""
+"""Copies of a model, at most: the one that answers, the next one, and the one that the gate compares them with."""
 
 
 def destination(uri: str, name: str, version: str) -> str | None:
     """Return an empty folder for a copy of a version; None if its files are here, so that MLflow copies nothing.
 
-    An earlier copy of the version is deleted, and the oldest copies of the model; an open file outlives that.
+    The oldest copies of the model are deleted; an open file outlives that. Outside a project, copies go with the
+    process.
     """
     if _is_here(uri):
         return None
-    home = Path(_folder().name) / name
-    home.mkdir(exist_ok=True)
-    place = home / str(version)
-    drop(place)
+    root = project_root()
+    home = (Path(_folder().name) if root is None else root / ".xc" / "models") / name.removeprefix("xc-")
+    home.mkdir(parents=True, exist_ok=True)
     older = sorted(home.iterdir(), key=lambda path: path.stat().st_mtime_ns)
     for path in older[: max(len(older) - _KEPT + 1, 0)]:
         drop(path)
-    place.mkdir()
-    return str(place)
+    return tempfile.mkdtemp(prefix=f"{version}-", dir=home)
 
 
 def _is_here(uri: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -27,33 +28,38 @@ def test_files_on_this_machine_are_read_where_they_are(store: Store, released: R
     assert copies.destination(f"models:/xc-toy/{released.version}", "xc-toy", "1") is None
 
 
-def test_a_version_from_elsewhere_is_copied_once_however_often_it_is_asked_for(
-    elsewhere: None, store: Store, released: Released
+def test_a_version_from_elsewhere_is_copied_into_the_project(
+    elsewhere: None, store: Store, released: Released, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("XC_ROOT", str(tmp_path))
     version = store.client.get_model_version("xc-toy", str(released.version))
-    first = registry.download(version)
-    digest = verify(first, kind="model").digest()
-    (first / "spoilt").touch()
-    again = registry.download(version)
-    assert verify(again, kind="model").digest() == digest
-    assert again == first and not (again / "spoilt").exists()
-    assert not again.is_relative_to(store.artifacts.removeprefix("file://"))
+    first, again = registry.download(version), registry.download(version)
+    assert first.is_relative_to(tmp_path / ".xc" / "models" / "toy")
+    assert first != again, "another process may be reading the first one"
+    assert verify(first, kind="model").digest() == verify(again, kind="model").digest()
 
 
-def test_the_last_three_versions_of_a_model_are_kept(elsewhere: None) -> None:
-    folders = []
-    for number in range(6):
-        folders.append(Path(str(copies.destination("", "xc-other", str(number)))))
-        (folders[-1] / "file").touch()
+def test_the_last_three_copies_of_a_model_are_kept(
+    elsewhere: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XC_ROOT", str(tmp_path))
+    folders: list[Path] = []
+    for number, version in enumerate((9, 10, 2, 2, 11, 3)):
+        folders.append(Path(str(copies.destination("", "xc-other", str(version)))))
+        os.utime(folders[-1], (number, number))
         assert [folder.is_dir() for folder in folders[:-3]] == [False] * (len(folders) - 3)
         assert all(folder.is_dir() for folder in folders[-3:])
     assert Path(str(copies.destination("", "xc-third", "1"))).is_dir()
     assert folders[-1].is_dir(), "each model has copies of its own"
 
 
-def test_copies_go_with_their_process() -> None:
+def test_outside_a_project_copies_go_with_their_process(tmp_path: Path) -> None:
     code = (
         "from assets.release import copies; copies._is_here = lambda _: False; print(copies.destination('', 'm', '1'))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    own = {**os.environ, "PYTHONPATH": str(Path(copies.__file__).parents[2])}
+    own.pop("XC_ROOT", None)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=own, capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() and not Path(done.stdout.strip()).parent.parent.exists()

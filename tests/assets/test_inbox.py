@@ -170,13 +170,15 @@ def test_ingested_files_are_kept_and_hidden_ones_stay_where_they_arrive(tmp_path
     folder = inbox(workspace, "toy")
     put(folder, "deep/train.csv", "kept")
     put(folder, ".arriving/test.csv", "half")
+    put(folder, "deep/.more.csv.aX3f", "half")
     wanted = state(folder, math.inf)
     kept = archived(workspace)
     assert kept == tmp_path / ".xc" / "inbox" / "toy" / str(wanted)
     assert [path.relative_to(kept).as_posix() for path in kept.rglob("*") if path.is_file()] == ["deep/train.csv"]
     assert (kept / "deep" / "train.csv").read_text() == "kept"
-    assert [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()] == [
-        ".arriving/test.csv"
+    assert sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()) == [
+        ".arriving/test.csv",
+        "deep/.more.csv.aX3f",
     ]
 
 

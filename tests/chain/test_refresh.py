@@ -164,6 +164,23 @@ def test_a_document_that_left_and_came_back_as_a_test_document_is_still_known(
         run_stage(copied, "encoder", "toy", "ngame", refresh=True)
 
 
+def test_rows_that_are_trained_again_on_a_kept_encoder_know_what_it_learnt_from(
+    copied: Workspace, tmp_path: Path
+) -> None:
+    world = ToyWorld.make()
+    row, uid = world.train[3], world.train[3]["uid"]
+    without = ToyWorld([one for one in world.train if one["uid"] != uid], world.test, world.labels)
+    place(copied, without.write(tmp_path / "without"), "toy", IngestConfig(), replace=True)
+    for name in NAMES[1:]:
+        run_stage(copied, name, "toy", "ngame", refresh=True)
+    assert not run_stage(copied, "classifier", "toy", "ngame", force=True).skipped
+    back = ToyWorld(without.train, [*world.test, row], world.labels)
+    place(copied, back.write(tmp_path / "back"), "toy", IngestConfig(), replace=True)
+    run_stage(copied, "tokens", "toy")
+    with pytest.raises(MovedError, match="1 test documents that the kept rows learnt from"):
+        run_stage(copied, "encoder", "toy", "ngame", refresh=True)
+
+
 def test_a_refresh_refuses_rows_that_learnt_from_validation_documents(copied: Workspace, tmp_path: Path) -> None:
     wider = IngestConfig(validation_fraction=0.5)
     place(copied, ToyWorld.make().write(tmp_path / "wider"), "toy", wider, replace=True)

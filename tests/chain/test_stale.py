@@ -129,3 +129,5 @@ def test_the_leaderboard_is_made_again_when_an_evaluation_becomes_stale_and_when
     assert not skipped and one < both
     (copied.root / "params.yaml").write_bytes(params)
     assert recipes() == (False, both)
+    edit(copied, {"experiments/toy_other/stages/classifier/epochs": -1})
+    assert recipes() == (False, one), "a wrong setting of one recipe leaves out that one"

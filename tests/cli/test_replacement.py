@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -161,5 +162,9 @@ def test_a_replacement_keeps_the_settings_that_no_option_changes(
         validation_fraction=0.3, filters="generate", split="family", allow=("shared-texts",)
     )
     assert "ingest: settings that stay as they were: validation_fraction 0.3, split family\n" in ended.err
+    none_held = replace(project.params.dataset("toy").corpus, validation_fraction=0.0, layout="xc-json")
+    project.params.declare_dataset("toy", none_held)
+    assert xc(*ingest).code == 0, "an update wrote these beside a validation file"
+    assert project.params.dataset("toy").corpus == replace(none_held, validation_fraction=0.1, layout="auto")
     assert xc(*ingest, "--validation-fraction", "0.1", "--split", "uid", "--filters", "given").code == 0
     assert project.params.dataset("toy").corpus == IngestConfig(allow=("shared-texts",))

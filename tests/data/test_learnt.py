@@ -90,3 +90,34 @@ def test_a_document_that_changed_its_half_is_known_to_the_fold_that_holds_it_out
     swapped.record_M["part"][learnt.record_M["part"] == 1] = 2
     with pytest.raises(MovedError, match=f"{len(corpus.validation_halves()[0])} held-out documents"):
         swapped.check(corpus, REFITTED)
+
+
+def test_a_kept_encoder_has_learnt_from_documents_that_are_gone_and_that_are_held_out_now(corpus: Corpus) -> None:
+    whole = Learnt.of(corpus)
+    gone, held = whole.record_M["digest"][whole.record_M["part"] == 0][:2]
+    today = Learnt(whole.record_M[whole.record_M["digest"] != gone].copy())
+    today.record_M["part"][today.record_M["digest"] == held] = 2
+    both = today.with_train_of(whole)
+    assert both.record_M.tolist() == whole.record_M.tolist()
+    half = Learnt(whole.record_M[whole.record_M["part"] != 1])
+    assert half.with_train_of(whole).record_M.tolist() == half.record_M.tolist(), "rows alone learnt from validation"
+
+
+def test_the_halves_of_the_record_are_those_of_families(tmp_path: Path) -> None:
+    world = ToyWorld.make(documents=300, tests=30)
+    for number, row in enumerate(world.train):
+        row["group"] = f"g{number // 3}"
+    grouped = read_world(world.write(tmp_path / "raw"), split="group", validation_fraction=0.4)
+    learnt = Learnt.of(grouped)
+    for fold in REFITTED:
+        rows = learnt.seen(fold, grouped, np.arange(grouped.num_documents))
+        assert rows.tolist() == fold.documents(grouped).tolist()
+    assert learnt.check(grouped, REFITTED) == 0
+
+
+def test_a_test_document_that_one_half_left_out_is_known_to_the_final_rows(corpus: Corpus, tmp_path: Path) -> None:
+    moved = int(corpus.validation_halves()[0][0])
+    kept = [row for row in corpus.published_rows().tolist() if row != moved]
+    later = grown(tmp_path, corpus, kept, [moved, *corpus.rows(TEST).tolist()])
+    with pytest.raises(MovedError, match="1 test documents"):
+        Learnt.of(corpus).check(later, REFITTED)

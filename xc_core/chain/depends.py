@@ -17,7 +17,7 @@ from xc_core.chain.dataset import Partition
 from xc_core.chain.registry import STAGES, Stage, of_scope
 from xc_core.chain.workspace import Workspace
 from xc_core.data.tokens import store_name
-from xc_core.errors import ConfigError, MissingError
+from xc_core.errors import ConfigError, MissingError, XCError
 from xc_core.params import in_use
 
 _SETTINGS: Final = "settings"
@@ -128,12 +128,14 @@ def _evaluations(workspace: Workspace, dataset: str) -> dict[str, str]:
     """Return the digest of the evaluation of each recipe of a dataset; an empty string if it cannot be used."""
     from xc_core.chain.plan import usable  # which asks this module what each stage depends on
 
-    return {
-        f"evaluation of {recipe}": workspace.digest("evaluation", dataset, recipe)
-        if usable(workspace, workspace.params.experiment(dataset, recipe), "evaluation")
-        else ""
-        for _, recipe in workspace.params.experiments(dataset)
-    }
+    def digest(recipe: str) -> str:
+        try:
+            there = usable(workspace, workspace.params.experiment(dataset, recipe), "evaluation")
+        except XCError:  # a wrong setting, which the leaderboard reports
+            return ""
+        return workspace.digest("evaluation", dataset, recipe) if there else ""
+
+    return {f"evaluation of {recipe}": digest(recipe) for _, recipe in workspace.params.experiments(dataset)}
 
 
 def source_digest(workspace: Workspace, dataset: str) -> str:

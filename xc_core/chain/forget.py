@@ -162,7 +162,7 @@ def _delete_derived(workspace: Workspace, dataset: str) -> list[Path]:
     recipes = [recipe for _, recipe in workspace.params.experiments(dataset)]
     inner = [path for recipe in recipes for path in (home / recipe).glob("*") if path.name != SETTINGS]
     found = [path for path in found if path.name not in recipes] + inner
-    found += [state / kind / dataset for kind in (INBOX, changelog.VERSIONS, "tune", "reports")]
+    found += [state / kind / dataset for kind in (INBOX, changelog.VERSIONS, "tune", "reports", "models")]
     found += [path for name in (f"*@{dataset}", f"*@{dataset}_*") for path in (state / "run").glob(name)]
     found = [path for path in found if path.exists()]
     for path in found:

@@ -95,6 +95,9 @@ def _config(options: dict[str, Any], before: IngestConfig) -> IngestConfig:
     """Return the settings: the options that were given, all others as they were."""
     source = click.get_current_context().get_parameter_source
     given = {name: value for name, value in options.items() if source(name) is not ParameterSource.DEFAULT}
+    if not before.validation_fraction:  # an update or `xc forget` wrote it, beside a validation file
+        before = changed(before, validation_fraction=_DEFAULT.validation_fraction)
+    before = changed(before, layout=_DEFAULT.layout)  # new files may have another one
     kept = {name: value for name, value in plain(before).items() if name not in given}
     if stays := [f"{name} {value}" for name, value in kept.items() if value != plain(_DEFAULT)[name]]:
         report(f"ingest: settings that stay as they were: {', '.join(stays)}")
@@ -143,13 +146,13 @@ def place(
         return _finished(workspace, dataset)
     target = workspace.raw(dataset)
     again = target.exists() and path.resolve() == target.resolve()
-    if target.exists() and not replace and not again:
-        raise UsageError(
-            f"a dataset {dataset!r} at {target.parent}",
-            expected="a new name",
-            do="choose another name, or pass --replace",
-        )
     with scratch(workspace, dataset) as inner:
+        if target.exists() and not replace and not again:
+            raise UsageError(
+                f"a dataset {dataset!r} at {target.parent}",
+                expected="a new name",
+                do="choose another name, or pass --replace",
+            )
         inner.params.declare_dataset(dataset, config)
         if again:
             inner.raw(dataset).parent.mkdir(parents=True)

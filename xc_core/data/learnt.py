@@ -41,7 +41,16 @@ class Learnt:
             part_N[own] = 1 + half
         record_M = np.empty(len(rows), _RECORD)
         record_M["digest"], record_M["part"] = digests(corpus.uids(rows))["high"], part_N[rows]
-        return cls(np.sort(record_M, order="digest"))
+        return cls(record_M[np.argsort(record_M["digest"], kind="stable")])
+
+    def with_train_of(self, older: Learnt) -> Learnt:
+        """Return the record with the train documents of an older one: a kept encoder has learnt from them."""
+        trained_M = older.record_M[older.record_M["part"] == _TRAIN]
+        record_M = self.record_M.copy()
+        record_M["part"][np.isin(record_M["digest"], trained_M["digest"])] = _TRAIN
+        gone_M = trained_M[~np.isin(trained_M["digest"], record_M["digest"])]
+        record_M = np.concatenate([record_M, gone_M])
+        return Learnt(record_M[np.argsort(record_M["digest"], kind="stable")])
 
     @classmethod
     def open(cls, folder: Path) -> Learnt:

@@ -8,12 +8,14 @@ read.
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import polars as pl
 
+from xc_core import artifacts
 from xc_core.chain.context import Context, checkpoint_seconds
 from xc_core.classifiers import LabelTables, TableHead, TablesWriter, foreseen_rows
 from xc_core.cluster import Clusters
@@ -27,7 +29,7 @@ from xc_core.data.names import label_names, old_places
 from xc_core.devices import Device
 from xc_core.distributed import World
 from xc_core.encoders import TrainedEncoder
-from xc_core.errors import MovedError
+from xc_core.errors import MovedError, XCError
 from xc_core.progress import report
 from xc_core.sampling import Documents, Noise
 from xc_core.sampling.hard import HardNegatives
@@ -91,8 +93,18 @@ def run(context: Context[ClassifierSettings]) -> None:
     documents = TrainedOn.of(corpus, validation=made[-1].refit, augment=settings.augment)
     biased = bool(settings.epochs and settings.bias.lr)
     results = history.results() | documents.recorded()
-    writer.finish(made, label_names(corpus), Learnt.of(corpus), results, unit=unit, biased=biased)
+    writer.finish(made, label_names(corpus), _learnt(context, corpus), results, unit=unit, biased=biased)
     context.costs.update(costs)
+
+
+def _learnt(context: Context[ClassifierSettings], corpus: Corpus) -> Learnt:
+    """Return what the rows learn from, and what their encoder learnt from if earlier rows had the same one."""
+    learnt, encoder = Learnt.of(corpus), artifacts.read_manifest(context.inputs["encoder"]).digest()
+    if artifacts.read_made(context.old).depends.get("encoder") != encoder:
+        return learnt
+    with suppress(XCError):
+        return learnt.with_train_of(LabelTables.open(context.old).learnt())
+    return learnt
 
 
 def _joint_rows(trained: TrainedEncoder, corpus: Corpus) -> F32 | None:
