@@ -147,36 +147,41 @@ def test_a_refresh_keeps_nothing_that_learnt_from_a_test_document(
         run_stage(copied, name, "toy", "ngame")
 
 
+UID = "D0003"
+
+
+def refreshed_without(workspace: Workspace, folder: Path, uid: str) -> ToyWorld:
+    """Replace the data by the same without a train document, and refresh; return the data before."""
+    world = ToyWorld.make()
+    without = ToyWorld([row for row in world.train if row["uid"] != uid], world.test, world.labels)
+    place(workspace, without.write(folder / "without"), "toy", IngestConfig(), replace=True)
+    for name in NAMES[1:]:
+        run_stage(workspace, name, "toy", "ngame", refresh=True)
+    return world
+
+
+def come_back_as_test(workspace: Workspace, folder: Path, world: ToyWorld, uid: str) -> None:
+    """Let the train document that is gone be a test document, up to the tokens."""
+    place(workspace, moved(world, uid).write(folder / "back"), "toy", IngestConfig(), replace=True)
+    run_stage(workspace, "tokens", "toy")
+
+
 def test_a_document_that_left_and_came_back_as_a_test_document_is_still_known(
     copied: Workspace, tmp_path: Path
 ) -> None:
     """Two versions of the data in turn show it as removed, then as new."""
-    world = ToyWorld.make()
-    row, uid = world.train[3], world.train[3]["uid"]
-    without = ToyWorld([one for one in world.train if one["uid"] != uid], world.test, world.labels)
-    place(copied, without.write(tmp_path / "without"), "toy", IngestConfig(), replace=True)
-    for name in NAMES[1:]:
-        run_stage(copied, name, "toy", "ngame", refresh=True)
-    back = ToyWorld(without.train, [*world.test, row], world.labels)
-    place(copied, back.write(tmp_path / "back"), "toy", IngestConfig(), replace=True)
-    run_stage(copied, "tokens", "toy")
-    with pytest.raises(MovedError, match=rf"1 test documents that the kept rows learnt from \(the first: {uid}\)"):
+    world = refreshed_without(copied, tmp_path, UID)
+    come_back_as_test(copied, tmp_path, world, UID)
+    with pytest.raises(MovedError, match=rf"1 test documents that the kept rows learnt from \(the first: {UID}\)"):
         run_stage(copied, "encoder", "toy", "ngame", refresh=True)
 
 
 def test_rows_that_are_trained_again_on_a_kept_encoder_know_what_it_learnt_from(
     copied: Workspace, tmp_path: Path
 ) -> None:
-    world = ToyWorld.make()
-    row, uid = world.train[3], world.train[3]["uid"]
-    without = ToyWorld([one for one in world.train if one["uid"] != uid], world.test, world.labels)
-    place(copied, without.write(tmp_path / "without"), "toy", IngestConfig(), replace=True)
-    for name in NAMES[1:]:
-        run_stage(copied, name, "toy", "ngame", refresh=True)
+    world = refreshed_without(copied, tmp_path, UID)
     assert not run_stage(copied, "classifier", "toy", "ngame", force=True).skipped
-    back = ToyWorld(without.train, [*world.test, row], world.labels)
-    place(copied, back.write(tmp_path / "back"), "toy", IngestConfig(), replace=True)
-    run_stage(copied, "tokens", "toy")
+    come_back_as_test(copied, tmp_path, world, UID)
     with pytest.raises(MovedError, match="1 test documents that the kept rows learnt from"):
         run_stage(copied, "encoder", "toy", "ngame", refresh=True)
 

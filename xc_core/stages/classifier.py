@@ -30,7 +30,6 @@ from xc_core.devices import Device
 from xc_core.distributed import World
 from xc_core.encoders import TrainedEncoder
 from xc_core.errors import MovedError, XCError
-from xc_core.progress import report
 from xc_core.sampling import Documents, Noise
 from xc_core.sampling.hard import HardNegatives
 from xc_core.shapes import F32, I64, Bool
@@ -181,7 +180,7 @@ def refresh(context: Context[ClassifierSettings]) -> None:
     _check_folds(made, tables.folds)
     learnt = tables.learnt()
     if known := learnt.check(corpus, made):
-        report(f"classifier: {known:,} held-out validation documents were train documents when the rows were trained")
+        context.report(f"classifier: the kept rows learnt from {known:,} of the validation documents held out now")
     for fold in made:
         rows_LD = _kept_rows(tables.rows(fold.name), embeddings.starts_LD, old, learnt_L, unit=tables.unit)
         writer.fold(fold, rows_LD, _kept_noise(tables, fold, old, needed=not context.settings.loss.unbiased))
