@@ -1,4 +1,4 @@
-"""Judges a model of a project: opens its acceptance set, measures it and the champion, and asks the gate."""
+"""Judges a registered model of a project: opens its acceptance set, measures it and the champion, and asks the gate."""
 
 from __future__ import annotations
 
@@ -48,29 +48,30 @@ def keep_acceptance(workspace: Workspace, dataset: str) -> None:
 
 @dataclass(frozen=True)
 class Judge:
-    """Compares a packed model of an experiment with the champion."""
+    """Compares a version of an experiment's model with the champion."""
 
     workspace: Workspace
     dataset: str
     recipe: str
 
-    def __call__(self, model: Path, champion: Any | None) -> Verdict:
-        """Return what the gate says of the packed model in the folder ``model``; ``champion`` is a version, or None."""
+    def __call__(self, version: Any, champion: Any | None) -> Verdict:
+        """Return what the gate says of a registered version; ``champion`` is one too, or None."""
         from xc_core.data.corpus import Corpus
 
         corpus = Corpus.open(self.workspace.folder("corpus", self.dataset))
         accepted = acceptance_set(self.workspace, self.dataset, corpus)
         with tempfile.TemporaryDirectory() as scratch:
             today = accepted.today(corpus, Path(scratch) / ACCEPTANCE)
-            return Verdict(tuple(self._lines(model, champion, today)), describe(accepted, today))
+            return Verdict(tuple(self._lines(version, champion, today)), describe(accepted, today))
 
-    def _lines(self, model: Path, champion: Any | None, accepted: AcceptanceSet) -> list[Line]:
+    def _lines(self, version: Any, champion: Any | None, accepted: AcceptanceSet) -> list[Line]:
+        from assets.release.versions import download
         from xc_core.infer.acceptance import measured
 
         if not len(accepted):
             return [Line("documents", False, "none that today's models do not train on", "at least one")]
         try:
-            own = measured(model, accepted)
+            own = measured(download(version), accepted)
         except RefusedError as error:
             return [gate.refused(gate.OPENS, error)]
         limits = self._limits()
@@ -93,7 +94,7 @@ class Judge:
 
 def _champion(version: Any, accepted: AcceptanceSet) -> Measured | Line:
     """Return the figures of the champion, or a line that fails because it cannot be measured."""
-    from assets.release.registry import download
+    from assets.release.versions import download
     from xc_core.infer.acceptance import measured
 
     try:

@@ -88,9 +88,9 @@ def read(client: Any, dataset: str, version: int) -> Lineage:
     """
     import mlflow
 
-    from assets.release import registry
+    from assets.release import registry, versions
 
-    name = registry.model_name(dataset)
+    name = versions.model_name(dataset)
     registry.check_version(client, name, version)
     found = client.get_model_version(name, str(version))
     files: dict[str, Path] = {}

@@ -20,7 +20,8 @@ def release(
     """Register the packed model if its recipe competes; return metadata, and the gate's verdict as a check result."""
     from assets.release.candidate import candidate
     from assets.release.judge import keep_acceptance
-    from assets.release.registry import model_name, register
+    from assets.release.registry import register
+    from assets.release.versions import model_name
 
     dataset, recipe = split_key(context.partition_key)
     assert recipe is not None

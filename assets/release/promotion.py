@@ -14,6 +14,7 @@ from urllib.request import url2pathname
 
 import click
 
+from assets.release import versions
 from assets.release.pointer import Pointer, alias_in_sqlite
 from assets.settings import mlflow_settings
 from xc_core.chain import Workspace
@@ -52,7 +53,7 @@ def promote(dataset: str, recipe: str | None, version: int | None, reason: str |
     _check_asked(workspace, dataset, recipe, version, reason)
     if repair and (recipe is not None or reason is not None):
         raise UsageError("--repair with --recipe or --reason", expected="--version at most", do="drop the others")
-    name = registry.model_name(dataset)
+    name = versions.model_name(dataset)
     with client_of(workspace) as client:
         if repair:
             click.echo(repaired(workspace, client, dataset, version))
@@ -98,7 +99,7 @@ def by_hand(workspace: Workspace, client: Any, dataset: str, version: int, reaso
     from assets.release.origin import person
     from assets.release.page import overruled
 
-    name = registry.model_name(dataset)
+    name = versions.model_name(dataset)
     found = client.get_model_version(name, str(version))
     state = found.tags.get(registry.GATE, "has not seen")
     if state != registry.PASSED and not reason and not _serves(client, name, version):
@@ -108,7 +109,7 @@ def by_hand(workspace: Workspace, client: Any, dataset: str, version: int, reaso
             expected="a version that passed the gate, or a reason to overrule it",
             do=f'xc promote --dataset {dataset} --version {version} --reason "WHY"',
         )
-    registry.check_opens(found)
+    versions.check_opens(found)
     tags = {"promoted_by": person(workspace.root), "promoted_at": datetime.now(UTC).isoformat(timespec="seconds")}
     tags |= {"promoted_reason": reason.strip()} if reason else {}
     registry.set_tags(client, name, version, tags)
@@ -187,9 +188,9 @@ def repaired(workspace: Workspace, client: Any, dataset: str, number: int | None
     from xc_core.artifacts import read_manifest
     from xc_core.infer.bundle import Model
 
-    name = registry.model_name(dataset)
+    name = versions.model_name(dataset)
     old = _to_repair(client, name, number)
-    if registry.is_whole(old) and not _elsewhere(workspace, registry.download(old)):
+    if versions.is_whole(old) and not _elsewhere(workspace, versions.download(old)):
         return f"version {old.version} of {name} is whole"
     digest = old.tags.get("bundle", "")
     for _, recipe in workspace.params.experiments(dataset):
@@ -232,7 +233,7 @@ def rollback(dataset: str) -> None:
     with client_of(workspace) as client:
         now, before = registry.roll_back(client, dataset)
     _point(workspace, dataset)
-    click.echo(f"models:/{registry.model_name(dataset)}@champion is version {now} again (instead of {before})")
+    click.echo(f"models:/{versions.model_name(dataset)}@champion is version {now} again (instead of {before})")
 
 
 def champion(workspace: Workspace, dataset: str) -> Champion | None:
@@ -263,7 +264,7 @@ def _asked(workspace: Workspace, dataset: str) -> Champion | None:
     from xc_core.infer.champion import Champion
 
     with client_of(workspace) as client:
-        version = registry.version_of(client, registry.model_name(dataset), registry.CHAMPION)
+        version = registry.version_of(client, versions.model_name(dataset), registry.CHAMPION)
     if version is None:
         return None
     fetch = partial(_fetched, workspace, dataset, version)
@@ -280,11 +281,10 @@ def _fetched(workspace: Workspace, dataset: str, version: Any) -> Path:
 
     Raises MissingError if its files are gone.
     """
-    from assets.release import registry
     from xc_core.artifacts import read_manifest
 
     with client_of(workspace):
-        folder = registry.download(version)
+        folder = versions.download(version)
     digest = read_manifest(folder).digest() if folder.is_dir() else ""
     if digest and digest == version.tags.get("bundle", digest):
         pointer = Pointer(mlflow_settings(workspace.root).shown, int(version.version), str(folder), digest)
@@ -303,7 +303,6 @@ def _packed(workspace: Workspace) -> bool:
 
 def _champion_finding(workspace: Workspace, dataset: str, version: Any | None) -> Finding:
     """Return whether the champion's files are there, whole, and within this project's reach."""
-    from assets.release import registry
     from xc_core import artifacts
     from xc_core.errors import XCError
 
@@ -312,7 +311,7 @@ def _champion_finding(workspace: Workspace, dataset: str, version: Any | None) -
     text = f"champion of {dataset}: version {version.version}, recipe {version.tags.get('recipe')}"
     do = f"  do this:  {_repair(dataset)}"
     try:
-        folder = registry.download(version)
+        folder = versions.download(version)
         artifacts.verify(folder, kind="model")
     except XCError as error:
         return Finding("fault", f"{text}: found {error.found}\n{do}")
@@ -338,7 +337,7 @@ def check() -> Iterator[Finding]:
     with client_of(workspace) as client:
         yield Finding("ok", f"MLflow answers at {settings.shown}")
         for dataset in workspace.params.datasets():
-            version = registry.version_of(client, registry.model_name(dataset), registry.CHAMPION)
+            version = registry.version_of(client, versions.model_name(dataset), registry.CHAMPION)
             yield _champion_finding(workspace, dataset, version)
         if registry.is_new(client) and _packed(workspace):
             yield Finding("note", f"the registry at {settings.shown} is new: it has no model, but the project has some")

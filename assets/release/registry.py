@@ -12,15 +12,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from assets.release.copies import bundle_name, destination
 from assets.release.origin import Origin
 from assets.release.page import MODEL_PAGE, Page, description
+from assets.release.versions import check_opens, holds, is_absent, is_whole, model_name
 from assets.tracking import Logged, experiment_id, log_page
-from xc_core.errors import CorruptError, MissingError
+from xc_core.errors import MissingError, MovedError
 
 if TYPE_CHECKING:
-    from mlflow.exceptions import MlflowException
-
     from assets.release.gate import Verdict
 
 CHAMPION: Final = "champion"
@@ -31,8 +29,6 @@ GATE: Final = "gate"
 PASSED: Final = "passed"
 ROLLED_BACK: Final = "rolled_back"
 """Tag: when a person took the version out of service; the gate alone does not bring it back."""
-_ABSENT: Final = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
-"""MLflow's error codes for a missing model or version, and for a missing alias."""
 _LONGEST_TAG: Final = 5000
 """Characters of a tag's value, or of a description, that MLflow stores; sqlite would take more."""
 _SERVING_NEEDS: Final = (
@@ -50,11 +46,6 @@ _SERVING_NEEDS: Final = (
 )
 
 
-def model_name(dataset: str) -> str:
-    """Return the registered name of a dataset's model."""
-    return f"xc-{dataset}"
-
-
 @dataclass(frozen=True)
 class Candidate:
     """A packed model that may become champion."""
@@ -64,8 +55,8 @@ class Candidate:
     folder: Path
     digest: str
     """Digest of the model's content."""
-    judge: Callable[[Path, Any | None], Verdict]
-    """Compares the model in a folder with a version, the champion, or None."""
+    judge: Callable[[Any, Any | None], Verdict]
+    """Compares its version with that of the champion, or with None."""
     origin: Origin = field(default_factory=Origin)
     page: Page = field(default_factory=Page)
     auto: bool = True
@@ -104,7 +95,8 @@ def register(client: Any, artifact_root: str, candidate: Candidate) -> Released:
     if champion is not None and version == int(champion.version):
         client.set_registered_model_alias(name, CHALLENGER, str(version))
         return Released(version, True, f"version {version} is champion: it is already")
-    verdict = _judged(client, name, candidate, champion)
+    own = known or client.get_model_version(name, str(version))
+    verdict = _judged(client, name, candidate, own, champion)
     _record(client, version, candidate, verdict, candidate.tags if known is None else known.tags)
     if not verdict.passed:
         return Released(version, False, f"version {version} is refused: {verdict.reason}", verdict)
@@ -119,10 +111,10 @@ def register(client: Any, artifact_root: str, candidate: Candidate) -> Released:
     return Released(version, True, f"version {version} is champion: {text}", verdict)
 
 
-def _judged(client: Any, name: str, candidate: Candidate, champion: Any | None) -> Verdict:
+def _judged(client: Any, name: str, candidate: Candidate, own: Any, champion: Any | None) -> Verdict:
     """Ask the gate, and ask again if another version became champion meanwhile: judging takes minutes."""
     while True:
-        verdict = candidate.judge(candidate.folder, champion)
+        verdict = candidate.judge(own, champion)
         before, champion = champion, version_of(client, name, CHAMPION)
         if (before and before.version) == (champion and champion.version):
             return verdict
@@ -160,50 +152,11 @@ def _registered(client: Any, name: str, candidate: Candidate) -> Any | None:
     return next((version for version in ordered if is_whole(version)), None)
 
 
-def is_whole(version: Any) -> bool:
-    """Return True if the registered files of a version are there and are what they were."""
-    from xc_core import artifacts
-
-    try:
-        _check_content(version, artifacts.verify(download(version), kind="model").digest())
-    except (MissingError, CorruptError):
-        return False
-    return True
-
-
-def check_opens(version: Any) -> None:
-    """Open the packed model of a version as a server does; a version that does not open must not become champion.
-
-    Raises MissingError or CorruptError; if the files are not those that were registered, it says how to repair them.
-    """
-    from xc_core.infer.bundle import Model
-    from xc_core.infer.champion import advising
-
-    with advising(f"{_repair(version)}; the champion is unchanged"):
-        model = Model.open(download(version))
-        _check_content(version, model.digest)
-    model.predictor()
-
-
-def _check_content(version: Any, digest: str) -> None:
-    """Raise CorruptError if the files of a version, with this digest, are not those that were registered."""
-    registered = version.tags.get("bundle", digest)
-    if digest != registered:
-        raise CorruptError(
-            f"content {digest[:12]} of {version.name} version {version.version}",
-            expected=f"{registered[:12]}, which was registered",
-            do=_repair(version),
-        )
-
-
-def _repair(version: Any) -> str:
-    """Return the command that repairs the files of a version."""
-    dataset = version.name.removeprefix(model_name(""))
-    return f"xc promote --dataset {dataset} --version {version.version} --repair"
-
-
 def _new_version(client: Any, artifact_root: str, candidate: Candidate) -> int:
-    """Log the packed model as a pyfunc model from code and register it, with all that its page shows."""
+    """Log the packed model as a pyfunc model from code and register it, with all that its page shows.
+
+    Raises MovedError if another run replaced the packed model meanwhile; then there is no new version.
+    """
     import mlflow
 
     name = model_name(candidate.dataset)
@@ -220,9 +173,22 @@ def _new_version(client: Any, artifact_root: str, candidate: Candidate) -> int:
         )
         log_page(client, run.info.run_id, info.model_id, candidate.page, candidate.origin)
     version = int(info.registered_model_version)
+    _check_logged(client, name, version, candidate)
     set_tags(client, name, version, candidate.tags)
     client.update_registered_model(name, MODEL_PAGE.format(dataset=candidate.dataset))
     return version
+
+
+def _check_logged(client: Any, name: str, version: int, candidate: Candidate) -> None:
+    """Delete a version that holds another model than the candidate, and raise MovedError."""
+    if holds(client.get_model_version(name, str(version)), candidate.digest):
+        return
+    client.delete_model_version(name, str(version))
+    raise MovedError(
+        f"the packed model of {candidate.dataset}/{candidate.recipe} changed while it was registered",
+        expected="a model that no other run packs meanwhile; nothing was registered",
+        do="register it again",
+    )
 
 
 def version_of(client: Any, name: str, alias: str) -> Any | None:
@@ -235,14 +201,9 @@ def version_of(client: Any, name: str, alias: str) -> Any | None:
     try:
         return client.get_model_version_by_alias(name, alias)
     except MlflowException as error:
-        if not _is_absent(error):
+        if not is_absent(error):
             raise
         return None
-
-
-def _is_absent(error: MlflowException) -> bool:
-    """Return True if MLflow says that a model, a version or an alias does not exist; anything else is a fault."""
-    return error.error_code in _ABSENT
 
 
 def check_version(client: Any, name: str, version: int) -> None:
@@ -252,7 +213,7 @@ def check_version(client: Any, name: str, version: int) -> None:
     try:
         client.get_model_version(name, str(version))
     except MlflowException as error:
-        if not _is_absent(error):
+        if not is_absent(error):
             raise
         have = sorted(int(v.version) for v in client.search_model_versions(f"name = '{name}'"))
         raise MissingError(
@@ -323,27 +284,3 @@ def roll_back(client: Any, dataset: str) -> tuple[int, int]:
     set_tags(client, name, int(champion.version), {ROLLED_BACK: datetime.now(UTC).isoformat(timespec="seconds")})
     set_champion(client, name, int(previous.version))
     return int(previous.version), int(champion.version)
-
-
-def download(version: Any) -> Path:
-    """Return a local folder with the packed model of a registered version.
-
-    Files of a registry elsewhere are copied (``copies``). Raises MissingError if the files are gone.
-    """
-    import mlflow
-    from mlflow.exceptions import MlflowException
-
-    uri = f"models:/{version.name}/{version.version}"
-    try:
-        folder = Path(
-            mlflow.artifacts.download_artifacts(uri, dst_path=destination(uri, version.name, version.version))
-        )
-        return folder / "artifacts" / bundle_name(folder)
-    except (OSError, MlflowException) as error:
-        if isinstance(error, MlflowException) and not _is_absent(error):
-            raise
-        raise MissingError(
-            f"no files of {version.name} version {version.version} ({error})",
-            expected=f"the folder that {version.source} names",
-            do=_repair(version),
-        ) from error

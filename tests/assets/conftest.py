@@ -13,9 +13,11 @@ import mlflow
 import pytest
 
 from assets.release import registry
+from assets.release import versions as released_versions
 from assets.release.candidate import candidate
 from assets.release.gate import Line, Verdict
 from assets.release.registry import Candidate, Released
+from assets.release.versions import download, model_name
 from assets.tracking import connect
 from tests.cli.conftest import fresh as fresh
 from tests.cli.conftest import own as own
@@ -70,7 +72,7 @@ class Registry:
 
     @property
     def name(self) -> str:
-        return registry.model_name(self.dataset)
+        return model_name(self.dataset)
 
     def version(self) -> int:
         """Register one more version."""
@@ -85,7 +87,7 @@ class Registry:
         """Release version ``number``, which the gate lets pass or not."""
         line = Line("P@5", passes, "39.00 against 40.00", "at most 1 points less")
 
-        def judge(_: Path, champion: Any | None) -> Verdict:
+        def judge(_: Any, champion: Any | None) -> Verdict:
             self.asked.append(None if champion is None else int(champion.version))
             if self.meanwhile:
                 registry.set_champion(self.client, self.name, self.meanwhile.pop(0))
@@ -103,9 +105,10 @@ class Registry:
 
 @pytest.fixture
 def versions(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
-    whole, check_opens, folder = registry.is_whole, registry.check_opens, str(tmp_path / "versions")
+    whole, opens, folder = released_versions.is_whole, released_versions.check_opens, str(tmp_path / "versions")
     monkeypatch.setattr(registry, "is_whole", lambda version: version.source == folder or whole(version))
-    monkeypatch.setattr(registry, "check_opens", lambda version: version.source == folder or check_opens(version))
+    for module in (registry, released_versions):
+        monkeypatch.setattr(module, "check_opens", lambda version: version.source == folder or opens(version))
     return Registry(store.client, f"d{next(_numbers)}", tmp_path / "versions")
 
 
@@ -126,9 +129,9 @@ def released(opened: Store, trained: Workspace) -> Released:
 
 def champion_files(store: Store, dataset: str) -> Path:
     """Return the folder with the packed model of a champion."""
-    champion = registry.version_of(store.client, registry.model_name(dataset), registry.CHAMPION)
+    champion = registry.version_of(store.client, model_name(dataset), registry.CHAMPION)
     assert champion is not None
-    return registry.download(champion)
+    return download(champion)
 
 
 Fail = Callable[..., Any]

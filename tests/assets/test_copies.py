@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from assets.release import copies, registry
+from assets.release import copies, versions
 from assets.release.registry import Released
 from tests.assets.conftest import Store
 from xc_core.artifacts import verify
@@ -23,7 +23,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_files_on_this_machine_are_read_where_they_are(store: Store, released: Released) -> None:
     version = store.client.get_model_version("xc-toy", str(released.version))
-    folder = registry.download(version)
+    folder = versions.download(version)
     assert folder.is_relative_to(store.artifacts.removeprefix("file://"))
     assert copies.destination(f"models:/xc-toy/{released.version}", "xc-toy", "1") is None
 
@@ -33,7 +33,7 @@ def test_a_version_from_elsewhere_is_copied_into_the_project(
 ) -> None:
     monkeypatch.setenv("XC_ROOT", str(tmp_path))
     version = store.client.get_model_version("xc-toy", str(released.version))
-    first, again = registry.download(version), registry.download(version)
+    first, again = versions.download(version), versions.download(version)
     assert first.is_relative_to(tmp_path / ".xc" / "models" / "toy")
     assert first != again, "another process may be reading the first one"
     assert verify(first, kind="model").digest() == verify(again, kind="model").digest()

@@ -21,12 +21,14 @@ from assets.release.gate import Line, Verdict
 from assets.release.origin import origin
 from assets.release.page import Page, description
 from assets.release.registry import Released
+from assets.release.versions import model_name
 from assets.resources import Tracking
 from tests.assets.conftest import FIRST, Registry, Store, champion_files, failing
 from tests.test_bundle import pickled
 from xc_core.artifacts import building, read_manifest
 from xc_core.chain import Workspace
-from xc_core.errors import MissingError, UnavailableError
+from xc_core.errors import MissingError, MovedError, RefusedError, UnavailableError
+from xc_core.infer import acceptance
 from xc_core.infer.bundle import open_predictor
 from xc_core.metrics.evaluation import Evaluation
 
@@ -260,7 +262,7 @@ def test_a_champion_whose_files_are_gone_is_an_error_that_names_it(
     assert caught.value.do == "xc promote --dataset toy --version 1 --repair"
 
 
-def passing(model: Path, champion: Any | None) -> Verdict:
+def passing(version: Any, champion: Any | None) -> Verdict:
     return Verdict((Line("P@5", True, "50.00"),), "40 documents")
 
 
@@ -282,6 +284,30 @@ def test_a_model_whose_registered_files_are_damaged_is_registered_again(
     assert (again.version, again.is_champion) == (2, True)
     assert champion_files(store, own.dataset).is_dir()
     assert registry.register(store.client, store.artifacts, own).version == 2
+
+
+def test_a_model_that_is_replaced_while_it_is_registered_makes_no_version(store: Store, trained: Workspace) -> None:
+    """Another run may pack another model in the same folder; the version must not have a digest that is not its own."""
+    own = replace(candidate(trained, "toy", "ngame"), dataset="replaced", judge=passing, digest="0" * 64)
+    with pytest.raises(MovedError, match="packed model of replaced/ngame changed while it was registered"):
+        registry.register(store.client, store.artifacts, own)
+    assert store.client.search_model_versions("name = 'xc-replaced'") == []
+
+
+def test_the_gate_measures_the_registered_files(
+    store: Store, trained: Workspace, released: Released, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is served is what was measured, whatever another run packs in the project's folder meanwhile."""
+    measured: list[Path] = []
+
+    def refuse(folder: Path, _: object) -> None:
+        measured.append(folder)
+        raise RefusedError("too slow", expected="an answer", do="wait")
+
+    monkeypatch.setattr(acceptance, "measured", refuse)
+    version = store.client.get_model_version("xc-toy", str(released.version))
+    verdict = candidate(trained, "toy", "ngame").judge(version, None)
+    assert (measured, verdict.passed) == ([champion_files(store, "toy")], False)
 
 
 def test_the_gate_does_not_bring_back_what_a_person_rolled_back(
@@ -330,5 +356,5 @@ def test_a_page_is_no_longer_than_what_mlflow_stores_in_any_database(versions: R
 
 
 def test_models_are_named_after_their_dataset() -> None:
-    assert registry.model_name("toy") == "xc-toy"
+    assert model_name("toy") == "xc-toy"
     assert (registry.CHAMPION, registry.CHALLENGER, registry.PREVIOUS) == ("champion", "challenger", "previous")

@@ -11,7 +11,8 @@ import dagster as dg
 import pytest
 from ruamel.yaml import YAML
 
-from assets.release.registry import CHAMPION, model_name, version_of
+from assets.release.registry import CHAMPION, version_of
+from assets.release.versions import model_name
 from assets.tracking import connect
 from tests.conftest import TOY_CHANGES
 from tests.deploy.postgres import PASSWORD, Postgres, running

@@ -58,7 +58,7 @@ def silent_mlflow(monkeypatch: pytest.MonkeyPatch) -> MagicMock:
     monkeypatch.setattr(mlflow.artifacts, "list_artifacts", lambda **_: ["MLmodel"])
     monkeypatch.setattr(registry, "is_whole", lambda version: True)
     passed = Verdict((Line("opens and answers", True, "40 texts"),), "40 documents")
-    monkeypatch.setattr(Judge, "__call__", lambda self, model, champion: passed)
+    monkeypatch.setattr(Judge, "__call__", lambda self, version, champion: passed)
     return client
 
 

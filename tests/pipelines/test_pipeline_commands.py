@@ -71,7 +71,7 @@ def test_the_demo_names_the_recipe_of_a_model_that_is_not_champion(
 ) -> None:
     champion = type("Version", (), {"version": "2", "tags": {}})()
     refused = Verdict((Line("P@5", False, "31.50 against 38.00"),), "40 documents")
-    monkeypatch.setattr(Judge, "__call__", lambda self, model, champion: refused)
+    monkeypatch.setattr(Judge, "__call__", lambda self, version, champion: refused)
     demo.mlflow.get_model_version_by_alias.return_value = champion
     ended = xc("demo", "--dataset", "toy", "--recipe", "ngame")
     assert 'xc predict --dataset toy --recipe ngame "a small dog' in ended.out

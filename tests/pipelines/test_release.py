@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -46,11 +45,11 @@ def toy(record: Record, trained: Workspace) -> Recorded:
 
 
 def judged(monkeypatch: pytest.MonkeyPatch, passes: bool) -> list[tuple[str, Any]]:
-    """Let the gate pass or refuse; return what it was asked: the model and the version of the champion."""
+    """Let the gate pass or refuse; return what it was asked: its version and that of the champion."""
     asked: list[tuple[str, Any]] = []
 
-    def judge(self: Judge, model: Path, champion: Any | None) -> Verdict:
-        asked.append((model.name, None if champion is None else champion.version))
+    def judge(self: Judge, version: Any, champion: Any | None) -> Verdict:
+        asked.append((version.version, None if champion is None else champion.version))
         return Verdict((Line("tail recall@5", passes, "10.00 against 20.00"),), "40 documents")
 
     monkeypatch.setattr(Judge, "__call__", judge)
@@ -78,7 +77,7 @@ def test_a_model_that_passes_the_gate_becomes_champion(toy: Recorded, monkeypatc
     asked = judged(monkeypatch, True)
     toy.mlflow.get_model_version_by_alias.return_value = Version("2")
     found, gate = run(toy)
-    assert asked == [("model", "2")]
+    assert asked == [("3", "2")]
     assert (found["version"], found["champion"], gate.passed) == (3, True, True)
     assert moved(toy) == [("challenger", "3"), ("previous", "2"), ("champion", "3")]
 

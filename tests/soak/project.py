@@ -217,10 +217,10 @@ class Project:
 
     def champion_folder(self) -> Path:
         """Return the folder of the champion's registered files."""
-        from assets.release import registry
+        from assets.release import versions
 
         with self._client() as client:
-            return registry.download(_alias(client, "champion"))
+            return versions.download(_alias(client, "champion"))
 
     def reference(self, texts: Sequence[str]) -> tuple[str, dict[str, dict[str, float]]]:
         """Return the champion's digest, and its scores of all labels that it returns for each text."""

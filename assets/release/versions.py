@@ -1,0 +1,96 @@
+"""A registered version of a model: its name, and its files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from assets.release.copies import bundle_name, destination
+from xc_core.errors import CorruptError, MissingError
+
+if TYPE_CHECKING:
+    from mlflow.exceptions import MlflowException
+
+_ABSENT: Final = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
+"""MLflow's error codes for a missing model or version, and for a missing alias."""
+
+
+def model_name(dataset: str) -> str:
+    """Return the registered name of a dataset's model."""
+    return f"xc-{dataset}"
+
+
+def is_whole(version: Any) -> bool:
+    """Return True if the registered files of a version are there and are what they were."""
+    return holds(version, version.tags.get("bundle"))
+
+
+def holds(version: Any, digest: str | None) -> bool:
+    """Return True if the registered files of a version are whole and have this digest; None stands for any."""
+    from xc_core import artifacts
+
+    try:
+        found = artifacts.verify(download(version), kind="model").digest()
+    except (MissingError, CorruptError):
+        return False
+    return digest in (None, found)
+
+
+def check_opens(version: Any) -> None:
+    """Open the packed model of a version as a server does; a version that does not open must not become champion.
+
+    Raises MissingError or CorruptError; if the files are not those that were registered, it says how to repair them.
+    """
+    from xc_core.infer.bundle import Model
+    from xc_core.infer.champion import advising
+
+    with advising(f"{_repair(version)}; the champion is unchanged"):
+        model = Model.open(download(version))
+        _check_content(version, model.digest)
+    model.predictor()
+
+
+def _check_content(version: Any, digest: str) -> None:
+    """Raise CorruptError if the files of a version, with this digest, are not those that were registered."""
+    registered = version.tags.get("bundle", digest)
+    if digest != registered:
+        raise CorruptError(
+            f"content {digest[:12]} of {version.name} version {version.version}",
+            expected=f"{registered[:12]}, which was registered",
+            do=_repair(version),
+        )
+
+
+def _repair(version: Any) -> str:
+    """Return the command that repairs the files of a version."""
+    dataset = version.name.removeprefix(model_name(""))
+    return f"xc promote --dataset {dataset} --version {version.version} --repair"
+
+
+def download(version: Any) -> Path:
+    """Return a local folder with the packed model of a registered version.
+
+    Files of a registry elsewhere are copied (``copies``). Raises MissingError if the files are gone.
+    """
+    import mlflow
+    from mlflow.exceptions import MlflowException
+
+    uri = f"models:/{version.name}/{version.version}"
+    try:
+        folder = Path(
+            mlflow.artifacts.download_artifacts(uri, dst_path=destination(uri, version.name, version.version))
+        )
+        return folder / "artifacts" / bundle_name(folder)
+    except (OSError, MlflowException) as error:
+        if isinstance(error, MlflowException) and not is_absent(error):
+            raise
+        raise MissingError(
+            f"no files of {version.name} version {version.version} ({error})",
+            expected=f"the folder that {version.source} names",
+            do=_repair(version),
+        ) from error
+
+
+def is_absent(error: MlflowException) -> bool:
+    """Return True if MLflow says that a model, a version or an alias does not exist; anything else is a fault."""
+    return error.error_code in _ABSENT
