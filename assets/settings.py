@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlparse
+from urllib.request import url2pathname
 
 from xc_core import artifacts
 
@@ -47,6 +49,12 @@ def mlflow_settings(root: Path) -> MlflowSettings:
         os.environ.get("XC_MLFLOW_ARTIFACTS") or (state / "artifacts").as_uri(),
         root / ".xc" / "lock" / "mlflow",
     )
+
+
+def local_folder(uri: str) -> Path | None:
+    """Return the folder that a ``file:`` URI names, without symbolic links; None for any other address."""
+    parts = urlparse(uri)
+    return Path(url2pathname(parts.path)).resolve() if parts.scheme == "file" else None
 
 
 def _ignore(state: Path) -> None:

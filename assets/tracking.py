@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import math
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from assets import links
-from assets.settings import hide_secrets
+from assets.settings import hide_secrets, local_folder
 from xc_core.chain.registry import STAGES
 from xc_core.data.history import read_history
 from xc_core.errors import BusyError, UnavailableError, first_line
@@ -177,21 +178,38 @@ def _from(run: StageRun) -> str:
 
 
 def experiment_id(client: Any, artifact_root: str, dataset: str) -> str:
-    """Return the id of the dataset's experiment; a new one stores its files under ``artifact_root``."""
-    from mlflow.exceptions import MlflowException
+    """Return the id of the dataset's experiment; a new one stores its files under ``artifact_root``.
 
+    MLflow keeps the folder of an experiment for ever. If the project was moved or copied, that is a folder of another
+    project, so the next experiment is "xc-DATASET (2)".
+    """
     name = f"xc-{dataset}"
-    found = client.get_experiment_by_name(name)
-    if found is None:
-        try:
-            return str(
-                client.create_experiment(name, artifact_location=f"{artifact_root.rstrip('/')}/{name}", tags=_KIND)
-            )
-        except MlflowException:
-            found = client.get_experiment_by_name(name)
+    titles = itertools.chain([name], (f"{name} ({number})" for number in itertools.count(2)))
+    location = f"{artifact_root.rstrip('/')}/{name}"
+    found = next(one for one in (_experiment(client, title, location) for title in titles) if _is_at(one, location))
     if found.lifecycle_stage == "deleted":
         client.restore_experiment(found.experiment_id)  # somebody deleted it in the interface; runs cannot be added
     return str(found.experiment_id)
+
+
+def _experiment(client: Any, title: str, location: str) -> Any:
+    """Return the experiment with a title; a new one stores its files in ``location``."""
+    from mlflow.exceptions import MlflowException
+
+    if (found := client.get_experiment_by_name(title)) is not None:
+        return found
+    try:
+        return client.get_experiment(client.create_experiment(title, artifact_location=location, tags=_KIND))
+    except MlflowException:
+        if (found := client.get_experiment_by_name(title)) is None:
+            raise
+        return found  # another process was faster
+
+
+def _is_at(experiment: Any, location: str) -> bool:
+    """Return False if files of the experiment are in another folder of this machine than ``location``."""
+    own, wanted = local_folder(str(experiment.artifact_location)), local_folder(location)
+    return own is None or wanted is None or own == wanted
 
 
 def _parent(client: Any, experiment: str, run: StageRun) -> str:

@@ -9,14 +9,12 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlparse
-from urllib.request import url2pathname
 
 import click
 
 from assets.release import versions
 from assets.release.pointer import Pointer, alias_in_sqlite
-from assets.settings import mlflow_settings
+from assets.settings import local_folder, mlflow_settings
 from xc_core.chain import Workspace
 from xc_core.cli.doctor import Finding
 from xc_core.errors import CorruptError, MissingError, MovedError, RefusedError, UsageError
@@ -322,8 +320,8 @@ def _champion_finding(workspace: Workspace, dataset: str, version: Any | None) -
 
 def _elsewhere(workspace: Workspace, folder: Path) -> bool:
     """Return True if the files belong to another project: they are neither in the artifact root nor in a copy of it."""
-    root = mlflow_settings(workspace.root).artifacts
-    return root.startswith("file:") and not folder.is_relative_to(Path(url2pathname(urlparse(root).path)))
+    root = local_folder(mlflow_settings(workspace.root).artifacts)
+    return root is not None and not folder.resolve().is_relative_to(root)
 
 
 def check() -> Iterator[Finding]:

@@ -335,6 +335,22 @@ def test_doctor_sees_a_champion_under_another_root(
     assert "champion of toy: version 1, recipe ngame: found its files under another root" in faults[0]
 
 
+def test_the_champion_of_a_moved_project_is_repaired_where_it_is_now(
+    own: Workspace, xc: Xc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MLflow keeps absolute paths: without its own experiment the project would write where it no longer is."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
+    monkeypatch.setenv("XC_MLFLOW_ARTIFACTS", (tmp_path / "old").as_uri())
+    assert xc("promote", "--dataset", "toy", "--recipe", "ngame").code == 0
+    (tmp_path / "old").rename(tmp_path / "new")
+    monkeypatch.setenv("XC_MLFLOW_ARTIFACTS", (tmp_path / "new").as_uri())
+    xc("predict", "--dataset", "toy", "falcon").refused(66, "no files of xc-toy version 1", "--repair")
+    assert xc("promote", "--dataset", "toy", "--repair").code == 0
+    assert json.loads(xc("predict", "--dataset", "toy", "--json", "falcon").out)[0]["title"] == "falcon"
+    assert [finding.level for finding in promotion.check() if "champion of toy" in finding.text] == ["ok"]
+    assert not (tmp_path / "old").exists()
+
+
 def test_a_new_registry_is_called_new(
     ready: Workspace, xc: Xc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -212,6 +212,26 @@ def test_an_experiment_that_was_deleted_in_the_interface_takes_runs_again(store:
     store.client.create_run(first)
 
 
+def test_a_project_that_was_moved_logs_to_its_own_folder(store: Store, tmp_path: Path) -> None:
+    """An experiment keeps its folder, which belongs to another project now, or to none."""
+    first = experiment_id(store.client, (tmp_path / "old").as_uri(), "moved")
+    new = (tmp_path / "new").as_uri()
+    second = experiment_id(store.client, new, "moved")
+    found = store.client.get_experiment(second)
+    assert (found.name, found.artifact_location) == ("xc-moved (2)", f"{new}/xc-moved")
+    assert experiment_id(store.client, new, "moved") == second
+    assert experiment_id(store.client, (tmp_path / "old").as_uri(), "moved") == first
+    third = experiment_id(store.client, (tmp_path / "third").as_uri(), "moved")
+    assert store.client.get_experiment(third).name == "xc-moved (3)"
+
+
+def test_the_path_to_a_project_may_be_spelt_in_two_ways(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    first = experiment_id(store.client, (tmp_path / "real").as_uri(), "spelt")
+    assert experiment_id(store.client, (tmp_path / "link").as_uri(), "spelt") == first
+
+
 def test_a_store_of_files_that_does_not_answer_is_unavailable() -> None:
     botocore = pytest.importorskip("botocore.exceptions")
     with pytest.raises(UnavailableError, match="no answer from MLflow"), answering("sqlite:///x.db"):
