@@ -13,6 +13,7 @@ from urllib.request import url2pathname
 from xc_core import artifacts
 
 TRACKING_URI: Final = "MLFLOW_TRACKING_URI"
+_SQLITE: Final = "sqlite:///"
 _LOGIN: Final = re.compile(r"(?<=://)[^/\s]\S*(?=@)")
 _SECRET: Final = re.compile(r"(?<=[?&])([^=&\s]*(?:password|passwd|token|secret|key)[^=&\s]*=)[^&\s]+", re.IGNORECASE)
 
@@ -37,18 +38,27 @@ class MlflowSettings:
 
 
 def mlflow_settings(root: Path) -> MlflowSettings:
-    """Return the settings: MLFLOW_TRACKING_URI and XC_MLFLOW_ARTIFACTS, else sqlite and a folder under ``.xc``."""
+    """Return the settings: MLFLOW_TRACKING_URI and XC_MLFLOW_ARTIFACTS, else sqlite and a folder under ``.xc``.
+
+    A path without a leading slash is relative to the project: each command may run in another folder.
+    """
     state = root / ".xc" / "mlflow"
-    uri = os.environ.get(TRACKING_URI)
+    uri = _of_project(os.environ.get(TRACKING_URI) or "", root)
     if not uri:
         state.mkdir(parents=True, exist_ok=True)
         _ignore(state.parent)
         uri = f"sqlite:///{state / 'mlflow.db'}"
-    return MlflowSettings(
-        uri,
-        os.environ.get("XC_MLFLOW_ARTIFACTS") or (state / "artifacts").as_uri(),
-        root / ".xc" / "lock" / "mlflow",
-    )
+    files = os.environ.get("XC_MLFLOW_ARTIFACTS") or str(state / "artifacts")
+    if not urlparse(files).scheme:
+        files = (root.absolute() / files).as_uri()
+    return MlflowSettings(uri, files, root / ".xc" / "lock" / "mlflow")
+
+
+def _of_project(uri: str, root: Path) -> str:
+    """Return the address of a database, a relative path of sqlite as one in the project."""
+    path = uri.removeprefix(_SQLITE)
+    relative = path != uri and not path.startswith(("/", ":", "file:"))
+    return f"{_SQLITE}{root.absolute() / path}" if relative else uri
 
 
 def local_folder(uri: str) -> Path | None:

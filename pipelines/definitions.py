@@ -20,7 +20,7 @@ def resources(root: Path) -> dict[str, object]:
     """Return the values of all resources for a project at ``root``."""
     settings = mlflow_settings(root)
     # Dagster shows and stores the settings of resources: an address that may hold a password is given by its variable
-    uri = dg.EnvVar(TRACKING_URI) if os.environ.get(TRACKING_URI) else settings.uri
+    uri = dg.EnvVar(TRACKING_URI) if os.environ.get(TRACKING_URI) == settings.uri else settings.uri
     return {
         "project": Project(root=str(root)),
         "pipes": StageProcesses(),

@@ -123,6 +123,28 @@ def test_mlflow_is_in_the_project_unless_the_environment_says_otherwise(
     assert found.lock == named.lock == tmp_path / ".xc" / "lock" / "mlflow"
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "found"),
+    [
+        ("MLFLOW_TRACKING_URI", "sqlite:///runs/mlflow.db", "sqlite:///{root}/runs/mlflow.db"),
+        ("MLFLOW_TRACKING_URI", "sqlite:////data/mlflow.db", "sqlite:////data/mlflow.db"),
+        ("MLFLOW_TRACKING_URI", "sqlite:///:memory:", "sqlite:///:memory:"),
+        ("MLFLOW_TRACKING_URI", "postgresql:///mlflow", "postgresql:///mlflow"),
+        ("XC_MLFLOW_ARTIFACTS", "runs/files", "file://{root}/runs/files"),
+        ("XC_MLFLOW_ARTIFACTS", "/data/files", "file:///data/files"),
+        ("XC_MLFLOW_ARTIFACTS", "mlflow-artifacts:/files", "mlflow-artifacts:/files"),
+    ],
+)
+def test_a_relative_path_of_mlflow_is_one_in_the_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, found: str
+) -> None:
+    """Each command would otherwise have a database of its own, in the folder it happens to run in."""
+    monkeypatch.setenv(variable, value)
+    settings = mlflow_settings(tmp_path)
+    got = settings.uri if variable == "MLFLOW_TRACKING_URI" else settings.artifacts
+    assert got == found.format(root=tmp_path)
+
+
 def test_dagster_keeps_its_state_in_the_project_unless_the_environment_says_otherwise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

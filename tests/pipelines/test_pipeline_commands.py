@@ -165,7 +165,7 @@ def test_both_servers_listen_on_loopback_by_default(
         "module_name": "pipelines.definitions", "location_name": "xc", "working_directory": str(tmp_path),
     }  # fmt: skip
     assert server[1:3] == ["server", "--default-artifact-root"]
-    assert others["env"]["MLFLOW_BACKEND_STORE_URI"] == "sqlite:///here.db"
+    assert others["env"]["MLFLOW_BACKEND_STORE_URI"] == f"sqlite:///{tmp_path}/here.db"
     assert server[-6:] == ["--host", host, "--port", ports[1], "--workers", "1"]
     assert options["cwd"] == others["cwd"] == tmp_path
     assert options["env"]["DAGSTER_HOME"] == others["env"]["XC_ROOT"] == str(tmp_path)
