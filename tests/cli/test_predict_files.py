@@ -131,7 +131,9 @@ def test_a_part_is_one_of_its_number(xc: Xc, ready: Workspace, tmp_path: Path, p
         (b"text,text\na,b\n", "x.csv", 65, "2 columns 'text'"),
         (b"PAR1 no", "x.parquet", 65, "a file that cannot be read"),
         (b"", "x.parquet", 65, "a file that cannot be read"),
-        (b"", "x.csv", 65, "a file that cannot be read"),
+        (b"", "x.csv", 65, "x.csv: found no row"),
+        (b"text,id\na,1\n\nb,2,3\n", "x.csv", 65, "x.csv, row 3: found 3 cells"),
+        (b'id,text\n1,"a\n2,b\n3,c\n', "x.csv", 65, "x.csv, row 2: found a quote that is never closed"),
         (b"a", "x.txt", 64, "x.txt"),
     ],
 )

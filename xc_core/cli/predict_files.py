@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
 from xc_core import artifacts
+from xc_core.data.formats.csv_rows import csv_batches, csv_names
 from xc_core.errors import CorruptError, DataError, MissingError, UsageError, bare, first_line, nearest
 from xc_core.infer.predictor import Prediction
 from xc_core.progress import Meter, report
@@ -173,13 +173,10 @@ def _parquet(stream: Any, column: str, where: str) -> Iterator[list[str]]:
 
 def _csv(stream: Any, column: str, where: str) -> Iterator[list[str]]:
     try:
-        lines, size = pc.ParseOptions(newlines_in_values=True), pc.ReadOptions(block_size=1 << 20)
-        _check_column(column, pc.open_csv(stream, size, lines).schema.names, where)
+        _check_column(column, csv_names(stream, where), where)
         stream.seek(0)
-        as_text = pc.ConvertOptions(column_types={column: pa.string()}, include_columns=[column])
-        for batch in pc.open_csv(stream, size, lines, as_text):
-            texts = _texts(batch.column(column), where)
-            yield from (texts[at : at + ROWS] for at in range(0, len(texts), ROWS))
+        for batch in csv_batches(stream, where, ROWS):
+            yield _texts(batch.column(column), where)
     except (pa.ArrowException, OSError, UnicodeError) as error:
         raise _unreadable(where, "CSV", error) from error
 

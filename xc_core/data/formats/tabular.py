@@ -8,11 +8,8 @@ share ``test_fraction`` of the rows, chosen by a hash of the uid, is the test se
 
 from __future__ import annotations
 
-import codecs
 import contextlib
-import csv
 import hashlib
-import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,12 +18,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pyarrow as pa
-import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from xc_core.artifacts import remove, replacing
 from xc_core.data.formats import columns as column
 from xc_core.data.formats.base import LAYOUTS, Block, Layout, ReadOptions, find
+from xc_core.data.formats.csv_rows import csv_batches, csv_names
 from xc_core.data.formats.lines import blocks, open_bytes
 from xc_core.errors import DataError, MissingError, first_line, nearest, preview
 from xc_core.progress import report
@@ -167,7 +164,7 @@ def _first_row(path: Path) -> int:
 def _batches(path: Path, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     """Yield a table in parts; raise DataError if it cannot be read."""
     row = _first_row(path)
-    rows = _parquet_batches(path) if path.suffix == ".parquet" else _csv_batches(path, options)
+    rows = _parquet_batches(path) if path.suffix == ".parquet" else _csv_batches(path)
     while True:
         with _refusing(path, row, options):
             batch = next(rows, None)
@@ -186,34 +183,26 @@ def _parquet_batches(path: Path) -> Iterator[pa.RecordBatch]:
         yield from file.iter_batches(_ROWS)
 
 
-def _csv_batches(path: Path, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+def _csv_batches(path: Path) -> Iterator[pa.RecordBatch]:
     """Yield a CSV in parts, every cell a string."""
-    columns = {name: pa.string() for name in _names(path)}
-    with pa_csv.open_csv(
-        path,
-        read_options=pa_csv.ReadOptions(block_size=options.block_bytes, use_threads=False),
-        parse_options=pa_csv.ParseOptions(newlines_in_values=True),
-        convert_options=pa_csv.ConvertOptions(column_types=columns, strings_can_be_null=False),
-    ) as reader:
-        yield from reader
+    with open_bytes(path) as stream:
+        yield from csv_batches(stream, path.name, _ROWS)
 
 
 @contextlib.contextmanager
 def _refusing(path: Path, row: int, options: ReadOptions) -> Iterator[None]:
-    """Turn the errors of pyarrow for an unreadable table into a DataError."""
+    """Turn the errors of an unreadable table into a DataError."""
     try:
         yield
-    except (pa.ArrowException, OSError, EOFError, UnicodeError, zlib.error, csv.Error) as error:
+    except (pa.ArrowException, OSError, EOFError, UnicodeError, zlib.error) as error:
         if path.suffix != ".parquet":
             for _ in blocks(path, options):  # raises, with the line, if the text is not UTF-8
                 pass
-        reason = first_line(error)
-        exact = re.search(r"Row #(\d+)", reason)
         raise DataError(
-            f"a table that cannot be read ({reason})",
+            f"a table that cannot be read ({first_line(error)})",
             expected="a complete Parquet file" if path.suffix == ".parquet" else "CSV with a header line, in UTF-8",
             do="fix the row, or write the file again",
-            where=f"{path.name}, row {exact[1] if exact else f'{row} or later'}",
+            where=f"{path.name}, row {row} or later",
         ) from error
 
 
@@ -222,8 +211,7 @@ def _names(path: Path) -> list[str]:
     if path.suffix == ".parquet":
         return list(pq.ParquetFile(path).schema_arrow.names)
     with open_bytes(path) as stream:
-        header = stream.readline().removeprefix(codecs.BOM_UTF8).decode()
-    return next(csv.reader([header]), [])
+        return csv_names(stream, path.name)
 
 
 def _report_unused(path: Path) -> None:
