@@ -6,12 +6,13 @@ import csv
 import io
 import itertools
 from collections.abc import Iterator
-from typing import Final
+from typing import IO, Final, cast
 
 import pyarrow as pa
 
 from xc_core.errors import DataError
 
+Bytes = IO[bytes] | io.BufferedIOBase
 _LONGEST: Final = 64 << 20
 """Characters of a cell, at most; one quote too few may join all rows of a file."""
 _WRONG: Final = {
@@ -22,7 +23,7 @@ _WRONG: Final = {
 """Messages of the reader -> what is wrong, and what is expected."""
 
 
-def csv_names(stream: io.BufferedIOBase, where: str) -> list[str]:
+def csv_names(stream: Bytes, where: str) -> list[str]:
     """Return the names of the columns, the cells of the first row that is not blank; raise DataError without one."""
     for _, names in _rows(stream, where):
         return names
@@ -31,7 +32,7 @@ def csv_names(stream: io.BufferedIOBase, where: str) -> list[str]:
     )
 
 
-def csv_batches(stream: io.BufferedIOBase, where: str, rows: int) -> Iterator[pa.RecordBatch]:
+def csv_batches(stream: Bytes, where: str, rows: int) -> Iterator[pa.RecordBatch]:
     """Yield parts of at most ``rows`` rows, all columns strings; blank lines count as no rows.
 
     Raises DataError, with ``where`` and the row (the header is row 1), for wrong quotes, for a row of more or fewer
@@ -52,10 +53,10 @@ def csv_batches(stream: io.BufferedIOBase, where: str, rows: int) -> Iterator[pa
         yield pa.record_batch([pa.array(column, pa.string()) for column in columns], names)
 
 
-def _rows(stream: io.BufferedIOBase, where: str) -> Iterator[tuple[int, list[str]]]:
+def _rows(stream: Bytes, where: str) -> Iterator[tuple[int, list[str]]]:
     """Yield (number, cells) of the rows that are not blank."""
     csv.field_size_limit(_LONGEST)
-    text = io.TextIOWrapper(stream, "utf-8-sig", newline="")
+    text = io.TextIOWrapper(cast("IO[bytes]", stream), "utf-8-sig", newline="")
     number = 1
     try:
         for cells in csv.reader(text, strict=True):
