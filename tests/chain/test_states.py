@@ -24,7 +24,7 @@ from tests.chain.toy import (
 )
 from xc_core import artifacts
 from xc_core.chain import STAGES, Workspace
-from xc_core.chain.plan import State, Status, order, states
+from xc_core.chain.plan import State, Status, order, states, usable
 
 AFTER = {name: [stage for stage in downstream(name) if stage != "leaderboard"] for name in NAMES}
 
@@ -241,6 +241,16 @@ def test_an_artefact_whose_damage_shows_is_damaged(damage: str, copied: Workspac
     found = states_of(copied)["clusters"]
     assert (found.status, found.root) == (Status.DAMAGED, "clusters")
     assert found.why.startswith(FOUND[damage].format(folder=folder))
+
+
+@pytest.mark.parametrize("damage", ["none", "a file is gone", "the stage"])
+def test_comparisons_read_what_is_neither_missing_nor_damaged(damage: str, copied: Workspace) -> None:
+    """The leaderboard is made of evaluations; clusters stand for one here."""
+    if damage == "the stage":
+        shutil.rmtree(folder_of(copied, "clusters"))
+    elif damage in DAMAGES:
+        DAMAGES[damage](folder_of(copied, "clusters"))
+    assert usable(copied, copied.params.experiment("toy", "ngame"), "clusters") is (damage == "none")
 
 
 @pytest.mark.parametrize("damage", ["the manifest is broken", "the manifest is of another format"])

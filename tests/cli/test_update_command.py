@@ -14,10 +14,12 @@ from tests.cli.conftest import Xc
 from tests.conftest import ToyWorld, open_corpus
 from tests.data.worlds import LAYOUTS, empty_workspace, files_of, read_world, small_world
 from xc_core.chain import Workspace, changelog
+from xc_core.chain.arrival import scratch
 from xc_core.chain.update import update
 from xc_core.cli.ingest import place
 from xc_core.data.ingest import IngestConfig
 from xc_core.data.merge import NewDocuments, Tables
+from xc_core.errors import BusyError
 
 OWN = ("data/toy/raw", "data/toy/corpus", "data/toy/changes", "params")
 """Files of the dataset that an update changes."""
@@ -243,6 +245,14 @@ def test_a_label_without_documents_is_added_if_that_is_allowed(xc: Xc, project: 
     assert xc("update", update, "--dataset", "toy", "--allow", "unseen-labels").code == 0
     assert open_corpus(project).num_labels == 11
     assert project.params.dataset("toy").corpus.allow == ("unseen-labels",)
+
+
+def test_datasets_change_side_by_side_and_one_dataset_in_turn(project: Workspace) -> None:
+    with scratch(project, "toy"):
+        with scratch(project, "another"):
+            pass
+        with pytest.raises(BusyError), scratch(project, "toy"):
+            raise AssertionError("two changes of one dataset")
 
 
 @pytest.mark.parametrize("layout", ["xc-text", "pecos", "csv"])

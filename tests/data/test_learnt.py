@@ -84,6 +84,17 @@ def test_a_hundredth_of_the_held_out_documents_may_be_known(known: int, refused:
         assert learnt.check(corpus, made) == known
 
 
+def test_each_fold_has_its_own_hundredth(tmp_path: Path) -> None:
+    """Two of a hundred documents are too many for the half that they are in, though not for both halves together."""
+    world = ToyWorld.make(documents=2000, tests=60)
+    corpus = read_world(world.write(tmp_path / "raw"), validation_fraction=0.1)
+    made, learnt = folds(corpus, refit=True, enough=10**6), Learnt.of(corpus)
+    assert all(len(fold.unseen(corpus)) < 150 for fold in made)
+    learnt.record_M["part"][np.flatnonzero(learnt.record_M["part"] == 1)[:2]] = 0
+    with pytest.raises(MovedError, match="2 held-out documents"):
+        learnt.check(corpus, made)
+
+
 def test_a_document_that_changed_its_half_is_known_to_the_fold_that_holds_it_out(corpus: Corpus) -> None:
     learnt = Learnt.of(corpus)
     swapped = Learnt(learnt.record_M.copy())

@@ -76,7 +76,8 @@ class Learnt:
     def check(self, corpus: Corpus, folds: list[Fold]) -> int:
         """Raise MovedError if the folds learnt from a test document of this corpus, or from held-out documents.
 
-        A hundredth of the validation documents that a fold holds out is tolerated; returns how many there are.
+        A hundredth of the validation documents that each fold holds out, or one, is tolerated; returns how many there
+        are.
         """
         tests = corpus.uids(self.seen(folds[-1], corpus, corpus.rows(TEST)))
         if tests:
@@ -85,14 +86,15 @@ class Learnt:
                 expected="test documents that were in neither train nor validation then; figures would be too good",
                 do=f"{_DO}; or give new files in which these documents keep their place",
             )
-        held = {fold.name: fold.unseen(corpus) for fold in folds}
-        known = np.concatenate([self.seen(fold, corpus, held[fold.name]) for fold in folds])
-        if len(known) > _TOLERATED * sum(map(len, held.values())):
+        held = [fold.unseen(corpus) for fold in folds]
+        seen = [self.seen(fold, corpus, rows) for fold, rows in zip(folds, held, strict=True)]
+        known = np.concatenate(seen)
+        if any(len(one) > max(1.0, _TOLERATED * len(rows)) for one, rows in zip(seen, held, strict=True)):
             raise MovedError(
                 f"{len(known):,} held-out documents of {len(corpus.rows(VALIDATION)):,} that the kept rows learnt from "
                 f"(the first: {corpus.uids(known[:1])[0]})",
-                expected=f"at most {_TOLERATED:.0%} of them, so that the fusion is fitted on documents that are new to "
-                "its scores",
+                expected=f"at most {_TOLERATED:.0%} of those of a fold, so that the fusion is fitted on documents that are "
+                "new to its scores",
                 do=_DO,
             )
         return len(known)
