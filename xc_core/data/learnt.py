@@ -93,8 +93,7 @@ class Learnt:
             raise MovedError(
                 f"{len(known):,} held-out documents of {len(corpus.rows(VALIDATION)):,} that the kept rows learnt from "
                 f"(the first: {corpus.uids(known[:1])[0]})",
-                expected=f"at most {_TOLERATED:.0%} of those of a fold, so that the fusion is fitted on documents that are "
-                "new to its scores",
+                expected=f"at most {_TOLERATED:.0%} of those of a fold, so that the fusion is fitted on new documents",
                 do=_DO,
             )
         return len(known)
