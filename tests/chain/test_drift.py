@@ -22,6 +22,9 @@ from xc_core.chain.dataset import DriftConfig
 from xc_core.chain.drift import Answer, Figures, decide, read_record
 from xc_core.chain.drift_figures import auc, judged, two_sample_auc
 from xc_core.chain.update import update
+from xc_core.classifiers import LabelTables
+from xc_core.data.corpus import Corpus
+from xc_core.data.splits import TEST, digests
 from xc_core.errors import ConfigError
 from xc_core.infer.bundle import open_predictor
 from xc_core.shapes import F32
@@ -62,6 +65,16 @@ def test_each_cause_alone(changes: dict[str, Any], answer: str, reason: str) -> 
 def test_the_strongest_answer_wins_and_all_reasons_are_given() -> None:
     found = decide(replace(CALM, unknown_labels=5, query_auc=0.9, new_recall=10.0), DriftConfig())
     assert (found.answer, len(found.reasons)) == (Answer.RETRAIN, 3)
+
+
+def test_a_refresh_that_would_be_refused_is_a_training() -> None:
+    """Otherwise the schedule would start a refresh every night, which fails every night."""
+    refused = replace(CALM, refused="1 test documents that the kept rows learnt from")
+    assert decide(refused, DriftConfig()).answer is Answer.NOTHING, "nothing asks for a refresh"
+    found = decide(replace(refused, unknown_labels=1), DriftConfig())
+    why = "a refresh is not possible: 1 test documents that the kept rows learnt from"
+    assert (found.answer, found.reasons[1:]) == (Answer.RETRAIN, [why])
+    assert decide(replace(refused, query_auc=0.9), DriftConfig()).reasons[1:] == [], "a training has no such doubt"
 
 
 @pytest.mark.parametrize(
@@ -197,6 +210,22 @@ def test_documents_with_other_labels_ask_for_a_refresh(lenient: Workspace, tmp_p
     assert found.figures.test_recall is not None
     assert found.figures.new_recall < found.figures.test_recall - 5
     assert found.verdict.answer is Answer.REFRESH, found.line
+
+
+def test_rows_that_learnt_from_test_documents_cannot_be_refreshed(
+    lenient: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    updated(lenient, tmp_path / "other", documents(80, shift=5), [])
+    corpus = Corpus.open(lenient.folder("corpus", "toy"))
+    learnt = LabelTables.open(lenient.folder("classifier", "toy", "ngame")).learnt()
+    test = corpus.rows(TEST)[:1]
+    learnt.record_M["digest"][0] = digests(corpus.uids(test))["high"][0]
+    monkeypatch.setattr(LabelTables, "learnt", lambda _: learnt)
+    found = judged(lenient, "toy", "ngame")
+    assert found.verdict.answer is Answer.RETRAIN
+    why = f"1 test documents that the kept rows learnt from (the first: {corpus.uids(test)[0]})"
+    assert found.verdict.reasons[-1] == f"a refresh is not possible: {why}"
+    assert read_record(lenient, "toy", "ngame") == found
 
 
 def test_labels_are_unknown_then_untrained(copied: Workspace, tmp_path: Path) -> None:

@@ -48,6 +48,8 @@ class Figures:
     """Recall@10 on test documents, in percent, from the evaluation."""
     refreshed: bool
     """True if the model was refreshed since its training."""
+    refused: str | None = None
+    """Why a refresh would refuse to keep the rows of the model; None if it would keep them."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,8 @@ def decide(figures: Figures | None, limits: DriftConfig) -> Verdict:
     2. Vectors: if new documents look unlike those that the encoder was trained on, it is trained again.
     3. Recall: if the model finds fewer labels of new documents, a refresh lets the other scores learn from them; a
        model that was refreshed already is trained again.
+
+    A refresh that would end with an error, because the rows learnt from documents that are held out now, is a training.
     """
     if figures is None:
         return Verdict(Answer.RETRAIN, ["there is no model yet"])
@@ -73,8 +77,12 @@ def decide(figures: Figures | None, limits: DriftConfig) -> Verdict:
     asked = [answer for answer, _ in causes]
     if not causes:
         return Verdict(Answer.NOTHING, [_calm(figures, limits)])
-    answer = Answer.RETRAIN if Answer.RETRAIN in asked else Answer.REFRESH
-    return Verdict(answer, [reason for _, reason in causes])
+    reasons = [reason for _, reason in causes]
+    if Answer.RETRAIN in asked:
+        return Verdict(Answer.RETRAIN, reasons)
+    if figures.refused is not None:
+        return Verdict(Answer.RETRAIN, [*reasons, f"a refresh is not possible: {figures.refused}"])
+    return Verdict(Answer.REFRESH, reasons)
 
 
 def _labels(figures: Figures, limits: DriftConfig) -> list[tuple[Answer, str]]:

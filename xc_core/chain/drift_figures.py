@@ -16,7 +16,7 @@ from xc_core.chain.drift import Figures, Record, decide, versions
 from xc_core.chain.workspace import Workspace
 from xc_core.classifiers import LabelTables
 from xc_core.data.corpus import Corpus
-from xc_core.errors import MissingError
+from xc_core.errors import MissingError, MovedError
 from xc_core.infer.acceptance import closed
 from xc_core.infer.bundle import Model, open_predictor
 from xc_core.infer.predictor import Predictor
@@ -62,7 +62,17 @@ def measured(workspace: Workspace, dataset: str, recipe: str, limits: DriftConfi
         new_recall=_new_recall(corpus, predictor, since_model, limits),
         test_recall=model.facts.metrics.get(_RECALL),
         refreshed=read_made(tables.folder).refreshed,
+        refused=_refused(tables, corpus),
     )
+
+
+def _refused(tables: LabelTables, corpus: Corpus) -> str | None:
+    """Return why a refresh would not keep the rows: what they learnt from is not known, or is held out now."""
+    try:
+        tables.learnt().check(corpus, tables.folds)
+    except (MissingError, MovedError) as error:
+        return error.found
+    return None
 
 
 def _trained(tables: LabelTables) -> list[int]:
