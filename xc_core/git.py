@@ -99,9 +99,27 @@ def setting(folder: Path, name: str) -> str:
     return _git(folder, "config", name).strip()
 
 
+def trouble(folder: Path) -> str:
+    """Return why git names no commit of a folder; an empty string if it names one, or the folder is not in git."""
+    if not any((place / ".git").exists() for place in (folder, *folder.parents)):
+        return ""
+    try:
+        done = _run(folder, ("rev-parse", "--verify", "HEAD"), {})
+    except FileNotFoundError:
+        return "git is not installed"
+    return done.stderr.decode("utf-8", "replace").strip().partition("\n")[0]
+
+
 def _git(folder: Path, *arguments: str, **environment: str) -> str:
-    """Return what a git command prints, nothing if it fails."""
-    done = subprocess.run(
+    """Return what a git command prints, nothing if it fails or git is not installed."""
+    try:
+        done = _run(folder, arguments, environment)
+    except FileNotFoundError:
+        return ""
+    return done.stdout.decode("utf-8", "surrogateescape") if done.returncode == 0 else ""
+
+
+def _run(folder: Path, arguments: tuple[str, ...], environment: dict[str, str]) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
         ["git", *arguments], cwd=folder, capture_output=True, check=False, env={**os.environ, **environment}
     )
-    return done.stdout.decode("utf-8", "surrogateescape") if done.returncode == 0 else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,16 @@ def test_doctor_compares_versions_with_the_pins(xc: Xc, own: Workspace, monkeypa
     (own.root / "constraints.txt").write_text("# pins\nnumpy==0.1\nnot-installed-here==1.0\n")
     said = xc("doctor").out
     assert re.search(r"^ note  versions differ from constraints.txt: numpy \S+ instead of 0\.1$", said, re.MULTILINE)
+
+
+def test_doctor_says_how_git_reads_the_project_again(xc: Xc, own: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container that mounts a folder of the host."""
+    offered(monkeypatch, "xc.checks")
+    subprocess.run(["git", "init", "-q"], cwd=own.root, check=True)
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    said = xc("doctor").out
+    assert " note  models are recorded without a commit: fatal: detected dubious ownership" in said
+    assert f"do this:  git config --global --add safe.directory {own.root}" in said
 
 
 def test_doctor_outside_a_project_says_so_once(xc: Xc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ import click
 from xc_core import artifacts
 from xc_core.chain import STAGES, Workspace
 from xc_core.errors import ConfigError, XCError
+from xc_core.git import trouble
 from xc_core.plugins import GROUP, load_plugins
 
 _LEAST_DISK_GB = 5
@@ -40,6 +41,7 @@ def doctor() -> None:
         _selection_parser,
         _plugins,
         _machine,
+        _checkout,
         _project,
     ]
     checks += [partial(_of_package, entry) for entry in metadata.entry_points(group="xc.checks")]
@@ -110,6 +112,14 @@ def _selection_parser() -> Iterator[Finding]:
         "ok" if fits else "fault",
         text if fits else f"{text}: Dagster's asset selection needs 4.13; pip install -c constraints.txt again",
     )
+
+
+def _checkout() -> Iterator[Finding]:
+    """Find a checkout that git does not read, for instance one of another user in a container."""
+    root = Workspace.find().root
+    if why := trouble(root):
+        do = f"git config --global --add safe.directory {root}" if "ownership" in why else "install git, or commit"
+        yield Finding("note", f"models are recorded without a commit: {why}\n  do this:  {do}")
 
 
 def _plugins() -> Iterator[Finding]:

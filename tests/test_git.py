@@ -1,0 +1,46 @@
+"""Why git names no commit of a project, and that its absence stops nothing."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from xc_core.git import checkout, setting, trouble
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A repository with one commit."""
+    who = ("-c", "user.name=a", "-c", "user.email=a@b")
+    for command in (("init", "-q"), (*who, "commit", "-q", "--allow-empty", "-m", "first")):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+    (tmp_path / "inner").mkdir()
+    return tmp_path
+
+
+def test_a_checkout_that_git_reads_is_no_trouble(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    assert trouble(repository) == trouble(repository / "inner") == ""
+    assert trouble(tmp_path_factory.mktemp("plain")) == "", "not in git, which is allowed"
+
+
+def test_a_repository_without_a_commit_is_trouble(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    assert trouble(tmp_path).startswith("fatal: ")
+    assert checkout(tmp_path).commit == "none"
+
+
+def test_a_checkout_of_somebody_else_is_trouble(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container that mounts a folder of the host."""
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    assert "dubious ownership" in trouble(repository)
+    assert checkout(repository).commit == "none"
+
+
+def test_a_machine_without_git_has_no_commit_and_no_error(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    assert trouble(repository) == "git is not installed"
+    assert (checkout(repository).commit, setting(repository, "user.name")) == ("none", "")
