@@ -30,6 +30,15 @@ def test_comments_survive_a_declaration(bare: Workspace) -> None:
     assert bare.params.experiment("toy", "ngame").dataset.corpus.validation_fraction == 0.3
 
 
+def test_a_file_that_is_a_link_stays_one(bare: Workspace, tmp_path: Path) -> None:
+    shared = tmp_path / "shared.yaml"
+    (bare.root / "params.yaml").rename(shared)
+    (bare.root / "params.yaml").symlink_to(shared)
+    bare.params.declare_dataset("new", IngestConfig())
+    assert (bare.root / "params.yaml").is_symlink()
+    assert "new:" in shared.read_text("utf-8")
+
+
 def test_a_comment_stays_above_what_it_is_about(bare: Workspace) -> None:
     bare.params.declare_dataset("second", IngestConfig())
     lines = (bare.root / "params.yaml").read_text().splitlines()

@@ -174,6 +174,14 @@ def test_the_input_is_never_replaced_by_its_answers(tmp_path: Path) -> None:
             Job(source, target, "text", "q")
 
 
+def test_an_output_that_is_a_link_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "y.jsonl").symlink_to(tmp_path / "disk" / "y.jsonl")
+    Job(write(tmp_path / "x.parquet", TEXTS), tmp_path / "y.jsonl", "text", "q").run(answer)
+    assert (tmp_path / "y.jsonl").is_symlink()
+    assert len(read(tmp_path / "disk" / "y.jsonl")) == len(TEXTS)
+
+
 def test_a_damaged_block_of_an_earlier_run_is_answered_again(tmp_path: Path) -> None:
     job = Job(write(tmp_path / "x.parquet", TEXTS), tmp_path / "y.parquet", "text", "q")
     first = iter([True])  # the second block stops the run

@@ -205,7 +205,7 @@ class ParamsFile:
             after = io.StringIO()
             yaml.dump(params, after)
             if after.getvalue() != before:
-                artifacts.write_file(self.path, after.getvalue())
+                artifacts.write_file(self.path.resolve(), after.getvalue())  # a link stays one
 
 
 def _source(recipe: Recipe, base: str, root: Path) -> str:

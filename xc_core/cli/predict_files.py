@@ -148,8 +148,8 @@ def _write(block: Path, asked: str, start: int, answers: list[list[Prediction]])
 
 
 def _joined(blocks: Iterable[Path], target: Path) -> None:
-    """Write the blocks one after the other into a file beside ``target``, then rename it."""
-    with artifacts.replacing(target) as work:
+    """Write the blocks one after the other into a file beside ``target``, then rename it; a link stays one."""
+    with artifacts.replacing(target.resolve()) as work:
         if target.suffix == ".parquet":
             with pq.ParquetWriter(work, SCHEMA) as writer:
                 for block in blocks:
