@@ -94,7 +94,7 @@ def read(client: Any, dataset: str, version: int) -> Lineage:
     registry.check_version(client, name, version)
     found = client.get_model_version(name, str(version))
     files: dict[str, Path] = {}
-    if found.run_id and client.list_artifacts(found.run_id, FOLDER):
+    if versions.experiment_of(client, found.run_id) and client.list_artifacts(found.run_id, FOLDER):
         folder = Path(mlflow.artifacts.download_artifacts(run_id=found.run_id, artifact_path=FOLDER))
         files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
     artefacts = json.loads(files[ARTEFACTS].read_text("utf-8")) if ARTEFACTS in files else {}

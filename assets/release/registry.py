@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from assets.release.origin import Origin
 from assets.release.page import MODEL_PAGE, Page, description
-from assets.release.versions import check_opens, holds, is_absent, is_whole, model_name
+from assets.release.versions import check_opens, experiment_of, holds, is_absent, is_whole, model_name
 from assets.tracking import Logged, experiment_id, log_page
 from xc_core.errors import MissingError, MovedError
 
@@ -130,7 +130,8 @@ def _record(client: Any, version: int, candidate: Candidate, verdict: Verdict, k
     }
     set_tags(client, name, version, tags)
     run = client.get_model_version(name, str(version)).run_id
-    logged = Logged(str(client.get_run(run).info.experiment_id), run) if run else None
+    experiment = experiment_of(client, run)
+    logged = None if experiment is None else Logged(experiment, run)
     set_page(client, name, version, description(candidate.recipe, candidate.page, known, verdict, logged))
 
 

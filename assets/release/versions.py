@@ -91,6 +91,20 @@ def download(version: Any) -> Path:
         ) from error
 
 
+def experiment_of(client: Any, run: str | None) -> str | None:
+    """Return the id of the experiment that a run belongs to; None if the run is gone, as after ``mlflow gc``."""
+    from mlflow.exceptions import MlflowException
+
+    if not run:
+        return None
+    try:
+        return str(client.get_run(run).info.experiment_id)
+    except MlflowException as error:
+        if not is_absent(error):
+            raise
+        return None
+
+
 def is_absent(error: MlflowException) -> bool:
     """Return True if MLflow says that a model, a version or an alias does not exist; anything else is a fault."""
     return error.error_code in _ABSENT

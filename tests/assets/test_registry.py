@@ -13,6 +13,7 @@ from typing import Any
 import mlflow
 import pytest
 from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST
 
 from assets.markdown import escaped
 from assets.release import registry
@@ -284,6 +285,19 @@ def test_a_model_whose_registered_files_are_damaged_is_registered_again(
     assert (again.version, again.is_champion) == (2, True)
     assert champion_files(store, own.dataset).is_dir()
     assert registry.register(store.client, store.artifacts, own).version == 2
+
+
+def test_a_version_whose_run_is_gone_is_judged_again(
+    store: Store, trained: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`mlflow gc` deletes runs; the files of their models stay."""
+    own = replace(candidate(trained, "toy", "ngame"), dataset="outlived", judge=passing)
+    registry.register(store.client, store.artifacts, own)
+    store.client.delete_registered_model_alias("xc-outlived", registry.CHAMPION)
+    gone = MlflowException("no run", error_code=RESOURCE_DOES_NOT_EXIST)
+    monkeypatch.setattr(type(store.client), "get_run", failing(gone))
+    found = registry.register(store.client, store.artifacts, own)
+    assert (found.version, found.is_champion) == (1, True)
 
 
 def test_a_model_that_is_replaced_while_it_is_registered_makes_no_version(store: Store, trained: Workspace) -> None:

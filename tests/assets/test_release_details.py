@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST
 
 from assets.release import lineage, promotion, registry
 from assets.release.judge import describe
 from assets.release.lineage import Lineage
 from assets.release.origin import ARTEFACTS, origin
 from assets.release.registry import Candidate, Released
-from tests.assets.conftest import Registry, Store
+from tests.assets.conftest import Registry, Store, failing
 from tests.cli.conftest import Xc
 from xc_core.chain import STAGES, Workspace
 
@@ -90,6 +92,17 @@ def test_lineage_names_the_run(released: Released, own: Workspace, store: Store,
     ended = xc("lineage", released.version, "--dataset", "toy")
     assert ended.code == 0, ended.err
     assert f"MLflow run:                 {run}\n" in ended.out
+
+
+def test_a_version_outlives_its_run(
+    released: Released, own: Workspace, store: Store, xc: Xc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`mlflow gc` deletes runs that were deleted in the interface; the files of the version are another matter."""
+    gone = MlflowException("no run", error_code=RESOURCE_DOES_NOT_EXIST)
+    monkeypatch.setattr(type(store.client), "get_run", failing(gone))
+    ended = xc("lineage", released.version, "--dataset", "toy")
+    assert ended.code == 0, ended.err
+    assert "MLflow run:" in ended.out
 
 
 def test_a_rebuild_gets_the_recorded_files_in_their_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
