@@ -152,16 +152,22 @@ class Project:
             assert self.servers.ended(self.servers.launch(job, stages)) == "SUCCESS"
 
     def automatic(self, job: str, seen: dict[str, str]) -> None:
-        """Wait for a run of a job that nobody starts by hand, and for its end."""
+        """Wait for a run of a job that nobody starts by hand, and for its end.
 
-        def started() -> bool:
+        A launch may fail on a busy machine; Dagster starts such a run again, once.
+        """
+
+        def new() -> set[str]:
             with suppress(OSError, KeyError, TypeError):
-                return bool(self.servers.runs(job).keys() - seen.keys())
-            return False
+                return set(self.servers.runs(job)) - set(seen)
+            return set()
 
-        wait_for(started, 400, f"a run of {job}")
-        (run,) = self.servers.runs(job).keys() - seen.keys()
-        assert self.servers.ended(run) == "SUCCESS"
+        wait_for(new, 400, f"a run of {job}")
+        (run,) = new()
+        if self.servers.ended(run) != "SUCCESS":
+            wait_for(lambda: new() - {run}, 400, f"another run of {job}")
+            (again,) = new() - {run}
+            assert self.servers.ended(again) == "SUCCESS"
 
     def kill(self, name: str) -> None:
         """Kill a process of a kind as soon as there is one."""
