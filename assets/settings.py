@@ -57,12 +57,14 @@ def mlflow_settings(root: Path) -> MlflowSettings:
 def _of_project(uri: str, root: Path) -> str:
     """Return the address of a database, a relative path of sqlite as one in the project."""
     path = uri.removeprefix(_SQLITE)
-    relative = path != uri and not path.startswith(("/", ":", "file:"))
+    relative = bool(path) and path != uri and not path.startswith(("/", ":", "file:"))
     return f"{_SQLITE}{root.absolute() / path}" if relative else uri
 
 
 def local_folder(uri: str) -> Path | None:
-    """Return the folder that a ``file:`` URI names, without symbolic links; None for any other address."""
+    """Return the folder that a ``file:`` URI or an absolute path names, without symbolic links; None for others."""
+    if uri.startswith("/"):
+        return Path(uri).resolve()
     parts = urlparse(uri)
     return Path(url2pathname(parts.path)).resolve() if parts.scheme == "file" else None
 

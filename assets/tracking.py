@@ -31,6 +31,8 @@ _NOTE: Final = "mlflow.note.content"
 """Tag of a run's description."""
 _KIND: Final = {"mlflow.experimentKind": "custom_model_development"}
 """Tag of an experiment: MLflow shows its pages for training, not those for language models."""
+_PLACES: Final = 100
+"""Places that the experiments of a dataset may have been in, one after the other."""
 _RETRIES: Final = "3"
 """Retries per request, 14 seconds in total; MLflow's default of 7 takes minutes if there is no server."""
 
@@ -184,9 +186,10 @@ def experiment_id(client: Any, artifact_root: str, dataset: str) -> str:
     project, so the next experiment is "xc-DATASET (2)".
     """
     name = f"xc-{dataset}"
-    titles = itertools.chain([name], (f"{name} ({number})" for number in itertools.count(2)))
+    titles = itertools.chain([name], (f"{name} ({number})" for number in range(2, _PLACES)))
     location = f"{artifact_root.rstrip('/')}/{name}"
-    found = next(one for one in (_experiment(client, title, location) for title in titles) if _is_at(one, location))
+    tried = (_experiment(client, title, location) for title in titles)
+    found = next((one for one in tried if _is_at(one, location)), None) or _experiment(client, name, location)
     if found.lifecycle_stage == "deleted":
         client.restore_experiment(found.experiment_id)  # somebody deleted it in the interface; runs cannot be added
     return str(found.experiment_id)

@@ -107,7 +107,7 @@ def trouble(folder: Path) -> str:
         done = _run(folder, ("rev-parse", "--verify", "HEAD"), {})
     except FileNotFoundError:
         return "git is not installed"
-    return done.stderr.decode("utf-8", "replace").strip().partition("\n")[0]
+    return "" if done.returncode == 0 else done.stderr.decode("utf-8", "replace").strip().partition("\n")[0]
 
 
 def _git(folder: Path, *arguments: str, **environment: str) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from assets.release.origin import Origin
 from assets.release.page import MODEL_PAGE, Page, description
-from assets.release.versions import check_opens, experiment_of, holds, is_absent, is_whole, model_name
+from assets.release.versions import check_opens, content, experiment_of, is_absent, is_whole, model_name
 from assets.tracking import Logged, experiment_id, log_page
 from xc_core.errors import MissingError, MovedError
 
@@ -174,15 +174,18 @@ def _new_version(client: Any, artifact_root: str, candidate: Candidate) -> int:
         )
         log_page(client, run.info.run_id, info.model_id, candidate.page, candidate.origin)
     version = int(info.registered_model_version)
-    _check_logged(client, name, version, candidate)
     set_tags(client, name, version, candidate.tags)
+    _check_logged(client, name, version, candidate)
     client.update_registered_model(name, MODEL_PAGE.format(dataset=candidate.dataset))
     return version
 
 
 def _check_logged(client: Any, name: str, version: int, candidate: Candidate) -> None:
-    """Delete a version that holds another model than the candidate, and raise MovedError."""
-    if holds(client.get_model_version(name, str(version)), candidate.digest):
+    """Delete a version that holds another model than the candidate, and raise MovedError.
+
+    Raises MissingError, CorruptError for files that cannot be read; they may be whole, so the version stays.
+    """
+    if content(client.get_model_version(name, str(version))) == candidate.digest:
         return
     client.delete_model_version(name, str(version))
     raise MovedError(

@@ -22,18 +22,17 @@ def model_name(dataset: str) -> str:
 
 def is_whole(version: Any) -> bool:
     """Return True if the registered files of a version are there and are what they were."""
-    return holds(version, version.tags.get("bundle"))
-
-
-def holds(version: Any, digest: str | None) -> bool:
-    """Return True if the registered files of a version are whole and have this digest; None stands for any."""
-    from xc_core import artifacts
-
     try:
-        found = artifacts.verify(download(version), kind="model").digest()
+        return version.tags.get("bundle") in (None, content(version))
     except (MissingError, CorruptError):
         return False
-    return digest in (None, found)
+
+
+def content(version: Any) -> str:
+    """Return the digest of the registered files of a version; raise MissingError, CorruptError if they are damaged."""
+    from xc_core import artifacts
+
+    return artifacts.verify(download(version), kind="model").digest()
 
 
 def check_opens(version: Any) -> None:

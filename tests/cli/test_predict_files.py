@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.cli.conftest import NGAME, Xc
@@ -180,6 +183,29 @@ def test_an_output_that_is_a_link_stays_one(tmp_path: Path) -> None:
     Job(write(tmp_path / "x.parquet", TEXTS), tmp_path / "y.jsonl", "text", "q").run(answer)
     assert (tmp_path / "y.jsonl").is_symlink()
     assert len(read(tmp_path / "disk" / "y.jsonl")) == len(TEXTS)
+
+
+def test_another_file_of_the_same_size_and_time_is_answered_itself(tmp_path: Path) -> None:
+    """As files of an archive with one time for all: only the texts tell blocks of one from those of the other."""
+    for name, text in (("a", "river"), ("b", "house")):
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"text": text}))
+        os.utime(tmp_path / f"{name}.jsonl", (1, 1))
+    Job(tmp_path / "a.jsonl", tmp_path / "y.jsonl", "text", "q").answer(answer)
+    Job(tmp_path / "b.jsonl", tmp_path / "y.jsonl", "text", "q").run(answer)
+    assert read(tmp_path / "y.jsonl")[0]["labels"][0]["title"] == "house"
+
+
+def test_a_folder_as_output_is_refused_before_anything_is_answered(tmp_path: Path) -> None:
+    (tmp_path / "y.parquet").mkdir()
+    with pytest.raises(UsageError, match="the folder"):
+        Job(write(tmp_path / "x.parquet", TEXTS), tmp_path / "y.parquet", "text", "q")
+
+
+@pytest.mark.parametrize("kind", [pa.string_view(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
+def test_strings_of_any_kind_are_texts(tmp_path: Path, kind: pa.DataType) -> None:
+    pq.write_table(pa.table({"text": pa.array(["a", "b", "a"]).cast(kind)}), tmp_path / "x.parquet")
+    assert Job(tmp_path / "x.parquet", tmp_path / "y.jsonl", "text", "q").run(answer) == 3
+    assert [row["labels"][0]["title"] for row in read(tmp_path / "y.jsonl")] == ["a", "b", "a"]
 
 
 def test_a_damaged_block_of_an_earlier_run_is_answered_again(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import tracemalloc
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xc_core.data.formats import csv_rows
@@ -24,6 +24,7 @@ def read(content: bytes, rows: int = 3) -> list[dict[str, str]]:
 CELLS = st.text(st.characters(codec="utf-8"), max_size=8)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(CELLS, CELLS), max_size=8), st.integers(1, 4), st.sampled_from(["\n", "\r\n"]))
 def test_what_a_writer_writes_is_read_again(rows: list[tuple[str, str]], size: int, ending: str) -> None:
     stream = io.StringIO(newline="")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any, cast
@@ -118,6 +120,25 @@ def test_a_full_queue_takes_all_of_a_question_or_nothing(make: Make, work: Work)
     last = batcher.submit(ONE, Question(("f",)), 20)
     work.gate.set()
     assert got(kept) + got(last) == ["one a", "one b", "one c", "one f"]
+
+
+class Model:
+    """A model that can be watched."""
+
+
+def test_a_model_that_is_no_longer_current_is_not_kept_in_memory(make: Make, work: Work) -> None:
+    """Otherwise the swap after the next one needs memory for three."""
+    batcher, own = make(), Model()
+    assert len(got(batcher.submit(cast(Served, own), Question(("a",)), 20))) == 1
+    work.passes.clear()
+    held = weakref.ref(own)
+    del own
+    for _ in range(100):
+        gc.collect()
+        if held() is None:
+            return
+        time.sleep(0.05)
+    raise AssertionError("the batcher keeps the model of its last pass")
 
 
 def test_a_bad_question_fails_alone(make: Make, work: Work) -> None:

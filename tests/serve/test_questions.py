@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +20,7 @@ from xc_core.infer.predictor import Predictor
 from xc_core.serve.guard import Guard
 from xc_core.serve.limits import Limits
 from xc_core.serve.meters import Meters
+from xc_core.serve.questions import parsed
 from xc_core.serve.server import Address
 
 
@@ -109,6 +111,25 @@ def test_the_dial_is_turned(start: Start, dialled: Predictor) -> None:
 def test_what_cannot_be_answered_is_refused(running: Running, question: Any, status: int, found: str) -> None:
     running.refused(status, found, **question)
     assert running.metric(f'xc_requests_total{{path="/predict",status="{status}"}}') == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        (b'{"texts":[' + b"1," * 999_999 + b"1]}", "1 as texts.0"),
+        (b'{"text":"a","exclude":[' + b"1," * 999_999 + b"1]}", "1 as exclude.0"),
+        (b'{"text":"a","only":[' + b"1," * 999_999 + b"1]}", "1 as only.0"),
+        (json.dumps({str(number): 1 for number in range(200_000)} | {"text": "a"}).encode(), "unknown parameter '0'"),
+    ],
+    ids=["texts", "exclude", "only", "names"],
+)
+def test_a_body_of_many_wrong_things_is_refused_for_the_first(body: bytes, found: str) -> None:
+    """pydantic would describe a million of them, for seconds in which nobody else is answered."""
+    started = time.process_time()
+    with pytest.raises(UsageError) as caught:
+        parsed(body)
+    assert caught.value.found.startswith(found)
+    assert time.process_time() - started < 0.3
 
 
 @pytest.mark.parametrize(

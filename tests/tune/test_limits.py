@@ -10,13 +10,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.tune.conftest import LATE, Tune, fixed, record_of, seen, write_space
 from xc_core import progress
 from xc_core.chain import Workspace
 from xc_core.errors import StorageError
-from xc_core.tune import storage, trial
+from xc_core.tune import study, trial
 from xc_core.tune.limits import TimeIsUpError, stopped_after
 from xc_core.tune.record import State, study_folder
 
@@ -157,10 +158,21 @@ def test_an_error_of_the_machine_ends_the_command_and_the_trial_is_tried_again(
     assert again.own
 
 
+def test_the_lowest_quarter_is_that_of_all_earlier_trials() -> None:
+    others = [float(number) for number in range(1, 9)]
+    assert [study.is_low(value, others) for value in (1.0, 2.5, 2.75, 2.8, 9.0)] == [True, True, False, False, False]
+    assert not study.is_low(0.0, others[:4]), "too few"
+    assert not study.is_low(3.0, [3.0] * 20), "all are equal"
+    assert not study.is_low(float("nan"), others)
+    random = np.random.default_rng(0).random(400)
+    low = sum(study.is_low(value, random[:at].tolist()) for at, value in enumerate(random))
+    assert 80 < low < 120, "a quarter of a study, not more and more of it"
+
+
 def test_a_trial_whose_scores_are_among_the_lowest_is_ended_early(
     tune: Tune, project: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(storage, "_FIRST", 1)
+    monkeypatch.setattr(study, "_FIRST", 1)
     space = {"classifier.table.lr": [1e-9, 50.0], "classifier.seed": [0, 1, 2, 3, 4, 5]}
     assert tune(space, "--trials", "6", "--sampler", "random", scores__label_text="null").code == 0
     record = record_of(project)
@@ -205,7 +217,7 @@ def test_mistakes_are_refused_before_the_first_trial(
 def test_a_dataset_without_validation_documents_is_refused(tune: Tune, project: Workspace) -> None:
     text = (project.root / "params.yaml").read_text().replace("corpus: {}", "corpus: {validation_fraction: 0.0}")
     (project.root / "params.yaml").write_text(text)
-    tune(LATE).refused(66, "no validation documents of toy", "validation_fraction")
+    tune(LATE).refused(66, "no validation documents with labels of toy", "validation_fraction")
 
 
 def test_without_optuna_the_extra_is_named(tune: Tune, project: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,8 +31,8 @@ from xc_core.progress import report
 from xc_core.recipes import Recipe, find_recipe
 
 _GROUP: Final = Path("/sys/fs/cgroup/memory.max")
-_WIDEST: Final = 1024
-"""Width of the vectors of a large encoder."""
+_WIDEST: Final = 65_536
+"""Width of vectors that no encoder exceeds."""
 _PROCESS: Final = 600 << 20
 """Bytes that a process with torch holds before it reads anything (measured: 570 to 680 MB)."""
 

@@ -46,13 +46,21 @@ def page_of(workspace: Workspace, dataset: str, recipe: str) -> Page:
         report=found.report,
         examples=found.examples,
         learnt=found.learnt.words(),
-        card=data_card(artifacts.read_made(workspace.folder("corpus", dataset)).facts),
+        card=_card(workspace, dataset, recipe),
         costs={stage.name: read_costs(workspace, stage, dataset, _recipe(stage, recipe)) for stage in stages},
         machines=sorted(machines(workspace, dataset, recipe)),
         pictures={
             _PICTURES.get(path.stem, path.stem): path.read_bytes() for path in sorted(artifacts.pictures(folder))
         },
     )
+
+
+def _card(workspace: Workspace, dataset: str, recipe: str) -> dict[str, str]:
+    """Return the facts of the corpus that an experiment was evaluated on, if that is the present one."""
+    made = artifacts.read_made(workspace.folder("evaluation", dataset, recipe))
+    if made.depends.get("corpus") != workspace.digest("corpus", dataset):
+        return {"corpus": "another one than today's: the data have changed since this evaluation"}
+    return data_card(artifacts.read_made(workspace.folder("corpus", dataset)).facts)
 
 
 def data_card(facts: Mapping[str, Any]) -> dict[str, str]:

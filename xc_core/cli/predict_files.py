@@ -6,6 +6,7 @@ is deleted. With ``--part I/N`` a process answers every N-th block only and leav
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -67,9 +68,11 @@ class Job:
     column: str
     """Name of the column or field with the text."""
     question: str
-    """Names model, k and dial; a block of another question is not used."""
+    """Names model, k and dial; a block of another question, or of other texts, is not used."""
 
     def __post_init__(self) -> None:
+        if self.target.is_dir():
+            raise UsageError(f"the folder {self.target}", expected="a file", do="name a file with --output")
         for path, known in ((self.source, ENDINGS), (self.target, ENDINGS[:2])):
             if path.suffix not in known:
                 raise UsageError(f"{path.name}", expected=f"a name that ends in {' or '.join(known)}", do="rename it")
@@ -97,12 +100,10 @@ class Job:
 
     def answer(self, predict: Predict, share: Share = WHOLE) -> tuple[int, list[Path]]:
         """Answer the blocks of ``share`` that are not answered yet; return the rows of the share, and its blocks."""
-        facts = self.source.stat()
-        asked = f"{self.question}, {self.column}, {facts.st_size} bytes of {facts.st_mtime_ns}"
         start, rows, blocks = 0, 0, []
-        for number, texts in enumerate(self._progress(facts.st_size, share)):
+        for number, texts in enumerate(self._progress(self.source.stat().st_size, share)):
             if number in share:
-                block = self._block(number)
+                block, asked = self._block(number), f"{self.question}, {_fingerprint(start, texts)}"
                 blocks.append(block)
                 if not _is_done(block, asked):
                     _write(block, asked, start, predict(texts))
@@ -124,6 +125,11 @@ class Job:
                 at = min(stream.tell(), total)
                 meter.update(max(at - done, 0))
                 done = max(at, done)
+
+
+def _fingerprint(start: int, texts: list[str]) -> str:
+    """Return a hash of the texts of a block and of their place: size and time of a file may be those of another one."""
+    return hashlib.sha256(json.dumps([start, texts]).encode()).hexdigest()
 
 
 def _is_done(block: Path, asked: str) -> bool:
@@ -222,6 +228,9 @@ def _check_column(column: str, names: list[str], where: str) -> None:
 
 
 def _texts(column: Any, where: str) -> list[str]:
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if kind in (pa.string(), pa.large_string(), pa.string_view()):
+        column = column.cast(pa.large_string())
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)) or column.null_count:
         raise DataError(
             f"a column of {column.type} with {column.null_count} nulls",

@@ -60,8 +60,14 @@ def is_nearer(validation: Mapping[str, Any], test: Mapping[str, Any]) -> bool:
     The difference of the shares above 0.75 has to exceed 3 points and twice its standard error.
     """
     first, second = (float(own[f"above_{NEAR}"]) for own in (validation, test))
-    variance = first * (1 - first) / validation["documents"] + second * (1 - second) / test["documents"]
+    variance = sum(_variance(share, own["documents"]) for share, own in ((first, validation), (second, test)))
     return bool(first - second > max(POINTS, 2 * variance**0.5))
+
+
+def _variance(share: float, size: int) -> float:
+    """Return the variance of a share of ``size`` documents; with one success and one failure more, so it is never 0."""
+    smoothed = (share * size + 1) / (size + 2)
+    return smoothed * (1 - smoothed) / size
 
 
 def nearest(corpus: Corpus, queries: I64, train: I64) -> F64:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from xc_core.shapes import F32, PAD_ID, Shortlist
 
 _WARM: Final = 5
 """Texts predicted before the clock starts."""
+_AT_ONCE: Final = 1024
+"""Texts of a pass, at most: the candidates and their features of all texts at once would fill the memory."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,10 @@ class Predictor:
         if not texts:
             return Shortlist(np.zeros((0, k), np.int32), np.zeros((0, k), np.float32))
         texts = [text[:MAX_CHARS] for text in texts]
+        parts = np.array_split(np.arange(len(texts)), math.ceil(len(texts) / _AT_ONCE))  # of nearly equal size
+        return Shortlist.stack([self._shortlist(texts[part[0] : part[-1] + 1], k, tail) for part in parts])
+
+    def _shortlist(self, texts: list[str], k: int, tail: float | None) -> Shortlist:
         return self.scorer.shortlist(Query(self.embed(texts), texts), k, tail)
 
     def predict(self, texts: list[str], k: int = 5, tail: float | None = None) -> list[list[Prediction]]:

@@ -12,6 +12,8 @@ from xc_core.seeds import generator
 
 RESAMPLES: Final = 2000
 """Bootstrap resamples per comparison."""
+_FEWEST: Final = 6
+"""Documents that differ, at least: of fewer a sign test cannot reach 0.05 (5 of 5 has 0.0625)."""
 
 
 @dataclass(frozen=True)
@@ -21,11 +23,13 @@ class Difference:
     points: float
     low: float
     high: float
+    differing: int = _FEWEST
+    """Documents that the models answer differently by this metric."""
 
     @property
     def clear(self) -> bool:
-        """True if the interval excludes 0."""
-        return self.low > 0 or self.high < 0
+        """True if the interval excludes 0, and enough documents differ to tell it from chance."""
+        return self.differing >= _FEWEST and (self.low > 0 or self.high < 0)
 
 
 def differences(ours: PerDocument, theirs: PerDocument, *, seed: int = 0) -> dict[str, Difference]:
@@ -46,4 +50,8 @@ def differences(ours: PerDocument, theirs: PerDocument, *, seed: int = 0) -> dic
         drawn[i] = percent(weights @ groups[0]) - percent(weights @ groups[1])
     points = percent(tables[0].sum(0)) - percent(tables[1].sum(0))
     low, high = quantiles(drawn, (0.025, 0.975))
-    return {name: Difference(float(points[i]), float(low[i]), float(high[i])) for i, name in enumerate(names)}
+    differing = np.count_nonzero(tables[0][:, : len(names)] != tables[1][:, : len(names)], axis=0)
+    return {
+        name: Difference(float(points[i]), float(low[i]), float(high[i]), int(differing[i]))
+        for i, name in enumerate(names)
+    }

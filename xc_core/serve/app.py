@@ -36,6 +36,8 @@ class Server:
     batcher: Batcher
     draining: bool = False
     """True once the server ends: it answers what has come, and is not ready for more."""
+    dropped: int = 0
+    """Requests without an answer when the server ended."""
 
     async def answered(self, body: bytes) -> Response:
         """Return the answer to the question in ``body``; all of it is from the model that is current now."""
@@ -50,7 +52,10 @@ class Server:
             return busy("a full queue", f"at most {self.limits.queue:,} texts that wait")
         except (TimeoutError, asyncio.CancelledError):
             if (task := asyncio.current_task()) and task.cancelling():
-                raise
+                if not self.draining:
+                    raise
+                self.dropped += 1
+                return busy("a server that ends", "a server that answers")
             return busy(f"no answer after {self.limits.seconds:g} s", "an answer in that time")
         content = await asyncio.to_thread(reply, served, asked.tail, labels, asked.why)
         return Response(content, media_type="application/json")

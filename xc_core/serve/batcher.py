@@ -89,10 +89,17 @@ class Batcher:
         self._thread.join()
 
     def _run(self) -> None:
-        while batch := self._next():
-            live = [job for job in batch if self._is_wanted(job)]
-            if live:
-                self._answer(live)
+        while self._pass(self._next()):
+            pass
+
+    def _pass(self, batch: list[_Job]) -> bool:
+        """Answer a batch; return False for an empty one.
+
+        Between two passes nothing refers to a job: it would keep a model in memory that is no longer current.
+        """
+        if live := [job for job in batch if self._is_wanted(job)]:
+            self._answer(live)
+        return bool(batch)
 
     def _next(self) -> list[_Job]:
         """Wait for jobs and return those that share the next pass; none if the queue is empty and stops."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -17,18 +17,23 @@ from xc_core.visible import INK
 class Asked(BaseModel):
     """A question about one text (`text`) or several (`texts`)."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    # unknown parameters are found by ``parsed``, wrong items of a list one by one: pydantic would describe each of them
+    model_config = ConfigDict(extra="allow", strict=True, json_schema_extra={"additionalProperties": False})
 
     text: str | None = Field(None, description="One text.", examples=["a small dog with long hair"])
-    texts: list[str] | None = Field(None, description="Several texts, instead of `text`.")
+    texts: Annotated[list[str], Field(fail_fast=True)] | None = Field(
+        None, description="Several texts, instead of `text`."
+    )
     k: int = Field(5, description="Labels per text.")
     tail: float | None = Field(
         None,
         description="Position of the dial, from 0, the likeliest labels (best P@k), to 1, rare labels higher "
         "(best PSP@k). By default the model's own.",
     )
-    exclude: list[str] = Field([], description="Uids of labels to leave out.")
-    only: list[str] | None = Field(None, description="Uids of the labels to rank; all other labels are left out.")
+    exclude: Annotated[list[str], Field(fail_fast=True)] = Field([], description="Uids of labels to leave out.")
+    only: Annotated[list[str], Field(fail_fast=True)] | None = Field(
+        None, description="Uids of the labels to rank; all other labels are left out."
+    )
     why: bool = Field(True, description="Whether to return the scores behind each label.")
 
 
@@ -39,9 +44,17 @@ class TooLargeError(UsageError):
 def parsed(body: bytes) -> Asked:
     """Return the question in the JSON of ``body``; raise UsageError with the first thing that is wrong."""
     try:
-        return Asked.model_validate_json(body)
+        asked = Asked.model_validate_json(body)
     except ValidationError as error:
         raise _explained(dict(error.errors(include_url=False)[0])) from error
+    for name in asked.model_extra or {}:
+        known = list(Asked.model_fields)
+        raise UsageError(
+            f"unknown parameter {preview(name)}{nearest(name, known)}",
+            expected=f"some of {', '.join(known)}",
+            do="fix the name, or leave it out",
+        )
+    return asked
 
 
 def _explained(wrong: dict[str, Any]) -> UsageError:
@@ -51,13 +64,6 @@ def _explained(wrong: dict[str, Any]) -> UsageError:
             f"a body that is no JSON ({wrong['msg'].removeprefix('Invalid JSON: ')})",
             expected='an object, for instance {"text": "a small dog", "k": 5}',
             do="fix the JSON; it has to be UTF-8",
-        )
-    if wrong["type"] == "extra_forbidden":
-        known = list(Asked.model_fields)
-        return UsageError(
-            f"unknown parameter {preview(place)}{nearest(place, known)}",
-            expected=f"some of {', '.join(known)}",
-            do="fix the name, or leave it out",
         )
     found = preview(str(wrong["input"])) if isinstance(wrong["input"], str) else _kind(wrong["input"])
     return UsageError(
@@ -89,9 +95,10 @@ def _texts(asked: Asked, limits: Limits) -> list[str]:
         found = "neither text nor texts" if asked.text is None else "both text and texts"
         raise UsageError(found, expected="one of them", do="send text for one text, texts for several")
     texts = [asked.text] if asked.text is not None else asked.texts or []
-    if not 1 <= len(texts) <= limits.texts:
+    most = min(limits.texts, limits.queue)  # more texts than the queue holds could never be answered
+    if not 1 <= len(texts) <= most:
         kind = TooLargeError if texts else UsageError
-        raise kind(f"{len(texts):,} texts", expected=f"1 to {limits.texts:,}", do="send several requests")
+        raise kind(f"{len(texts):,} texts", expected=f"1 to {most:,}", do="send several requests")
     for number, text in enumerate(texts):
         place = f"texts.{number}" if asked.text is None else "text"
         if not INK.search(text):

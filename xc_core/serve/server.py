@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import uvicorn
 
-from xc_core.errors import UsageError, bare
+from xc_core.errors import UnavailableError, UsageError, bare
 from xc_core.infer.champion import Source
 from xc_core.progress import report
 from xc_core.serve.app import Server, make_app, make_server
@@ -57,12 +57,23 @@ class Address:
             listener.bind((self.host, self.port))
         except (OSError, OverflowError, TypeError, ValueError) as error:  # TypeError: a name that cannot be encoded
             listener.close()
-            raise UsageError(
-                f"{bare(self.host)}, port {self.port}, where no server can listen ({error})",
-                expected="an address of this machine and a free port",
-                do="choose another --port, or another --host",
-            ) from error
+            raise self._taken(error) from error
         return listener
+
+    def listening(self, listener: socket.socket) -> None:
+        """Let clients connect from now on; raise UsageError if another server does so already."""
+        try:
+            listener.listen(_BACKLOG)
+        except OSError as error:
+            listener.close()
+            raise self._taken(error) from error
+
+    def _taken(self, error: Exception) -> UsageError:
+        return UsageError(
+            f"{bare(self.host)}, port {self.port}, where no server can listen ({error})",
+            expected="an address of this machine and a free port",
+            do="choose another --port, or another --host",
+        )
 
 
 class _Uvicorn(uvicorn.Server):
@@ -81,7 +92,8 @@ class _Uvicorn(uvicorn.Server):
 def serve(source: Source, address: Address, limits: Limits, poll_seconds: float) -> None:
     """Answer requests until a signal comes.
 
-    Raises UsageError for an address that cannot be listened on, and what ``Models`` raises if there is no model.
+    Raises UsageError for an address that cannot be listened on, what ``Models`` raises if there is no model, and
+    UnavailableError if it ended before every request was answered.
     """
     listener = address.bound()
     meters = Meters()
@@ -97,9 +109,15 @@ def serve(source: Source, address: Address, limits: Limits, poll_seconds: float)
             f"warning: other machines can reach {host}:{port}. This server has no TLS, no authentication and no rate "
             "limit; put a proxy in front of it (docs/serving.md)"
         )
-    listener.listen(_BACKLOG)  # from now on a client can connect
+    address.listening(listener)
     report(f"version {name['version']} of {name['dataset']} ({name['recipe']}) answers on {http_address(host, port)}")
     _run(_Uvicorn(_config(server, address, poll_seconds), server), listener)
+    if server.dropped:
+        raise UnavailableError(
+            f"{server.dropped:,} requests without an answer at the end",
+            expected="an answer to every request that had come",
+            do=f"send one signal, and wait up to {2 * limits.seconds:g} s",
+        )
     report("stopped; every request that had come was answered")
 
 

@@ -27,6 +27,8 @@ from xc_core.scores import FittedScore, Query, Scores
 from xc_core.shapes import F32, F64, I32, I64, PAD_ID, Array, Bool, Shortlist
 
 _SHOWN = ("P_at_1", "P_at_5", "PSP_at_5")
+_EQUAL: Final = 1e-9
+"""Points; sums of the same hits in another order differ by less."""
 _BESIDE: Final = 100
 """Positives of a document, by id, that stand beside its candidates, which are as wide as those of all documents."""
 
@@ -199,7 +201,7 @@ def _better_part(compared: dict[str, dict[str, float]]) -> str | None:
     parts = [
         name
         for name, own in compared.items()
-        if all(own[m] >= rule[m] for m in _SHOWN) and any(own[m] > rule[m] for m in _SHOWN)
+        if all(own[m] > rule[m] - _EQUAL for m in _SHOWN) and any(own[m] > rule[m] + _EQUAL for m in _SHOWN)
     ]
     return max(parts, key=lambda name: compared[name]["P_at_1"], default=None)
 

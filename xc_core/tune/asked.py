@@ -103,7 +103,8 @@ class Tuning:
         self.project.params.declare_tokenizers(self.dataset, sorted(needed))
         for stage in ("corpus", "tokens"):
             run_stage(self.project, stage, self.dataset)
-        if not len(Corpus.open(self.project.folder("corpus", self.dataset)).rows(VALIDATION)):
+        corpus = Corpus.open(self.project.folder("corpus", self.dataset))
+        if not corpus.labels.rows(corpus.rows(VALIDATION)).counts_N.any():
             raise no_validation(self.dataset)
 
     def prepared(self) -> Tuning:

@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
 
 _FILE: Final = "study.db"
-_KEPT: Final = 75.0
-"""Percent of the trials that the pruner lets pass at each stage: it ends those in the lowest quarter."""
-_FIRST: Final = 5
-"""Trials before the pruner begins."""
 _ENOUGH: Final = 10
 """Trials from which importances are estimated."""
 
@@ -68,14 +64,13 @@ def opened(folder: Path, tuning: Tuning) -> Study:
     import optuna
     from sqlalchemy.exc import SQLAlchemyError
 
-    pruner = optuna.pruners.PercentilePruner(_KEPT, n_startup_trials=_FIRST)
     try:
         study = optuna.create_study(
             study_name=tuning.name,
             storage=f"sqlite:///{folder / _FILE}",
             direction="maximize",
             load_if_exists=True,
-            pruner=pruner if tuning.prune else optuna.pruners.NopPruner(),
+            pruner=optuna.pruners.NopPruner(),  # ``study.is_low`` decides
         )
         asked, before = tuning.asked(), study.user_attrs.get("asked")
     except (SQLAlchemyError, optuna.exceptions.OptunaError, RuntimeError) as error:

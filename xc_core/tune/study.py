@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from xc_core.errors import BusyError, CorruptError, MissingError, MovedError, StorageError, XCError, in_words
 from xc_core.locks import locked
 from xc_core.params import deep_merged
@@ -35,6 +37,10 @@ _IN_A_ROW: Final = 3
 """Failed trials in a row that end the command: then the settings are hardly the reason."""
 _REPEATS: Final = 50
 """Trials in a row with settings of earlier ones that end the study; such a trial takes no time."""
+_LOWEST: Final = 0.25
+"""Share of the trials that the pruner ends at each stage."""
+_FIRST: Final = 5
+"""Trials before the pruner begins."""
 _RECORD: Final = "record"
 
 
@@ -139,18 +145,18 @@ class _Running:
         same = next((own for own in record.ended if _key(own.values) == _key(values)), None)
         if same is None:
             left = None if self.limits.seconds is None else self.limits.seconds - record.seconds
-            self._try(drawn, values, left)
+            self._try(drawn, values, left, record.ended)
         else:
             why = f"{SAME} {same.number}"
             self._end(drawn, replace(same, number=drawn.number, seconds=0.0, taken=(), why=why))
 
-    def _try(self, drawn: Drawn, values: Mapping[str, Any], left: float | None) -> None:
+    def _try(self, drawn: Drawn, values: Mapping[str, Any], left: float | None, earlier: Sequence[TrialRecord]) -> None:
         """Run a trial for at most ``left`` seconds, and store how it ended, whatever happens."""
         changes = deep_merged(dict(self.tuning.changes), nested(values))
         trial = Trial.of(self.tuning.project, self.folder, self.tuning.base, changes)
         own, started = drawn.params == self.tuning.defaults(), time.monotonic()
         blank = TrialRecord(number=drawn.number, state=State.STOPPED, values=drawn.params, own=own, folder=trial.name)
-        attempt = _Attempt(self.tuning, trial, drawn, blank, None if left is None else started + left)
+        attempt = _Attempt(self.tuning, trial, drawn, blank, None if left is None else started + left, earlier)
         try:
             attempt.run()
             self.failed = 0
@@ -212,6 +218,8 @@ class _Attempt:
     """What is known so far."""
     end: float | None
     """When the budget ends, on the monotonic clock."""
+    earlier: Sequence[TrialRecord] = ()
+    """The trials that ended before."""
 
     def run(self) -> None:
         """Run the stages up to the fusion; the pruner may end the trial between two of them."""
@@ -226,11 +234,12 @@ class _Attempt:
 
     def _prunes(self, step: int, stage: str, figures: Mapping[str, float]) -> bool:
         """Report the objective of one score alone; return True if the trial is to end here."""
-        value = self.tuning.metric.value(figures)
-        self.record = replace(self.record, early={**self.record.early, stage: round(value, 4)})
+        value = round(self.tuning.metric.value(figures), 4)  # as it is stored, so that equal figures stay equal
+        self.record = replace(self.record, early={**self.record.early, stage: value})
         if math.isfinite(value):
             self.drawn.report(value, step)
-        if not self.drawn.should_prune():
+        others = [own.early[stage] for own in self.earlier if stage in own.early and not own.repeats]
+        if not is_low(value, others):
             return False
         why = f"one of the lowest after {stage}: {value:.2f}"
         self.record = replace(self.record, state=State.PRUNED, why=why)
@@ -249,6 +258,16 @@ class _Attempt:
             documents=result.documents,
             why="" if finite else "the figures are not finite",
         )
+
+
+def is_low(value: float, others: Sequence[float]) -> bool:
+    """Return True if a figure is in the lowest quarter of those of earlier trials, pruned ones included.
+
+    Optuna's percentile pruner looks at trials that ran to their end, so it prunes more and more of a study (half of 50
+    random trials), and it compares the best figure of a trial so far with figures of one stage.
+    """
+    known = [other for other in others if math.isfinite(other)]
+    return len(known) >= _FIRST and bool(value < np.quantile(known, _LOWEST))
 
 
 def _recorded(frozen: Any) -> TrialRecord | None:

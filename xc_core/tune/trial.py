@@ -151,7 +151,7 @@ def forget(workspace: Workspace, dataset: str, name: str) -> None:
 def no_validation(dataset: str) -> MissingError:
     """Return the error for a dataset without validation documents."""
     return MissingError(
-        f"no validation documents of {dataset}",
+        f"no validation documents with labels of {dataset}",
         expected="documents on which trials are judged; test documents are never read",
         do=f"set datasets.{dataset}.corpus.validation_fraction in params.yaml, for instance to 0.1",
     )

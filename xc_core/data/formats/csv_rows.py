@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import itertools
 from collections.abc import Iterator
 from typing import IO, Final, cast
 
@@ -14,11 +13,14 @@ from xc_core.errors import DataError
 
 Bytes = IO[bytes] | io.BufferedIOBase
 _LONGEST: Final = 64 << 20
-"""Characters of a cell, at most; one quote too few may join all rows of a file."""
+"""Characters of a cell or line, at most; one quote too few may join all rows of a file."""
+_PART: Final = 4 << 20
+"""Characters after which a part ends."""
+_TOO_LONG: Final = f"field larger than field limit ({_LONGEST})"
 _WRONG: Final = {
     "unexpected end of data": ("a quote that is never closed", 'a second " at the end of the cell'),
     "',' expected after '\"'": ("text behind the closing quote of a cell", "a comma, or the end of the row"),
-    f"field larger than field limit ({_LONGEST})": (f"a cell of more than {_LONGEST:,} characters", "a shorter text"),
+    _TOO_LONG: (f"a cell of more than {_LONGEST:,} characters", "a shorter text"),
 }
 """Messages of the reader -> what is wrong, and what is expected."""
 
@@ -33,24 +35,34 @@ def csv_names(stream: Bytes, where: str) -> list[str]:
 
 
 def csv_batches(stream: Bytes, where: str, rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield parts of at most ``rows`` rows, all columns strings; blank lines count as no rows.
+    """Yield parts of at most ``rows`` rows and about 4 million characters, all columns strings, without blank lines.
 
     Raises DataError, with ``where`` and the row (the header is row 1), for wrong quotes, for a row of more or fewer
     cells than the header, and for a cell that is too long; UnicodeDecodeError if the text is not UTF-8.
     """
     found = _rows(stream, where)
     _, names = next(found, (1, []))
-    while part := list(itertools.islice(found, rows)):
-        for number, cells in part:
-            if len(cells) != len(names):
-                raise DataError(
-                    f"{len(cells)} cells",
-                    expected=f"{len(names)}, as in the header",
-                    do='fix the row; a cell with a comma stands between quotes: "a, b"',
-                    where=f"{where}, row {number}",
-                )
-        columns = zip(*(cells for _, cells in part), strict=True)
-        yield pa.record_batch([pa.array(column, pa.string()) for column in columns], names)
+    part: list[list[str]] = []
+    size = 0
+    for number, cells in found:
+        if len(cells) != len(names):
+            raise DataError(
+                f"{len(cells)} cells",
+                expected=f"{len(names)}, as in the header",
+                do='fix the row; a cell with a comma stands between quotes: "a, b"',
+                where=f"{where}, row {number}",
+            )
+        part.append(cells)
+        size += sum(map(len, cells))
+        if len(part) == rows or size > _PART:
+            yield _batch(part, names)
+            part, size = [], 0
+    if part:
+        yield _batch(part, names)
+
+
+def _batch(part: list[list[str]], names: list[str]) -> pa.RecordBatch:
+    return pa.record_batch([pa.array(column, pa.string()) for column in zip(*part, strict=True)], names)
 
 
 def _rows(stream: Bytes, where: str) -> Iterator[tuple[int, list[str]]]:
@@ -59,7 +71,7 @@ def _rows(stream: Bytes, where: str) -> Iterator[tuple[int, list[str]]]:
     text = io.TextIOWrapper(cast("IO[bytes]", stream), "utf-8-sig", newline="")
     number = 1
     try:
-        for cells in csv.reader(text, strict=True):
+        for cells in csv.reader(_lines(text), strict=True):
             if cells:
                 yield number, cells
                 number += 1
@@ -74,3 +86,11 @@ def _rows(stream: Bytes, where: str) -> Iterator[tuple[int, list[str]]]:
     finally:
         if not stream.closed:
             text.detach()  # the stream is the caller's
+
+
+def _lines(text: io.TextIOWrapper) -> Iterator[str]:
+    """Yield lines; raise csv.Error for one that is too long to be one."""
+    while line := text.readline(_LONGEST + 1):
+        if len(line) > _LONGEST:
+            raise csv.Error(_TOO_LONG)
+        yield line

@@ -210,7 +210,7 @@ def _names(path: Path) -> list[str]:
     """Return the names of a table's columns."""
     if path.suffix == ".parquet":
         return list(pq.ParquetFile(path).schema_arrow.names)
-    with open_bytes(path) as stream:
+    with _refusing(path, 1, ReadOptions()), open_bytes(path) as stream:
         return csv_names(stream, path.name)
 
 
