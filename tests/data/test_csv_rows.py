@@ -102,3 +102,16 @@ def test_a_compressed_file_that_ends_early_is_the_callers_matter() -> None:
 def test_all_columns_are_strings() -> None:
     (batch,) = csv_batches(io.BytesIO(b"a,b\n1,true\n"), "x.csv", 10)
     assert batch.schema == pa.schema([("a", pa.string()), ("b", pa.string())])
+
+
+@pytest.mark.parametrize("mark", [";", "\t"])
+def test_a_table_with_another_separator_is_named_before_its_rows_are_blamed(mark: str) -> None:
+    with pytest.raises(DataError, match="a header that is separated by"):
+        csv_names(io.BytesIO(f'uid{mark}text{mark}labels\n1{mark}a "b, c" d{mark}x\n'.encode()), "x.csv")
+
+
+def test_a_part_ends_when_its_cells_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_rows, "_PART", 100)
+    content = b"a\n" + b"x" * 60 + b"\n" + b"y\n" * 5
+    assert [len(batch) for batch in csv_batches(io.BytesIO(b"a\n" + (b"x" * 60 + b"\n") * 5), "x.csv", 10)] == [2, 2, 1]
+    assert [len(batch) for batch in csv_batches(io.BytesIO(content), "x.csv", 10)] == [6]

@@ -177,10 +177,17 @@ def _out_of_date(job: _Job, root: State) -> MovedError:
     flags = f"--dataset {dataset}" + (f" --recipe {recipe}" if STAGES[root.stage].scope == "experiment" else "")
     whole = f"xc train --dataset {dataset}" + (f" --recipe {recipe}" if recipe else "")
     keep = "; or add --refresh to keep the trained encoder" if root.stage == "encoder" else ""
+    if job.refresh and root.stage in (
+        "corpus",
+        "tokens",
+    ):
+        do = f"xc run {root.stage} {flags}, then the same command"
+    else:
+        do = f"{whole}, or stage by stage from xc run {root.stage} {flags}{keep}"
     return MovedError(
         f"{root.stage} out of date: {root.why} since it was made",
         expected=f"inputs of {job.stage.name} that are up to date",
-        do=f"{whole}, or stage by stage from xc run {root.stage} {flags}{keep}",
+        do=do,
     )
 
 

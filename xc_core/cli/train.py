@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -77,6 +77,8 @@ def train(
         if not settings:
             changes, budget = declared, budget or "none"
             report(f"{recipe}: as params.yaml has it, a variant of {base}")
+        elif gone := sorted(set(_names(declared)) - set(_names(changes))):
+            report(f"{recipe}: no longer set: {', '.join(gone)}; give them again with --set to keep them")
     seconds = budget_seconds(budget or ("none" if any("epochs" in own for own in changes.values()) else _HOUR))
     if recipe == "all" and base:
         raise UsageError("--recipe all with --base", expected="one of them", do="name one recipe, or drop --base")
@@ -145,6 +147,12 @@ def _learning(wanted: _Wanted) -> _Wanted:
 
     recipe = find_recipe(wanted.base).changed(wanted.changes)
     return replace(wanted, changes=deep_merged(wanted.changes, recipe.learning_from(wanted.learn_from)))
+
+
+def _names(changes: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Yield the dotted names of settings."""
+    for name, value in changes.items():
+        yield from _names(value, f"{prefix}{name}.") if isinstance(value, Mapping) else [f"{prefix}{name}"]
 
 
 def _variant(workspace: Workspace, dataset: str, recipe: str) -> tuple[str, dict[str, Any]] | None:

@@ -135,6 +135,8 @@ class _Running:
                 self.study.tell(frozen.number, state=TrialState.FAIL)
         if not trials and (own := self.tuning.defaults()) is not None:
             self.study.enqueue_trial(own)
+        elif not trials:
+            report("tune: the recipe's own settings are not in the space, so no trial shows what it reaches as it is")
 
     def _one(self, record: StudyRecord) -> None:
         """Draw a trial and run it; one with the settings of an earlier trial takes its result over."""

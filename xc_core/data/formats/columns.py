@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from xc_core.data.formats.base import Block, ReadOptions, shown
 from xc_core.errors import DataError, bare
@@ -22,6 +24,26 @@ def _values(batch: pa.RecordBatch, column: str, block: Block) -> list[Any]:
             where=f"{block.where(0)} or later",
         ) from error
     return values
+
+
+def are_rows(labels: Path, ids: dict[str, int]) -> bool:
+    """Return True if whole numbers in the column labels are row numbers of a labels table, False if they are uids.
+
+    They are uids if the table has a column uid of whole numbers. Raises DataError if its uids are texts of digits that
+    are not their row numbers, because nobody can know what is meant.
+    """
+    if labels.suffix == ".parquet":
+        schema = pq.read_schema(labels)
+        if "uid" in schema.names and pa.types.is_integer(schema.field("uid").type):
+            return False
+    if all(name.isdecimal() for name in ids) and any(name != str(row) for name, row in ids.items()):
+        raise DataError(
+            f"uids of labels that are numbers, and another row's numbers (the first: {next(iter(ids))})",
+            expected="numbers in the column labels that can be read in one way",
+            do="write the column uid as whole numbers to mean uids, or the column labels as texts",
+            where=labels.name,
+        )
+    return True
 
 
 def _is_index(value: object) -> bool:

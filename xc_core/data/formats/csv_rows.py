@@ -14,6 +14,8 @@ from xc_core.errors import DataError
 Bytes = IO[bytes] | io.BufferedIOBase
 _LONGEST: Final = 64 << 20
 """Characters of a cell or line, at most; one quote too few may join all rows of a file."""
+_OTHERS: Final = (";", "\t")
+"""Separators of tables that are not CSV."""
 _PART: Final = 4 << 20
 """Characters after which a part ends."""
 _TOO_LONG: Final = f"field larger than field limit ({_LONGEST})"
@@ -28,6 +30,13 @@ _WRONG: Final = {
 def csv_names(stream: Bytes, where: str) -> list[str]:
     """Return the names of the columns, the cells of the first row that is not blank; raise DataError without one."""
     for _, names in _rows(stream, where):
+        if len(names) == 1 and (other := next((mark for mark in _OTHERS if mark in names[0]), None)):
+            raise DataError(
+                f"a header that is separated by {other!r}",
+                expected="commas between the cells",
+                do="write the table with commas",
+                where=f"{where}, row 1",
+            )
         return names
     raise DataError(
         "no row", expected="a header line with the names of the columns", do="write the file again", where=where

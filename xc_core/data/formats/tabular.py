@@ -11,7 +11,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -82,8 +83,9 @@ class Tabular:
         """Yield the rows of the split's table."""
         path = {"validation": self._validation, "test": self._test}.get(split) or self._train
         ids = self._vocabulary()
+        numbers_are_rows = cache(lambda: self._names is not None and column.are_rows(self._names, ids))
         for block, cells in table_rows(path, self.options, with_labels=True):
-            _number(block, cells, ids, self._names)
+            _number(block, cells, ids, self._names, numbers_are_rows)
             if path == self._train and self._test is None:
                 block = _part(block, split, self.options)
             if len(block):
@@ -249,12 +251,14 @@ def _columns(names: list[str], path: Path, *, with_labels: bool) -> dict[str, st
     raise DataError(found, expected=expected, do="rename the columns", where=path.name)
 
 
-def _number(block: Block, cells: list[list[Any]], ids: dict[str, int], table: Path | None) -> None:
-    """Set the label ids of a block from names; with a labels table, whole numbers are ids already."""
+def _number(
+    block: Block, cells: list[list[Any]], ids: dict[str, int], table: Path | None, numbers_are_rows: Callable[[], bool]
+) -> None:
+    """Set the label ids of a block from names, or from row numbers of the labels table."""
     flat: list[int] = []
     for row, cell in enumerate(cells):
         for name in cell:
-            if table is not None and isinstance(name, int):
+            if isinstance(name, int) and numbers_are_rows():
                 flat.append(name)
             elif str(name) in ids:
                 flat.append(ids[str(name)])

@@ -1,0 +1,50 @@
+"""Whole numbers in the column labels beside a labels table: uids if its uids are whole numbers, otherwise its rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from tests.data.worlds import read_world
+from xc_core.data.corpus import Corpus
+from xc_core.errors import DataError
+
+
+def world(folder: Path, uids: list[Any], labels: list[list[Any]]) -> Path:
+    folder.mkdir()
+    pl.DataFrame({"uid": uids, "text": [f"label {uid}" for uid in uids]}).write_parquet(folder / "labels.parquet")
+    for split in ("train", "test"):
+        texts = [f"{split} text {number}" for number in range(len(labels))]
+        rows = {"uid": [f"{split}{number}" for number in range(len(labels))], "text": texts, "labels": labels}
+        pl.DataFrame(rows).write_parquet(folder / f"{split}.parquet")
+    return folder
+
+
+def named(corpus: Corpus) -> list[str]:
+    """Return the uid of the label of each train document."""
+    uids, rows = corpus.table("labels")["uid"].to_list(), corpus.labels.rows(corpus.published_rows())
+    return [uids[label] for label in rows.indices.tolist()]
+
+
+def test_whole_numbers_are_uids_if_the_uids_are_whole_numbers(tmp_path: Path) -> None:
+    """A shuffled table of numbered labels would otherwise give every document another label, without a word."""
+    corpus = read_world(world(tmp_path / "raw", [2, 0, 1], [[0], [1], [2]]))
+    assert named(corpus) == ["0", "1", "2"]
+
+
+def test_whole_numbers_are_rows_beside_uids_that_are_names(tmp_path: Path) -> None:
+    assert named(read_world(world(tmp_path / "raw", ["c", "a", "b"], [[0], [1], [2]]))) == ["c", "a", "b"]
+    assert named(read_world(world(tmp_path / "more", ["0", "1", "2"], [[0], [1], [2]]))) == ["0", "1", "2"]
+
+
+def test_names_are_uids_whatever_they_look_like(tmp_path: Path) -> None:
+    for folder, uids in (("whole", [2, 0, 1]), ("texts", ["2", "0", "1"])):
+        assert named(read_world(world(tmp_path / folder, uids, [["0"], ["1"], ["2"]]))) == ["0", "1", "2"]
+
+
+def test_numbers_that_can_be_read_in_two_ways_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="uids of labels that are numbers"):
+        read_world(world(tmp_path / "raw", ["2", "0", "1"], [[0], [1], [2]]))
