@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import TOY, Xc
 from xc_core.chain import Workspace
+from xc_core.chain.reports import write_report
 from xc_core.data.corpus import Corpus
 from xc_core.data.embeddings import Embeddings
 
@@ -40,6 +43,15 @@ def test_the_report_is_written_into_the_local_state_by_default(xc: Xc, ready: Wo
     found = xc("report", *TOY)
     assert found.out.strip() == str(ready.state / "reports" / "toy" / "ngame.html")
     assert Path(found.out.strip()).is_file()
+
+
+def test_a_report_shows_no_facts_of_data_that_came_later(
+    ready: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Workspace, "digest", lambda *_: "another corpus")
+    page = write_report(ready, "toy", "ngame", tmp_path / "page.html").read_text("utf-8")
+    assert "the data have changed since this evaluation" in page
+    assert "labels each" not in page
 
 
 def test_a_report_on_nothing_is_refused(xc: Xc, ready: Workspace) -> None:

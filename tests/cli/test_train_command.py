@@ -152,7 +152,9 @@ def test_a_variant_is_known_by_its_name_once_it_is_declared(xc: Xc, fresh: Works
     assert again.code == 0, again.err
     assert "mine: as params.yaml has it, a variant of dpr" in again.err
     assert fresh.params.read()["experiments"]["toy_mine"] == declared
-    assert xc("train", *TOY, "--recipe", "mine", "--set", "encoder.seed=7", *short).code == 0
+    other = xc("train", *TOY, "--recipe", "mine", "--set", "encoder.seed=7", *short)
+    assert other.code == 0, other.err
+    assert "mine: no longer set: encoder.epochs; give them again with --set to keep them" in other.err
     changed = fresh.params.read()["experiments"]["toy_mine"]
     assert changed["base"] == "dpr"
     assert changed["stages"]["encoder"] == {"seed": 7}

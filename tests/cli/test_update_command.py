@@ -247,6 +247,20 @@ def test_a_label_without_documents_is_added_if_that_is_allowed(xc: Xc, project: 
     assert project.params.dataset("toy").corpus.allow == ("unseen-labels",)
 
 
+def test_an_update_of_documents_that_are_known_by_their_place_says_so(
+    xc: Xc, project: Workspace, tmp_path: Path
+) -> None:
+    (tmp_path / "plain").mkdir()
+    rows = "".join(f"word{number} text,{'ab'[number % 2]}\n" for number in range(40))
+    (tmp_path / "plain" / "train.csv").write_text(f"text,labels\n{rows}")
+    assert xc("ingest", tmp_path / "plain", "--dataset", "plain").code == 0
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "train.csv").write_text("uid,text,labels\nN1,more words,a\n")
+    ended = xc("update", tmp_path / "new", "--dataset", "plain")
+    assert ended.code == 0, ended.err
+    assert "the files of plain have no uids" in ended.err
+
+
 def test_datasets_change_side_by_side_and_one_dataset_in_turn(project: Workspace) -> None:
     with scratch(project, "toy"):
         with scratch(project, "another"):

@@ -124,6 +124,13 @@ def test_without_validation_documents_nothing_is_measured(tmp_path: Path, world:
     assert nearness(corpus_of(world, tmp_path, validation_fraction=0.0)) == {}
 
 
+@pytest.mark.parametrize("few", [1, 2])
+def test_a_few_documents_are_never_clearly_nearer(few: int) -> None:
+    """The share of so few is 0 or 1, which has no spread of its own."""
+    test = {"above_0.75": 0.5, "documents": 1000}
+    assert not is_nearer({"above_0.75": 1.0, "documents": few}, test)
+
+
 @pytest.mark.parametrize(
     ("validation", "test", "documents", "nearer"),
     [

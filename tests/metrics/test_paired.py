@@ -23,6 +23,14 @@ def test_the_difference_is_that_of_the_totals_also_for_ratios_of_sums() -> None:
     assert found.low < found.points < found.high
 
 
+@pytest.mark.parametrize(("wins", "clear"), [(1, False), (5, False), (6, True), (20, True)])
+def test_a_difference_of_fewer_than_six_documents_is_never_clear(wins: int, clear: bool) -> None:
+    """Five of five have a probability of 1 in 16 by chance, though every resample that draws one is above 0."""
+    base = np.zeros(wins)
+    found = differences(figures(base + 1), figures(base))["P_at_1"]
+    assert (found.low, found.differing, found.clear) == (100.0, wins, clear)
+
+
 @pytest.mark.parametrize("groups", [8192, 250])
 def test_pairing_finds_a_difference_that_separate_intervals_miss(groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """10 of 500 documents are better in one model and none is worse; each interval alone is 8 points wide."""

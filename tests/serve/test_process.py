@@ -123,6 +123,22 @@ def test_a_signal_lets_answers_end_and_the_exit_code_is_0(folder: Path, number: 
     assert [(status, content["answers"][0][0]["title"]) for status, content in found] == [(200, "falcon")]
 
 
+def test_a_second_signal_drops_a_request_and_says_so(folder: Path) -> None:
+    found: list[tuple[int, Any]] = []
+    with serving("--bundle", folder, "--max-wait-ms", 5000) as (port, process):
+        client = threading.Thread(target=lambda: found.append(ask(port, text="falcon", k=1)))
+        client.start()
+        time.sleep(0.5)  # the question waits in its batch
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        client.join(30)
+        assert process.wait(30) == 69
+        assert process.stderr is not None
+        assert "found 1 requests without an answer at the end" in process.stderr.read()
+    assert [(status, content["found"]) for status, content in found] == [(503, "a server that ends")]
+
+
 def test_another_address_than_loopback_is_warned_of(folder: Path) -> None:
     command = [*SERVE, "--bundle", str(folder), "--host", "0.0.0.0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:

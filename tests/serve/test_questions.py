@@ -220,6 +220,20 @@ def test_what_a_message_repeats_of_a_request_is_short(running: Running) -> None:
         assert len(response.json()["found"]) < 200
 
 
+def test_a_port_that_another_server_takes_meanwhile_is_refused() -> None:
+    """Both were bound while they loaded their models; only one can listen."""
+    first = Address(port=0).bound()
+    taken = Address(port=first.getsockname()[1])
+    second = taken.bound()
+    try:
+        taken.listening(first)
+        with pytest.raises(UsageError, match="where no server can listen"):
+            taken.listening(second)
+    finally:
+        first.close()
+        second.close()
+
+
 @pytest.mark.parametrize("host", ["x" * 300, "é" * 70, "\0", "\ud800", "a..b"])
 def test_a_host_that_cannot_be_is_refused(host: str) -> None:
     with pytest.raises(UsageError, match="where no server can listen") as caught:

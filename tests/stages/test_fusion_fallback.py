@@ -111,6 +111,8 @@ def figures(*values: float) -> dict[str, float]:
         ({"a": figures(6, 4.9, 9)}, None),
         ({"a": figures(5, 6, 6), "b": figures(5.1, 5, 5)}, "b"),
         ({"a": figures(5, 5, 5.1)}, "a"),
+        ({"a": figures(5, 5 + 1e-14, 5)}, None),  # the same hits, summed in another order
+        ({"a": figures(5, 5 - 1e-14, 5.1)}, "a"),
         ({}, None),
     ],
 )
