@@ -308,6 +308,21 @@ def test_a_model_that_is_replaced_while_it_is_registered_makes_no_version(store:
     assert store.client.search_model_versions("name = 'xc-replaced'") == []
 
 
+def test_a_version_whose_files_cannot_be_read_back_is_not_deleted(
+    store: Store, trained: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk or a lost network says nothing about the files."""
+    own = replace(candidate(trained, "toy", "ngame"), dataset="unread", judge=passing)
+    monkeypatch.setattr(mlflow.artifacts, "download_artifacts", failing(OSError("No space left on device")))
+    with pytest.raises(MissingError, match="No space left on device"):
+        registry.register(store.client, store.artifacts, own)
+    (version,) = store.client.search_model_versions("name = 'xc-unread'")
+    assert version.tags["bundle"] == own.digest, "so the next run finds it"
+    monkeypatch.undo()
+    mlflow.set_tracking_uri(store.uri)
+    assert registry.register(store.client, store.artifacts, own).version == 1
+
+
 def test_the_gate_measures_the_registered_files(
     store: Store, trained: Workspace, released: Released, monkeypatch: pytest.MonkeyPatch
 ) -> None:

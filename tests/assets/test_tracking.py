@@ -225,6 +225,13 @@ def test_a_project_that_was_moved_logs_to_its_own_folder(store: Store, tmp_path:
     assert store.client.get_experiment(third).name == "xc-moved (3)"
 
 
+def test_a_place_may_be_a_plain_path(store: Store, tmp_path: Path) -> None:
+    """MLflow stores it as it was given."""
+    first = experiment_id(store.client, str(tmp_path / "old"), "plain")
+    assert experiment_id(store.client, (tmp_path / "old").as_uri(), "plain") == first
+    assert experiment_id(store.client, (tmp_path / "new").as_uri(), "plain") != first
+
+
 def test_the_path_to_a_project_may_be_spelt_in_two_ways(store: Store, tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
