@@ -37,16 +37,16 @@ def update(
         _, source = open_source(path, layout, reading.read_options())
         if not has_uids(source):
             raise _no_uids(path)
-        if not has_uids(open_source(workspace.raw(dataset), own.layout, own.read_options())[1]):
-            report(
-                f"update: the files of {dataset} have no uids, so its documents are known by their place: a row of the "
-                "new files replaces none of them"
-            )
         command = incoming.command(path, source.files, dataset, reading)
         if incoming.interrupted(workspace, dataset, command):
             incoming.forget(workspace, dataset)
             report(f"update: {dataset} was complete when the last update was stopped; nothing is read again")
             return None
+        if not has_uids(open_source(workspace.raw(dataset), own.layout, own.read_options())[1]):
+            report(
+                f"update: the files of {dataset} have no uids, so its documents are known by their place: a row of the "
+                "new files replaces none of them"
+            )
         before, part = _corpus(workspace, dataset), _read(path, inner.root / "part", reading)
         there, came = Tables.of(before), Tables.of(part)
         _report_elsewhere(there, came)

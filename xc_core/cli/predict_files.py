@@ -229,16 +229,14 @@ def _check_column(column: str, names: list[str], where: str) -> None:
 
 def _texts(column: Any, where: str) -> list[str]:
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if kind in (pa.string(), pa.large_string(), pa.string_view()):
-        column = column.cast(pa.large_string())
-    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)) or column.null_count:
+    if kind not in (pa.string(), pa.large_string(), pa.string_view()) or column.null_count:
         raise DataError(
             f"a column of {column.type} with {column.null_count} nulls",
             expected="strings without nulls",
             do="convert the column",
             where=where,
         )
-    texts: list[str] = column.to_pylist()
+    texts: list[str] = column.cast(pa.large_string()).to_pylist()
     return texts
 
 

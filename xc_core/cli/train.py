@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from xc_core.cli.tables import show_leaderboard, show_metrics
 from xc_core.data.splits import LEARN_FROM
 from xc_core.errors import ConfigError, MissingError, UsageError, XCError, bare
 from xc_core.outside import MOST_DEPTH, yaml_of
-from xc_core.params import deep_merged, put
+from xc_core.params import deep_merged, dotted, put
 from xc_core.progress import report
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def train(
         if not settings:
             changes, budget = declared, budget or "none"
             report(f"{recipe}: as params.yaml has it, a variant of {base}")
-        elif gone := sorted(set(_names(declared)) - set(_names(changes))):
+        elif gone := sorted(dotted(declared).keys() - dotted(changes).keys()):
             report(f"{recipe}: no longer set: {', '.join(gone)}; give them again with --set to keep them")
     seconds = budget_seconds(budget or ("none" if any("epochs" in own for own in changes.values()) else _HOUR))
     if recipe == "all" and base:
@@ -147,12 +147,6 @@ def _learning(wanted: _Wanted) -> _Wanted:
 
     recipe = find_recipe(wanted.base).changed(wanted.changes)
     return replace(wanted, changes=deep_merged(wanted.changes, recipe.learning_from(wanted.learn_from)))
-
-
-def _names(changes: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Yield the dotted names of settings."""
-    for name, value in changes.items():
-        yield from _names(value, f"{prefix}{name}.") if isinstance(value, Mapping) else [f"{prefix}{name}"]
 
 
 def _variant(workspace: Workspace, dataset: str, recipe: str) -> tuple[str, dict[str, Any]] | None:

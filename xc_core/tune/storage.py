@@ -1,4 +1,4 @@
-"""What the studies need of Optuna: its sqlite file, samplers, pruner and importances. Optuna is an optional package."""
+"""What the studies need of Optuna: its sqlite file, samplers and importances. Optuna is an optional package."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ class _Running:
         trial = Trial.of(self.tuning.project, self.folder, self.tuning.base, changes)
         own, started = drawn.params == self.tuning.defaults(), time.monotonic()
         blank = TrialRecord(number=drawn.number, state=State.STOPPED, values=drawn.params, own=own, folder=trial.name)
-        attempt = _Attempt(self.tuning, trial, drawn, blank, None if left is None else started + left, earlier)
+        attempt = _Attempt(self.tuning, trial, blank, None if left is None else started + left, earlier)
         try:
             attempt.run()
             self.failed = 0
@@ -215,7 +215,6 @@ class _Attempt:
 
     tuning: Tuning
     trial: Trial
-    drawn: Drawn
     record: TrialRecord
     """What is known so far."""
     end: float | None
@@ -225,21 +224,19 @@ class _Attempt:
 
     def run(self) -> None:
         """Run the stages up to the fusion; the pruner may end the trial between two of them."""
-        for number, stage in enumerate(TRIAL_STAGES):
+        for stage in TRIAL_STAGES:
             with stopped_after(None if self.end is None else self.end - time.monotonic()):
                 if self.trial.run(stage):
                     self.record = replace(self.record, taken=(*self.record.taken, stage.name))
                 figures = self.trial.early(stage) if self.tuning.prune else None
-            if figures is not None and self._prunes(number, stage.name, figures):
+            if figures is not None and self._prunes(stage.name, figures):
                 return
         self._judge(self.trial.result())
 
-    def _prunes(self, step: int, stage: str, figures: Mapping[str, float]) -> bool:
-        """Report the objective of one score alone; return True if the trial is to end here."""
+    def _prunes(self, stage: str, figures: Mapping[str, float]) -> bool:
+        """Record the objective of one score alone; return True if the trial is to end here."""
         value = round(self.tuning.metric.value(figures), 4)  # as it is stored, so that equal figures stay equal
         self.record = replace(self.record, early={**self.record.early, stage: value})
-        if math.isfinite(value):
-            self.drawn.report(value, step)
         others = [own.early[stage] for own in self.earlier if stage in own.early and not own.repeats]
         if not is_low(value, others):
             return False
