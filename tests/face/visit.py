@@ -27,6 +27,7 @@ def launched(page: Page, ui: Ui, place: str, *partition: str) -> str:
         page.get_by_placeholder("Filter partitions").fill(value)
         page.get_by_title(value, exact=True).last.click()
         title.click()  # closes the list
+        expect(page.get_by_placeholder("Filter partitions")).to_have_count(0)
     page.get_by_role("button", name=re.compile("^Launch (1 )?run$")).click()
     run = ui.new_run(before)
     page.goto(f"{ui.dagster}/runs/{run}")
