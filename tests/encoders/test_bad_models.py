@@ -151,11 +151,19 @@ def test_a_decoder_is_found_by_what_it_computes(bert: Path, tmp_path: Path, kind
         build_encoder(EncoderConfig(name=str(tmp_path)), 17, 0)
 
 
-@pytest.mark.parametrize("kind", ["Roberta", "Albert", "DebertaV2", "ModernBert", "FNet", "Longformer", "BigBird"])
+@pytest.mark.parametrize("kind", ["Roberta", "Albert", "DebertaV2", "ModernBert", "MPNet", "Longformer", "BigBird"])
 def test_encoders_of_other_kinds_are_none(tmp_path: Path, kind: str) -> None:
-    """Some attend to a window, by distance or in blocks, one has no attention at all."""
+    """Some attend to a window, by distance or in blocks."""
     save_model(kind, tmp_path)
     build_encoder(EncoderConfig(name=str(tmp_path)), 17, 0)
+
+
+@pytest.mark.parametrize("kind", ["FNet", "ConvBert"])
+def test_a_model_whose_vectors_change_with_padding_is_refused(tmp_path: Path, kind: str) -> None:
+    """FNet has no mask at all, ConvBERT convolves masked positions with others."""
+    save_model(kind, tmp_path)
+    with pytest.raises(DataError, match=rf"a model of type {kind.lower()}, whose vector of a text changes with padd"):
+        build_encoder(EncoderConfig(name=str(tmp_path)), 17, 0)
 
 
 def test_a_model_that_reads_something_else_than_tokens_is_refused(tmp_path: Path) -> None:

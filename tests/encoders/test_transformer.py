@@ -97,6 +97,31 @@ def test_the_vector_is_what_transformers_gives(bert: Path, store: TokenStore) ->
     assert torch.allclose(found, mean / mean.norm(), atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["Bert", "MPNet", "RoFormer", "DebertaV2", "ModernBert"])
+def test_fused_attention_changes_no_vector_and_a_model_without_it_keeps_its_own(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """MPNet, RoFormer and DeBERTa have attention of their own, and would misread a mask of four dimensions."""
+    settings = getattr(transformers, f"{kind}Config")(
+        hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16, vocab_size=50, pad_token_id=0
+    )
+    torch.manual_seed(0)
+    model = getattr(transformers, f"{kind}Model")._from_config(settings, attn_implementation="eager")
+    encoder = TransformerEncoder(EncoderConfig(), model).eval()
+    ids_BT = torch.arange(1, 21).view(2, 10)
+    mask_BT = torch.ones_like(ids_BT)
+    mask_BT[1, 3:] = 0
+    with torch.no_grad():
+        eager_BD, alone_BD = encoder(ids_BT, mask_BT), encoder(ids_BT[1:, :3], mask_BT[1:, :3])
+        caplog.clear()
+        encoder.use_attention("sdpa")
+        assert caplog.text == ""
+        fused_BD = encoder(ids_BT, mask_BT)
+    assert (encoder.attention == "sdpa") == (kind in ("Bert", "ModernBert"))
+    torch.testing.assert_close(fused_BD, eager_BD, atol=1e-5, rtol=0)
+    torch.testing.assert_close(fused_BD[1:], alone_BD, atol=1e-5, rtol=0)
+
+
 def test_a_folder_without_a_model_is_missing(tmp_path: Path) -> None:
     with pytest.raises(MissingError, match=r"no usable model in .*\n  expected: config.json and model.safetensors"):
         build(tmp_path)

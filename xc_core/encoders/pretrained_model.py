@@ -20,6 +20,8 @@ _SIZES: Final = {
 }
 """Largest sizes of a configuration; larger ones are mistakes that would take all memory."""
 _ENCODER: Final = "an encoder-only model of texts, such as bert"
+_ROUNDING: Final = 1e-4
+"""Share of the largest state by which padding may change a state."""
 _NOT_USED: Final = ("pooler.",)
 """Weights that may be absent, because the vector of a text comes from the last hidden states."""
 
@@ -55,6 +57,7 @@ def pretrained_model(name: str, place: Path | str, vocabulary_size: int) -> Any:
         raise unusable("model", name, place, error, files="config.json and model.safetensors") from error
     _check_weights(model, loading, name)
     _check_both_ways(model, name)
+    _check_padding(model, name)
     return model
 
 
@@ -122,22 +125,45 @@ def _check_both_ways(model: Any, name: str) -> None:
     The attention of a decoder has weights of exactly 0 for later tokens, so equality is exact.
     """
     size = int(model.config.vocab_size)
-    kind = f"a model of type {bare(str(model.config.model_type))}"
-    try:
-        states = [_first_state(model, [size - 1, size // 2, last]) for last in {0, 1 % size, size // 3, size - 1}]
-    except MemoryError:
-        raise
-    except Exception as error:  # a model that reads something else than token ids raises errors of many types
-        raise _wrong(f"{kind}, which fails on a text of three tokens ({first_line(error)})", _ENCODER, name) from error
+    texts = ([size - 1, size // 2, last] for last in {0, 1 % size, size // 3, size - 1})
+    states = [_states(model, name, text)[0] for text in texts]
     if all(torch.equal(state, states[0]) for state in states):
-        raise _wrong(f"{kind}, a decoder: no token changes the vector of an earlier one", _ENCODER, name)
+        raise _wrong(f"{_kind(model)}, a decoder: no token changes the vector of an earlier one", _ENCODER, name)
+
+
+def _check_padding(model: Any, name: str) -> None:
+    """Raise DataError if padding changes the states of a text, as in a model that does not read its attention mask.
+
+    The vector of a text would depend on the texts beside it. Rounding changes states by about 1e-6 of the largest.
+    """
+    size, pad = int(model.config.vocab_size), getattr(model.config, "pad_token_id", None)
+    text = [size - 1, size // 2, 1 % size]
+    padding = [pad if isinstance(pad, int) and 0 <= pad < size else 0] * 2
+    alone_TD, padded_TD = _states(model, name, text), _states(model, name, text, padding)
+    if float((padded_TD - alone_TD).abs().max()) > _ROUNDING * float(alone_TD.abs().max()):
+        raise _wrong(f"{_kind(model)}, whose vector of a text changes with padding", _ENCODER, name)
+
+
+def _kind(model: Any) -> str:
+    return f"a model of type {bare(str(model.config.model_type))}"
 
 
 @torch.no_grad()
-def _first_state(model: Any, ids: list[int]) -> torch.Tensor:
-    ids_BT = torch.tensor([ids])
-    state: torch.Tensor = model.eval()(input_ids=ids_BT, attention_mask=torch.ones_like(ids_BT)).last_hidden_state[0, 0]
-    return state
+def _states(model: Any, name: str, ids: list[int], padding: list[int] | None = None) -> torch.Tensor:
+    """Return the last hidden states of a text's tokens (T x D), with ``padding`` after them, which is masked.
+
+    Raises DataError if the model fails on the text.
+    """
+    padding = padding or []
+    ids_BT, mask_BT = torch.tensor([ids + padding]), torch.tensor([[1] * len(ids) + [0] * len(padding)])
+    try:
+        states: torch.Tensor = model.eval()(input_ids=ids_BT, attention_mask=mask_BT).last_hidden_state[0]
+        return states[: len(ids)]
+    except MemoryError:
+        raise
+    except Exception as error:  # a model that reads something else than token ids raises errors of many types
+        found = f"{_kind(model)}, which fails on a text of three tokens ({first_line(error)})"
+        raise _wrong(found, _ENCODER, name) from error
 
 
 def _wrong(found: str, expected: str, name: str) -> DataError:

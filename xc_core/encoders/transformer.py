@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from torch import Tensor, nn
@@ -55,9 +56,20 @@ class TransformerEncoder(Encoder):
         return POOL[self.config.pooling](hidden_BTD.float(), mask_BT)
 
     def use_attention(self, kind: str) -> None:
-        """Choose "eager" (plain matrix products, which is faster on short texts on a CPU) or "sdpa" (fused)."""
-        self.attention = kind
-        self.backbone.set_attn_implementation(kind)
+        """Choose "eager" (plain matrix products, which is faster on short texts on a CPU) or "sdpa" (fused).
+
+        A model without this kind keeps its own, and gets a mask of two dimensions, as with "eager".
+        """
+        from transformers.utils import logging
+
+        before = logging.get_verbosity()
+        logging.set_verbosity_error()  # it warns if the model keeps its own
+        try:
+            with suppress(ValueError):
+                self.backbone.set_attn_implementation(kind)
+        finally:
+            logging.set_verbosity(before)
+        self.attention = str(self.backbone.config._attn_implementation)
 
     def bytes_per_token(self) -> int:
         """Return the bytes of a token's activations in bf16: 34 D per layer without the matrix of attention weights.

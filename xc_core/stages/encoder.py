@@ -15,7 +15,9 @@ from xc_core.data.names import label_names
 from xc_core.data.tokens import Tokenised
 from xc_core.devices import Device
 from xc_core.distributed import World
-from xc_core.encoders import TrainedEncoder, build_encoder
+from xc_core.encoders import ENCODERS, TrainedEncoder, build_encoder
+from xc_core.encoders.pooling import Pooling
+from xc_core.pretrained import declared_pooling
 from xc_core.train.checkpoint import Checkpoints
 from xc_core.train.documents import EncoderData
 from xc_core.train.encoder import EncoderSettings, EncoderTask, encoder_task
@@ -26,6 +28,7 @@ from xc_core.train.state import History
 def run(context: Context[EncoderSettings]) -> None:
     """Train and save."""
     settings, tokens = context.settings, context.read(Tokenised)
+    _report_pooling(context)
     encoder = build_encoder(settings.encoder, tokens.tokenizer.vocabulary_size, settings.seed)
     device, world = Device.chosen(), World.from_environment()
     encoder.on(device)
@@ -49,6 +52,20 @@ def _rows(task: EncoderTask, corpus: Corpus) -> dict[str, Any]:
         return {}
     unit = task.head.rows.table.config.unit
     return {"rows_LD": task.released_rows(), "unit_rows": unit, "row_labels": label_names(corpus)}
+
+
+def _report_pooling(context: Context[EncoderSettings]) -> None:
+    """Report if the pretrained encoder was trained with another pooling than the recipe has."""
+    config = context.settings.encoder
+    declared = None if config.name in ENCODERS else declared_pooling(config.name)
+    if declared not in (None, config.pooling):
+        known = declared in list(Pooling)
+        advice = (
+            f"to use it: --set encoder.encoder.pooling={declared}" if known else "the other is not among the kinds here"
+        )
+        context.report(
+            f"encoder: {config.name} was trained with pooling {declared}, here it is {config.pooling}; {advice}"
+        )
 
 
 def _report_if_short(context: Context[EncoderSettings]) -> None:
