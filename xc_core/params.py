@@ -232,7 +232,7 @@ def at_least(config: object, **least: float) -> None:
 
 
 def at_most(config: object, **most: float) -> None:
-    """Raise ConfigError if a field of ``config`` exceeds its named bound, for sizes that memory is allocated by."""
+    """Raise ConfigError if a field of ``config`` exceeds its named bound."""
     for name, bound in most.items():
         if not getattr(config, name) <= bound:
             found = f"{name} {shown(getattr(config, name))}"

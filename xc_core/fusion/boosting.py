@@ -10,7 +10,7 @@ import numpy as np
 
 from xc_core.fusion.leaves import MAX_LEAVES, LeafMasks
 from xc_core.fusion.tree import RegressionTree, SortedFeatures
-from xc_core.params import at_least, below
+from xc_core.params import at_least, at_most
 from xc_core.seeds import generator
 from xc_core.shapes import F32, F64, I64, spans
 
@@ -68,7 +68,7 @@ class Boosting:
 
     def __post_init__(self) -> None:
         at_least(self, rounds=1, shrinkage=1e-6, depth=1, min_leaf=1, share=1e-6, most=1)
-        below(self, shrinkage=1 + 1e-9, share=1 + 1e-9)
+        at_most(self, shrinkage=1, share=1)
 
     def fit(self, features_MF: F32, targets_M: F64, docs_M: I64) -> BoostedTrees:
         """Fit to M pairs with features (M x F), targets and documents; raise ValueError if there are no pairs."""

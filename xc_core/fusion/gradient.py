@@ -17,7 +17,7 @@ from xc_core.fusion.boosting import BoostedTrees
 from xc_core.fusion.leaves import MAX_LEAVES
 from xc_core.fusion.rules import WithTrees
 from xc_core.fusion.tree import RegressionTree
-from xc_core.params import at_least, below
+from xc_core.params import at_least, at_most
 from xc_core.shapes import F32, F64, I64, Bool
 
 _MOST_GAINS: Final = 30
@@ -64,7 +64,7 @@ class LightGBM(WithTrees):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self, rounds=1, leaves=2, shrinkage=1e-6, truncation=1)
-        below(self, leaves=MAX_LEAVES + 1, shrinkage=1 + 1e-9)
+        at_most(self, leaves=MAX_LEAVES, shrinkage=1)
 
     def require(self) -> None:
         """Raise MissingError if LightGBM is not installed."""
