@@ -17,7 +17,15 @@ from torch import Tensor
 
 from xc_core.data.tokens import TokenStore
 from xc_core.devices import Device
-from xc_core.encoders import Encoder, EncoderConfig, build_encoder, encode_rows, load_encoder, save_encoder
+from xc_core.encoders import (
+    Encoder,
+    EncoderConfig,
+    build_encoder,
+    embed_rows,
+    encode_rows,
+    load_encoder,
+    save_encoder,
+)
 from xc_core.encoders.base import Precision
 from xc_core.encoders.packed import PackedBert, packed, packs
 from xc_core.errors import CorruptError
@@ -67,6 +75,51 @@ def test_in_bf16_it_is_as_near_to_fp32_as_training_is(bert: Path, store: TokenSt
     found = vectors(answering, store, rows)
     assert found.dtype == torch.float32
     assert float((found * vectors(own, store, rows)).sum(1).min()) > 0.999
+
+
+@pytest.mark.parametrize("precision", Precision)
+@pytest.mark.parametrize("words", [20, 90])
+def test_long_and_short_passes_with_padding(bert: Path, tmp_path: Path, precision: Precision, words: int) -> None:
+    """The attention is computed in other number formats if a pass is wide; padding and empty texts change nothing."""
+    own = trained(bert, tmp_path, max_length=words + 5)
+    facts = json.loads((tmp_path / "encoder.json").read_text())
+    fast = PackedBert(replace(own.config, precision=precision), facts["shape"], own.state_dict())
+    random = torch.Generator().manual_seed(0)
+    ids = torch.randint(5, 17, (4, words), generator=random)
+    mask = torch.ones_like(ids)
+    mask[1, words // 2 :], mask[2, 1:], mask[3] = 0, 0, 0
+    with torch.inference_mode():
+        found, expected = fast(ids, mask), own(ids, mask)
+        alone = fast(ids[1:2, : words // 2], mask[1:2, : words // 2])
+    assert torch.isfinite(found).all()
+    near = 1e-5 if not fast.in_bf16 else 2e-2
+    torch.testing.assert_close(found[:3], expected[:3], atol=near, rtol=0)
+    torch.testing.assert_close(alone, expected[1:2], atol=near, rtol=0)
+
+
+def test_many_texts_are_encoded_with_the_present_weights(
+    bert: Path, store: TokenStore, rows: I64, tmp_path: Path
+) -> None:
+    """In the middle of a training too: nothing of an earlier encoding is kept."""
+    own = trained(bert, tmp_path)
+    assert isinstance(own.without_gradients(), PackedBert)
+    out = np.empty((len(rows), own.width), np.float32)
+    embed_rows(own, store, rows, out, "texts")
+    before = out.copy()
+    with torch.no_grad():
+        for parameter in own.parameters():
+            parameter += 0.05 * torch.ones_like(parameter).cumsum(0)
+    embed_rows(own, store, rows, out, "texts")
+    assert np.abs(out - before).max() > 0.01
+    np.testing.assert_allclose(out, vectors(own, store, rows).numpy(), atol=1e-5)
+    assert own.without_gradients().tokens_per_pass == own.tokens_per_pass
+
+
+def test_other_backbones_and_cards_encode_as_they_train(distilbert: Path, bert: Path, tmp_path: Path) -> None:
+    own = trained(distilbert, tmp_path)
+    assert own.without_gradients() is own
+    on_card = trained(bert, tmp_path).to("meta")
+    assert on_card.without_gradients() is on_card
 
 
 @pytest.mark.parametrize("activation", ["none", "gelu", "relu"])

@@ -134,6 +134,13 @@ class Encoder(nn.Module, ABC):
         self.tokens_per_pass = device.tokens_per_pass(self.config.tokens_per_pass, self.bytes_per_token())
         return self.to(device.torch)
 
+    def without_gradients(self) -> Encoder:
+        """Return an encoder with the present weights that encodes faster if no gradient is needed, or this one.
+
+        Its vectors are those of this encoder up to rounding.
+        """
+        return self
+
     def use_attention(self, kind: str) -> None:
         """Choose "eager" or "sdpa"; an encoder without attention does nothing."""
         return

@@ -95,11 +95,12 @@ def embed_rows(encoder: Encoder, store: Tokens, rows: I64, out_ND: F32, what: st
     """
     was_training = encoder.training
     encoder.eval()
+    fast = encoder.without_gradients()
     lengths = store.lengths(rows, encoder.config.max_length)
     chunks = by_length(lengths, min(world.everyone(encoder.tokens_per_pass)))  # cards differ in memory
-    with Meter(what, int(lengths.sum()), "tokens") as meter, encoder.autocast():
+    with Meter(what, int(lengths.sum()), "tokens") as meter, fast.autocast():
         for turn in (chunks[at : at + world.size] for at in range(0, len(chunks), world.size)):
-            own = [_embedded(encoder, store, rows[chunk]) for chunk in turn[world.rank : world.rank + 1]]
+            own = [_embedded(fast, store, rows[chunk]) for chunk in turn[world.rank : world.rank + 1]]
             for chunk, found in zip(turn, world.to_first(own), strict=False):
                 out_ND[chunk] = found[0]
             meter.update(sum(int(lengths[chunk].sum()) for chunk in turn))

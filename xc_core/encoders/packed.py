@@ -1,6 +1,7 @@
-"""BERT for answering on a CPU: its forward pass with packed weights, without gradients and without transformers.
+"""BERT for encoding on a CPU: its forward pass with packed weights, without gradients and without transformers.
 
-It equals the training forward pass up to rounding (``tests/encoders/test_packed.py``).
+It equals the training forward pass up to rounding (``tests/encoders/test_packed.py``). Operations between bf16 and fp32
+are avoided: torch's kernels for two number formats are several times slower than a conversion and one format.
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ from xc_core.encoders.pooling import POOL, Pooling
 _BACKBONE: Final = "backbone."
 _TOKENS: Final = 16
 """Number of tokens that the layout of packed weights is chosen for; products of any number of tokens use it."""
+_WIDE: Final = 64
+"""Number of tokens from which a softmax is faster in bf16 than in fp32: the bf16 loop is slow on remainders of 32."""
+_UNSEEN: Final = -1e30
+"""Added to the attention to padding; finite in bf16 too, so that a text without tokens has a vector."""
 _AFTER: Final[dict[str, Callable[[Tensor], Tensor]]] = {
     "none": nn.Identity(),
     "gelu": nn.functional.gelu,
@@ -78,14 +83,16 @@ class _Layer(NamedTuple):
         asked = self.asked(hidden_BTD).view(rows, tokens, 3, self.heads, width // self.heads)
         query, key, value = asked.permute(2, 0, 3, 1, 4).unbind(0)
         weights = query @ key.transpose(2, 3)
-        weights = (weights if added is None else weights + added).softmax(-1, dtype=torch.float32)
-        read_BTD = (weights.to(value.dtype) @ value).transpose(1, 2).reshape(rows, tokens, width)
-        hidden_BTD = self.attended_norm(self.attended(read_BTD) + hidden_BTD)
-        return self.narrowed_norm(self.narrowed(self.widened(hidden_BTD)) + hidden_BTD)
+        weights = weights if tokens >= _WIDE else weights.float()
+        if added is not None:
+            weights += added.to(weights.dtype)
+        read_BTD = (weights.softmax(-1).to(value.dtype) @ value).transpose(1, 2).reshape(rows, tokens, width)
+        hidden_BTD = self.attended_norm(self.attended(read_BTD).float().add_(hidden_BTD))
+        return self.narrowed_norm(self.narrowed(self.widened(hidden_BTD)).float().add_(hidden_BTD))
 
 
 class PackedBert(Encoder):
-    """An encoder that answers; it cannot be trained or saved.
+    """An encoder that only encodes; it cannot be trained or saved.
 
     ``facts`` is the configuration of the backbone, ``tensors`` the weights of a trained encoder of family transformer.
     Raises KeyError or RuntimeError for weights of another shape.
@@ -113,7 +120,7 @@ class PackedBert(Encoder):
     def pooled(self, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
         """Return the pooled last hidden states; no mask is computed for texts of one length."""
         full = bool(mask_BT.all())
-        added = None if full else torch.where(mask_BT.bool(), 0.0, torch.finfo(torch.float32).min)[:, None, None, :]
+        added = None if full else torch.where(mask_BT.bool(), 0.0, _UNSEEN)[:, None, None, :]
         hidden_BTD = self.norm(nn.functional.embedding(ids_BT, self.words_VD) + self.places_TD[: ids_BT.shape[1]])
         for layer in self.layers:
             hidden_BTD = layer(hidden_BTD, added)

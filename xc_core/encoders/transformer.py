@@ -71,6 +71,15 @@ class TransformerEncoder(Encoder):
             logging.set_verbosity(before)
         self.attention = str(self.backbone.config._attn_implementation)
 
+    def without_gradients(self) -> Encoder:
+        """Return a packed encoder if the weights are on the CPU and the backbone is BERT."""
+        facts = self.shape_facts()
+        if self.device.type != "cpu" or not packs(facts):
+            return self
+        packed = PackedBert(self.config, facts, {name: value.detach() for name, value in self.state_dict().items()})
+        packed.tokens_per_pass = self.tokens_per_pass
+        return packed.eval()
+
     def bytes_per_token(self) -> int:
         """Return the bytes of a token's activations in bf16: 34 D per layer without the matrix of attention weights.
 
