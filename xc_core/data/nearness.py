@@ -128,7 +128,8 @@ def warning(found: Mapping[str, Any]) -> list[str]:
         return []
     return [
         "validation documents are clearly nearer to train documents than test documents are, so figures on validation "
-        "are too good; hold out whole families (--split group or family; docs/data-formats.md, Validation documents)"
+        "are too good; hold out families (--split family) or groups (a column group), or give a validation file "
+        "(docs/data-formats.md, Validation documents)"
     ]
 
 
