@@ -21,7 +21,9 @@ _BACKBONE: Final = "backbone."
 _TOKENS: Final = 16
 """Number of tokens that the layout of packed weights is chosen for; products of any number of tokens use it."""
 _WIDE: Final = 64
-"""Number of tokens from which a softmax is faster in bf16 than in fp32: the bf16 loop is slow on remainders of 32."""
+"""Number of tokens from which a softmax is faster in bf16 than in fp32: its loop is slow on remainders of 32.
+
+Measured on a processor with AMX (docs/lab-notes/2026-11-24-encoding-without-gradients.md)."""
 _UNSEEN: Final = -1e30
 """Added to the attention to padding; finite in bf16 too, so that a text without tokens has a vector."""
 _AFTER: Final[dict[str, Callable[[Tensor], Tensor]]] = {

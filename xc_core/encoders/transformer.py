@@ -76,7 +76,7 @@ class TransformerEncoder(Encoder):
         facts = self.shape_facts()
         if self.device.type != "cpu" or not packs(facts):
             return self
-        packed = PackedBert(self.config, facts, {name: value.detach() for name, value in self.state_dict().items()})
+        packed = PackedBert(self.config, facts, self.state_dict())
         packed.tokens_per_pass = self.tokens_per_pass
         return packed.eval()
 
