@@ -13,7 +13,9 @@ from assets.inbox import INBOX_TAG, inbox, state
 from assets.partitions import experiment_key, split_key, sync
 from pipelines.jobs import NEXT_TAG, compare, drift, prepare, refresh, retrain
 from xc_core.chain.drift import Answer, read_record
+from xc_core.chain.names import SETTINGS
 from xc_core.chain.workspace import Workspace
+from xc_core.errors import ConfigError
 
 _ATTEMPTS: Final = 3
 """Runs for one drop, if they end before they read it: under load a launch may fail."""
@@ -157,8 +159,8 @@ def follow_up(workspace: Workspace) -> dg.SensorDefinition:
         run = context.dagster_run
         dataset, recipe = split_key(run.tags.get("dagster/partition", ""))
         if run.job_name == prepare.name and run.tags.get(NEXT_TAG):
-            for name, chosen in workspace.params.experiments(dataset):
-                key = experiment_key(name, chosen)
+            for chosen in _recipes(workspace, dataset):
+                key = experiment_key(dataset, chosen)
                 yield dg.RunRequest(run_key=f"{run.run_id}/{chosen}", job_name=run.tags[NEXT_TAG], partition_key=key)
         elif run.job_name == drift.name and recipe is not None:
             record = read_record(workspace, dataset, recipe)
@@ -169,6 +171,18 @@ def follow_up(workspace: Workspace) -> dg.SensorDefinition:
             yield dg.RunRequest(run_key=f"{run.run_id}/compare", job_name=compare.name, partition_key=dataset)
 
     return _follow
+
+
+def _recipes(workspace: Workspace, dataset: str) -> list[str]:
+    """Return the recipes of a dataset; while params.yaml has an error, those whose settings were written before.
+
+    Dagster never shows a run to this sensor again, so a job that is not requested now would be lost. One that is
+    requested fails, says what is wrong in params.yaml, and can be re-executed.
+    """
+    try:
+        return [recipe for _, recipe in workspace.params.experiments(dataset)]
+    except ConfigError:
+        return sorted(folder.parent.name for folder in workspace.raw(dataset).parent.glob(f"*/{SETTINGS}"))
 
 
 def _evaluates(run: dg.DagsterRun) -> bool:

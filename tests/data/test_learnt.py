@@ -12,7 +12,7 @@ from tests.data.worlds import read_world
 from xc_core.data.corpus import Corpus
 from xc_core.data.folds import FINAL, Fold, folds
 from xc_core.data.learnt import Learnt
-from xc_core.data.splits import TEST, TRAIN, VALIDATION
+from xc_core.data.splits import ACCEPTANCE, TEST, TRAIN, VALIDATION, digests
 from xc_core.errors import MissingError, MovedError
 
 REFITTED = [Fold("half-0", refit=True, half=0), Fold("half-1", refit=True, half=1), Fold(FINAL, refit=True)]
@@ -132,3 +132,21 @@ def test_a_test_document_that_one_half_left_out_is_known_to_the_final_rows(corpu
     later = grown(tmp_path, corpus, kept, [moved, *corpus.rows(TEST).tolist()])
     with pytest.raises(MovedError, match="1 test documents"):
         Learnt.of(corpus).check(later, REFITTED)
+
+
+@pytest.mark.parametrize(("known", "refused"), [(1, False), (2, True)])
+def test_the_acceptance_documents_must_be_new_to_the_rows_but_for_a_hundredth(
+    known: int, refused: bool, corpus: Corpus, tmp_path: Path
+) -> None:
+    """The same files, ingested again with an acceptance set: the rows learnt from its documents."""
+    world = ToyWorld.make(documents=400, tests=60).write(tmp_path / "raw")
+    later = read_world(world, acceptance_fraction=0.1)
+    accepted, learnt = later.rows(ACCEPTANCE), Learnt.of(corpus)
+    assert 10 < len(accepted) < 100
+    new = digests(later.uids(accepted[known:]))["high"]
+    partly = Learnt(learnt.record_M[~np.isin(learnt.record_M["digest"], new)])
+    if refused:
+        with pytest.raises(MovedError, match=f"{known} acceptance documents of {len(accepted)} that the kept rows"):
+            partly.check(later, PLAIN)
+    else:
+        assert partly.check(later, PLAIN) == 0

@@ -101,6 +101,21 @@ def test_after_prepare_only_recipes_of_its_dataset_run(follow_up: Ticker, instan
     assert follow_up.requested() == [(f"{run}/ngame", "retrain", "other|ngame", {})]
 
 
+def test_a_params_yaml_with_an_error_loses_no_run_that_follows(
+    workspace: Workspace, follow_up: Ticker, instance: dg.DagsterInstance
+) -> None:
+    """Their settings are on the disk since the recipes were last used."""
+    for recipe in ("ngame", "variant"):
+        (workspace.raw("toy").parent / recipe / "settings").mkdir(parents=True)
+    (workspace.raw("toy").parent / "settings").mkdir()
+    (workspace.root / "params.yaml").write_text("datasets: {toy: [")
+    run = finish(instance, "prepare", dagster_partition="toy", xc_next="refresh")
+    assert follow_up.requested() == [
+        (f"{run}/ngame", "refresh", "toy|ngame", {}),
+        (f"{run}/variant", "refresh", "toy|variant", {}),
+    ]
+
+
 def test_after_prepare_without_the_tag_nothing_runs(follow_up: Ticker, instance: dg.DagsterInstance) -> None:
     finish(instance, "prepare", dagster_partition="toy")
     assert follow_up.requested() == []

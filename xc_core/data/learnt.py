@@ -14,7 +14,7 @@ import numpy as np
 
 from xc_core.data.corpus import Corpus
 from xc_core.data.folds import Fold
-from xc_core.data.splits import TEST, VALIDATION, digests
+from xc_core.data.splits import ACCEPTANCE, TEST, VALIDATION, digests
 from xc_core.errors import MissingError, MovedError
 from xc_core.shapes import I64, Array
 
@@ -22,7 +22,7 @@ _FILE: Final = "documents.npy"
 _TRAIN: Final = 0
 _RECORD: Final = np.dtype([("digest", "<u8"), ("part", "u1")])
 _TOLERATED: Final = 0.01
-"""Share of the held-out validation documents that a fold may have learnt from (a guess)."""
+"""Share of the acceptance documents, and of those a fold holds out, that may have been learnt from (a guess)."""
 _DO: Final = "train again, without a refresh: xc train"
 
 
@@ -76,8 +76,8 @@ class Learnt:
     def check(self, corpus: Corpus, folds: list[Fold]) -> int:
         """Raise MovedError if the folds learnt from a test document of this corpus, or from held-out documents.
 
-        A hundredth of the validation documents that each fold holds out, or one, is tolerated; returns how many there
-        are.
+        A hundredth of the acceptance documents, and of the validation documents that each fold holds out, or one, is
+        tolerated; returns how many of the latter there are.
         """
         tests = corpus.uids(self.seen(folds[-1], corpus, corpus.rows(TEST)))
         if tests:
@@ -86,10 +86,19 @@ class Learnt:
                 expected="test documents that were in neither train nor validation then; figures would be too good",
                 do=f"{_DO}; or give new files in which these documents keep their place",
             )
+        accepted = corpus.rows(ACCEPTANCE)
+        spoilt = self.seen(folds[-1], corpus, accepted)
+        if _too_many(spoilt, accepted):
+            raise MovedError(
+                f"{len(spoilt):,} acceptance documents of {len(accepted):,} that the kept rows learnt from "
+                f"(the first: {corpus.uids(spoilt[:1])[0]})",
+                expected=f"at most {_TOLERATED:.0%}, so that the gate compares models on new documents",
+                do=_DO,
+            )
         held = [fold.unseen(corpus) for fold in folds]
         seen = [self.seen(fold, corpus, rows) for fold, rows in zip(folds, held, strict=True)]
         known = np.concatenate(seen)
-        if any(len(one) > max(1.0, _TOLERATED * len(rows)) for one, rows in zip(seen, held, strict=True)):
+        if any(map(_too_many, seen, held)):
             raise MovedError(
                 f"{len(known):,} held-out documents of {len(corpus.rows(VALIDATION)):,} that the kept rows learnt from "
                 f"(the first: {corpus.uids(known[:1])[0]})",
@@ -97,3 +106,7 @@ class Learnt:
                 do=_DO,
             )
         return len(known)
+
+
+def _too_many(seen: I64, rows: I64) -> bool:
+    return len(seen) > max(1.0, _TOLERATED * len(rows))

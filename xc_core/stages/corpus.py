@@ -6,16 +6,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from xc_core.chain.context import Context
+from xc_core.data.alike import alike_labels
 from xc_core.data.corpus import Corpus
 from xc_core.data.ingest import IngestConfig, ingest
 from xc_core.data.nearness import nearness, sentence, warning
 
 
 def run(context: Context[IngestConfig]) -> None:
-    """Ingest the dataset's raw folder, and measure how near validation and test documents are to train documents."""
+    """Ingest the dataset's raw folder; report labels of equal text, and how near the held-out documents are to train."""
     ingest(context.run.raw, context.build, context.settings)
     facts = context.build.facts
-    facts["nearness"] = nearness(Corpus.unsealed(context.build.path))
+    corpus = Corpus.unsealed(context.build.path)
+    facts["nearness"], facts["alike_labels"] = nearness(corpus), alike_labels(corpus)
     rows = ", ".join(f"{facts['rows'][split]:,} {split}" for split in facts["rows"])
     context.report(f"corpus: {rows} documents, {facts['labels']:,} labels, {facts['filters']['pairs']:,} filter pairs")
     if facts["filters"]["source"] == "given" and not facts["filters"]["files"]:
@@ -26,6 +28,11 @@ def run(context: Context[IngestConfig]) -> None:
         context.report(
             f"corpus: {few:,} labels are in test only, because the test rows are split off by a hash and no other row "
             "has them; the model can find them only by their text"
+        )
+    if alike := facts["alike_labels"]:
+        context.report(
+            f"corpus: {alike['labels']:,} labels have the same text as another one, but for case, Unicode form and white "
+            f"space (the first: {' and '.join(alike['first'])}); label texts cannot tell them apart"
         )
     for line in _on_validation(facts, context.settings):
         context.report(f"corpus: {line}")

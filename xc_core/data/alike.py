@@ -1,0 +1,26 @@
+"""Labels that a reader cannot tell apart: their texts differ in case, Unicode form or white space at most."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from xc_core.data.corpus import Corpus
+
+
+def alike_labels(corpus: Corpus) -> dict[str, Any]:
+    """Return how many ``labels`` have the text of another one, and the uids of the ``first`` two that share a text.
+
+    Texts are compared in Unicode's form NFKC and lower case, white space aside; 64-bit hashes are compared, so memory
+    does not grow with the length of the texts. Empty if there are none.
+    """
+    text = pl.concat_str([pl.col(name).fill_null("") for name in corpus.fields], separator=" ")
+    plain = text.str.normalize("NFKC").str.to_lowercase().str.replace_all(r"\s+", " ").str.strip_chars()
+    labels = pl.scan_parquet(corpus.folder / "labels.parquet").select("uid", text=plain)
+    keys = labels.filter(pl.col("text") != "").select("uid", key=pl.col("text").hash()).collect(engine="streaming")
+    shared = keys.filter(pl.col("key").is_duplicated())
+    if shared.is_empty():
+        return {}
+    first = shared.filter(pl.col("key") == shared["key"][0])["uid"].head(2).to_list()
+    return {"labels": len(shared), "first": first}
