@@ -13,7 +13,7 @@ from xc_core.data.nearness import nearness, sentence, warning
 
 
 def run(context: Context[IngestConfig]) -> None:
-    """Ingest the dataset's raw folder; report labels of equal text, and how near the held-out documents are to train."""
+    """Ingest the dataset's raw folder; report equal label texts, and how near held-out documents are to train."""
     ingest(context.run.raw, context.build, context.settings)
     facts = context.build.facts
     corpus = Corpus.unsealed(context.build.path)
@@ -31,8 +31,8 @@ def run(context: Context[IngestConfig]) -> None:
         )
     if alike := facts["alike_labels"]:
         context.report(
-            f"corpus: {alike['labels']:,} labels have the same text as another one, but for case, Unicode form and white "
-            f"space (the first: {' and '.join(alike['first'])}); label texts cannot tell them apart"
+            f"corpus: {alike['labels']:,} labels have the same text as another one, but for case, Unicode form and "
+            f"white space (the first: {' and '.join(alike['first'])}); label texts cannot tell them apart"
         )
     for line in _on_validation(facts, context.settings):
         context.report(f"corpus: {line}")
