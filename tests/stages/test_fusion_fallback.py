@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.conftest import TOY_CHANGES, make_workspace
 from tests.stages.halves import open_corpus, run_until
 from xc_core import artifacts
 from xc_core.chain import Workspace, run_stage
-from xc_core.fusion import FittedFusion
+from xc_core.fusion import FittedFusion, Sum, Tree
 from xc_core.metrics.evaluation import Evaluation
+from xc_core.metrics.ranking import PerDocument
 from xc_core.params import deep_merged
+from xc_core.recipes.settings import FusionSettings
 from xc_core.stages import fusion as fusion_stage
-from xc_core.stages.fusion import _better_part
+from xc_core.stages.fusion import _instead
 
 USELESS = {"kind": "tree", "features": ["frequency"], "add": ["label_text", "classifier"], "weight": 0.0}
 """Ranks labels by their number of documents alone."""
@@ -98,29 +102,71 @@ def test_the_dial_is_fitted_on_documents_that_the_rule_has_not_seen(
     assert given[0] is rankings[0][facts["served"]]
 
 
-def figures(*values: float) -> dict[str, float]:
-    return dict(zip(("P_at_1", "P_at_5", "PSP_at_5"), values, strict=True))
+SETTINGS = FusionSettings(rule=Tree(features=("a",)))
+
+
+def hits(p1: list[float], p5: list[float], psp5: list[float]) -> PerDocument:
+    """Return figures of N documents, each as hits per document."""
+    num = {
+        name: np.array(own, float) for name, own in zip(("P_at_1", "P_at_5", "PSP_at_5"), (p1, p5, psp5), strict=True)
+    }
+    return PerDocument(num, {name: np.ones(len(own)) for name, own in num.items()})
+
+
+def chosen(parts: dict[str, PerDocument]) -> str | None:
+    return _instead(SETTINGS, {name: own.total() for name, own in parts.items()}, parts)
+
+
+def level(*values: float) -> PerDocument:
+    """Return figures of one document, so that no difference is clear."""
+    return hits(*([value / 100] for value in values))
 
 
 @pytest.mark.parametrize(
     ("parts", "expected"),
     [
-        ({"a": figures(5, 5, 5)}, None),
-        ({"a": figures(5, 5, 4.9)}, None),
-        ({"a": figures(4.9, 9, 9)}, None),
-        ({"a": figures(6, 4.9, 9)}, None),
-        ({"a": figures(5, 6, 6), "b": figures(5.1, 5, 5)}, "b"),
-        ({"a": figures(5, 5, 5.1)}, "a"),
-        ({"a": figures(5, 5 + 1e-14, 5)}, None),  # the same hits, summed in another order
-        ({"a": figures(5, 5 - 1e-14, 5.1)}, "a"),
+        ({"a": level(5, 5, 5)}, None),
+        ({"a": level(5, 5, 4.9)}, None),
+        ({"a": level(4.9, 9, 9)}, None),
+        ({"a": level(6, 4.9, 9)}, None),
+        ({"a": level(5, 6, 6), "b": level(5.1, 5, 5)}, "b"),
+        ({"a": level(5, 5, 5.1)}, "a"),
+        ({"a": level(5, 5 + 1e-14, 5)}, None),  # the same hits, summed in another order
+        ({"a": level(5, 5 - 1e-14, 5.1)}, "a"),
         ({}, None),
     ],
 )
 def test_a_part_must_be_better_in_one_figure_and_worse_in_none(
-    parts: dict[str, dict[str, float]], expected: str | None
+    parts: dict[str, PerDocument], expected: str | None
 ) -> None:
-    assert _better_part({**parts, "fusion": figures(5, 5, 5)}) == expected
+    assert chosen({**parts, "fusion": level(5, 5, 5)}) == expected
+
+
+ALL, FEW, NONE = [1.0] * 100, [1.0] * 60 + [0.0] * 40, [0.0] * 100
+LESS = [1.0] * 58 + [0.0] * 42
+"""Of 100 documents; the difference of ALL and FEW is clear, that of FEW and LESS is not."""
+
+
+@pytest.mark.parametrize(
+    ("part", "expected"),
+    [
+        (hits(ALL, FEW, LESS), "a"),
+        (hits(FEW, ALL, LESS), "a"),
+        (hits(LESS, FEW, ALL), None),  # the dial gives more PSP@5
+        (hits(ALL, FEW, NONE), None),
+        (hits(ALL, NONE, FEW), None),
+        (hits(NONE, ALL, FEW), None),
+        (hits(FEW, FEW, LESS), None),
+    ],
+)
+def test_a_part_that_is_clearly_better_need_not_be_better_by_every_figure(
+    part: PerDocument, expected: str | None
+) -> None:
+    """By paired intervals: a rule with six points less P@1 is not kept for a tenth of a point of PSP@5."""
+    assert chosen({"a": part, "fusion": hits(FEW, FEW, FEW)}) == expected
 
 
 def test_a_rule_without_parameters_is_never_replaced() -> None:
-    assert _better_part({"a": figures(1, 1, 1), "sum": figures(0, 0, 0)}) is None
+    parts = {"a": level(1, 1, 1), "fusion": level(0, 0, 0)}
+    compared = {name: own.total() for name, own in parts.items()}
+    assert _instead(replace(SETTINGS, rule=Sum()), compared, parts) is None

@@ -120,3 +120,28 @@ def test_labels_without_published_documents_keep_the_count_zero_and_are_not_left
         assert fold.counts(corpus)[-1] == 0
         assert not fold.revealing_labels(corpus)[-1]
         assert fold.counts(corpus)[:-1].min() >= least
+
+
+@pytest.mark.parametrize("spoilt", ["acceptance", "forgotten", "added"])
+def test_a_few_labels_of_fewer_documents_do_not_hide_those_that_reveal_held_out_documents(
+    spoilt: str, tmp_path: Path
+) -> None:
+    """Every label of the train file has 4 documents or more; then the gate takes some, one goes, or a label comes."""
+    world, settings = random_world([4] * 40 + [9] * 50), {"validation_fraction": 0.2, "allow": ("unseen-labels",)}
+    if spoilt == "acceptance":
+        settings["acceptance_fraction"] = 0.2
+    elif spoilt == "forgotten":
+        rare = next(row for row in world.train if row["target_ind"] == [0])
+        world.train.remove(rare)
+    else:
+        world.labels.append({"uid": "added", "title": "added", "content": ""})
+        world.train[0] |= {"target_ind": [*world.train[0]["target_ind"], len(world.labels) - 1]}
+        world.train[0]["target_rel"] = [1.0, 1.0]
+    corpus = read_world(world.write(tmp_path / "world"), **settings)
+    published, fold = counts(corpus, corpus.published_rows()), Fold(FINAL, refit=False)
+    assert min(published.values()) < 4
+    own = counts(corpus, corpus.rows("train"))
+    marked = {label for label in published if own[label] < 4}
+    assert set(np.flatnonzero(fold.revealing_labels(corpus)).tolist()) == marked
+    assert len(marked) > 10
+    assert [int(count) for count in fold.counts(corpus)] == [max(own[label], 4) for label in range(len(published))]

@@ -118,7 +118,7 @@ _ALL: Final = (
         kinds=("faiss", "numpy"),
         does="Fits every score of the recipe, such as label text, classifier rows, neighbours or words, and builds the "
         "search indexes (ANN); measures their recall against exact search.",
-        code_version="2",
+        code_version="3",
     ),
     Stage(
         name="fusion",
@@ -126,7 +126,7 @@ _ALL: Final = (
         deps=("corpus", "embeddings", "scores"),
         group="search",
         does="Fits the fusion on validation documents: it combines a candidate label's scores into one.",
-        code_version="3",
+        code_version="4",
     ),
     Stage(
         name="evaluation",

@@ -13,12 +13,15 @@ from typing import Final
 import numpy as np
 
 from xc_core.data.corpus import Corpus
-from xc_core.data.splits import TRAIN, VALIDATION
+from xc_core.data.splits import ACCEPTANCE, TRAIN, VALIDATION
 from xc_core.shapes import I64, Bool
 
 FINAL: Final = "final"
 _FEW: Final = 20
-"""Documents of the rarest published label up to which a lower count in a training reveals held-out documents."""
+"""Documents of a rare published label up to which a lower count in a training reveals held-out documents."""
+_ODD: Final = 0.01
+"""Share of the labels that may have fewer documents than the dataset's rare labels: documents were forgotten, or labels
+added (a guess)."""
 
 
 @dataclass(frozen=True)
@@ -51,29 +54,39 @@ class Fold:
         return np.zeros(0, np.int64) if self.refit else corpus.rows(VALIDATION)
 
     def counts(self, corpus: Corpus) -> I64:
-        """Return the number of documents of each label (L), at least the least count of a published label.
+        """Return the number of documents of each label (L), at least that of a rare published label.
 
         A lower count would reveal that held-out documents have the label. Labels that no published document has keep 0.
         """
-        published_L, least, own_L = self._frequencies(corpus)
-        return np.where(published_L > 0, np.maximum(own_L, least), 0)
+        published_L, rare, own_L = self._frequencies(corpus)
+        return np.where(published_L > 0, np.maximum(own_L, rare), 0)
 
     def revealing_labels(self, corpus: Corpus) -> Bool:
-        """Mark labels that have fewer documents in this training than any published label has, if these are few (L).
+        """Mark labels that have fewer documents in this training than a rare published label, if these are few (L).
 
-        Only held-out documents explain such a count. Scores reveal it too, for instance by an untrained row. For new
-        documents there is no such label, so a fusion must not learn from it. If even the rarest published label has
+        Almost only held-out documents explain such a count. Scores reveal it too, for instance by an untrained row. For
+        new documents there is no such label, so a fusion must not learn from it. If even a rare published label has
         more than 20 documents, the difference is small and no label is marked
         (docs/lab-notes/2026-11-22-held-out-labels.md).
         """
-        published_L, least, own_L = self._frequencies(corpus)
-        return (own_L < least) & (published_L > 0) & (least <= _FEW)
+        published_L, rare, own_L = self._frequencies(corpus)
+        return (own_L < rare) & (published_L > 0) & (rare <= _FEW)
 
     def _frequencies(self, corpus: Corpus) -> tuple[I64, int, I64]:
-        """Return each label's published train documents (L), the lowest of these counts above 0, and own counts (L)."""
+        """Return each label's published train documents (L), the count of a rare published label, and own counts (L).
+
+        The acceptance documents count as published: they were taken out of the train file as validation documents are.
+        """
         published_L = corpus.published_train().frequency_L()
+        accepted_L = corpus.labels.rows(corpus.rows(ACCEPTANCE)).frequency_L()
         own_L = corpus.labels.rows(self.documents(corpus)).frequency_L()
-        return published_L, int(published_L[published_L > 0].min(initial=np.iinfo(np.int64).max)), own_L
+        return published_L, _rare(published_L + accepted_L), own_L
+
+
+def _rare(published_L: I64) -> int:
+    """Return the lowest of the counts above 0 when the lowest hundredth of them is left out, and at least one is."""
+    ascending = np.sort(published_L[published_L > 0])
+    return int(ascending[min(max(1, int(_ODD * len(ascending))), len(ascending) - 1)]) if len(ascending) else 1
 
 
 def folds(corpus: Corpus, *, refit: bool, enough: int, seen: bool = False) -> list[Fold]:

@@ -58,7 +58,8 @@ class FusionSettings:
     """Labels asked of each score that can find labels."""
     fallback: bool = later(True, was=False)
     """Use a score alone, or the plain sum, if it is better than the rule on documents that the rule has not seen: in
-    one of P@1, P@5 and PSP@5, and worse in none. Use the sum if no other document can test the rule."""
+    one of P@1, P@5 and PSP@5, and worse in none; or clearly (95 %) in P@1 or P@5, and clearly worse in none. Use the
+    sum if no other document can test the rule."""
     tail_cost: float = later(0.0, was=0.0)
     """Points of P@1 on validation documents that the default position of the dial between P@k and PSP@k may cost."""
 

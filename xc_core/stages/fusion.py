@@ -21,7 +21,8 @@ from xc_core.fusion.base import SUM
 from xc_core.fusion.dial import fit_dial
 from xc_core.infer.score import candidates, distinct, values
 from xc_core.metrics.evaluation import FUSION
-from xc_core.metrics.ranking import per_document
+from xc_core.metrics.paired import Difference, differences
+from xc_core.metrics.ranking import PerDocument, per_document
 from xc_core.recipes.settings import FusionSettings, inputs_of
 from xc_core.scores import FittedScore, Query, Scores
 from xc_core.shapes import F32, F64, I32, I64, PAD_ID, Array, Bool, Shortlist
@@ -131,8 +132,9 @@ def run(context: Context[FusionSettings]) -> None:
     gathered, families_N = Candidates.concat(parts, rows), corpus.families(np.sort(rows))
     fitted = gathered.fit(settings, inputs, weights_L)
     ranked = _ranked(settings, inputs, gathered, weights_L, fitted, families_N)
-    compared = _figures(ranked, gathered.truth, weights_L)
-    better = _instead(settings, compared)
+    documents = _per_document(ranked, gathered.truth, weights_L)
+    compared = {name: own.total() for name, own in documents.items()}
+    better = _instead(settings, compared, documents)
     served = fitted.part(better) if better else fitted
     figures: dict[str, float] | None = None
     if better or FUSION in ranked or not settings.rule.learns:  # otherwise the rule has seen all documents
@@ -183,27 +185,38 @@ def _with_dial(
     return replace(fusion, dial=dial), {metric: served[metric] for metric in _SHOWN}
 
 
-def _instead(settings: FusionSettings, compared: dict[str, dict[str, float]]) -> str | None:
+def _instead(
+    settings: FusionSettings, compared: dict[str, dict[str, float]], documents: dict[str, PerDocument]
+) -> str | None:
     """Return the part that is served instead of the rule, or None.
 
     It is a better one; or, if all documents are of one family so that the rule cannot be cross-fitted, the sum.
     """
     if not settings.fallback or not settings.rule.learns:
         return None
-    return _better_part(compared) if FUSION in compared else (SUM if SUM in compared else next(iter(compared), None))
-
-
-def _better_part(compared: dict[str, dict[str, float]]) -> str | None:
-    """Return the part that is better than the rule in one figure and worse in none, the best by P@1, or None."""
-    rule = compared.get(FUSION)
-    if rule is None:
-        return None
+    if FUSION not in compared:
+        return SUM if SUM in compared else next(iter(compared), None)
     parts = [
         name
-        for name, own in compared.items()
-        if all(own[m] > rule[m] - _EQUAL for m in _SHOWN) and any(own[m] > rule[m] + _EQUAL for m in _SHOWN)
+        for name, own in documents.items()
+        if name != FUSION
+        and (_no_worse(compared[name], compared[FUSION]) or _clearly_better(differences(own, documents[FUSION])))
     ]
     return max(parts, key=lambda name: compared[name]["P_at_1"], default=None)
+
+
+def _no_worse(part: dict[str, float], rule: dict[str, float]) -> bool:
+    """Return True if a part is better than the rule in one figure and worse in none."""
+    return all(part[m] > rule[m] - _EQUAL for m in _SHOWN) and any(part[m] > rule[m] + _EQUAL for m in _SHOWN)
+
+
+def _clearly_better(found: dict[str, Difference]) -> bool:
+    """Return True if a part is clearly better than the rule in P@1 or P@5, and clearly worse in no figure.
+
+    More PSP@5 is no reason: the dial gives the rule that.
+    """
+    better = any(found[metric].clear and found[metric].points > 0 for metric in ("P_at_1", "P_at_5"))
+    return better and not any(own.clear and own.points < 0 for own in found.values())
 
 
 @dataclass(frozen=True)
@@ -335,7 +348,15 @@ def _ranked(
     return ranked
 
 
+def _per_document(ranked: dict[str, Shortlist], truth: LabelMatrix, weights_L: F64) -> dict[str, PerDocument]:
+    """Return the figures that are shown of each ranking, per document."""
+    found = {name: per_document(short, truth, weights_L) for name, short in ranked.items()}
+    return {
+        name: PerDocument({m: own.num[m] for m in _SHOWN}, {m: own.den[m] for m in _SHOWN})
+        for name, own in found.items()
+    }
+
+
 def _figures(ranked: dict[str, Shortlist], truth: LabelMatrix, weights_L: F64) -> dict[str, dict[str, float]]:
-    """Return the figures of each ranking, in percent."""
-    figures = {name: per_document(short, truth, weights_L).total() for name, short in ranked.items()}
-    return {name: {metric: found[metric] for metric in _SHOWN} for name, found in figures.items()}
+    """Return the figures that are shown of each ranking, in percent."""
+    return {name: own.total() for name, own in _per_document(ranked, truth, weights_L).items()}
