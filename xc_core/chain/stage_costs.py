@@ -18,7 +18,7 @@ from xc_core.ann.base import BATCHES_EXACT_UP_TO, EXACT_UP_TO
 from xc_core.chain.pilots import Rates
 from xc_core.chain.world import World
 from xc_core.classifiers import MAPPED
-from xc_core.classifiers.storage import RESIDENT
+from xc_core.classifiers.storage import BF16, FP32, RESIDENT
 from xc_core.infer.score import DOCS_AT_ONCE
 from xc_core.recipes import Recipe
 from xc_core.scores import Neighbours
@@ -34,8 +34,12 @@ _MEASURED: Final = 1000
 """Documents on which the scores' indexes are measured (``stages.scores``)."""
 _AUDITED: Final = 2
 """Exact searches of the stage audit per sampled document."""
-_TABLES: Final = 4
-"""Copies of the label table that M4 holds: initial rows, trained rows, released rows, those of a checkpoint."""
+_TABLE: Final = 1.75
+"""Label tables that M4 holds at most: its rows, their running means, and the blocks that are written
+(``tests/classifiers/test_storage.py``)."""
+_JOINT: Final = 4
+"""Label tables that a joint training holds: it copies all rows at a search in rows and at its end. Measured at 400,000
+labels: 3.9 for ``astra``; 8.5 for ``unidec``, whose plan is too low."""
 _MEASURES: Final = 3000
 """Bytes that it keeps of a test document: a hundred labels and scores, and the numbers behind each rule's metrics."""
 _ROUNDS, _POINTS = 25, 64
@@ -203,7 +207,7 @@ HELD: Final[dict[str, Callable[[Case], float]]] = {
     # banks of both sides, if they are kept, and their copy in a checkpoint; a joint table: as M4's
     "encoder": lambda case: (
         2 * (_kept(case, 0) * case.world.train * case.width * _FLOAT + _kept(case, 1) * case.table_bytes)
-        + (_tables(case, getattr(case.recipe.encoder.scorer, "rows", None)) if case.recipe.encoder.joint else 0)
+        + (_rows(case, getattr(case.recipe.encoder.scorer, "rows", None), _JOINT) if case.recipe.encoder.joint else 0)
         + 12 * _pairs(case)
     ),
     # the files are memory-mapped: pages are resident while they are written, and can be evicted
@@ -214,7 +218,9 @@ HELD: Final[dict[str, Callable[[Case], float]]] = {
         if case.recipe.negatives.k
         else 0.0
     ),
-    "classifier": lambda case: case.vector_bytes + _tables(case, case.recipe.classifier.table) + 12 * _pairs(case),
+    "classifier": lambda case: (
+        case.vector_bytes + _rows(case, case.recipe.classifier.table, _TABLE) + 12 * _pairs(case)
+    ),
     # a vector and an index per searching score; texts as Python strings
     "scores": lambda case: (
         2 * case.searched * case.table_bytes
@@ -242,9 +248,9 @@ def _pairs(case: Case) -> float:
     return case.world.documents * case.world.pairs
 
 
-def _tables(case: Case, table: Any) -> float:
+def _rows(case: Case, table: Any, copies: float) -> float:
     """Return the bytes of a label table in training; of one in a mapped file, what may be resident."""
-    held = _TABLES * case.table_bytes
+    held = copies * case.table_bytes * (0.5 if getattr(table, "precision", FP32) == BF16 else 1)
     return float(min(held, RESIDENT) if getattr(table, "storage", None) == MAPPED else held)
 
 
