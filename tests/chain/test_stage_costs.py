@@ -119,7 +119,7 @@ def test_of_a_mapped_label_table_about_two_gigabytes_are_held() -> None:
         assert RECIPES[base].encoder.joint == (stage == "encoder")
         plain, own = (HELD[stage](Case(RECIPES[base].changed(changes), size, 64)) for changes in ({}, mapped))
         copies = 4 if stage == "encoder" else 1.75
-            assert plain - own == copies * 100_000_000 * 64 * 4 - (1 << 31)
+        assert plain - own == copies * 100_000_000 * 64 * 4 - (1 << 31)
 
 
 FOLDS: list[dict[str, Any]] = [
