@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import TOY_CHANGES, make_workspace
 from tests.stages.halves import open_corpus, run_until
 from xc_core import artifacts
-from xc_core.chain import Workspace, run_stage
+from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.data.history import TrainedOn
 from xc_core.metrics.evaluation import Evaluation, Learnt
 from xc_core.metrics.leaderboard import METRICS, Leaderboard
@@ -33,7 +33,7 @@ def row(costs: dict[str, dict[str, float]], recalls: dict[str, float] | None = N
         report={"intervals": intervals, "index_recall": recalls or {}},
         learnt=Learnt(**{**vars(LEARNT), **learnt}),
     )
-    return leaderboard._row("ngame", found, {"encoder": {}, "classifier": {}, "evaluation": {}} | costs, {"a Xeon"})
+    return leaderboard._row("ngame", found, {stage: {} for stage in STAGES} | costs, {"a Xeon"})
 
 
 @pytest.mark.parametrize(("recalls", "shown"), [({"label_text": 1.0, "classifier": 0.93}, 0.93), ({}, None)])
@@ -42,7 +42,8 @@ def test_the_index_recall_of_a_recipe_is_the_lowest_of_its_scores(recalls: dict[
 
 
 def test_a_row_says_what_was_learnt_from_and_spent() -> None:
-    found = row({"encoder": {"train_seconds": 30.0}, "classifier": {"train_seconds": 12.0, "mining_seconds": 4.2}})
+    trained = {"encoder": {"train_seconds": 30.0}, "classifier": {"train_seconds": 12.0, "mining_seconds": 4.2}}
+    found = row({**trained, "scores": {"seconds": 20.0}, "fusion": {"seconds": 3.0}})
     wanted = {
         "group": "encoder trained on 2 to 4 times the train file",
         "encoder_learnt_from": "train",
@@ -51,6 +52,8 @@ def test_a_row_says_what_was_learnt_from_and_spent() -> None:
         "classifier_learnt_from": "train and validation",
         "classifier_documents": 3000,
         "classifier_seconds": 12.0,
+        "scores_seconds": 20.0,
+        "fusion_seconds": 3.0,
         "train_seconds": 42.0,
         "mining_share": 0.1,
         "machines": ["a Xeon"],
@@ -88,7 +91,7 @@ def test_recipes_are_grouped_and_tested_against_the_best_of_their_group(workspac
     assert [row["p_value"] is None for row in rows] == [True, True, False]
     assert rows[1]["P_at_1"] >= rows[2]["P_at_1"]
     assert [row["encoder_documents"] for row in rows] == [0, *[4 * len(corpus.rows("train"))] * 2]
-    assert all(row["classifier_seconds"] > 0 for row in rows)
+    assert all(row[name] > 0 for row in rows for name in ("classifier_seconds", "scores_seconds", "fusion_seconds"))
     facts = artifacts.read_made(workspace.folder("leaderboard", "toy")).facts
     assert facts["best"] == {untrained: "adversarial", trained: rows[1]["recipe"]}
     assert [line for line in found.text.splitlines() if line.startswith("## ")] == [

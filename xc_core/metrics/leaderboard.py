@@ -13,8 +13,18 @@ from xc_core import artifacts
 from xc_core.artifacts import Build
 from xc_core.metrics import plots
 
-SPENT: Final = ("encoder_documents", "encoder_seconds", "classifier_documents", "classifier_seconds")
-"""What a training was given: documents in all epochs together, label texts among them, and its seconds."""
+SPENT: Final = (
+    "encoder_documents",
+    "encoder_seconds",
+    "classifier_documents",
+    "classifier_seconds",
+    "scores_seconds",
+    "fusion_seconds",
+)
+"""What a recipe was given: documents in all epochs together, label texts among them, and seconds.
+
+Those of encoder and classifier are of the trainings, those of scores and fusion of the whole stage.
+"""
 METRICS: Final = ("P_at_1", "P_at_3", "P_at_5", "nDCG_at_5", "PSP_at_1", "PSP_at_3", "PSP_at_5", "R_at_10")
 COSTS: Final = (
     "mining_share",
@@ -27,7 +37,8 @@ LEARNT: Final = ("encoder_learnt_from", "classifier_learnt_from")
 _EXPLAINED: Final = (
     "Recipes whose encoders were trained on about as many documents (epochs x documents, label texts included) are in "
     "one group; compare within a group. Percent on test documents; p: paired randomisation test of P@1 against the "
-    "best of the group. Seconds of a classifier include its held-out trainings, its documents are of the final one. "
+    "best of the group. Seconds of a classifier include its held-out trainings, its documents are of the final one; "
+    "seconds of scores include indexes and label trees. "
     "Measured on "
 )
 _ROWS: Final = "leaderboard.parquet"

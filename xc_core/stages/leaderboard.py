@@ -17,6 +17,8 @@ from xc_core.seeds import generator
 
 _RESAMPLES: Final = 2000
 _TRAININGS: Final = ("encoder", "classifier")
+_FITTED: Final = ("scores", "fusion")
+"""Stages that fit what a model serves beside its trainings; label trees may take a quarter as long as these."""
 
 
 def run(context: Context[None]) -> None:
@@ -64,6 +66,7 @@ def _row(recipe: str, found: Evaluation, costs: dict[str, dict[str, float]], mac
         "classifier_documents": learnt.classifier.seen,
         "machines": sorted(machines),
         **trained,
+        **{f"{stage}_seconds": costs[stage].get("seconds") for stage in _FITTED},
         **{name: found.metrics[name] for name in METRICS},
         "P_at_1_low": intervals["P_at_1"][0],
         "P_at_1_high": intervals["P_at_1"][1],
