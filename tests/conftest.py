@@ -64,6 +64,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return Files(config, log)
 
 
+@pytest.fixture(scope="session")
+def fake_card() -> None:
+    """Register the device of ``tests/card.py``. It stays torch's accelerator until the process ends.
+
+    Skips if there is a GPU: torch would pin memory for that device instead of the GPU.
+    """
+    from tests.card import install
+    from xc_core.devices import num_cards
+
+    if num_cards():
+        pytest.skip("torch has one accelerator per process, and here it is a GPU")
+    install()
+
+
 @dataclass
 class ToyWorld:
     """Documents made of the words of their labels: whoever learns anything answers right.

@@ -12,19 +12,25 @@ import torch
 
 from benchmarks import gpu_proof
 from benchmarks.gpu_proof import Row, Sizes
-from tests.card import CARD, install
+from tests.card import CARD
 from xc_core.chain import Workspace
 from xc_core.devices import CPU, Device, num_cards
 from xc_core.errors import CorruptError
 
-install()
 TOY = Sizes(
     encoder="bag", documents=96, batch=16, steps=3, rows=(200, 400), width=8, pool=50, searched=300, queries=20,
     product=64,
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("device", [CPU, CARD], ids=["cpu", "card"])
+@pytest.fixture(params=["cpu", "card"])
+def device(request: pytest.FixtureRequest) -> Device:
+    if request.param == "card":
+        request.getfixturevalue("fake_card")
+        return CARD
+    return CPU
+
+
 @pytest.mark.parametrize("piece", gpu_proof.PIECES)
 def test_a_piece_fills_its_rows(piece: object, device: Device) -> None:
     rows = piece(device, TOY)  # type: ignore[operator]
@@ -32,6 +38,7 @@ def test_a_piece_fills_its_rows(piece: object, device: Device) -> None:
     assert all(row.what and row.found for row in rows)
 
 
+@pytest.mark.usefixtures("fake_card")
 def test_losses_on_another_device_are_within_the_tolerance() -> None:
     rows = gpu_proof.losses(CARD, TOY)
     assert [row.what.split()[2].rstrip(":") for row in rows] == list(gpu_proof.RECIPES)

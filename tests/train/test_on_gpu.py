@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-from tests.train import test_on_card
-from tests.train.test_on_card import RECIPES, m1, m4, take_steps
+from tests.train.steps import RECIPES, m1, m4, take_steps
 from xc_core.ann import ExactIndex
 from xc_core.devices import CPU, Device, num_cards
 
@@ -19,21 +15,6 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(num_cards() == 0, reason="no G
 TOLERANCE = 1e-4
 """Relative difference of losses after three steps in fp32: sums in another order, amplified by the steps."""
 CARD = Device("cuda:0")
-
-
-@contextmanager
-def unread() -> Iterator[None]:
-    """Refuse every operation that waits for the GPU."""
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        yield
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-
-
-@pytest.fixture(autouse=True)
-def _on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(test_on_card, "unread", unread)
 
 
 @pytest.mark.parametrize("name", RECIPES)
