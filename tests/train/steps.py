@@ -26,7 +26,9 @@ from xc_core.train.documents import EncoderData
 from xc_core.train.encoder import EncoderTask, encoder_task
 from xc_core.train.table import ClassifierTask, TableData, table_task
 
-RECIPES = ("ngame", "house", "unidec", "astra", "renee", "dexml", "ance")
+RECIPES = ("ngame", "house", "unidec", "astra", "renee", "dexml", "ance", "o-sgd")
+DRAWN = ("adversarial", "uniform-ns", "freq-ns", "nce", "ove", "anr")
+"""Recipes whose M4 learns from drawn labels."""
 STEPS = 3
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +14,27 @@ import pytest
 import torch
 
 from tests.card import CARD, CardTensor, MixedError, WaitError, unread
-from tests.train.steps import RECIPES, STEPS, m1, m4, take_steps
+from tests.train.steps import DRAWN, RECIPES, STEPS, m1, m4, take_steps
 from xc_core.classifiers import LabelTable, TableConfig
 from xc_core.devices import CPU, put
 from xc_core.encoders import EncoderConfig
-from xc_core.losses import Ordered, Triplet
+from xc_core.losses import PLAIN, Sampled, Stateless
 from xc_core.train.checkpoint import Checkpoints
 from xc_core.train.encoder import EncoderTask
 from xc_core.train.state import History, Position
 from xc_core.train.table import ClassifierTask
 
 pytestmark = pytest.mark.usefixtures("fake_card")
+
+
+@dataclass(frozen=True)
+class Selecting(Stateless):
+    """A loss that drops documents by a mask, so that it waits."""
+
+    def __call__(
+        self, scores_BU: torch.Tensor, chosen_BU: torch.Tensor, known_BU: torch.Tensor, sampled: Sampled = PLAIN
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        return scores_BU[chosen_BU.any(1)].sum(), chosen_BU.sum()
 
 
 def on_processor(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -104,20 +114,26 @@ def test_a_checkpoint_on_a_card_is_read_again(tmp_path: Path) -> None:
     assert_same_state(again, cut)
 
 
-@pytest.mark.parametrize("name", ["adversarial", "uniform-ns", "freq-ns", "nce", "ove", "anr"])
-def test_m4_on_drawn_labels_learns_and_resumes_on_a_card_as_on_a_cpu(name: str, tmp_path: Path) -> None:
+def epoch(task: ClassifierTask, number: int) -> list[float]:
+    """Take the steps of an epoch, which may not wait for the card; return their losses."""
+    batches = task.batches(number)
+    with unread():
+        found = [task.step(docs_B, number * len(batches) + step, 1.0) for step, docs_B in enumerate(batches)]
+    return [float(loss) for loss, _ in found]
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_m4_on_drawn_labels_waits_for_nothing_learns_and_resumes_on_a_card_as_on_a_cpu(
+    name: str, tmp_path: Path
+) -> None:
     losses: list[list[float]] = []
     for device in (CARD, CPU):
         whole, again = (m4(device, name=name) for _ in range(2))
-        batches = whole.batches(0)
-        first = [float(whole.step(docs_B, step, 1.0)[0]) for step, docs_B in enumerate(batches)]
+        first = epoch(whole, 0)
         checkpoints = Checkpoints(tmp_path / device.kind, "f")
-        checkpoints.save(whole, Position(epoch=1, step=len(batches)), History())
+        checkpoints.save(whole, Position(epoch=1, step=len(first)), History())
         Checkpoints(tmp_path / device.kind, "f").restore(again)
-        second = [
-            [float(task.step(docs_B, len(batches) + step, 1.0)[0]) for step, docs_B in enumerate(task.batches(1))]
-            for task in (whole, again)
-        ]
+        second = [epoch(task, 1) for task in (whole, again)]
         assert second[0] == pytest.approx(second[1], rel=1e-5), "as if it had not been interrupted"
         losses.append(first + second[0])
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
@@ -144,8 +160,8 @@ def test_documents_without_positives_change_nothing(small: Any) -> None:
     indptr = small.truth.indptr.copy()
     indptr[1:6] = indptr[0]
     truth = replace(small.truth, indptr=np.maximum.accumulate(np.minimum(indptr, len(small.truth.indices))))
-    for name in ("unidec", "ngame"):
-        card, cpu = (m1(name, device, replace(small, truth=truth)) for device in (CARD, CPU))
+    for name, changes in (("unidec", {}), ("ngame", {}), ("o-sgd", {"loss": {"q": 3}}), ("o-sgd", {"loss": {"q": 50}})):
+        card, cpu = (m1(name, device, replace(small, truth=truth), **changes) for device in (CARD, CPU))
         assert take_steps(card) == [pytest.approx(pair, rel=1e-5) for pair in take_steps(cpu)]
         assert_same_state(card, cpu)
 
@@ -164,9 +180,8 @@ def test_a_loss_that_is_not_finite_changes_nothing(name: str, small: Any) -> Non
 
 
 def test_a_step_that_reads_is_found(small: Any) -> None:
-    """This loss drops documents by a mask, so it waits."""
     task = m1("ngame", CARD, small)
-    task.head.loss = Ordered(loss=Triplet(), q=2)  # type: ignore[attr-defined]
+    task.head.loss = Selecting()  # type: ignore[attr-defined]
     with pytest.raises(WaitError, match="index"):
         take_steps(task)
     assert len(take_steps(task, reading=True)) == STEPS

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.train.steps import RECIPES, m1, m4, take_steps
+from tests.train.steps import DRAWN, RECIPES, m1, m4, take_steps
 from xc_core.ann import ExactIndex
 from xc_core.devices import CPU, Device, num_cards
 
@@ -27,6 +27,12 @@ def test_m1_has_the_losses_of_a_cpu(name: str, small: Any) -> None:
 def test_m4_has_the_losses_of_a_cpu(options: dict[str, float]) -> None:
     found = take_steps(m4(CARD, **options))
     assert found == [pytest.approx(pair, rel=TOLERANCE) for pair in take_steps(m4(CPU, **options))]
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_m4_on_drawn_labels_has_the_losses_of_a_cpu(name: str) -> None:
+    found = take_steps(m4(CARD, name=name))
+    assert found == [pytest.approx(pair, rel=TOLERANCE) for pair in take_steps(m4(CPU, name=name))]
 
 
 def test_exact_search_finds_what_a_cpu_finds() -> None:

@@ -15,7 +15,7 @@ from xc_core.classifiers.storage import Rows, blocks
 from xc_core.classifiers.table import LabelTable
 from xc_core.classifiers.taken import Taken
 from xc_core.devices import put
-from xc_core.losses import BatchLoss, Sampled
+from xc_core.losses import BatchLoss, OnHost, Sampled
 from xc_core.sampling import Pool
 from xc_core.shapes import I64
 
@@ -274,4 +274,5 @@ def marks(pool: Pool, docs_B: I64, device: torch.device) -> tuple[Tensor, Tensor
     chosen, known = (put(m, device) for m in (pool.chosen_BU, pool.known_BU))
     weight, noise = (None if m is None else put(m, device) for m in (pool.weight_BU, pool.noise_BU))
     docs, labels = put(docs_B, device), put(pool.labels_U, device)
-    return chosen, known, Sampled(weight, noise, docs, labels)
+    host = OnHost(pool.chosen_BU, pool.known_BU, pool.weight_BU, docs_B, pool.labels_U)
+    return chosen, known, Sampled(weight, noise, docs, labels, host)
