@@ -15,10 +15,13 @@ import torch
 
 from tests.card import CARD, CardTensor, MixedError, WaitError, unread
 from tests.train.steps import DRAWN, RECIPES, STEPS, m1, m4, take_steps
-from xc_core.classifiers import LabelTable, TableConfig
+from xc_core.classifiers import LabelTable, TableConfig, TableHead
 from xc_core.devices import CPU, put
 from xc_core.encoders import EncoderConfig
-from xc_core.losses import PLAIN, Sampled, Stateless
+from xc_core.losses import PLAIN, Bce, Sampled, Stateless
+from xc_core.sampling import LabelPool
+from xc_core.seeds import torch_generator
+from xc_core.train.banks import Bank
 from xc_core.train.checkpoint import Checkpoints
 from xc_core.train.encoder import EncoderTask
 from xc_core.train.state import History, Position
@@ -73,12 +76,60 @@ def test_m4_waits_for_nothing_and_learns_what_it_learns_on_a_cpu(options: dict[s
     assert all(isinstance(table.rows_LD, CardTensor) for table in card.head.tables)
 
 
-def test_rows_in_bf16_wait_for_nothing() -> None:
-    """Random bits are drawn for other rows than on a CPU, so rows differ by their rounding."""
-    card, cpu = m4(CARD, precision="bf16"), m4(CPU, precision="bf16")
-    assert take_steps(card) == [pytest.approx(pair, rel=1e-2) for pair in take_steps(cpu)]
+def test_rows_in_bf16_wait_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A card draws its own random bits, so rows differ by their rounding. The fake card has no generators."""
+    places = []
+
+    def draws(seed: int, purpose: str, *place: int, device: torch.device) -> torch.Generator:
+        places.append(device)
+        return torch_generator(seed, purpose, *place)
+
+    monkeypatch.setattr("xc_core.classifiers.storage.torch_generator", draws)
+    monkeypatch.setattr("xc_core.classifiers.storage.generator", pytest.fail)
+    card = m4(CARD, precision="bf16")
+    on_card = take_steps(card)
+    assert set(places) == {CARD.torch}, "drawn on the card"
+    monkeypatch.undo()
+    cpu = m4(CPU, precision="bf16")
+    assert on_card == [pytest.approx(pair, rel=1e-2) for pair in take_steps(cpu)]
     assert card.head.table.rows_LD.dtype == torch.bfloat16
     torch.testing.assert_close(card.head.released().cpu(), cpu.head.released(), rtol=2e-2, atol=2e-2)
+
+
+def test_a_card_scores_more_labels_at_once_than_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xc_core.devices._LABELS", 16)
+    monkeypatch.setattr("xc_core.devices._CARD_LABELS", 32)
+    blocks: list[int] = []
+    loss = Bce.__call__
+    monkeypatch.setattr(
+        Bce,
+        "__call__",
+        lambda self, scores_BU, *rest: blocks.append(scores_BU.shape[1]) or loss(self, scores_BU, *rest),
+    )
+    for device, expected in ((CPU, [16, 16, 8]), (CARD, [32, 8])):
+        rows_LD, doc_BD = (put(np.ones((n, 4), np.float32), device.torch) for n in (40, 2))
+        chosen_BU = np.eye(2, 40, dtype=bool)
+        blocks.clear()
+        TableHead(LabelTable(rows_LD, TableConfig()), Bce()).descend(
+            doc_BD, LabelPool(np.arange(40), chosen_BU, chosen_BU), np.arange(2), 1.0
+        )
+        assert blocks == expected
+
+
+@pytest.mark.parametrize(("epoch", "copies"), [(0, 0), (1, 0), (2, 1), (3, 0)])
+def test_vectors_are_copied_from_a_card_only_if_a_refresh_reads_them(
+    epoch: int, copies: int, small: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The order clusters before epoch 2; Theorem 1, which reads them again, is left out."""
+    task = m1("ngame", CARD, small, order={"warmup_epochs": 2, "refresh_every": 2})
+    read: list[int] = []
+    bank = Bank.numpy
+    monkeypatch.setattr(Bank, "numpy", lambda self: read.append(1) or bank(self))
+    monkeypatch.setattr(EncoderTask, "_theorem", lambda self, epoch, clusters: {})
+    take_steps(task)
+    figures = task.start_epoch(epoch)
+    assert bool(figures) == bool(copies)
+    assert len(read) == copies
 
 
 def test_a_table_moves_with_all_of_its_state() -> None:
