@@ -48,8 +48,9 @@ test-face: $(VENV)/installed  ## Click through Dagster and MLflow in a headless 
 test-gpu: $(VENV)/installed  ## Run the tests that need a GPU
 	$(BIN)/python -m pytest -m gpu
 
-gpu-proof: $(VENV)/installed  ## Measure on a GPU, write the table into docs/results.md
-	$(BIN)/python -m benchmarks.gpu_proof --dataset $(DATASET) --budget $(BUDGET)
+gpu-proof: $(VENV)/installed  ## Measure on a GPU, write the table into docs/results.md (PIECES=bf16,search RECIPES=no MINUTES=20)
+	$(BIN)/python -m benchmarks.gpu_proof --dataset $(DATASET) --budget $(BUDGET) --minutes $(or $(MINUTES),20) \
+	  $(if $(PIECES),--pieces $(PIECES)) $(if $(filter no,$(RECIPES)),--no-recipes)
 
 bench: $(VENV)/installed  ## Compare fast paths with their peers in CPU time (needs make demo)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -r benchmarks/requirements.txt

@@ -16,7 +16,9 @@ if TYPE_CHECKING:  # the process of a stage imports this module; dagster would b
     import dagster as dg
 
 POOL: Final = "gpu"
-"""Pool of the stages that train."""
+"""Pool of the stages that compute on a GPU."""
+_DEVICE: Final = "XC_DEVICE"
+"""``xc_core.devices.VARIABLE``; the module imports torch, which stages that compute nothing do without."""
 
 
 def size_pool(instance: dg.DagsterInstance) -> int:
@@ -33,22 +35,26 @@ def size_pool(instance: dg.DagsterInstance) -> int:
 
 @contextlib.contextmanager
 def own_card(arguments: list[str], locks: Path) -> Iterator[None]:
-    """Give ``xc run STAGE`` of a stage that trains the first GPU that no other such process on this machine has.
+    """Give ``xc run STAGE`` of a stage of the pool the first GPU that no other such process on this machine has.
 
-    The choice is in XC_DEVICE, which the block and what it starts read. A device chosen by the user stays, and so does
-    ``auto`` on a machine with one GPU or none, or if other work than the pool's has taken all.
+    Any other stage computes on the CPU, so that it takes no memory from a training on a GPU. The choice is in
+    XC_DEVICE, which the block and what it starts read. A device chosen by the user stays, and so does ``auto`` for a
+    stage of the pool if the machine has no GPU, or if other work than the pool's has taken all.
     """
     stage = STAGES.get(arguments[1]) if arguments[:1] == ["run"] and len(arguments) > 1 else None
-    if stage is None or not stage.trains:  # devices imports torch, which other stages do without
+    if stage is None or os.environ.get(_DEVICE, "auto") not in ("", "auto"):
         yield
         return
-    from xc_core.devices import VARIABLE, num_cards
+    if not stage.on_gpu:
+        os.environ[_DEVICE] = "cpu"
+        yield
+        return
+    from xc_core.devices import num_cards
 
-    free = os.environ.get(VARIABLE, "auto") in ("", "auto")
     with contextlib.ExitStack() as held:
-        for number in range(num_cards() if free else 0):
+        for number in range(num_cards()):
             with contextlib.suppress(BusyError):
                 held.enter_context(locked(locks / f"cuda-{number}", f"work on GPU {number}"))
-                os.environ[VARIABLE] = f"cuda:{number}"
+                os.environ[_DEVICE] = f"cuda:{number}"
                 break
         yield

@@ -55,7 +55,7 @@ def asset_of(stage: Stage) -> dg.AssetsDefinition:
         owners=OWNERS,
         description=stage.does,
         code_version=stage.code_version,
-        pool=POOL if stage.trains else None,
+        pool=POOL if stage.on_gpu else None,
         check_specs=_specs(stage),
     )
     def _stage(

@@ -64,6 +64,33 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return Files(config, log)
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Register the fake card if a test that will run needs it: torch's autograd counts devices at its first use."""
+    if not session.config.option.collectonly and any("fake_card" in item.fixturenames for item in session.items):  # type: ignore[attr-defined]
+        _register_fake_card()
+
+
+def _register_fake_card() -> bool:
+    """Register the device of ``tests/card.py``; return False if there is a GPU.
+
+    It stays torch's accelerator until the process ends, so with it no memory can be pinned for a GPU.
+    """
+    from tests.card import install
+    from xc_core.devices import num_cards
+
+    if num_cards():
+        return False
+    install()
+    return True
+
+
+@pytest.fixture(scope="session")
+def fake_card() -> None:
+    """Let a test use the device of ``tests/card.py``; skip it on a machine with a GPU."""
+    if not _register_fake_card():
+        pytest.skip("torch has one accelerator per process, and here it is a GPU")
+
+
 @dataclass
 class ToyWorld:
     """Documents made of the words of their labels: whoever learns anything answers right.

@@ -34,6 +34,10 @@ _PINNED: Final = 1 << 30
 """Bytes of the largest array that is pinned (a guess)."""
 _KEPT_SHARE: Final = 0.5
 """Share of a card's free memory that one array may take to be kept there (a guess)."""
+_LABELS: Final = 2048
+"""Labels scored together on a CPU: 256 documents x 2,048 x 4 bytes = 2 MB of scores stay in the cache."""
+_CARD_LABELS: Final = 1 << 16
+"""Labels scored together on a card (a guess): 512 documents x 65,536 x 4 bytes = 128 MiB of scores."""
 _PASS_SHARE: Final = 0.25
 """Share of a card's free memory that the activations of a pass may take."""
 
@@ -102,6 +106,11 @@ class Device:
     def ahead(self) -> int:
         """Number of batches that a thread prepares ahead of the step; 0 if the step prepares its own."""
         return 0 if self.is_cpu else _AHEAD
+
+    @property
+    def labels_at_once(self) -> int:
+        """Number of labels that are scored together by a loss that can be added up over labels."""
+        return _LABELS if self.is_cpu else _CARD_LABELS
 
     def multiplies_bf16(self) -> bool:
         """Return True if matrix products in bf16 are faster than in fp32.

@@ -26,11 +26,14 @@ def generator(root: int, purpose: str, *place: int) -> np.random.Generator:
     return np.random.default_rng(derive(root, purpose, *place))
 
 
-def torch_generator(root: int, purpose: str, *place: int) -> torch.Generator:
-    """Return a CPU torch generator for ``purpose`` at ``place``."""
+def torch_generator(root: int, purpose: str, *place: int, device: torch.device | None = None) -> torch.Generator:
+    """Return a torch generator for ``purpose`` at ``place`` that draws on ``device``, by default the CPU.
+
+    Devices draw other numbers from the same seed.
+    """
     import torch
 
-    return torch.Generator().manual_seed(derive(root, purpose, *place))
+    return torch.Generator(device or "cpu").manual_seed(derive(root, purpose, *place))
 
 
 def seed_torch(root: int, purpose: str, *place: int) -> None:

@@ -10,13 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.card import CARD, CardTensor, install
+from tests.card import CARD, CardTensor
 from tests.naive import search as naive
 from xc_core.ann import Auto, Exact, ExactIndex, Ivf, base, exact, mining_index
 from xc_core.devices import CPU, Device
 from xc_core.shapes import PAD_ID
-
-install()
 
 
 @settings(deadline=None, max_examples=150)
@@ -82,6 +80,7 @@ def test_torch_is_imported_before_faiss(module: str) -> None:
     assert done.stdout == "True\n", done.stderr
 
 
+@pytest.mark.usefixtures("fake_card")
 @settings(deadline=None, max_examples=40)
 @given(st.data())
 def test_a_search_on_a_card_equals_a_full_sort_with_ties_by_id(data: st.DataObject) -> None:

@@ -40,7 +40,7 @@ def test_a_stage_of_an_experiment_has_settings_in_the_recipe_and_the_others_have
 
 
 def test_stages_that_need_an_accelerator_and_results_that_are_not_versioned() -> None:
-    assert [name for name in STAGES if STAGES[name].trains] == ["encoder", "embeddings", "classifier"]
+    assert [name for name in STAGES if STAGES[name].on_gpu] == ["encoder", "embeddings", "negatives", "classifier"]
     assert [name for name in STAGES if not STAGES[name].versioned] == ["leaderboard"]
     assert [name for name in STAGES if STAGES[name].needs_source] == ["corpus"]
 

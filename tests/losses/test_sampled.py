@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from xc_core.losses import (
     Bce,
     Loss,
     NegativeSampling,
+    OnHost,
     Ordered,
     Sampled,
     SupCon,
@@ -184,6 +186,32 @@ def test_augment_and_reduce_is_the_softmax_at_the_right_eta_and_above_it_at_any_
         stale = AugmentReduce(temperature=1.0, decay=30.0).build()
         stale(other * scores, chosen, chosen, where)
         assert float(stale(scores, chosen, chosen, where)[0]) > softmax + 0.01
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("name", ["negative-sampling", "nce", "one-vs-each", "augment-reduce"])
+def test_a_selection_on_the_processor_changes_no_digit(name: str, weighted: bool) -> None:
+    """The first document has no chosen positive, the second no negative; then some documents are taken out."""
+    given = parts(1)
+    scores, chosen, noise = given["scores"], given["chosen"].clone(), given["noise"]
+    known, weight = chosen.clone(), given["weight"].clone() if weighted else None
+    chosen[0], known[1] = False, True
+    if weight is not None:
+        weight[1] = 0.0
+    docs, labels = torch.tensor([7, 0, 3, 4, 2]), torch.arange(LABELS) + 100
+    without = Sampled(weight, noise, docs, labels)
+    host = OnHost(
+        chosen.numpy(), known.numpy(), None if weight is None else weight.numpy(), docs.numpy(), labels.numpy()
+    )
+    beside = replace(without, host=host)
+    kept = torch.tensor([True, True, False, True, True])
+    for rows in (slice(None), kept, slice(3, 4)):
+        masks = scores[rows], chosen[rows], known[rows]
+        values = [
+            [float(x) for x in LOSSES[name]().build()(*masks, sampled.documents(rows))] for sampled in (without, beside)
+        ]
+        assert values[0] == values[1]
+        assert values[0][1] == chosen[rows][~known[rows].all(1)].sum() > 0
 
 
 @pytest.mark.parametrize("name", ["decoupled-softmax", "supcon"])

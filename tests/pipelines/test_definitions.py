@@ -66,9 +66,9 @@ def test_assets_have_owner_group_kind_and_description() -> None:
             assert spec.description
 
 
-def test_only_training_stages_wait_for_the_gpu_pool() -> None:
+def test_only_stages_that_compute_on_a_gpu_wait_for_its_pool() -> None:
     pooled = {asset.key.to_user_string() for asset in ASSETS if asset.op.pool == "gpu"}
-    assert pooled == {"encoder", "embeddings", "classifier"}
+    assert pooled == {"encoder", "embeddings", "negatives", "classifier"}
 
 
 def test_jobs_cover_all_stages(tmp_path: Path) -> None:

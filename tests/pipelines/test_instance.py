@@ -59,11 +59,14 @@ def test_the_pool_has_a_place_per_gpu(
         (["run", "encoder"], None, "cuda:1"),
         (["run", "classifier"], "auto", "cuda:1"),
         (["run", "encoder"], "cpu", "cpu"),
-        (["run", "corpus"], None, None),
+        (["run", "negatives"], "auto", "cuda:1"),
+        (["run", "corpus"], None, "cpu"),
+        *((["run", name], "auto", "cpu") for name in ("clusters", "scores", "fusion", "evaluation", "audit", "model")),
+        (["run", "evaluation"], "cuda:2", "cuda:2"),
         (["ingest", "encoder"], None, None),
     ],
 )
-def test_a_stage_that_trains_gets_the_first_free_gpu(
+def test_a_stage_of_the_pool_gets_the_first_free_gpu_and_any_other_the_cpu(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: list[str], asked: str | None, wanted: str | None
 ) -> None:
     monkeypatch.setattr("xc_core.devices.num_cards", lambda: 3)

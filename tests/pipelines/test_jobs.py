@@ -10,7 +10,7 @@ import pytest
 from pipelines.definitions import build
 from xc_core.chain import STAGES, Workspace
 
-TRAINED = {"encoder", "embeddings", "classifier"}
+ON_GPU = {"encoder", "embeddings", "negatives", "classifier"}
 AFTER_ENCODER = {
     "embeddings", "clusters", "negatives", "classifier", "scores", "fusion", "evaluation", "audit", "model",
 }  # fmt: skip
@@ -117,9 +117,9 @@ def test_an_asset_shows_the_registry_entry_of_its_stage(definitions: dg.Definiti
 
 
 @pytest.mark.parametrize("name", STAGES)
-def test_only_assets_that_train_wait_for_the_gpu(definitions: dg.Definitions, name: str) -> None:
+def test_only_assets_that_compute_on_a_gpu_wait_for_it(definitions: dg.Definitions, name: str) -> None:
     op = definitions.resolve_assets_def(name).op
-    assert op.pool == ("gpu" if name in TRAINED else None)
+    assert op.pool == ("gpu" if name in ON_GPU else None)
     assert op.retry_policy is None, "Dagster would retry a cancelled run"
 
 

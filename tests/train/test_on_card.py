@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,70 +13,31 @@ import numpy as np
 import pytest
 import torch
 
-from tests.card import CARD, CardTensor, MixedError, WaitError, install, unread
-from xc_core.classifiers import BiasConfig, LabelTable, TableConfig
-from xc_core.data.labels import LabelMatrix
-from xc_core.devices import CPU, Device, put
-from xc_core.encoders import EncoderConfig, build_encoder
-from xc_core.losses import Ordered, Triplet
-from xc_core.recipes import find_recipe
-from xc_core.sampling import Documents, Random
-from xc_core.seeds import generator
+from tests.card import CARD, CardTensor, MixedError, WaitError, unread
+from tests.train.steps import DRAWN, RECIPES, STEPS, m1, m4, take_steps
+from xc_core.classifiers import LabelTable, TableConfig, TableHead
+from xc_core.devices import CPU, put
+from xc_core.encoders import EncoderConfig
+from xc_core.losses import PLAIN, Bce, Sampled, Stateless
+from xc_core.sampling import LabelPool
+from xc_core.seeds import torch_generator
+from xc_core.train.banks import Bank
 from xc_core.train.checkpoint import Checkpoints
-from xc_core.train.documents import EncoderData
-from xc_core.train.encoder import EncoderTask, encoder_task
+from xc_core.train.encoder import EncoderTask
 from xc_core.train.state import History, Position
-from xc_core.train.table import ClassifierTask, TableData, table_task
+from xc_core.train.table import ClassifierTask
 
-install()
-RECIPES = ("ngame", "house", "unidec", "astra", "renee", "dexml", "ance")
-STEPS = 3
+pytestmark = pytest.mark.usefixtures("fake_card")
 
 
-def m1(name: str, device: Device, small: Any, **changes: Any) -> EncoderTask:
-    """Return M1 of a recipe, with a small encoder and hard negatives that a search found."""
-    settings = find_recipe(name).changed({"encoder": changes}).encoder
-    shape = EncoderConfig(name="bag", width=16, precision="fp32", heads=settings.encoder.heads)
-    order = replace(settings.order, batch_size=8)
-    settings = replace(settings, encoder=shape, order=order)
-    encoder = build_encoder(shape, small.vocabulary, 0).on(device)
-    make = EncoderData.with_label_texts if settings.augment else EncoderData
-    task = encoder_task(settings, encoder, make(small.documents, small.labels, small.rows_N, small.truth))
-    task.start_epoch(0)
-    arrays = task.negatives.arrays()
-    if "hard" in arrays:
-        drawn = generator(0, "hard").integers(0, small.truth.num_labels, (len(task.data.rows_N), 4), dtype=np.int32)
-        task.negatives.load({**arrays, "hard": drawn})
-    return task
+@dataclass(frozen=True)
+class Selecting(Stateless):
+    """A loss that drops documents by a mask, so that it waits."""
 
-
-def m4(device: Device, dropout: float = 0.0, bias: float = 0.0, name: str = "ngame", **table: Any) -> ClassifierTask:
-    """Return M4 of a recipe on random vectors; the last steps are averaged."""
-    random, labels = generator(0, "card"), 40
-    docs = np.repeat(np.arange(64), 2)
-    truth = LabelMatrix.from_pairs(docs, random.integers(0, labels, 128), (64, labels))
-    settings = find_recipe(name).classifier
-    settings = replace(
-        settings, order=Random(batch_size=16), dropout=dropout, average=0.9, epochs=1.0,
-        table=replace(settings.table, **table), bias=BiasConfig(lr=bias),
-    )  # fmt: skip
-    doc_ND, rows_LD = (random.standard_normal((n, 12)).astype(np.float32) for n in (64, labels))
-    doc_ND /= np.linalg.norm(doc_ND, axis=1, keepdims=True)
-    task = table_task(settings, TableData(doc_ND, rows_LD, rows_LD, Documents(truth)), device)
-    task.start_epoch(0)
-    return task
-
-
-def take_steps(task: EncoderTask | ClassifierTask, *, reading: bool = False) -> list[tuple[float, float]]:
-    """Take some steps that may not wait for the card; return losses and counts, read afterwards."""
-    batches = task.batches(0)
-    ready = [task.prepare(batches[step], step) for step in range(STEPS)]
-    if reading:
-        found = [task.step(batches[step], step, 1.0, ready[step]) for step in range(STEPS)]
-    else:
-        with unread():
-            found = [task.step(batches[step], step, 1.0, ready[step]) for step in range(STEPS)]
-    return [(float(loss), float(count)) for loss, count in found]
+    def __call__(
+        self, scores_BU: torch.Tensor, chosen_BU: torch.Tensor, known_BU: torch.Tensor, sampled: Sampled = PLAIN
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        return scores_BU[chosen_BU.any(1)].sum(), chosen_BU.sum()
 
 
 def on_processor(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -115,12 +76,60 @@ def test_m4_waits_for_nothing_and_learns_what_it_learns_on_a_cpu(options: dict[s
     assert all(isinstance(table.rows_LD, CardTensor) for table in card.head.tables)
 
 
-def test_rows_in_bf16_wait_for_nothing() -> None:
-    """Random bits are drawn for other rows than on a CPU, so rows differ by their rounding."""
-    card, cpu = m4(CARD, precision="bf16"), m4(CPU, precision="bf16")
-    assert take_steps(card) == [pytest.approx(pair, rel=1e-2) for pair in take_steps(cpu)]
+def test_rows_in_bf16_wait_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A card draws its own random bits, so rows differ by their rounding. The fake card has no generators."""
+    places = []
+
+    def draws(seed: int, purpose: str, *place: int, device: torch.device) -> torch.Generator:
+        places.append(device)
+        return torch_generator(seed, purpose, *place)
+
+    monkeypatch.setattr("xc_core.classifiers.storage.torch_generator", draws)
+    monkeypatch.setattr("xc_core.classifiers.storage.generator", pytest.fail)
+    card = m4(CARD, precision="bf16")
+    on_card = take_steps(card)
+    assert set(places) == {CARD.torch}, "drawn on the card"
+    monkeypatch.undo()
+    cpu = m4(CPU, precision="bf16")
+    assert on_card == [pytest.approx(pair, rel=1e-2) for pair in take_steps(cpu)]
     assert card.head.table.rows_LD.dtype == torch.bfloat16
     torch.testing.assert_close(card.head.released().cpu(), cpu.head.released(), rtol=2e-2, atol=2e-2)
+
+
+def test_a_card_scores_more_labels_at_once_than_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xc_core.devices._LABELS", 16)
+    monkeypatch.setattr("xc_core.devices._CARD_LABELS", 32)
+    blocks: list[int] = []
+    loss = Bce.__call__
+    monkeypatch.setattr(
+        Bce,
+        "__call__",
+        lambda self, scores_BU, *rest: blocks.append(scores_BU.shape[1]) or loss(self, scores_BU, *rest),
+    )
+    for device, expected in ((CPU, [16, 16, 8]), (CARD, [32, 8])):
+        rows_LD, doc_BD = (put(np.ones((n, 4), np.float32), device.torch) for n in (40, 2))
+        chosen_BU = np.eye(2, 40, dtype=bool)
+        blocks.clear()
+        TableHead(LabelTable(rows_LD, TableConfig()), Bce()).descend(
+            doc_BD, LabelPool(np.arange(40), chosen_BU, chosen_BU), np.arange(2), 1.0
+        )
+        assert blocks == expected
+
+
+@pytest.mark.parametrize(("epoch", "copies"), [(0, 0), (1, 0), (2, 1), (3, 0)])
+def test_vectors_are_copied_from_a_card_only_if_a_refresh_reads_them(
+    epoch: int, copies: int, small: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The order clusters before epoch 2; Theorem 1, which reads them again, is left out."""
+    task = m1("ngame", CARD, small, order={"warmup_epochs": 2, "refresh_every": 2})
+    read: list[int] = []
+    bank = Bank.numpy
+    monkeypatch.setattr(Bank, "numpy", lambda self: read.append(1) or bank(self))
+    monkeypatch.setattr(EncoderTask, "_theorem", lambda self, epoch, clusters: {})
+    take_steps(task)
+    figures = task.start_epoch(epoch)
+    assert bool(figures) == bool(copies)
+    assert len(read) == copies
 
 
 def test_a_table_moves_with_all_of_its_state() -> None:
@@ -156,20 +165,26 @@ def test_a_checkpoint_on_a_card_is_read_again(tmp_path: Path) -> None:
     assert_same_state(again, cut)
 
 
-@pytest.mark.parametrize("name", ["adversarial", "uniform-ns", "freq-ns", "nce", "ove", "anr"])
-def test_m4_on_drawn_labels_learns_and_resumes_on_a_card_as_on_a_cpu(name: str, tmp_path: Path) -> None:
+def epoch(task: ClassifierTask, number: int) -> list[float]:
+    """Take the steps of an epoch, which may not wait for the card; return their losses."""
+    batches = task.batches(number)
+    with unread():
+        found = [task.step(docs_B, number * len(batches) + step, 1.0) for step, docs_B in enumerate(batches)]
+    return [float(loss) for loss, _ in found]
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_m4_on_drawn_labels_waits_for_nothing_learns_and_resumes_on_a_card_as_on_a_cpu(
+    name: str, tmp_path: Path
+) -> None:
     losses: list[list[float]] = []
     for device in (CARD, CPU):
         whole, again = (m4(device, name=name) for _ in range(2))
-        batches = whole.batches(0)
-        first = [float(whole.step(docs_B, step, 1.0)[0]) for step, docs_B in enumerate(batches)]
+        first = epoch(whole, 0)
         checkpoints = Checkpoints(tmp_path / device.kind, "f")
-        checkpoints.save(whole, Position(epoch=1, step=len(batches)), History())
+        checkpoints.save(whole, Position(epoch=1, step=len(first)), History())
         Checkpoints(tmp_path / device.kind, "f").restore(again)
-        second = [
-            [float(task.step(docs_B, len(batches) + step, 1.0)[0]) for step, docs_B in enumerate(task.batches(1))]
-            for task in (whole, again)
-        ]
+        second = [epoch(task, 1) for task in (whole, again)]
         assert second[0] == pytest.approx(second[1], rel=1e-5), "as if it had not been interrupted"
         losses.append(first + second[0])
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
@@ -196,8 +211,8 @@ def test_documents_without_positives_change_nothing(small: Any) -> None:
     indptr = small.truth.indptr.copy()
     indptr[1:6] = indptr[0]
     truth = replace(small.truth, indptr=np.maximum.accumulate(np.minimum(indptr, len(small.truth.indices))))
-    for name in ("unidec", "ngame"):
-        card, cpu = (m1(name, device, replace(small, truth=truth)) for device in (CARD, CPU))
+    for name, changes in (("unidec", {}), ("ngame", {}), ("o-sgd", {"loss": {"q": 3}}), ("o-sgd", {"loss": {"q": 50}})):
+        card, cpu = (m1(name, device, replace(small, truth=truth), **changes) for device in (CARD, CPU))
         assert take_steps(card) == [pytest.approx(pair, rel=1e-5) for pair in take_steps(cpu)]
         assert_same_state(card, cpu)
 
@@ -216,9 +231,8 @@ def test_a_loss_that_is_not_finite_changes_nothing(name: str, small: Any) -> Non
 
 
 def test_a_step_that_reads_is_found(small: Any) -> None:
-    """This loss drops documents by a mask, so it waits."""
     task = m1("ngame", CARD, small)
-    task.head.loss = Ordered(loss=Triplet(), q=2)  # type: ignore[attr-defined]
+    task.head.loss = Selecting()  # type: ignore[attr-defined]
     with pytest.raises(WaitError, match="index"):
         take_steps(task)
     assert len(take_steps(task, reading=True)) == STEPS

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-from tests.train import test_on_card
-from tests.train.test_on_card import RECIPES, m1, m4, take_steps
+from tests.train.steps import DRAWN, RECIPES, m1, m4, take_steps
 from xc_core.ann import ExactIndex
 from xc_core.devices import CPU, Device, num_cards
 
@@ -19,21 +15,6 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(num_cards() == 0, reason="no G
 TOLERANCE = 1e-4
 """Relative difference of losses after three steps in fp32: sums in another order, amplified by the steps."""
 CARD = Device("cuda:0")
-
-
-@contextmanager
-def unread() -> Iterator[None]:
-    """Refuse every operation that waits for the GPU."""
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        yield
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-
-
-@pytest.fixture(autouse=True)
-def _on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(test_on_card, "unread", unread)
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -46,6 +27,12 @@ def test_m1_has_the_losses_of_a_cpu(name: str, small: Any) -> None:
 def test_m4_has_the_losses_of_a_cpu(options: dict[str, float]) -> None:
     found = take_steps(m4(CARD, **options))
     assert found == [pytest.approx(pair, rel=TOLERANCE) for pair in take_steps(m4(CPU, **options))]
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_m4_on_drawn_labels_has_the_losses_of_a_cpu(name: str) -> None:
+    found = take_steps(m4(CARD, name=name))
+    assert found == [pytest.approx(pair, rel=TOLERANCE) for pair in take_steps(m4(CPU, name=name))]
 
 
 def test_exact_search_finds_what_a_cpu_finds() -> None:

@@ -28,8 +28,8 @@ class Stage:
     """One sentence for people."""
     kinds: tuple[str, ...] = ("numpy",)
     """Technologies that the graph shows."""
-    trains: bool = False
-    """Uses an accelerator; runs in the pool "gpu"."""
+    on_gpu: bool = False
+    """In Dagster it runs in the pool "gpu", on a GPU of its own if there is one; other stages run on the CPU there."""
     shared: bool = False
     """Several processes under torchrun can run it together."""
     versioned: bool = True
@@ -67,7 +67,7 @@ _ALL: Final = (
         kinds=("pytorch", "huggingface"),
         does="Trains the encoder (M1): a document's vector moves near the vectors of its labels' texts. "
         "Joint recipes train a classifier row per label at the same time.",
-        trains=True,
+        on_gpu=True,
         shared=True,
     ),
     Stage(
@@ -77,7 +77,7 @@ _ALL: Final = (
         group="training",
         kinds=("pytorch", "numpy"),
         does="Encodes all documents and labels with the trained encoder.",
-        trains=True,
+        on_gpu=True,
         shared=True,
     ),
     Stage(
@@ -96,6 +96,7 @@ _ALL: Final = (
         kinds=("faiss", "numpy"),
         does="Finds the hard negatives of each document (M2): wrong labels whose texts are near it. Used by recipes "
         "whose classifier trains on stored hard negatives (ance); empty for the others.",
+        on_gpu=True,
         shared=True,
     ),
     Stage(
@@ -106,7 +107,7 @@ _ALL: Final = (
         kinds=("pytorch",),
         does="Trains the classifier, a row per label (M4), from the vector of the label's text (M3); the encoder is "
         "frozen.",
-        trains=True,
+        on_gpu=True,
         shared=True,
         code_version="2",
     ),

@@ -3,7 +3,7 @@
 from xc_core.classifiers.bias import BiasConfig
 from xc_core.classifiers.dropout import dropped
 from xc_core.classifiers.foreseen import foreseen_rows
-from xc_core.classifiers.one_vs_rest import BLOCK, Descent, GradientError, TableHead, gradient_error, marks
+from xc_core.classifiers.one_vs_rest import Descent, GradientError, TableHead, gradient_error, marks
 from xc_core.classifiers.schedule import schedule
 from xc_core.classifiers.searched import Searched
 from xc_core.classifiers.shard import WHOLE, Shard
@@ -12,7 +12,6 @@ from xc_core.classifiers.table import LabelTable, TableConfig
 from xc_core.classifiers.tables import LabelTables, TablesWriter
 
 __all__ = [
-    "BLOCK",
     "MAPPED",
     "WHOLE",
     "BiasConfig",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 import torch
@@ -14,13 +13,10 @@ from xc_core.classifiers.shard import WHOLE, Shard
 from xc_core.classifiers.storage import Rows, blocks
 from xc_core.classifiers.table import LabelTable
 from xc_core.classifiers.taken import Taken
-from xc_core.devices import put
-from xc_core.losses import BatchLoss, Sampled
+from xc_core.devices import Device, put
+from xc_core.losses import BatchLoss, OnHost, Sampled
 from xc_core.sampling import Pool
 from xc_core.shapes import I64
-
-BLOCK: Final = 2048
-"""Labels scored together by a separable loss: 256 documents x 2,048 x 4 bytes = 2 MB of scores stay in the cache."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +44,8 @@ class TableHead:
     loss: BatchLoss
     divisor: float = 1.0
     """The loss divides scores by this."""
-    block: int = BLOCK
+    block: int | None = None
+    """Labels scored together by a separable loss; None: what suits the device of the rows."""
     bias: LabelTable | None = None
     """A number per label that is added to its scores (L x 1, not normalised)."""
     shard: Shard = WHOLE
@@ -120,7 +117,8 @@ class TableHead:
         if not self.loss.separable:
             yield pool
             return
-        for block in pool.blocks(self.block * self.shard.world.size):
+        width = self.block or Device(str(self.table.rows_LD.device)).labels_at_once
+        for block in pool.blocks(width * self.shard.world.size):
             yield self.shard.cut(block)
 
     def _all(self, scores_BU: Tensor, block: Pool) -> Tensor:
@@ -274,4 +272,5 @@ def marks(pool: Pool, docs_B: I64, device: torch.device) -> tuple[Tensor, Tensor
     chosen, known = (put(m, device) for m in (pool.chosen_BU, pool.known_BU))
     weight, noise = (None if m is None else put(m, device) for m in (pool.weight_BU, pool.noise_BU))
     docs, labels = put(docs_B, device), put(pool.labels_U, device)
-    return chosen, known, Sampled(weight, noise, docs, labels)
+    host = OnHost(pool.chosen_BU, pool.known_BU, pool.weight_BU, docs_B, pool.labels_U)
+    return chosen, known, Sampled(weight, noise, docs, labels, host)

@@ -18,8 +18,7 @@ import torch
 from torch import Tensor
 
 from xc_core.artifacts import writing
-from xc_core.devices import put
-from xc_core.seeds import generator
+from xc_core.seeds import generator, torch_generator
 from xc_core.shapes import spans
 
 MEMORY: Final = "memory"
@@ -43,13 +42,21 @@ def blocks(rows: int, width: int) -> Iterator[slice]:
 def stochastic(rows_UD: Tensor, seed: int, write: int) -> Tensor:
     """Return ``rows_UD`` (float32) in bfloat16, rounded up or down at random so that the expectation is the value.
 
-    16 random bits are added to the 16 bits that are cut off. They depend on ``seed`` and the number ``write`` alone.
-    Source: ELMO (ICML 2025), section 4; Gupta et al. (2015), stochastic rounding.
+    16 random bits are added to the 16 bits that are cut off. They depend on ``seed``, the number ``write`` and the kind
+    of device alone. Source: ELMO (ICML 2025), section 4; Gupta et al. (2015), stochastic rounding.
     """
-    words = generator(seed, "rounding", write).bit_generator.random_raw((rows_UD.numel() + 3) // 4)
-    noise = put(words.view(np.int16)[: rows_UD.numel()].reshape(rows_UD.shape), rows_UD.device)
-    bits = noise.to(torch.int32).bitwise_and_(0xFFFF).add_(rows_UD.contiguous().view(torch.int32))
+    bits = _noise(rows_UD, seed, write).add_(rows_UD.contiguous().view(torch.int32))
     return bits.bitwise_right_shift_(16).to(torch.int16).view(torch.bfloat16)
+
+
+def _noise(rows_UD: Tensor, seed: int, write: int) -> Tensor:
+    """Return 16 random bits (int32) for each number; a card draws its own, without a copy from the processor."""
+    if not rows_UD.is_cpu:
+        draws = torch_generator(seed, "rounding", write, device=rows_UD.device)
+        return torch.empty(rows_UD.shape, dtype=torch.int32, device=rows_UD.device).random_(0, 1 << 16, generator=draws)
+    words = generator(seed, "rounding", write).bit_generator.random_raw((rows_UD.numel() + 3) // 4)
+    noise = torch.from_numpy(words.view(np.int16)[: rows_UD.numel()].reshape(rows_UD.shape))
+    return noise.to(torch.int32).bitwise_and_(0xFFFF)
 
 
 @dataclass

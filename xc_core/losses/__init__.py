@@ -3,7 +3,7 @@
 To add a loss, add a module to this folder; importing the package registers all of them.
 """
 
-from xc_core.losses.base import LOSSES, PLAIN, BatchLoss, Loss, Sampled, Stateless
+from xc_core.losses.base import LOSSES, PLAIN, BatchLoss, Loss, OnHost, Sampled, Stateless
 from xc_core.losses.bce import Bce
 from xc_core.losses.negative_sampling import AugmentReduce, NegativeSampling, NoiseContrastive, OneVsEach
 from xc_core.losses.ordered import Ordered
@@ -23,6 +23,7 @@ __all__ = [
     "Loss",
     "NegativeSampling",
     "NoiseContrastive",
+    "OnHost",
     "OneVsEach",
     "Ordered",
     "Sampled",

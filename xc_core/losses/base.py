@@ -6,13 +6,47 @@ A loss never changes its arguments and never divides by the count; only the trai
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Final, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from xc_core.errors import ConfigError
 from xc_core.plugins import Part, Table
+from xc_core.shapes import F32, I64, Bool
+
+
+@dataclass(frozen=True)
+class OnHost:
+    """A batch's masks (B x U), weights and ids in the memory of the processor.
+
+    A loss that selects documents or pairs selects here: to ask a card how many there are would wait for it.
+    """
+
+    chosen_BU: Bool
+    known_BU: Bool
+    weight_BU: F32 | None
+    docs_B: I64 | None
+    labels_U: I64 | None
+
+    def rows(self) -> I64:
+        """Return the documents that have a chosen positive and a negative, as positions in the batch."""
+        negative_BU = ~(self.known_BU | self.chosen_BU) if self.weight_BU is None else self.weight_BU > 0
+        return np.flatnonzero(self.chosen_BU.any(1) & negative_BU.any(1))
+
+    @cached_property
+    def pairs(self) -> tuple[I64, I64]:
+        """Position of document and label of each chosen pair."""
+        row_P, column_P = np.nonzero(self.chosen_BU)
+        return row_P, column_P
+
+    def documents(self, rows: I64 | Bool | slice) -> OnHost:
+        """Return what belongs to the documents ``rows``: positions, a mask (B) or a slice."""
+        weight = None if self.weight_BU is None else self.weight_BU[rows]
+        docs = None if self.docs_B is None else self.docs_B[rows]
+        return OnHost(self.chosen_BU[rows], self.known_BU[rows], weight, docs, self.labels_U)
 
 
 @dataclass(frozen=True)
@@ -27,10 +61,20 @@ class Sampled:
     """Positions of the documents, for losses that keep state per document."""
     labels_U: Tensor | None = None
     """Ids of the labels, for losses that keep state per label."""
+    host: OnHost | None = None
+    """The same, and the masks that the loss is called with, on the processor."""
 
     def negatives(self, chosen_BU: Tensor, known_BU: Tensor) -> Tensor:
         """Return the weights (B x U); if there are none, compute them from the masks."""
         return (~(known_BU | chosen_BU)).float() if self.weight_BU is None else self.weight_BU
+
+    def on_host(self, chosen_BU: Tensor, known_BU: Tensor) -> OnHost:
+        """Return the batch on the processor; without ``host`` it is copied there, which waits for a card."""
+        if self.host is not None:
+            return self.host
+        weight = None if self.weight_BU is None else self.weight_BU.cpu().numpy()
+        docs, labels = (None if ids is None else ids.long().cpu().numpy() for ids in (self.docs_B, self.labels_U))
+        return OnHost(chosen_BU.cpu().numpy(), known_BU.cpu().numpy(), weight, docs, labels)
 
     def document(self, row: int) -> Sampled:
         """Return the sample of the document ``row`` alone, as a batch of one."""
@@ -40,7 +84,8 @@ class Sampled:
         """Return the sample of the documents ``rows``, a mask (B) or a slice."""
         parts = (self.weight_BU, self.noise_BU, self.docs_B)
         weight, noise, docs = (None if part is None else part[rows] for part in parts)
-        return Sampled(weight, noise, docs, self.labels_U)
+        host = self.host and self.host.documents(rows if isinstance(rows, slice) else rows.cpu().numpy())
+        return Sampled(weight, noise, docs, self.labels_U, host)
 
 
 PLAIN: Final = Sampled()

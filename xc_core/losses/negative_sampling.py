@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from xc_core.losses.base import LOSSES, PLAIN, BatchLoss, Sampled, Stateless, Tempered, check_temperature
+from xc_core.devices import put
+from xc_core.losses.base import LOSSES, PLAIN, BatchLoss, OnHost, Sampled, Stateless, Tempered, check_temperature
 from xc_core.losses.slots import Slots
 from xc_core.params import at_least
 from xc_core.shapes import I64
@@ -26,17 +26,31 @@ class _Rows:
     chosen_RU: Tensor
     weight_RU: Tensor
     noise_RU: Tensor
-    own_B: Tensor
+    host: OnHost
 
     @classmethod
     def of(cls, scores_BU: Tensor, temperature: float, masks: tuple[Tensor, Tensor], sampled: Sampled) -> _Rows:
         """Select the rows; the noise is 0 if there is none."""
         chosen_BU, known_BU = masks
-        weight_BU = sampled.negatives(chosen_BU, known_BU)
-        own_B = chosen_BU.any(1) & (weight_BU > 0).any(1)
-        logits = scores_BU.float()[own_B] / temperature
-        noise = torch.zeros_like(logits) if sampled.noise_BU is None else sampled.noise_BU[own_B].float()
-        return cls(logits, chosen_BU[own_B], weight_BU[own_B], noise, own_B)
+        weight_BU, host = sampled.negatives(chosen_BU, known_BU), sampled.on_host(chosen_BU, known_BU)
+        rows_R = host.rows()
+        own = put(rows_R, scores_BU.device)
+        logits = scores_BU.float()[own] / temperature
+        noise = torch.zeros_like(logits) if sampled.noise_BU is None else sampled.noise_BU[own].float()
+        return cls(logits, chosen_BU[own], weight_BU[own], noise, host.documents(rows_R))
+
+    def pairs(self) -> tuple[Tensor, Tensor]:
+        """Return row and column of each chosen pair."""
+        row_P, column_P = self.host.pairs
+        return put(row_P, self.logits_RU.device), put(column_P, self.logits_RU.device)
+
+    def ids(self) -> tuple[I64, I64] | None:
+        """Return the document and the label of each chosen pair; None if the sample does not name them."""
+        docs_R, labels_U = self.host.docs_B, self.host.labels_U
+        if docs_R is None or labels_U is None:
+            return None
+        row_P, column_P = self.host.pairs
+        return docs_R[row_P], labels_U[column_P]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +135,7 @@ class OneVsEach(_OnRows):
 
     def total(self, rows: _Rows) -> Tensor:
         """Return the sum."""
-        row, column = rows.chosen_RU.nonzero(as_tuple=True)
+        row, column = rows.pairs()
         gaps = rows.logits_RU[row] - rows.logits_RU[row, column][:, None]
         share = rows.weight_RU / rows.weight_RU.sum(1, keepdim=True)
         return (softplus(gaps) * share[row]).sum()
@@ -173,12 +187,12 @@ class AugmentReduceLoss:
     ) -> tuple[Tensor, Tensor]:
         """Return (sum, number of chosen pairs); update eta if ``sampled`` names the documents and labels."""
         rows = _Rows.of(scores_BU, self.temperature, (chosen_BU, known_BU), sampled)
-        row, column = rows.chosen_RU.nonzero(as_tuple=True)
+        row, column = rows.pairs()
         gaps_PU = rows.logits_RU[row] - rows.logits_RU[row, column][:, None]
         weight_PU = torch.where(rows.chosen_RU, 1.0, rows.weight_RU)[row]
-        weight_PU[torch.arange(len(row), device=row.device), column] = 0.0
+        weight_PU.scatter_(1, column[:, None], 0.0)
         log_sum_P = (gaps_PU + weight_PU.log()).logsumexp(1)
-        log_eta_P = self._remembered(log_sum_P.detach(), _pairs(sampled, rows.own_B, row, column))
+        log_eta_P = self._remembered(log_sum_P.detach(), rows.ids())
         log_whole_P = softplus(log_eta_P)
         bounds_P = log_whole_P + (log_sum_P - log_whole_P).exp() - log_eta_P.sigmoid()
         return bounds_P.sum(), rows.chosen_RU.sum()
@@ -187,13 +201,13 @@ class AugmentReduceLoss:
         """Return log eta of each pair after adding the present estimate; the estimate itself if pairs are unknown."""
         if pairs is None or not len(pairs[0]):
             return log_now_P
-        at_P = torch.from_numpy(self.slots.numbered(*pairs)).to(log_now_P.device)
+        at_P, device = put(self.slots.numbered(*pairs), log_now_P.device), log_now_P.device
+        if self.seen_M.device != device:  # at the first step, and after a resume
+            self.log_eta_M, self.seen_M = (m.to(device, non_blocking=True) for m in (self.log_eta_M, self.seen_M))
         if self.slots.size > len(self.seen_M):  # twice as many as needed, so a step need not copy all
             more = 2 * self.slots.size - len(self.seen_M)
-            self.log_eta_M = torch.cat([self.log_eta_M.to(log_now_P), log_now_P.new_full((more,), -torch.inf)])
-            self.seen_M = torch.cat([self.seen_M.to(log_now_P), log_now_P.new_zeros(more)])
-        if self.seen_M.device != log_now_P.device:  # after a resume
-            self.log_eta_M, self.seen_M = self.log_eta_M.to(log_now_P), self.seen_M.to(log_now_P)
+            self.log_eta_M = torch.cat([self.log_eta_M, log_now_P.new_full((more,), -torch.inf)])
+            self.seen_M = torch.cat([self.seen_M, log_now_P.new_zeros(more)])
         self.seen_M[at_P] += 1
         share_P = self.seen_M[at_P] ** -self.decay
         mixed_P = torch.logaddexp(self.log_eta_M[at_P] + (1 - share_P).log(), log_now_P + share_P.log())
@@ -210,11 +224,3 @@ class AugmentReduceLoss:
         self.slots = Slots()
         self.slots.numbered(*tensors["eta_pairs"].numpy().T)
         self.log_eta_M, self.seen_M = tensors["log_eta"].clone(), tensors["eta_seen"].clone()
-
-
-def _pairs(sampled: Sampled, own_B: Tensor, row: Tensor, column: Tensor) -> tuple[I64, I64] | None:
-    """Return the document and the label of each chosen pair; None if the sample does not name them."""
-    if sampled.docs_B is None or sampled.labels_U is None:
-        return None
-    docs_P, labels_P = sampled.docs_B[own_B][row], sampled.labels_U[column]
-    return docs_P.cpu().numpy().astype(np.int64), labels_P.cpu().numpy().astype(np.int64)

@@ -128,7 +128,7 @@ class WithBinary(Stateless):
         weight_BU = sampled.negatives(chosen_BU, known_BU)
         own_B = chosen_BU.any(1) & (weight_BU > 0).any(1)
         if not scores_BU.is_cpu:
-            weighted = replace(sampled, weight_BU=weight_BU * own_B[:, None])
+            weighted = replace(sampled, weight_BU=weight_BU * own_B[:, None], host=None)
             pairs, _ = self.binary(scores_BU, chosen_BU & own_B[:, None], known_BU, weighted)
             return total + self.weight * pairs, count
         pairs, _ = self.binary(scores_BU[own_B], chosen_BU[own_B], known_BU[own_B], sampled.documents(own_B))

@@ -103,6 +103,10 @@ class Order(Part):
         """Return True if the order adapts to vectors before ``epoch``."""
         return False
 
+    def reads(self, epoch: int) -> bool:
+        """Return False if the refresh before ``epoch`` reads no vectors, so that none need be copied from a card."""
+        return self.adapts
+
     def shortened(self, epochs: float) -> dict[str, Any]:
         """Return changes for fewer ``epochs``, such that the order adapts before the last one at the latest."""
         return {}
@@ -243,6 +247,10 @@ class Negatives(Part):
     def due(self, epoch: int) -> bool:
         """Return True if hard negatives of a new search are used from ``epoch`` on."""
         return False
+
+    def reads(self, epoch: int) -> bool:
+        """Return False if the refresh before ``epoch`` reads no vectors, so that none need be copied from a card."""
+        return self.adapts
 
     @property
     def searches(self) -> str | None:

@@ -100,6 +100,10 @@ class Clustered(Order):
         """Return True if documents are clustered before ``epoch``."""
         return falls_due(epoch, self.warmup_epochs, self.refresh_every)
 
+    def reads(self, epoch: int) -> bool:
+        """Return True if documents are clustered before ``epoch``."""
+        return self.due(epoch)
+
     def shortened(self, epochs: float) -> dict[str, Any]:
         """Return changes for fewer ``epochs``, such that the first clustering is before the last one at the latest."""
         last = math.ceil(epochs) - 1  # vectors to cluster come from the first epoch

@@ -96,6 +96,10 @@ class Searching(Shared):
         """Return True if hard negatives of a new search are used from ``epoch`` on."""
         return self.searches is not None and falls_due(epoch, self.warmup_epochs, self.refresh_every)
 
+    def reads(self, epoch: int) -> bool:
+        """Return True if a search starts or ends before ``epoch``; its vectors and figures are of that moment."""
+        return self.due(epoch) or (self.ahead > 0 and self.due(epoch + self.ahead))
+
     @property
     def searches(self) -> str | None:
         """Where the source searches, or None if it uses no hard negatives."""

@@ -6,6 +6,7 @@ embeddings, NGAME section 3).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -139,6 +140,7 @@ def encoder_task(settings: EncoderSettings, encoder: Encoder, data: EncoderData,
         fill_banks=settings.order.due(0) or settings.negatives.due(0),
         world=world,
         keeps=settings.keeps,
+        reads=lambda epoch: settings.order.reads(epoch) or settings.negatives.reads(epoch),
     )
 
 
@@ -162,6 +164,8 @@ class EncoderTask:
     """The processes that encode parts of each batch."""
     keeps: tuple[bool, bool] = (True, True)
     """Keep the latest vectors of the documents, and of the label texts; a bank that is not kept is empty."""
+    reads: Callable[[int], bool] = lambda epoch: True
+    """False for an epoch before which nothing reads the vectors of the documents; they are not copied from a card."""
     documents: Bank = field(init=False)
     """The latest vector of each document (N x D)."""
     texts: Bank = field(init=False)
@@ -187,8 +191,9 @@ class EncoderTask:
         """Cluster documents and search hard negatives if due; measure Theorem 1 on new clusters."""
         if epoch == 0:
             self._begin()
-        mined = self.negatives.refresh(epoch, self.bank_ND, _LabelVectors(self))
-        figures = self.order.refresh(epoch, self.bank_ND)
+        vectors_ND = self.bank_ND if self.reads(epoch) else np.empty((0, self.encoder.width), np.float32)
+        mined = self.negatives.refresh(epoch, vectors_ND, _LabelVectors(self))
+        figures = self.order.refresh(epoch, vectors_ND)
         check_draws(self.world, self.order.batches(epoch), self.negatives.arrays().values())
         clusters = self.order.clusters()
         if figures and clusters is not None and self.head.reads_texts:
@@ -230,10 +235,7 @@ class EncoderTask:
         return figures
 
     def text_vectors(self) -> F32:
-        """Return the latest vectors of the label texts (L x D).
-
-        If steps encode label texts as documents only, these vectors are used.
-        """
+        """Return the latest vectors of the label texts (L x D), also if steps encode them as documents only."""
         if self.head.reads_texts or not self.data.augmented:
             return self.label_bank_LD
         return self.encoder.as_label(self.documents.rows_ND[-self.data.truth.num_labels :]).cpu().numpy()
