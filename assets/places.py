@@ -56,10 +56,13 @@ def _mlflow(root: Path, dataset: str) -> list[Place]:
         return []  # never used; asking for the settings would make the folder
     settings = mlflow_settings(root)
     name = model_name(dataset)
-    do = f"delete the registered versions of {name} and the runs of the experiment {name}, then run `mlflow gc`"
+    do = (
+        f"delete the registered versions of {name} with their models, and the runs of the experiment {name}, then run "
+        "`mlflow gc` (docs/runbook.md#old-versions)"
+    )
     return [
         Place(f"MLflow at {settings.shown}", do),
-        Place(f"MLflow's files in {_shown(settings.artifacts)}", "`mlflow gc` deletes those of deleted runs; look"),
+        Place(f"MLflow's files in {_shown(settings.artifacts)}", "the same deletes them; look whether they are gone"),
     ]
 
 
