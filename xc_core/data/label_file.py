@@ -56,9 +56,7 @@ def read_labels(path: Path, options: ReadOptions, allowed: Allowed) -> pl.DataFr
 
 def _too_large(found: str, path: Path) -> DataError:
     limits = f"at most {MOST_LABELS:,} labels, and {MOST_BYTES:,} bytes or characters"
-    return DataError(
-        found, expected=limits, do="give the labels in several files, in turn", where=path.name
-    )
+    return DataError(found, expected=limits, do="give the labels in several files, in turn", where=path.name)
 
 
 def not_a_file(path: Path) -> str:
