@@ -3,10 +3,12 @@
 import hashlib
 import json
 import math
+import os
 import shutil
 from pathlib import Path
 from typing import Final
 
+from xc_core.chain.dataset import UpdateConfig
 from xc_core.chain.names import INBOX
 from xc_core.chain.workspace import Workspace
 from xc_core.errors import MovedError
@@ -65,10 +67,11 @@ def waits(workspace: Workspace, dataset: str, wanted: str, now: float) -> bool:
     raise _changed(f"an inbox of {dataset} that changed after this run was requested")
 
 
-def archive(workspace: Workspace, dataset: str, ingested: str) -> Path:
+def archive(workspace: Workspace, dataset: str, ingested: str, keep: int = UpdateConfig.keep) -> Path:
     """Move the ingested files to .xc/inbox/<dataset>/<state> and return that folder; the inbox is empty again.
 
-    Hidden files, which may still be arriving, stay in the inbox. Raises MovedError, and moves nothing, if files came or
+    Hidden files, which may still be arriving, stay in the inbox. The ``keep`` last archives stay, of which this is one:
+    a run that is started again finds it. Raises MovedError, and moves nothing, if files came or
     changed since the ingest began.
     """
     target, folder = _archived(workspace, dataset, ingested), inbox(workspace, dataset)
@@ -83,7 +86,16 @@ def archive(workspace: Workspace, dataset: str, ingested: str) -> Path:
             before.rename(target)
         raise _changed(f"an inbox of {dataset} that changed while its files were ingested")
     drop(before)
+    os.utime(target)
+    _prune(target.parent, keep)
     return target
+
+
+def _prune(folder: Path, most: int) -> None:
+    """Delete all archives of a dataset but the ``most`` last ones."""
+    kept = sorted(folder.glob("[!.]*"), key=lambda path: path.stat().st_mtime_ns)
+    for path in kept[: max(len(kept) - most, 0)]:
+        drop(path)
 
 
 def _settle(workspace: Workspace, dataset: str, ingested: str) -> None:

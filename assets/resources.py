@@ -1,10 +1,11 @@
 """Resources of the assets: the project, DVC, MLflow."""
 
+import re
 import subprocess
 import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import dagster as dg
 from ruamel.yaml import YAML
@@ -12,6 +13,9 @@ from ruamel.yaml import YAML
 from xc_core.chain.registry import STAGES
 from xc_core.chain.workspace import Workspace
 from xc_core.errors import CorruptError, UnavailableError
+
+_REMOTE: Final = re.compile(r"^(?:.*\s)?remote\.([^=\s]+)\.url=(.+)$", re.MULTILINE)
+"""The address of a remote in what ``dvc config --list`` prints."""
 
 
 class Project(dg.ConfigurableResource):  # type: ignore[type-arg]
@@ -76,6 +80,12 @@ class Dvc(dg.ConfigurableResource):  # type: ignore[type-arg]
         command = ["git", "ls-files", "--", str(raw)]
         if not subprocess.run(command, cwd=self.root, capture_output=True, text=True, check=False).stdout.strip():
             self._dvc("add", str(raw.relative_to(self.root)))
+
+    def remotes(self) -> dict[str, str]:
+        """Return the address of each remote by its name, from all files of DVC's configuration; none if dvc fails."""
+        command = [sys.executable, "-m", "dvc", "config", "--list"]
+        done = subprocess.run(command, cwd=self.root, capture_output=True, text=True, check=False)
+        return dict(_REMOTE.findall(done.stdout))
 
     def _dvc(self, *arguments: str) -> None:
         # without --wait-for-lock (a global flag) a command fails after 3 seconds while another one hashes files

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import dagster as dg
 
-from assets.metadata import Shown, numbers, short, table, texts
+from assets.metadata import Shown, numbers, short, table
 from xc_core.artifacts import read_made
 from xc_core.chain import changelog
 from xc_core.data.history import read_history
@@ -70,7 +70,7 @@ def _fusion(folder: Path) -> Shown:
 
 
 def _evaluation(folder: Path) -> Shown:
-    """Show the metrics, the ablation, what was learnt from, and some texts with their labels."""
+    """Show the metrics, the ablation, and what was learnt from. Texts stay in the report: events outlive a forget."""
     from xc_core.metrics.evaluation import Evaluation
 
     found = Evaluation.open(folder)
@@ -78,14 +78,8 @@ def _evaluation(folder: Path) -> Shown:
     ablation = dict(found.report["ablation"])
     rows = {_MODEL: ablation.pop("fusion"), **ablation} if "fusion" in ablation else ablation
     first = {"metrics": table("ranked by", rows, _COLUMNS)}
-    shown = {"examples": texts([_example(row) for row in found.examples]), **metrics}
-    shown["learnt_from"] = "; ".join(f"{part}: {words}" for part, words in found.learnt.words().items())
-    return Shown(first, shown, metrics, [found.report_file])
-
-
-def _example(row: dict[str, Any]) -> dict[str, str]:
-    predicted = ", ".join(f"{label['label']} {'✓' if label['true'] else '·'}" for label in row["predicted"])
-    return {"text": row["text"][:200], "predicted (✓ is right)": predicted, "true": ", ".join(row["true"])}
+    learnt = "; ".join(f"{part}: {words}" for part, words in found.learnt.words().items())
+    return Shown(first, {**metrics, "learnt_from": learnt}, metrics, [found.report_file])
 
 
 def _leaderboard(folder: Path) -> Shown:

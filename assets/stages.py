@@ -135,7 +135,8 @@ def _run(context: dg.AssetExecutionContext, pipes: StageProcesses, project: Proj
     state = context.run.tags.get(inbox.INBOX_TAG) if stage.needs_source else None
     if state and inbox.waits(project.workspace, dataset, state, time.time()):
         _call(context, pipes, project, inbox.ingest_arguments(project.workspace, dataset))
-        inbox.archive(project.workspace, dataset, state)
+        keep = project.workspace.params.dataset(dataset).update.keep
+        inbox.archive(project.workspace, dataset, state, keep)
     arguments = ["run", stage.name, "--dataset", dataset]
     if recipe and stage.scope == "experiment":
         arguments += ["--recipe", recipe]

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from xc_core import artifacts, leftovers, linked
-from xc_core.chain import Workspace
+from xc_core.chain import Workspace, changelog
 from xc_core.leftovers import abandoned, claimed, sweep, work
 
 BUILDER = """
@@ -133,7 +133,9 @@ def test_every_place_in_which_a_command_writes_is_swept(tmp_path: Path) -> None:
     (tmp_path / "params.yaml").touch()
     places = (
         "", "data", "data/toy", "data/toy/settings", "data/toy/ngame", "data/toy/ngame/settings",
-        ".xc", ".xc/cost", ".xc/run", ".xc/run/encoder@toy_ngame", ".xc/source",
+        "data/toy/changes", ".xc", ".xc/cost", ".xc/run", ".xc/run/encoder@toy_ngame", ".xc/source", ".xc/versions/toy",
+        ".xc/reports/toy", ".xc/drift/toy", ".xc/models/toy", ".xc/inbox/toy", ".xc/tune", ".xc/tune/toy/study",
+        ".xc/tune/toy/study/best/encoder",
     )  # fmt: skip
     for place in places:
         (tmp_path / place).mkdir(parents=True, exist_ok=True)
@@ -142,6 +144,22 @@ def test_every_place_in_which_a_command_writes_is_swept(tmp_path: Path) -> None:
         os.utime(left, (1, 1))
     workspace.swept()
     assert list(tmp_path.rglob("*.tmp")) == []
+
+
+def test_a_kept_version_whose_copy_was_killed_is_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds texts, which nobody would find there."""
+    workspace = Workspace(tmp_path)
+    (tmp_path / "params.yaml").touch()
+    workspace.raw("toy").mkdir(parents=True)
+    (workspace.raw("toy") / "trn.json").write_text("a text")
+    monkeypatch.setattr(changelog, "drop", lambda path: None)
+    monkeypatch.setattr(Path, "rename", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        changelog.keep(workspace, "toy", 1)
+    (left,) = (tmp_path / ".xc" / "versions" / "toy").iterdir()
+    os.utime(left, (1, 1))
+    workspace.swept()
+    assert not left.exists()
 
 
 def test_a_claim_ends_with_its_block(tmp_path: Path) -> None:

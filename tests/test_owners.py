@@ -242,6 +242,10 @@ ALLOWED = {
     ),
     ("files asked for", "assets/release/origin.py"): ({"is_file"}, "files that a project may be without"),
     ("files asked for", "assets/release/promotion.py"): ({"is_dir"}, "a project may be without DVC or packed models"),
+    ("files asked for", "assets/places.py"): (
+        {"is_dir", "is_file"},
+        "folders of Dagster, MLflow and DVC, which a project may be without",
+    ),
     ("files asked for", "assets/inbox.py"): ({"is_file", "is_dir"}, "a user's files, which may not have come yet"),
     ("files asked for", "assets/resources.py"): (
         {"is_dir", "is_file"},

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from xc_core.errors import RefusedError
 
 if TYPE_CHECKING:
+    from assets.release.best import Best
     from xc_core.chain.dataset import ReleaseConfig
     from xc_core.infer.acceptance import Measured
     from xc_core.metrics.paired import Difference
@@ -44,6 +45,8 @@ class Verdict:
     lines: tuple[Line, ...]
     documents: str
     """The acceptance set, in words."""
+    best: Best | None = None
+    """The best champions if this model becomes one; None if it was not measured."""
 
     @property
     def passed(self) -> bool:
@@ -112,14 +115,31 @@ def against(model: Measured, champion: Measured, limits: Limits) -> Iterator[Lin
     ours, theirs = model.figures.total(), champion.figures.total()
     for name in OVERALL:
         passed = found[name].points >= -limits.max_drop  # False if it is not a number
-        yield Line(
-            name.replace("_at_", "@"), passed, _change(ours[name], theirs[name], found[name]), _least(limits.max_drop)
-        )
+        yield Line(_named(name), passed, _change(ours[name], theirs[name], found[name]), _least(limits.max_drop))
     for name in BINS:
         metric, limit = RECALL.format(name), limits.release.max_bin_drop
         lost = found[metric].points < -limit and found[metric].clear
         yield Line(f"{name} recall@5", not lost, _change(ours[metric], theirs[metric], found[metric]), _least(limit))
     yield from _costs(model, champion, limits.release)
+
+
+def against_best(metric: str, model: Measured, best: Measured, version: str, limits: Limits) -> Line:
+    """Return the line that compares a model with the best champion so far, so that small losses do not add up."""
+    from xc_core.metrics.paired import differences
+
+    found = differences(model.figures, best.figures)[metric]
+    change = _change(model.figures.total()[metric], best.figures.total()[metric], found)
+    limit = f"{_least(limits.max_drop)} than version {version}, the best champion so far on this acceptance set"
+    return Line(f"{_named(metric)}, best so far", found.points >= -limits.max_drop, change, limit)
+
+
+def not_compared(metric: str, found: str) -> Line:
+    """Return the line, which passes, of a best champion so far that cannot be measured any more."""
+    return Line(f"{_named(metric)}, best so far", True, f"not compared: {found}")
+
+
+def _named(metric: str) -> str:
+    return metric.replace("_at_", "@")
 
 
 def _costs(model: Measured, champion: Measured, release: ReleaseConfig) -> Iterator[Line]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assets.release import gate
+from assets.release.best import Best
 from assets.release.gate import Limits, Line, Verdict
 from xc_core.chain import Workspace
 from xc_core.chain.names import ACCEPTANCE
@@ -62,24 +64,31 @@ class Judge:
         accepted = acceptance_set(self.workspace, self.dataset, corpus)
         with tempfile.TemporaryDirectory() as scratch:
             today = accepted.today(corpus, Path(scratch) / ACCEPTANCE)
-            return Verdict(tuple(self._lines(version, champion, today)), describe(accepted, today))
+            lines, best = self._judged(version, champion, today)
+            return Verdict(tuple(lines), describe(accepted, today), best)
 
-    def _lines(self, version: Any, champion: Any | None, accepted: AcceptanceSet) -> list[Line]:
+    def _judged(self, version: Any, champion: Any | None, accepted: AcceptanceSet) -> tuple[list[Line], Best | None]:
+        """Return the lines, and the best champions if the version becomes one."""
         from assets.release.versions import download
         from xc_core.infer.acceptance import measured
 
         if not len(accepted):
-            return [Line("documents", False, "none that today's models do not train on", "at least one")]
+            return [Line("documents", False, "none that today's models do not train on", "at least one")], None
         try:
             own = measured(download(version), accepted)
         except RefusedError as error:
-            return [gate.refused(gate.OPENS, error)]
-        limits = self._limits()
+            return [gate.refused(gate.OPENS, error)], None
+        limits, models = self._limits(), {}
         lines = list(gate.alone(own, self._recalls(), limits))
-        if champion is None:
-            return lines
-        other = _champion(champion, accepted)
-        return [*lines, other] if isinstance(other, Line) else [*lines, *gate.against(own, other, limits)]
+        if champion is not None:
+            other = _champion(champion, accepted)
+            if isinstance(other, Line):
+                return [*lines, other], None
+            lines += gate.against(own, other, limits)
+            models = {champion.tags.get("bundle", ""): other}
+            lines += _best_so_far(champion, own, models, accepted, limits)
+        models.setdefault(version.tags.get("bundle", ""), own)
+        return lines, Best.among(accepted.facts.version, models, gate.OVERALL)
 
     def _recalls(self) -> dict[str, float]:
         from xc_core.scores import Scores
@@ -102,6 +111,35 @@ def _champion(version: Any, accepted: AcceptanceSet) -> Measured | Line:
     except XCError as error:
         found = f"version {version.version} cannot be compared: {error.found}"
         return Line("champion", False, found, "a champion that opens; repair it with xc promote --repair")
+
+
+def _best_so_far(
+    champion: Any, own: Measured, models: dict[str, Measured], accepted: AcceptanceSet, limits: Limits
+) -> Iterator[Line]:
+    """Yield a line per metric whose best champion so far is another than the present one, and put it into ``models``.
+
+    One whose files are gone cannot be compared; its line says so, and passes.
+    """
+    from mlflow import MlflowClient
+
+    from assets.release.registry import registered
+    from assets.release.versions import download
+    from xc_core.infer.acceptance import measured
+
+    present = champion.tags.get("bundle", "")
+    for metric, digest in Best.of(champion, accepted.facts.version).models.items():
+        if digest == present:
+            continue
+        version = registered(MlflowClient(), champion.name, digest)
+        try:
+            if version is None:
+                raise MissingError("no whole files of it", expected="a registered model", do="nothing")
+            if digest not in models:
+                models[digest] = measured(download(version), accepted)
+        except XCError as error:
+            yield gate.not_compared(metric, f"version {version.version}: {error.found}" if version else error.found)
+            continue
+        yield gate.against_best(metric, own, models[digest], str(version.version), limits)
 
 
 def describe(accepted: AcceptanceSet, today: AcceptanceSet) -> str:

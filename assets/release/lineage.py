@@ -111,7 +111,7 @@ def rebuilt(workspace: Workspace, found: Lineage, folder: Path) -> None:
         raise MissingError(
             f"no recorded origin of version {found.version}",
             expected="a version that xc promote or the asset model registered",
-            do="promote a newer version; older releases recorded a commit only",
+            do="promote a newer version; older releases recorded a commit only, and files with secrets are left out",
         )
     for fact, kept in (("refreshed", "kept rows that an older corpus trained"), ("extended", "had labels added to it")):
         if stages := [stage for stage, facts in found.artefacts.items() if facts.get(fact)]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Final
@@ -18,6 +18,7 @@ from xc_core.artifacts import read_made, read_manifest
 from xc_core.chain import Workspace
 from xc_core.chain.extension import EXTENDED_FROM
 from xc_core.chain.registry import STAGES
+from xc_core.confidential import why_confidential
 from xc_core.errors import MissingError
 
 FOLDER: Final = "origin"
@@ -25,7 +26,7 @@ FOLDER: Final = "origin"
 DIFF: Final = "changes.diff"
 ARTEFACTS: Final = "artefacts.json"
 _EDITED: Final = ("params.yaml", "dvc.yaml", "dvc.lock", "constraints.txt")
-"""Files that runs edit, or that say what a run does; recorded whole, tracked by git or not."""
+"""Files that runs edit, or that say what a run does; recorded whole, in git or not, unless they may hold a secret."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +41,10 @@ def origin(workspace: Workspace, dataset: str, recipe: str, dagster_run: str = "
     """Return the origin of the packed model of an experiment; ``dagster_run`` is empty on the command line."""
     code, raw = git.project_checkout(workspace.root), workspace.data / dataset / "raw.dvc"
     corpus = workspace.folder("corpus", dataset)
+    files, left_out = _edited(workspace.root, [*_EDITED, raw.relative_to(workspace.root).as_posix()])
     tags = {
         "git": code.commit,
-        "git_changed": code.changes,
+        "git_changed": replace(code, left_out={**left_out, **code.left_out}).changes,
         "dagster_run": dagster_run or "none, made on the command line",
         **_pages(dagster_run, dataset, recipe),
         "made_by": person(workspace.root),
@@ -50,12 +52,17 @@ def origin(workspace: Workspace, dataset: str, recipe: str, dagster_run: str = "
         "data_dvc": _md5(raw),
         "xc": xc_core.__version__,
     }
-    files = {name: (workspace.root / name).read_text("utf-8") for name in _EDITED if (workspace.root / name).is_file()}
-    files |= {f"data/{dataset}/raw.dvc": raw.read_text("utf-8")} if raw.is_file() else {}
     files |= {DIFF: code.diff} if code.diff else {}
     files[ARTEFACTS] = json.dumps(_artefacts(workspace, dataset, recipe), indent=1)
     files["environment.txt"] = "\n".join(sorted({f"{d.name}=={d.version}" for d in metadata.distributions()})) + "\n"
     return Origin(tags, files)
+
+
+def _edited(root: Path, names: list[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the content of those files that exist; and of those that may hold a secret, instead, why they do."""
+    found = {name: (root / name).read_bytes() for name in names if (root / name).is_file()}
+    secret = {name: why for name, content in found.items() if (why := why_confidential(name, content))}
+    return {name: content.decode("utf-8") for name, content in found.items() if name not in secret}, secret
 
 
 def _pages(dagster_run: str, dataset: str, recipe: str) -> dict[str, str]:

@@ -112,6 +112,7 @@ def by_hand(workspace: Workspace, client: Any, dataset: str, version: int, reaso
     tags |= {"promoted_reason": reason.strip()} if reason else {}
     registry.set_tags(client, name, version, tags)
     if reason:
+        registry.start_again(client, name, version)
         page = f"{overruled(tags)}\n\n{found.description or ''}".strip()
         registry.set_page(client, name, version, page)
     registry.set_champion(client, name, version)

@@ -12,6 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from assets.release.best import BEST
 from assets.release.origin import Origin
 from assets.release.page import MODEL_PAGE, Page, description
 from assets.release.versions import check_opens, content, experiment_of, is_absent, is_whole, model_name
@@ -90,7 +91,7 @@ def register(client: Any, artifact_root: str, candidate: Candidate) -> Released:
     A model is known by its digest; one whose registered files are gone or damaged is registered again.
     """
     name = model_name(candidate.dataset)
-    known, champion = _registered(client, name, candidate), version_of(client, name, CHAMPION)
+    known, champion = registered(client, name, candidate.digest), version_of(client, name, CHAMPION)
     version = _new_version(client, artifact_root, candidate) if known is None else int(known.version)
     if champion is not None and version == int(champion.version):
         client.set_registered_model_alias(name, CHALLENGER, str(version))
@@ -128,6 +129,8 @@ def _record(client: Any, version: int, candidate: Candidate, verdict: Verdict, k
         "gate_failed": failed or "nothing",
         "gate_on": verdict.documents,
     }
+    if verdict.passed and verdict.best is not None:
+        tags[BEST] = verdict.best.text()
     set_tags(client, name, version, tags)
     run = client.get_model_version(name, str(version)).run_id
     experiment = experiment_of(client, run)
@@ -146,9 +149,9 @@ def set_page(client: Any, name: str, version: int, text: str) -> None:
     client.update_model_version(name, str(version), text[:_LONGEST_TAG])
 
 
-def _registered(client: Any, name: str, candidate: Candidate) -> Any | None:
-    """Return the newest version of the same model whose files are whole, None if there is none."""
-    found = client.search_model_versions(f"name = '{name}' and tags.bundle = '{candidate.digest}'")
+def registered(client: Any, name: str, digest: str) -> Any | None:
+    """Return the newest version of a model, by its digest, whose files are whole; None if there is none."""
+    found = client.search_model_versions(f"name = '{name}' and tags.bundle = '{digest}'")
     ordered = sorted(found, key=lambda version: int(version.version), reverse=True)
     return next((version for version in ordered if is_whole(version)), None)
 
@@ -267,6 +270,12 @@ def set_champion(client: Any, name: str, version: int) -> None:
     client.set_registered_model_alias(name, CHAMPION, str(version))
     if ROLLED_BACK in client.get_model_version(name, str(version)).tags:
         client.delete_model_version_tag(name, str(version), ROLLED_BACK)
+
+
+def start_again(client: Any, name: str, version: int) -> None:
+    """Forget the best champions before a version: a person who overrules the gate accepts its level."""
+    if BEST in client.get_model_version(name, str(version)).tags:
+        client.delete_model_version_tag(name, str(version), BEST)
 
 
 def roll_back(client: Any, dataset: str) -> tuple[int, int]:

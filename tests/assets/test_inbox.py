@@ -192,6 +192,17 @@ def test_several_drops_are_archived_side_by_side(tmp_path: Path) -> None:
     assert len(kept) == 2
 
 
+def test_only_the_last_drops_are_kept(tmp_path: Path) -> None:
+    """Each drop is a whole dataset."""
+    workspace, kept = Workspace(tmp_path), []
+    for number in range(4):
+        put(inbox(workspace, "toy"), "train.csv", "x" * number, changed=THEN - number)
+        wanted = state(inbox(workspace, "toy"), math.inf)
+        assert wanted is not None
+        kept.append(archive(workspace, "toy", wanted, keep=2))
+    assert [path.is_dir() for path in kept] == [False, False, True, True]
+
+
 @pytest.mark.parametrize("name", ["train.csv", "more.csv"])
 def test_files_that_come_or_change_during_the_ingest_stay_in_the_inbox(tmp_path: Path, name: str) -> None:
     workspace = Workspace(tmp_path)

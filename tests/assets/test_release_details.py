@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,23 @@ def test_a_registry_with_a_model_is_not_new(versions: Registry) -> None:
     versions.version()
     assert not registry.is_new(versions.client)
     assert registry.hint(versions.client) == ""
+
+
+@pytest.mark.parametrize("name", ["constraints.txt", "params.yaml", "data/toy/raw.dvc"])
+def test_a_file_that_may_hold_a_secret_is_not_copied_beside_the_diff_that_leaves_it_out(
+    own: Workspace, name: str
+) -> None:
+    for command in (["init", "-q"], ["add", "params.yaml"], ["commit", "-qm", "first"]):
+        who = ["-c", "user.name=me", "-c", "user.email=me@here"]
+        subprocess.run(["git", *who, *command], cwd=own.root, check=True)
+    before = origin(own, "toy", "ngame")
+    assert "params.yaml" in before.files and "not recorded" not in before.tags["git_changed"]
+    with (own.root / name).open("a") as stream:
+        stream.write("# --extra-index-url https://bob:s3cr3tvalue@pypi.corp/simple\n")
+    found = origin(own, "toy", "ngame")
+    assert [kept for kept, content in found.files.items() if "s3cr3tvalue" in content] == []
+    assert name not in found.files
+    assert f"{name} (holds a password, a key or a login)" in found.tags["git_changed"].partition(";")[0]
 
 
 def test_the_origin_names_the_source_of_the_stage_that_reads_it(trained: Workspace) -> None:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.bounded import bounded, scratch
 from tests.cli.conftest import Xc
 from tests.conftest import make_workspace
 from tests.stages.halves import open_corpus
 from xc_core.artifacts import read_made
 from xc_core.chain import Workspace, run_stage
+from xc_core.data import label_file
+from xc_core.data.checks import Allowed
+from xc_core.data.formats import ReadOptions
+from xc_core.data.label_file import read_labels
+from xc_core.errors import DataError
 
 
 @pytest.mark.parametrize(
@@ -42,6 +51,47 @@ def test_files_of_labels(name: str, content: str, texts: Any, xc: Xc, tmp_path: 
     assert "toy: 2 new labels, in no model" in ended.out
     corpus = open_corpus(workspace)
     assert corpus.texts_of("labels", np.arange(10, 12)) == texts
+
+
+def grown_csv() -> Callable[[], None]:
+    return grown("a.csv.gz")
+
+
+def grown_lines() -> Callable[[], None]:
+    return grown("a.jsonl.gz")
+
+
+@pytest.mark.parametrize("prepare", [grown_csv, grown_lines])
+def test_a_file_that_grows_when_it_is_decompressed_is_refused_before_it_is_in_memory(
+    prepare: Callable[[], Callable[[], None]],
+) -> None:
+    bounded(prepare, megabytes=450)
+
+
+def grown(name: str) -> Callable[[], None]:
+    """Write 480 million characters in a file of about 2 MB, and return what reads it."""
+    path, text = scratch() / name, "a" * 900_000
+    with gzip.open(path, "wt", 1) as stream:
+        stream.write("uid,text\n" if "csv" in name else "")
+        for uid in range(530):
+            stream.write(f"{uid},{text}\n" if "csv" in name else json.dumps({"uid": f"{uid}", "text": text}) + "\n")
+
+    def read() -> None:
+        with pytest.raises(DataError, match="or more\n  expected: at most 1,000,000 labels, and 67,108,864 bytes"):
+            read_labels(path, ReadOptions(), Allowed())
+
+    return read
+
+
+def test_a_file_of_labels_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("uid,text\na,one\nb,two\n")
+    monkeypatch.setattr(label_file, "MOST_LABELS", 1)
+    with pytest.raises(DataError, match="2 labels of 8 characters, or more"):
+        read_labels(path, ReadOptions(), Allowed())
+    monkeypatch.setattr(label_file, "MOST_BYTES", 10)
+    with pytest.raises(DataError, match=r"a\.csv: found 21 bytes"):
+        read_labels(path, ReadOptions(), Allowed())
 
 
 def test_the_command_names_its_models_and_xc_status_ends_with_0(

@@ -151,6 +151,16 @@ def test_the_last_train_document_of_a_label_can_be_forgotten(xc: Xc, known: Work
     assert known.params.dataset("toy").corpus.allow == ("unseen-labels",)
 
 
+def test_a_uid_that_is_also_a_word_of_the_changelog_leaves_the_words(xc: Xc, own: Workspace, tmp_path: Path) -> None:
+    labels = [("L0", "river"), ("update", "to update"), ("xc-json", "a layout")]
+    assert xc("update", drop(tmp_path / "new", [row("NEW", "a text", [0, 1, 2])], labels), *TOY).code == 0
+    (before,) = changelog.entries(own, "toy")
+    assert before["labels"]["added"] == ["update", "xc-json"]
+    assert xc("forget", *TOY, "--label", "update", "--label", "xc-json").code == 0
+    first, _ = changelog.entries(own, "toy")
+    assert first == {**before, "labels": {**before["labels"], "added": ["(forgotten)", "(forgotten)"]}}
+
+
 def test_documents_without_another_label_are_refused_or_go_too(xc: Xc, own: Workspace, tmp_path: Path) -> None:
     update = drop(tmp_path / "new", [row("ONLY", "a text", [0])], [("LONE", "lonely")])
     assert xc("update", update, *TOY).code == 0

@@ -72,6 +72,16 @@ def test_predict_reads_lines_of_the_standard_input(xc: Xc, ready: Workspace, std
     assert [json.loads(line)[0]["title"] for line in ended.out.splitlines()] == ["falcon", "castle"]
 
 
+def test_predict_notes_texts_without_words_and_answers_that_are_short(xc: Xc, ready: Workspace) -> None:
+    ended = xc("predict", *NGAME, "--json", "-k", "2", "falcon", " \u200b", "")
+    assert (ended.code, ended.err) == (0, "note: 2 texts without words, the first is text 2\n")
+    ended = xc("predict", *NGAME, "--json", "-k", "100000", "falcon", "castle")
+    assert (ended.code, len(json.loads(ended.out.splitlines()[0]))) == (0, 6)
+    assert ended.err == (
+        "note: fewer than 100,000 labels for 2 of 2 texts, 6 at least: only labels that a score proposes are ranked\n"
+    )
+
+
 def test_predict_asks_any_bundle(xc: Xc, ready: Workspace) -> None:
     ended = xc("predict", "--bundle", ready.folder("model", "toy", "ngame"), "--json", "falcon")
     assert json.loads(ended.out)[0]["title"] == "falcon"
@@ -97,6 +107,8 @@ def test_predict_says_that_there_is_no_champion(xc: Xc, ready: Workspace, monkey
         (["-k", "0", "a"], b"", "k 0"),
         (["-k", "-3", "a"], b"", "k -3"),
         ([], b"", "no text"),
+        ([], b"a" * ((16 << 20) + 1), "more than 16,777,216 bytes or 100,000 lines on the standard input"),
+        ([], b"a\n" * 100_001, "more than 16,777,216 bytes or 100,000 lines on the standard input"),
         ([], b"ok\nf\xfcr\n", "bytes that are not UTF-8 in line 2 of the standard input"),
         (["ab\udcff"], b"", "half a character (U+DCFF) at place 2 of text 0"),
     ],

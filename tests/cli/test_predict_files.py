@@ -17,7 +17,7 @@ from tests.conftest import TOPICS
 from xc_core.chain import Workspace
 from xc_core.cli import predict_files
 from xc_core.cli.predict_files import Job
-from xc_core.errors import UsageError
+from xc_core.errors import DataError, UsageError
 from xc_core.infer.bundle import open_predictor
 from xc_core.infer.predictor import Prediction, Predictor
 
@@ -167,6 +167,29 @@ def test_other_columns_of_a_csv_may_hold_anything(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("\n".join(["id,text", *rows, "x30,", ""]), "utf-8")
     assert Job(tmp_path / "x.csv", tmp_path / "y.jsonl", "text", "q").run(answer) == 31
     assert [row["labels"][0]["title"][-3:] for row in read(tmp_path / "y.jsonl")[-2:]] == [" 29", ""]
+
+
+def test_a_line_of_json_has_a_limit_and_is_read_no_further(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "x.jsonl").write_text(json.dumps({"text": "a" * 100}))
+    monkeypatch.setattr(predict_files, "LONGEST", 50)
+    with pytest.raises(DataError, match=r"x\.jsonl, line 1: found more than 50 bytes"):
+        Job(tmp_path / "x.jsonl", tmp_path / "y.jsonl", "text", "q").run(answer)
+    monkeypatch.setattr(predict_files, "LONGEST", 112)
+    assert Job(tmp_path / "x.jsonl", tmp_path / "y.jsonl", "text", "q").run(answer) == 1
+
+
+def test_blocks_of_json_lines_are_bounded_in_bytes(tmp_path: Path) -> None:
+    lines = [json.dumps({"text": f"{number} " + "long " * 600_000}) for number in range(5)]
+    (tmp_path / "x.jsonl").write_text("\n".join(lines))
+    sizes: list[int] = []
+
+    def counted(texts: list[str]) -> list[list[Prediction]]:
+        sizes.append(len(texts))
+        return answer([text[:1] for text in texts])
+
+    assert Job(tmp_path / "x.jsonl", tmp_path / "y.jsonl", "text", "q").run(counted) == 5
+    assert sizes == [2, 2, 1]
+    assert [row["labels"][0]["title"] for row in read(tmp_path / "y.jsonl")] == list("01234")
 
 
 def test_the_input_is_never_replaced_by_its_answers(tmp_path: Path) -> None:

@@ -93,6 +93,7 @@ BAD: dict[str, tuple[Spoil, str]] = {
         with_tokenizer(model={"type": "WordLevel", "unk_token": "[UNK]", "vocab": {"river": 0}}),
         "a tokenizer that fails on a text",
     ),
+    "fewer layers than weights": (config(num_hidden_layers=1), "weights of 16 tensors of layers that the model lacks"),
     "more layers than weights": (config(num_hidden_layers=3), "no weights for 16 tensors"),
     "a width that does not fit": (config(hidden_size=24), "no usable model"),
     "no heads": (config(num_attention_heads=0), "num_attention_heads = 0"),
@@ -132,13 +133,13 @@ def test_a_bad_model_folder_is_refused(bert: Path, tmp_path: Path, name: str) ->
     assert "\n" not in caught.value.found
 
 
-def save_model(kind: str, folder: Path) -> None:
-    """Save a tiny model of transformers with random weights beside the tokenizer."""
+def save_model(kind: str, folder: Path, task: str = "Model") -> None:
+    """Save a tiny model of transformers, by default without the head of a task, with random weights."""
     sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
     own = {"num_key_value_heads": 2} if kind == "Llama" else {}
     settings = getattr(transformers, f"{kind}Config")(vocab_size=17, pad_token_id=0, **sizes, **own)
     torch.manual_seed(0)
-    getattr(transformers, f"{kind}Model")(settings).save_pretrained(folder)
+    getattr(transformers, f"{kind}{task}")(settings).save_pretrained(folder)
 
 
 @pytest.mark.parametrize("kind", ["GPT2", "Llama", "OPT", "Mamba"])
@@ -156,6 +157,16 @@ def test_encoders_of_other_kinds_are_none(tmp_path: Path, kind: str) -> None:
     """Some attend to a window, by distance or in blocks."""
     save_model(kind, tmp_path)
     build_encoder(EncoderConfig(name=str(tmp_path)), 17, 0)
+
+
+@pytest.mark.parametrize("kind", ["Bert", "Roberta", "DistilBert", "Electra", "DebertaV2", "ModernBert", "MPNet"])
+def test_the_head_of_a_task_is_left_out_and_layers_are_not(tmp_path: Path, kind: str) -> None:
+    """A model with a head names its weights with the name of the encoder before them."""
+    save_model(kind, tmp_path, "ForMaskedLM")
+    build_encoder(EncoderConfig(name=str(tmp_path)), 17, 0)
+    config(num_hidden_layers=1, n_layers=1, layer_types=["full_attention"])(tmp_path)
+    with pytest.raises(DataError, match=r"weights of \d+ tensors of layers that the model lacks, the first is "):
+        build_encoder(EncoderConfig(name=str(tmp_path)), 17, 0)
 
 
 @pytest.mark.parametrize("kind", ["FNet", "ConvBert"])

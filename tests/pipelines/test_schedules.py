@@ -1,4 +1,4 @@
-"""Schedules: two per dataset, off by default, and the one run that each tick asks for."""
+"""Schedules: three per dataset, off by default, and the one run that each tick asks for."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from ruamel.yaml import YAML
 
 from assets import inbox
 from tests.pipelines.recorded import Recorded
@@ -218,6 +219,19 @@ def test_a_drop_is_ingested_and_archived_before_the_corpus_is_made(dropped: tupl
     ]
     assert seen == [("ingest", True, False), ("run", False, True), ("run", False, True)]
     assert [path.name for path in archive.iterdir()] == ["train.csv"]
+
+
+def test_older_drops_are_deleted_by_the_setting_of_the_dataset(dropped: tuple[Recorded, str]) -> None:
+    toy, state = dropped
+    params = YAML(typ="safe").load(toy.workspace.params.path.read_text())
+    params["datasets"]["toy"]["update"] = {"keep": 2}
+    toy.workspace.params.path.write_text(json.dumps(params))
+    archives = toy.workspace.state / "inbox" / "toy"
+    for number in range(3):
+        (archives / str(number)).mkdir(parents=True)
+        os.utime(archives / str(number), (number, number))
+    assert toy.run("prepare", "toy", tags={"xc/inbox": state}).success
+    assert {path.name for path in archives.iterdir()} == {"2", state}
 
 
 def test_a_drop_that_changed_since_its_run_was_requested_is_not_ingested(dropped: tuple[Recorded, str]) -> None:

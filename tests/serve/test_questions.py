@@ -207,6 +207,9 @@ def test_an_allowed_name_is_one_in_any_case_and_loopback_stays_allowed_beside_it
 def test_another_path_or_method_is_refused(running: Running, method: str, path: str, status: int) -> None:
     response = running.client.request(method, path)
     assert (response.status_code, set(response.json())) == (status, {"found", "expected", "do"})
+    other = {"/predict": "POST", "/ready": "GET"}.get(path) if status == 405 else None
+    assert response.headers.get("Allow") == other
+    assert other is None or response.json()["expected"] == f"the method {other}"
 
 
 def test_what_a_message_repeats_of_a_request_is_short(running: Running) -> None:

@@ -29,6 +29,8 @@ VERSIONS: Final = "versions"
 LABELS: Final = "labels"
 """Kind of a change that only adds labels at the end: documents and their order stay."""
 _FORGOTTEN: Final = "(forgotten)"
+_WITH_UIDS: Final = ("documents", "labels", "moved")
+"""Parts of an entry that list uids. A uid may be any word, such as the name of a command."""
 _SHOWN: Final = 3
 """Uids that a message names."""
 
@@ -106,13 +108,15 @@ def write(inner: Workspace, dataset: str, entry: dict[str, Any]) -> None:
     path.write_text(canonical({"time": datetime.now(UTC).isoformat(timespec="seconds"), **entry}), "utf-8")
 
 
-def redacted(content: Any, uids: Collection[str]) -> Any:
-    """Return an entry without these uids; their number stays."""
-    if isinstance(content, dict):
-        return {key: redacted(value, uids) for key, value in content.items()}
-    if isinstance(content, list):
-        return [redacted(value, uids) for value in content]
-    return _FORGOTTEN if isinstance(content, str) and content in uids else content
+def redacted(entry: dict[str, Any], uids: Collection[str]) -> dict[str, Any]:
+    """Return an entry without these uids in its lists of uids; their number stays."""
+
+    def without(content: Any) -> Any:
+        if isinstance(content, dict):
+            return {name: without(value) for name, value in content.items()}
+        return [_FORGOTTEN if uid in uids else uid for uid in content] if isinstance(content, list) else content
+
+    return {name: without(value) if name in _WITH_UIDS else value for name, value in entry.items()}
 
 
 def redact(workspace: Workspace, dataset: str, uids: Collection[str]) -> None:

@@ -107,7 +107,7 @@ class UpdateConfig:
     allow_loss: float = 0.1
     """Share of the documents, or of the labels, that new files may lack before they are refused. A guess."""
     keep: int = 3
-    """Earlier versions of the raw files that are kept in .xc/versions. A guess."""
+    """Earlier versions of the raw files in .xc/versions, and files that came by the inbox in .xc/inbox. A guess."""
 
     def __post_init__(self) -> None:
         at_least(self, keep=1)

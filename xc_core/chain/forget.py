@@ -5,26 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from xc_core.chain import changelog, incoming
+from xc_core.chain import changelog, dvc_lock, incoming
 from xc_core.chain.arrival import Arrival, scratch
 from xc_core.chain.names import ACCEPTANCE, CHANGES, INBOX, SETTINGS
+from xc_core.chain.places import Place, places
 from xc_core.chain.runner import run_stage
 from xc_core.chain.update import allowing, validation_given, written
 from xc_core.chain.workspace import Workspace
-from xc_core.data.acceptance import GIVEN, AcceptanceSet
+from xc_core.data.acceptance import AcceptanceSet
 from xc_core.data.corpus import Corpus
 from xc_core.data.merge import Tables
 from xc_core.errors import BusyError, CorruptError, MissingError, RefusedError, nearest
 from xc_core.leftovers import drop
 
-_ELSEWHERE = (
-    (".xc/mlflow", "MLflow: registered versions and runs of this dataset; delete them there, and run `mlflow gc`"),
-    (".xc/dagster", "Dagster: logs and metadata of this dataset's runs may name it; delete these runs there"),
-    (".dvc/cache", "DVC's cache: run `dvc gc --workspace` once all is made again"),
-    (".xc/dvc-remote", "the default DVC remote: run `dvc gc --workspace --cloud`"),
-    (".git", "git: params.yaml and dvc.lock hold no texts; raw files that were committed stay in its history"),
-)
-"""Places that may still hold what is forgotten, if they exist, and what to do."""
 _MARKERS = (".gitkeep", ".gitignore", ".DS_Store")
 """Files of an inbox that are no data."""
 
@@ -43,7 +36,9 @@ class Forgotten:
     """Documents with the text of a forgotten one, which stay."""
     recipes: list[str]
     """Recipes that have to be trained again."""
-    elsewhere: list[str]
+    unrecorded: int
+    """Stages that left dvc.lock."""
+    elsewhere: list[Place]
     """Places that may still hold it."""
 
 
@@ -77,15 +72,15 @@ def forget(
         config = allowing(config, "unseen-labels") if _unseen(left) else config
         config = written(workspace, inner, dataset, left, config)
         uids = (*documents, *labels)
+        unrecorded = dvc_lock.forget(workspace, dataset)  # first, because it can fail
         accepted = _forget_accepted(workspace.data / dataset / ACCEPTANCE, documents, labels, tables.texts(documents))
         deleted = _delete_derived(workspace, dataset)
         changelog.redact(workspace, dataset, uids)
         Arrival(workspace, inner, dataset, config, "", "forget", uids).install(1.0)
     recipes = [recipe for _, recipe in workspace.params.experiments(dataset)]
-    elsewhere = [text for place, text in _ELSEWHERE if (workspace.root / place).exists()]
-    shown = [path.relative_to(workspace.root) for path in deleted]
-    elsewhere = [*_given(workspace, dataset), *elsewhere]
-    return Forgotten(documents, labels, shown, accepted, tables.copies(documents), recipes, elsewhere)
+    shown, copies = [path.relative_to(workspace.root) for path in deleted], tables.copies(documents)
+    elsewhere = places(workspace, dataset)
+    return Forgotten(documents, labels, shown, accepted, copies, recipes, unrecorded, elsewhere)
 
 
 def _check_inbox(folder: Path, dataset: str) -> None:
@@ -138,17 +133,6 @@ def _forget_accepted(folder: Path, documents: list[str], labels: list[str], text
     except MissingError:
         pass
     return 0
-
-
-def _given(workspace: Workspace, dataset: str) -> list[str]:
-    """Return a line about the acceptance set if it was given: its documents have texts and uids of their own."""
-    folder = workspace.data / dataset / ACCEPTANCE
-    if not folder.exists() or AcceptanceSet.open(folder).facts.source != GIVEN:
-        return []
-    return [
-        "the acceptance set, if the given file had them under another uid and in other words: "
-        f"xc acceptance --dataset {dataset} --given FILE replaces it"
-    ]
 
 
 def _delete_derived(workspace: Workspace, dataset: str) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -18,6 +19,8 @@ from xc_core.root import FILE, project_root
 
 _WRITE_SECONDS: Final = 30.0
 """How long a write waits for the write of another process."""
+_PER_DATASET: Final = ("versions", "reports", "drift", "models", "inbox")
+"""Folders of the state that have one per dataset, in which files are written."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +51,10 @@ class Workspace:
 
     def swept(self) -> Workspace:
         """Delete what killed commands left where they write; finish an ingest that had begun to replace a dataset."""
-        data, state = ("*/", "*/*/", "*/*/settings/"), ("*/", "run/*/")
+        data, state = ("*/", "*/*/", "*/*/settings/"), ("*/", "run/*/", *(f"{kind}/*/" for kind in _PER_DATASET))
         inner = [folder for pattern in data for folder in self.data.glob(pattern)]
         inner += [folder for pattern in state for folder in self.state.glob(pattern)]
+        inner += [Path(folder) for folder, _, _ in os.walk(self.state / "tune")]  # a study has workspaces of its own
         sweep([self.root, self.data, self.state, *inner])
         recover(self)
         return self

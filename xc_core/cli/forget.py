@@ -44,6 +44,8 @@ def _echo(dataset: str, done: Forgotten) -> None:
         click.echo("deleted, because it was made of them:")
         for path in sorted(done.deleted):
             click.echo(f"  {path}")
+    if done.unrecorded:
+        click.echo(f"dvc.lock: {_counted(done.unrecorded, 'stage')} removed; commit the file if git has it")
     if done.recipes:
         click.echo("train again:")
         for recipe in done.recipes:
@@ -51,7 +53,9 @@ def _echo(dataset: str, done: Forgotten) -> None:
     if done.elsewhere:
         click.echo("may still hold them:")
         for place in done.elsewhere:
-            click.echo(f"  {place}")
+            click.echo(f"  {place.name}: {place.do}")
+            for step in place.commands:
+                click.echo(f"    {step}")
 
 
 def _counted(number: int, what: str) -> str:

@@ -6,18 +6,22 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from xc_core.cli.champions import source_of
 from xc_core.cli.options import Number, device_option
 from xc_core.errors import UsageError
-from xc_core.visible import escaped, printable
+from xc_core.visible import INK, escaped, printable
 
 if TYPE_CHECKING:
     from xc_core.infer.champion import Champion
     from xc_core.infer.predictor import Prediction
+
+_MOST_BYTES: Final = 16 << 20
+_MOST_LINES: Final = 100_000
+"""What the standard input may have: it is in memory, with all answers."""
 
 
 @click.command(short_help="Ask the model for the labels of a text.")
@@ -70,7 +74,9 @@ def predict(
     asked = list(texts) or _lines()
     if not asked:
         raise UsageError("no text", expected="texts as arguments or lines on the standard input", do="give one")
-    for text, found in zip(asked, predictor.predict(asked, k, tail), strict=True):
+    answers = predictor.predict(asked, k, tail)
+    _note(asked, answers, k)
+    for text, found in zip(asked, answers, strict=True):
         if as_json:
             click.echo(escaped(json.dumps([asdict(label) for label in found], ensure_ascii=False)))
             continue
@@ -79,9 +85,28 @@ def predict(
             click.echo(printable(f"  {label.score:z7.3f}  {label.title}  [{label.uid}]"))
 
 
+def _note(texts: list[str], answers: list[list[Prediction]], k: int) -> None:
+    """Note texts without words, whose labels tell nothing, and answers that are shorter than asked for."""
+    if empty := [number for number, text in enumerate(texts, 1) if not INK.search(text)]:
+        click.echo(f"note: {len(empty):,} texts without words, the first is text {empty[0]:,}", err=True)
+    if short := [len(found) for found in answers if len(found) < k]:
+        click.echo(
+            f"note: fewer than {k:,} labels for {len(short):,} of {len(texts):,} texts, {min(short):,} at least: only "
+            "labels that a score proposes are ranked",
+            err=True,
+        )
+
+
 def _lines() -> list[str]:
-    """Return the lines of the standard input, read as UTF-8 in any locale."""
-    lines = sys.stdin.buffer.read().splitlines()
+    """Return the lines of the standard input, read as UTF-8 in any locale; no more than a limit is read."""
+    content = sys.stdin.buffer.read(_MOST_BYTES + 1)
+    lines = content.splitlines()
+    if len(content) > _MOST_BYTES or len(lines) > _MOST_LINES:
+        raise UsageError(
+            f"more than {_MOST_BYTES:,} bytes or {_MOST_LINES:,} lines on the standard input",
+            expected="fewer texts at once",
+            do="put them into a file, which is answered in blocks: --input texts.jsonl --output labels.parquet",
+        )
     try:
         return [line.decode("utf-8") for line in lines]
     except UnicodeDecodeError as error:

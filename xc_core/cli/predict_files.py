@@ -24,7 +24,11 @@ from xc_core.infer.predictor import Prediction
 from xc_core.progress import Meter, report
 
 ROWS: Final = 1024
-"""Rows of a block: memory holds one."""
+"""Rows of a block, at most: memory holds one."""
+LONGEST: Final = 64 << 20
+"""Bytes of a line of JSON, as many as a cell of a CSV may have."""
+_PART: Final = 4 << 20
+"""Bytes after which a block of JSON lines ends."""
 ENDINGS: Final = (".parquet", ".jsonl", ".csv")
 _BLOCK: Final = "block.parquet"
 _LABEL: Final = pa.struct([("uid", pa.string()), ("title", pa.string()), ("score", pa.float32())])
@@ -189,11 +193,20 @@ def _csv(stream: Any, column: str, where: str) -> Iterator[list[str]]:
 
 def _jsonl(stream: Any, column: str, where: str) -> Iterator[list[str]]:
     texts: list[str] = []
-    for number, line in enumerate(iter(stream.readline, b""), 1):
+    size = 0
+    for number, line in enumerate(iter(lambda: stream.readline(LONGEST + 1), b""), 1):
+        if len(line) > LONGEST:
+            raise DataError(
+                f"more than {LONGEST:,} bytes",
+                expected="a shorter line",
+                do="cut the text",
+                where=f"{where}, line {number}",
+            )
         texts.append(_field(line, column, f"{where}, line {number}"))
-        if len(texts) == ROWS:
+        size += len(line)
+        if len(texts) == ROWS or size > _PART:
             yield texts
-            texts = []
+            texts, size = [], 0
     if texts:
         yield texts
 

@@ -18,29 +18,45 @@ _READERS: Final[dict[str, Callable[[Path, ReadOptions], Iterator[Block]]]] = {
     **dict.fromkeys((".parquet", ".csv", ".csv.gz"), of_table),
     **dict.fromkeys((".jsonl", ".jsonl.gz", ".json", ".json.gz"), of_lines),
 }
+MOST_LABELS: Final = 1_000_000
+"""Labels of a file."""
+MOST_BYTES: Final = 64 << 20
+"""Bytes of a file as it is stored, and characters of its rows, which are all in memory."""
 
 
 def read_labels(path: Path, options: ReadOptions, allowed: Allowed) -> pl.DataFrame:
     """Return the labels of a file as columns uid, title and content; each row is checked as in an ingest.
 
-    Raises MissingError if there is no file, UsageError for another type of file, DataError for the first wrong row.
+    Raises MissingError if there is no file, UsageError for another type of file, DataError for the first wrong row or a
+    file that is too large.
     """
     if not path.is_file():
         raise MissingError(not_a_file(path), expected="a file of labels", do="fix the name")
     ending = next((end for end in _READERS if path.name.endswith(end)), None)
     if ending is None:
         raise UsageError(path.name, expected=f"a name that ends in {', '.join(_READERS)}", do="rename it")
+    if path.stat().st_size > MOST_BYTES:
+        raise _too_large(f"{path.stat().st_size:,} bytes", path)
     rows: list[tuple[str, str, str]] = []
     places: dict[str, str] = {}
+    characters = 0
     for block in _READERS[ending](path, options):
         block = clean_block(block, allowed)
         check_block(block, allowed, num_labels=None)
         for row, uid in enumerate(block.uids):
             check_once(uid, places, block.where(row))
         rows += zip(block.uids, block.titles, block.contents, strict=True)
+        characters += sum(len(text) for column in (block.uids, block.titles, block.contents) for text in column)
+        if len(rows) > MOST_LABELS or characters > MOST_BYTES:
+            raise _too_large(f"{len(rows):,} labels of {characters:,} characters, or more", path)
     if not rows:
         raise DataError("no rows", expected="at least one label", do="add labels", where=path.name)
     return pl.DataFrame(rows, schema=dict.fromkeys(("uid", "title", "content"), pl.String), orient="row")
+
+
+def _too_large(found: str, path: Path) -> DataError:
+    limits = f"at most {MOST_LABELS:,} labels, and {MOST_BYTES:,} bytes or characters"
+    return DataError(found, expected=limits, do="give the labels in several files, in turn", where=path.name)
 
 
 def not_a_file(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, Final
 
@@ -108,15 +109,33 @@ def _check_parameters(shape: Any, place: Path | str, name: str) -> None:
 
 
 def _check_weights(model: Any, loading: dict[str, Any], name: str) -> None:
-    """Raise DataError if weights are missing, of another shape, or not finite."""
+    """Raise DataError if weights are missing, of another shape, not finite, or of layers that the model lacks."""
     missing = sorted(key for key in loading["missing_keys"] if not key.startswith(_NOT_USED))
     missing += sorted(str(key) for key in loading.get("mismatched_keys", ()))
     if missing:
         found = f"no weights for {len(missing)} tensors of the model, the first is {bare(str(missing[0]))}"
         raise _wrong(found, "model.safetensors that fill the model that config.json describes", name)
+    if left := _other_layers(model, loading):
+        found = f"weights of {len(left)} tensors of layers that the model lacks, the first is {bare(left[0])}"
+        raise _wrong(found, "a number of layers in config.json that is that of model.safetensors", name)
     wrong = next((key for key, value in model.named_parameters() if not bool(torch.isfinite(value).all())), None)
     if wrong is not None:
         raise _wrong(f"weights that are not finite, the first in {wrong}", "finite numbers", name)
+
+
+def _other_layers(model: Any, loading: dict[str, Any]) -> list[str]:
+    """Return weights that the model does not use and that differ from its own in the number of a layer alone.
+
+    A pooler and the head of a task are left out of a model rightly.
+    """
+    own = {_unnumbered(key) for key in model.state_dict()}
+    prefix = f"{model.base_model_prefix}."
+    unused = map(str, loading["unexpected_keys"])
+    return sorted(key for key in unused if _unnumbered(key.removeprefix(prefix)) in own)
+
+
+def _unnumbered(key: str) -> str:
+    return re.sub(r"\.\d+\.", ".#.", key)
 
 
 def _check_both_ways(model: Any, name: str) -> None:

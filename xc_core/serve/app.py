@@ -164,7 +164,11 @@ async def _unknown(request: Request, error: Exception) -> Response:
     """Answer a path or method that does not exist."""
     status = error.status_code if isinstance(error, HTTPException) else 404
     if status == 405:
-        return problem(405, f"{bare(request.method)} {request.url.path}", "the other method", "see /docs")
+        allowed = dict(getattr(error, "headers", None) or {})
+        expected = f"the method {allowed.get('Allow', 'in /docs')}"
+        answer = problem(405, f"{bare(request.method)} {request.url.path}", expected, "see /docs")
+        answer.headers.update(allowed)  # RFC 9110 asks for Allow
+        return answer
     return problem(status, "an unknown path", f"one of {', '.join(PATHS)}", "fix the path; see /docs")
 
 

@@ -1,0 +1,96 @@
+"""Where Dagster, MLflow and DVC of a project keep what ``xc forget`` cannot reach (entry point ``xc.places``)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from assets.release.versions import model_name
+from assets.resources import Dvc
+from assets.settings import TRACKING_URI, dagster_environment, hide_secrets, local_folder, mlflow_settings
+from xc_core.chain.names import ACCEPTANCE
+from xc_core.chain.places import Place
+from xc_core.chain.workspace import Workspace
+from xc_core.errors import XCError
+from xc_core.outside import text_of, yaml_of
+
+
+def places(workspace: Workspace, dataset: str) -> list[Place]:
+    """Return the places of a dataset, as the settings of the project name them."""
+    root = workspace.root
+    return [*_dvc(workspace, dataset), *_mlflow(root, dataset), *_dagster(root)]
+
+
+def _dvc(workspace: Workspace, dataset: str) -> list[Place]:
+    """Return DVC's cache and each remote. What forget wrote is recorded first: gc keeps what the records name."""
+    dvc, home = Dvc.of(workspace.root), workspace.data / dataset
+    if not dvc.enabled:
+        return []
+    again = [_recorded(home / name, workspace.root) for name in ("raw", ACCEPTANCE)]
+    steps = (*filter(None, again), "dvc gc --workspace")
+    cache = "deletes every version of every dataset that the workspace does not use"
+    found = [Place("DVC's cache", f"in this order; the last one {cache}", steps)]
+    return found + [
+        Place(
+            f"DVC's remote {name} ({hide_secrets(url)})",
+            "after these, in the same way",
+            (f"dvc gc --workspace --cloud --remote {name}",),
+        )
+        for name, url in dvc.remotes().items()
+    ]
+
+
+def _recorded(folder: Path, root: Path) -> str | None:
+    """Return the command that records a folder as it is now; None for one that DVC does not track."""
+    file = folder.with_name(f"{folder.name}.dvc")
+    if not file.is_file():
+        return None
+    known = folder if folder.is_dir() else file
+    return f"dvc {'add' if known is folder else 'remove'} {known.relative_to(root).as_posix()}"
+
+
+def _mlflow(root: Path, dataset: str) -> list[Place]:
+    """Return MLflow's database or server, and the store of its files."""
+    if not os.environ.get(TRACKING_URI) and not (root / ".xc" / "mlflow").is_dir():
+        return []  # never used; asking for the settings would make the folder
+    settings = mlflow_settings(root)
+    name = model_name(dataset)
+    do = (
+        f"delete the registered versions of {name} with their models, and the runs of the experiment {name}, then run "
+        "`mlflow gc` (docs/runbook.md#old-versions)"
+    )
+    return [
+        Place(f"MLflow at {settings.shown}", do),
+        Place(f"MLflow's files in {_shown(settings.artifacts)}", "the same deletes them; look whether they are gone"),
+    ]
+
+
+def _dagster(root: Path) -> list[Place]:
+    """Return Dagster's storage and the logs of its runs, if there are any."""
+    environment = dagster_environment(root)
+    own = os.environ.get("DAGSTER_HOME") if not os.environ.get("XC_DAGSTER_HOME") else None
+    home = Path(own or environment["DAGSTER_HOME"])
+    state, logs = Path(environment["XC_STATE_DIR"]), Path(environment["XC_LOG_DIR"])
+    storage = _storage(home)
+    kept = [str(folder) for folder in dict.fromkeys((state, logs)) if folder.is_dir()]
+    if storage:
+        kept.insert(0, f"{storage}, set in {home / 'dagster.yaml'}")
+    do = "delete the runs of this dataset there: their logs and metadata may name it"
+    return [Place(f"Dagster ({'; '.join(kept)})", do)] if kept else []
+
+
+def _storage(home: Path) -> str:
+    """Return the kind of the database that a dagster.yaml names, empty for sqlite files."""
+    try:
+        content: Any = yaml_of(text_of(home / "dagster.yaml"))
+    except (XCError, OSError):
+        return ""
+    storage = content.get("storage") if isinstance(content, dict) else None
+    kinds = [str(kind) for kind in storage if kind != "sqlite"] if isinstance(storage, dict) else []
+    return kinds[0] if kinds else ""
+
+
+def _shown(uri: str) -> str:
+    folder = local_folder(uri)
+    return hide_secrets(uri) if folder is None else str(folder)

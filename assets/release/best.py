@@ -1,0 +1,43 @@
+"""The best champions so far. A new model is compared with them too, so that small losses do not add up.
+
+A champion carries the tag ``gate_best``, written when the gate let it pass: the best champion up to it, itself
+included, for each metric. Going back to a version goes back to its tag; a version without one starts again from itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self
+
+if TYPE_CHECKING:
+    from xc_core.infer.acceptance import Measured
+
+BEST: Final = "gate_best"
+"""Tag of a version."""
+
+
+@dataclass(frozen=True)
+class Best:
+    """The digest of the best model for each metric, on one version of the acceptance set."""
+
+    acceptance: int
+    models: Mapping[str, str]
+
+    @classmethod
+    def of(cls, champion: Any | None, acceptance: int) -> Self:
+        """Return what the tag of a champion says; nothing if it has none, or one of another acceptance set."""
+        tag = "" if champion is None else champion.tags.get(BEST, "")
+        content = json.loads(tag) if tag else {}
+        return cls(acceptance, content["models"] if content.get("acceptance") == acceptance else {})
+
+    @classmethod
+    def among(cls, acceptance: int, models: Mapping[str, Measured], metrics: Iterable[str]) -> Self:
+        """Return the best of some measured models, by their digests; of equal ones the first."""
+        totals = {digest: model.figures.total() for digest, model in models.items()}
+        return cls(acceptance, {name: max(totals, key=lambda digest: totals[digest][name]) for name in metrics})
+
+    def text(self) -> str:
+        """Return the value of the tag."""
+        return json.dumps({"acceptance": self.acceptance, "models": dict(self.models)})
