@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
+from contextlib import AbstractContextManager, nullcontext
 from io import StringIO
+from pathlib import Path
 from typing import Any, Final
 
 from ruamel.yaml import YAML
@@ -10,42 +14,103 @@ from ruamel.yaml.error import YAMLError
 
 from xc_core.artifacts import write_file
 from xc_core.chain.workspace import Workspace
-from xc_core.errors import CorruptError
+from xc_core.errors import BusyError, CorruptError
+from xc_core.locks import locked
 
 FILE: Final = "dvc.lock"
+PATIENCE: Final = 60.0
+"""Seconds to wait until a running command of dvc has ended."""
+_ATTEMPTS: Final = 5
+_HARDLINK: Final = re.compile(r"^\s*hardlink_lock\s*=\s*[\"']?(true|yes|on|1)\b", re.MULTILINE | re.IGNORECASE)
+"""DVC's setting for disks without file locks."""
 
 
 def forget(workspace: Workspace, dataset: str) -> int:
     """Remove the stages of a dataset from dvc.lock, and return how many there were.
 
-    Otherwise ``dvc gc`` would keep what they name, and ``dvc pull`` bring it back. Raises CorruptError, and changes
-    nothing, if the file cannot be read.
+    Otherwise ``dvc gc`` would keep what they name, and ``dvc pull`` bring it back. Raises CorruptError if the file
+    cannot be read, BusyError if dvc is running and does not end; then nothing is changed.
     """
     path = workspace.root / FILE
     if not path.is_file():
         return 0
+    with _alone(workspace.root):
+        removed: set[str] = set()
+        for _ in range(_ATTEMPTS):  # again if a program wrote the file without the lock
+            before = path.read_bytes()
+            own, after = _without(before, dataset)
+            if path.read_bytes() != before:
+                continue
+            if own:
+                write_file(path, after)
+                removed.update(own)
+            if path.read_bytes() == after:
+                return len(removed)
+    raise _changing()
+
+
+def _alone(root: Path) -> AbstractContextManager[None]:
+    """Hold the lock that every command of dvc holds while it reads and writes dvc.lock.
+
+    It is a file lock, unless DVC is set to lock with hard links; then nothing is held.
+    """
+    if not (root / ".dvc").is_dir() or any(map(_locks_with_links, _settings_of_dvc(root))):
+        return nullcontext()
+    return locked(root / ".dvc" / "tmp" / "lock", "a command of dvc", patience=PATIENCE)
+
+
+def _settings_of_dvc(root: Path) -> list[Path]:
+    """Return the files with DVC's settings: of the project, the user and the machine."""
+    user = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    folders = (
+        os.environ.get("DVC_GLOBAL_CONFIG_DIR") or f"{user}/dvc",
+        os.environ.get("DVC_SYSTEM_CONFIG_DIR") or "/etc/xdg/dvc",
+    )
+    return [root / ".dvc" / "config", root / ".dvc" / "config.local", *(Path(name) / "config" for name in folders)]
+
+
+def _locks_with_links(file: Path) -> bool:
+    try:
+        return _HARDLINK.search(file.read_text("utf-8", errors="replace")) is not None
+    except OSError:
+        return False
+
+
+def _without(content: bytes, dataset: str) -> tuple[list[str], bytes]:
+    """Return the names of a dataset's stages, and the content of the file without them."""
     yaml = YAML()
-    content = _content(yaml, path.read_text("utf-8"))
-    stages = content.get("stages") or {}
+    lock = _read(yaml, content)
+    stages = lock.get("stages") or {}
     own = [name for name in stages if _is_of(str(name), dataset)]
-    if own:
-        for name in own:
-            del stages[name]
-        text = StringIO()
-        yaml.dump(content, text)
-        write_file(path, text.getvalue())
-    return len(own)
+    if not own:
+        return [], content
+    for name in own:
+        del stages[name]
+    text = StringIO()
+    yaml.dump(lock, text)
+    return [str(name) for name in own], text.getvalue().encode()
 
 
-def _content(yaml: YAML, text: str) -> Any:
+def _read(yaml: YAML, content: bytes) -> dict[str, Any]:
+    """Return the content of dvc.lock; an empty file has no stages. Raises CorruptError."""
     wrong = CorruptError(f"an unreadable {FILE}", expected="YAML written by dvc", do=f"git checkout {FILE}")
     try:
-        content = yaml.load(text)
-    except YAMLError as error:
+        lock = yaml.load(content.decode("utf-8"))
+    except (YAMLError, ValueError) as error:
         raise wrong from error
-    if not isinstance(content, dict) or not isinstance(content.get("stages") or {}, dict):
+    if lock is None:
+        return {}
+    if not isinstance(lock, dict) or not isinstance(lock.get("stages") or {}, dict):
         raise wrong
-    return content
+    return lock
+
+
+def _changing() -> BusyError:
+    return BusyError(
+        f"{FILE} changed by another program, {_ATTEMPTS} times during this command",
+        expected="no other program that writes it",
+        do="wait until it has ended, then run the same command again",
+    )
 
 
 def _is_of(stage: str, dataset: str) -> bool:

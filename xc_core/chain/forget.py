@@ -49,7 +49,7 @@ def forget(
 
     ``with_documents`` also removes documents that would have no label. Raises MissingError for an unknown uid,
     RefusedError if documents would be without a label, BusyError if the inbox has files that were not ingested or
-    another command is changing the dataset.
+    another command is changing the dataset or dvc is running.
     """
     workspace.params.dataset(dataset)  # the error for an unknown dataset comes first
     with scratch(workspace, dataset) as inner:
