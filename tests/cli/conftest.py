@@ -75,7 +75,7 @@ def xc(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> I
 
 def entry(name: str, function: Any) -> Any:
     """Return what stands for an entry point of another package."""
-    return type("Entry", (), {"name": name, "load": lambda self: function})()
+    return type("Entry", (), {"name": name, "dist": None, "load": lambda self: function})()
 
 
 def offered(monkeypatch: pytest.MonkeyPatch, group: str, *entries: Any) -> None:

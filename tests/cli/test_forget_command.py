@@ -9,13 +9,14 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tests.cli.conftest import NGAME, TOY, Xc
+from tests.cli.conftest import NGAME, TOY, Xc, entry, offered
 from tests.cli.test_update_command import drop, row
 from tests.conftest import open_corpus
 from tests.data.worlds import empty_workspace, files_of, write_world
 from xc_core.chain import STAGES, Workspace, changelog, run_stage
 from xc_core.chain.forget import forget
 from xc_core.chain.names import ACCEPTANCE
+from xc_core.chain.places import GROUP, Place
 from xc_core.chain.reports import write_report
 from xc_core.cli.ingest import place
 from xc_core.data.acceptance import AcceptanceSet, take
@@ -205,6 +206,19 @@ def test_a_dataset_whose_layout_was_named_can_be_forgotten_from(tmp_path: Path) 
     uid = Tables.of(open_corpus(workspace)).documents["uid"][0]
     forget(workspace, "toy", [uid], [], with_documents=True)
     assert uid not in Tables.of(open_corpus(workspace)).documents["uid"]
+
+
+def test_what_was_deleted_is_printed_though_another_package_fails(
+    xc: Xc, fresh: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(workspace: Workspace, dataset: str) -> list[Place]:
+        raise RuntimeError("no server")
+
+    offered(monkeypatch, GROUP, entry("theirs", fails))
+    ended = xc("forget", *TOY, "--document", "D0003")
+    assert ended.code == 0, ended.err
+    assert "forgot 1 document and 0 labels\n" in ended.out
+    assert "the places that the package theirs knows: they could not be listed (RuntimeError: no server)" in ended.out
 
 
 def test_what_dvc_keeps_beside_the_raw_files_stays(tmp_path: Path) -> None:

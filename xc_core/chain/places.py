@@ -8,6 +8,7 @@ from importlib import metadata
 from xc_core.chain.names import ACCEPTANCE
 from xc_core.chain.workspace import Workspace
 from xc_core.data.acceptance import GIVEN, AcceptanceSet
+from xc_core.errors import CorruptError, MissingError, bare, first_line
 
 GROUP = "xc.places"
 """Entry points: functions of a workspace and a dataset that return more places, such as MLflow and DVC."""
@@ -24,10 +25,13 @@ class Place:
 
 
 def places(workspace: Workspace, dataset: str) -> list[Place]:
-    """Return the places of a project, those of other packages included."""
+    """Return the places of a project, those of other packages included.
+
+    It is called when all is deleted, so what fails becomes a place to look at.
+    """
     found = [*_given(workspace, dataset)]
     for entry in metadata.entry_points(group=GROUP):
-        found += entry.load()(workspace, dataset)
+        found += _offered(entry, workspace, dataset)
     if (workspace.root / ".git").exists():
         found.append(
             Place(
@@ -38,11 +42,24 @@ def places(workspace: Workspace, dataset: str) -> list[Place]:
     return found
 
 
+def _offered(entry: metadata.EntryPoint, workspace: Workspace, dataset: str) -> list[Place]:
+    """Return the places of another package; if it fails, one that names the package and the error."""
+    try:
+        return list(entry.load()(workspace, dataset))
+    except Exception as error:  # a package may raise anything
+        package = entry.dist.name if entry.dist else entry.name
+        do = f"they could not be listed ({type(error).__name__}: {first_line(error)}); look there yourself"
+        return [Place(f"the places that the package {package} knows", do)]
+
+
 def _given(workspace: Workspace, dataset: str) -> list[Place]:
     """Return the acceptance set if it was given: its documents have texts and uids of their own."""
     folder = workspace.data / dataset / ACCEPTANCE
-    if not folder.exists() or AcceptanceSet.open(folder).facts.source != GIVEN:
-        return []
+    try:
+        if not folder.exists() or AcceptanceSet.open(folder).facts.source != GIVEN:
+            return []
+    except (CorruptError, MissingError) as error:
+        return [Place("the acceptance set", f"it cannot be read ({bare(error.found)}); delete {folder}")]
     return [
         Place(
             "the acceptance set, if the given file had them under another uid and in other words",
