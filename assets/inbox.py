@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Final
@@ -13,11 +14,16 @@ from xc_core.chain.names import INBOX
 from xc_core.chain.workspace import Workspace
 from xc_core.errors import MovedError
 from xc_core.leftovers import drop
+from xc_core.locks import locked
 
 INBOX_TAG: Final = "xc/inbox"
 """Run tag: the state of the inbox that the run ingests."""
 QUIET_SECONDS: Final = 20.0
 """A file counts as complete if it has not changed for this long."""
+_ARCHIVING_SECONDS: Final = 600.0
+"""How long to wait for another process that archives files of the same dataset."""
+_LEFT: Final = re.compile(r"\.[0-9a-f]{16}")
+"""Name of an archive that was set aside while a newer one of the same state took its place."""
 
 
 def inbox(workspace: Workspace, dataset: str) -> Path:
@@ -53,6 +59,12 @@ def ingest_arguments(workspace: Workspace, dataset: str) -> list[str]:
     return arguments
 
 
+def archives(workspace: Workspace, dataset: str) -> int:
+    """Return how many archives of a dataset are kept: its setting, or the default for a dataset that is new."""
+    known = dataset in workspace.params.datasets()
+    return workspace.params.dataset(dataset).update.keep if known else UpdateConfig.keep
+
+
 def waits(workspace: Workspace, dataset: str, wanted: str, now: float) -> bool:
     """Return True if the inbox is in the state for which a run was requested, False if that was ingested already.
 
@@ -64,6 +76,8 @@ def waits(workspace: Workspace, dataset: str, wanted: str, now: float) -> bool:
         return True
     if _archived(workspace, dataset, wanted).is_dir():
         return False
+    if state(inbox(workspace, dataset), math.inf) is None:
+        raise _gone(inbox(workspace, dataset), dataset)
     raise _changed(f"an inbox of {dataset} that changed after this run was requested")
 
 
@@ -72,8 +86,14 @@ def archive(workspace: Workspace, dataset: str, ingested: str, keep: int = Updat
 
     Hidden files, which may still be arriving, stay in the inbox. The ``keep`` last archives stay, of which this is one:
     a run that is started again finds it. Raises MovedError, and moves nothing, if files came or
-    changed since the ingest began.
+    changed since the ingest began, BusyError if another process archives files of the dataset and does not end.
     """
+    lock = workspace.state / "lock" / f"inbox@{dataset}"
+    with locked(lock, f"the archiving of the inbox of {dataset}", patience=_ARCHIVING_SECONDS):
+        return _archive(workspace, dataset, ingested, keep)
+
+
+def _archive(workspace: Workspace, dataset: str, ingested: str, keep: int) -> Path:
     target, folder = _archived(workspace, dataset, ingested), inbox(workspace, dataset)
     target.parent.mkdir(parents=True, exist_ok=True)
     before = target.with_name(f".{target.name}")
@@ -92,9 +112,13 @@ def archive(workspace: Workspace, dataset: str, ingested: str, keep: int = Updat
 
 
 def _prune(folder: Path, most: int) -> None:
-    """Delete all archives of a dataset but the ``most`` last ones."""
+    """Delete all archives of a dataset but the ``most`` last ones, and those that killed processes set aside.
+
+    The lock of ``archive`` is held, so no other process needs an archive that is set aside.
+    """
     kept = sorted(folder.glob("[!.]*"), key=lambda path: path.stat().st_mtime_ns)
-    for path in kept[: max(len(kept) - most, 0)]:
+    left = [path for path in folder.iterdir() if _LEFT.fullmatch(path.name)]
+    for path in kept[: max(len(kept) - most, 0)] + left:
         drop(path)
 
 
@@ -122,6 +146,16 @@ def _aside(workspace: Workspace, dataset: str, ingested: str) -> Path:
 
 def _archived(workspace: Workspace, dataset: str, ingested: str) -> Path:
     return workspace.state / "inbox" / dataset / ingested
+
+
+def _gone(folder: Path, dataset: str) -> MovedError:
+    return MovedError(
+        f"an empty inbox of {dataset} and no archive of the files that this run was requested for: later files "
+        "replaced them and their archive was deleted, or they were removed",
+        expected=f"the files in {folder}, or in their archive",
+        do=f"nothing if the present files of {dataset} are right; otherwise put the files into {folder} again "
+        f"(datasets.{dataset}.update.keep in params.yaml is the number of archives)",
+    )
 
 
 def _changed(found: str) -> MovedError:

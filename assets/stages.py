@@ -134,8 +134,8 @@ def _run(context: dg.AssetExecutionContext, pipes: StageProcesses, project: Proj
     dataset, recipe = split_key(context.partition_key)
     state = context.run.tags.get(inbox.INBOX_TAG) if stage.needs_source else None
     if state and inbox.waits(project.workspace, dataset, state, time.time()):
+        keep = inbox.archives(project.workspace, dataset)  # read first: params.yaml may break during a long ingest
         _call(context, pipes, project, inbox.ingest_arguments(project.workspace, dataset))
-        keep = project.workspace.params.dataset(dataset).update.keep
         inbox.archive(project.workspace, dataset, state, keep)
     arguments = ["run", stage.name, "--dataset", dataset]
     if recipe and stage.scope == "experiment":

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import errno
+import json
 import math
 import os
 from pathlib import Path
 
 import pytest
 
-from assets.inbox import archive, inbox, ingest_arguments, state, waits
+from assets.inbox import archive, archives, inbox, ingest_arguments, state, waits
 from tests.cli.conftest import Xc
 from tests.conftest import ToyWorld
 from xc_core.chain import Workspace
 from xc_core.data.ingest import IngestConfig
-from xc_core.errors import MovedError
+from xc_core.errors import BusyError, MovedError
+from xc_core.locks import locked
 
 THEN = 1_000_000
 """When the files of these tests were last changed, in seconds."""
@@ -201,6 +203,51 @@ def test_only_the_last_drops_are_kept(tmp_path: Path) -> None:
         assert wanted is not None
         kept.append(archive(workspace, "toy", wanted, keep=2))
     assert [path.is_dir() for path in kept] == [False, False, True, True]
+
+
+def test_the_number_of_archives_is_the_setting_of_a_dataset_that_is_known(fresh: Workspace) -> None:
+    assert (archives(fresh, "toy"), archives(fresh, "new")) == (3, 3)
+    params = fresh.params.read()
+    params["datasets"]["toy"]["update"] = {"keep": 5}
+    fresh.params.path.write_text(json.dumps(params))
+    assert archives(fresh, "toy") == 5
+
+
+def test_a_run_of_a_drop_that_was_replaced_says_so(tmp_path: Path) -> None:
+    workspace, drops = Workspace(tmp_path), []
+    for number in range(2):
+        put(inbox(workspace, "toy"), "train.csv", "x" * number, changed=THEN - number)
+        drops.append(str(state(inbox(workspace, "toy"), math.inf)))
+        archive(workspace, "toy", drops[-1], keep=1)
+    put(inbox(workspace, "toy"), ".gitkeep")
+    with pytest.raises(MovedError, match=r"an empty inbox of toy and no archive .* later files replaced") as caught:
+        waits(workspace, "toy", drops[0], RESTED)
+    assert "sensor" not in caught.value.do
+    assert f"put the files into {inbox(workspace, 'toy')} again" in caught.value.do
+    put(inbox(workspace, "toy"), "train.csv", changed=RESTED)
+    with pytest.raises(MovedError, match="that changed after this run was requested"):
+        waits(workspace, "toy", drops[0], RESTED)
+
+
+def test_what_a_killed_process_set_aside_is_deleted_by_the_next_drop(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    put(inbox(workspace, "toy"), "train.csv")
+    first = archived(workspace)
+    aside = first.rename(first.with_name(f".{first.name}"))
+    other = first.with_name(".other")
+    other.mkdir()
+    put(inbox(workspace, "toy"), "train.csv", "another drop")
+    kept = archived(workspace)
+    assert kept.is_dir() and other.is_dir() and not aside.exists()
+
+
+def test_two_processes_do_not_archive_one_dataset_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = Workspace(tmp_path)
+    put(inbox(workspace, "toy"), "train.csv")
+    monkeypatch.setattr("assets.inbox._ARCHIVING_SECONDS", 0.1)
+    with locked(workspace.state / "lock" / "inbox@toy", "a test"), pytest.raises(BusyError, match="archiving of the"):
+        archived(workspace)
+    assert archived(workspace).is_dir()
 
 
 @pytest.mark.parametrize("name", ["train.csv", "more.csv"])

@@ -234,6 +234,19 @@ def test_older_drops_are_deleted_by_the_setting_of_the_dataset(dropped: tuple[Re
     assert {path.name for path in archives.iterdir()} == {"2", state}
 
 
+def test_a_drop_is_archived_though_params_yaml_breaks_during_its_ingest(dropped: tuple[Recorded, str]) -> None:
+    toy, state = dropped
+    params, archive = toy.workspace.params.path, toy.workspace.state / "inbox" / "toy" / state
+    good = params.read_text()
+
+    def edited(arguments: list[str]) -> None:
+        params.write_text("a: [" if arguments[0] == "ingest" else good)
+
+    toy.during = edited
+    toy.run("prepare", "toy", tags={"xc/inbox": state})
+    assert archive.is_dir()
+
+
 def test_a_drop_that_changed_since_its_run_was_requested_is_not_ingested(dropped: tuple[Recorded, str]) -> None:
     toy, state = dropped
     (inbox.inbox(toy.workspace, "toy") / "more.csv").write_text("text,labels\n")
