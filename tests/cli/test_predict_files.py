@@ -192,6 +192,43 @@ def test_blocks_of_json_lines_are_bounded_in_bytes(tmp_path: Path) -> None:
     assert [row["labels"][0]["title"] for row in read(tmp_path / "y.jsonl")] == list("01234")
 
 
+def test_a_block_of_parquet_ends_after_four_mebibytes_of_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text that repeats is stored once: the file is small, and its texts are not."""
+    monkeypatch.setattr(predict_files, "ROWS", 1024)
+    texts = ["é" * (1 << 19)] * 40
+    pq.write_table(pa.table({"text": texts}), tmp_path / "x.parquet")
+    sizes: list[int] = []
+
+    def counted(texts: list[str]) -> list[list[Prediction]]:
+        sizes.append(len(texts))
+        return answer([text[:1] for text in texts])
+
+    assert Job(tmp_path / "x.parquet", tmp_path / "y.jsonl", "text", "q").run(counted) == 40
+    assert sizes == [5] * 8
+
+
+def test_rows_of_parquet_are_counted_across_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(predict_files, "ROWS", 20)
+    pq.write_table(pa.table({"text": [str(n) for n in range(50)]}), tmp_path / "x.parquet", row_group_size=7)
+    with (tmp_path / "x.parquet").open("rb") as stream:
+        assert [len(texts) for texts in predict_files._parquet(stream, "text", "x")] == [20, 20, 10]
+    assert Job(tmp_path / "x.parquet", tmp_path / "y.jsonl", "text", "q").run(answer) == 50
+    assert [row["labels"][0]["title"] for row in read(tmp_path / "y.jsonl")] == [str(n) for n in range(50)]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())])
+def test_a_cell_of_parquet_that_is_too_long_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: pa.DataType
+) -> None:
+    monkeypatch.setattr(predict_files, "LONGEST", 8)
+    pq.write_table(pa.table({"text": pa.array(["a", "é" * 4]).cast(kind)}), tmp_path / "x.parquet")
+    job = Job(tmp_path / "x.parquet", tmp_path / "y.jsonl", "text", "q")
+    assert job.run(answer) == 2
+    pq.write_table(pa.table({"text": pa.array(["a"] * 20 + ["é" * 4 + "a"]).cast(kind)}), job.source)
+    with pytest.raises(DataError, match=r"x\.parquet, row 21: found a cell of more than 8 bytes"):
+        job.run(answer)
+
+
 def test_the_input_is_never_replaced_by_its_answers(tmp_path: Path) -> None:
     source = write(tmp_path / "x.parquet", TEXTS)
     (tmp_path / "y.parquet").symlink_to(source)

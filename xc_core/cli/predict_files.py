@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from xc_core import artifacts
@@ -26,9 +27,11 @@ from xc_core.progress import Meter, report
 ROWS: Final = 1024
 """Rows of a block, at most: memory holds one."""
 LONGEST: Final = 64 << 20
-"""Bytes of a line of JSON, as many as a cell of a CSV may have."""
+"""Bytes of a line of JSON or a cell of Parquet, as many as a cell of a CSV may have."""
 _PART: Final = 4 << 20
-"""Bytes after which a block of JSON lines ends."""
+"""Bytes after which a block ends."""
+_DECODED: Final = 16
+"""Rows of Parquet that are decoded at once: few, because each may be long or repeat a long text."""
 ENDINGS: Final = (".parquet", ".jsonl", ".csv")
 _BLOCK: Final = "block.parquet"
 _LABEL: Final = pa.struct([("uid", pa.string()), ("title", pa.string()), ("score", pa.float32())])
@@ -175,10 +178,39 @@ def _parquet(stream: Any, column: str, where: str) -> Iterator[list[str]]:
     try:
         file = pq.ParquetFile(stream)
         _check_column(column, file.schema_arrow.names, where)
-        for batch in file.iter_batches(ROWS, columns=[column]):
-            yield _texts(batch.column(0), where)
+        yield from _in_blocks(_cells(file.iter_batches(_DECODED, columns=[column]), where))
     except (pa.ArrowException, OSError, UnicodeError) as error:
         raise _unreadable(where, "Parquet", error) from error
+
+
+def _cells(batches: Iterable[Any], where: str) -> Iterator[tuple[str, int]]:
+    """Yield the text of each row of Parquet and its length in bytes; raise DataError for one that is too long."""
+    number = 0
+    for batch in batches:
+        strings = _strings(batch.column(0), where)
+        for cell, size in zip(strings, pc.binary_length(strings).to_pylist(), strict=True):
+            number += 1
+            if size > LONGEST:
+                raise _too_long("a cell of more than", "a shorter text", f"{where}, row {number}")
+            yield cell.as_py(), size
+
+
+def _in_blocks(sized: Iterable[tuple[str, int]]) -> Iterator[list[str]]:
+    """Yield blocks of at most ROWS texts and about ``_PART`` bytes, from texts and their lengths in bytes."""
+    texts: list[str] = []
+    total = 0
+    for text, size in sized:
+        texts.append(text)
+        total += size
+        if len(texts) == ROWS or total > _PART:
+            yield texts
+            texts, total = [], 0
+    if texts:
+        yield texts
+
+
+def _too_long(found: str, expected: str, where: str) -> DataError:
+    return DataError(f"{found} {LONGEST:,} bytes", expected=expected, do="cut the text", where=where)
 
 
 def _csv(stream: Any, column: str, where: str) -> Iterator[list[str]]:
@@ -192,23 +224,15 @@ def _csv(stream: Any, column: str, where: str) -> Iterator[list[str]]:
 
 
 def _jsonl(stream: Any, column: str, where: str) -> Iterator[list[str]]:
-    texts: list[str] = []
-    size = 0
+    yield from _in_blocks(_fields(stream, column, where))
+
+
+def _fields(stream: Any, column: str, where: str) -> Iterator[tuple[str, int]]:
+    """Yield the text of each line and the length of the line in bytes."""
     for number, line in enumerate(iter(lambda: stream.readline(LONGEST + 1), b""), 1):
         if len(line) > LONGEST:
-            raise DataError(
-                f"more than {LONGEST:,} bytes",
-                expected="a shorter line",
-                do="cut the text",
-                where=f"{where}, line {number}",
-            )
-        texts.append(_field(line, column, f"{where}, line {number}"))
-        size += len(line)
-        if len(texts) == ROWS or size > _PART:
-            yield texts
-            texts, size = [], 0
-    if texts:
-        yield texts
+            raise _too_long("more than", "a shorter line", f"{where}, line {number}")
+        yield _field(line, column, f"{where}, line {number}"), len(line)
 
 
 _READERS: Final = {".parquet": _parquet, ".csv": _csv, ".jsonl": _jsonl}
@@ -241,6 +265,12 @@ def _check_column(column: str, names: list[str], where: str) -> None:
 
 
 def _texts(column: Any, where: str) -> list[str]:
+    texts: list[str] = _strings(column, where).to_pylist()
+    return texts
+
+
+def _strings(column: Any, where: str) -> Any:
+    """Return a column as large strings; raise DataError for another type and for nulls."""
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if kind not in (pa.string(), pa.large_string(), pa.string_view()) or column.null_count:
         raise DataError(
@@ -249,8 +279,7 @@ def _texts(column: Any, where: str) -> list[str]:
             do="convert the column",
             where=where,
         )
-    texts: list[str] = column.cast(pa.large_string()).to_pylist()
-    return texts
+    return column.cast(pa.large_string())
 
 
 def _unreadable(where: str, kind: str, error: Exception) -> DataError:
