@@ -135,7 +135,7 @@ def _other_layers(model: Any, loading: dict[str, Any]) -> list[str]:
 
 
 def _unnumbered(key: str) -> str:
-    return re.sub(r"\.\d+\.", ".#.", key)
+    return re.sub(r"\.\d+(?=\.)", ".#", key)
 
 
 def _check_both_ways(model: Any, name: str) -> None:
