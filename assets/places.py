@@ -34,7 +34,7 @@ def _dvc(workspace: Workspace, dataset: str) -> list[Place]:
     return found + [
         Place(
             f"DVC's remote {name} ({hide_secrets(url)})",
-            "after these, in the same way",
+            "run this after the commands above",
             (f"dvc gc --workspace --cloud --remote {name}",),
         )
         for name, url in dvc.remotes().items()
@@ -62,7 +62,9 @@ def _mlflow(root: Path, dataset: str) -> list[Place]:
     )
     return [
         Place(f"MLflow at {settings.shown}", do),
-        Place(f"MLflow's files in {_shown(settings.artifacts)}", "the same deletes them; look whether they are gone"),
+        Place(
+            f"MLflow's files in {_shown(settings.artifacts)}", "the same commands delete them; check that they are gone"
+        ),
     ]
 
 

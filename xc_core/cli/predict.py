@@ -88,13 +88,17 @@ def predict(
 def _note(texts: list[str], answers: list[list[Prediction]], k: int) -> None:
     """Note texts without words, whose labels tell nothing, and answers that are shorter than asked for."""
     if empty := [number for number, text in enumerate(texts, 1) if not INK.search(text)]:
-        click.echo(f"note: {len(empty):,} texts without words, the first is text {empty[0]:,}", err=True)
+        click.echo(f"note: {_counted(len(empty), 'text')} without words, the first is text {empty[0]:,}", err=True)
     if short := [len(found) for found in answers if len(found) < k]:
         click.echo(
-            f"note: fewer than {k:,} labels for {len(short):,} of {len(texts):,} texts, {min(short):,} at least: only "
-            "labels that a score proposes are ranked",
+            f"note: fewer than {_counted(k, 'label')} for {len(short):,} of {_counted(len(texts), 'text')}, at least "
+            f"{min(short):,}: only labels that a score proposes are ranked",
             err=True,
         )
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}" + ("" if number == 1 else "s")
 
 
 def _lines() -> list[str]:
