@@ -10,12 +10,12 @@ import dagster as dg
 
 from assets import staleness, studies
 from assets.inbox import INBOX_TAG, inbox, state
-from assets.partitions import experiment_key, split_key, sync
+from assets.partitions import RECIPES, experiment_key, split_key, sync
 from pipelines.jobs import NEXT_TAG, compare, drift, prepare, refresh, retrain
 from xc_core.chain.drift import Answer, read_record
 from xc_core.chain.names import SETTINGS
 from xc_core.chain.workspace import Workspace
-from xc_core.errors import ConfigError
+from xc_core.errors import ConfigError, MissingError
 
 _ATTEMPTS: Final = 3
 """Runs for one drop, if they end before they read it: under load a launch may fail."""
@@ -159,7 +159,7 @@ def follow_up(workspace: Workspace) -> dg.SensorDefinition:
         run = context.dagster_run
         dataset, recipe = split_key(run.tags.get("dagster/partition", ""))
         if run.job_name == prepare.name and run.tags.get(NEXT_TAG):
-            for chosen in _recipes(workspace, dataset):
+            for chosen in _recipes(context.instance, workspace, dataset):
                 key = experiment_key(dataset, chosen)
                 yield dg.RunRequest(run_key=f"{run.run_id}/{chosen}", job_name=run.tags[NEXT_TAG], partition_key=key)
         elif run.job_name == drift.name and recipe is not None:
@@ -173,16 +173,20 @@ def follow_up(workspace: Workspace) -> dg.SensorDefinition:
     return _follow
 
 
-def _recipes(workspace: Workspace, dataset: str) -> list[str]:
+def _recipes(instance: dg.DagsterInstance, workspace: Workspace, dataset: str) -> list[str]:
     """Return the recipes of a dataset; while params.yaml has an error, those whose settings were written before.
 
     Dagster never shows a run to this sensor again, so a job that is not requested now would be lost. One that is
-    requested fails, says what is wrong in params.yaml, and can be re-executed.
+    requested fails, says what is wrong in params.yaml, and can be re-executed. A file without the dataset that was just
+    prepared is one that somebody is writing.
     """
     try:
-        return [recipe for _, recipe in workspace.params.experiments(dataset)]
-    except ConfigError:
-        return sorted(folder.parent.name for folder in workspace.raw(dataset).parent.glob(f"*/{SETTINGS}"))
+        if dataset in workspace.params.datasets():
+            return [recipe for _, recipe in workspace.params.experiments(dataset)]
+    except (ConfigError, MissingError):
+        pass
+    found = {folder.parent.name for folder in workspace.raw(dataset).parent.glob(f"*/{SETTINGS}")}
+    return sorted(found & set(instance.get_dynamic_partitions(str(RECIPES.name))))
 
 
 def _evaluates(run: dg.DagsterRun) -> bool:

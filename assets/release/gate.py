@@ -11,6 +11,7 @@ from xc_core.errors import RefusedError
 if TYPE_CHECKING:
     from assets.release.best import Best
     from xc_core.chain.dataset import ReleaseConfig
+    from xc_core.errors import XCError
     from xc_core.infer.acceptance import Measured
     from xc_core.metrics.paired import Difference
 
@@ -130,12 +131,22 @@ def against_best(metric: str, model: Measured, best: Measured, version: str, lim
     found = differences(model.figures, best.figures)[metric]
     change = _change(model.figures.total()[metric], best.figures.total()[metric], found)
     limit = f"{_least(limits.max_drop)} than version {version}, the best champion so far on this acceptance set"
-    return Line(f"{_named(metric)}, best so far", found.points >= -limits.max_drop, change, limit)
+    return Line(_against_best(metric), found.points >= -limits.max_drop, change, limit)
 
 
-def not_compared(metric: str, found: str) -> Line:
-    """Return the line, which passes, of a best champion so far that cannot be measured any more."""
-    return Line(f"{_named(metric)}, best so far", True, f"not compared: {found}")
+def not_compared(metric: str) -> Line:
+    """Return the line, which passes, of a best champion so far that was deleted."""
+    return Line(_against_best(metric), True, "not compared: the best champion so far was deleted from the registry")
+
+
+def best_unknown(metric: str, version: str, error: XCError) -> Line:
+    """Return the line, which fails, of a best champion so far that is registered but cannot be measured."""
+    expected = "a version that opens; try again, repair it, or delete the version"
+    return Line(_against_best(metric), False, f"version {version} cannot be measured: {error.found}", expected)
+
+
+def _against_best(metric: str) -> str:
+    return f"{_named(metric)} against the best"
 
 
 def _named(metric: str) -> str:

@@ -118,26 +118,29 @@ def _best_so_far(
 ) -> Iterator[Line]:
     """Yield a line per metric whose best champion so far is another than the present one, and put it into ``models``.
 
-    One whose files are gone cannot be compared; its line says so, and passes.
+    One that was deleted from the registry is not compared; its line says so, and passes. If one that is there cannot be
+    measured, its line fails, so that no passing fault of a disk or a server lets a worse model through.
     """
     from mlflow import MlflowClient
 
-    from assets.release.registry import registered
-    from assets.release.versions import download
+    from assets.release.registry import versions_of
+    from assets.release.versions import download, is_whole
     from xc_core.infer.acceptance import measured
 
     present = champion.tags.get("bundle", "")
     for metric, digest in Best.of(champion, accepted.facts.version).models.items():
         if digest == present:
             continue
-        version = registered(MlflowClient(), champion.name, digest)
+        found = versions_of(MlflowClient(), champion.name, digest)
+        if not found:
+            yield gate.not_compared(metric)
+            continue
+        version = next(filter(is_whole, found), found[0])
         try:
-            if version is None:
-                raise MissingError("no whole files of it", expected="a registered model", do="nothing")
             if digest not in models:
                 models[digest] = measured(download(version), accepted)
         except XCError as error:
-            yield gate.not_compared(metric, f"version {version.version}: {error.found}" if version else error.found)
+            yield gate.best_unknown(metric, str(version.version), error)
             continue
         yield gate.against_best(metric, own, models[digest], str(version.version), limits)
 

@@ -151,9 +151,13 @@ def set_page(client: Any, name: str, version: int, text: str) -> None:
 
 def registered(client: Any, name: str, digest: str) -> Any | None:
     """Return the newest version of a model, by its digest, whose files are whole; None if there is none."""
+    return next((version for version in versions_of(client, name, digest) if is_whole(version)), None)
+
+
+def versions_of(client: Any, name: str, digest: str) -> list[Any]:
+    """Return all versions of a model, by its digest, the newest first."""
     found = client.search_model_versions(f"name = '{name}' and tags.bundle = '{digest}'")
-    ordered = sorted(found, key=lambda version: int(version.version), reverse=True)
-    return next((version for version in ordered if is_whole(version)), None)
+    return sorted(found, key=lambda version: int(version.version), reverse=True)
 
 
 def _new_version(client: Any, artifact_root: str, candidate: Candidate) -> int:

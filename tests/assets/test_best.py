@@ -89,8 +89,8 @@ def test_losses_within_the_limit_do_not_add_up(gated: Gated, metric: str) -> Non
     assert gated.release(**{metric: 0.5 - STEP}).is_champion
     for step in range(2, 6):
         refused = gated.release(**{metric: 0.5 - step * STEP})
-        assert f"{name}, best so far" in failed(refused)
-    (line,) = (line for line in refused.verdict.lines if line.name == f"{name}, best so far")  # type: ignore[union-attr]
+        assert f"{name} against the best" in failed(refused)
+    (line,) = (line for line in refused.verdict.lines if line.name == f"{name} against the best")  # type: ignore[union-attr]
     assert line.limit == "at most 1 points less than version 1, the best champion so far on this acceptance set"
     assert line.found.startswith("45.50 against 50.00 (-4.50 [")
     assert gated.versions.aliases()["champion"] == 2
@@ -101,7 +101,7 @@ def test_both_metrics_are_bounded_by_their_own_best_champions(gated: Gated) -> N
     """Neither of the two may fall bit by bit while the other one rises."""
     for step in range(2):
         assert gated.release(P_at_5=0.5 + step * STEP, PSP_at_5=0.5 - step * STEP).is_champion
-    assert failed(gated.release(P_at_5=0.6, PSP_at_5=0.5 - 2 * STEP)) == ["PSP@5, best so far"]
+    assert failed(gated.release(P_at_5=0.6, PSP_at_5=0.5 - 2 * STEP)) == ["PSP@5 against the best"]
     assert gated.release(P_at_5=0.6, PSP_at_5=0.5).is_champion
 
 
@@ -110,7 +110,7 @@ def test_a_better_champion_raises_the_level(gated: Gated) -> None:
     assert gated.release(P_at_5=0.5).is_champion
     assert gated.release(P_at_5=0.5 - STEP).is_champion
     refused = gated.release(P_at_5=0.5 - 2 * STEP)
-    assert failed(refused) == ["P@5, best so far"]
+    assert failed(refused) == ["P@5 against the best"]
     assert "than version 2, the best champion" in refused.message
 
 
@@ -120,7 +120,7 @@ def test_the_level_starts_again_from_a_version_that_a_person_promoted_with_a_rea
     gated.promote(3, "the old texts were wrong")
     assert gated.tag(3) == ""
     assert gated.release(P_at_5=0.5 - 3 * STEP).is_champion
-    assert failed(gated.release(P_at_5=0.5 - 4 * STEP)) == ["P@5, best so far"]
+    assert failed(gated.release(P_at_5=0.5 - 4 * STEP)) == ["P@5 against the best"]
 
 
 def test_a_person_who_promotes_what_passed_does_not_change_the_level(gated: Gated) -> None:
@@ -128,7 +128,7 @@ def test_a_person_who_promotes_what_passed_does_not_change_the_level(gated: Gate
     for step in range(2):
         number = gated.release(auto=False, P_at_5=0.5 - step * STEP).version
         gated.promote(number)
-    assert failed(gated.release(auto=False, P_at_5=0.5 - 2 * STEP)) == ["P@5, best so far"]
+    assert failed(gated.release(auto=False, P_at_5=0.5 - 2 * STEP)) == ["P@5 against the best"]
 
 
 @pytest.mark.parametrize("by", ["rollback", "promote"])
@@ -142,7 +142,7 @@ def test_who_goes_back_to_a_version_goes_back_to_its_level(gated: Gated, by: str
         gated.promote(1)
     assert gated.versions.aliases()["champion"] == 1
     assert gated.release(P_at_5=0.5 - STEP).is_champion
-    assert failed(gated.release(P_at_5=0.5 - 2 * STEP)) == ["P@5, best so far"]
+    assert failed(gated.release(P_at_5=0.5 - 2 * STEP)) == ["P@5 against the best"]
 
 
 def test_another_version_of_the_acceptance_set_starts_again(gated: Gated) -> None:
@@ -151,19 +151,32 @@ def test_another_version_of_the_acceptance_set_starts_again(gated: Gated) -> Non
     draw(open_corpus(gated.workspace), "toy", acceptance_folder(gated.workspace, "toy"))
     assert acceptance_set(gated.workspace, "toy", open_corpus(gated.workspace)).facts.version == 2
     assert gated.release(P_at_5=0.5 - 2 * STEP).is_champion
-    assert failed(gated.release(P_at_5=0.5 - 3 * STEP)) == ["P@5, best so far"]
+    assert failed(gated.release(P_at_5=0.5 - 3 * STEP)) == ["P@5 against the best"]
 
 
-def test_a_best_champion_whose_files_are_gone_is_not_compared(gated: Gated) -> None:
+def test_a_best_champion_that_was_deleted_is_not_compared(gated: Gated) -> None:
+    for step in range(2):
+        gated.release(P_at_5=0.5 - step * STEP)
+    gated.versions.client.delete_model_version(gated.versions.name, "1")
+    released = gated.release(P_at_5=0.5 - 2 * STEP)
+    assert released.is_champion and released.verdict is not None
+    assert [line.found for line in released.verdict.lines if line.name == "P@5 against the best"] == [
+        "not compared: the best champion so far was deleted from the registry"
+    ]
+    assert failed(gated.release(P_at_5=0.5 - 3 * STEP)) == ["P@5 against the best"], "the best of those that are left"
+
+
+def test_a_best_champion_that_cannot_be_measured_now_refuses_the_model_and_is_not_forgotten(gated: Gated) -> None:
+    """A full disk, or a server that does not answer, must not let a worse model through."""
     for step in range(2):
         gated.release(P_at_5=0.5 - step * STEP)
     gated.gone.add(1)
-    released = gated.release(P_at_5=0.5 - 2 * STEP)
-    assert released.is_champion and released.verdict is not None
-    assert [line.found for line in released.verdict.lines if line.name == "P@5, best so far"] == [
-        "not compared: no whole files of it"
-    ]
-    assert failed(gated.release(P_at_5=0.5 - 3 * STEP)) == ["P@5, best so far"], "the best of those that are left"
+    refused = gated.release(P_at_5=0.5 - 2 * STEP)
+    assert "P@5 against the best" in failed(refused)
+    assert "version 1 cannot be measured: no files" in refused.message
+    gated.gone.clear()
+    assert failed(gated.release(P_at_5=0.5 - 2 * STEP)) == ["P@5 against the best"]
+    assert gated.release(P_at_5=0.5).is_champion
 
 
 def test_a_refused_model_does_not_count(gated: Gated) -> None:

@@ -101,14 +101,18 @@ def test_after_prepare_only_recipes_of_its_dataset_run(follow_up: Ticker, instan
     assert follow_up.requested() == [(f"{run}/ngame", "retrain", "other|ngame", {})]
 
 
+@pytest.mark.parametrize("content", ["datasets: {toy: [", "", None])
 def test_a_params_yaml_with_an_error_loses_no_run_that_follows(
-    workspace: Workspace, follow_up: Ticker, instance: dg.DagsterInstance
+    content: str | None, workspace: Workspace, follow_up: Ticker, instance: dg.DagsterInstance
 ) -> None:
-    """Their settings are on the disk since the recipes were last used."""
-    for recipe in ("ngame", "variant"):
+    """Their settings are on the disk since the recipes were last used; ``gone`` was never a partition."""
+    for recipe in ("ngame", "variant", "gone"):
         (workspace.raw("toy").parent / recipe / "settings").mkdir(parents=True)
     (workspace.raw("toy").parent / "settings").mkdir()
-    (workspace.root / "params.yaml").write_text("datasets: {toy: [")
+    if content is None:
+        (workspace.root / "params.yaml").unlink()
+    else:
+        (workspace.root / "params.yaml").write_text(content)
     run = finish(instance, "prepare", dagster_partition="toy", xc_next="refresh")
     assert follow_up.requested() == [
         (f"{run}/ngame", "refresh", "toy|ngame", {}),

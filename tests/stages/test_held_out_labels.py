@@ -15,7 +15,7 @@ from tests.stages.halves import open_corpus, prepared, run_until
 from xc_core import artifacts
 from xc_core.chain import Workspace
 from xc_core.data.corpus import Corpus
-from xc_core.data.folds import FINAL, Fold
+from xc_core.data.folds import FINAL, Fold, _rare
 from xc_core.data.splits import VALIDATION
 from xc_core.fusion import FittedFusion, Inputs, Pairs, Tree
 
@@ -122,12 +122,32 @@ def test_labels_without_published_documents_keep_the_count_zero_and_are_not_left
         assert fold.counts(corpus)[:-1].min() >= least
 
 
+@pytest.mark.parametrize(
+    ("published", "rare"),
+    [
+        ([], 1),
+        ([0, 0], 1),
+        ([0, 5], 5),
+        ([3, 18, 25, 30], 3),  # a rare label, not one that lost documents
+        ([3, 5, 5, 30], 5),
+        ([3, 6, 6, 30], 3),
+        ([3, 3, 4, 30], 3),
+        ([1, *[9] * 98], 1),
+        ([1, *[9] * 99], 9),  # one of 100 labels
+        ([1, 1, *[9] * 197], 1),
+        ([1, 1, *[9] * 198], 9),
+    ],
+)
+def test_the_count_of_a_rare_label_is_that_of_the_rarest_but_for_a_hundredth(published: list[int], rare: int) -> None:
+    assert _rare(np.array(published, np.int64)) == rare
+
+
 @pytest.mark.parametrize("spoilt", ["acceptance", "forgotten", "added"])
 def test_a_few_labels_of_fewer_documents_do_not_hide_those_that_reveal_held_out_documents(
     spoilt: str, tmp_path: Path
 ) -> None:
     """Every label of the train file has 4 documents or more; then the gate takes some, one goes, or a label comes."""
-    world, settings = random_world([4] * 40 + [9] * 50), {"validation_fraction": 0.2, "allow": ("unseen-labels",)}
+    world, settings = random_world([4] * 40 + [9] * 60), {"validation_fraction": 0.2, "allow": ("unseen-labels",)}
     if spoilt == "acceptance":
         settings["acceptance_fraction"] = 0.2
     elif spoilt == "forgotten":

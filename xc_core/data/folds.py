@@ -22,6 +22,8 @@ _FEW: Final = 20
 _ODD: Final = 0.01
 """Share of the labels that may have fewer documents than the dataset's rare labels: documents were forgotten, or labels
 added (a guess)."""
+_NEAR: Final = 2
+"""Documents that a label has lost if it is rarer than all others, of too few labels for such a share (a guess)."""
 
 
 @dataclass(frozen=True)
@@ -84,9 +86,17 @@ class Fold:
 
 
 def _rare(published_L: I64) -> int:
-    """Return the lowest of the counts above 0 when the lowest hundredth of them is left out, and at least one is."""
+    """Return the lowest of the counts above 0 when the lowest hundredth of them is left out.
+
+    Of fewer than 100 labels that is none, or one that is little rarer than the next, as if a document was forgotten.
+    """
     ascending = np.sort(published_L[published_L > 0])
-    return int(ascending[min(max(1, int(_ODD * len(ascending))), len(ascending) - 1)]) if len(ascending) else 1
+    if not len(ascending):
+        return 1
+    odd = int(_ODD * len(ascending))
+    if not odd and len(ascending) > 1:
+        odd = int(ascending[1] - ascending[0] <= _NEAR)
+    return int(ascending[odd])
 
 
 def folds(corpus: Corpus, *, refit: bool, enough: int, seen: bool = False) -> list[Fold]:
