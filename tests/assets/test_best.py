@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -190,3 +191,18 @@ def test_champions_of_earlier_releases_start_from_themselves() -> None:
     assert Best.of(None, 1).models == {}
     old = type("Version", (), {"tags": {}})()
     assert Best.of(old, 1).models == {}
+
+
+def test_of_equal_models_the_first_is_the_best(gated: Gated) -> None:
+    for _ in range(2):
+        gated.release(P_at_5=0.5)
+    assert set(json.loads(gated.tag(2))["models"].values()) == {gated.versions.digests[1]}
+
+
+def test_a_reason_starts_again_from_a_version_that_passed_too(gated: Gated) -> None:
+    for step in range(2):
+        assert gated.release(P_at_5=0.5 - step * STEP).is_champion
+    assert gated.tag(2) != ""
+    gated.promote(2, "the old texts were wrong")
+    assert gated.tag(2) == ""
+    assert gated.release(P_at_5=0.5 - 2 * STEP).is_champion

@@ -34,13 +34,21 @@ def test_no_label_of_the_toy_world_is_like_another(tmp_path: Path) -> None:
         ((COMPOSED, ""), (DECOMPOSED, "")),
         (("one text", ""), ("one", "Text")),
         (("ﬁnal ２", ""), ("final 2", "")),
+        (("\u210cello", ""), ("hello", "")),
     ],
-    ids=["equal", "case, accent and white space", "title and content", "ligature and width"],
+    ids=["equal", "case, accent and white space", "title and content", "ligature and width", "letter of mathematics"],
 )
 def test_labels_of_equal_text_are_found(first: tuple[str, str], second: tuple[str, str], tmp_path: Path) -> None:
     corpus = read_world(world(tmp_path / "raw", first, ("another", ""), second))
     uids = corpus.table("labels")["uid"].to_list()
     assert alike_labels(corpus) == {"labels": 2, "first": [uids[0], uids[2]]}
+
+
+def test_the_two_that_are_named_share_a_text(tmp_path: Path) -> None:
+    corpus = read_world(world(tmp_path / "raw", ("a x", ""), ("b x", ""), ("A x", ""), ("B x", "")))
+    uids, found = corpus.table("labels")["uid"].to_list(), alike_labels(corpus)
+    assert found["labels"] == 4
+    assert found["first"] in ([uids[0], uids[2]], [uids[1], uids[3]])
 
 
 def test_accents_count_and_empty_texts_do_not(tmp_path: Path) -> None:

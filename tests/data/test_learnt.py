@@ -150,3 +150,14 @@ def test_the_acceptance_documents_must_be_new_to_the_rows_but_for_a_hundredth(
             partly.check(later, PLAIN)
     else:
         assert partly.check(later, PLAIN) == 0
+
+
+def test_acceptance_documents_that_one_half_left_out_are_known_to_the_final_rows(tmp_path: Path) -> None:
+    world = ToyWorld.make(documents=400, tests=60).write(tmp_path / "raw")
+    later = read_world(world, acceptance_fraction=0.1)
+    learnt, accepted = Learnt.of(later), later.rows(ACCEPTANCE)[:2]
+    more = np.empty(len(accepted), learnt.record_M.dtype)
+    more["digest"], more["part"] = digests(later.uids(accepted))["high"], 1
+    both = Learnt(np.sort(np.concatenate([learnt.record_M, more]), order="digest"))
+    with pytest.raises(MovedError, match="2 acceptance documents"):
+        both.check(later, REFITTED)

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from tests.card import CARD
+from xc_core.devices import put
 from xc_core.errors import ConfigError
 from xc_core.losses import AugmentReduce, Bce, DecoupledSoftmax, Loss, Ordered, Sampled, Stateless, SupCon, Triplet
 from xc_core.params import changed
@@ -109,3 +111,10 @@ def test_the_wrapped_loss_can_be_set_and_gives_the_divisor() -> None:
     assert own.divisor == 0.2
     with pytest.raises(ConfigError, match="q 0"):
         changed(own, {"q": 0}, "encoder.loss")
+
+
+@pytest.mark.usefixtures("fake_card")
+def test_a_card_ranks_documents_by_the_mean_of_their_losses_too() -> None:
+    loss, parts = Ordered(loss=Triplet(positives=2, hardest=3), q=3), batch(0)
+    found = loss(*(put(part.numpy(), CARD.torch) for part in parts))
+    assert [float(own.cpu()) for own in found] == [pytest.approx(float(own)) for own in loss(*parts)]

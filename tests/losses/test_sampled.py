@@ -337,3 +337,14 @@ def test_bias_removal_brings_the_negative_sampling_optimum_to_the_softmax_optimu
     np.testing.assert_allclose(unbiased.numpy(), p.numpy(), atol=2e-4)
     biased = found.softmax(1)
     assert float((biased - p).abs().max()) > 0.1
+
+
+@pytest.mark.parametrize(
+    "rows", [np.array([2, 0]), np.array([True, False, True, False]), slice(1, 3)], ids=["positions", "mask", "slice"]
+)
+def test_the_ids_on_the_processor_are_those_of_the_chosen_documents(rows: Any) -> None:
+    docs_B, mask = np.array([7, 0, 3, 4]), np.eye(4, 5, dtype=bool)
+    found = OnHost(mask, mask, None, docs_B, np.arange(5)).documents(rows)
+    assert found.docs_B is not None
+    assert found.docs_B.tolist() == docs_B[rows].tolist()
+    assert found.chosen_BU.tolist() == mask[rows].tolist()

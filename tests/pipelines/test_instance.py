@@ -13,6 +13,7 @@ from ruamel.yaml import YAML
 
 from assets.cards import POOL, own_card, size_pool
 from xc_core.devices import VARIABLE
+from xc_core.errors import BusyError
 from xc_core.locks import locked
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -118,3 +119,12 @@ def test_state_and_logs_lie_where_the_environment_says(loaded: dg.DagsterInstanc
     logs = YAML(typ="safe").load((home / "dagster.yaml").read_text())["compute_logs"]["config"]
     assert logs == {"base_dir": {"env": "XC_LOG_DIR"}, "polling_timeout": 1}
     assert {path.name for path in home.iterdir()} <= {"dagster.yaml", "state", "logs"}
+
+
+def test_a_stage_keeps_its_card_while_it_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("xc_core.devices.num_cards", lambda: 1)
+    monkeypatch.setenv("XC_DEVICE", "")
+    with own_card(["run", "encoder"], tmp_path), pytest.raises(BusyError), locked(tmp_path / "cuda-0", "another stage"):
+        pass
+    with locked(tmp_path / "cuda-0", "another stage"):
+        pass

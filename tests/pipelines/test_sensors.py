@@ -109,6 +109,7 @@ def test_a_params_yaml_with_an_error_loses_no_run_that_follows(
     for recipe in ("ngame", "variant", "gone"):
         (workspace.raw("toy").parent / recipe / "settings").mkdir(parents=True)
     (workspace.raw("toy").parent / "settings").mkdir()
+    (workspace.raw("other").parent / "third" / "settings").mkdir(parents=True)
     if content is None:
         (workspace.root / "params.yaml").unlink()
     else:

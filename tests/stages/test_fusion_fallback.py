@@ -166,6 +166,11 @@ def test_a_part_that_is_clearly_better_need_not_be_better_by_every_figure(
     assert chosen({"a": part, "fusion": hits(FEW, FEW, FEW)}) == expected
 
 
+def test_of_parts_that_are_better_the_best_by_precision_replaces_the_rule() -> None:
+    slightly = hits(FEW, FEW, [1.0] * 61 + [0.0] * 39)
+    assert chosen({"a": slightly, "b": hits(ALL, ALL, LESS), "fusion": hits(FEW, FEW, FEW)}) == "b"
+
+
 def test_a_rule_without_parameters_is_never_replaced() -> None:
     parts = {"a": level(1, 1, 1), "fusion": level(0, 0, 0)}
     compared = {name: own.total() for name, own in parts.items()}

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import torch
 from tests.card import CARD, CardTensor, MixedError, WaitError, unread
 from tests.train.steps import DRAWN, RECIPES, STEPS, m1, m4, take_steps
 from xc_core.classifiers import LabelTable, TableConfig, TableHead
+from xc_core.classifiers.storage import stochastic
 from xc_core.devices import CPU, put
 from xc_core.encoders import EncoderConfig
 from xc_core.losses import PLAIN, Bce, Sampled, Stateless
@@ -262,3 +264,14 @@ def test_attention_on_a_card_is_fused_and_equal() -> None:
         found = encoder(ids.to(CARD.torch), mask.to(CARD.torch))
         found.sum().backward()
     torch.testing.assert_close(found.detach().cpu(), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.usefixtures("fake_card")
+def test_a_card_rounds_without_bias_and_otherwise_in_each_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xc_core.classifiers.storage.torch_generator", lambda *place, device: torch_generator(*place))
+    rows_UD = put(np.full((400, 250), 1.001, np.float32), CARD.torch)
+    found = stochastic(rows_UD, 0, 1).cpu()
+    error = abs(float(found.double().mean()) - float(np.float32(1.001)))
+    assert error <= 4 * 2**-7 / math.sqrt(found.numel())
+    assert torch.equal(found, stochastic(rows_UD, 0, 1).cpu())
+    assert not torch.equal(found, stochastic(rows_UD, 0, 2).cpu())

@@ -19,17 +19,15 @@ from xc_core.errors import MovedError
 from xc_core.fusion import FittedFusion, Fusion, Inputs, Pairs, summed
 from xc_core.fusion.base import SUM
 from xc_core.fusion.dial import fit_dial
+from xc_core.fusion.fallback import better_part
 from xc_core.infer.score import candidates, distinct, values
 from xc_core.metrics.evaluation import FUSION
-from xc_core.metrics.paired import Difference, differences
 from xc_core.metrics.ranking import PerDocument, per_document
 from xc_core.recipes.settings import FusionSettings, inputs_of
 from xc_core.scores import FittedScore, Query, Scores
 from xc_core.shapes import F32, F64, I32, I64, PAD_ID, Array, Bool, Shortlist
 
 _SHOWN = ("P_at_1", "P_at_5", "PSP_at_5")
-_EQUAL: Final = 1e-9
-"""Points; sums of the same hits in another order differ by less."""
 _BESIDE: Final = 100
 """Positives of a document, by id, that stand beside its candidates, which are as wide as those of all documents."""
 
@@ -196,27 +194,7 @@ def _instead(
         return None
     if FUSION not in compared:
         return SUM if SUM in compared else next(iter(compared), None)
-    parts = [
-        name
-        for name, own in documents.items()
-        if name != FUSION
-        and (_no_worse(compared[name], compared[FUSION]) or _clearly_better(differences(own, documents[FUSION])))
-    ]
-    return max(parts, key=lambda name: compared[name]["P_at_1"], default=None)
-
-
-def _no_worse(part: dict[str, float], rule: dict[str, float]) -> bool:
-    """Return True if a part is better than the rule in one figure and worse in none."""
-    return all(part[m] > rule[m] - _EQUAL for m in _SHOWN) and any(part[m] > rule[m] + _EQUAL for m in _SHOWN)
-
-
-def _clearly_better(found: dict[str, Difference]) -> bool:
-    """Return True if a part is clearly better than the rule in P@1 or P@5, and clearly worse in no figure.
-
-    More PSP@5 is no reason: the dial gives the rule that.
-    """
-    better = any(found[metric].clear and found[metric].points > 0 for metric in ("P_at_1", "P_at_5"))
-    return better and not any(own.clear and own.points < 0 for own in found.values())
+    return better_part(FUSION, compared, documents)
 
 
 @dataclass(frozen=True)
