@@ -37,7 +37,8 @@ _KEPT_SHARE: Final = 0.5
 _LABELS: Final = 2048
 """Labels scored together on a CPU: 256 documents x 2,048 x 4 bytes = 2 MB of scores stay in the cache."""
 _CARD_LABELS: Final = 1 << 16
-"""Labels scored together on a card (a guess): 512 documents x 65,536 x 4 bytes = 128 MiB of scores."""
+"""Labels scored together on a card (a guess): 512 documents x 65,536 x 4 bytes = 128 MiB of scores, more for more
+documents."""
 _PASS_SHARE: Final = 0.25
 """Share of a card's free memory that the activations of a pass may take."""
 

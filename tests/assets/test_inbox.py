@@ -205,6 +205,19 @@ def test_only_the_last_drops_are_kept(tmp_path: Path) -> None:
     assert [path.is_dir() for path in kept] == [False, False, True, True]
 
 
+def test_a_drop_of_an_older_time_is_the_last_one_if_it_came_last(tmp_path: Path) -> None:
+    """A folder may be copied with its times."""
+    workspace, kept = Workspace(tmp_path), []
+    for number in range(3):
+        put(inbox(workspace, "toy"), "train.csv", "x" * number, changed=THEN - number)
+        os.utime(inbox(workspace, "toy"), (THEN - number, THEN - number))
+        wanted = state(inbox(workspace, "toy"), math.inf)
+        assert wanted is not None
+        kept.append(archive(workspace, "toy", wanted, keep=1))
+        assert kept[-1].is_dir()
+    assert [path.is_dir() for path in kept] == [False, False, True]
+
+
 def test_the_number_of_archives_is_the_setting_of_a_dataset_that_is_known(fresh: Workspace) -> None:
     assert (archives(fresh, "toy"), archives(fresh, "new")) == (3, 3)
     params = fresh.params.read()
