@@ -1,4 +1,4 @@
-"""Texts as a person sees them: characters that mislead or disturb a reader, and addresses."""
+"""Texts as a person sees them: characters that mislead or disturb a reader, addresses, and numbers with their nouns."""
 
 from __future__ import annotations
 
@@ -43,3 +43,8 @@ def printable(text: str) -> str:
 def http_address(host: str, port: int) -> str:
     """Return the address of a server as a browser takes it; an IPv6 host gets brackets."""
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def counted(number: int, what: str) -> str:
+    """Return a number with its noun, which takes an s unless the number is 1."""
+    return f"{number:,} {what}" + ("" if number == 1 else "s")

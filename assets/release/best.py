@@ -27,7 +27,7 @@ class Best:
 
     @classmethod
     def of(cls, champion: Any | None, acceptance: int) -> Self:
-        """Return what the tag of a champion says; nothing if it has none, or one of another acceptance set."""
+        """Return what the tag of a champion says; nothing if it has none, or if the acceptance set has changed."""
         tag = "" if champion is None else champion.tags.get(BEST, "")
         content = json.loads(tag) if tag else {}
         return cls(acceptance, content["models"] if content.get("acceptance") == acceptance else {})

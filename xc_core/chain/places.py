@@ -43,7 +43,7 @@ def places(workspace: Workspace, dataset: str) -> list[Place]:
 
 
 def _offered(entry: metadata.EntryPoint, workspace: Workspace, dataset: str) -> list[Place]:
-    """Return the places of another package; if it fails, one that names the package and the error."""
+    """Return the places that a package adds; if it fails, one that names the package and the error."""
     try:
         return list(entry.load()(workspace, dataset))
     except Exception as error:  # a package may raise anything

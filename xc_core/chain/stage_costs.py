@@ -204,7 +204,7 @@ HELD: Final[dict[str, Callable[[Case], float]]] = {
     "corpus": lambda case: _STRING * (case.world.documents + case.world.labels) + 12 * _pairs(case),
     # places of texts, and the set of train rows
     "tokens": lambda case: _STRING * (case.world.documents + case.world.labels),
-    # banks of both sides, if they are kept, and their copy in a checkpoint; a joint table: as M4's
+    # banks of both sides, if they are kept, and their copy in a checkpoint; the table of a joint training
     "encoder": lambda case: (
         2 * (_kept(case, 0) * case.world.train * case.width * _FLOAT + _kept(case, 1) * case.table_bytes)
         + (_rows(case, getattr(case.recipe.encoder.scorer, "rows", None), _JOINT) if case.recipe.encoder.joint else 0)

@@ -10,6 +10,7 @@ from xc_core.chain import Workspace
 from xc_core.chain.forget import Forgotten, forget
 from xc_core.cli.options import dataset_option
 from xc_core.errors import UsageError
+from xc_core.visible import counted
 
 _SHOWN: Final = 3
 """Uids that a line names."""
@@ -33,19 +34,19 @@ def command(dataset: str, documents: tuple[str, ...], labels: tuple[str, ...], w
 
 
 def _echo(dataset: str, done: Forgotten) -> None:
-    counts = f"{_counted(len(done.documents), 'document')} and {_counted(len(done.labels), 'label')}"
+    counts = f"{counted(len(done.documents), 'document')} and {counted(len(done.labels), 'label')}"
     click.echo(f"{dataset}: forgot {counts}")
     if done.accepted:
-        click.echo(f"acceptance set: {_counted(done.accepted, 'document')} removed")
+        click.echo(f"acceptance set: {counted(done.accepted, 'document')} removed")
     if done.copies:
         first = ", ".join(done.copies[:_SHOWN]) + (", ..." if len(done.copies) > _SHOWN else "")
-        click.echo(f"not forgotten, though the text is the same: {_counted(len(done.copies), 'document')} ({first})")
+        click.echo(f"not forgotten, though the text is the same: {counted(len(done.copies), 'document')} ({first})")
     if done.deleted:
         click.echo("deleted, because it was made of them:")
         for path in sorted(done.deleted):
             click.echo(f"  {path}")
     if done.unrecorded:
-        click.echo(f"dvc.lock: {_counted(done.unrecorded, 'stage')} removed; commit the file if git has it")
+        click.echo(f"dvc.lock: {counted(done.unrecorded, 'stage')} removed; commit the file if git has it")
     if done.recipes:
         click.echo("train again:")
         for recipe in done.recipes:
@@ -56,7 +57,3 @@ def _echo(dataset: str, done: Forgotten) -> None:
             click.echo(f"  {place.name}: {place.do}")
             for step in place.commands:
                 click.echo(f"    {step}")
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}" + ("" if number == 1 else "s")

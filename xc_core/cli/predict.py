@@ -13,7 +13,7 @@ import click
 from xc_core.cli.champions import source_of
 from xc_core.cli.options import Number, device_option
 from xc_core.errors import UsageError
-from xc_core.visible import INK, escaped, printable
+from xc_core.visible import INK, counted, escaped, printable
 
 if TYPE_CHECKING:
     from xc_core.infer.champion import Champion
@@ -88,17 +88,13 @@ def predict(
 def _note(texts: list[str], answers: list[list[Prediction]], k: int) -> None:
     """Note texts without words, whose labels tell nothing, and answers that are shorter than asked for."""
     if empty := [number for number, text in enumerate(texts, 1) if not INK.search(text)]:
-        click.echo(f"note: {_counted(len(empty), 'text')} without words, the first is text {empty[0]:,}", err=True)
+        click.echo(f"note: {counted(len(empty), 'text')} without words, the first is text {empty[0]:,}", err=True)
     if short := [len(found) for found in answers if len(found) < k]:
         click.echo(
-            f"note: fewer than {_counted(k, 'label')} for {len(short):,} of {_counted(len(texts), 'text')}, at least "
+            f"note: fewer than {counted(k, 'label')} for {len(short):,} of {counted(len(texts), 'text')}, at least "
             f"{min(short):,}: only labels that a score proposes are ranked",
             err=True,
         )
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}" + ("" if number == 1 else "s")
 
 
 def _lines() -> list[str]:

@@ -10,7 +10,7 @@ from xc_core.data.corpus import Corpus
 
 
 def alike_labels(corpus: Corpus) -> dict[str, Any]:
-    """Return how many ``labels`` have the text of another one, and the uids of the ``first`` two that share a text.
+    """Return how many ``labels`` share their text with others, and the uids of the ``first`` two of one text.
 
     Texts are compared in Unicode's form NFKC and lower case, white space aside; 64-bit hashes are compared, so memory
     does not grow with the length of the texts. Empty if there are none.
