@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from assets import links
 from assets.settings import hide_secrets, local_folder
@@ -21,13 +21,9 @@ from xc_core.data.history import read_history
 from xc_core.errors import BusyError, UnavailableError, first_line
 from xc_core.locks import locked
 
-if TYPE_CHECKING:
-    from assets.release.origin import Origin
-    from assets.release.page import Page
-
 _BATCH: Final = 1000
 """Metrics per request; the limit of MLflow."""
-_NOTE: Final = "mlflow.note.content"
+NOTE: Final = "mlflow.note.content"
 """Tag of a run's description."""
 _KIND: Final = {"mlflow.experimentKind": "custom_model_development"}
 """Tag of an experiment: MLflow shows its pages for training, not those for language models."""
@@ -150,10 +146,10 @@ def log_stage(client: Any, artifact_root: str, run: StageRun) -> Logged:
     for path in run.files:
         client.log_artifact(run_id, str(path))
     plots = links.mlflow_plots(run_id, [path.name for path in run.files])
-    client.set_tag(run_id, _NOTE, f"{_stage_note(run)}\n\n{plots}")
+    client.set_tag(run_id, NOTE, f"{_stage_note(run)}\n\n{plots}")
     if run.stage == "evaluation":
         _log(client, parent, run)
-        client.set_tag(parent, _NOTE, f"{_parent_note(run)}\n\n{plots}")
+        client.set_tag(parent, NOTE, f"{_parent_note(run)}\n\n{plots}")
     client.set_terminated(run_id)
     client.set_terminated(parent)
     return Logged(experiment, run_id)
@@ -223,7 +219,7 @@ def _parent(client: Any, experiment: str, run: StageRun) -> str:
     found = client.search_runs([experiment], query, max_results=1)
     if found:
         return str(found[0].info.run_id)
-    tags = {"xc.role": "parent", "xc.partition": partition, **_who(run), _NOTE: _parent_note(run)}
+    tags = {"xc.role": "parent", "xc.partition": partition, **_who(run), NOTE: _parent_note(run)}
     return str(client.create_run(experiment, run_name=name, tags=tags).info.run_id)
 
 
@@ -249,27 +245,6 @@ def log_figures(
         client.log_batch(run_id, metrics=metrics[start : start + _BATCH])
     for start in range(0, len(params), 100):
         client.log_batch(run_id, params=params[start : start + 100])
-
-
-def log_page(client: Any, run_id: str, model_id: str, page: Page, origin: Origin) -> None:
-    """Log what the page of a registered model shows, to its run and to the model: figures, settings, plots, data."""
-    import mlflow
-    from mlflow.entities import Dataset, DatasetInput, InputTag
-
-    from assets.release.origin import FOLDER
-
-    log_figures(client, run_id, {}, page.params)
-    metrics = {name: value for name, value in page.metrics.items() if math.isfinite(value)}
-    mlflow.log_metrics(metrics, run_id=run_id, model_id=model_id)
-    for role, (folder, digest) in page.data.items():
-        name, source = f"{folder.parent.name}/{folder.name}", json.dumps({"uri": folder.as_uri()})
-        data = Dataset(name, digest[:36], "local", source)
-        client.log_inputs(run_id, [DatasetInput(data, [InputTag("mlflow.data.context", role)])])
-    for path in page.plots:
-        client.log_artifact(run_id, str(path), None if page.place(path) == path.name else "plots")
-    client.set_tag(run_id, _NOTE, f"{page.note}\n\n{links.mlflow_plots(run_id, map(page.place, page.plots))}")
-    for name, content in origin.files.items():
-        client.log_text(run_id, content, f"{FOLDER}/{name}")
 
 
 def curves(folder: Path) -> list[tuple[str, int, float]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,13 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from assets.links import markdown, mlflow_own, mlflow_plots
 from assets.markdown import escaped
+from assets.release.origin import FOLDER, Origin
+from assets.tracking import NOTE, Logged, flat, log_figures
 from xc_core.artifacts import pictures, read_manifest
 from xc_core.chain import Workspace
 from xc_core.params import plain
 
 if TYPE_CHECKING:
     from assets.release.gate import Verdict
-    from assets.tracking import Logged
 
 MODEL_PAGE: Final = """\
 Labels for texts of the dataset `{dataset}`. Input: a list of texts, and `k`, the number of labels of each. Output: uid,
@@ -56,7 +59,6 @@ class Page:
 
 def page(workspace: Workspace, dataset: str, recipe: str) -> Page:
     """Return the page of an experiment's packed model."""
-    from assets.tracking import flat
     from xc_core.chain.reports import write_report
     from xc_core.metrics.evaluation import Evaluation
 
@@ -85,6 +87,25 @@ def figures(report: dict[str, Any]) -> dict[str, float]:
         if own.get("recall_at_5") is not None:
             out[f"{name}_recall_at_5"] = float(own["recall_at_5"])
     return out | {f"index_recall_{name}": float(value) for name, value in report.get("index_recall", {}).items()}
+
+
+def log_page(client: Any, run_id: str, model_id: str, page: Page, origin: Origin) -> None:
+    """Log what the page of a registered model shows, to its run and to the model: figures, settings, plots, data."""
+    import mlflow
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    log_figures(client, run_id, {}, page.params)
+    metrics = {name: value for name, value in page.metrics.items() if math.isfinite(value)}
+    mlflow.log_metrics(metrics, run_id=run_id, model_id=model_id)
+    for role, (folder, digest) in page.data.items():
+        name, source = f"{folder.parent.name}/{folder.name}", json.dumps({"uri": folder.as_uri()})
+        data = Dataset(name, digest[:36], "local", source)
+        client.log_inputs(run_id, [DatasetInput(data, [InputTag("mlflow.data.context", role)])])
+    for path in page.plots:
+        client.log_artifact(run_id, str(path), None if page.place(path) == path.name else "plots")
+    client.set_tag(run_id, NOTE, f"{page.note}\n\n{mlflow_plots(run_id, map(page.place, page.plots))}")
+    for name, content in origin.files.items():
+        client.log_text(run_id, content, f"{FOLDER}/{name}")
 
 
 def description(recipe: str, own: Page, tags: Mapping[str, str], verdict: Verdict, run: Logged | None = None) -> str:

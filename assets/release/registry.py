@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from assets.release.best import BEST
 from assets.release.origin import Origin
-from assets.release.page import MODEL_PAGE, Page, description
+from assets.release.page import MODEL_PAGE, Page, description, log_page
 from assets.release.versions import check_opens, content, experiment_of, is_absent, is_whole, model_name
-from assets.tracking import Logged, experiment_id, log_page
+from assets.tracking import Logged, experiment_id
 from xc_core.errors import MissingError, MovedError
 
 if TYPE_CHECKING:

@@ -12,8 +12,9 @@ import pytest
 from tests.chain.toy import NAMES, STAGES_OF, Edit, changed, partition_of, parts_of, print_of, prints, reads
 from xc_core.chain import STAGES, Workspace
 from xc_core.chain.dataset import Dataset, Partition
-from xc_core.chain.depends import depends, fingerprint
 from xc_core.chain.experiment import Experiment
+from xc_core.chain.fingerprints import fingerprint
+from xc_core.chain.plan import depends
 from xc_core.errors import ConfigError
 from xc_core.losses import LOSSES, Loss, SupCon
 from xc_core.params import later

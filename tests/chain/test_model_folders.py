@@ -12,7 +12,7 @@ from tests.chain.toy import Edit, changed, parts_of, print_of, prints, read_json
 from xc_core import artifacts
 from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.chain.dataset import TokensConfig
-from xc_core.chain.depends import write_settings
+from xc_core.chain.fingerprints import write_settings
 from xc_core.chain.plan import Status
 from xc_core.encoders import ENCODERS, EncoderConfig
 from xc_core.errors import MissingError

@@ -11,8 +11,8 @@ from typing import Any, Final
 from xc_core import artifacts
 from xc_core.chain import STAGES, Workspace
 from xc_core.chain.dataset import Partition
-from xc_core.chain.depends import depends, fingerprint
-from xc_core.chain.plan import State, states
+from xc_core.chain.fingerprints import fingerprint
+from xc_core.chain.plan import State, depends, states
 from xc_core.chain.registry import Stage
 
 Edit = Callable[[Workspace, dict[str, Any]], None]

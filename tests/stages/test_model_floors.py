@@ -13,7 +13,8 @@ import pytest
 
 from xc_core import artifacts
 from xc_core.chain import STAGES, Workspace, run_stage
-from xc_core.chain.depends import depends, fingerprint
+from xc_core.chain.fingerprints import fingerprint
+from xc_core.chain.plan import depends
 from xc_core.errors import RefusedError
 from xc_core.infer.bundle import Model
 

@@ -31,7 +31,7 @@ def hits(workspace: Workspace, rows: I64, vectors_LD: F32) -> list[bool]:
 
 
 def test_early_figures_of_label_texts_are_of_validation_documents(trained: TrialWorkspace, noisy: Workspace) -> None:
-    figures, corpus, texts_LD = early.label_texts(trained), open_corpus(noisy), open_embeddings(noisy).labels_LD
+    figures, corpus, texts_LD = early.early(trained, "embeddings"), open_corpus(noisy), open_embeddings(noisy).labels_LD
     first = {split: 100 * np.mean(hits(noisy, corpus.rows(split), texts_LD)) for split in (TRAIN, VALIDATION)}
     assert figures is not None
     assert figures["P_at_1"] == pytest.approx(first[VALIDATION])
@@ -41,7 +41,7 @@ def test_early_figures_of_label_texts_are_of_validation_documents(trained: Trial
 def test_early_figures_of_rows_are_of_the_fold_that_has_not_seen_the_document(
     trained: TrialWorkspace, noisy: Workspace
 ) -> None:
-    figures, corpus, tables = early.rows(trained), open_corpus(noisy), open_tables(noisy)
+    figures, corpus, tables = early.early(trained, "classifier"), open_corpus(noisy), open_tables(noisy)
     *held_out, final = tables.folds
     unseen = [hit for fold in held_out for hit in hits(noisy, fold.unseen(corpus), tables.rows(fold.name))]
     learnt = hits(noisy, corpus.rows(VALIDATION), tables.rows(final.name))

@@ -15,8 +15,8 @@ from tests.cli.conftest import Xc
 from tests.tune.conftest import LATE, Tune, record_of, seen
 from xc_core import artifacts
 from xc_core.chain import Workspace, runner
-from xc_core.chain.depends import resolved
 from xc_core.chain.experiment import resolve
+from xc_core.chain.fingerprints import resolved
 from xc_core.tune import study
 from xc_core.tune.record import State, study_folder
 from xc_core.tune.trial import TRIAL_STAGES

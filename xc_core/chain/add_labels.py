@@ -11,9 +11,8 @@ import polars as pl
 
 from xc_core.chain import changelog, incoming
 from xc_core.chain.arrival import Arrival, scratch
-from xc_core.chain.depends import depends
 from xc_core.chain.extension import check_extendable
-from xc_core.chain.plan import Status, states
+from xc_core.chain.plan import Status, depends, states
 from xc_core.chain.registry import STAGES, of_scope
 from xc_core.chain.runner import run_stage
 from xc_core.chain.update import allowing

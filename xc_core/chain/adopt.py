@@ -8,7 +8,8 @@ from pathlib import Path
 
 from xc_core import artifacts
 from xc_core.chain.dataset import Partition
-from xc_core.chain.depends import depends, fingerprint
+from xc_core.chain.fingerprints import fingerprint
+from xc_core.chain.plan import depends
 from xc_core.chain.registry import Stage, find_stage
 from xc_core.chain.workspace import Workspace
 from xc_core.errors import MissingError

@@ -15,8 +15,8 @@ from typing import Any, Final
 import numpy as np
 
 from xc_core import artifacts
-from xc_core.chain.depends import input_folder
 from xc_core.chain.experiment import Experiment
+from xc_core.chain.fingerprints import input_folder
 from xc_core.chain.workspace import Workspace
 from xc_core.data.corpus import Corpus
 from xc_core.data.folds import folds

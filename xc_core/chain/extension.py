@@ -13,7 +13,7 @@ from xc_core import artifacts
 from xc_core.chain import changelog
 from xc_core.chain.context import Context
 from xc_core.chain.dataset import Partition
-from xc_core.chain.depends import differing, input_folder, inputs, only_inputs
+from xc_core.chain.fingerprints import differing, input_folder, inputs, only_inputs
 from xc_core.chain.registry import Stage
 from xc_core.chain.workspace import Workspace
 from xc_core.errors import MovedError

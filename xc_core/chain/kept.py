@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from xc_core import artifacts
 from xc_core.chain.dataset import Partition
-from xc_core.chain.depends import differing, only_inputs
+from xc_core.chain.fingerprints import differing, only_inputs
 from xc_core.chain.registry import Stage
 from xc_core.chain.workspace import Workspace
 from xc_core.data.corpus import Corpus

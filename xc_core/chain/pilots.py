@@ -20,7 +20,7 @@ import numpy as np
 from xc_core import artifacts
 from xc_core.ann import INDEXES, Exact, Index
 from xc_core.chain.budget import shortened, training_seconds
-from xc_core.chain.depends import input_folder
+from xc_core.chain.fingerprints import input_folder
 from xc_core.chain.registry import STAGES, TRAIN_STAGES
 from xc_core.chain.runner import run_stage
 from xc_core.chain.workspace import Workspace

@@ -1,17 +1,33 @@
-"""Decides which artefacts are up to date. Nothing else decides this: DVC records it and Dagster shows it."""
+"""Decides what each result depends on, and if it is up to date. Nothing else does: DVC records it, Dagster shows it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from xc_core import artifacts
 from xc_core.artifacts import Made
 from xc_core.chain.dataset import Partition
-from xc_core.chain.depends import depends, differing, fingerprint, inputs, only_inputs
+from xc_core.chain.fingerprints import (
+    content_hash,
+    differing,
+    fingerprint,
+    input_folder,
+    inputs,
+    only_inputs,
+    outside_digests,
+    recorded,
+    source_digest,
+)
 from xc_core.chain.registry import STAGES, Stage, of_scope
 from xc_core.chain.workspace import Workspace
-from xc_core.errors import CorruptError, MissingError
+from xc_core.errors import CorruptError, MissingError, XCError
+from xc_core.params import in_use
+
+_SETTINGS: Final = "settings"
+_CODE: Final = "code"
+_SOURCE: Final = "source files"
 
 
 class Status(StrEnum):
@@ -88,9 +104,55 @@ def _state(workspace: Workspace, stage: Stage, partition: Partition, above: dict
     return State(stage.name, Status.STALE, f"{' and '.join(changed) or 'its record'} changed", stage.name)
 
 
+def depends(workspace: Workspace, stage: Stage, partition: Partition) -> dict[str, str]:
+    """Return a digest of each thing that the result of ``stage`` depends on, by name.
+
+    A model folder that is absent counts as unchanged if nothing else has changed: its results stay usable. Raises
+    MissingError if there is no such input, CorruptError if its manifest cannot be read.
+    """
+    dataset, recipe = partition.place
+    parts = {_SETTINGS: content_hash(in_use(partition.settings(stage.name))), _CODE: stage.code_version}
+    if stage.needs_source:
+        parts[_SOURCE] = source_digest(workspace, dataset)
+    if recipe is None and stage.scope == "dataset" and any(STAGES[dep].scope == "experiment" for dep in stage.deps):
+        return parts | _evaluations(workspace, dataset)
+    for dep in inputs(stage, partition):
+        parts[dep] = _input_digest(workspace, dep, partition)
+    outside = outside_digests(workspace, stage, partition)
+    parts |= {part: digest for part, digest in outside.items() if digest is not None}
+    if absent := [part for part in outside if part not in parts]:
+        before = recorded(workspace, stage, partition)
+        same = all(before.get(part) == digest for part, digest in parts.items())
+        parts |= {part: before.get(part, "") if same else "" for part in absent}
+    return parts
+
+
 def usable(workspace: Workspace, partition: Partition, stage: str) -> bool:
     """Return True if there is an artefact of a stage that comparisons may read: neither missing nor out of date."""
     return states(workspace, partition)[stage].status not in (Status.STALE, Status.MISSING, Status.DAMAGED)
+
+
+def _input_digest(workspace: Workspace, dep: str, partition: Partition) -> str:
+    dataset, recipe = partition.place
+    try:
+        return artifacts.read_manifest(input_folder(workspace, dep, partition), dep).digest()
+    except MissingError as error:
+        flags = f"--dataset {dataset}" + (f" --recipe {recipe}" if STAGES[dep].scope == "experiment" else "")
+        expected, do = f"the artefact of {dep}", f"make it first: xc run {dep} {flags}"
+        raise MissingError(error.found, expected=expected, do=do) from error
+
+
+def _evaluations(workspace: Workspace, dataset: str) -> dict[str, str]:
+    """Return the digest of the evaluation of each recipe of a dataset; an empty string if it cannot be used."""
+
+    def digest(recipe: str) -> str:
+        try:
+            there = usable(workspace, workspace.params.experiment(dataset, recipe), "evaluation")
+        except XCError:  # a wrong setting, which the leaderboard reports
+            return ""
+        return workspace.digest("evaluation", dataset, recipe) if there else ""
+
+    return {f"evaluation of {recipe}": digest(recipe) for _, recipe in workspace.params.experiments(dataset)}
 
 
 def order(stages: dict[str, State]) -> list[State]:

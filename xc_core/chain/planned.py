@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from xc_core.chain.budget import training_seconds
 from xc_core.chain.costs import machine
-from xc_core.chain.depends import input_folder
 from xc_core.chain.estimator import Cost, Estimator
 from xc_core.chain.experiment import Experiment
+from xc_core.chain.fingerprints import input_folder
 from xc_core.chain.pilots import Rates, Source, Timed, measured
 from xc_core.chain.stage_costs import Case, held_bytes, written_bytes
 from xc_core.chain.workspace import Workspace

@@ -18,10 +18,10 @@ from xc_core.artifacts import Build, Made
 from xc_core.chain.context import Context, Others, Run
 from xc_core.chain.costs import forget_peak_memory, machine, peak_memory_mb
 from xc_core.chain.dataset import Partition
-from xc_core.chain.depends import depends, fingerprint, input_folder, inputs, write_settings
 from xc_core.chain.extension import EXTENDED_FROM, check_extendable, predecessors, take_over
+from xc_core.chain.fingerprints import fingerprint, input_folder, inputs, write_settings
 from xc_core.chain.kept import check_training, check_unseen
-from xc_core.chain.plan import State, Status, states
+from xc_core.chain.plan import State, Status, depends, states
 from xc_core.chain.registry import STAGES, Stage, find_stage, of_scope
 from xc_core.chain.workspace import Workspace
 from xc_core.distributed import World, alone, joined

@@ -12,8 +12,8 @@ import click
 
 from xc_core.artifacts import read_made
 from xc_core.chain import STAGES, Workspace, changelog
-from xc_core.chain.depends import write_settings
 from xc_core.chain.drift import read_record
+from xc_core.chain.fingerprints import write_settings
 from xc_core.chain.plan import State, Status, order, states
 from xc_core.cli.options import dataset_option
 from xc_core.errors import XCError

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from xc_core.chain import Workspace, run_stage
-from xc_core.chain.depends import resolved
 from xc_core.chain.experiment import Experiment, resolve
+from xc_core.chain.fingerprints import resolved
 from xc_core.data.corpus import Corpus
 from xc_core.data.splits import VALIDATION
 from xc_core.errors import ConfigError, UsageError

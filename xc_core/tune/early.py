@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -13,15 +13,19 @@ from xc_core.data.folds import unseen
 from xc_core.data.splits import VALIDATION
 from xc_core.metrics.ranking import KS, per_document, without
 from xc_core.shapes import F32, I64, extended
-
-if TYPE_CHECKING:
-    from xc_core.tune.trial import TrialWorkspace
+from xc_core.tune.trial import TrialWorkspace
 
 _ROWS: Final = 1000
 """Validation documents that are searched."""
 
 
-def label_texts(workspace: TrialWorkspace) -> Mapping[str, float] | None:
+def early(workspace: TrialWorkspace, stage: str) -> Mapping[str, float] | None:
+    """Return figures on validation documents that are known after a stage, before the fusion; None if none are."""
+    figures = _AFTER.get(stage)
+    return figures(workspace) if figures else None
+
+
+def _label_texts(workspace: TrialWorkspace) -> Mapping[str, float] | None:
     """Return the figures of the label texts; None if the recipe has no such score."""
     if "label_text" not in workspace.experiment.recipe.scores:
         return None
@@ -29,7 +33,7 @@ def label_texts(workspace: TrialWorkspace) -> Mapping[str, float] | None:
     return _figures(corpus, embeddings, [(corpus.drawn(corpus.rows(VALIDATION), _ROWS), embeddings.labels_LD)])
 
 
-def rows(workspace: TrialWorkspace) -> Mapping[str, float] | None:
+def _rows(workspace: TrialWorkspace) -> Mapping[str, float] | None:
     """Return the figures of the label rows of the held-out folds; None if the recipe has no such score."""
     from xc_core.classifiers import LabelTables
 
@@ -40,9 +44,9 @@ def rows(workspace: TrialWorkspace) -> Mapping[str, float] | None:
     return _figures(corpus, embeddings, [(documents, tables.rows(fold.name)) for fold, documents in held_out])
 
 
-EARLY: Final[dict[str, Callable[[TrialWorkspace], Mapping[str, float] | None]]] = {
-    "embeddings": label_texts,
-    "classifier": rows,
+_AFTER: Final[dict[str, Callable[[TrialWorkspace], Mapping[str, float] | None]]] = {
+    "embeddings": _label_texts,
+    "classifier": _rows,
 }
 """By stage: what is known after it."""
 

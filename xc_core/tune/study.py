@@ -20,6 +20,7 @@ from xc_core.params import deep_merged
 from xc_core.progress import report
 from xc_core.seeds import derive
 from xc_core.tune.asked import Tuning
+from xc_core.tune.early import early
 from xc_core.tune.limits import TimeIsUpError, stopped_after
 from xc_core.tune.record import SAME, State, StudyRecord, TrialRecord, study_folder
 from xc_core.tune.space import nested
@@ -228,7 +229,7 @@ class _Attempt:
             with stopped_after(None if self.end is None else self.end - time.monotonic()):
                 if self.trial.run(stage):
                     self.record = replace(self.record, taken=(*self.record.taken, stage.name))
-                figures = self.trial.early(stage) if self.tuning.prune else None
+                figures = early(self.trial.workspace, stage.name) if self.tuning.prune else None
             if figures is not None and self._prunes(stage.name, figures):
                 return
         self._judge(self.trial.result())

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +20,6 @@ from xc_core.chain.dataset import Partition
 from xc_core.chain.experiment import Experiment, resolve
 from xc_core.chain.params_file import ParamsFile
 from xc_core.errors import MissingError
-from xc_core.tune.early import EARLY
 
 _LAST: Final = "fusion"
 _NAMES: Final = list(STAGES)
@@ -116,11 +115,6 @@ class Trial:
         yield from sorted(self.workspace.data.glob(f"{self.dataset}/*/{stage}"))
         yield from sorted(project.data.glob(f"{self.dataset}/*/{stage}"))
         yield from sorted(self.workspace.root.parent.glob(f"*/data/{self.dataset}/*/{stage}"))
-
-    def early(self, stage: Stage) -> Mapping[str, float] | None:
-        """Return figures on validation documents that are known after a stage, before the fusion; None if none are."""
-        figures: Callable[[TrialWorkspace], Mapping[str, float] | None] | None = EARLY.get(stage.name)
-        return figures(self.workspace) if figures else None
 
     def result(self) -> Result:
         """Return the figures of what would be served, at the default of its dial.

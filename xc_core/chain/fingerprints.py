@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from xc_core import artifacts
 from xc_core.canonical import canonical
@@ -17,12 +17,8 @@ from xc_core.chain.dataset import Partition
 from xc_core.chain.registry import STAGES, Stage, of_scope
 from xc_core.chain.workspace import Workspace
 from xc_core.data.tokens import store_name
-from xc_core.errors import ConfigError, MissingError, XCError
+from xc_core.errors import ConfigError, MissingError
 from xc_core.params import in_use
-
-_SETTINGS: Final = "settings"
-_CODE: Final = "code"
-_SOURCE: Final = "source files"
 
 
 def resolved(workspace: Workspace, stage: Stage, partition: Partition) -> str:
@@ -31,8 +27,8 @@ def resolved(workspace: Workspace, stage: Stage, partition: Partition) -> str:
     Digests of local model folders follow.
     """
     content = {"code_version": stage.code_version, "settings": in_use(partition.settings(stage.name))}
-    outside = _outside_digests(workspace, stage, partition)
-    absent = _recorded(workspace, stage, partition) if None in outside.values() else {}
+    outside = outside_digests(workspace, stage, partition)
+    absent = recorded(workspace, stage, partition) if None in outside.values() else {}
     digests = {part: absent.get(part, "") if digest is None else digest for part, digest in outside.items()}
     return canonical(content | ({"outside": digests} if digests else {}))
 
@@ -76,32 +72,9 @@ def input_folder(workspace: Workspace, dep: str, partition: Partition) -> Path:
     return folder / store_name(name)
 
 
-def depends(workspace: Workspace, stage: Stage, partition: Partition) -> dict[str, str]:
-    """Return a digest of each thing that the result of ``stage`` depends on, by name.
-
-    A model folder that is absent counts as unchanged if nothing else has changed: its results stay usable. Raises
-    MissingError if there is no such input, CorruptError if its manifest cannot be read.
-    """
-    dataset, recipe = partition.place
-    parts = {_SETTINGS: _hash(in_use(partition.settings(stage.name))), _CODE: stage.code_version}
-    if stage.needs_source:
-        parts[_SOURCE] = source_digest(workspace, dataset)
-    if recipe is None and stage.scope == "dataset" and any(STAGES[dep].scope == "experiment" for dep in stage.deps):
-        return parts | _evaluations(workspace, dataset)
-    for dep in inputs(stage, partition):
-        parts[dep] = _input_digest(workspace, dep, partition)
-    outside = _outside_digests(workspace, stage, partition)
-    parts |= {part: digest for part, digest in outside.items() if digest is not None}
-    if absent := [part for part in outside if part not in parts]:
-        before = _recorded(workspace, stage, partition)
-        same = all(before.get(part) == digest for part, digest in parts.items())
-        parts |= {part: before.get(part, "") if same else "" for part in absent}
-    return parts
-
-
 def fingerprint(parts: dict[str, str], *, refresh: bool = False, extended: bool = False) -> str:
     """Return one hash over all parts; that of a refreshed or extended artefact differs."""
-    return _hash(parts | ({"refresh": "yes"} if refresh else {}) | ({"extended": "yes"} if extended else {}))
+    return content_hash(parts | ({"refresh": "yes"} if refresh else {}) | ({"extended": "yes"} if extended else {}))
 
 
 def differing(before: dict[str, str], now: dict[str, str]) -> list[str]:
@@ -112,30 +85,6 @@ def differing(before: dict[str, str], now: dict[str, str]) -> list[str]:
 def only_inputs(names: list[str]) -> bool:
     """Return True if all of these parts are inputs, so that a refresh may ignore them."""
     return bool(names) and all(name in STAGES for name in names)
-
-
-def _input_digest(workspace: Workspace, dep: str, partition: Partition) -> str:
-    dataset, recipe = partition.place
-    try:
-        return artifacts.read_manifest(input_folder(workspace, dep, partition), dep).digest()
-    except MissingError as error:
-        flags = f"--dataset {dataset}" + (f" --recipe {recipe}" if STAGES[dep].scope == "experiment" else "")
-        expected, do = f"the artefact of {dep}", f"make it first: xc run {dep} {flags}"
-        raise MissingError(error.found, expected=expected, do=do) from error
-
-
-def _evaluations(workspace: Workspace, dataset: str) -> dict[str, str]:
-    """Return the digest of the evaluation of each recipe of a dataset; an empty string if it cannot be used."""
-    from xc_core.chain.plan import usable  # which asks this module what each stage depends on
-
-    def digest(recipe: str) -> str:
-        try:
-            there = usable(workspace, workspace.params.experiment(dataset, recipe), "evaluation")
-        except XCError:  # a wrong setting, which the leaderboard reports
-            return ""
-        return workspace.digest("evaluation", dataset, recipe) if there else ""
-
-    return {f"evaluation of {recipe}": digest(recipe) for _, recipe in workspace.params.experiments(dataset)}
 
 
 def source_digest(workspace: Workspace, dataset: str) -> str:
@@ -154,7 +103,7 @@ def source_digest(workspace: Workspace, dataset: str) -> str:
     return _digest(workspace, workspace.state / "source" / f"{dataset}.json", files)
 
 
-def _outside_digests(workspace: Workspace, stage: Stage, partition: Partition) -> dict[str, str | None]:
+def outside_digests(workspace: Workspace, stage: Stage, partition: Partition) -> dict[str, str | None]:
     """Return a digest of each model or tokenizer that a stage reads from a local folder, None for an absent one."""
     settings = partition.settings(stage.name)
     found: dict[str, list[Path]] = settings.outside() if hasattr(settings, "outside") else {}
@@ -165,7 +114,7 @@ def _outside_digests(workspace: Workspace, stage: Stage, partition: Partition) -
     }
 
 
-def _recorded(workspace: Workspace, stage: Stage, partition: Partition) -> Mapping[str, str]:
+def recorded(workspace: Workspace, stage: Stage, partition: Partition) -> Mapping[str, str]:
     """Return what the present artefact of a stage was made from; empty if there is none."""
     return artifacts.read_made(workspace.folder(stage.name, *partition.place)).depends
 
@@ -175,7 +124,10 @@ def _digest(workspace: Workspace, cache: Path, files: dict[str, Path]) -> str:
     facts = {name: [p.stat().st_size, p.stat().st_mtime_ns, p.stat().st_ino] for name, p in files.items()}
     known = _cached(cache)
     if known.get("facts") != facts:
-        known = {"facts": facts, "digest": _hash([f"{name} {artifacts.sha256_file(p)}" for name, p in files.items()])}
+        known = {
+            "facts": facts,
+            "digest": content_hash([f"{name} {artifacts.sha256_file(p)}" for name, p in files.items()]),
+        }
         workspace.write(cache, canonical(known))
     return str(known["digest"])
 
@@ -188,5 +140,6 @@ def _cached(path: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _hash(content: Any) -> str:
+def content_hash(content: Any) -> str:
+    """Return a hash of a value that JSON can hold."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
