@@ -77,9 +77,32 @@ def test_a_known_answer(tmp_path: Path, world: ToyWorld) -> None:
     assert found["validation"]["quantiles"]["0.1"] == 0 and found["validation"]["quantiles"]["0.9"] > 0.9
     assert found["test"]["above_0.75"] == found["test"]["mean"] == 0
     assert found["validation"]["twins"] == 0, "another title is another text"
-    assert found["nearer"] is True
+    assert (found["nearer"], found["farther"]) == (True, False)
     assert f"{near / held:.1%} of the validation and 0.0% of the test documents" in sentence(found)
     assert "too good" in warning(found)[0]
+
+
+def test_validation_that_is_farther_than_test_is_said_too(tmp_path: Path, world: ToyWorld) -> None:
+    """Each test document has a train text with another title; each validation document has words of its own."""
+    for number, row in enumerate(world.train):
+        row["title"], row["content"] = f"t{number}", " ".join(f"x{number}y{i}" for i in range(20))
+    probe = corpus_of(world, tmp_path)
+    known = set(probe.table("documents", probe.rows("train"))["uid"])
+    train = [row for row in world.train if row["uid"] in known]
+    for number, (row, near) in enumerate(zip(world.test, train, strict=False)):
+        row["title"], row["content"] = f"q{number}", near["content"]
+    found = nearness(corpus_of(world, tmp_path / "farther"))
+    assert (found["validation"]["above_0.75"], found["test"]["above_0.75"]) == (0, 1)
+    assert (found["nearer"], found["farther"]) == (False, True)
+    (line,) = warning(found)
+    assert "farther" in line and "too low" in line and "--split uid" in line
+
+
+def test_a_corpus_that_was_measured_before_gives_no_warning_of_the_other_kind(tmp_path: Path, world: ToyWorld) -> None:
+    found = nearness(corpus_of(world, tmp_path))
+    assert warning(found) == []
+    del found["farther"]
+    assert warning(found) == []
 
 
 def test_twins_have_title_and_content_of_a_train_document(tmp_path: Path, world: ToyWorld) -> None:
@@ -128,7 +151,9 @@ def test_without_validation_documents_nothing_is_measured(tmp_path: Path, world:
 def test_a_few_documents_are_never_clearly_nearer(few: int) -> None:
     """The share of so few is 0 or 1, which has no spread of its own."""
     test = {"above_0.75": 0.5, "documents": 1000}
-    assert not is_nearer({"above_0.75": 1.0, "documents": few}, test)
+    few_near, few_far = ({"above_0.75": share, "documents": few} for share in (1.0, 0.0))
+    assert not is_nearer(few_near, test)
+    assert not is_nearer(test, few_far)
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from xc_core.recipes import RECIPES, Recipe
 PAGE: Final = Path(__file__).parents[2] / "docs" / "defaults.md"
 HEAD: Final = ("| setting | value | recipes | from |", "| --- | --- | --- | --- |")
 GUESS: Final = "guess"
-_STAGES: Final = ("encoder", "clusters", "negatives", "classifier", "scores", "fusion")
-_ASIDE: Final = {"code_version", "seed", "precision", "tokens_per_pass", "index"}
+STAGES: Final = ("encoder", "clusters", "negatives", "classifier", "scores", "fusion")
+ASIDE: Final = {"code_version", "seed", "precision", "tokens_per_pass", "index"}
 """Settings that choose no result: they change speed, rounding, or the random numbers."""
 Key = tuple[str, str]
 """A setting and its value."""
@@ -32,7 +32,7 @@ def own_recipes() -> list[Recipe]:
 def values(recipe: Recipe) -> Iterator[Key]:
     """Yield each setting that a result of ``recipe`` depends on, with its value."""
     unread = recipe.classifier.unread()
-    for stage in _STAGES:
+    for stage in STAGES:
         if stage not in unread:
             yield from _flat(getattr(recipe, stage), stage)
 
@@ -48,7 +48,7 @@ def _flat(config: Any, place: str, unused: frozenset[str] = frozenset()) -> Iter
         unused |= config.unused() if hasattr(config, "unused") else frozenset()
         for name in (field.name for field in dataclasses.fields(config)):
             within = frozenset(other.removeprefix(f"{name}.") for other in unused if other.startswith(f"{name}."))
-            if name not in unused | _ASIDE:
+            if name not in unused | ASIDE:
                 yield from _flat(getattr(config, name), f"{place}.{name}", within)
     else:
         yield place, _text(config)
@@ -72,7 +72,7 @@ def table(recipes: list[Recipe]) -> dict[Key, str]:
     files: dict[str, set[str]] = {}
     for recipe in recipes:
         files.setdefault(f"{recipe.module.rsplit('.', 1)[1]}.py", set()).add(recipe.name)
-    ordered = sorted(found, key=lambda key: (_STAGES.index(key[0].split(".")[0]), key[0], -len(found[key]), key[1]))
+    ordered = sorted(found, key=lambda key: (STAGES.index(key[0].split(".")[0]), key[0], -len(found[key]), key[1]))
     return {key: _named(found[key], users[key[0]], files) for key in ordered}
 
 

@@ -1,6 +1,7 @@
 """How near validation and test documents are to train documents, by words. Test labels are never read.
 
-If validation documents are nearer, figures on them are too good, and what is chosen with them relies on memory.
+If validation documents are nearer, figures on them are too good, and what is chosen with them relies on memory. If they
+are farther, figures on them may be too low, and what is chosen with them may be wrong for documents like those of test.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ def nearness(corpus: Corpus, *, queries: int = QUERIES, against: int = AGAINST, 
 
     Of each split: ``mean``, ``quantiles``, ``above_0.75`` and ``above_0.5`` (share) of the TF-IDF cosine with the
     nearest train document; ``twins``, the share of documents whose title and content a train document has too. Of
-    validation also ``unseen_positives``, the share of its positives whose label has no train document. ``nearer`` says
-    whether validation is clearly nearer than test. Empty if there are no validation documents.
+    validation also ``unseen_positives``, the share of its positives whose label has no train document. ``nearer`` and
+    ``farther`` say whether validation is clearly nearer than test, or farther. Empty if there are no validation
+    documents.
     """
     rows = {split: _sample(corpus, split, queries, seed) for split in (VALIDATION, TEST)}
     if not len(rows[VALIDATION]) or not len(rows[TEST]):
@@ -51,16 +53,18 @@ def nearness(corpus: Corpus, *, queries: int = QUERIES, against: int = AGAINST, 
         for split, own in zip(rows, np.split(cosines, [len(rows[VALIDATION])]), strict=True)
     }
     found[VALIDATION]["unseen_positives"] = _unseen_positives(corpus)
-    return found | {"train": len(train), "nearer": is_nearer(found[VALIDATION], found[TEST])}
+    validation, test = found[VALIDATION], found[TEST]
+    compared = {"nearer": is_nearer(validation, test), "farther": is_nearer(test, validation)}
+    return found | {"train": len(train)} | compared
 
 
-def is_nearer(validation: Mapping[str, Any], test: Mapping[str, Any]) -> bool:
-    """Return True if validation has clearly more near documents than test.
+def is_nearer(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Return True if ``one`` split has clearly more near documents than the ``other``.
 
     The difference of the shares above 0.75 has to exceed 3 points and twice its standard error.
     """
-    first, second = (float(own[f"above_{NEAR}"]) for own in (validation, test))
-    variance = sum(_variance(share, own["documents"]) for share, own in ((first, validation), (second, test)))
+    first, second = (float(own[f"above_{NEAR}"]) for own in (one, other))
+    variance = sum(_variance(share, own["documents"]) for share, own in ((first, one), (second, other)))
     return bool(first - second > max(POINTS, 2 * variance**0.5))
 
 
@@ -123,14 +127,20 @@ def sentence(found: Mapping[str, Any]) -> str:
 
 
 def warning(found: Mapping[str, Any]) -> list[str]:
-    """Return a warning if validation is clearly nearer to train than test is; otherwise nothing."""
-    if not found["nearer"]:
-        return []
-    return [
-        "validation documents are clearly nearer to train documents than test documents are, so figures on validation "
-        "are too good; hold out families (--split family) or groups (a column group), or give a validation file "
-        "(docs/data-formats.md, Validation documents)"
-    ]
+    """Return a warning if validation is clearly nearer to train than test is, or farther; otherwise nothing."""
+    if found["nearer"]:
+        return [
+            "validation documents are clearly nearer to train documents than test documents are, so figures on "
+            "validation are too good; hold out families (--split family) or groups (a column group), or give a "
+            "validation file (docs/data-formats.md, Validation documents)"
+        ]
+    if found.get("farther"):  # absent from facts of before 2026-11-24
+        return [
+            "validation documents are clearly farther from train documents than test documents are, so figures on "
+            "validation may be too low; if families or groups are held out, hold out single documents (--split uid), "
+            "or give a validation file that resembles the test file (docs/data-formats.md, Validation documents)"
+        ]
+    return []
 
 
 def _sample(corpus: Corpus, split: str, limit: int, seed: int) -> I64:

@@ -5,6 +5,7 @@ To add a family, add a module to this folder; importing the package registers al
 
 from xc_core.encoders.base import ENCODERS, Encoder, EncoderConfig, build_encoder, load_encoder, save_encoder
 from xc_core.encoders.embed import CachedRows, Passes, embed_rows, encode_passes, encode_rows
+from xc_core.encoders.pooling import Pooling
 from xc_core.encoders.trained import TrainedEncoder, open_encoder, write_encoder
 from xc_core.plugins import import_all
 
@@ -16,6 +17,7 @@ __all__ = [
     "Encoder",
     "EncoderConfig",
     "Passes",
+    "Pooling",
     "TrainedEncoder",
     "build_encoder",
     "embed_rows",

@@ -1,5 +1,8 @@
 """Recipes: one file per paper.
 
+A file gives every setting that its results depend on, but for those whose default is off, such as no dropout
+(``tests/recipes/test_given.py`` lists them). So a new default elsewhere moves no figure of a recipe.
+
 A new recipe is a new module of this folder, or a module of another package that an entry point of ``xc.parts`` names.
 """
 

@@ -1,4 +1,4 @@
-"""NGAME's own comparison (section 6 and table 6 of 000): the same method with other negatives, all else unchanged.
+"""NGAME's own comparison (section 6 and table 6, WSDM): ``ngame.py`` with other negatives, all else unchanged.
 
 ``dpr``, ``tas`` and ``o-sgd`` differ from ``ngame`` in M1 alone. ``ance`` mines explicitly in both: M1 searches between
 epochs, M4 trains on the hard negatives of the stage negatives. Section 6 names O-SGD, table 6 has no figures of it.

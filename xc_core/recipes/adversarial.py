@@ -1,9 +1,11 @@
-"""Adversarial softmax approximation (Bamler and Mandt, ICLR 2020) and the methods it is compared with.
+"""Adversarial softmax approximation (Bamler and Mandt, ICLR 2020) and its comparisons, on the M1 of ``ngame.py``.
 
-Loss (2) and (6), s the score, y' drawn from p_n(. | x):
+The softmax (1) is approximated by negative sampling: (2) and its regularised form (6), s the score, y' drawn from p_n:
     -log sigma(s_y) - log sigma(-s_y') + lambda [ (s_y + log p_n(y | x))^2 + (s_y' + log p_n(y' | x))^2 ]
-p_n: a probabilistic tree on k principal components of x (section 3), fitted with lambda_n (8); or uniform, or by
-frequency. Prediction (5): argmax_y s_y + log p_n(y | x). NCE, one-vs-each and augment-and-reduce add nothing.
+p_n: a probabilistic tree on k principal components of x (section 3), a sum over the path from the root to y (7):
+    log p_n(y | x) = sum_v log sigma(zeta_v (w_v . x + b_v)), zeta_v = 1 to the right, -1 to the left
+fitted with lambda_n (8); or uniform, or by frequency. Prediction (5): argmax_y s_y + log p_n(y | x). NCE, one-vs-each
+and augment-and-reduce add nothing.
 
 x: the vectors of a trained encoder, that of ``ngame`` after its M1 (the paper: XML-CNN features, trained on the data).
 ``adversarial-pretrained`` does not train the encoder, as all six did until 2026-11-22. The paper keeps a document's
@@ -13,11 +15,10 @@ first label; here all are learnt from. Rows have no bias b_y. Where each value c
 from typing import Any
 
 from xc_core.classifiers import TableConfig
-from xc_core.fusion import Sum
 from xc_core.losses import NegativeSampling
 from xc_core.recipes.base import RECIPES, Recipe, named
 from xc_core.recipes.ngame import NGAME
-from xc_core.recipes.settings import FusionSettings
+from xc_core.recipes.shared import PLAIN_SUM
 from xc_core.sampling import Random, Tree
 from xc_core.scores import Classifier, Noise
 from xc_core.train.table import ClassifierSettings
@@ -34,14 +35,29 @@ ADVERSARIAL = RECIPES.add(
         encoder=NGAME.encoder,  # x
         classifier=ClassifierSettings(
             order=Random(batch_size=256),
-            negatives=Tree(positives=0, draws=1, width=16, regulariser=0.1),  # all y; one y' per y; k; lambda_n
-            loss=NegativeSampling(temperature=_SCALE, regulariser=1e-3),  # lambda
-            table=TableConfig(start="zero", unit=False, lr=_LR, decay=0.99, weight_decay=0.0),  # w_y = 0; rho
+            negatives=Tree(  # p_n
+                positives=0,  # all y; the paper: the first
+                draws=1,  # y' per y
+                width=16,  # k
+                regulariser=0.1,  # lambda_n
+            ),
+            loss=NegativeSampling(  # (6)
+                temperature=_SCALE,
+                regulariser=1e-3,  # lambda
+            ),
+            table=TableConfig(
+                start="zero",  # w_y = 0
+                unit=False,
+                lr=_LR,  # rho
+                decay=0.99,
+                optimiser="rmsprop",  # the paper: Adagrad
+                weight_decay=0.0,
+            ),
             epochs=30.0,
             warmup=0.03,
         ),
         scores=named(Classifier(), Noise()),  # s_y, log p_n
-        fusion=FusionSettings(rule=Sum(), candidates=100),  # (5)
+        fusion=PLAIN_SUM,  # (5)
     ),
 )
 _NO_BIAS: dict[str, Any] = {"noise": None}
@@ -92,6 +108,6 @@ ANR = _beside(
     "anr",
     "augment and reduce, Ruiz et al., ICML 2018",
     scores=_NO_BIAS,
-    negatives={"kind": "importance", "positives": 0, "hard": 0, "uniform": 256},  # labels per batch
+    negatives={"kind": "importance", "positives": 0, "hard": 0, "uniform": 256, "draws": 1},  # labels per batch
     loss={"kind": "augment-reduce", "temperature": _SCALE, "decay": 0.9},  # eta: weight t^-0.9
 )

@@ -1,10 +1,12 @@
 """ASTRA: accurate and scalable ANNS-based training of extreme classifiers (2024), and the strategies of its table 5.
 
-Loss (2), z_l = w_l . E(x), H hard negatives (k_h), R uniform draws (k_r); unbiased (lemma 4.1):
-    sum_{l in P} log(1 + e^-z_l) + sum_{l in H} log(1 + e^z_l) + (L - k_h) / k_r sum_{l in R} log(1 + e^z_l)
-H: the k_h labels nearest to E(x) among the rows w (``w-hard``) or the label texts (``E-hard``), searched every tau_r
-epochs, in the background on the vectors of the epoch before; before epoch tau_s all negatives are uniform. Label texts
-are train documents too (section 3.2). Inference: a search over the rows.
+With f_l(x) = w_l . E(x), H hard negatives (k_h), R uniform draws (k_r), the loss (2), unbiased (lemma 4.1):
+    sum_{l in P} log(1 + e^-f_l) + sum_{l in H} log(1 + e^f_l) + (L - k_h) / k_r sum_{l in R} log(1 + e^f_l)
+Its expectation is the loss (1) over all labels:
+    sum_{l in P} log(1 + e^-f_l) + sum_{l not in P} log(1 + e^f_l)
+H: the k_h labels nearest to E(x) among the rows w (``w-hard``) or the label texts E(z) (``E-hard``), searched every
+tau_r epochs, in the background on the vectors of the epoch before; before epoch tau_s all negatives are uniform. Label
+texts are train documents too (section 3.2). Inference: a search over the rows.
 
 A patent application (US-20250371338-A1) reads on this recipe; it is never the default.
 
@@ -17,17 +19,15 @@ row instead of SGD. Table 5 keeps the number of negatives in every row. Where ea
 from typing import Any
 
 from xc_core.classifiers import TableConfig
-from xc_core.encoders import EncoderConfig
-from xc_core.fusion import Sum
+from xc_core.encoders import EncoderConfig, Pooling
 from xc_core.losses import Bce
 from xc_core.recipes.base import RECIPES, Recipe, named
-from xc_core.recipes.settings import FusionSettings
+from xc_core.recipes.shared import NO_M4, PLAIN_SUM
 from xc_core.sampling import Importance, Random
 from xc_core.scores import Classifier
 from xc_core.train.encoder import EncoderSettings
 from xc_core.train.heads import ByRow
 from xc_core.train.optim import OptimConfig
-from xc_core.train.table import ClassifierSettings
 
 _HARD, _UNIFORM = 160, 1000  # k_h, k_r
 _ALL = _HARD + _UNIFORM  # negatives per document, in every row of table 5
@@ -39,7 +39,13 @@ ASTRA = RECIPES.add(
         paper="ASTRA: Accurate and Scalable ANNS-based Training of Extreme Classifiers, 2024, table 5: random + w-hard",
         module=__name__,
         encoder=EncoderSettings(
-            encoder=EncoderConfig(name="minilm", max_length=64, frozen_layers=3, projection=0),  # E
+            encoder=EncoderConfig(
+                name="minilm",  # E
+                pooling=Pooling.MEAN,
+                max_length=64,
+                frozen_layers=3,
+                projection=0,  # above 3 million labels: 64
+            ),
             order=Random(batch_size=256),  # S
             negatives=Importance(
                 positives=0,  # k_p: all
@@ -58,18 +64,19 @@ ASTRA = RECIPES.add(
                     unit=False,
                     lr=0.01,  # lr (classifier)
                     decay=0.99,
+                    optimiser="rmsprop",  # the paper: SGD
                     weight_decay=0.0,  # weight decay (classifier)
                 ),
                 dropout=0.0,  # dropout
             ),
-            loss=Bce(temperature=0.05, bias=10.0),  # z = w . x / 0.05 - 10; the paper: z = w . x
+            loss=Bce(temperature=0.05, bias=10.0),  # f = w . E(x) / 0.05 - 10; the paper: w . E(x)
             optim=OptimConfig(lr=4e-4, warmup=0.1, weight_decay=0.01, clip=1.0),  # lr (encoder), warmup
             augment=True,  # label texts as documents
             epochs=4.0,  # epochs; the first search is used in the third
         ),
-        classifier=ClassifierSettings(epochs=0.0),
-        scores=named(Classifier()),
-        fusion=FusionSettings(rule=Sum()),
+        classifier=NO_M4,
+        scores=named(Classifier()),  # f_l
+        fusion=PLAIN_SUM,
     ),
 )
 

@@ -1,7 +1,7 @@
 """Methods whose loss is over all labels: Renee (a classifier) and DEXML (a dual encoder).
 
-``renee`` (Jain et al., MLSys 2023), z_l = w_l . E(x), label texts are train documents, rows trained with the encoder:
-    sum_{l in P} log(1 + e^-z_l) + sum_{l not in P} log(1 + e^z_l)
+``renee`` (Jain et al., MLSys 2023), f_l = w_l . E(x), label texts are train documents, rows trained with the encoder:
+    sum_{l in P} log(1 + e^-f_l) + sum_{l not in P} log(1 + e^f_l)
 It is computed in blocks of labels, so that neither scores nor targets of all exist at once. A step costs O(B L D).
 ``dexml`` (Gupta et al., ICLR 2024), s_l = E(x) . E(z_l), decoupled softmax, label texts encoded twice (GradCache):
     1 / |P| sum_{l in P} -log [ e^{s_l / t} / (e^{s_l / t} + sum_{k not in P} e^{s_k / t}) ]
@@ -12,19 +12,17 @@ Where each value comes from: docs/defaults.md.
 """
 
 from xc_core.classifiers import TableConfig
-from xc_core.encoders import EncoderConfig
-from xc_core.fusion import Sum
+from xc_core.encoders import EncoderConfig, Pooling
 from xc_core.losses import Bce, DecoupledSoftmax
 from xc_core.recipes.base import RECIPES, Recipe, named
-from xc_core.recipes.settings import FusionSettings
+from xc_core.recipes.shared import NO_M4, PLAIN_SUM
 from xc_core.sampling import All, Mixture, Random
 from xc_core.scores import Classifier, LabelText
 from xc_core.train.encoder import EncoderSettings
 from xc_core.train.heads import ByRow, ByText
 from xc_core.train.optim import OptimConfig
-from xc_core.train.table import ClassifierSettings
 
-_ENCODER = EncoderConfig(name="minilm", max_length=64, frozen_layers=3)  # E
+_ENCODER = EncoderConfig(name="minilm", pooling=Pooling.MEAN, max_length=64, frozen_layers=3)  # E
 _OPTIM = OptimConfig(lr=4e-4, warmup=0.1, weight_decay=0.01, clip=1.0)
 
 RENEE = RECIPES.add(
@@ -38,16 +36,16 @@ RENEE = RECIPES.add(
             order=Random(batch_size=256),  # B
             negatives=All(positives=0),  # all l not in P; all of P
             scorer=ByRow(
-                rows=TableConfig(start="text", unit=False, lr=0.01, decay=0.99, weight_decay=0.0), dropout=0.0
+                rows=TableConfig(start="text", unit=False, lr=0.01, decay=0.99, optimiser="rmsprop"),  # w
             ),
-            loss=Bce(temperature=0.05, bias=10.0),  # z = w . x / 0.05 - 10
+            loss=Bce(temperature=0.05, bias=10.0),  # f = w . E(x) / 0.05 - 10
             optim=_OPTIM,
             augment=True,  # label texts as documents
             epochs=3.0,
         ),
-        classifier=ClassifierSettings(epochs=0.0),
-        scores=named(Classifier()),
-        fusion=FusionSettings(rule=Sum()),
+        classifier=NO_M4,
+        scores=named(Classifier()),  # f_l
+        fusion=PLAIN_SUM,
     ),
 )
 DEXML = RECIPES.add(
@@ -59,14 +57,21 @@ DEXML = RECIPES.add(
         encoder=EncoderSettings(
             encoder=_ENCODER,
             order=Random(batch_size=1024),  # B
-            negatives=Mixture(positives=0, share=True, uniform=4096),  # labels per batch
+            negatives=Mixture(
+                positives=0,  # all of P
+                share=True,  # P in the whole pool
+                uniform=4096,  # labels per batch; all if there are no more
+            ),
             scorer=ByText(cache=True),  # GradCache
-            loss=DecoupledSoftmax(temperature=0.05, forward=1.0),  # t
+            loss=DecoupledSoftmax(
+                temperature=0.05,  # t
+                forward=1.0,  # documents to labels alone
+            ),
             optim=_OPTIM,
             epochs=3.0,
         ),
-        classifier=ClassifierSettings(epochs=0.0),
-        scores=named(LabelText()),
-        fusion=FusionSettings(rule=Sum()),
+        classifier=NO_M4,
+        scores=named(LabelText(search=True)),  # s_l
+        fusion=PLAIN_SUM,
     ),
 )

@@ -20,19 +20,23 @@ encoder was all-MiniLM-L6-v2, but bag for the fusion on DebianTags. Each default
 """
 
 from xc_core.classifiers import TableConfig
-from xc_core.encoders import EncoderConfig
-from xc_core.fusion import LightGBM
+from xc_core.encoders import EncoderConfig, Pooling
+from xc_core.fusion import LightGBM, Objective
 from xc_core.losses import DecoupledSoftmax, Triplet
 from xc_core.recipes.base import RECIPES, Recipe, named
 from xc_core.recipes.settings import FusionSettings
 from xc_core.sampling import InBatch, Random
 from xc_core.scores import Classifier, Frequency, LabelText, LabelWords, Lexical, Neighbours
+from xc_core.scores.terms import TermSettings
 from xc_core.train.encoder import EncoderSettings
+from xc_core.train.heads import ByText
 from xc_core.train.optim import OptimConfig
 from xc_core.train.table import ClassifierSettings
 
 _FUSION_ROWS = 4_500
 """Documents that the fusion is fitted on, which one held-out training gives on large data."""
+_TERMS = TermSettings(ngrams=2, min_documents=2, terms=300_000)
+"""The words that the two scores by words read."""
 
 HOUSE = RECIPES.add(
     "house",
@@ -40,25 +44,47 @@ HOUSE = RECIPES.add(
         name="house",
         paper="this project",
         module=__name__,
-        encoder=EncoderSettings(
-            encoder=EncoderConfig(frozen_layers=3, max_length=128),
+        encoder=EncoderSettings(  # M1
+            encoder=EncoderConfig(name="minilm", pooling=Pooling.MEAN, max_length=128, frozen_layers=3),
             order=Random(batch_size=256),
             negatives=InBatch(positives=2, share=True),
-            loss=DecoupledSoftmax(temperature=0.05),
-            optim=OptimConfig(lr=4e-4),
+            scorer=ByText(),
+            loss=DecoupledSoftmax(temperature=0.05, forward=1.0),
+            optim=OptimConfig(lr=4e-4, warmup=0.1, weight_decay=0.01, clip=1.0),
             epochs=3.0,
         ),
-        classifier=ClassifierSettings(
+        classifier=ClassifierSettings(  # M3, M4
             order=Random(batch_size=1024),
             negatives=InBatch(positives=0, unseen=128),
-            loss=Triplet(margin=0.2, hardest=5, positives=5),
-            table=TableConfig(lr=0.02),
+            loss=Triplet(margin=0.2, hardest=5, positives=5, temperature=0.1),
+            table=TableConfig(start="text", unit=True, lr=0.02, decay=0.99, optimiser="rmsprop"),
             epochs=30.0,
+            warmup=0.03,
             dropout=0.3,
             refit=True,
             enough=_FUSION_ROWS,
         ),
-        scores=named(LabelText(), Classifier(), Frequency(), Neighbours(), Lexical(), LabelWords()),
-        fusion=FusionSettings(rule=LightGBM(), rows=_FUSION_ROWS, tail_cost=1.0),
+        scores=named(
+            LabelText(search=True),
+            Classifier(),
+            Frequency(),
+            Neighbours(nearest=30, temperature=0.05, exact_up_to=50_000, probes=128),
+            Lexical(terms=_TERMS, trees=3, clusters=100, depth=3, beam=10, labels=100),
+            LabelWords(terms=_TERMS),
+        ),
+        fusion=FusionSettings(
+            rule=LightGBM(
+                objective=Objective.LAMBDARANK,
+                rounds=50,
+                leaves=7,
+                min_leaf=20,
+                shrinkage=0.1,
+                truncation=10,
+            ),
+            rows=_FUSION_ROWS,
+            candidates=100,
+            fallback=True,
+            tail_cost=1.0,
+        ),
     ),
 )
