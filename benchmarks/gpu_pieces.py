@@ -22,6 +22,7 @@ from xc_core.data.labels import LabelMatrix
 from xc_core.data.tokens import TokenStore
 from xc_core.devices import CPU, Device, put
 from xc_core.encoders import Encoder, EncoderConfig, build_encoder
+from xc_core.encoders.base import Precision
 from xc_core.errors import MissingError
 from xc_core.losses import Bce
 from xc_core.pretrained import locate
@@ -68,7 +69,7 @@ def losses(device: Device, sizes: Sizes) -> list[Row]:
     few = replace(sizes, documents=min(sizes.documents, 512), batch=min(sizes.batch, 64))
     rows = []
     for name in RECIPES:
-        ours, theirs = (_losses(training(name, place, few, precision="fp32")) for place in (device, CPU))
+        ours, theirs = (_losses(training(name, place, few, precision=Precision.FP32)) for place in (device, CPU))
         worst = max(abs(a - b) / max(abs(b), 1e-9) for a, b in zip(ours, theirs, strict=True))
         rows.append(Row(f"M1 of {name}: loss beside the CPU's, 4 steps", f"{worst:.1e}", f"at most {TOLERANCE:.0e}"))
     return rows
@@ -80,14 +81,19 @@ def _losses(task: EncoderTask) -> list[float]:
 
 
 def training(
-    recipe: str, device: Device, sizes: Sizes, *, precision: str = "auto", make: Callable[..., Encoder] = build_encoder
+    recipe: str,
+    device: Device,
+    sizes: Sizes,
+    *,
+    precision: Precision = Precision.AUTO,
+    make: Callable[..., Encoder] = build_encoder,
 ) -> EncoderTask:
     """Return M1 of a recipe on random titles of 6 to 30 tokens, with two labels per document."""
     settings = find_recipe(recipe).encoder
     config = replace(settings.encoder, name=sizes.encoder, precision=precision)
     if sizes.encoder == "bag":
         config = EncoderConfig(name="bag", width=16, precision=precision, heads=config.heads)
-    order = replace(settings.order, batch_size=sizes.batch)
+    order = replace(settings.order, batch_size=sizes.batch)  # type: ignore[type-var]
     random, labels = generator(0, "gpu-proof"), max(sizes.documents // 4, 8)
     documents, texts = (_titles(random, size) for size in (sizes.documents, labels))
     pairs = np.repeat(np.arange(sizes.documents), 2), random.integers(0, labels, 2 * sizes.documents)

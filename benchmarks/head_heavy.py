@@ -45,7 +45,7 @@ class HeadHeavy:
     @property
     def share_L(self) -> F64:
         """The share of documents of each label, p_l."""
-        return self.top / np.arange(1, self.labels + 1) ** self.decay
+        return np.asarray(self.top / np.arange(1, self.labels + 1) ** self.decay, np.float64)
 
     def rows(self) -> list[tuple[str, str, list[str]]]:
         """Return (uid, text, names of the labels) of each document; documents without labels are left out."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from typing import Any
 
 import click
 import numpy as np
@@ -28,7 +29,7 @@ BATCH, POSITIVES, NEGATIVES, DOCUMENTS = 128, 5, 2000, 20_000
 Step = Callable[[F32, LabelPool], None]
 
 
-def ours(labels: int, width: int, **settings: str) -> TableHead:
+def ours(labels: int, width: int, **settings: Any) -> TableHead:
     """Return a table of random rows."""
     start = torch.randn(1000, width, generator=torch.Generator().manual_seed(0)) * 0.05
     table = LabelTable(torch.zeros(1).expand(labels, width), TableConfig(unit=False, **settings))
@@ -92,7 +93,8 @@ def sampled(labels: int, width: int, rounds: int) -> str:
     """Return a row of the table: a step on a sample of the labels."""
     doc_ND, documents = world(labels, width)
     source = Mixture(positives=0, uniform=NEGATIVES).build(documents, 0)
-    pools = [source.pool(batch(number), number) for number in range(rounds + 2)]
+    drawn = (source.pool(batch(number), number) for number in range(rounds + 2))
+    pools = [pool for pool in drawn if isinstance(pool, LabelPool)]
     heads = {"fp32": ours(labels, width), "bf16": ours(labels, width, precision="bf16")}
     other, floor = peer(labels, width), products(doc_ND[batch(0)], pools[0], width)
 

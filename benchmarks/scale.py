@@ -40,7 +40,7 @@ def noisy(hidden_ND: F32, purpose: str) -> F32:
     width = hidden_ND.shape[1]
     noise = generator(0, purpose).standard_normal(hidden_ND.shape, np.float32) * np.float32(NOISE / np.sqrt(width))
     found = hidden_ND + noise
-    return found / np.linalg.norm(found, axis=1, keepdims=True)
+    return np.asarray(found / np.linalg.norm(found, axis=1, keepdims=True), np.float32)
 
 
 def search(head: TableHead, queries_BD: F32, k: int) -> Shortlist:

@@ -79,21 +79,16 @@ class Judge:
         except RefusedError as error:
             return [gate.refused(gate.OPENS, error)], None
         limits, models = self._limits(), {}
-        lines = list(gate.alone(own, self._recalls(), limits))
-        if champion is not None:
-            other = _champion(champion, accepted)
-            if isinstance(other, Line):
-                return [*lines, other], None
+        other = None if champion is None else _champion(champion, accepted)
+        lines = list(gate.alone(own, None if isinstance(other, Line) else other, limits))
+        if isinstance(other, Line):
+            return [*lines, other], None
+        if other is not None and champion is not None:
             lines += gate.against(own, other, limits)
             models = {champion.tags.get("bundle", ""): other}
             lines += _best_so_far(champion, own, models, accepted, limits)
         models.setdefault(version.tags.get("bundle", ""), own)
         return lines, Best.among(accepted.facts.version, models, gate.OVERALL)
-
-    def _recalls(self) -> dict[str, float]:
-        from xc_core.scores import Scores
-
-        return Scores.open(self.workspace.folder("scores", self.dataset, self.recipe)).recalls
 
     def _limits(self) -> Limits:
         experiment = self.workspace.params.experiment(self.dataset, self.recipe)

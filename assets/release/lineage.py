@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -29,8 +28,6 @@ _SHOWN: Final = {
     "gate_failed": "failed lines", "gate_on": "judged on", "promoted_by": "promoted by", "promoted_at": "promoted at",
     "promoted_reason": "reason", "repairs": "repairs version",
 }  # fmt: skip
-_REMOTE: Final = re.compile(r"remote\.([^.=]+)\.url=(.+)")
-"""A line of `dvc config --list`."""
 _DVC: Final = (sys.executable, "-m", "dvc")
 
 
@@ -161,11 +158,11 @@ def _fetch_raw(workspace: Workspace, found: Lineage, folder: Path) -> None:
 
 def _share_remotes(root: Path, folder: Path) -> None:
     """Let the clone use the project's cache and remotes; a relative path means the project's."""
-    for line in _call([*_DVC, "config", "--list"], root).splitlines():
-        if found := _REMOTE.fullmatch(line.strip()):
-            name, url = found.groups()
-            place = url if "://" in url else str((root / ".dvc" / url).resolve())
-            _call([*_DVC, "remote", "modify", "--local", name, "url", place], folder)
+    from assets.resources import Dvc
+
+    for name, url in Dvc.of(root).remotes().items():
+        place = url if "://" in url else str((root / ".dvc" / url).resolve())
+        _call([*_DVC, "remote", "modify", "--local", name, "url", place], folder)
     if (root / ".dvc" / "cache").is_dir():
         _call([*_DVC, "config", "--local", "cache.dir", str(root / ".dvc" / "cache")], folder)
 

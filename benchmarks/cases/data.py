@@ -6,6 +6,7 @@ import gzip
 import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -178,7 +179,7 @@ def _scipy(short: Shortlist, truth: LabelMatrix, weights: F64) -> list[F64]:
     hits = sparse.csr_matrix((places, short.ids_NK.ravel(), indptr), truth.shape).multiply(known).tocsr()
     at, gains = hits.data, weights[hits.indices]
     docs = np.repeat(np.arange(len(short)), np.diff(hits.indptr))
-    out = []
+    out: list[Any] = []
     for k in KS:
         for values in (np.ones(len(at)), 1 / np.log2(at + 1), gains):
             out.append(np.bincount(docs, np.where(at <= k, values, 0.0), minlength=len(short)))

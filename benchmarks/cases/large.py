@@ -39,7 +39,7 @@ def large_search(world: World) -> list[Row]:
     left, right, out = torch.from_numpy(queries), torch.from_numpy(labels), torch.empty(_QUERIES, _BLOCK)
 
     def products() -> None:
-        for block in right.split(_BLOCK):
+        for block in torch.split(right, _BLOCK):
             torch.mm(left, block.T, out=out[:, : len(block)])
 
     def batch() -> Shortlist:

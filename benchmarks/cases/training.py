@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -22,7 +23,7 @@ from xc_core.data.tokens import TokenStore
 from xc_core.encoders import Encoder, TrainedEncoder, encode_rows
 from xc_core.encoders.embed import encode_batch
 from xc_core.losses import Bce
-from xc_core.sampling import All, Documents
+from xc_core.sampling import All, Documents, NegativeSource
 
 
 @case
@@ -37,9 +38,9 @@ def clustering(world: World) -> list[Row]:
         rows.append(
             compare(
                 f"clusters of {target}, {len(points):,} documents",
-                lambda target=target: balanced_clusters(points, target, 0),
+                partial(balanced_clusters, points, target, 0),
                 "recursion, float64, to convergence",
-                lambda target=target: naive_clusters.balanced(points, target, 0),
+                partial(naive_clusters.balanced, points, target, 0),
                 rounds=1,
                 note=f"{share:.1%} of its cohesion",
             )
@@ -94,7 +95,7 @@ def updates(world: World) -> list[Row]:
         rows.append(
             compare(
                 f"1,500 of {len(start):,} rows",
-                lambda table=table: table.update(touched, gradient, 1.0),
+                partial(table.update, touched, gradient, 1.0),
                 "Adam, dense",
                 theirs,
                 rounds=20,
@@ -122,6 +123,9 @@ def all_labels(world: World) -> list[Row]:
         def theirs(dense: torch.nn.Parameter = dense, adam: Adam = adam, wide: LabelMatrix = wide) -> Tensor:
             return _dense_step(docs, dense, adam, wide.rows(batch))
 
+        def step(head: TableHead = head, source: NegativeSource = source) -> object:
+            return head.descend(docs, source.pool(batch, 0), batch, 1.0)
+
         exact = theirs()
         ours = head.descend(docs, source.pool(batch, 0), batch, 1.0).gradient_BD
         assert ours is not None
@@ -129,7 +133,7 @@ def all_labels(world: World) -> list[Row]:
         rows.append(
             compare(
                 f"256 documents against {len(start):,} labels",
-                lambda head=head, source=source: head.descend(docs, source.pool(batch, 0), batch, 1.0),
+                step,
                 "all at once, Adam",
                 theirs,
                 note=f"cosine of the documents' gradients {float(alike):.6f}",

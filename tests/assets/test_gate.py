@@ -88,9 +88,14 @@ def test_a_model_may_cost_so_much_more(ours: Measured, theirs: Measured, names: 
 
 @pytest.mark.parametrize(("recall", "passes"), [(0.9, True), (0.899, False)])
 def test_the_worst_index_counts(recall: float, passes: bool) -> None:
-    opens, index = gate.alone(_answering(), {"a": 1.0, "b": recall}, LIMITS)
+    ours = replace(_answering(), recalls={"a": 1.0, "b": recall})
+    opens, index = gate.alone(ours, None, LIMITS)
     assert (opens.passed, index.passed) == (True, passes)
     assert "7 texts" in opens.found
+    assert index.found == f"{recall:.3f}"
+    weak = replace(model(), recalls={"a": 0.5})
+    assert [line.passed for line in gate.alone(ours, weak, LIMITS)] == [True, passes], "the champion's is only shown"
+    assert list(gate.alone(ours, weak, LIMITS))[1].found == f"{recall:.3f} against 0.500"
 
 
 def _answering() -> Measured:

@@ -141,3 +141,12 @@ def test_a_rebuild_gets_the_recorded_files_in_their_folders(tmp_path: Path, monk
     assert [(what[0], what[3]) for what in done if what[0] == "_xc"] == [("_xc", "corpus"), ("_xc", "encoder")]
     assert {what[0] for what in done} == {"_fetch_raw", "_xc", "_compare"}
     assert replace(found, files={}).chain.keys() == {"corpus", "encoder"}
+
+
+def test_a_clone_gets_the_remotes_of_the_project_whatever_their_names(tmp_path: Path) -> None:
+    for name in ("own", "clone"):
+        (tmp_path / name / ".dvc").mkdir(parents=True)
+        (tmp_path / name / ".dvc" / "config").write_text("['remote \"lab.disk\"']\n    url = ../store\n")
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    lineage._share_remotes(tmp_path / "own", tmp_path / "clone")
+    assert f"url = {tmp_path / 'own' / 'store'}" in (tmp_path / "clone" / ".dvc" / "config.local").read_text()

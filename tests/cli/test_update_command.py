@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
+from collections import Counter
 from pathlib import Path
+from random import Random
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -111,6 +114,41 @@ def test_a_train_table_alone_brings_no_test_documents(xc: Xc, project: Workspace
     assert {after[f"N{number}"] for number in range(60)} == {"train", "validation"}
 
 
+@pytest.mark.parametrize("layout", ["csv", "xc-json"])
+def test_an_update_has_only_the_files_that_have_rows(xc: Xc, project: Workspace, tmp_path: Path, layout: str) -> None:
+    folder, before = tmp_path / "new", splits(project)
+    folder.mkdir()
+    if layout == "csv":
+        (folder / "test.csv").write_text("uid,text,labels\nN1,a test text,L2\n")
+    else:
+        drop(folder, [], [("L2", "engine")], [row("N1", "a test text", [0])])
+        (folder / "trn.json.gz").unlink()
+    ended = xc("update", folder, "--dataset", "toy")
+    assert ended.code == 0, ended.err
+    assert splits(project) == before | {"N1": "test"}
+    for path in folder.iterdir():
+        path.unlink()
+    if layout == "csv":
+        (folder / "labels.csv").write_text("uid,text\nL3,violins\n")
+    else:
+        drop(folder, [], [("L3", "violins")])
+        (folder / "trn.json.gz").unlink()
+        (folder / "tst.json.gz").unlink()
+    ended = xc("update", folder, "--dataset", "toy")
+    assert ended.code == 0, ended.err
+    texts = dict(open_corpus(project).table("labels").select("uid", "title").iter_rows())
+    assert (texts["L3"], splits(project)) == ("violins", before | {"N1": "test"})
+
+
+def test_a_dataset_needs_its_train_file_and_an_update_any_file(xc: Xc, project: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    for asked in (("ingest", tmp_path / "new", "--dataset", "other"), ("update", tmp_path / "new", "--dataset", "toy")):
+        xc(*asked).refused(66, "no known layout", "add or rename files")
+        xc(*asked, "--layout", "tabular").refused(66, "no train table", "add the table")
+    (tmp_path / "new" / "test.csv").write_text("uid,text,labels\nN1,a test text,L2\n")
+    xc("ingest", tmp_path / "new", "--dataset", "other").refused(66, "no known layout", "add or rename files")
+
+
 def test_an_update_of_a_dataset_in_any_layout_keeps_texts_pairs_filters_and_splits(tmp_path: Path) -> None:
     """Reading, writing and reading again gives the same tables."""
     for name, write in LAYOUTS.items():
@@ -132,7 +170,7 @@ def test_an_update_of_a_dataset_in_any_layout_keeps_texts_pairs_filters_and_spli
 
 def documents(rows: list[tuple[str, str, str, str]]) -> pl.DataFrame:
     frame = pl.DataFrame(rows, schema=["uid", "title", "split", "group"], orient="row")
-    return frame.select("uid", "title", pl.lit("").alias("content"), "split", "group")
+    return frame.select("uid", "title", pl.lit("").alias("content"), "split", "group", family=pl.lit(""))
 
 
 def test_a_corrected_document_keeps_its_group_unless_the_update_names_another(tmp_path: Path) -> None:
@@ -167,6 +205,10 @@ def test_a_new_document_goes_where_its_group_or_its_near_duplicates_are(tmp_path
         "uid": ["train", "train", "test"],
     }
     assert NewDocuments("uid", 1.0, tmp_path / "x").placed(old, new)["split"].to_list() == ["validation"] * 2 + ["test"]
+    named = old.with_columns(family=pl.when(pl.col("uid") == "b").then(pl.lit("z")).otherwise(pl.lit("")))
+    assert [
+        NewDocuments("family", 0.0, tmp_path / "y").placed(there, new)["family"].to_list() for there in (old, named)
+    ] == [["b", "n2", ""], ["z", "n2", ""]], "a family keeps its name also if the document of this name has gone"
 
 
 @pytest.mark.parametrize("split", ["uid", "family"])
@@ -185,6 +227,58 @@ def test_no_document_moves_in_four_updates(xc: Xc, tmp_path: Path, monkeypatch: 
         assert {uid: after[uid] for uid in before} == before
     new = {after[uid] for uid in after if uid.startswith("N")}
     assert new == {"train", "validation"} if split == "uid" else new <= {"train", "validation"}
+
+
+def siblings(groups: int, size: int) -> list[str]:
+    """Texts of one large family: groups of near-duplicates that resemble each other a little less, shuffled."""
+    random = Random(0)
+    common, texts = [f"c{i}" for i in range(40)], []
+    for group in range(groups):
+        own = [f"g{group}-{i}" for i in range(5)]
+        texts += [" ".join([*common, *own, *(f"x{group}-{i}-{j}" for j in range(3))]) for i in range(size)]
+    random.shuffle(texts)
+    return texts
+
+
+def test_a_large_family_keeps_its_names_in_an_update(tmp_path: Path) -> None:
+    """It is divided by the links that are found, which depend on the order of the documents.
+
+    Its names decide about the halves of the validation documents and about the acceptance set.
+    """
+    workspace, world = empty_workspace(tmp_path / "project"), ToyWorld.make(documents=60, tests=10)
+    world.train += [row(f"F{i:03}", text, [i % 10]) for i, text in enumerate(siblings(40, 10))]
+    config = IngestConfig(split="family", validation_fraction=0.3, acceptance_fraction=0.1)
+    place(workspace, world.write(tmp_path / "begin"), "toy", config, replace=False)
+
+    def cut() -> tuple[dict[str, str], dict[str, str], list[set[str]]]:
+        corpus = open_corpus(workspace)
+        rows = np.flatnonzero((corpus.table("documents")["split"] != "test").to_numpy())
+        names = dict(zip(corpus.uids(rows), corpus.family_names(rows), strict=True))
+        return names, splits(workspace), [set(corpus.uids(half)) for half in corpus.validation_halves()]
+
+    first, before, halves = cut()
+    assert max(Counter(first.values()).values()) < 200, "the family was divided"
+    assert all(halves) and "acceptance" in before.values()
+    new = [row(f"N{number}", f"{siblings(40, 10)[number]} new", [0]) for number in range(20)]
+    update(workspace, drop(tmp_path / "new", new, [("L0", "river")]), "toy")
+    names, after, now = cut()
+    assert {uid: names[uid] for uid in first} == first
+    assert {uid: after[uid] for uid in before} == before
+    assert all(old <= half for old, half in zip(halves, now, strict=True))
+    update(workspace, drop(tmp_path / "more", [row("M", "unlike all others", [0])], [("L0", "river")]), "toy")
+    assert {uid: name for uid, name in cut()[0].items() if uid != "M"} == names
+
+
+def test_a_family_whose_first_document_is_forgotten_takes_the_name_of_the_next(tmp_path: Path) -> None:
+    frame = documents([(uid, "text", "train", "") for uid in "abcd"])
+    family = pl.Series(["", "a", "a", ""], dtype=pl.String)
+    none = pl.DataFrame(schema={"doc": pl.String, "label": pl.String})
+    labels = pl.DataFrame({"uid": ["L"], "title": ["l"], "content": [""]})
+    left = Tables(frame.with_columns(family=family), labels, none, none).without(["a"], [])
+    assert left.documents["family"].to_list() == ["b", "b", ""]
+    left.write(tmp_path / "raw")
+    written = [json.loads(line) for line in (tmp_path / "raw" / "trn.json").read_text().splitlines()]
+    assert [line.get("near_duplicate_of") for line in written] == [None, "b", None]
 
 
 @pytest.mark.parametrize("forgotten", [False, True])
@@ -270,14 +364,72 @@ def test_datasets_change_side_by_side_and_one_dataset_in_turn(project: Workspace
 
 
 @pytest.mark.parametrize("layout", ["xc-text", "pecos", "csv"])
-def test_rows_without_uids_are_refused(xc: Xc, project: Workspace, tmp_path: Path, layout: str) -> None:
+def test_labels_without_uids_are_refused(xc: Xc, project: Workspace, tmp_path: Path, layout: str) -> None:
     folder = tmp_path / "new"
     folder.mkdir()
     if layout == "csv":
-        (folder / "train.csv").write_text("text,labels\nsome words,L1\n")
+        (folder / "train.csv").write_text("uid,text,labels\nN1,some words,0\n")
+        (folder / "labels.csv").write_text("text\nriver\n")
     else:
         LAYOUTS[layout](ToyWorld.make(documents=20, tests=5), folder)
-    xc("update", folder, "--dataset", "toy").refused(65, "rows without uids", "add the column uid")
+    xc("update", folder, "--dataset", "toy").refused(65, "labels that are known by their line number", "column labels")
+
+
+# documents without uids
+
+
+def table(folder: Path, **tables: str) -> Path:
+    """Write CSV tables of text and labels."""
+    folder.mkdir()
+    for stem, rows in tables.items():
+        (folder / f"{stem}.csv").write_text(rows)
+    return folder
+
+
+def test_documents_without_uids_are_known_by_their_text(xc: Xc, project: Workspace, tmp_path: Path) -> None:
+    """A known text gets other labels and keeps its title, content and place; another one is new, once for all times."""
+    old = Tables.of(open_corpus(project)).documents.filter(uid="D0001")
+    text = f"{old['title'][0]}  {old['content'][0]}"
+    before = splits(project)
+    first = table(tmp_path / "1", train=f"text,labels\n{text},L3\nbrand new words,L2;L4\n")
+    ended = xc("update", first, "--dataset", "toy")
+    assert ended.code == 0, ended.err
+    assert "1 have the text of a document of toy, whose labels they replace; 1 are new" in ended.err
+    assert "documents: 1 new, 1 changed, 0 removed" in ended.out
+    assert labels_of(project, "D0001") == ["L3"]
+    assert Tables.of(open_corpus(project)).documents.filter(uid="D0001").equals(old)
+    (new,) = set(splits(project)) - set(before)
+    assert new.startswith("text-") and labels_of(project, new) == ["L2", "L4"]
+    assert {uid: split for uid, split in splits(project).items() if uid != new} == before
+    again = table(tmp_path / "2", train="text,labels\nbrand new words,L5\n")
+    assert xc("update", again, "--dataset", "toy").code == 0
+    assert set(splits(project)) == {*before, new} and labels_of(project, new) == ["L5"]
+
+
+def test_an_update_of_a_dataset_without_uids_needs_none_either(xc: Xc, project: Workspace, tmp_path: Path) -> None:
+    rows = "".join(f"word{number} text,{'ab'[number % 2]}\n" for number in range(40))
+    assert xc("ingest", table(tmp_path / "1", train=f"text,labels\n{rows}"), "--dataset", "plain").code == 0
+    new = table(tmp_path / "2", train="text,labels\nword3 text,a\nmore words,b\n", test="text,labels\nlast words,a\n")
+    ended = xc("update", new, "--dataset", "plain")
+    assert ended.code == 0, ended.err
+    assert "documents: 2 new, 1 changed, 0 removed" in ended.out
+
+
+@pytest.mark.parametrize("rows", ["castle3,L1\ncastle3,L2\n", "river0 castle1,L1\nriver0  castle1,L2\n"])
+def test_a_text_of_several_rows_without_uids_is_refused(xc: Xc, project: Workspace, tmp_path: Path, rows: str) -> None:
+    known = drop(tmp_path / "0", [row("N1", "river0 castle1", [0])], [("L0", "river")])
+    assert xc("update", known, "--dataset", "toy").code == 0
+    ended = xc("update", table(tmp_path / "1", train=f"text,labels\n{rows}"), "--dataset", "toy")
+    assert ended.code == 65, ended.err
+    assert "uid" in ended.err
+
+
+def test_a_text_of_several_documents_names_none_of_them(xc: Xc, project: Workspace, tmp_path: Path) -> None:
+    twice = [row("N1", "the same words", [0]), row("N2", "the same words", [0])]
+    assert xc("update", drop(tmp_path / "0", twice, [("L0", "river")]), "--dataset", "toy").code == 0
+    ended = xc("update", table(tmp_path / "1", train="text,labels\nthe same words,L1\n"), "--dataset", "toy")
+    assert ended.code == 65
+    assert "a row without a uid with the text of N1 and N2" in ended.err
 
 
 def test_the_raw_files_can_be_ingested_again(xc: Xc, project: Workspace, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.arrays import unit
 from tests.naive import search as naive
-from xc_core.ann import INDEXES, Index, load_index, save_index, with_more
+from xc_core.ann import INDEXES, Index, exact_search, load_index, save_index, with_more
 from xc_core.errors import ConfigError, CorruptError, MissingError, XCError
 from xc_core.shapes import F32, PAD_ID, Shortlist
 
@@ -103,6 +103,21 @@ def test_a_saved_index_answers_the_same_after_loading(kind: str, tmp_path: Path)
         first, second = index.search(queries, k), again.search(queries, k)
         assert np.array_equal(first.ids_NK, second.ids_NK)
         assert np.array_equal(first.scores_NK, second.scores_NK)
+
+
+def test_exact_search_over_a_saved_index_finds_every_nearest_label(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xc_core.ann.faiss_index._ROWS_AT_ONCE", 300)
+    vectors, queries, _ = clustered(labels=800, queries=50)
+    uneven = vectors * np.linspace(0.5, 3, 800, dtype=np.float32)[:, None]
+    worst: dict[str, dict[str, int]] = {"ivf": {"probes": 1}, "hnsw": {"search_effort": 1, "links": 2}}
+    save_index(build(kind, uneven, **worst.get(kind, {})), tmp_path)
+    for k in (10, 500):
+        found = exact_search(load_index(tmp_path), queries, k)
+        assert found is not None
+        assert share_of(naive.nearest(uneven, queries, k), found) == 1.0
+        np.testing.assert_allclose(found.scores_NK, np.sort(queries @ uneven.T)[:, ::-1][:, :k], atol=1e-5)
 
 
 def test_building_and_searching_leave_the_arguments_alone(kind: str) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 from tests.cli.conftest import spoil
 from tests.conftest import TOPICS, ToyWorld, make_workspace
 from tests.data.test_corpus_digest import moved
+from xc_core.ann import Hnsw
 from xc_core.chain import Workspace, run_stage
 from xc_core.data import acceptance, document_file
 from xc_core.data.acceptance import AcceptanceSet, draw, take
@@ -25,9 +27,12 @@ from xc_core.data.ingest import IngestConfig
 from xc_core.data.splits import TEST
 from xc_core.devices import VARIABLE
 from xc_core.errors import DataError, MissingError, RefusedError, UsageError
-from xc_core.infer.acceptance import answered, measured
+from xc_core.infer import acceptance as accepting
+from xc_core.infer.acceptance import answered, measured, searched
 from xc_core.infer.predictor import Predictor
 from xc_core.metrics.ranking import per_document, without
+from xc_core.scores import Query
+from xc_core.scores.vectors import VectorScore
 
 
 @pytest.fixture(scope="module")
@@ -297,6 +302,30 @@ def test_a_clean_process_returns_the_same_figures_and_the_costs(
     files = [path for path in model.rglob("*") if path.is_file() and path.name not in ("manifest.json", "made.json")]
     size = sum(path.stat().st_size for path in files)
     assert found.costs.megabytes == pytest.approx(size / 1e6)
+
+
+def test_the_recall_is_that_of_the_index_in_the_model(
+    drawn: AcceptanceSet, model: Path, predictor: Predictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert measured(model, drawn).recalls == {"label_text": 1.0, "classifier": 1.0}
+    random = np.random.default_rng(0)
+    vectors_LD = random.standard_normal((2000, predictor.embed(["a"]).shape[1])).astype(np.float32)
+    weak = VectorScore.build(vectors_LD, Hnsw(links=2, build_effort=4, search_effort=1))
+    asked: list[int] = []
+
+    def counted(self: VectorScore, query: Query) -> dict[str, float]:
+        asked.append(len(query))
+        return figures(self, query)
+
+    figures = VectorScore.figures
+    monkeypatch.setattr(VectorScore, "figures", counted)
+    other = replace(predictor, scorer=replace(predictor.scorer, scores={"classifier": weak}))
+    assert searched(other, drawn.texts)["classifier"] < 0.5
+    monkeypatch.setattr(accepting, "_PRODUCTS", 35 * vectors_LD.size)
+    searched(other, drawn.texts)
+    monkeypatch.setattr(accepting, "_PRODUCTS", vectors_LD.size)
+    searched(other, drawn.texts)
+    assert asked == [40, 35, 30], "fewer texts among many labels"
 
 
 def test_a_clean_process_uses_the_device_of_this_one(

@@ -12,7 +12,7 @@ from tests.scores.toy import unit
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import ConfigError
 from xc_core.fusion import FittedFusion, Inputs, Pairs, Sum
-from xc_core.scores import Prior, Query, ScoreData
+from xc_core.scores import SCORES, Prior, Query, ScoreData
 
 COUNTS = np.array([3, 0, 40, 1, 7])
 
@@ -66,3 +66,11 @@ def test_offsets_are_saved_and_kept_by_a_part(tmp_path: Path) -> None:
     assert list(FittedFusion.read(tmp_path).parts()) == list(fused(INPUTS).parts())
     replace(fused(INPUTS), offsets=()).write(tmp_path)
     assert "offsets" not in (tmp_path / "fusion.json").read_text("utf-8"), "as files from before offsets"
+
+
+def test_scores_share_the_counts() -> None:
+    asked: list[int] = []
+    own = replace(data(), counts=lambda: asked.append(1) or COUNTS)  # type: ignore[func-returns-value]
+    for part in (Prior(), SCORES["frequency"]()):
+        part.fit(own)
+    assert asked == [1]

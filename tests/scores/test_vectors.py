@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.scores.toy import unit
-from xc_core.ann import Exact, Hnsw, IndexPart, Ivf, with_more
+from xc_core.ann import Both, Exact, Hnsw, IndexPart, Ivf, with_more
 from xc_core.data.labels import LabelMatrix
 from xc_core.scores import Classifier, Query, ScoreData
 from xc_core.scores.vectors import VectorScore
@@ -46,6 +46,17 @@ def test_rows_with_a_bias_are_searched_and_scored_with_it(index: IndexPart, join
 
 def test_the_recall_of_an_index_over_rows_with_a_bias_is_measured_with_it() -> None:
     assert VectorScore.build(BIASED, Exact()).figures(Query(unit(20, 3))) == {"recall": 1.0}
+
+
+@pytest.mark.parametrize("index", [Exact(), Hnsw(links=2, build_effort=4, search_effort=1), Ivf(probes=1), Both()])
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_saved_score_measures_the_recall_of_its_own_index(index: IndexPart, joined: bool, tmp_path: Path) -> None:
+    vectors, texts, query = unit(2000, 1), unit(2000, 2), Query(unit(20, 3))
+    score = VectorScore.build(vectors, index, vectors + texts if joined else None)
+    score.save(tmp_path)
+    measured = VectorScore.open(tmp_path, joined=joined).figures(query)
+    assert measured == score.figures(query)
+    assert (measured["recall"] < 0.9) == isinstance(index, (Hnsw, Ivf))
 
 
 def test_a_query_that_is_searched_for_few_labels_can_be_searched_for_more() -> None:

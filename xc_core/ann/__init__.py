@@ -8,7 +8,18 @@ one then still spin when those of the other start: the first search after encodi
 
 import torch  # noqa: F401
 
-from xc_core.ann.base import INDEXES, Auto, Index, IndexPart, Search, load_index, mining_index, save_index, with_more
+from xc_core.ann.base import (
+    INDEXES,
+    Auto,
+    Index,
+    IndexPart,
+    Search,
+    exact_search,
+    load_index,
+    mining_index,
+    save_index,
+    with_more,
+)
 from xc_core.ann.both import Both
 from xc_core.ann.exact import Exact, ExactIndex
 from xc_core.ann.hnsw import Hnsw
@@ -31,6 +42,7 @@ __all__ = [
     "Ivf",
     "Search",
     "ShardedIndex",
+    "exact_search",
     "load_index",
     "mining_index",
     "recall",

@@ -61,6 +61,16 @@ def with_more(index: Index, vectors_ND: F32) -> Index | None:
     return found
 
 
+def exact_search(index: Index, queries_BD: F32, k: int) -> Shortlist | None:
+    """Return what exact search over the vectors in ``index`` finds, by its method ``exactly``, which an index may have.
+
+    None if it has none.
+    """
+    exactly = getattr(index, "exactly", None)
+    found: Shortlist | None = None if exactly is None else exactly(queries_BD, k)
+    return found
+
+
 INDEXES: Table[type[IndexPart]] = Table("index")
 
 

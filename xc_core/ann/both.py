@@ -71,6 +71,10 @@ class BothIndex:
             return self.exact.search(queries_BD, k)
         return _through(self.graph, self.facts.effort, checked(queries_BD, self.width, k), k)
 
+    def exactly(self, queries_BD: F32, k: int) -> Shortlist:
+        """Return the k best labels of each query by exact search."""
+        return self.exact.search(queries_BD, k)
+
     def extended(self, vectors_ND: F32) -> BothIndex:
         """Return a copy with more vectors; its effort is measured again."""
         graph, part = _FAISS.clone_index(self.graph), self.part

@@ -123,6 +123,10 @@ class ExactIndex:
         scores, ids = torch.cat(scores_list, 1), torch.cat(ids_list, 1)
         return Shortlist.ranked(ids.cpu().numpy(), scores.cpu().numpy()).top(k)
 
+    def exactly(self, queries_BD: F32, k: int) -> Shortlist:
+        """Return the same as ``search``."""
+        return self.search(queries_BD, k)
+
     def extended(self, vectors_ND: F32) -> ExactIndex:
         """Return an index over these vectors and ``vectors_ND``."""
         return type(self)(np.concatenate([self.vectors_LD, vectors_ND]), self.device)

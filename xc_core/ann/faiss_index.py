@@ -15,10 +15,13 @@ import faiss
 import numpy as np
 
 from xc_core.ann.base import IndexPart, checked
-from xc_core.shapes import F32, Shortlist
+from xc_core.ann.exact import ExactIndex
+from xc_core.shapes import F32, Shortlist, spans
 
 _SAME_LENGTH: Final = 1e-3
 """Relative difference of lengths below which vectors count as equally long."""
+_ROWS_AT_ONCE: Final = 16_384
+"""Vectors taken out of an index at a time: 16,384 x 768 x 4 bytes = 50 MB."""
 
 
 def even_lengths(vectors_LD: F32) -> F32:
@@ -46,6 +49,17 @@ class FaissIndex:
             queries = np.pad(queries, ((0, 0), (0, 1)))
         scores, ids = self.inner.search(queries, min(k, self.size))
         return Shortlist.ranked(ids.astype(np.int64), scores).top(k)
+
+    def exactly(self, queries_BD: F32, k: int) -> Shortlist:
+        """Return the k best labels of each query by exact search over the vectors in the index, block by block."""
+        none = (len(queries_BD), 0)
+        best = Shortlist(np.zeros(none, np.int32), np.zeros(none, np.float32))
+        for rows in spans(self.size, _ROWS_AT_ONCE):
+            block_UD = self.inner.reconstruct_n(rows.start, rows.stop - rows.start)[:, : self.width]
+            found = ExactIndex(np.ascontiguousarray(block_UD)).search(queries_BD, min(k, len(block_UD)))
+            ids = np.concatenate([best.ids_NK, found.ids_NK + rows.start], axis=1)
+            best = Shortlist.ranked(ids, np.concatenate([best.scores_NK, found.scores_NK], axis=1)).top(k)
+        return best
 
     def extended(self, vectors_ND: F32) -> FaissIndex | None:
         """Return a copy with more vectors; None if vectors have the coordinate that evens out their lengths."""

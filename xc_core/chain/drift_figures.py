@@ -69,7 +69,7 @@ def measured(workspace: Workspace, dataset: str, recipe: str, limits: DriftConfi
 def _refused(tables: LabelTables, corpus: Corpus) -> str | None:
     """Return why a refresh would not keep the rows: what they learnt from is not known, or is held out now."""
     try:
-        tables.learnt().check(corpus, tables.folds)
+        tables.check_unseen(corpus)
     except (MissingError, MovedError) as error:
         return error.found
     return None

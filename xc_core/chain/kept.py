@@ -48,4 +48,4 @@ def check_unseen(workspace: Workspace, partition: Partition) -> None:
     folder = workspace.folder("classifier", *partition.place)
     with suppress(MissingError):
         tables = LabelTables.open(folder)
-        tables.learnt().check(Corpus.open(workspace.folder("corpus", partition.dataset.name)), tables.folds)
+        tables.check_unseen(Corpus.open(workspace.folder("corpus", partition.dataset.name)))

@@ -55,10 +55,15 @@ def page_of(workspace: Workspace, dataset: str, recipe: str) -> Page:
     )
 
 
+def of_present_corpus(workspace: Workspace, dataset: str, recipe: str) -> bool:
+    """Return True if an experiment was evaluated on the corpus that is there now."""
+    made = artifacts.read_made(workspace.folder("evaluation", dataset, recipe))
+    return made.depends.get("corpus") == workspace.digest("corpus", dataset)
+
+
 def _card(workspace: Workspace, dataset: str, recipe: str) -> dict[str, str]:
     """Return the facts of the corpus that an experiment was evaluated on, if that is the present one."""
-    made = artifacts.read_made(workspace.folder("evaluation", dataset, recipe))
-    if made.depends.get("corpus") != workspace.digest("corpus", dataset):
+    if not of_present_corpus(workspace, dataset, recipe):
         return {"corpus": "another one than today's: the data have changed since this evaluation"}
     return data_card(artifacts.read_made(workspace.folder("corpus", dataset)).facts)
 

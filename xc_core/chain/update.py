@@ -13,7 +13,7 @@ from xc_core.chain.runner import run_stage
 from xc_core.chain.workspace import Workspace
 from xc_core.data.corpus import Corpus
 from xc_core.data.difference import Difference
-from xc_core.data.formats import has_uids, open_source
+from xc_core.data.formats import has_uids, names_labels, open_source
 from xc_core.data.ingest import IngestConfig, ingest
 from xc_core.data.merge import NewDocuments, Tables
 from xc_core.data.splits import TEST
@@ -34,21 +34,24 @@ def update(
     with scratch(workspace, dataset) as inner:
         own = workspace.params.dataset(dataset).corpus
         reading = allowing(replace(own, layout=layout), *allow)
-        _, source = open_source(path, layout, reading.read_options())
-        if not has_uids(source):
-            raise _no_uids(path)
+        _, source = open_source(path, layout, replace(reading.read_options(), part=True))
+        if not names_labels(source):
+            raise _no_names(path)
         command = incoming.command(path, source.files, dataset, reading)
         if incoming.interrupted(workspace, dataset, command):
             incoming.forget(workspace, dataset)
             report(f"update: {dataset} was complete when the last update was stopped; nothing is read again")
             return None
-        if not has_uids(open_source(workspace.raw(dataset), own.layout, own.read_options())[1]):
+        by_uid = has_uids(source)
+        if by_uid and not has_uids(open_source(workspace.raw(dataset), own.layout, own.read_options())[1]):
             report(
                 f"update: the files of {dataset} have no uids, so its documents are known by their place: a row of the "
                 "new files replaces none of them"
             )
         before, part = _corpus(workspace, dataset), _read(path, inner.root / "part", reading)
         there, came = Tables.of(before), Tables.of(part)
+        if not by_uid:
+            came = _known_by_text(there, came, dataset)
         _report_elsewhere(there, came)
         fraction = 0.0 if validation_given(workspace, before, dataset) else own.validation_fraction
         cut = NewDocuments(own.split, fraction, inner.root / "near-duplicates")
@@ -60,13 +63,24 @@ def update(
         return Arrival(workspace, inner, dataset, config, command, "update").install(None)
 
 
-def _no_uids(path: Path) -> DataError:
+def _no_names(path: Path) -> DataError:
     return DataError(
-        "rows without uids",
-        expected="a uid for each document and label, by which they are merged",
-        do="add the column uid to every table; or write xc-json. To replace the dataset: xc ingest --replace",
+        "labels that are known by their line number, which means another label in each folder",
+        expected="uids of labels, by which they are merged",
+        do="write tables whose column labels has uids; or xc-json. To replace the dataset: xc ingest --replace",
         where=str(path),
     )
+
+
+def _known_by_text(there: Tables, came: Tables, dataset: str) -> Tables:
+    """Return the tables of an update without uids, in which a document with a known text has the uid of that text."""
+    came = came.known_by_text(there)
+    known = len(came.documents.join(there.documents, on="uid", how="semi"))
+    report(
+        f"update: rows without uids are known by their text: {known:,} have the text of a document of {dataset}, whose "
+        f"labels they replace; {len(came.documents) - known:,} are new. A corrected text counts as new"
+    )
+    return came
 
 
 def allowing(config: IngestConfig, *kinds: str) -> IngestConfig:

@@ -21,6 +21,7 @@ from xc_core import artifacts
 from xc_core.artifacts import Build
 from xc_core.classifiers.one_vs_rest import TableHead
 from xc_core.classifiers.storage import blocks
+from xc_core.data.corpus import Corpus
 from xc_core.data.folds import FINAL, Fold
 from xc_core.data.history import read_history, write_history
 from xc_core.data.learnt import Learnt
@@ -90,6 +91,13 @@ class LabelTables:
     def learnt(self) -> Learnt:
         """Return which documents the rows learnt from; raise MissingError for rows from before this was recorded."""
         return Learnt.open(self.folder)
+
+    def check_unseen(self, corpus: Corpus) -> None:
+        """Raise MovedError if the rows, or their encoder, learnt from documents that are test, or held out, now.
+
+        Raises MissingError if it is not known what they learnt from.
+        """
+        self.learnt().check(corpus, self.folds)
 
     def labels(self) -> pl.DataFrame:
         """Return the columns uid and text (a hash of the label's text), in the order of the rows."""

@@ -1,4 +1,4 @@
-"""``xc add-labels``: new labels get scores within seconds, without training."""
+"""``xc add-labels``: new labels get scores without training."""
 
 from __future__ import annotations
 

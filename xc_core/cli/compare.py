@@ -62,12 +62,12 @@ def _figures(workspace: Workspace, dataset: str, name: str) -> PerDocument:
 
 def _check_corpus(workspace: Workspace, dataset: str, recipe: str) -> None:
     from xc_core.artifacts import read_made
+    from xc_core.chain.reports import of_present_corpus
     from xc_core.errors import MissingError, MovedError, nearest
 
     workspace.params.dataset(dataset)  # raises the error of an unknown name
-    made = read_made(workspace.folder("evaluation", dataset, recipe))
     train = f"xc train --dataset {dataset} --recipe {recipe}"
-    if not made.fingerprint:
+    if not read_made(workspace.folder("evaluation", dataset, recipe)).fingerprint:
         recipes = [other for _, other in workspace.params.experiments(dataset)]
         have = [other for other in recipes if read_made(workspace.folder("evaluation", dataset, other)).fingerprint]
         raise MissingError(
@@ -75,7 +75,7 @@ def _check_corpus(workspace: Workspace, dataset: str, recipe: str) -> None:
             expected=f"one of {', '.join(have)}" if have else "an evaluated recipe; there is none yet",
             do=train,
         )
-    if made.depends.get("corpus") != workspace.digest("corpus", dataset):
+    if not of_present_corpus(workspace, dataset, recipe):
         raise MovedError(
             f"{recipe} evaluated on another corpus than there is now", expected="the present test documents", do=train
         )

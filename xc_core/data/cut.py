@@ -1,7 +1,8 @@
 """Which train documents are held out for validation: by uid, by the column ``group``, or by near-duplicates of text.
 
 A family (a group, or near-duplicates) is held out whole. Its name, that of the group or the uid of its first document,
-decides by its hash. So a family stays in its split as long as it keeps its name.
+decides by its hash. So a family stays in its split as long as it keeps its name. If the files name families of
+near-duplicates, as those of an update do, they are not searched again: another order of rows may give other names.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from xc_core.data.families import NearDuplicates
 from xc_core.data.formats import Block
 from xc_core.data.splits import TEST, TRAIN, VALIDATION, digests, is_validation
 from xc_core.errors import DataError
-from xc_core.shapes import I64, Array, Bool
+from xc_core.shapes import Array, Bool
 
 BY: Final = ("uid", "group", "family")
 """What is held out as a whole: a document, a group, or near-duplicates of text."""
@@ -41,6 +42,7 @@ class Cut:
         self._near = NearDuplicates(folder / "near-duplicates") if by == "family" else None
         self._groups = pq.ParquetWriter(folder / FAMILIES, SCHEMA, compression="zstd") if by == "group" else None
         self._held: list[Bool] = [np.zeros(0, bool)]
+        self._named: list[str] = []
         self._documents = 0
         self.grouped = 0
         """Train and validation documents that have a group."""
@@ -63,6 +65,7 @@ class Cut:
         if self._near:
             self._near.add([f"{title} {content}" for title, content in zip(block.titles, block.contents, strict=True)])
             self._held.append(held_N)
+            self._named += block.families or [""] * len(block)
         self._documents += len(block)
         return np.where(held_N, VALIDATION, TRAIN)
 
@@ -81,10 +84,16 @@ class Cut:
             self._groups.close()
         if not self._near:
             return None
-        first_N, held_N = self._near.families(), np.concatenate(self._held)
-        self._write_near(first_N)
-        moved_N = held_N if self._given else held_N[first_N]
-        return None if np.array_equal(moved_N, held_N) else moved_N
+        held_N, uids = np.concatenate(self._held), self._uids()
+        if any(self._named):
+            self._near.discard()
+            names = pl.Series([name or uid for name, uid in zip(self._named, uids, strict=True)], dtype=pl.String)
+            moved_N = is_validation(digests(names.to_list()), self._fraction)
+        else:
+            first_N = self._near.families()
+            names, moved_N = uids.gather(first_N), held_N[first_N]
+        self._write_near(names, uids)
+        return None if self._given or np.array_equal(moved_N, held_N) else moved_N
 
     def check_groups(self) -> None:
         """Raise DataError for a split by group if no document has a group."""
@@ -95,11 +104,14 @@ class Cut:
                 do="add it, or choose --split family or --split uid",
             )
 
-    def _write_near(self, first_N: I64) -> None:
-        """Write the families that have at least two documents."""
-        doc = np.flatnonzero(np.bincount(first_N, minlength=len(first_N))[first_N] > 1)
-        uids = pl.read_parquet(self._folder / "documents.parquet", columns=["uid"])["uid"]
-        table = pa.table([pa.array(doc), uids.gather(first_N[doc]).to_arrow().cast(pa.string())], schema=SCHEMA)
+    def _uids(self) -> pl.Series:
+        """Return the uids of train and validation documents, which come before those of test."""
+        return pl.read_parquet(self._folder / "documents.parquet", columns=["uid"])["uid"].head(self._documents)
+
+    def _write_near(self, names: pl.Series, uids: pl.Series) -> None:
+        """Write the families that have at least two documents, or another name than their document."""
+        doc = np.flatnonzero((names.is_duplicated() | (names != uids)).to_numpy())
+        table = pa.table([pa.array(doc), names.gather(doc).to_arrow().cast(pa.string())], schema=SCHEMA)
         pq.write_table(table, self._folder / FAMILIES, compression="zstd")
 
     def facts(self) -> dict[str, Any]:

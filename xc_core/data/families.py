@@ -66,6 +66,10 @@ class NearDuplicates:
         shutil.rmtree(self._folder)
         return first_N
 
+    def discard(self) -> None:
+        """Delete the files."""
+        shutil.rmtree(self._folder)
+
     def _found(self, size: int) -> I64:
         signature_NH = np.memmap(self._folder / "signatures", np.uint32, "r", shape=(size, _HASHES))
         codes, alike = np.zeros(0, np.int64), np.zeros(0)

@@ -105,7 +105,7 @@ def ingest(folder: Path, build: Build, config: IngestConfig, *, part: bool = Fal
     """
     options = config.read_options()
     if part:
-        options = replace(options, test_fraction=0.0)  # rows of its train file stay train rows
+        options = replace(options, test_fraction=0.0, part=True)  # rows of its train file stay train rows
     layout, source = open_source(folder, config.layout, options)
     files = splits_of(source)
     cut = Cut(build.path, config.split, config.validation_fraction, given=VALIDATION in files)

@@ -16,14 +16,24 @@ import polars as pl
 from xc_core.data.corpus import Corpus
 from xc_core.data.cut import FAMILIES, GROUP, group_family
 from xc_core.data.families import NearDuplicates
+from xc_core.data.formats import text_uid
 from xc_core.data.splits import ACCEPTANCE, TEST, TRAIN, VALIDATION, digests, is_validation
+from xc_core.errors import DataError
 
 _STEM: Final = {TRAIN: "trn", VALIDATION: "val", TEST: "tst"}
+_OPTIONAL: Final = {"group": "group", "family": "near_duplicate_of"}
+"""Columns that are left out of a line if they are empty, and their fields."""
+
+_TEXT: Final = (pl.col("title") + " " + pl.col("content")).str.replace_all(r"\s+", " ").str.strip_chars().alias("text")
+"""The text of a document; white space does not count."""
 
 
 @dataclass(frozen=True)
 class Tables:
-    """A dataset: documents (uid, title, content, split, group), labels (uid, title, content), pairs (two uids)."""
+    """A dataset: documents (uid, title, content, split, group, family), labels (uid, title, content), pairs (two uids).
+
+    ``family`` is the name of a document's family of near-duplicates, empty if it is its own uid.
+    """
 
     documents: pl.DataFrame
     labels: pl.DataFrame
@@ -37,14 +47,15 @@ class Tables:
         texts = [pl.col(name).fill_null("") for name in ("title", "content")]
         labels = corpus.table("labels").with_columns(texts)
         documents = corpus.table("documents").with_columns(texts)
-        documents = documents.with_columns(group=_groups(corpus, len(documents)))
+        documents = documents.with_columns(_families(corpus, documents["uid"]))
         pairs = [_by_uid(corpus.folder / f"{name}.parquet", documents, labels) for name in ("pairs", "filters")]
         return cls(documents, labels, *pairs)
 
     def merged(self, update: Tables, cut: NewDocuments) -> Tables:
         """Return the tables with the rows of ``update`` in place of those of the same uid, new ones at the end.
 
-        A document of the update has the labels of the update, and keeps its group if the update names none. A label
+        A document of the update has the labels of the update, and keeps its group if the update names none, and its
+        family of near-duplicates. A label
         that the update only names (its text is its uid) keeps its text.
         """
         new = cut.placed(
@@ -62,15 +73,47 @@ class Tables:
             pl.concat([self.filters, update.filters]).unique(maintain_order=True),
         )
 
+    def known_by_text(self, there: Tables) -> Tables:
+        """Return the tables with the uid and the text of the document of ``there`` that has the same text.
+
+        This concerns documents that got their uid from their text (``text_uid``); white space does not count. Raises
+        DataError if several documents have the text.
+        """
+        texts = self.documents.select("title", "content").iter_rows()
+        derived = pl.Series([text_uid(*text) for text in texts], dtype=pl.String)
+        own = self.documents.filter(pl.col("uid") == derived).select(_TEXT, new="uid")
+        found = own.join(there.documents.select(_TEXT, old="uid"), on="text", maintain_order="left")
+        for one, several in (("new", "old"), ("old", "new")):
+            twice = found.filter(pl.col(one).is_duplicated())
+            if len(twice):
+                raise DataError(
+                    f"{'a row' if one == 'new' else 'rows'} without a uid with the text of "
+                    f"{' and '.join(twice.filter(pl.col(one) == twice[one][0])[several].to_list()[:2])}",
+                    expected="texts that one document has, because rows without a uid are known by their text",
+                    do="add the column uid to the tables",
+                )
+        uids = dict(found.select("new", "old").iter_rows())
+        renamed = pl.col("doc").replace(uids)
+        kept = there.documents.select("uid", "title", "content").filter(pl.col("uid").is_in(list(uids.values())))
+        return Tables(
+            self.documents.with_columns(pl.col("uid").replace(uids)).update(kept, on="uid"),
+            self.labels,
+            self.pairs.with_columns(renamed),
+            self.filters.with_columns(renamed),
+        )
+
     def without(self, documents: list[str], labels: list[str]) -> Tables:
         """Return the tables without these uids and their pairs."""
 
         def kept(pairs: pl.DataFrame) -> pl.DataFrame:
             return pairs.filter(~pl.col("doc").is_in(documents), ~pl.col("label").is_in(labels))
 
+        left = self.documents.filter(~pl.col("uid").is_in(documents))
+        first = left.filter(pl.col("family").is_in(documents)).group_by("family", maintain_order=True).first()
+        names = dict(first.select("family", "uid").iter_rows())  # a family must not keep the uid that is gone
         return replace(
             self,
-            documents=self.documents.filter(~pl.col("uid").is_in(documents)),
+            documents=left.with_columns(pl.col("family").replace(names)),
             labels=self.labels.filter(~pl.col("uid").is_in(labels)),
             pairs=kept(self.pairs),
             filters=kept(self.filters),
@@ -83,8 +126,7 @@ class Tables:
 
     def copies(self, documents: list[str]) -> list[str]:
         """Return the uids of other documents with the text of one of ``documents``; white space does not count."""
-        text = (pl.col("title") + " " + pl.col("content")).str.replace_all(r"\s+", " ").str.strip_chars()
-        found = self.documents.select("uid", text=text)
+        found = self.documents.select("uid", _TEXT)
         named = pl.col("uid").is_in(documents)
         return found.filter(~named).join(found.filter(named), on="text", how="semi")["uid"].to_list()
 
@@ -127,36 +169,44 @@ class NewDocuments:
     """A folder that does not exist yet, for the search of near-duplicates."""
 
     def placed(self, old: pl.DataFrame, new: pl.DataFrame) -> pl.DataFrame:
-        """Return ``new`` with its splits: of a known family or group, otherwise by a hash of its name."""
-        family, known = self._families(old.filter(pl.col("split") != TEST), new)
-        held_N = is_validation(digests(family), self.fraction)
-        found = [known.get(name) or (VALIDATION if held else TRAIN) for name, held in zip(family, held_N, strict=True)]
-        placed = pl.when(pl.col("split") == TRAIN).then(pl.Series(found, dtype=pl.String)).otherwise(pl.col("split"))
-        return new.with_columns(split=placed)
+        """Return ``new`` with its splits and families: of a known family or group, otherwise by a hash of its name."""
+        test = pl.col("split") == TEST
+        own, others = new.filter(~test), new.filter(test)
+        name, known, family = self._families(old.filter(~test), own)
+        held_N = is_validation(digests(name), self.fraction)
+        found = [known.get(one) or (VALIDATION if held else TRAIN) for one, held in zip(name, held_N, strict=True)]
+        split = pl.when(pl.col("split") == TRAIN).then(pl.Series(found, dtype=pl.String)).otherwise(pl.col("split"))
+        return pl.concat([own.with_columns(split=split, family=pl.Series(family, dtype=pl.String)), others])
 
-    def _families(self, old: pl.DataFrame, new: pl.DataFrame) -> tuple[list[str], dict[str, str]]:
-        """Return the name of the family of each new document, and the split of the families that are there."""
+    def _families(self, old: pl.DataFrame, new: pl.DataFrame) -> tuple[list[str], dict[str, str], list[str]]:
+        """Return what decides about each new document, the split of those that are there, and its family's name."""
+        none = [""] * len(new)
         if self.by == "group":
             names = [group_family(group) if group else uid for uid, group in new.select("uid", "group").iter_rows()]
             groups = old.filter(pl.col("group") != "").select(GROUP + pl.col("group"), "split").iter_rows()
-            return names, dict(groups)
+            return names, dict(groups), none
         if self.by != "family" or not len(new):
-            return new["uid"].to_list(), {}
+            return new["uid"].to_list(), {}, none
         near = NearDuplicates(self.folder)
         rows = pl.concat([old, new])
         near.add(rows.select(pl.concat_str(["title", "content"], separator=" ")).to_series().to_list())
-        first_N = near.families()
-        names = rows["uid"].gather(first_N[len(old) :]).to_list()
-        return names, dict(old.select("uid", "split").iter_rows())
+        first = rows[near.families()[len(old) :]]
+        family = first.select(pl.col("family").replace("", None).fill_null(pl.col("uid"))).to_series()
+        return first["uid"].to_list(), dict(old.select("uid", "split").iter_rows()), family.to_list()
 
 
-def _groups(corpus: Corpus, size: int) -> pl.Series:
-    """Return the group of each document, empty if it has none."""
-    groups = np.full(size, "", dtype=object)
+def _families(corpus: Corpus, uids: pl.Series) -> pl.DataFrame:
+    """Return ``group`` and ``family`` of each document, empty if it has none."""
+    names = np.full(len(uids), "", dtype=object)
     if (corpus.folder / FAMILIES).is_file():
-        found = pl.read_parquet(corpus.folder / FAMILIES).filter(pl.col("family").str.starts_with(GROUP))
-        groups[found["doc"].to_numpy()] = found["family"].str.strip_prefix(GROUP).to_list()
-    return pl.Series(groups.tolist(), dtype=pl.String)
+        found = pl.read_parquet(corpus.folder / FAMILIES)
+        names[found["doc"].to_numpy()] = found["family"].to_list()
+    name = pl.Series("name", names.tolist(), dtype=pl.String)
+    grouped = pl.col("name").str.starts_with(GROUP)
+    return pl.DataFrame({"name": name}).select(
+        group=pl.when(grouped).then(pl.col("name").str.strip_prefix(GROUP)).otherwise(pl.lit("")),
+        family=pl.when(grouped | (pl.col("name") == uids)).then(pl.lit("")).otherwise(pl.col("name")),
+    )
 
 
 def _by_uid(path: Path, documents: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
@@ -171,8 +221,9 @@ def _write(path: Path, rows: pl.DataFrame) -> int:
         for row in rows.iter_rows(named=True):
             if "target_ind" in row:
                 row |= {"target_ind": row["target_ind"] or []}
-            if not row.get("group"):
-                row.pop("group", None)
+            if row.get("family") == row["uid"]:
+                row["family"] = ""
+            row = {_OPTIONAL.get(key, key): value for key, value in row.items() if value or key not in _OPTIONAL}
             line = json.dumps(row, ensure_ascii=False)
             longest = max(longest, len(line.encode()))
             stream.write(line + "\n")

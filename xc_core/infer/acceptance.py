@@ -1,5 +1,7 @@
 """Measures a packed model on an acceptance set, in a process of its own: that it opens and answers is a result too.
 
+Figures of documents, costs and the recall of the indexes are those of the files that would be served.
+
 ``python -m xc_core.infer.acceptance MODEL SET RESULT`` is what ``measured`` starts.
 """
 
@@ -10,7 +12,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +27,7 @@ from xc_core.infer.bundle import open_predictor
 from xc_core.infer.predictor import Predictor, latencies_ms
 from xc_core.metrics.ranking import PerDocument, hits, packed, per_document, unpacked, without
 from xc_core.metrics.report import in_bins
+from xc_core.scores import Query
 from xc_core.shapes import F64, PAD_ID, Bool, Shortlist
 
 RECALL: Final = "{}_recall_at_5"
@@ -34,6 +37,11 @@ _DEEP: Final = 100
 _AT_ONCE: Final = 256
 _TIMED: Final = 40
 """Single texts that are timed."""
+_SEARCHED: Final = 300
+"""Texts, at most, with which the recall of the indexes is measured; spread evenly over the set."""
+_FEWEST_SEARCHED: Final = 30
+_PRODUCTS: Final = 10**11
+"""Products of numbers, at most, in an exact search of these texts, unless they are the fewest: seconds to a minute."""
 _SECONDS: Final = 3600.0
 """Time that a model has to answer all documents."""
 _KEPT_ENVIRONMENT: Final = (
@@ -48,7 +56,7 @@ _KEPT_ENVIRONMENT: Final = (
     VARIABLE,
 )
 _MODEL: Final = "model"
-_FIGURES, _COSTS = "figures.npz", "costs.json"
+_FIGURES, _COSTS, _RECALLS = "figures.npz", "costs.json", "recalls.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,10 +71,17 @@ class Costs:
 
 @dataclass(frozen=True)
 class Measured:
-    """Figures of each document, and costs."""
+    """Figures of each document, costs, and the recall of the indexes."""
 
     figures: PerDocument
     costs: Costs
+    recalls: dict[str, float] = field(default_factory=dict)
+    """Share of what exact search finds that the index of a score finds, by score."""
+
+    @property
+    def recall(self) -> float:
+        """The lowest recall of an index; 1 if no index measures it."""
+        return min(self.recalls.values(), default=1.0)
 
 
 def measured(model: Path, accepted: AcceptanceSet) -> Measured:
@@ -100,7 +115,8 @@ def _read(folder: Path) -> Measured:
     with np.load(folder / _FIGURES, allow_pickle=False) as arrays:
         figures = unpacked(arrays, _MODEL)
     assert figures is not None
-    return Measured(figures, Costs(**json.loads((folder / _COSTS).read_text("utf-8"))))
+    costs, recalls = (json.loads((folder / name).read_text("utf-8")) for name in (_COSTS, _RECALLS))
+    return Measured(figures, Costs(**costs), recalls)
 
 
 def write_measured(model: Path, accepted: AcceptanceSet, folder: Path) -> None:
@@ -112,6 +128,21 @@ def write_measured(model: Path, accepted: AcceptanceSet, folder: Path) -> None:
     median = float(np.median(times)) if times else 0.0
     costs = Costs(latency_p50_ms=median, megabytes=read_manifest(model).bytes / 1e6)
     (folder / _COSTS).write_text(json.dumps(asdict(costs)), "utf-8")
+    (folder / _RECALLS).write_text(json.dumps(searched(predictor, accepted.texts)), "utf-8")
+
+
+def searched(predictor: Predictor, texts: list[str]) -> dict[str, float]:
+    """Return the recall of each index of a model, against exact search over the vectors in the model.
+
+    Of ``texts`` at most 300 are searched, fewer if the labels are so many that exact search would take minutes.
+    """
+    width = predictor.embed(texts[:1]).shape[1]
+    most = _PRODUCTS // (predictor.scorer.num_labels * width)
+    count = min(max(most, _FEWEST_SEARCHED), _SEARCHED, len(texts))
+    chosen = [texts[place] for place in np.linspace(0, len(texts) - 1, count).astype(int)]
+    query = Query(predictor.embed(chosen), chosen)
+    figures = {name: score.figures(query) for name, score in predictor.scorer.scores.items()}
+    return {name: found["recall"] for name, found in figures.items() if "recall" in found}
 
 
 def answered(predictor: Predictor, accepted: AcceptanceSet) -> PerDocument:

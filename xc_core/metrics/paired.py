@@ -1,4 +1,4 @@
-"""Compares two models on the same documents: the difference of each metric, with a paired bootstrap interval."""
+"""Compares two models on the same documents: the difference of each metric, with an interval of paired documents."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from xc_core.metrics.ranking import PerDocument, columns, grouped, percent, quantiles, resamples
+from xc_core.metrics.ranking import PerDocument, columns, grouped, of_few, percent, quantiles, resamples
 from xc_core.seeds import generator
 
 RESAMPLES: Final = 2000
@@ -36,8 +36,9 @@ def differences(ours: PerDocument, theirs: PerDocument, *, seed: int = 0) -> dic
     """Return the difference of each metric that both have, with a percentile interval of a paired bootstrap.
 
     Both models are evaluated on the same resamples of documents (above ``GROUPS``: of random groups of documents), so
-    the difficulty of a document cancels out. Intervals of (nan, nan) belong to metrics that no resample defines. Raises
-    ValueError for different numbers of documents.
+    the difficulty of a document cancels out. Intervals of (nan, nan) belong to metrics that no resample defines. A
+    metric of fewer than ``FEW`` documents has the interval of ``of_few`` instead. Raises ValueError for different
+    numbers of documents.
     """
     names = [name for name in ours.num if name in theirs.num]
     tables = [columns(figures, names) for figures in (ours, theirs)]
@@ -49,7 +50,9 @@ def differences(ours: PerDocument, theirs: PerDocument, *, seed: int = 0) -> dic
     for i, weights in enumerate(resamples(random, len(groups[0]), RESAMPLES)):
         drawn[i] = percent(weights @ groups[0]) - percent(weights @ groups[1])
     points = percent(tables[0].sum(0)) - percent(tables[1].sum(0))
-    low, high = quantiles(drawn, (0.025, 0.975))
+    ends, (wider, few_M) = quantiles(drawn, (0.025, 0.975)), of_few(tables)
+    ends[:, few_M] = wider[:, few_M]
+    low, high = ends
     differing = np.count_nonzero(tables[0][:, : len(names)] != tables[1][:, : len(names)], axis=0)
     return {
         name: Difference(float(points[i]), float(low[i]), float(high[i]), int(differing[i]))

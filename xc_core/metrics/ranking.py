@@ -20,6 +20,11 @@ KS: Final = (1, 3, 5)
 RECALL_KS: Final = (10, 100)
 GROUPS: Final = 8192
 """Groups of documents that a bootstrap draws from if there are more documents."""
+FEW: Final = 50
+"""Documents of a metric, that is with a denominator, of fewer than which its interval is not a bootstrap: resamples of
+few documents that are all right, or nearly all, hardly differ."""
+_RIGHT: Final = np.array([[1.0, 1, 0, 0], [1, 0, 1, 0]])
+"""Which of the four documents that ``of_few`` adds are right, by model."""
 MANY: Final = 48
 """Positives of a document from which a binary search per label is faster than a comparison per positive."""
 _COMPARED: Final = 1 << 18
@@ -90,6 +95,34 @@ def quantiles(drawn_RM: F64, shares: tuple[float, float]) -> F64:
     known = np.isfinite(drawn_RM).any(axis=0)
     ends[:, known] = np.nanquantile(drawn_RM[:, known], shares, axis=0)
     return ends
+
+
+def of_few(tables: Sequence[F64], level: float = 0.95) -> tuple[F64, Bool]:
+    """Return the ends of an interval of M metrics (2 x M), and which metrics have fewer than ``FEW`` documents (M).
+
+    ``tables`` are ``columns`` of one model, or of two whose difference it is. Four documents of mean denominator are
+    added, two of them right: for two models all four combinations. The interval is that of Student's t around the new
+    figure, cut at the ends of the scale. For a share this is the interval of Agresti and Coull (1998), for a difference
+    of paired shares that of Agresti and Min (2005) with four documents instead of two. nan without a denominator.
+    """
+    from scipy.special import stdtrit  # takes 0.1 s
+
+    count_M = np.count_nonzero(np.split(tables[0], 2, axis=1)[1], axis=0)
+    known_M = (count_M > 0) & np.all([percent(table.sum(0)) >= 0 for table in tables], axis=0)
+    centre_M, point_M, spread_NM = np.zeros(len(count_M)), np.zeros(len(count_M)), 0.0
+    for sign, right, table in zip((1, -1), _RIGHT, tables, strict=False):
+        num_NM, den_NM = np.split(table, 2, axis=1)
+        mean_M = den_NM.sum(0) / np.maximum(count_M, 1)
+        num_NM = np.concatenate([num_NM, right[:, None] * mean_M])
+        den_NM = np.concatenate([den_NM, np.tile(mean_M, (4, 1))])
+        total_M = np.where(known_M, den_NM.sum(0), 1.0)
+        ratio_M = num_NM.sum(0) / total_M
+        centre_M += sign * ratio_M
+        point_M += sign * percent(table.sum(0)) / 100
+        spread_NM = spread_NM + sign * (num_NM - ratio_M * den_NM) / total_M
+    width_M = stdtrit(np.maximum(count_M - 1, 1), (1 + level) / 2) * np.sqrt(np.square(spread_NM).sum(0))
+    ends = np.stack([np.minimum(centre_M - width_M, point_M), np.maximum(centre_M + width_M, point_M)])
+    return np.where(known_M, 100 * np.clip(ends, 0.0 if len(tables) == 1 else -1.0, 1.0), np.nan), count_M < FEW
 
 
 def packed(figures: dict[str, PerDocument], names: list[str]) -> dict[str, F32]:

@@ -8,7 +8,17 @@ from typing import Any, Final
 import numpy as np
 
 from xc_core.data.labels import LabelMatrix
-from xc_core.metrics.ranking import PerDocument, columns, grouped, hits, per_document, percent, quantiles, resamples
+from xc_core.metrics.ranking import (
+    PerDocument,
+    columns,
+    grouped,
+    hits,
+    of_few,
+    per_document,
+    percent,
+    quantiles,
+    resamples,
+)
 from xc_core.seeds import generator
 from xc_core.shapes import F64, I32, I64, Bool, Shortlist
 
@@ -55,14 +65,17 @@ def intervals(figures: PerDocument, *, seed: int, level: float = 0.95) -> dict[s
     """Return the percentile bootstrap interval of each metric over documents; ratios of sums are resampled as such.
 
     Above ``GROUPS`` documents, random groups of documents are drawn. Resamples in which a metric is undefined are left
-    out; the interval is (nan, nan) if none remains.
+    out; the interval is (nan, nan) if none remains. A metric of fewer than ``FEW`` documents has that of ``of_few``.
     """
     names, random = list(figures.num), generator(seed, "bootstrap")
-    table = grouped(columns(figures, names), random)
+    whole = columns(figures, names)
+    table = grouped(whole, random)
     drawn = np.empty((BOOTSTRAPS, len(names)))
     for i, weights in enumerate(resamples(random, len(table), BOOTSTRAPS)):
         drawn[i] = percent(weights @ table)
     ends = quantiles(drawn, ((1 - level) / 2, (1 + level) / 2))
+    wider, few_M = of_few([whole], level)
+    ends[:, few_M] = wider[:, few_M]
     return {name: (float(ends[0, i]), float(ends[1, i])) for i, name in enumerate(names)}
 
 

@@ -85,7 +85,7 @@ class ScoreData:
 
         A score must use these as a feature, not the frequencies of ``truth``.
         """
-        return self.truth.frequency_L() if self.counts is None else self.counts()
+        return self.cache.once("label counts", self.truth.frequency_L if self.counts is None else self.counts)
 
 
 @dataclass(frozen=True)

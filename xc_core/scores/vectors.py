@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from xc_core.ann import Exact, ExactIndex, Index, IndexPart, load_index, recall, save_index, with_more
+from xc_core.ann import Exact, ExactIndex, Index, IndexPart, exact_search, load_index, recall, save_index, with_more
 from xc_core.errors import CorruptError
 from xc_core.scores.base import FittedScore, Query
 from xc_core.shapes import F32, I32, Shortlist, extended, spans
@@ -37,7 +37,7 @@ class VectorScore(FittedScore):
     index: Index | None
     """Finds candidates; None for a score that does not search."""
     searched_LD: F32 | None = None
-    """The vectors in the index, for measuring its recall; None for a score that was opened from files."""
+    """The vectors that the index should hold, for measuring its recall; None if only the index has them."""
     joined: bool = False
     """True if the index is over other vectors than ``vectors_LD``, so its search depends on another score too."""
 
@@ -87,11 +87,17 @@ class VectorScore(FittedScore):
 
         Documents are asked one at a time, as a service does: an index may search several in another way.
         """
-        if self.index is None or self.searched_LD is None or not len(query):
+        if self.index is None or not len(query):
             return {}
         asked_ND = self._asked(query)[:_ALONE]
+        if self.searched_LD is None:
+            true = exact_search(self.index, asked_ND, _RECALL_AT)
+        else:
+            true = Exact().build(self.searched_LD).search(asked_ND, _RECALL_AT)
+        if true is None:
+            return {}
         found = Shortlist.stack([self.index.search(asked_D[None], _RECALL_AT) for asked_D in asked_ND])
-        return {"recall": recall(found, Exact().build(self.searched_LD).search(asked_ND, _RECALL_AT))}
+        return {"recall": recall(found, true)}
 
     def extended(self, vectors_ND: F32, searched_LD: F32 | None = None) -> VectorScore:
         """Return the score with more labels, whose vectors are ``vectors_ND``.
@@ -136,7 +142,7 @@ class VectorScore(FittedScore):
                 expected="the same number in both",
                 do="run the stage scores again",
             )
-        return cls(vectors_LD, index, joined=joined)
+        return cls(vectors_LD, index, None if joined else vectors_LD, joined)
 
 
 def candidate_products(doc_ND: F32, ids_NK: I32, vectors_LD: F32) -> F32:

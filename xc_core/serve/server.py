@@ -11,12 +11,13 @@ from types import FrameType
 from typing import Any, Final
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from xc_core.errors import UnavailableError, UsageError, bare
 from xc_core.infer.champion import Source
 from xc_core.progress import report
 from xc_core.serve.app import Server, make_app, make_server
-from xc_core.serve.guard import LOOPBACK
+from xc_core.serve.guard import LOOPBACK, busy, problem
 from xc_core.serve.limits import Limits
 from xc_core.serve.meters import Meters
 from xc_core.serve.models import Models
@@ -76,6 +77,34 @@ class Address:
         )
 
 
+class Protocol(H11Protocol):
+    """HTTP/1.1 whose own answers, to what never reaches the application, are JSON as all others."""
+
+    def __init__(self, config: uvicorn.Config, *arguments: Any, **named: Any) -> None:
+        super().__init__(config, *arguments, **named)
+        self._most, self._inner = self.limit_concurrency, self.app
+        self.limit_concurrency, self.app = None, self._bounded
+
+    async def _bounded(self, scope: Any, receive: Any, send: Any) -> None:
+        """Pass a request on, or answer 503 if there are too many connections or requests."""
+        count = max(len(self.connections), len(self.tasks))
+        if self._most is None or count < self._most:
+            await self._inner(scope, receive, send)
+            return
+        response = busy(f"{count} connections or requests", f"fewer than {self._most}")
+        response.headers["Connection"] = "close"
+        await response(scope, receive, send)
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer bytes that are no request, and close the connection."""
+        response = problem(400, "bytes that are not an HTTP/1.1 request, or headers that are too long",
+                           "a request line and headers", "check the client; this port does not speak TLS")  # fmt: skip
+        headers = [*response.raw_headers, (b"connection", b"close")]
+        lines = [b"HTTP/1.1 400 Bad Request", *(b": ".join(header) for header in headers), b"", bytes(response.body)]
+        self.transport.write(b"\r\n".join(lines))
+        self.transport.close()
+
+
 class _Uvicorn(uvicorn.Server):
     """Tells the application that it ends, so that /ready says so."""
 
@@ -125,7 +154,7 @@ def _config(server: Server, address: Address, poll_seconds: float) -> uvicorn.Co
     limits = server.limits
     return uvicorn.Config(
         make_app(server, address.names(), poll_seconds),
-        http="h11",  # bounds the size of headers
+        http=Protocol,  # h11 bounds the size of headers
         ws="none",
         access_log=False,
         log_level=logging.WARNING,

@@ -10,12 +10,26 @@ from xc_core.data.formats.base import (
     ReadOptions,
     Source,
     has_uids,
+    names_labels,
     open_source,
     splits_of,
     splits_off,
+    text_uid,
 )
 from xc_core.plugins import import_all
 
 import_all(__name__, __path__)
 
-__all__ = ["LAYOUTS", "Block", "Layout", "ReadOptions", "Source", "has_uids", "open_source", "splits_of", "splits_off"]
+__all__ = [
+    "LAYOUTS",
+    "Block",
+    "Layout",
+    "ReadOptions",
+    "Source",
+    "has_uids",
+    "names_labels",
+    "open_source",
+    "splits_of",
+    "splits_off",
+    "text_uid",
+]

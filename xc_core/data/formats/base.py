@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -31,6 +32,9 @@ class ReadOptions:
     """Share of rows split off as test if a tabular folder has no test file."""
     test_by_group: bool = False
     """If rows are split off as test, keep those with the same value in the column group together."""
+    part: bool = False
+    """Read a part of a dataset, as an update is: files without rows may be missing, and documents without a column uid
+    get a uid from their text."""
 
 
 @dataclass
@@ -52,6 +56,8 @@ class Block:
     """File, unit and first line of the labels if they are not in the file of the texts."""
     groups: list[str] | None = None
     """The group of each document, empty if it has none; None if the layout or the file has no groups."""
+    families: list[str] | None = None
+    """The name of each document's family of near-duplicates, empty if it is its own uid; None if the file has none."""
 
     def __len__(self) -> int:
         return len(self.uids)
@@ -95,6 +101,17 @@ def has_uids(source: Source) -> bool:
     return bool(getattr(source, "has_uids", True))
 
 
+def names_labels(source: Source) -> bool:
+    """Return False if the labels of a source are known by row numbers (its attribute ``names_labels``)."""
+    return bool(getattr(source, "names_labels", has_uids(source)))
+
+
+def text_uid(title: str, content: str) -> str:
+    """Return the uid of a document without one in a part of a dataset: a hash of its text."""
+    text = "\x1f".join((title, content))
+    return f"text-{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}"
+
+
 def splits_off(source: Source) -> bool:
     """Return True if the test documents of a source are split off its train file by a hash (its attribute)."""
     return bool(getattr(source, "splits_off", False))
@@ -111,6 +128,8 @@ class Layout:
     add_labels: Callable[[Path, pl.DataFrame, int], None] | None = None
     """Adds the last N rows of a table of labels (uid, title, content), which has all labels of the folder in their
     order before them, to the files in a folder; documents stay as they are. None for a layout without uids."""
+    part: tuple[str, ...] = ()
+    """The files by which a part of a dataset is recognised, which need not have every file; by default as a whole."""
 
 
 LAYOUTS: Table[Layout] = Table("layout")
@@ -147,7 +166,7 @@ def open_source(folder: Path, layout: str, options: ReadOptions) -> tuple[Layout
         raise MissingError(found, expected="a folder with a dataset", do="pass the folder that has the files")
     _refuse_unreadable(folder)
     refuse_outside_links(folder)
-    chosen = detect(folder) if layout == "auto" else LAYOUTS[layout]
+    chosen = detect(folder, part=options.part) if layout == "auto" else LAYOUTS[layout]
     source = chosen.open(folder, options)
     for path in source.files:
         _refuse_unreadable(path)
@@ -164,12 +183,12 @@ def _refuse_unreadable(path: Path) -> None:
         )
 
 
-def detect(folder: Path) -> Layout:
-    """Return the layout whose signature files are in ``folder``.
+def detect(folder: Path, *, part: bool = False) -> Layout:
+    """Return the layout whose signature files are in ``folder``; ``part`` if some files of a dataset may be missing.
 
     Raises MissingError if no layout matches, DataError if several do.
     """
-    found = [LAYOUTS[name] for name in LAYOUTS if _matches(folder, LAYOUTS[name])]
+    found = [LAYOUTS[name] for name in LAYOUTS if _matches(folder, LAYOUTS[name], part=part)]
     if not found:
         names = sorted(f"{p.name!r}{'' if p.is_file() else ' (no file)'}" for p in folder.iterdir())
         more = f" and {len(names) - 8} more" if len(names) > 8 else ""
@@ -187,17 +206,17 @@ def detect(folder: Path) -> Layout:
     return found[0]
 
 
-def _matches(folder: Path, layout: Layout) -> bool:
-    return not _absent(folder, layout)
+def _matches(folder: Path, layout: Layout, *, part: bool) -> bool:
+    return not _absent(folder, (part and layout.part) or layout.signature)
 
 
-def _absent(folder: Path, layout: Layout) -> list[str]:
-    return [names for names in layout.signature if find(folder, *names.split("|")) is None]
+def _absent(folder: Path, signature: tuple[str, ...]) -> list[str]:
+    return [names for names in signature if find(folder, *names.split("|")) is None]
 
 
 def _expected(folder: Path) -> str:
     """Return what the folder lacks for the layout with most files present, or describe all layouts."""
-    absent = {name: _absent(folder, LAYOUTS[name]) for name in LAYOUTS}
+    absent = {name: _absent(folder, LAYOUTS[name].signature) for name in LAYOUTS}
     near = max(absent, key=lambda name: len(LAYOUTS[name].signature) - len(absent[name]))
     if len(absent[near]) < len(LAYOUTS[near].signature):
         return f"{' and '.join(absent[near])} as well, for the layout {near}: {LAYOUTS[near].describe}"

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from xc_core.data.formats.base import Block, ReadOptions, shown
-from xc_core.errors import DataError, bare
+from xc_core.errors import DataError, bare, preview
+from xc_core.progress import report
 
 
 def _values(batch: pa.RecordBatch, column: str, block: Block) -> list[Any]:
@@ -110,3 +111,15 @@ def cells(batch: pa.RecordBatch, block: Block, options: ReadOptions) -> list[lis
                 where=block.where(row),
             )
     return cells
+
+
+def report_separator(names: list[str], options: ReadOptions) -> None:
+    """Report if most label names contain the same other separator, so that each is probably several labels."""
+    for other in ("|", ";", "\t", ","):
+        inside = [name for name in names if other in name]
+        if other != options.label_separator and 2 * len(inside) > len(names) > 1:
+            report(
+                f"most labels contain {other!r}, for instance {preview(inside[0])}; "
+                f"if it separates labels, pass --label-separator {other!r}"
+            )
+            return

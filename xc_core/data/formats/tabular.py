@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from xc_core.artifacts import remove, replacing
 from xc_core.data.formats import columns as column
-from xc_core.data.formats.base import LAYOUTS, Block, Layout, ReadOptions, find
+from xc_core.data.formats.base import LAYOUTS, Block, Layout, ReadOptions, find, text_uid
 from xc_core.data.formats.csv_rows import csv_batches, csv_names
 from xc_core.data.formats.lines import blocks, open_bytes
 from xc_core.errors import DataError, MissingError, first_line, nearest, preview
@@ -47,7 +47,7 @@ class Tabular:
         train, self._validation, self._test, self._names = (
             _table(folder, stem) for stem in ("train", "validation", "test", "labels")
         )
-        if train is None:
+        if train is None and not (options.part and (self._validation or self._test or self._names)):
             raise MissingError(
                 f"no train table in {folder}", expected="train.parquet, train.csv or .csv.gz", do="add the table"
             )
@@ -65,6 +65,11 @@ class Tabular:
         """True if every table has a column uid."""
         return all("uid" in _names(path) for path in self._tables)
 
+    @property
+    def names_labels(self) -> bool:
+        """True unless there is a labels table without a column uid."""
+        return self._names is None or "uid" in _names(self._names)
+
     def labels(self) -> Iterator[Block]:
         """Yield the rows of the labels table, or the distinct label names; report unused columns."""
         for path in self._tables:
@@ -74,7 +79,7 @@ class Tabular:
                 yield block
             return
         names = sorted(self._vocabulary())
-        _report_separator(names, self.options)
+        column.report_separator(names, self.options)
         for start in range(0, len(names), _ROWS):
             part = names[start : start + _ROWS]
             yield Block("labels column", start + 1, part, part, [""] * len(part), unit="label")
@@ -82,6 +87,8 @@ class Tabular:
     def documents(self, split: str) -> Iterator[Block]:
         """Yield the rows of the split's table."""
         path = {"validation": self._validation, "test": self._test}.get(split) or self._train
+        if path is None:
+            return
         ids = self._vocabulary()
         numbers_are_rows = cache(lambda: self._names is not None and column.are_rows(self._names, ids))
         for block, cells in table_rows(path, self.options, with_labels=True):
@@ -134,12 +141,12 @@ def table_rows(path: Path, options: ReadOptions, *, with_labels: bool) -> Iterat
     """Yield blocks of a table, each with the label cells of its rows."""
     first = _first_row(path)
     for batch in _batches(path, options):
-        block = _block(batch, path, first, with_labels=with_labels)
+        block = _block(batch, path, first, with_labels=with_labels, by_text=with_labels and options.part)
         yield block, column.cells(batch, block, options) if with_labels else []
         first += len(block)
 
 
-def _block(batch: pa.RecordBatch, path: Path, first: int, *, with_labels: bool) -> Block:
+def _block(batch: pa.RecordBatch, path: Path, first: int, *, with_labels: bool, by_text: bool) -> Block:
     columns = _columns(batch.schema.names, path, with_labels=with_labels)
     size = batch.num_rows
     block = Block(path.name, first, [], [], [], unit="row")
@@ -147,6 +154,8 @@ def _block(batch: pa.RecordBatch, path: Path, first: int, *, with_labels: bool) 
     block.contents = column.texts(batch, columns["content"], block) if columns["content"] else [""] * size
     if columns["uid"]:
         block.uids = column.uids(batch, columns["uid"], block)
+    elif by_text:
+        block.uids = list(map(text_uid, block.titles, block.contents))
     else:
         block.uids = [f"{_stem(path)}-{first + i}" for i in range(size)]
     if with_labels and "group" in batch.schema.names:
@@ -221,18 +230,6 @@ def _report_unused(path: Path) -> None:
         unused = [name for name in _names(path) if name not in _KNOWN]
     if unused:
         report(f"{path.name}: ignored columns: {', '.join(map(repr, unused))}")
-
-
-def _report_separator(names: list[str], options: ReadOptions) -> None:
-    """Report if most label names contain the same other separator, so that each is probably several labels."""
-    for other in ("|", ";", "\t", ","):
-        inside = [name for name in names if other in name]
-        if other != options.label_separator and 2 * len(inside) > len(names) > 1:
-            report(
-                f"most labels contain {other!r}, for instance {preview(inside[0])}; "
-                f"if it separates labels, pass --label-separator {other!r}"
-            )
-            return
 
 
 def _columns(names: list[str], path: Path, *, with_labels: bool) -> dict[str, str | None]:
@@ -338,5 +335,10 @@ LAYOUTS.add(
         "train.parquet or train.csv[.gz] (columns text, labels), optionally validation.*, test.*, labels.*",
         Tabular,
         add_labels,
+        (
+            "|".join(
+                f"{stem}{end}" for stem in ("train", "validation", "test", "labels") for end in (".parquet", ".csv")
+            ),
+        ),
     ),
 )

@@ -1,6 +1,6 @@
 """XC repository JSON: trn.json, tst.json (uid, title, content, target_ind, target_rel), lbl.json (uid, title, content).
 
-Optional: val.json, validation documents; a field ``group`` of documents.
+Optional: val.json, validation documents; fields ``group`` and ``near_duplicate_of`` of documents.
 
 pyarrow parses a block at once; only if that fails, the first wrong line is searched for, to explain what is wrong.
 """
@@ -29,7 +29,10 @@ from xc_core.data.formats.xc_text import read_header
 from xc_core.errors import DataError, preview
 
 _TEXT = [("uid", pa.string()), ("title", pa.string()), ("content", pa.string())]
-_TARGET = [("target_ind", pa.list_(pa.int64())), ("target_rel", pa.list_(pa.float64())), ("group", pa.string())]
+_TARGET = [("target_ind", pa.list_(pa.int64())), ("target_rel", pa.list_(pa.float64()))]
+_FAMILY = "near_duplicate_of"
+"""Written by an update: the name of the document's family of near-duplicates, unless it is its own uid."""
+_NAMES = [("group", pa.string()), (_FAMILY, pa.string())]
 _STEM = {"train": "trn", "validation": "val", "test": "tst"}
 _SEAM = re.compile(rb"\}[ \t\r]*\n[ \t]*(?=\{)")
 """The end of one object and the start of the next; inside an object, JSON never has a "{" right after a "}"."""
@@ -41,9 +44,9 @@ class XCJson:
 
     def __init__(self, folder: Path, options: ReadOptions) -> None:
         self.folder, self.options = folder, options
-        self._path = {name: need(folder, f"{name}.json") for name in ("trn", "tst", "lbl")}
-        if validation := find(folder, "val.json"):
-            self._path["val"] = validation
+        needed = ("lbl",) if options.part else ("trn", "tst", "lbl")
+        self._path = {name: need(folder, f"{name}.json") for name in needed}
+        self._path |= {name: path for name in ("trn", "tst", "val") if (path := find(folder, f"{name}.json"))}
         self.splits = tuple(split for split, stem in _STEM.items() if stem in self._path)
         filters = [path for split in self.splits if (path := self.filters(split))]
         matrices = [path for split in self.splits if (path := find(folder, f"{_STEM[split]}_X_Y.txt"))]
@@ -87,7 +90,7 @@ class XCJson:
 
     def _read(self, stem: str, *, with_targets: bool) -> Iterator[Block]:
         path = self._path[stem]
-        schema = pa.schema(_TEXT + (_TARGET if with_targets else []))
+        schema = pa.schema(_TEXT + (_TARGET + _NAMES if with_targets else []))
         for number, raw in blocks(path, self.options):
             table = _parse(raw, schema)
             if table is None:
@@ -144,6 +147,8 @@ def _block(table: pa.Table, file: str, number: int) -> Block:
         block.relevance[given] = relevance.flatten().to_numpy()
         if table["group"].null_count < len(table):
             block.groups = [group or "" for group in table["group"].to_pylist()]
+        if table[_FAMILY].null_count < len(table):
+            block.families = [family or "" for family in table[_FAMILY].to_pylist()]
     return block
 
 
@@ -219,8 +224,9 @@ def _target_problem(row: dict[str, Any]) -> tuple[str, str] | None:
             return f"the label index {shown(value)} in target_ind", "whole numbers without quotes, for instance [3, 17]"
         if abs(value) >= 2**62:
             return f"the label index {shown(value)} in target_ind", "the line number of a label in lbl.json, from 0"
-    if not isinstance(row.get("group"), str | None):
-        return f"group {shown(row['group'])}", "group as a string, or no group"
+    for key, _ in _NAMES:
+        if not isinstance(row.get(key), str | None):
+            return f"{key} {shown(row[key])}", f"{key} as a string, or no {key}"
     if relevance is None:
         return None
     if not isinstance(relevance, list):
@@ -275,5 +281,6 @@ LAYOUTS.add(
         "trn.json[.gz], tst.json[.gz], lbl.json[.gz]",
         XCJson,
         add_labels,
+        ("lbl.json",),
     ),
 )

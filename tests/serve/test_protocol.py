@@ -1,0 +1,61 @@
+"""Answers to what never reaches the application have the form of all others."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from typing import Any
+
+import pytest
+import uvicorn
+
+from xc_core.serve.server import Protocol
+
+
+async def _app(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _answer(sent: bytes, most: int | None) -> bytes:
+    """Return all that a server writes until it closes the connection."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(
+        _app, http=Protocol, ws="none", lifespan="off", limit_concurrency=most, log_level="critical"
+    )
+    server = uvicorn.Server(config)
+    running = asyncio.create_task(server.serve(sockets=[listener]))
+    reader, writer = await asyncio.open_connection(*listener.getsockname())
+    writer.write(sent)
+    found = await asyncio.wait_for(reader.read(), 20)
+    writer.close()
+    server.should_exit = True
+    await asyncio.wait_for(running, 20)
+    return found
+
+
+ASKED = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("sent", "most", "status", "found"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01\r\n\r\n", None, b"400 Bad Request", "bytes that are not an HTTP/1.1 request"),
+        (ASKED, 1, b"503 Service Unavailable", "1 connections or requests"),
+    ],
+)  # fmt: skip
+def test_what_never_reaches_the_application_is_answered_in_json(
+    sent: bytes, most: int | None, status: bytes, found: str
+) -> None:
+    head, _, body = asyncio.run(_answer(sent, most)).partition(b"\r\n\r\n")
+    lines = head.lower().split(b"\r\n")
+    assert head.startswith(b"HTTP/1.1 " + status)
+    assert {b"content-type: application/json", b"connection: close"} <= set(lines)
+    content = json.loads(body)
+    assert content["found"].startswith(found) and content.keys() == {"found", "expected", "do"}
+    assert (b"retry-after: 1" in lines) == (most is not None)
+
+
+def test_other_requests_reach_the_application() -> None:
+    assert asyncio.run(_answer(ASKED, 2)).startswith(b"HTTP/1.1 200")
