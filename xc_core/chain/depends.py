@@ -13,11 +13,11 @@ from typing import Any, Final
 
 from xc_core import artifacts
 from xc_core.canonical import canonical
-from xc_core.chain.dataset import Partition
+from xc_core.chain.dataset import Partition, TokensConfig
 from xc_core.chain.registry import STAGES, Stage, of_scope
 from xc_core.chain.workspace import Workspace
 from xc_core.data.tokens import store_name
-from xc_core.errors import ConfigError, MissingError, XCError
+from xc_core.errors import ConfigError, MissingError, XCError, bare
 from xc_core.params import in_use
 
 _SETTINGS: Final = "settings"
@@ -119,9 +119,25 @@ def _input_digest(workspace: Workspace, dep: str, partition: Partition) -> str:
     try:
         return artifacts.read_manifest(input_folder(workspace, dep, partition), dep).digest()
     except MissingError as error:
+        if dep == "tokens" and _made_for(workspace, dataset, partition.dataset.tokens):
+            raise _left_out(partition) from error
         flags = f"--dataset {dataset}" + (f" --recipe {recipe}" if STAGES[dep].scope == "experiment" else "")
         expected, do = f"the artefact of {dep}", f"make it first: xc run {dep} {flags}"
         raise MissingError(error.found, expected=expected, do=do) from error
+
+
+def _made_for(workspace: Workspace, dataset: str, settings: TokensConfig) -> bool:
+    """Return True if the artefact of tokens was made with ``settings``."""
+    return artifacts.read_made(workspace.folder("tokens", dataset)).depends.get(_SETTINGS) == _hash(in_use(settings))
+
+
+def _left_out(partition: Partition) -> MissingError:
+    """Return the error of an encoder that the stage tokens left out: to run the stage again would change nothing."""
+    return MissingError(
+        f"no tokens of the encoder {bare(str(partition.tokenizer))}, which the stage tokens left out",
+        expected="an encoder whose tokenizer can encode the texts of the dataset",
+        do=f"see why: xc run tokens --dataset {partition.place[0]} --force; then fix the encoder, or choose another one",
+    )
 
 
 def _evaluations(workspace: Workspace, dataset: str) -> dict[str, str]:
