@@ -41,8 +41,8 @@ class Arrival:
     def install(self, allow_loss: float | None) -> Difference | None:
         """Compare with what there is, write the changelog, keep the old files, then move everything in.
 
-        ``allow_loss`` is the share of documents, labels, pairs or test documents that may be gone, by default that of the
-        dataset. Returns what came and went, None for a new dataset. Raises RefusedError if too much would be gone.
+        ``allow_loss`` is the share of documents, labels, pairs or test documents that may be gone, by default that of
+        the dataset. Returns what came and went, None for a new dataset. Raises RefusedError if too much would be gone.
         """
         known = self.workspace.raw(self.dataset).exists() and self.dataset in self.workspace.params.datasets()
         difference = self._recorded(allow_loss) if known else None

@@ -36,7 +36,7 @@ _SHOWN: Final = 3
 
 
 def check_loss(difference: Difference, allowed: float, dataset: str, *, split: bool = True) -> None:
-    """Raise RefusedError if more than the share ``allowed`` of documents, labels, pairs or test documents would be gone.
+    """Raise RefusedError if more than the share ``allowed`` of documents, labels, pairs or test documents would go.
 
     Test documents are compared if ``split`` is True: other settings of the split may move them on purpose.
     """

@@ -136,7 +136,7 @@ def _left_out(partition: Partition) -> MissingError:
     return MissingError(
         f"no tokens of the encoder {bare(str(partition.tokenizer))}, which the stage tokens left out",
         expected="an encoder whose tokenizer can encode the texts of the dataset",
-        do=f"see why: xc run tokens --dataset {partition.place[0]} --force; then fix the encoder, or choose another one",
+        do=f"see why: xc run tokens --dataset {partition.place[0]} --force; then fix the encoder, or choose another",
     )
 
 

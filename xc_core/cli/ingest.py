@@ -66,8 +66,8 @@ _AUTO: Final = "auto"
 )
 @click.option("--replace", is_flag=True, help="Replace a dataset of that name.")
 @click.option("--allow-loss", type=Number(0, 1), default=None, metavar="SHARE",
-              help="Share of the documents, labels, pairs or test documents that a replacement may lack.  [default: the "
-                   "dataset's update.allow_loss, 0.1]")  # fmt: skip
+              help="Share of the documents, labels, pairs or test documents that a replacement may lack.  [default: "
+                   "the dataset's update.allow_loss, 0.1]")  # fmt: skip
 def ingest(path: Path, dataset: str, replace: bool, allow_loss: float | None, split: str, **settings: object) -> None:
     """Check the folder PATH and make it the dataset NAME.
 

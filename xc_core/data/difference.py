@@ -34,7 +34,7 @@ class Difference:
     documents: Moves
     labels: Moves
     pairs: Mapping[str, int]
-    """Pairs ``before``, ``after``, ``added`` and ``removed``; of documents in both, those ``lost``: removed less added."""
+    """Pairs ``before``, ``after``, ``added`` and ``removed``; ``lost``: removed less added, of documents in both."""
     moved: list[str]
     """Documents that went from train or validation to test, or back."""
     tests: Mapping[str, int]
