@@ -32,6 +32,17 @@ def test_a_text_without_ink_is_seen_as_empty(text: str) -> None:
     assert INK.search(text) is None
 
 
+def test_all_code_points_that_unicode_lets_a_display_ignore_are_without_ink() -> None:
+    """Default_Ignorable_Code_Point of Unicode's DerivedCoreProperties.txt."""
+    ranges = (
+        "00ad 034f 061c 115f-1160 17b4-17b5 180b-180f 200b-200f 202a-202e 2060-206f 3164 fe00-fe0f feff ffa0 fff0-fff8 "
+        "1bca0-1bca3 1d173-1d17a e0000-e0fff"
+    )
+    ends = [[int(end, 16) for end in part.split("-")] for part in ranges.split()]
+    ignorable = [chr(point) for ends_ in ends for point in range(ends_[0], ends_[-1] + 1)]
+    assert [hex(ord(char)) for char in ignorable if INK.search(char)] == []
+
+
 @pytest.mark.parametrize("text", ["a", "ä", "犬", "👍🏽", "\u200bx", "न\u200dी", "م"])
 def test_a_text_with_ink_is_seen(text: str) -> None:
     assert INK.search(text)

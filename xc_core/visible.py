@@ -15,7 +15,7 @@ _DIRECTIONS: Final = "\u202a-\u202e\u2066-\u2069"
 """Embeddings, overrides and isolates: they reorder the text that follows ("Trojan Source", Boucher 2021)."""
 _BLANK: Final = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164"
-    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
 """Characters without ink that are not spaces to Python (Unicode's Default_Ignorable_Code_Point, and braille blank)."""
 

@@ -236,7 +236,7 @@ def rollback(dataset: str) -> None:
 
 
 def champion(workspace: Workspace, dataset: str) -> Champion | None:
-    """Return the champion, None if there is none (entry point ``xc.champions``).
+    """Return the champion, None if there is none (entry point ``xc.champions``); MissingError if the registry is new.
 
     MLflow is asked only if the pointer of the last answer is missing or out of date.
     """
@@ -264,8 +264,10 @@ def _asked(workspace: Workspace, dataset: str) -> Champion | None:
 
     with client_of(workspace) as client:
         version = registry.version_of(client, versions.model_name(dataset), registry.CHAMPION)
-    if version is None:
-        return None
+        if version is None:
+            if _packed(workspace):
+                registry.check_not_new(client, dataset)
+            return None
     fetch = partial(_fetched, workspace, dataset, version)
     return Champion(version.version, version.tags.get("bundle", ""), fetch, _repair(dataset))
 

@@ -239,6 +239,17 @@ def is_new(client: Any) -> bool:
     return not client.search_registered_models(max_results=1)
 
 
+def check_not_new(client: Any, dataset: str) -> None:
+    """Raise MissingError if the registry has no model at all; for a project that has packed some."""
+    if new := hint(client):
+        raise MissingError(
+            f"no champion of {dataset}{new}",
+            expected=f"a registered model xc-{dataset} with the alias champion",
+            do=f"name a trained recipe with --recipe, or release one: xc promote --dataset {dataset} --recipe NAME; if "
+            "there was one, MLFLOW_TRACKING_URI or MLflow's database has changed",
+        )
+
+
 def hint(client: Any) -> str:
     """Return what to add to the message of a missing model."""
     return "; the registry is new, it has no model at all" if is_new(client) else ""

@@ -359,6 +359,7 @@ def test_a_new_registry_is_called_new(
     new = "; the registry is new, it has no model at all"
     xc("promote", "--dataset", "toy").refused(66, f"no challenger of xc-toy{new}")
     xc("rollback", "--dataset", "toy").refused(66, f"no champion of xc-toy{new}")
+    xc("predict", "--dataset", "toy", "falcon").refused(66, f"no champion of toy{new}", "MLflow's database has changed")
     notes = [finding.text for finding in promotion.check() if finding.level == "note"]
     assert any("is new: it has no model, but the project has some" in text for text in notes)
 

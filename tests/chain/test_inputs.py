@@ -24,6 +24,7 @@ from tests.chain.toy import (
     set_made,
     statuses,
 )
+from tests.encoders.conftest import save_tokenizer
 from xc_core import artifacts
 from xc_core.chain import STAGES, Workspace, depends, run_stage
 from xc_core.errors import ConfigError, MissingError
@@ -88,6 +89,24 @@ def test_an_encoder_whose_tokenizer_the_dataset_does_not_list_says_where_to_add_
         print_of(copied, "encoder")
     assert "datasets.toy.tokens.tokenizers: minilm" in caught.value.expected
     assert caught.value.do == "add 'wordpiece' there in params.yaml, then: xc run tokens --dataset toy"
+
+
+def test_an_encoder_that_the_stage_tokens_left_out_is_not_sent_back_to_it(
+    copied: Workspace, edit: Edit, tmp_path: Path
+) -> None:
+    """``xc run tokens`` would say "up to date"."""
+    save_tokenizer(tmp_path)  # which knows no word of the toy world
+    edit(copied, {
+        "datasets/toy/tokens": {"tokenizers": ["wordpiece", str(tmp_path)]},
+        "experiments/toy_ngame/stages/encoder/encoder": {"name": str(tmp_path)},
+    })  # fmt: skip
+    with pytest.raises(MissingError, match="no artefact at") as caught:
+        print_of(copied, "encoder")
+    assert caught.value.do == "make it first: xc run tokens --dataset toy"
+    run_stage(copied, "tokens", "toy")
+    with pytest.raises(MissingError, match="which the stage tokens left out") as caught:
+        print_of(copied, "encoder")
+    assert "see why: xc run tokens --dataset toy --force" in caught.value.do
 
 
 def test_a_missing_input_has_no_fingerprint(copied: Workspace) -> None:

@@ -15,7 +15,9 @@ from tests.cli.conftest import Xc
 from tests.conftest import ToyWorld
 from tests.data.worlds import empty_workspace, files_of, read_world
 from xc_core.chain import Workspace, changelog
+from xc_core.chain.update import update
 from xc_core.cli.ingest import place
+from xc_core.data.corpus import Corpus
 from xc_core.data.difference import Difference, Moves
 from xc_core.data.ingest import IngestConfig
 from xc_core.errors import RefusedError
@@ -61,6 +63,7 @@ def test_the_difference_names_what_came_went_and_changed(tmp_path: Path) -> None
     assert found.documents == Moves(70, 70, ["new"], [gone["uid"]], ["D0006", "D0010"])
     assert found.labels == Moves(10, 10, [], [], ["L2"])
     assert found.moved == ["D0000"]
+    assert (found.pairs["lost"], found.tests) == (0, {"before": 10, "lost": 0})
     assert found.pairs["after"] - found.pairs["before"] == found.pairs["added"] - found.pairs["removed"]
 
 
@@ -87,6 +90,57 @@ def test_labels_count_as_documents_do(project: Workspace, tmp_path: Path) -> Non
     with pytest.raises(RefusedError, match=r"2 of the 10 labels of toy \(20.0%"):
         replaced(project, world_of(tmp_path / "new", labels=8))
     replaced(project, tmp_path / "new", allow_loss=0.2)
+
+
+def fewer_pairs(folder: Path, documents: int) -> Path:
+    """Write the world with one label less for so many of the documents."""
+    world = ToyWorld.make(documents=100, tests=20)
+    for row in [row for row in world.train if len(row["target_ind"]) > 1][:documents]:
+        row |= {"target_ind": row["target_ind"][1:], "target_rel": row["target_rel"][1:]}
+    return world.write(folder)
+
+
+def test_pairs_count_as_documents_do(project: Workspace, tmp_path: Path) -> None:
+    """All documents and labels are there, but with fewer labels per document."""
+    pairs = sum(len(row["target_ind"]) for world in [ToyWorld.make(100, 20)] for row in [*world.train, *world.test])
+    most = pairs // 10
+    with pytest.raises(RefusedError, match=rf"{most + 1} of the {pairs} pairs of toy \(10\.\d%\)"):
+        replaced(project, fewer_pairs(tmp_path / "more", most + 1))
+    replaced(project, fewer_pairs(tmp_path / "most", most))
+
+
+def test_an_update_that_loses_pairs_is_refused_too(project: Workspace, tmp_path: Path) -> None:
+    with pytest.raises(RefusedError, match="pairs of toy"):
+        update(project, fewer_pairs(tmp_path / "new", 60), "toy")
+
+
+def test_pairs_with_other_labels_are_no_loss(project: Workspace, tmp_path: Path) -> None:
+    world = ToyWorld.make(documents=100, tests=20)
+    for row in world.train[:60]:
+        row |= {"target_ind": sorted((label + 1) % 10 for label in row["target_ind"])}
+    replaced(project, world.write(tmp_path / "new"))
+
+
+@pytest.mark.parametrize("gone", [True, False], ids=["deleted", "moved"])
+def test_test_documents_count_as_documents_do(project: Workspace, tmp_path: Path, gone: bool) -> None:
+    """They are few, so all of them may be fewer than a tenth of the documents."""
+    world = ToyWorld.make(documents=100, tests=20)
+    left, world.test = world.test[:3], world.test[3:]
+    world.train += [] if gone else left
+    with pytest.raises(RefusedError, match=r"3 of the 20 test documents of toy \(15.0%\)"):
+        replaced(project, world.write(tmp_path / "new"))
+    replaced(project, tmp_path / "new", allow_loss=0.15)
+
+
+def test_a_smaller_test_fraction_may_move_test_documents(tmp_path: Path) -> None:
+    workspace = empty_workspace(tmp_path / "project")
+    rows = [f"uid{number},text number {number},common" for number in range(200)]
+    (tmp_path / "first").mkdir()
+    (tmp_path / "first" / "train.csv").write_text("\n".join(["uid,text,labels", *rows, ""]))
+    place(workspace, tmp_path / "first", "toy", IngestConfig(test_fraction=0.5), replace=False)
+    smaller = IngestConfig(test_fraction=0.1)
+    place(workspace, workspace.raw("toy"), "toy", smaller, replace=False)
+    assert len(Corpus.open(workspace.folder("corpus", "toy")).rows("test")) < 50
 
 
 def test_the_share_is_a_setting_of_the_dataset(project: Workspace, tmp_path: Path, edit: Any) -> None:

@@ -25,6 +25,25 @@ def test_a_matrix_means_the_same_in_every_format_and_type(tmp_path: Path, kind: 
     assert contents(read_world(folder)) == expected
 
 
+def stored_as(path: Path, name: str, matrix: scipy.sparse.csr_matrix) -> Path:
+    """Save a matrix with the name of its format as text, as SciPy before 1.0 did, and not as bytes."""
+    np.savez(path, format=name, shape=matrix.shape, data=matrix.data, indices=matrix.indices, indptr=matrix.indptr)
+    return path
+
+
+def test_the_name_of_a_format_may_be_text_or_bytes(tmp_path: Path) -> None:
+    matrix = label_csr(small_world().train, 10)
+    assert scipy.sparse.load_npz(stored_as(tmp_path / "m.npz", "csr", matrix)).shape == matrix.shape
+    assert (read_csr(tmp_path / "m.npz", most_rows=60, most_columns=10) != matrix).nnz == 0
+
+
+@pytest.mark.parametrize("name", ["lil", "dok", "bsr", "CSR", "", "csr\x00x"])
+def test_another_format_is_named(tmp_path: Path, name: str) -> None:
+    matrix = label_csr(small_world().train, 10)
+    with pytest.raises(DataError, match=r"found the format .*\n  expected: one of csr, csc, coo"):
+        read_csr(stored_as(tmp_path / "m.npz", name, matrix), most_rows=60, most_columns=10)
+
+
 def test_random_matrices_are_read_as_scipy_reads_them(tmp_path: Path) -> None:
     for seed, kind in enumerate(["csr", "csc", "coo"] * 5):
         matrix = scipy.sparse.random(17, 9, 0.3, kind, random_state=seed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from tests.train.conftest import Broken, train
 from xc_core.canonical import canonical
 from xc_core.data.tokens import TokenStore
 from xc_core.encoders import EncoderConfig, Passes, build_encoder, embed_rows, encode_passes
-from xc_core.losses import PLAIN, Loss, Sampled, Stateless
+from xc_core.losses import PLAIN, AugmentReduce, Loss, Sampled, Stateless
 from xc_core.recipes import find_recipe
 from xc_core.shapes import F32, I64, TokenBatch
 from xc_core.train.checkpoint import Checkpoints
@@ -151,12 +152,15 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(encoder_task
     assert not all(torch.equal(found["a"][1][name], value) for name, value in found["c"][1].items())
 
 
-@pytest.mark.parametrize("stop", [1.0, 1.5, 2.0])
+@pytest.mark.parametrize(
+    ("stop", "loss"), [(1.0, None), (1.5, None), (2.0, None), (1.5, AugmentReduce())], ids=lambda value: str(value)[:7]
+)
 def test_a_training_resumed_from_saved_state_gives_the_same_bytes(
-    encoder_task: Make, tmp_path: Path, stop: float
+    encoder_task: Make, tmp_path: Path, stop: float, loss: Loss | None
 ) -> None:
     """1 and 2 are the ends of epochs, before a refresh; 1.5 is within an epoch, after a refresh."""
-    whole, first = encoder_task(), encoder_task()
+    make = partial(encoder_task, loss=loss)
+    whole, first = make(), make()
     expected = train(whole, tmp_path / "whole")
     checkpoints = Checkpoints(tmp_path / "run", "x")
     stop_at = round(stop * len(whole.batches(0)))
@@ -171,7 +175,7 @@ def test_a_training_resumed_from_saved_state_gives_the_same_bytes(
     plan = Plan(epochs=3, warmup=0.1, checkpoint_seconds=-1)
     with pytest.raises(KeyboardInterrupt):
         fit(first, plan, checkpoints)
-    second = encoder_task()
+    second = make()
     history = fit(second, plan, checkpoints)
     assert history.losses == expected.losses
     assert len(expected.refreshes) == 2

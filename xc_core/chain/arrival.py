@@ -41,8 +41,8 @@ class Arrival:
     def install(self, allow_loss: float | None) -> Difference | None:
         """Compare with what there is, write the changelog, keep the old files, then move everything in.
 
-        ``allow_loss`` is the share of documents or labels that may be gone, by default that of the dataset. Returns
-        what came and went, None for a new dataset. Raises RefusedError if too much would be gone.
+        ``allow_loss`` is the share of documents, labels, pairs or test documents that may be gone, by default that of
+        the dataset. Returns what came and went, None for a new dataset. Raises RefusedError if too much would be gone.
         """
         known = self.workspace.raw(self.dataset).exists() and self.dataset in self.workspace.params.datasets()
         difference = self._recorded(allow_loss) if known else None
@@ -65,7 +65,8 @@ class Arrival:
         after = Corpus.open(self.inner.folder("corpus", self.dataset))
         settings = self.workspace.params.dataset(self.dataset)
         difference = Difference.of(before, after)
-        changelog.check_loss(difference, settings.update.allow_loss if allow_loss is None else allow_loss, self.dataset)
+        allowed = settings.update.allow_loss if allow_loss is None else allow_loss
+        changelog.check_loss(difference, allowed, self.dataset, split=self.what != "settings")
         if before.digest != after.digest:
             entry = {
                 "number": changelog.next_number(self.workspace, self.dataset),

@@ -35,18 +35,27 @@ _SHOWN: Final = 3
 """Uids that a message names."""
 
 
-def check_loss(difference: Difference, allowed: float, dataset: str) -> None:
-    """Raise RefusedError if more than the share ``allowed`` of the documents or of the labels would be gone."""
-    for what, moves in (("documents", difference.documents), ("labels", difference.labels)):
-        if not moves.loss <= allowed:  # so that nan allows nothing
-            first = ", ".join(moves.removed[:_SHOWN])
+def check_loss(difference: Difference, allowed: float, dataset: str, *, split: bool = True) -> None:
+    """Raise RefusedError if more than the share ``allowed`` of documents, labels, pairs or test documents would go.
+
+    Test documents are compared if ``split`` is True: other settings of the split may move them on purpose.
+    """
+    pairs, tests = difference.pairs, difference.tests
+    for what, lost, before, removed in (
+        ("documents", len(difference.documents.removed), difference.documents.before, difference.documents.removed),
+        ("labels", len(difference.labels.removed), difference.labels.before, difference.labels.removed),
+        ("pairs", pairs["lost"], pairs["before"], []),
+        ("test documents", tests["lost"] if split else 0, tests["before"], []),
+    ):
+        loss = lost / max(before, 1)
+        if not loss <= allowed:  # so that nan allows nothing
+            first = f"; the first: {', '.join(removed[:_SHOWN])}" if removed else ""
             raise RefusedError(
-                f"new files without {len(moves.removed):,} of the {moves.before:,} {what} of {dataset} "
-                f"({moves.loss:.1%}; the first: {first})",
+                f"new files without {lost:,} of the {before:,} {what} of {dataset} ({loss:.1%}{first})",
                 expected=f"at most {allowed:.1%} of the {what} gone (setting datasets.{dataset}.update.allow_loss); "
                 "the dataset is unchanged",
-                do=f"pass --allow-loss {_rounded_up(moves.loss)} if they should go; to add rows: xc update FOLDER "
-                f"--dataset {dataset}",
+                do=f"pass --allow-loss {_rounded_up(loss)} to xc ingest, or change the setting, if they should go; to "
+                f"add rows: xc update FOLDER --dataset {dataset}",
             )
 
 

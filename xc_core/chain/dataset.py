@@ -105,7 +105,7 @@ class UpdateConfig:
     """What may happen to a dataset when its files change. No artefact depends on it."""
 
     allow_loss: float = 0.1
-    """Share of the documents, or of the labels, that new files may lack before they are refused. A guess."""
+    """Share of documents, labels, pairs or test documents that new files may lack before they are refused. A guess."""
     keep: int = 3
     """Earlier versions of the raw files in .xc/versions, and files that came by the inbox in .xc/inbox. A guess."""
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from xc_core import artifacts
 from xc_core.artifacts import Made
-from xc_core.chain.dataset import Partition
+from xc_core.chain.dataset import Partition, TokensConfig
 from xc_core.chain.fingerprints import (
     content_hash,
     differing,
@@ -22,7 +22,7 @@ from xc_core.chain.fingerprints import (
 )
 from xc_core.chain.registry import STAGES, Stage, of_scope
 from xc_core.chain.workspace import Workspace
-from xc_core.errors import CorruptError, MissingError, XCError
+from xc_core.errors import CorruptError, MissingError, XCError, bare
 from xc_core.params import in_use
 
 _SETTINGS: Final = "settings"
@@ -137,9 +137,26 @@ def _input_digest(workspace: Workspace, dep: str, partition: Partition) -> str:
     try:
         return artifacts.read_manifest(input_folder(workspace, dep, partition), dep).digest()
     except MissingError as error:
+        if dep == "tokens" and _made_for(workspace, dataset, partition.dataset.tokens):
+            raise _left_out(partition) from error
         flags = f"--dataset {dataset}" + (f" --recipe {recipe}" if STAGES[dep].scope == "experiment" else "")
         expected, do = f"the artefact of {dep}", f"make it first: xc run {dep} {flags}"
         raise MissingError(error.found, expected=expected, do=do) from error
+
+
+def _made_for(workspace: Workspace, dataset: str, settings: TokensConfig) -> bool:
+    """Return True if the artefact of tokens was made with ``settings``."""
+    made = artifacts.read_made(workspace.folder("tokens", dataset))
+    return made.depends.get(_SETTINGS) == content_hash(in_use(settings))
+
+
+def _left_out(partition: Partition) -> MissingError:
+    """Return the error of an encoder that the stage tokens left out: to run the stage again would change nothing."""
+    return MissingError(
+        f"no tokens of the encoder {bare(str(partition.tokenizer))}, which the stage tokens left out",
+        expected="an encoder whose tokenizer can encode the texts of the dataset",
+        do=f"see why: xc run tokens --dataset {partition.place[0]} --force; then fix the encoder, or choose another",
+    )
 
 
 def _evaluations(workspace: Workspace, dataset: str) -> dict[str, str]:

@@ -66,8 +66,8 @@ _AUTO: Final = "auto"
 )
 @click.option("--replace", is_flag=True, help="Replace a dataset of that name.")
 @click.option("--allow-loss", type=Number(0, 1), default=None, metavar="SHARE",
-              help="Share of the documents, or of the labels, that a replacement may lack.  [default: the dataset's "
-                   "update.allow_loss, 0.1]")  # fmt: skip
+              help="Share of the documents, labels, pairs or test documents that a replacement may lack.  [default: "
+                   "the dataset's update.allow_loss, 0.1]")  # fmt: skip
 def ingest(path: Path, dataset: str, replace: bool, allow_loss: float | None, split: str, **settings: object) -> None:
     """Check the folder PATH and make it the dataset NAME.
 
@@ -134,7 +134,8 @@ def place(
     """Ingest ``path`` in a scratch workspace and move the result in; nothing of ``workspace`` changes on an error.
 
     With ``choose`` the split is chosen by the data, and written to params.yaml. ``allow_loss`` is the share of
-    documents or labels that a replacement may lack, by default that of the dataset; raises RefusedError for more.
+    documents, labels, pairs or test documents that a replacement may lack, by default that of the dataset; raises
+    RefusedError for more.
     """
     _refuse_project(workspace, path)
     workspace.params.read()  # one that cannot be read is reported before anything is written

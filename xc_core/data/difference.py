@@ -23,11 +23,6 @@ class Moves:
     changed: list[str]
     """Present in both, with another text or (documents) other labels."""
 
-    @property
-    def loss(self) -> float:
-        """Share of the earlier rows that are gone."""
-        return len(self.removed) / max(self.before, 1)
-
     def __str__(self) -> str:
         return f"{len(self.added):,} new, {len(self.changed):,} changed, {len(self.removed):,} removed"
 
@@ -39,9 +34,11 @@ class Difference:
     documents: Moves
     labels: Moves
     pairs: Mapping[str, int]
-    """Pairs ``before``, ``after``, ``added`` and ``removed``."""
+    """Pairs ``before``, ``after``, ``added`` and ``removed``; ``lost``: removed less added, of documents in both."""
     moved: list[str]
     """Documents that went from train or validation to test, or back."""
+    tests: Mapping[str, int]
+    """Test documents ``before``, and those of them that are ``lost``: gone, or no longer test documents."""
 
     @classmethod
     def of(cls, before: Corpus, after: Corpus) -> Difference:
@@ -51,13 +48,18 @@ class Difference:
         new = later.join(earlier, on=["doc", "label"], how="anti")
         first, second = _rows(before, "documents"), _rows(after, "documents")
         both = first.join(second, on="uid")
+        lost = _within(gone, both["key"]) - _within(new, both["key"])
+        tests = first.filter(pl.col("split") == TEST)
         moved = both.filter((pl.col("split") == TEST) != (pl.col("split_right") == TEST))["uid"].sort().to_list()
         return cls(
             _moves(first, second, pl.concat([gone["doc"], new["doc"]])),
             _moves(_rows(before, "labels"), _rows(after, "labels")),
-            {"before": len(earlier), "after": len(later), "added": len(new), "removed": len(gone)},
+            {"before": len(earlier), "after": len(later), "added": len(new), "removed": len(gone),
+             "lost": max(lost, 0)},
             moved,
-        )
+            {"before": len(tests),
+             "lost": len(tests.join(second.filter(pl.col("split") == TEST), on="uid", how="anti"))},
+        )  # fmt: skip
 
     def plain(self) -> dict[str, Any]:
         """Return the difference as plain mappings and lists."""
@@ -86,6 +88,11 @@ def _pairs(corpus: Corpus) -> pl.DataFrame:
     keys = {side: pl.read_parquet(corpus.folder / f"{side}s.parquet", columns=["uid"])["uid"].hash()
             for side in ("document", "label")}  # fmt: skip
     return pl.DataFrame({"doc": keys["document"].gather(pairs["doc"]), "label": keys["label"].gather(pairs["label"])})
+
+
+def _within(pairs: pl.DataFrame, docs: pl.Series) -> int:
+    """Return the number of pairs whose document is one of ``docs``."""
+    return len(pairs.filter(pl.col("doc").is_in(docs.implode())))
 
 
 def _moves(before: pl.DataFrame, after: pl.DataFrame, relabelled: pl.Series | None = None) -> Moves:

@@ -55,7 +55,8 @@ def read_csr(path: Path, *, most_rows: int, most_columns: int) -> scipy.sparse.c
     types or lengths than the shape needs, or more bytes than there is memory.
     """
     with _opened(path) as archive:
-        kind = str(_small(archive, "format", _TEXT, (), path), "ascii", "replace")
+        stored = _small(archive, "format", _TEXT, (), path)
+        kind = stored.decode("ascii", "replace") if isinstance(stored, bytes) else str(stored)  # by SciPy before 1.0
         if kind not in _FORMATS:
             raise _wrong(
                 f"the format {preview(kind)}",
