@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -86,8 +87,15 @@ class CachedRows:
             torch.autograd.backward(again, gradient_UD[put(chunk, again.device)])
 
 
+class Out(Protocol):
+    """Where vectors are written: an array, or what passes them on."""
+
+    def __setitem__(self, at_B: I64, vectors_BD: F32, /) -> None:
+        """Write the vectors of the texts ``at_B``."""
+
+
 @torch.no_grad()
-def embed_rows(encoder: Encoder, store: Tokens, rows: I64, out_ND: F32, what: str, world: World = ALONE) -> None:
+def embed_rows(encoder: Encoder, store: Tokens, rows: I64, out_ND: Out, what: str, world: World = ALONE) -> None:
     """Fill ``out_ND`` (len(rows) x D, float32, may be a memory map) with unit vectors, in evaluation mode.
 
     ``what`` is the title of the progress bar. Of several processes each encodes every W-th chunk; only the first one
