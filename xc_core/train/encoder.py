@@ -19,7 +19,7 @@ from xc_core.classifiers import LabelTable, gradient_error
 from xc_core.cluster import theorem1
 from xc_core.devices import put
 from xc_core.distributed import ALONE, World
-from xc_core.encoders import Encoder, EncoderConfig, Passes, encode_passes
+from xc_core.encoders import Cached, Encoder, EncoderConfig, Passes, encode_passes
 from xc_core.errors import ConfigError
 from xc_core.losses import Loss, Triplet
 from xc_core.params import at_least, later
@@ -71,6 +71,9 @@ class EncoderSettings:
     refit: bool = later(False, was=False)
     """Train on validation documents too, and with them the classifier and the scores, in one training. Nothing is held
     out then: no figures on validation documents, and no fusion that is fitted on them."""
+    cache: bool = later(False, was=False)
+    """Encode the documents of a batch twice instead of keeping their activations (GradCache), so that a batch may be
+    larger than memory; ``scorer.cache`` does so for label texts. Losses are the same up to rounding."""
     epochs: float = 5.0
     """Passes over the train documents; 0 leaves the encoder as it was pretrained."""
     seed: int = 0
@@ -115,7 +118,8 @@ class EncoderSettings:
 
     def unused(self) -> frozenset[str]:
         """Without epochs, no setting of the training is used."""
-        training = {"order", "negatives", "scorer", "loss", "optim", "augment", "refit", "encoder.frozen_layers"}
+        training = {"order", "negatives", "scorer", "loss", "optim", "augment", "refit", "cache"}
+        training |= {"encoder.frozen_layers"}
         return frozenset() if self.epochs else frozenset(training)
 
     def outside(self) -> dict[str, list[Path]]:
@@ -141,6 +145,7 @@ def encoder_task(settings: EncoderSettings, encoder: Encoder, data: EncoderData,
         fill_banks=settings.order.due(0) or settings.negatives.due(0),
         world=world,
         keeps=settings.keeps,
+        cache=settings.cache,
         reads=lambda epoch: settings.order.reads(epoch) or settings.negatives.reads(epoch),
     )
 
@@ -163,6 +168,8 @@ class EncoderTask:
     name: str = "encoder"
     world: World = ALONE
     """The processes that encode parts of each batch."""
+    cache: bool = False
+    """Encode documents twice instead of keeping their activations."""
     keeps: tuple[bool, bool] = (True, True)
     """Keep the latest vectors of the documents, and of the label texts; a bank that is not kept is empty."""
     reads: Callable[[int], bool] = lambda epoch: True
@@ -287,7 +294,8 @@ class EncoderTask:
         """
         ready = ready or self.prepare(docs_B, step)
         with self.encoder.autocast():
-            own_BD = encode_passes(self.encoder, ready.documents)
+            cached = Cached(self.encoder, ready.documents) if self.cache else None
+            own_BD = encode_passes(self.encoder, ready.documents) if cached is None else cached.vectors_UD
         doc_BD = gathered(own_BD, len(docs_B), self.world)
         random = torch_generator(self.seed, "dropout", step)
         batch = Batch(doc_BD, ready.pool, docs_B, scale, random, ready.texts, self.world)
@@ -296,6 +304,8 @@ class EncoderTask:
         if doc_BD.is_cpu and not usable:
             return scored.loss, scored.count
         scored.backward()
+        if cached is not None:
+            cached.backward()
         norm = self.optimizer.step(scale, usable)
         if doc_BD.is_cpu and not norm.isfinite():
             raise diverged("a gradient that is not finite", step)
