@@ -7,7 +7,7 @@ Letters, used as name suffixes (``emb_ND``, ``ids_BT``):
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -28,6 +28,35 @@ PAD_ID: Final = -1
 def spans(size: int, step: int) -> Iterator[slice]:
     """Yield slices of ``step`` rows, in order, that cover ``size`` rows; the last one may be shorter."""
     return (slice(start, min(start + step, size)) for start in range(0, size, step))
+
+
+@dataclass(frozen=True)
+class Computed:
+    """N vectors of width D that are computed when they are read, so that an array of all of them need not exist."""
+
+    shape: tuple[int, int]
+    read: Callable[[Any], F32]
+    """Returns the vectors at a slice, or at positions."""
+    ndim: Final = 2
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, at: slice | I64) -> F32:
+        return self.read(slice(*at.indices(len(self))) if isinstance(at, slice) else at)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> F32:
+        """Return an array of all vectors, filled in blocks."""
+        out_ND = np.empty(self.shape, np.float32)
+        for at in spans(len(self), max(_BLOCK // max(self.shape[1], 1), 1)):
+            out_ND[at] = self.read(at)
+        return out_ND if dtype is None else out_ND.astype(dtype, copy=False)
+
+
+Vectors = F32 | Computed
+"""N vectors of width D: an array, or one that is computed in parts."""
+_BLOCK: Final = 1 << 22
+"""Numbers that are computed together: 16 MB."""
 
 
 def extended(vectors_ND: F32, last: float) -> F32:

@@ -20,8 +20,9 @@ from xc_core.encoders import (
     open_encoder,
     write_encoder,
 )
+from xc_core.encoders.trained import _write_rows
 from xc_core.errors import CorruptError, MissingError
-from xc_core.shapes import F32, I64
+from xc_core.shapes import F32, I64, Computed
 
 HISTORY: dict[str, Any] = {"losses": [0.5], "epochs": [1.0], "refreshes": [{"epoch": 0.0, "cohesion": 0.5}]}
 ROWS: F32 = np.arange(8, dtype=np.float32).reshape(2, 4)
@@ -30,6 +31,18 @@ ROWS: F32 = np.arange(8, dtype=np.float32).reshape(2, 4)
 def trained(tokenizer: TextTokenizer, **changes: Any) -> TrainedEncoder:
     config = EncoderConfig(name="bag", width=4, precision="fp32", max_length=8)  # type: ignore[arg-type]
     return TrainedEncoder(build_encoder(config, tokenizer.vocabulary_size, 0), tokenizer, HISTORY, **changes)
+
+
+@pytest.mark.parametrize("numbers", [1, 7, 1 << 22])
+def test_rows_are_written_block_by_block_as_numpy_writes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, numbers: int
+) -> None:
+    monkeypatch.setattr("xc_core.encoders.trained._NUMBERS", numbers)
+    rows_LD = np.random.default_rng(0).random((11, 3), np.float32)
+    np.save(tmp_path / "expected.npy", rows_LD)
+    for rows in (rows_LD, Computed(rows_LD.shape, rows_LD.__getitem__)):
+        _write_rows(tmp_path / "rows.npy", rows)
+        assert (tmp_path / "rows.npy").read_bytes() == (tmp_path / "expected.npy").read_bytes()
 
 
 def write(folder: Path, encoder: TrainedEncoder) -> TrainedEncoder:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -30,9 +31,21 @@ def source(kind: str = "importance", **settings: Any) -> NegativeSource:
     return NEGATIVES[kind](positives=0, search_in=ROWS, **settings).build(Documents(truth()), 0)
 
 
+class Labels(dict[str, F32]):
+    """Vectors of labels."""
+
+    steady = False
+
+
+class Steady(Labels):
+    """Vectors that no step changes."""
+
+    steady = True
+
+
 def refresh(own: NegativeSource, epoch: int, docs: F32, rows: F32) -> dict[str, float]:
     """Refresh a source that has to search the rows: there are no other vectors."""
-    return own.refresh(epoch, docs, {ROWS: rows})
+    return own.refresh(epoch, docs, Labels({ROWS: rows}))
 
 
 def banks(seed: int = 1) -> tuple[F32, F32]:
@@ -176,6 +189,29 @@ def test_a_search_in_the_background_uses_the_vectors_at_its_start(kind: str) -> 
     refresh(plain, 2, docs, rows)
     refresh(ahead, 3, *banks(3))
     np.testing.assert_array_equal(ahead.arrays()["hard"], plain.arrays()["hard"])
+
+
+@pytest.mark.parametrize(
+    ("labels", "beside", "copied", "waits"),
+    [(Labels, 1 << 20, True, False), (Labels, 0, False, True), (Steady, 0, False, False)],
+)
+def test_a_search_beside_the_training_has_its_own_vectors_and_a_large_one_is_waited_for(
+    labels: type[Labels], beside: int, copied: bool, waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xc_core.sampling.searched._BESIDE", beside)
+    own, (docs, rows), seen = source(hard=4, ahead=1, warmup_epochs=2), banks(1), []
+    search = own._search  # type: ignore[attr-defined]
+
+    def spy(doc_ND: F32, label_LD: F32) -> Any:
+        seen.append((doc_ND, label_LD, threading.current_thread() is threading.main_thread()))
+        return search(doc_ND, label_LD)
+
+    monkeypatch.setattr(own, "_search", spy)
+    own.refresh(1, docs, labels({ROWS: rows}))
+    own.arrays()  # waits for the thread
+    ((doc_ND, label_LD, here),) = seen
+    assert here == waits
+    assert np.shares_memory(doc_ND, docs) == np.shares_memory(label_LD, rows) == (not copied)
 
 
 def test_a_running_search_is_part_of_the_state() -> None:

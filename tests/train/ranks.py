@@ -48,9 +48,12 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 ENCODERS: dict[str, tuple[str, dict[str, Any]]] = {
     "M1 of ngame": ("ngame", {}),
     "M1 of ngame, GradCache": ("ngame", {"scorer": {"cache": True}}),
+    "M1 of ngame, all in passes": ("ngame", {"cache": True, "scorer": {"cache": True}}),
     "M1 of house": ("house", {}),
     "M1 of unidec": ("unidec", {}),
     "M1 of astra": ("astra", {}),
+    "M1 of astra, in passes": ("astra", {"cache": True}),
+    "M1 of unidec, all in passes": ("unidec", {"cache": True, "scorer": {"cache": True}}),
 }
 """Recipes of M1, with changes."""
 
@@ -74,7 +77,7 @@ def encoder(case: str, world: World) -> EncoderTask:
     small = make_small(45)
     recipe, changes = ENCODERS[case]
     settings = find_recipe(recipe).changed({"encoder": changes}).encoder
-    shape = EncoderConfig(name="bag", width=16, precision="fp32", heads=settings.encoder.heads)
+    shape = EncoderConfig(name="bag", width=16, precision="fp32", heads=settings.encoder.heads, tokens_per_pass=24)
     settings = replace(settings, encoder=shape, order=replace(settings.order, batch_size=9))
     make = EncoderData.with_label_texts if settings.augment else EncoderData
     data = make(small.documents, small.labels, small.rows_N, small.truth)

@@ -134,7 +134,7 @@ def test_rows_that_were_filled_and_never_changed_outlive_two_kills(tmp_path: Pat
     rows = torch.from_numpy(np.random.default_rng(9).standard_normal((LABELS, WIDTH)).astype(np.float32))
     config = TableConfig(start="zero", unit=False)
     task = Rows(config)
-    task.head.table.fill(rows)
+    task.head.table.put(torch.arange(len(rows)), rows)
     saved(tmp_path, 1, task)
     for step in range(1, 12):  # the chain starts again in between
         task, checkpoints = Rows(config), Checkpoints(tmp_path / "run", "x")

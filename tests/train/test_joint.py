@@ -181,7 +181,7 @@ def test_ten_documents_can_be_overfitted(joint: Make, ten: Any, tmp_path: Path, 
     history = train(task, tmp_path / "run", epochs=40)
     assert np.mean(history.losses[-10:]) < 0.3 * np.mean(history.losses[:5])
     docs, texts = vectors(task)
-    scored = task.row_vectors() + (texts if by == "sum" else 0)
+    scored = np.asarray(task.vectors.rows()) + (texts if by == "sum" else 0)
     best = np.argsort(-(docs @ scored.T), axis=1)[:, :1]
     assert task.data.truth.contains(np.arange(10)[:, None], best).all()
 
@@ -218,7 +218,7 @@ def test_with_two_heads_the_product_with_the_sum_of_both_vectors_is_the_sum_of_b
     task = joint(0.5, heads=2)
     task.start_epoch(0)
     docs, texts = vectors(task)
-    rows = task.row_vectors()
+    rows = np.asarray(task.vectors.rows())
     for_text, for_rows = (view.numpy() for view in task.encoder.views(torch.from_numpy(docs)))
     unit = torch.nn.functional.normalize(table_of(task).rows_LD, dim=1).numpy()
     np.testing.assert_allclose(np.linalg.norm(docs, axis=1), 1, atol=1e-5)

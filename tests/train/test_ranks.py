@@ -52,6 +52,14 @@ def test_processes_give_the_losses_and_rows_of_one(size: int, one: dict[str, Any
                 )
 
 
+@pytest.mark.parametrize("recipe", ["ngame", "astra", "unidec"])
+def test_a_batch_in_passes_gives_the_losses_of_a_whole_one(recipe: str, one: dict[str, Any]) -> None:
+    """A pass has 24 tokens, a batch of 9 documents some 60."""
+    (name,) = (case for case in ENCODERS if case.startswith(f"M1 of {recipe}, ") and case.endswith("in passes"))
+    for key, expected in one[f"M1 of {recipe}"].items():
+        np.testing.assert_allclose(one[name][key], expected, rtol=NEAR, atol=NEAR, err_msg=key)
+
+
 def test_a_killed_process_ends_all_and_another_number_resumes(one: dict[str, Any], tmp_path: Path) -> None:
     for case in KILLED:
         left, killed = run(2, tmp_path, [case], end=5)

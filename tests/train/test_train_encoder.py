@@ -241,4 +241,4 @@ def test_vectors_that_nothing_reads_are_not_kept(
         assert bool(banks[name].any()) == kept, name
     assert (task.tensors()["bank"].numel() > 0) == documents, "nor are they written into checkpoints"
     if task.head.rows is not None:
-        assert task.row_vectors().any()
+        assert np.asarray(task.vectors.rows()).any()

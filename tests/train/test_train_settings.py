@@ -115,7 +115,7 @@ def test_joint_means_that_a_table_is_trained_along(scorer: Any, joint: bool) -> 
 
 def test_rows_of_a_training_without_a_table_are_refused(encoder_task: Any) -> None:
     task: EncoderTask = encoder_task()
-    for rows in (task.row_vectors, task.released_rows):
+    for rows in (task.vectors.rows, task.vectors.released):
         with pytest.raises(UsageError, match="without a table"):
             rows()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from xc_core.devices import Device
 from xc_core.errors import ConfigError, CorruptError, MissingError
 from xc_core.params import KIND, changed, plain
 from xc_core.plugins import Part, Table
-from xc_core.shapes import F32, Shortlist, spans
+from xc_core.shapes import F32, Computed, Shortlist, Vectors, spans
 
 EXACT_UP_TO: Final = 20_000
 """Largest number of labels that are served by exact search alone. Above it a graph is built too, which is used for as
@@ -44,7 +44,7 @@ class Index(Search, Protocol):
         """Settings with which ``IndexPart.load`` opens what ``save`` wrote."""
 
     @property
-    def vectors_LD(self) -> F32 | None:
+    def vectors_LD(self) -> Vectors | None:
         """The vectors that the index compares queries with, or None if it keeps them in a form of its own."""
 
     def save(self, folder: Path) -> None:
@@ -78,8 +78,10 @@ class IndexPart(Part):
     """Settings of an index; ``build`` returns the index itself."""
 
     table = INDEXES
+    in_parts: ClassVar[bool] = False
+    """True for an index over vectors that are computed when they are read; for another one they are copied."""
 
-    def build(self, vectors_LD: F32) -> Index:
+    def build(self, vectors_LD: Vectors) -> Index:
         """Build over ``vectors_LD`` (float32); row number = label id.
 
         Raises ConfigError for vectors that are not finite or not of two dimensions.
@@ -88,9 +90,11 @@ class IndexPart(Part):
             raise ConfigError(f"vectors of shape {vectors_LD.shape}", expected="L x D with L > 0", do="check the table")
         if not finite(vectors_LD):
             raise ConfigError("vectors that are not finite", expected="finite numbers", do="check the training run")
-        return self._built(np.ascontiguousarray(vectors_LD, np.float32))
+        if not (self.in_parts and isinstance(vectors_LD, Computed)):
+            vectors_LD = np.ascontiguousarray(vectors_LD, np.float32)
+        return self._built(vectors_LD)
 
-    def _built(self, vectors_LD: F32) -> Index:
+    def _built(self, vectors_LD: Any) -> Index:
         raise NotImplementedError
 
     def for_batches(self) -> IndexPart:
@@ -107,7 +111,9 @@ class IndexPart(Part):
 class Auto(IndexPart):
     """Exact search up to 20,000 labels; above, a graph for a few queries at once and exact search for many."""
 
-    def _built(self, vectors_LD: F32) -> Index:
+    in_parts = True
+
+    def _built(self, vectors_LD: Vectors) -> Index:
         return INDEXES["exact" if len(vectors_LD) <= EXACT_UP_TO else "both"]().build(vectors_LD)
 
     def for_batches(self) -> IndexPart:
@@ -119,18 +125,18 @@ class Auto(IndexPart):
 class _Batches(Auto):
     """Exact search up to 400,000 labels, a graph above."""
 
-    def _built(self, vectors_LD: F32) -> Index:
+    def _built(self, vectors_LD: Vectors) -> Index:
         return INDEXES["exact" if len(vectors_LD) <= BATCHES_EXACT_UP_TO else "hnsw"]().build(vectors_LD)
 
 
-def finite(vectors_ND: F32) -> bool:
+def finite(vectors_ND: Vectors) -> bool:
     """Return True if all numbers are finite; needs memory for one block of rows, not for N x D answers."""
     if len(vectors_ND) <= _ROWS_AT_ONCE:
-        return bool(np.isfinite(vectors_ND).all())
+        return bool(np.isfinite(vectors_ND[:]).all())
     return all(bool(np.isfinite(vectors_ND[rows]).all()) for rows in spans(len(vectors_ND), _ROWS_AT_ONCE))
 
 
-def mining_index(vectors_LD: F32) -> Index:
+def mining_index(vectors_LD: Vectors) -> Index:
     """Return an index for a search that is used once and not saved: exact on a card; else ``auto`` for batches.
 
     A card compares with a million labels faster than a graph of them can be built.

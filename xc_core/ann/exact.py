@@ -19,7 +19,7 @@ from torch import Tensor
 
 from xc_core.ann.base import INDEXES, Index, IndexPart, checked
 from xc_core.devices import Device, put
-from xc_core.shapes import F32, I64, Shortlist
+from xc_core.shapes import F32, I64, Computed, Shortlist, Vectors, spans
 
 _FAISS: Final[Any] = faiss  # its type hints miss what is used here
 _ONE_BY_FAISS: Final = 20_000
@@ -39,7 +39,9 @@ Found = tuple[I64, I64, F32]
 class ExactIndex:
     """Keeps the vectors; every search compares with all of them, on ``device``."""
 
-    def __init__(self, vectors_LD: F32, device: Device | None = None) -> None:
+    vectors_LD: Vectors
+
+    def __init__(self, vectors_LD: Vectors, device: Device | None = None) -> None:
         self.vectors_LD = vectors_LD
         self.device = device or Device.chosen()
         self.size, self.width = vectors_LD.shape
@@ -60,10 +62,7 @@ class ExactIndex:
         if not self.device.is_cpu:
             return self._searched_on_card(queries, k)
         with torch.inference_mode():
-            parts = [
-                self._nearest(queries[at : at + _QUERIES], min(k, self.size)) for at in range(0, len(queries), _QUERIES)
-            ]
-        return Shortlist.stack(parts).top(k)
+            return Shortlist.stack(self._nearest(queries, min(k, self.size))).top(k)
 
     def _best_of(self, query_1D: F32, k: int) -> Shortlist:
         """Return the k best labels of one query. faiss compares as fast as the memory is read, so one call is best.
@@ -72,7 +71,7 @@ class ExactIndex:
         """
         if self.size > _ONE_BY_FAISS:
             return self._all_scored(query_1D[0], k)
-        scores, ids = _FAISS.knn(query_1D, self.vectors_LD, min(k + 1, self.size), metric=faiss.METRIC_INNER_PRODUCT)
+        scores, ids = _FAISS.knn(query_1D, self.vectors_LD[:], min(k + 1, self.size), metric=faiss.METRIC_INNER_PRODUCT)
         equal = scores[0, 1:] == scores[0, :-1]
         if not equal.any():
             return Shortlist(ids[:, :k].astype(np.int32), scores[:, :k])
@@ -80,31 +79,37 @@ class ExactIndex:
 
     def _all_scored(self, query_D: F32, k: int) -> Shortlist:
         """Return the k best labels of one query by all scores, with as many threads as torch has."""
-        scores_L = torch.mv(torch.from_numpy(self.vectors_LD), torch.from_numpy(query_D)).numpy()
+        step = _LABELS if isinstance(self.vectors_LD, Computed) else self.size
+        parts = (torch.from_numpy(self.vectors_LD[at]) for at in spans(self.size, step))
+        scores_L = torch.cat([torch.mv(part_UD, torch.from_numpy(query_D)) for part_UD in parts]).numpy()
         ids_M = np.flatnonzero(scores_L >= np.partition(scores_L, -k)[-k])
         best_K = np.argsort(-scores_L[ids_M], kind="stable")[:k]
         return Shortlist(ids_M[None, best_K].astype(np.int32), scores_L[None, ids_M[best_K]])
 
-    def _nearest(self, queries_BD: Tensor, k: int) -> Shortlist:
-        """Return the k best labels of one block of queries; k is at most the number of labels."""
-        vectors_LD = torch.from_numpy(self.vectors_LD)
-        width = min(_LABELS, self.size)
-        buffer = torch.empty(len(queries_BD), -(-width // _GROUP) * _GROUP)
-        best = Shortlist(np.zeros((len(buffer), 0), np.int32), np.zeros((len(buffer), 0), np.float32))
-        for start in range(0, self.size, _LABELS):
-            block_UD = vectors_LD[start : start + _LABELS]
-            scores_BU = buffer[:, : len(block_UD)]
-            torch.mm(queries_BD, block_UD.T, out=scores_BU)
-            buffer[:, len(block_UD) :] = -torch.inf
-            limit_B = best.scores_NK[:, k - 1] if best.k == k else None
-            best = _merged(best, _candidates(buffer, k, limit_B), start, k)
-        return best
+    def _nearest(self, queries_BD: Tensor, k: int) -> list[Shortlist]:
+        """Return the k best labels of each block of queries; k is at most the number of labels.
+
+        A block of labels is read once for all queries.
+        """
+        blocks = torch.split(queries_BD, _QUERIES)
+        found = [Shortlist(np.zeros((len(own), 0), np.int32), np.zeros((len(own), 0), np.float32)) for own in blocks]
+        buffer = torch.empty(len(blocks[0]), -(-min(_LABELS, self.size) // _GROUP) * _GROUP)
+        for at in spans(self.size, _LABELS):
+            block_UD = torch.from_numpy(self.vectors_LD[at])
+            for number, (own_BD, best) in enumerate(zip(blocks, found, strict=True)):
+                scores_BU = buffer[: len(own_BD)]
+                torch.mm(own_BD, block_UD.T, out=scores_BU[:, : len(block_UD)])
+                scores_BU[:, len(block_UD) :] = -torch.inf
+                limit_B = best.scores_NK[:, k - 1] if best.k == k else None
+                found[number] = _merged(best, _candidates(scores_BU, k, limit_B), at.start, k)
+        return found
 
     @cached_property
     def _vectors(self) -> Tensor:
         """The vectors on the device; in the memory of the processor if a card cannot keep them."""
-        kept = self.device.keeps(self.vectors_LD.nbytes)
-        return put(self.vectors_LD, self.device.torch) if kept else torch.from_numpy(self.vectors_LD)
+        vectors_LD = np.asarray(self.vectors_LD)
+        kept = self.device.keeps(vectors_LD.nbytes)
+        return put(vectors_LD, self.device.torch) if kept else torch.from_numpy(vectors_LD)
 
     def _searched_on_card(self, queries_BD: Tensor, k: int) -> Shortlist:
         """Return the k best labels of each query, in blocks that a card's memory holds."""
@@ -129,11 +134,11 @@ class ExactIndex:
 
     def extended(self, vectors_ND: F32) -> ExactIndex:
         """Return an index over these vectors and ``vectors_ND``."""
-        return type(self)(np.concatenate([self.vectors_LD, vectors_ND]), self.device)
+        return type(self)(np.concatenate([np.asarray(self.vectors_LD), vectors_ND]), self.device)
 
     def save(self, folder: Path) -> None:
         """Write the vectors."""
-        np.save(folder / "index.npy", self.vectors_LD)
+        np.save(folder / "index.npy", np.asarray(self.vectors_LD))
 
 
 def _best(scores_BU: Tensor, k: int) -> Tensor:
@@ -194,7 +199,9 @@ def _merged(best: Shortlist, found: Found, start: int, k: int) -> Shortlist:
 class Exact(IndexPart):
     """Exact search: every query is compared with all labels."""
 
-    def _built(self, vectors_LD: F32) -> Index:
+    in_parts = True
+
+    def _built(self, vectors_LD: Vectors) -> Index:
         return ExactIndex(vectors_LD)
 
     def load(self, folder: Path, width: int) -> ExactIndex:

@@ -37,9 +37,8 @@ _AUDITED: Final = 2
 _TABLE: Final = 1.75
 """Label tables that M4 holds at most: its rows, their running means, and the blocks that are written
 (``tests/classifiers/test_storage.py``)."""
-_JOINT: Final = 4
-"""Label tables that a joint training holds: it copies all rows at a search in rows and at its end. Measured at 400,000
-labels: 3.9 for ``astra``; 8.5 for ``unidec``, whose plan is too low."""
+_COPIED: Final = 1 << 28
+"""Bytes of latest vectors, at most, that M1 copies for a checkpoint or a search beside it (``tests/train``)."""
 _MEASURES: Final = 3000
 """Bytes that it keeps of a test document: a hundred labels and scores, and the numbers behind each rule's metrics."""
 _ROUNDS, _POINTS = 25, 64
@@ -204,11 +203,9 @@ HELD: Final[dict[str, Callable[[Case], float]]] = {
     "corpus": lambda case: _STRING * (case.world.documents + case.world.labels) + 12 * _pairs(case),
     # places of texts, and the set of train rows
     "tokens": lambda case: _STRING * (case.world.documents + case.world.labels),
-    # banks of both sides, if they are kept, and their copy in a checkpoint; the table of a joint training
+    # banks of both sides, if they are kept, and a small copy; the table of a joint training; what a search finds
     "encoder": lambda case: (
-        2 * (_kept(case, 0) * case.world.train * case.width * _FLOAT + _kept(case, 1) * case.table_bytes)
-        + (_rows(case, getattr(case.recipe.encoder.scorer, "rows", None), _JOINT) if case.recipe.encoder.joint else 0)
-        + 12 * _pairs(case)
+        _banks(case) + min(_banks(case), _COPIED) + _joint_rows(case) + _mined(case) + 12 * _pairs(case)
     ),
     # the files are memory-mapped: pages are resident while they are written, and can be evicted
     "embeddings": lambda case: 0.0,
@@ -239,9 +236,35 @@ HELD: Final[dict[str, Callable[[Case], float]]] = {
 """Bytes that a stage holds in memory at once, beside what any process holds."""
 
 
-def _kept(case: Case, side: int) -> bool:
-    """Return True if M1 keeps the latest vectors of the documents (0) or of the labels' texts (1)."""
-    return case.recipe.encoder.keeps[side]
+def _trained(case: Case) -> int:
+    """Return the documents that M1 trains on, label texts included if they are documents too."""
+    settings, world = case.recipe.encoder, case.world
+    return (world.published if settings.refit else world.train) + (world.labels if settings.augment else 0)
+
+
+def _banks(case: Case) -> float:
+    """Return the bytes of the latest vectors that M1 keeps; those of label texts are as wide as one head."""
+    settings = case.recipe.encoder
+    documents, texts = settings.keeps
+    return documents * _trained(case) * case.width * _FLOAT + texts * case.table_bytes / settings.encoder.heads
+
+
+def _joint_rows(case: Case) -> float:
+    """Return the bytes of the rows that M1 trains along, as wide as one head."""
+    settings = case.recipe.encoder
+    return _rows(case, getattr(settings.scorer, "rows", None), 1 / settings.encoder.heads) if settings.joint else 0.0
+
+
+def _mined(case: Case) -> float:
+    """Return the bytes of the hard negatives in use and of the next ones, and of a graph's vectors.
+
+    With two heads a graph is built from a copy of the vectors.
+    """
+    settings = case.recipe.encoder
+    if settings.epochs == 0 or settings.negatives.searches is None:
+        return 0.0
+    graph = case.world.labels > BATCHES_EXACT_UP_TO
+    return 2 * _trained(case) * settings.negatives.kept * _FLOAT + graph * settings.encoder.heads * case.table_bytes
 
 
 def _pairs(case: Case) -> float:

@@ -162,7 +162,11 @@ class TableHead:
         if self.shard.whole and self.bias is None and own.rows.exact and not own.config.unit:
             return own.rows_LD
         out_LD = Rows(self.shape, own.rows_LD.device, storage=own.config.storage, folder=own.rows.folder).data_LD
-        return _filled(out_LD, self._gathered(lambda table, at: table.vectors(table.rows.read(at))))
+        return _filled(out_LD, self._gathered(self.vectors_at))
+
+    def vectors_at(self, at: slice) -> Tensor:
+        """Return the rows ``at`` of this process as documents are scored against them, with their bias."""
+        return self._joined(at, lambda table, own: table.vectors(table.rows.read(own)))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -170,29 +174,35 @@ class TableHead:
         size = len(self.table.rows) if self.shard.whole else self.shard.size
         return size, sum(table.rows.shape[1] for table in self.tables)
 
-    def _gathered(self, read: Callable[[LabelTable, slice], Tensor]) -> Iterator[Tensor]:
+    def _joined(self, at: slice, read: Callable[[LabelTable, slice], Tensor]) -> Tensor:
+        """Return what ``read`` returns for the rows and, if there is one, the bias, side by side."""
+        parts = [read(table, at) for table in self.tables]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+    def _gathered(self, read: Callable[[slice], Tensor]) -> Iterator[Tensor]:
         """Yield what ``read`` returns for blocks of rows, of all processes, in the order of labels."""
         size, width = self.shape
         world = self.shard.world
         for at in blocks(-(-size // world.size), width * world.size):
-            own = slice(at.start, min(at.stop, len(self.table.rows)))
-            parts = [read(table, own) for table in self.tables]
-            part = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
-            yield self.shard.together(part, at)
+            yield self.shard.together(read(slice(at.start, min(at.stop, len(self.table.rows)))), at)
 
     def released(self) -> Tensor:
         """Return all rows as they are served (L x D); for large tables use ``released_blocks``."""
         return _filled(torch.empty(self.shape, device=self.table.rows_LD.device), self.released_blocks())
+
+    def released_at(self, at: slice) -> Tensor:
+        """Return the rows ``at`` of this process as they are served, with their bias."""
+        unit = self.table.config.unit
+        return self._joined(
+            at, lambda table, own: table.released(own, 1.0 if table is self.bias and unit else self.divisor)
+        )
 
     def released_blocks(self) -> Iterator[Tensor]:
         """Return all rows as they are served, in order, in blocks: unit vectors, or rows whose products are logits.
 
         A bias is the last column, in the same unit as the products.
         """
-        unit = self.table.config.unit
-        return self._gathered(
-            lambda table, at: table.released(at, 1.0 if table is self.bias and unit else self.divisor)
-        )
+        return self._gathered(self.released_at)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the table's rows and optimiser state, those of the bias, and the state of the loss."""

@@ -16,6 +16,11 @@ class Searched:
     head: TableHead
     text_LD: F32
 
+    @property
+    def steady(self) -> bool:
+        """False: rows may be those of the table itself."""
+        return False
+
     def __getitem__(self, where: str) -> F32:
         """Return the present rows, or the label texts; a text has no bias."""
         return self.head.vectors().cpu().numpy() if where == ROWS else self._wide(self.text_LD, 0.0)

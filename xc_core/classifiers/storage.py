@@ -166,6 +166,11 @@ class Rows:
         self._used(len(at), scattered=True)
         self.data_LD.index_add_(0, at, step_UD, alpha=-1.0)
 
+    def put(self, at: Tensor, rows_UD: Tensor) -> None:
+        """Store float32 rows; to bfloat16 they are rounded to the nearest."""
+        self._used(len(at), scattered=True)
+        self.data_LD[at] = rows_UD.to(self.data_LD)
+
     def fill(self, rows_LD: Tensor, factor: float = 1.0) -> None:
         """Store all rows, multiplied by ``factor``, block by block; to bfloat16 they are rounded to the nearest."""
         for at in blocks(*self.shape):

@@ -1,8 +1,8 @@
 """The label table: one row per label; a step reads and writes only the rows that it scores.
 
 Memory per label: 9 bytes and a row, of 4 D bytes in float32 and 2 D in bfloat16, in memory or in a memory-mapped file;
-4 (D + 1) bytes more while rows are averaged. M4 copies rows block by block, never all of them; a joint training (M1)
-copies all of them at a search in rows and at its end. A step on U rows costs O(U D), independent of L.
+4 (D + 1) bytes more while rows are averaged. Trainings copy rows block by block, never all of them, except M4 for a
+search in rows. A step on U rows costs O(U D), independent of L.
 """
 
 from __future__ import annotations
@@ -122,11 +122,11 @@ class LabelTable:
         """The number of steps that each row has taken."""
         return self.state.steps_L
 
-    def fill(self, rows_LD: Tensor) -> None:
-        """Replace all rows, before the first step."""
-        self.rows.fill(rows_LD)
+    def put(self, labels_U: Tensor, rows_UD: Tensor) -> None:
+        """Replace the rows ``labels_U`` before the first step."""
+        self.rows.put(labels_U, rows_UD)
         self.filled = True
-        self.changed_L.fill_(True)
+        self.changed_L[labels_U] = True
 
     def to(self, device: torch.device) -> None:
         """Move the table, which has not been averaged yet, to ``device``, unless its rows are in a mapped file."""

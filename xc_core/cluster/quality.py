@@ -9,7 +9,7 @@ import numpy as np
 
 from xc_core.data.labels import LabelMatrix, ragged_positions
 from xc_core.seeds import generator
-from xc_core.shapes import F32, I32, I64, Bool, spans
+from xc_core.shapes import F32, I32, I64, Bool, Vectors, spans
 
 _ROWS_AT_ONCE: Final = 1 << 15
 _AT_ONCE: Final = 32
@@ -63,7 +63,7 @@ class Theorem1:
 
 
 def theorem1(
-    vectors: tuple[F32, F32],
+    vectors: tuple[Vectors, F32],
     truth: LabelMatrix,
     known: LabelMatrix,
     clusters: tuple[I64, I64],
@@ -126,7 +126,7 @@ class _Places:
         return np.repeat(np.arange(len(docs)), counts), self.order_N[ragged_positions(starts, counts)]
 
 
-def _far_positives(doc_ND: F32, label_LD: F32, truth: LabelMatrix, radius: float) -> float:
+def _far_positives(doc_ND: Vectors, label_LD: F32, truth: LabelMatrix, radius: float) -> float:
     """Return eps1; from 100,000 positive pairs on, measured on at least 50,000 that are evenly spread."""
     docs, labels = truth.pairs()
     step = max(len(docs) // 50_000, 1)
@@ -134,7 +134,7 @@ def _far_positives(doc_ND: F32, label_LD: F32, truth: LabelMatrix, radius: float
     return float((cosines < 1 - radius**2 / 2).mean()) if len(docs) else 0.0
 
 
-def _tally(doc_ND: F32, label_LD: F32, places: _Places, docs: I64, radius: float) -> tuple[int, int, int]:
+def _tally(doc_ND: Vectors, label_LD: F32, places: _Places, docs: I64, radius: float) -> tuple[int, int, int]:
     """Count near documents of other clusters, r-hard negatives, and those that no document of the cluster has."""
     apart = hard = missed = 0
     for part in spans(len(doc_ND), _WIDE):

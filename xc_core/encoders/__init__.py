@@ -4,7 +4,7 @@ To add a family, add a module to this folder; importing the package registers al
 """
 
 from xc_core.encoders.base import ENCODERS, Encoder, EncoderConfig, build_encoder, load_encoder, save_encoder
-from xc_core.encoders.embed import CachedRows, Passes, embed_rows, encode_passes, encode_rows
+from xc_core.encoders.embed import Cached, Passes, embed_rows, encode_passes, encode_rows
 from xc_core.encoders.pooling import Pooling
 from xc_core.encoders.trained import TrainedEncoder, open_encoder, write_encoder
 from xc_core.plugins import import_all
@@ -13,7 +13,7 @@ import_all(__name__, __path__)
 
 __all__ = [
     "ENCODERS",
-    "CachedRows",
+    "Cached",
     "Encoder",
     "EncoderConfig",
     "Passes",

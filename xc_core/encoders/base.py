@@ -119,10 +119,11 @@ class Encoder(nn.Module, ABC):
 
     def as_label(self, vectors_BD: Tensor) -> Tensor:
         """Return vectors of label texts for a search; with two heads: the first half as a unit vector, then zeros."""
-        if self.second is None:
-            return vectors_BD
-        first, second = self.views(vectors_BD)
-        return torch.cat([first, torch.zeros_like(second)], dim=1)
+        return self.as_texts(self.views(vectors_BD)[0])
+
+    def as_texts(self, first_BD: Tensor) -> Tensor:
+        """Return vectors to score documents against label texts, for a search; with two heads: then zeros."""
+        return first_BD if self.second is None else torch.cat([first_BD, torch.zeros_like(first_BD)], dim=1)
 
     def as_rows(self, rows_LD: Tensor) -> Tensor:
         """Return classifier rows for a search; with two heads: zeros, then the row."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -61,33 +62,41 @@ def encode_rows(encoder: Encoder, store: Tokens, rows: I64) -> Tensor:
     return encode_passes(encoder, Passes.of(encoder, store, rows))
 
 
-class CachedRows:
-    """Rows that are encoded without a graph, then again chunk by chunk for their gradient (GradCache).
+class Cached:
+    """Texts that are encoded without a graph, then again pass by pass for their gradient (GradCache).
 
-    Memory holds the activations of one chunk instead of all, at the cost of a second forward pass. Source: Gao et al.,
+    Memory holds the activations of one pass instead of all, at the cost of a second forward pass. Source: Gao et al.,
     "Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup" (2021). DEXML trains its label tower this
     way.
     """
 
-    def __init__(self, encoder: Encoder, store: Tokens, rows: I64) -> None:
-        self.encoder, self.store, self.rows = encoder, store, rows
+    def __init__(self, encoder: Encoder, passes: Passes) -> None:
+        self.encoder, self.passes = encoder, passes
         with torch.no_grad():
-            vectors = encode_rows(encoder, store, rows)
+            vectors = encode_passes(encoder, passes)
         self.vectors_UD = vectors.requires_grad_(True)
 
     def backward(self) -> None:
         """Add the gradient of ``vectors_UD`` to the encoder's parameters; call it after the loss's backward pass."""
-        gradient_UD, config = self.vectors_UD.grad, self.encoder.config
-        if gradient_UD is None:
+        if self.vectors_UD.grad is None:
             return
-        for chunk in by_length(self.store.lengths(self.rows, config.max_length), self.encoder.tokens_per_pass):
+        places_N, start = torch.argsort(self.passes.back_N), 0
+        for ids_BT, mask_BT in self.passes.batches:
             with self.encoder.autocast():
-                again = encode_batch(self.encoder, self.store.batch(self.rows[chunk], config.max_length))
-            torch.autograd.backward(again, gradient_UD[put(chunk, again.device)])
+                again = self.encoder(ids_BT, mask_BT)
+            torch.autograd.backward(again, self.vectors_UD.grad[places_N[start : start + len(again)]])
+            start += len(again)
+
+
+class Out(Protocol):
+    """Where vectors are written: an array, or what passes them on."""
+
+    def __setitem__(self, at_B: I64, vectors_BD: F32, /) -> None:
+        """Write the vectors of the texts ``at_B``."""
 
 
 @torch.no_grad()
-def embed_rows(encoder: Encoder, store: Tokens, rows: I64, out_ND: F32, what: str, world: World = ALONE) -> None:
+def embed_rows(encoder: Encoder, store: Tokens, rows: I64, out_ND: Out, what: str, world: World = ALONE) -> None:
     """Fill ``out_ND`` (len(rows) x D, float32, may be a memory map) with unit vectors, in evaluation mode.
 
     ``what`` is the title of the progress bar. Of several processes each encodes every W-th chunk; only the first one

@@ -21,11 +21,13 @@ from xc_core.data.history import TrainedOn, read_history, write_history
 from xc_core.data.tokenizer import TextTokenizer
 from xc_core.data.tokens import TOKENIZER
 from xc_core.encoders.base import Encoder, load_encoder, save_encoder
-from xc_core.shapes import F32
+from xc_core.shapes import Vectors, spans
 
 _ROWS: Final = "rows.npy"
 _KIND_OF_ROWS: Final = "rows.json"
 _LABELS_OF_ROWS: Final = "rows.parquet"
+_NUMBERS: Final = 1 << 22
+"""Numbers of rows that are written together: 16 MB."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class TrainedEncoder:
     tokenizer: TextTokenizer
     history: dict[str, Any]
     """Losses, epochs, refreshes and documents of the training; empty lists and no documents if there was none."""
-    rows_LD: F32 | None = None
+    rows_LD: Vectors | None = None
     """Rows of a table that was trained along (L x D), as they are served; None if there was none."""
     unit_rows: bool = True
     """True if these rows are unit vectors; otherwise products with them are logits."""
@@ -69,11 +71,20 @@ class TrainedEncoder:
         write_encoder(build.path, self.encoder, self.tokenizer)
         write_history(build, self.history)
         if self.rows_LD is not None:
-            np.save(build.path / _ROWS, self.rows_LD)
+            _write_rows(build.path / _ROWS, self.rows_LD)
             build.json(_KIND_OF_ROWS, {"unit": self.unit_rows})
         if self.row_labels is not None:
             self.row_labels.write_parquet(build.path / _LABELS_OF_ROWS)
         build.facts["width"] = self.encoder.width
+
+
+def _write_rows(path: Path, rows_LD: Vectors) -> None:
+    """Write what ``np.save`` would, block by block."""
+    with path.open("wb") as stream:
+        header = {"descr": "<f4", "fortran_order": False, "shape": rows_LD.shape}
+        np.lib.format.write_array_header_1_0(stream, header)
+        for at in spans(len(rows_LD), max(_NUMBERS // max(rows_LD.shape[1], 1), 1)):
+            stream.write(np.ascontiguousarray(rows_LD[at], "<f4").data)
 
 
 def write_encoder(folder: Path, encoder: Encoder, tokenizer: TextTokenizer) -> None:

@@ -17,7 +17,7 @@ from xc_core.errors import ConfigError
 from xc_core.params import at_least
 from xc_core.plugins import Part, Table
 from xc_core.sampling.noise import Noise
-from xc_core.shapes import F32, I32, I64, Array, Bool, spans
+from xc_core.shapes import F32, I32, I64, Array, Bool, Vectors, spans
 
 TEXTS: Final = "texts"
 ROWS: Final = "rows"
@@ -190,7 +190,11 @@ def mask(positives: LabelMatrix, labels_U: I64) -> Bool:
 class LabelVectors(Protocol):
     """Vectors of all L labels, as a training has them at a refresh."""
 
-    def __getitem__(self, where: str, /) -> F32:
+    @property
+    def steady(self) -> bool:
+        """True if later steps change neither vectors that were returned nor those of documents in this refresh."""
+
+    def __getitem__(self, where: str, /) -> Vectors:
         """Return the vectors of label "texts" or the table's "rows" (L x D)."""
 
 

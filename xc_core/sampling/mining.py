@@ -12,7 +12,7 @@ from xc_core.data.labels import LabelMatrix
 from xc_core.metrics.ranking import without
 from xc_core.sampling.base import NegativeSource, Pool, mask
 from xc_core.seeds import generator
-from xc_core.shapes import F32, I64, PAD_ID, Bool, Shortlist
+from xc_core.shapes import F32, I32, I64, PAD_ID, Bool, Shortlist, Vectors
 
 _DOCS_AT_ONCE: Final = 4096
 _CELLS: Final = 1 << 19
@@ -31,11 +31,24 @@ def search_negatives(index: Search, doc_ND: F32, rows_N: I64, known: LabelMatrix
     """
     ids_NK = np.full((len(rows_N), k), PAD_ID, np.int32)
     scores_NK = np.full((len(rows_N), k), -np.inf, np.float32)
-    for part, width in _searches(known.counts_N + k, index.size):
-        found = index.search(np.ascontiguousarray(doc_ND[rows_N[part]]), width)
-        best = hard_negatives(found, known.rows(part), k)
+    for part, best in _parts(index, doc_ND, rows_N, known, k):
         ids_NK[part], scores_NK[part] = best.ids_NK, best.scores_NK
     return Shortlist(ids_NK, scores_NK)
+
+
+def negative_ids(index: Search, doc_ND: F32, rows_N: I64, known: LabelMatrix, k: int) -> I32:
+    """Return the ids of ``search_negatives`` (N x k); the scores of all documents are not kept."""
+    ids_NK = np.full((len(rows_N), k), PAD_ID, np.int32)
+    for part, best in _parts(index, doc_ND, rows_N, known, k):
+        ids_NK[part] = best.ids_NK
+    return ids_NK
+
+
+def _parts(index: Search, doc_ND: F32, rows_N: I64, known: LabelMatrix, k: int) -> Iterator[tuple[I64, Shortlist]]:
+    """Yield documents, as positions in ``rows_N``, and their ``k`` best labels."""
+    for part, width in _searches(known.counts_N + k, index.size):
+        found = index.search(np.ascontiguousarray(doc_ND[rows_N[part]]), width)
+        yield part, hard_negatives(found, known.rows(part), k)
 
 
 def _searches(needed_N: I64, size: int) -> Iterator[tuple[I64, int]]:
@@ -53,7 +66,7 @@ def hard_negatives(shortlist: Shortlist, known: LabelMatrix, k: int) -> Shortlis
 
 
 def missed_by_pools(
-    vectors: tuple[F32, F32],
+    vectors: tuple[Vectors, F32],
     truth: LabelMatrix,
     batches: list[I64],
     source: NegativeSource,

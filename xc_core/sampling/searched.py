@@ -21,13 +21,15 @@ from xc_core.sampling.base import (
     NegativeSource,
     falls_due,
 )
-from xc_core.sampling.mining import search_negatives
+from xc_core.sampling.mining import negative_ids
 from xc_core.sampling.negatives import InBatch, InBatchSource, Shared, Source
 from xc_core.seeds import generator
-from xc_core.shapes import F32, I32, I64, PAD_ID, Array, Shortlist
+from xc_core.shapes import F32, I32, I64, PAD_ID, Array, Shortlist, Vectors
 
 _SAMPLE: Final = 256
 """Documents, at most, on which staleness is measured."""
+_BESIDE: Final = 1 << 28
+"""Bytes of vectors that may be copied for a search beside the training; it waits for a search of more."""
 
 
 def draw(found_BK: I32, count: int, seed: int, step: int) -> I32:
@@ -127,8 +129,9 @@ class Mined(Searching):
     intersected with the whole pool (UniDEC, section 3.2 and algorithm 1). Without it, and with one positive and one
     hard negative, this is ANCE's source.
 
-    With ``ahead``, a search starts that many epochs before its use, in its own thread, on a copy of the vectors at that
-    moment (ASTRA, section 3.2). Its result depends on these vectors alone, not on when it ends.
+    With ``ahead``, a search starts that many epochs before its use, in its own thread, on the vectors at that moment
+    (ASTRA, section 3.2). Its result depends on these vectors alone, not on when it ends. On a CPU the thread needs a
+    copy of them. If that takes more than 256 MB, the training waits for the search instead.
     """
 
     hard: int = 1
@@ -163,17 +166,18 @@ class SearchingSource(Source[G]):
 
     def refresh(self, epoch: int, doc_ND: F32, labels: LabelVectors) -> dict[str, float]:
         """Start a search if one is due ``ahead`` epochs later; use the result of the one that is due now."""
-        figures = {}
         ahead = self.settings.ahead
-        if self.settings.due(epoch):
-            label_LD, left = labels[self.settings.search_in], self.hard_NK
-            self.hard_NK = self._waited() if ahead else self._search(doc_ND, label_LD)
-            figures = self._figures(left, doc_ND, label_LD)
+        figures = self._replace(doc_ND, labels[self.settings.search_in]) if self.settings.due(epoch) else {}
         if ahead and self.settings.due(epoch + ahead):
-            self._begin(doc_ND.copy(), labels[self.settings.search_in].copy())
+            self._begin(doc_ND, labels[self.settings.search_in], steady=labels.steady)
         return figures
 
-    def _figures(self, left_NK: I32, doc_ND: F32, label_LD: F32) -> dict[str, float]:
+    def _replace(self, doc_ND: F32, label_LD: Vectors) -> dict[str, float]:
+        """Use the result of the search that is due; return the figures."""
+        left, self.hard_NK = self.hard_NK, self._waited() if self.settings.ahead else self._search(doc_ND, label_LD)
+        return self._figures(left, doc_ND, label_LD)
+
+    def _figures(self, left_NK: I32, doc_ND: F32, label_LD: Vectors) -> dict[str, float]:
         """Return how many hard negatives a document has, and how stale they are on a sample of documents.
 
         ``hard_recall``: share of the hard negatives in use from now on that a search on present vectors finds too;
@@ -200,15 +204,22 @@ class SearchingSource(Source[G]):
             self._found = Future()
             self._found.set_result(arrays["hard_next"].astype(np.int32))
 
-    def _search(self, doc_ND: F32, label_LD: F32) -> I32:
+    def _search(self, doc_ND: F32, label_LD: Vectors) -> I32:
         """Return the hard negatives of every document (N x kept)."""
         return self._found_in(mining_index(label_LD), doc_ND, np.arange(len(doc_ND)))
 
     def _found_in(self, index: Index, doc_ND: F32, docs: I64) -> I32:
         """Return the hard negatives of ``docs`` that ``index`` finds."""
-        return search_negatives(index, doc_ND, docs, self.known.rows(docs), self.settings.kept).ids_NK
+        return negative_ids(index, doc_ND, docs, self.known.rows(docs), self.settings.kept)
 
-    def _begin(self, doc_ND: F32, label_LD: F32) -> None:
+    def _begin(self, doc_ND: F32, label_LD: Vectors, *, steady: bool) -> None:
+        """Start a search beside the training, or end it before the training goes on if its copies would be large."""
+        if not steady:
+            if (doc_ND.size + label_LD.shape[0] * label_LD.shape[1]) * doc_ND.itemsize > _BESIDE:
+                self._found = Future()
+                self._found.set_result(self._search(doc_ND, label_LD))
+                return
+            doc_ND, label_LD = doc_ND.copy(), np.array(label_LD)
         executor = ThreadPoolExecutor(1, thread_name_prefix="mining")
         self._found = executor.submit(self._search, doc_ND, label_LD)
         executor.shutdown(wait=False)

@@ -119,7 +119,7 @@ def _joint_rows(trained: TrainedEncoder, corpus: Corpus) -> F32 | None:
             expected="the labels that the encoder was trained on, in the same order",
             do=do,
         )
-    return trained.rows_LD
+    return np.asarray(trained.rows_LD)
 
 
 def _unit(settings: ClassifierSettings, trained: TrainedEncoder) -> bool:

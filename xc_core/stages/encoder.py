@@ -51,7 +51,7 @@ def _rows(task: EncoderTask, corpus: Corpus) -> dict[str, Any]:
     if task.head.rows is None:
         return {}
     unit = task.head.rows.table.config.unit
-    return {"rows_LD": task.released_rows(), "unit_rows": unit, "row_labels": label_names(corpus)}
+    return {"rows_LD": task.vectors.released(), "unit_rows": unit, "row_labels": label_names(corpus)}
 
 
 def _report_pooling(context: Context[EncoderSettings]) -> None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from xc_core.classifiers import Shard
+from xc_core.classifiers.storage import blocks
 from xc_core.data.tokens import Tokens
 from xc_core.devices import put
 from xc_core.distributed import ALONE, World
 from xc_core.encoders import Encoder, Passes, embed_rows
 from xc_core.sampling import Pool
 from xc_core.shapes import F32, I64
-from xc_core.train.parallel import gathered, ours
+from xc_core.train.parallel import ours
 
 
 @dataclass(frozen=True)
@@ -40,17 +43,10 @@ class Bank:
         """Return a bank of zeros; an empty one that stays empty if it is not ``kept``."""
         return cls(torch.zeros((size if kept else 0, width), device=device), kept)
 
-    def fill(self, encoder: Encoder, store: Tokens, rows_N: I64, what: str, world: World = ALONE) -> None:
-        """Encode all texts, each process a part of them; ``what`` is the title of the progress bar."""
-        own_N = ours(rows_N, world)
-        out_ND = self.numpy() if world.size == 1 else np.empty((len(own_N), self.rows_ND.shape[1]), np.float32)
-        embed_rows(encoder, store, own_N, out_ND, what)
-        self.rows_ND.copy_(gathered(torch.from_numpy(out_ND), len(rows_N), world).detach())
-
     def write(self, at_B: I64, vectors_BD: Tensor) -> None:
         """Replace the vectors of the texts ``at_B``, if they are kept; nothing waits for the device."""
         if self.kept:
-            self.rows_ND[put(at_B, self.rows_ND.device)] = vectors_BD
+            self.rows_ND[put(at_B, self.rows_ND.device)] = vectors_BD.to(self.rows_ND.device)
 
     def numpy(self) -> F32:
         """Return all vectors: the same memory on a CPU, a copy of a bank on a card."""
@@ -58,6 +54,36 @@ class Bank:
         return found
 
     def load(self, rows_ND: Tensor) -> None:
-        """Restore saved vectors, if they are kept."""
+        """Restore saved vectors, if they are kept; earlier versions saved zeros behind those of label texts too."""
         if self.kept:
-            self.rows_ND = rows_ND.clone().to(self.rows_ND.device)
+            self.rows_ND.copy_(rows_ND[:, : self.rows_ND.shape[1]])
+
+
+Write = Callable[[I64, Tensor], None]
+"""Takes the vectors of some texts, on the CPU: (positions of the texts, vectors)."""
+
+
+@dataclass(frozen=True)
+class _PassedOn:
+    """Passes vectors on as they come, so that there is no array of all of them."""
+
+    write: Write
+
+    def __setitem__(self, at_B: I64, vectors_BD: F32) -> None:
+        self.write(at_B, torch.from_numpy(vectors_BD))
+
+
+def encode_all(encoder: Encoder, store: Tokens, rows_N: I64, write: Write, what: str, world: World = ALONE) -> None:
+    """Encode all texts, each process a part of them, and call ``write`` in all processes for parts of the vectors.
+
+    ``what`` is the title of the progress bar.
+    """
+    if world.size == 1:
+        embed_rows(encoder, store, rows_N, _PassedOn(write), what)
+        return
+    own_N, shard = ours(rows_N, world), Shard(world, len(rows_N))
+    own_ND = np.empty((len(own_N), encoder.width), np.float32)
+    embed_rows(encoder, store, own_N, own_ND, what)
+    for at in blocks(-(-len(rows_N) // world.size), encoder.width * world.size):
+        vectors = shard.together(torch.from_numpy(own_ND[at]), at)
+        write(at.start * world.size + np.arange(len(vectors)), vectors)

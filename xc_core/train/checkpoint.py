@@ -37,7 +37,10 @@ _ROWS: Final = "rows-*.safetensors"
 _PART: Final = 1 << 26
 """Bytes of changed rows, about, that are copied and written together."""
 _BESIDE: Final = 1 << 28
-"""Bytes of changed rows that may be copied to be written beside the training; more are written while it waits."""
+"""Bytes of changed rows and large tensors that may be copied to be written beside the training; if there are more, it
+waits until they are written, and large tensors are not copied."""
+_LARGE: Final = 1 << 27
+"""Bytes of a large tensor, for instance of all latest vectors; the largest matrix of a small encoder has fewer."""
 _SHARE: Final = 0.05
 """Most of the time that checkpoints may take."""
 
@@ -70,7 +73,7 @@ class Checkpoints:
         return seconds < 0 or (not busy and age > max(seconds, self._cost * (1 / _SHARE - 1)))
 
     def save(self, task: Task, position: Position, history: History, *, beside: bool = False) -> None:
-        """Write what changed; with ``beside``, in a thread, unless so many rows changed that a copy would be large.
+        """Write what changed; with ``beside``, in a thread, unless a copy of it would be large.
 
         A write that failed before raises its error here or in ``wait``.
         """
@@ -81,8 +84,12 @@ class Checkpoints:
         folder = self.folder if first else self.folder / f"{len(self._links):04d}"
         state = {"fingerprint": self.fingerprint, "position": asdict(position), "task": task.name}
         texts = {_HISTORY: history.as_dict(), _POSITION: state | ({"after": after} if after else {})}
-        whole = {name: value.detach().contiguous().to(CPU.torch, copy=True) for name, value in _whole(task).items()}
-        parts, size = _rows(task, self.world, since_start=first), _changed_bytes(task, since_start=first)
+        parts, state_of = _rows(task, self.world, since_start=first), _whole(task)
+        size = _changed_bytes(task, since_start=first) + sum(
+            value.nbytes for value in filter(_large, state_of.values())
+        )
+        beside = beside and self.world.size == 1 and size <= _BESIDE
+        whole = _on_cpu(state_of, copies=beside)
         self._links = [folder] if first else [*self._links, folder]
 
         def write(rows: Iterator[Tensors]) -> None:
@@ -96,7 +103,7 @@ class Checkpoints:
 
         if self.world.size > 1:
             self._write_together(write, parts, folder, started)
-        elif beside and size <= _BESIDE:
+        elif beside:
             copied = iter(list(parts))
             executor = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
             self._running = executor.submit(write, copied)
@@ -186,6 +193,25 @@ def _whole(task: Task) -> Tensors:
     """Return the state without what the tables have per row."""
     rows = {f"{prefix}{name}" for prefix, table in task.tables().items() for name in table.per_row()}
     return {name: value for name, value in task.tensors().items() if name not in rows}
+
+
+def _large(value: Tensor) -> bool:
+    return value.nbytes >= _LARGE
+
+
+def _on_cpu(tensors: Tensors, *, copies: bool) -> Tensors:
+    """Return tensors that can be saved, copies without ``copies`` only of small ones and of what is on a card.
+
+    Two names of one tensor get a copy each: safetensors refuses memory that is shared.
+    """
+    found, kept = {}, set()
+    for name, value in tensors.items():
+        own = value.detach().contiguous()
+        place = own.untyped_storage().data_ptr()
+        itself = not copies and own.is_cpu and _large(own) and place not in kept
+        kept.add(place)
+        found[name] = own if itself else own.to(CPU.torch, copy=True)
+    return found
 
 
 def _changed_bytes(task: Task, *, since_start: bool) -> int:

@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from xc_core.classifiers import LabelTable, TableHead, gradient_error
+from xc_core.classifiers import LabelTable, gradient_error
 from xc_core.cluster import theorem1
 from xc_core.devices import put
 from xc_core.distributed import ALONE, World
-from xc_core.encoders import Encoder, EncoderConfig, Passes, encode_passes
-from xc_core.errors import ConfigError, UsageError
+from xc_core.encoders import Cached, Encoder, EncoderConfig, Passes, encode_passes
+from xc_core.errors import ConfigError
 from xc_core.losses import Loss, Triplet
 from xc_core.params import at_least, later
 from xc_core.sampling import (
@@ -37,12 +37,13 @@ from xc_core.sampling import (
     missed_by_pools,
 )
 from xc_core.seeds import generator, torch_generator
-from xc_core.shapes import F32, I64
-from xc_core.train.banks import Bank, Ready
+from xc_core.shapes import F32, I64, Computed, Vectors
+from xc_core.train.banks import Bank, Ready, encode_all
 from xc_core.train.documents import EncoderData
 from xc_core.train.heads import Batch, ByText, Head, Scorer
 from xc_core.train.optim import EncoderOptimizer, OptimConfig
 from xc_core.train.parallel import check_draws, gathered, ours
+from xc_core.train.searched import Searched
 from xc_core.train.state import diverged, part
 
 _SAMPLE: Final = 256
@@ -70,6 +71,9 @@ class EncoderSettings:
     refit: bool = later(False, was=False)
     """Train on validation documents too, and with them the classifier and the scores, in one training. Nothing is held
     out then: no figures on validation documents, and no fusion that is fitted on them."""
+    cache: bool = later(False, was=False)
+    """Encode the documents of a batch twice instead of keeping their activations (GradCache), so that a batch may be
+    larger than memory; ``scorer.cache`` does so for label texts. Losses are the same up to rounding."""
     epochs: float = 5.0
     """Passes over the train documents; 0 leaves the encoder as it was pretrained."""
     seed: int = 0
@@ -114,7 +118,8 @@ class EncoderSettings:
 
     def unused(self) -> frozenset[str]:
         """Without epochs, no setting of the training is used."""
-        training = {"order", "negatives", "scorer", "loss", "optim", "augment", "refit", "encoder.frozen_layers"}
+        training = {"order", "negatives", "scorer", "loss", "optim", "augment", "refit", "cache"}
+        training |= {"encoder.frozen_layers"}
         return frozenset() if self.epochs else frozenset(training)
 
     def outside(self) -> dict[str, list[Path]]:
@@ -140,6 +145,7 @@ def encoder_task(settings: EncoderSettings, encoder: Encoder, data: EncoderData,
         fill_banks=settings.order.due(0) or settings.negatives.due(0),
         world=world,
         keeps=settings.keeps,
+        cache=settings.cache,
         reads=lambda epoch: settings.order.reads(epoch) or settings.negatives.reads(epoch),
     )
 
@@ -162,6 +168,8 @@ class EncoderTask:
     name: str = "encoder"
     world: World = ALONE
     """The processes that encode parts of each batch."""
+    cache: bool = False
+    """Encode documents twice instead of keeping their activations."""
     keeps: tuple[bool, bool] = (True, True)
     """Keep the latest vectors of the documents, and of the label texts; a bank that is not kept is empty."""
     reads: Callable[[int], bool] = lambda epoch: True
@@ -169,13 +177,14 @@ class EncoderTask:
     documents: Bank = field(init=False)
     """The latest vector of each document (N x D)."""
     texts: Bank = field(init=False)
-    """The latest vector of each label's text (L x D), zero if it was never encoded."""
+    """The latest vector of each label's text, as documents are scored against it; zero if it was never encoded."""
 
     def __post_init__(self) -> None:
         self.encoder.train()
         width, device = self.encoder.width, self.encoder.device
         self.documents = Bank.zeros(len(self.data.rows_N), width, device, kept=self.keeps[0])
-        self.texts = Bank.zeros(self.data.truth.num_labels, width, device, kept=self.keeps[1])
+        heads, labels = self.encoder.config.heads, self.data.truth.num_labels
+        self.texts = Bank.zeros(labels, width // heads, device, kept=self.keeps[1])
 
     @property
     def bank_ND(self) -> F32:
@@ -192,7 +201,7 @@ class EncoderTask:
         if epoch == 0:
             self._begin()
         vectors_ND = self.bank_ND if self.reads(epoch) else np.empty((0, self.encoder.width), np.float32)
-        mined = self.negatives.refresh(epoch, vectors_ND, _LabelVectors(self))
+        mined = self.negatives.refresh(epoch, vectors_ND, self.vectors)
         figures = self.order.refresh(epoch, vectors_ND)
         check_draws(self.world, self.order.batches(epoch), self.negatives.arrays().values())
         clusters = self.order.clusters()
@@ -205,8 +214,13 @@ class EncoderTask:
 
         Labels that no batch has drawn yet have no vector and are left out.
         """
-        docs = self.encoder.views(torch.from_numpy(self.bank_ND))[0].numpy()
-        labels = self.label_bank_LD[:, : docs.shape[1]]
+        bank_ND, labels = self.bank_ND, self.label_bank_LD
+        docs: Vectors = bank_ND
+        if self.encoder.config.heads > 1:
+            docs = Computed(
+                (len(bank_ND), labels.shape[1]),
+                lambda at: self.encoder.views(torch.from_numpy(bank_ND[at]))[0].numpy(),
+            )
         seen_L, used_L = np.any(labels, axis=1), self.data.truth.frequency_L() > 0
         truth = self.data.truth.only(seen_L)
         measured = theorem1((docs, labels), truth, self.negatives.known, clusters, radius=self.radius, seed=self.seed)
@@ -234,38 +248,31 @@ class EncoderTask:
             figures |= gradient_error(head, vectors, docs, drawn, whole, labels).as_dict(name)
         return figures
 
-    def text_vectors(self) -> F32:
-        """Return the latest vectors of the label texts (L x D), also if steps encode them as documents only."""
-        if self.head.reads_texts or not self.data.augmented:
-            return self.label_bank_LD
-        return self.encoder.as_label(self.documents.rows_ND[-self.data.truth.num_labels :]).cpu().numpy()
-
-    def row_vectors(self) -> F32:
-        """Return the table's rows (L x D) as documents are scored against them; UsageError if there is no table."""
-        table = _table(self.head).table
-        return np.asarray(self.encoder.as_rows(table.vectors(table.rows_LD)).cpu().numpy())
-
-    def released_rows(self) -> F32:
-        """Return the table's rows (L x D) as they are served.
-
-        Raises UsageError if there is no table.
-        """
-        return np.asarray(self.encoder.as_rows(_table(self.head).released()).cpu().numpy())
+    @property
+    def vectors(self) -> Searched:
+        """The vectors of all labels."""
+        alone = self.data.augmented and not self.head.reads_texts
+        labels = self.data.truth.num_labels
+        return Searched(self.encoder, self.head, self.texts, self.documents, alone, labels)
 
     def _begin(self) -> None:
         """Fill the banks if parts need vectors before the first step; initialise rows with vectors of label texts."""
         rows = self.head.rows.table if self.head.rows is not None else None
         start = rows is not None and rows.config.start == "text"
+        encoder, data = self.encoder, self.data
         if self.fill_banks and self.documents.kept:
-            self.documents.fill(self.encoder, self.data.documents, self.data.rows_N, "encoding documents", self.world)
-        if start or (self.fill_banks and self.texts.kept):
-            labels = np.arange(self.data.truth.num_labels, dtype=np.int64)
-            texts = self.texts if self.texts.kept else Bank.zeros(len(labels), self.encoder.width, self.encoder.device)
-            texts.fill(self.encoder, self.data.labels, labels, "encoding labels", self.world)
+            encode_all(encoder, data.documents, data.rows_N, self.documents.write, "encoding documents", self.world)
+        if not (start or (self.fill_banks and self.texts.kept)):
+            return
+
+        def write(at_B: I64, vectors_BD: Tensor) -> None:
+            first_BD, second_BD = encoder.views(vectors_BD)
+            self.texts.write(at_B, first_BD)
             if rows is not None and start:
-                rows.fill(self.encoder.views(texts.rows_ND)[1])
-            if self.texts.kept:
-                self.texts = Bank(self.encoder.as_label(texts.rows_ND))
+                rows.put(torch.from_numpy(at_B), second_BD)
+
+        labels = np.arange(data.truth.num_labels, dtype=np.int64)
+        encode_all(encoder, data.labels, labels, write, "encoding labels", self.world)
 
     def batches(self, epoch: int) -> list[I64]:
         """Return the batches of ``epoch``, as positions in ``data.rows_N``."""
@@ -287,7 +294,8 @@ class EncoderTask:
         """
         ready = ready or self.prepare(docs_B, step)
         with self.encoder.autocast():
-            own_BD = encode_passes(self.encoder, ready.documents)
+            cached = Cached(self.encoder, ready.documents) if self.cache else None
+            own_BD = encode_passes(self.encoder, ready.documents) if cached is None else cached.vectors_UD
         doc_BD = gathered(own_BD, len(docs_B), self.world)
         random = torch_generator(self.seed, "dropout", step)
         batch = Batch(doc_BD, ready.pool, docs_B, scale, random, ready.texts, self.world)
@@ -296,12 +304,14 @@ class EncoderTask:
         if doc_BD.is_cpu and not usable:
             return scored.loss, scored.count
         scored.backward()
+        if cached is not None:
+            cached.backward()
         norm = self.optimizer.step(scale, usable)
         if doc_BD.is_cpu and not norm.isfinite():
             raise diverged("a gradient that is not finite", step)
         self.documents.write(docs_B, doc_BD.detach())
         if scored.label_UD is not None:
-            self.texts.write(ready.pool.labels_U, self.encoder.as_label(scored.label_UD.detach()))
+            self.texts.write(ready.pool.labels_U, self.encoder.views(scored.label_UD.detach())[0])
         return torch.where(norm.isfinite(), scored.loss, torch.nan), scored.count
 
     def tensors(self) -> dict[str, Tensor]:
@@ -329,22 +339,3 @@ class EncoderTask:
         self.head.load(part(tensors, "head/"))
         self.documents.load(tensors["bank"])
         self.texts.load(tensors["label_bank"])
-
-
-def _table(head: Head) -> TableHead:
-    """Return the head's table; raise UsageError if there is none."""
-    if head.rows is None:
-        raise UsageError(
-            "rows of a training without a table", expected="a scorer with rows", do="set encoder.scorer to row"
-        )
-    return head.rows
-
-
-@dataclass(frozen=True)
-class _LabelVectors:
-    """The vectors of all labels, computed on access."""
-
-    task: EncoderTask
-
-    def __getitem__(self, where: str) -> F32:
-        return self.task.row_vectors() if where == ROWS else self.task.text_vectors()

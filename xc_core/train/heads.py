@@ -11,7 +11,7 @@ from torch import Tensor
 from xc_core.classifiers import MAPPED, Descent, LabelTable, TableConfig, TableHead, dropped, marks
 from xc_core.data.tokens import Tokens
 from xc_core.distributed import ALONE, World
-from xc_core.encoders import CachedRows, Encoder, Passes, encode_passes
+from xc_core.encoders import Cached, Encoder, Passes, encode_passes
 from xc_core.errors import ConfigError
 from xc_core.losses import BatchLoss, DecoupledSoftmax, Loss
 from xc_core.losses.base import check_share
@@ -52,7 +52,7 @@ class Scored:
     """Gradients of the loss / count with respect to ``tensors``; None for a tensor that is the mean loss itself."""
     label_UD: Tensor | None = None
     """Vectors of the pool's label texts, if they were encoded."""
-    cached: CachedRows | None = None
+    cached: Cached | None = None
     """Label texts that are encoded a second time, for their gradient (GradCache)."""
 
     def backward(self) -> None:
@@ -120,8 +120,8 @@ class TextHead:
     def score(self, encoder: Encoder, labels: Tokens, batch: Batch) -> Scored:
         """Return the loss of a batch; its gradient flows into documents and label texts."""
         with encoder.autocast():
-            cached = CachedRows(encoder, labels, ours(batch.pool.labels_U, batch.world)) if self.cache else None
-            own_UD = _encoded(encoder, labels, batch) if cached is None else cached.vectors_UD
+            cached = Cached(encoder, _passes(encoder, labels, batch)) if self.cache else None
+            own_UD = encode_passes(encoder, _passes(encoder, labels, batch)) if cached is None else cached.vectors_UD
         label_UD = gathered(own_UD, len(batch.pool.labels_U), batch.world)
         doc_BD, label_ND = encoder.views(batch.doc_BD)[0], encoder.views(label_UD)[0]
         total, counted = self.loss(doc_BD @ label_ND.T, *marks(batch.pool, batch.docs_B, doc_BD.device))
@@ -229,8 +229,8 @@ class BothHeads:
         self.table.load(part(tensors, "table/"))
 
 
-def _encoded(encoder: Encoder, labels: Tokens, batch: Batch) -> Tensor:
-    return encode_passes(encoder, batch.texts or Passes.of(encoder, labels, ours(batch.pool.labels_U, batch.world)))
+def _passes(encoder: Encoder, labels: Tokens, batch: Batch) -> Passes:
+    return batch.texts or Passes.of(encoder, labels, ours(batch.pool.labels_U, batch.world))
 
 
 def _mean(found: Descent) -> Tensor:

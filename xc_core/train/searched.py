@@ -1,0 +1,77 @@
+"""The vectors of all labels that M1 searches for hard negatives, and the rows that it releases.
+
+They are those of the training itself where one head reads them, else computed block by block: no array of all exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from xc_core.classifiers import TableHead
+from xc_core.encoders import Encoder
+from xc_core.errors import UsageError
+from xc_core.sampling import ROWS
+from xc_core.shapes import Computed, Vectors
+from xc_core.train.banks import Bank
+from xc_core.train.heads import Head
+
+
+@dataclass(frozen=True)
+class Searched:
+    """The vectors of L labels, as they are when they are read."""
+
+    encoder: Encoder
+    head: Head
+    texts: Bank
+    documents: Bank
+    in_documents: bool
+    """True if steps encode label texts only as documents, the last L of them."""
+    labels: int
+    """L."""
+
+    @property
+    def steady(self) -> bool:
+        """True on a card, whose vectors are copied to be searched."""
+        return self.encoder.device.type != "cpu"
+
+    def __getitem__(self, where: str) -> Vectors:
+        """Return the vectors of label "texts" or the "rows" of the table, for a search."""
+        return self.rows() if where == ROWS else self._of_texts()
+
+    def _of_texts(self) -> Vectors:
+        """Return the latest vectors of the label texts (L x D)."""
+        if self.in_documents:
+            own = self.documents.rows_ND[-self.labels :]
+            return self._found(own, lambda at: self.encoder.as_label(own[at]))
+        return self._found(self.texts.rows_ND, lambda at: self.encoder.as_texts(self.texts.rows_ND[at]))
+
+    def rows(self) -> Vectors:
+        """Return the table's rows (L x D) as documents are scored against them; UsageError if there is no table."""
+        head = self._table()
+        stored = None if head.table.config.unit or not head.table.rows.exact else head.table.rows_LD
+        return self._found(stored, lambda at: self.encoder.as_rows(head.vectors_at(at)))
+
+    def released(self) -> Vectors:
+        """Return the table's rows (L x D) as they are served; UsageError if there is no table."""
+        head = self._table()
+        return Computed(
+            (self.labels, self.encoder.width), lambda at: self.encoder.as_rows(head.released_at(at)).cpu().numpy()
+        )
+
+    def _found(self, stored_LD: Tensor | None, read: Callable[[slice], Tensor]) -> Vectors:
+        """Return ``stored_LD`` itself if there is one head, else what ``read`` returns; a copy of what is on a card."""
+        if stored_LD is not None and self.encoder.config.heads == 1:
+            return np.asarray(stored_LD.cpu().numpy())
+        found = Computed((self.labels, self.encoder.width), lambda at: read(at).cpu().numpy())
+        return np.asarray(found) if self.steady else found
+
+    def _table(self) -> TableHead:
+        if self.head.rows is None:
+            raise UsageError(
+                "rows of a training without a table", expected="a scorer with rows", do="set encoder.scorer to row"
+            )
+        return self.head.rows
