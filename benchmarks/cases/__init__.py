@@ -2,10 +2,21 @@
 
 from typing import Final
 
-from benchmarks.cases import data, fusion, large, search, training
+from benchmarks.cases import data, fusion, large, lexical, search, training
 from benchmarks.cases.table import CASES
 
-QUICK: Final = ("reading", "tokens", "words", "search", "encoding", "updates", "all_labels", "tree", "ranker")
+QUICK: Final = (
+    "reading",
+    "tokens",
+    "words",
+    "search",
+    "encoding",
+    "updates",
+    "all_labels",
+    "tree",
+    "ranker",
+    "lexical",
+)
 """Cases of `make bench`."""
 
-__all__ = ["CASES", "QUICK", "data", "fusion", "large", "search", "training"]
+__all__ = ["CASES", "QUICK", "data", "fusion", "large", "lexical", "search", "training"]

@@ -63,6 +63,16 @@ def test_texts_of_are_those_of_the_rows_in_their_order(corpus: Corpus) -> None:
         assert corpus.texts_of("documents", np.array(rows, np.int64)) == [texts[row] for row in rows]
 
 
+def test_each_text_is_that_of_its_row_and_rows_that_do_not_ascend_are_refused(corpus: Corpus) -> None:
+    rows = np.array([0, 3, 4, 60, 61], np.int64)
+    assert list(corpus.each_text("documents", rows)) == corpus.texts_of("documents", rows)
+    assert list(corpus.each_text("labels", rows[:0])) == []
+    with pytest.raises(ValueError, match="ascend"):
+        next(corpus.each_text("documents", rows[::-1]))
+    with pytest.raises(IndexError):
+        next(corpus.each_text("documents", np.array([10**6])))
+
+
 def test_texts_of_have_the_fields_of_the_corpus(tmp_path: Path, toy: ToyWorld) -> None:
     corpus = read_world(toy.write(tmp_path / "toy"), fields=("title",))
     assert corpus.fields == ("title",)

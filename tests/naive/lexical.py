@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from collections import Counter
@@ -10,8 +9,13 @@ from collections import Counter
 
 def terms(text: str) -> list[str]:
     """Words of two characters or more, and pairs of neighbours."""
+    return ngrams(text, 2)
+
+
+def ngrams(text: str, longest: int) -> list[str]:
+    """Words of two characters or more, and runs of up to ``longest`` of them."""
     words = re.findall(r"\b\w\w+\b", text.lower())
-    return words + [f"{a} {b}" for a, b in itertools.pairwise(words)]
+    return [" ".join(words[at : at + n]) for n in range(1, longest + 1) for at in range(len(words) - n + 1)]
 
 
 def idf(texts: list[str], at_least: int) -> dict[str, float]:

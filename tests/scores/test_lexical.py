@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_matrix
+from sklearn.datasets import dump_svmlight_file
 
 from tests.conftest import TOPICS
 from tests.naive import lexical as naive
@@ -17,8 +19,8 @@ from tests.scores.toy import LABEL_TEXTS, NO_LABEL_TEXTS, TESTS, TEXTS, TRUTH, W
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import ConfigError, CorruptError, DataError, MissingError
 from xc_core.params import changed
-from xc_core.scores import LabelWords, Lexical, Query
-from xc_core.scores.lexical import LabelTrees, scores_of
+from xc_core.scores import LabelWords, Lexical, Query, lexical
+from xc_core.scores.lexical import LabelTrees, scores_of, write_rows
 from xc_core.scores.terms import TermSettings
 from xc_core.shapes import PAD_ID, Shortlist
 
@@ -137,6 +139,34 @@ def test_one_label_or_two_are_enough(labels: int) -> None:
     short = shortlist(fit(["red red", "blue blue", "red sky", "blue sky"], held, ONE_TREE), ["red"])
     assert short.filled_NK.sum() == labels
     assert short.ids_NK[0, 0] == 0
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 2_048])
+def test_a_training_file_has_the_numbers_that_scikit_learn_writes(
+    at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(0)
+    dense = (
+        random.random((20, 30), np.float32) * (random.random((20, 30)) < 0.2) * np.float32(1e-4) ** random.random(30)
+    )
+    rows_NT, truth = (
+        csr_matrix(dense.astype(np.float32)),
+        LabelMatrix.from_pairs(np.repeat(np.arange(20), 2), random.integers(0, 9, 40), (20, 9)),
+    )
+    labels = csr_matrix((np.ones(len(truth.indices)), truth.indices, truth.indptr), truth.shape)
+    dump_svmlight_file(rows_NT, labels, str(tmp_path / "theirs.txt"), multilabel=True)
+    monkeypatch.setattr(lexical, "_LINES_AT_ONCE", at_once)
+    write_rows(tmp_path / "ours.txt", rows_NT, truth)
+    head, *ours = (tmp_path / "ours.txt").read_text("utf-8").splitlines()
+    assert head == "20 30 9"
+    theirs = (tmp_path / "theirs.txt").read_text("utf-8").splitlines()
+    assert [read_line(line) for line in ours] == [read_line(line) for line in theirs]
+
+
+def read_line(line: str) -> tuple[str, dict[int, float]]:
+    labels, *terms = line.split(" ")
+    pairs = [term.split(":") for term in terms]
+    return labels, {int(column): float(np.float32(value)) for column, value in pairs}
 
 
 def test_documents_that_teach_nothing_are_left_out() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +55,17 @@ def test_a_fit_returns_its_own_texts_as_rows_of_terms() -> None:
     theirs = terms.transform(TEXTS + LABEL_TEXTS)
     assert rows.shape == theirs.shape == (len(TEXTS) + len(LABEL_TEXTS), 40)
     np.testing.assert_array_equal(rows.toarray(), theirs.toarray())
+
+
+def test_a_stream_of_texts_is_read_instead_of_the_list() -> None:
+    def refuse() -> list[str]:
+        raise AssertionError("the list of all texts")
+
+    data = replace(data_of(TEXTS, TRUTH, LABEL_TEXTS), texts=refuse, text_stream=lambda: iter(TEXTS))
+    streamed, rows = Terms.of(data, TermSettings())
+    listed, expected = Terms.of(data_of(TEXTS, TRUTH, LABEL_TEXTS), TermSettings())
+    assert streamed.digest == listed.digest
+    assert (rows != expected).nnz == 0
 
 
 def test_texts_of_other_documents_or_labels_are_refused() -> None:

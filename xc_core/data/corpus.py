@@ -216,6 +216,16 @@ class Corpus:
                 found[place] = text
         return found
 
+    def each_text(self, side: str, rows: I64) -> Iterator[str]:
+        """Yield the texts of ``rows`` of ``side``, which must ascend; a block of the file is in memory at a time.
+
+        Raises IndexError for a row that there is not, ValueError if the rows do not ascend.
+        """
+        if (np.diff(rows) < 0).any():
+            raise ValueError("rows that do not ascend, in which order the file is read")
+        for _, batch in self._batches(side, self.fields, rows):
+            yield from _joined(batch, self.fields)
+
     def table(self, side: str, rows: I64 | None = None) -> pl.DataFrame:
         """Return uid, title, content (and split) of ``rows`` of ``side``; of all rows if None.
 

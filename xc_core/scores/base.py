@@ -7,7 +7,7 @@ read the labels of the document that it scores.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -65,6 +65,8 @@ class ScoreData:
     """Number of documents of each label (L) that ``label_counts`` returns; by default those of ``truth``."""
     texts: Callable[[], list[str]] = _NO_TEXTS
     """Texts of the documents."""
+    text_stream: Callable[[], Iterable[str]] | None = None
+    """The same texts one by one, for ``each_text``; by default those of ``texts``."""
     label_texts: Callable[[], list[str]] = _NO_LABEL_TEXTS
     """Texts of all labels; may be empty strings."""
     vectors: Callable[[], F32] = _NO_VECTORS
@@ -86,6 +88,10 @@ class ScoreData:
         A score must use these as a feature, not the frequencies of ``truth``.
         """
         return self.cache.once("label counts", self.truth.frequency_L if self.counts is None else self.counts)
+
+    def each_text(self) -> Iterable[str]:
+        """Return the texts of the documents one by one; the caller need not hold them all."""
+        return self.texts() if self.text_stream is None else self.text_stream()
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,8 @@ class LabelWords(Score):
 
     def fit(self, data: ScoreData) -> FittedScore:
         """Fit the terms on the texts of documents and labels."""
-        terms, _ = Terms.of(data, self.terms)
-        return Matches(terms, terms.transform(data.label_texts()))
+        terms, rows_NT = Terms.of(data, self.terms)
+        return Matches(terms, rows_NT[len(data.truth) :])
 
     def extended(self, fitted: FittedScore, new: NewLabels) -> FittedScore:
         """Add the new texts; of their words, those count that the fit knows."""

@@ -36,6 +36,8 @@ _THREADED_FROM: Final = 64
 """Number of texts from which threads are used; for fewer, starting them costs more than it saves."""
 _REACHED: Final = 10_000
 """Labels requested from a tree: more than its beam reaches, so that the mean over trees covers all labels found."""
+_LINES_AT_ONCE: Final = 2_048
+"""Documents of a training file that are turned into text at a time; Arrow holds 2 GB of text at most."""
 _GROWTH: Final = 1.2
 """Training a tree on N documents takes time proportional to N^1.2, because the tree also gets deeper."""
 
@@ -212,14 +214,32 @@ def scores_of(short: Shortlist, ids_NK: I32) -> F32:
 
 
 def write_rows(path: Path, terms_NT: Any, truth: LabelMatrix) -> None:
-    """Write a training file for omikuji: the numbers of documents, terms and labels, then one document per line."""
-    from scipy.sparse import csr_matrix
-    from sklearn.datasets import dump_svmlight_file
+    """Write a training file for omikuji: the numbers of documents, terms and labels, then one document per line.
 
-    labels_NL = csr_matrix((np.ones(len(truth.indices)), truth.indices, truth.indptr), truth.shape)
+    A line has the document's labels, then its terms with their values. Numbers are written so that the same float32 is
+    read again.
+    """
     with path.open("wb") as stream:
         stream.write(f"{len(truth)} {terms_NT.shape[1]} {truth.num_labels}\n".encode())
-        dump_svmlight_file(terms_NT, labels_NL, stream, multilabel=True)
+        for start in range(0, len(truth), _LINES_AT_ONCE):
+            rows = np.arange(start, min(len(truth), start + _LINES_AT_ONCE))
+            stream.write(_lines(terms_NT[rows], truth.rows(rows)))
+
+
+def _lines(terms_NT: Any, truth: LabelMatrix) -> bytes:
+    """Return lines of a training file; text is made by columns, in Arrow."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    pairs = (pa.array(part).cast(pa.string()) for part in (terms_NT.indices, terms_NT.data))
+    terms = pc.binary_join_element_wise(*pairs, ":")
+    labels = pa.array(truth.indices).cast(pa.string())
+    rows = [(truth.indptr, labels, ","), (terms_NT.indptr, terms, " ")]
+    parts = [pc.binary_join(pa.ListArray.from_arrays(pa.array(at, pa.int32()), flat), mark) for at, flat, mark in rows]
+    lines = pc.binary_join_element_wise(*parts, " ")
+    text = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines), "\n")
+    joined: bytes = text[0].as_buffer().to_pybytes()
+    return joined + b"\n"
 
 
 def _tree(rows: Path, settings: Lexical) -> Any:

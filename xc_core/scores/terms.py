@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import chain
@@ -21,6 +21,7 @@ import polars as pl
 from xc_core.errors import DataError, MissingError
 from xc_core.params import at_least
 from xc_core.scores.base import Query, ScoreData
+from xc_core.scores.ngrams import count_ngrams
 from xc_core.shapes import F32
 
 _TERMS: Final = "terms.parquet"
@@ -51,18 +52,27 @@ class Terms:
     """A fitted TfidfVectorizer of scikit-learn."""
 
     @classmethod
-    def fit(cls, texts: list[str], settings: TermSettings) -> tuple[Terms, Any]:
+    def fit(cls, texts: Iterable[str], settings: TermSettings) -> tuple[Terms, Any]:
         """Fit on N train texts; return the terms, and the texts as rows of terms (scipy CSR, N x T).
 
+        Each text is read once and not kept. Terms and frequencies are those of scikit-learn, and rows those of its
+        ``transform``, bit for bit.
         Raises DataError if no term is kept, MissingError if scikit-learn is not installed.
         """
         require("scikit-learn", "sklearn")
-        vectorizer = _vectorizer(settings)
-        try:
-            rows_NT = vectorizer.fit_transform(texts)
-        except ValueError as error:  # scikit-learn found no term to keep
-            raise nothing_to_learn(settings) from error
-        return cls(settings, vectorizer), rows_NT
+        from sklearn.preprocessing import normalize
+
+        blank = _vectorizer(settings)
+        prepare, split = blank.build_preprocessor(), blank.build_tokenizer()
+        limits = {"ngrams": settings.ngrams, "min_documents": settings.min_documents, "limit": settings.terms}
+        found = count_ngrams(texts, lambda text: split(prepare(text)), **limits)
+        if not found.names:
+            raise nothing_to_learn(settings)
+        rows_NT = found.texts_NT
+        documents_T = np.bincount(rows_NT.indices, minlength=len(found.names)).astype(np.float32)
+        idf_T = np.log(np.float32(1 + rows_NT.shape[0]) / (documents_T + 1)) + 1
+        rows_NT.data = (np.log(rows_NT.data) + 1) * idf_T[rows_NT.indices]
+        return cls(settings, _fitted(settings, found.names, idf_T)), normalize(rows_NT, copy=False)
 
     @classmethod
     def of(cls, data: ScoreData, settings: TermSettings) -> tuple[Terms, Any]:
@@ -70,7 +80,7 @@ class Terms:
 
         Scores with the same settings share the result. Raises ValueError if there is not one text for each of them.
         """
-        return data.cache.once(("terms", settings), lambda: cls.fit(_texts(data), settings))
+        return data.cache.once(("terms", settings), lambda: cls.fit(_each_text(data), settings))
 
     def __len__(self) -> int:
         return len(self.vectorizer.vocabulary_)
@@ -132,17 +142,23 @@ class Terms:
         require("scikit-learn", "sklearn")
         settings = TermSettings(**json.loads((folder / _SETTINGS).read_text("utf-8")))
         saved = pl.read_parquet(folder / _TERMS)
-        vectorizer = _vectorizer(settings, saved["term"].to_list())
-        vectorizer.idf_ = saved["idf"].to_numpy()
-        return cls(settings, vectorizer)
+        return cls(settings, _fitted(settings, saved["term"].to_list(), saved["idf"].to_numpy()))
 
 
-def _texts(data: ScoreData) -> list[str]:
-    """Return the texts of documents, then of labels."""
-    texts, truth = data.texts() + data.label_texts(), data.truth
-    if len(texts) != len(truth) + truth.num_labels:
-        raise ValueError(f"{len(texts)} texts for {len(truth)} documents and {truth.num_labels} labels")
-    return texts
+def _each_text(data: ScoreData) -> Iterator[str]:
+    """Yield the texts of documents, then of labels."""
+    truth, found = data.truth, 0
+    for found, text in enumerate(chain(data.each_text(), data.label_texts()), 1):  # noqa: B007
+        yield text
+    if found != len(truth) + truth.num_labels:
+        raise ValueError(f"{found} texts for {len(truth)} documents and {truth.num_labels} labels")
+
+
+def _fitted(settings: TermSettings, terms: list[str], idf_T: F32) -> Any:
+    """Return a vectoriser with these terms, in the order of columns."""
+    vectorizer = _vectorizer(settings, terms)
+    vectorizer.idf_ = idf_T
+    return vectorizer
 
 
 def _vectorizer(settings: TermSettings, terms: list[str] | None = None) -> Any:

@@ -45,6 +45,7 @@ class Inputs:
             filters=corpus.filters.rows(rows_N),
             counts=lambda: fold.counts(corpus),
             texts=lambda: corpus.texts_of("documents", rows_N),
+            text_stream=lambda: corpus.each_text("documents", rows_N),
             label_texts=lambda: corpus.texts_of("labels", np.arange(corpus.num_labels)),
             vectors=lambda: np.ascontiguousarray(embeddings.documents_ND[rows_N]),
             label_vectors=lambda: embeddings.labels_LD,
