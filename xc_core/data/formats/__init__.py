@@ -9,6 +9,8 @@ from xc_core.data.formats.base import (
     Layout,
     ReadOptions,
     Source,
+    Texts,
+    arrow,
     has_uids,
     open_source,
     splits_of,
@@ -18,4 +20,16 @@ from xc_core.plugins import import_all
 
 import_all(__name__, __path__)
 
-__all__ = ["LAYOUTS", "Block", "Layout", "ReadOptions", "Source", "has_uids", "open_source", "splits_of", "splits_off"]
+__all__ = [
+    "LAYOUTS",
+    "Block",
+    "Layout",
+    "ReadOptions",
+    "Source",
+    "Texts",
+    "arrow",
+    "has_uids",
+    "open_source",
+    "splits_of",
+    "splits_off",
+]
