@@ -48,7 +48,8 @@ class Texts(Sequence[str]):
     @overload
     def __getitem__(self, row: slice) -> list[str]: ...
     def __getitem__(self, row: int | slice) -> str | list[str]:
-        return self.column[row].to_pylist() if isinstance(row, slice) else self.column[row].as_py()
+        found: str | list[str] = self.column[row].to_pylist() if isinstance(row, slice) else self.column[row].as_py()
+        return found
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.column.to_pylist())

@@ -148,11 +148,8 @@ def _numbers(column: pa.Array) -> Array:
 
 
 def _block(table: pa.Table, file: str, number: int) -> Block:
-    block = Block(
-        file,
-        number,
-        *(Texts(_filled(table[name].combine_chunks())) for name in ("uid", "title", "content")),
-    )
+    uids, titles, contents = (Texts(_filled(table[name].combine_chunks())) for name in ("uid", "title", "content"))
+    block = Block(file, number, uids, titles, contents)
     if "target_ind" in table.column_names:
         targets, relevance = table["target_ind"].combine_chunks(), table["target_rel"].combine_chunks()
         block.label_ids = _numbers(targets.flatten()).astype(np.int64)
