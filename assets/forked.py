@@ -6,6 +6,7 @@ the server, so each stage runs the code that is on disk when it starts.
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import subprocess
@@ -79,6 +80,7 @@ def _reopened(number: int, passed: Any) -> None:
 
 def _run(main: Callable[[list[str]], None], arguments: list[str], cwd: str, env: dict[str, str], *_: None) -> None:
     """Do what the module ``assets.worker`` does as a program."""
+    gc.freeze()  # the libraries' objects are not garbage; to search them would copy their pages
     os.environ["SPT_NOENV"] = "1"  # the title must not overwrite the environment that `ps` shows
     setproctitle(" ".join([*command(), *arguments]))
     os.environ.clear()

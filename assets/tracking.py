@@ -20,6 +20,7 @@ from xc_core.chain.registry import STAGES
 from xc_core.data.history import read_history
 from xc_core.errors import BusyError, UnavailableError, first_line
 from xc_core.locks import locked
+from xc_core.plugins import importing
 
 _BATCH: Final = 1000
 """Metrics per request; the limit of MLflow."""
@@ -63,9 +64,10 @@ def connected(uri: str, lock: Path) -> Iterator[Any]:
 @contextmanager
 def answering(uri: str) -> Iterator[None]:
     """Turn errors of MLflow, its database, its store of files or the network in the block into an UnavailableError."""
-    from mlflow.exceptions import MlflowException
-    from requests import RequestException
-    from sqlalchemy.exc import SQLAlchemyError
+    with importing():
+        from mlflow.exceptions import MlflowException
+        from requests import RequestException
+        from sqlalchemy.exc import SQLAlchemyError
 
     ours: tuple[type[BaseException], ...] = (MlflowException, RequestException, SQLAlchemyError, *_errors_of_s3())
     try:

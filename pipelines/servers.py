@@ -21,6 +21,7 @@ from assets.settings import dagster_environment, mlflow_settings
 from xc_core import artifacts
 from xc_core.chain.workspace import Workspace
 from xc_core.cli.doctor import Finding
+from xc_core.plugins import importing
 from xc_core.visible import http_address
 
 _EVERYWHERE: Final = ("0.0.0.0", "::", "")
@@ -35,7 +36,8 @@ def demo(dataset: str, recipe: str) -> None:
     workspace = Workspace.find()
     os.environ.update(dagster_environment(workspace.root))
     os.chdir(workspace.root)
-    from pipelines.demo import run
+    with importing():
+        from pipelines.demo import run
 
     run(workspace, dataset, recipe)
 

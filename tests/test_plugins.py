@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint
@@ -11,7 +12,7 @@ import pytest
 
 from xc_core import plugins
 from xc_core.errors import ConfigError
-from xc_core.plugins import GROUP, Part, Table, load_plugins
+from xc_core.plugins import GROUP, Part, Table, importing, load_plugins
 
 PLUGGED: Table[int] = Table("plug")
 """The table that the plug-ins of these tests register in; each test empties it."""
@@ -152,3 +153,13 @@ def test_a_plug_in_that_cannot_be_imported_is_named_at_every_look_up(provide: Pr
         assert reason in caught.value.found
         assert caught.value.do == "fix or uninstall the package that provides it"
     assert PLUGGED["red"] == 1, "a known name still works"
+
+
+def test_no_garbage_is_collected_while_libraries_are_imported() -> None:
+    assert gc.isenabled()
+    with pytest.raises(ImportError), importing():
+        with importing():
+            assert not gc.isenabled()
+        assert not gc.isenabled(), "the inner block does not end the pause of the outer one"
+        raise ImportError
+    assert gc.isenabled()

@@ -6,11 +6,12 @@ group ``xc.parts``.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.util
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -154,3 +155,15 @@ def import_all(package: str, path: Iterable[str]) -> None:
     """Import every module of ``package`` to register its parts; ``path`` is the package's ``__path__``."""
     for module in pkgutil.iter_modules(path):
         importlib.import_module(f"{package}.{module.name}")
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """Pause the garbage collection while libraries are imported: it would search their million objects many times."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()

@@ -94,6 +94,15 @@ def test_help_wrong_names_and_stages_do_not_wait_for_libraries_they_may_not_need
     assert done.stdout == "[]\n", done.stderr
 
 
+def test_a_command_does_not_search_the_libraries_for_garbage_when_it_ends() -> None:
+    code = (
+        "import atexit, gc; atexit.register(lambda: print(gc.get_freeze_count() > 10_000))\n"
+        "from xc_core.cli.main import main; main(['--version'])"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.splitlines()[-1] == "True"
+
+
 @pytest.mark.parametrize(
     ("wrong", "near"), [("trian", "train"), ("predit", "predict"), ("leaderbord", "leaderboard"), ("Doctor", "doctor")]
 )

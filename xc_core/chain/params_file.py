@@ -29,6 +29,7 @@ from xc_core.errors import ConfigError, MissingError, bare, nearest, shown
 from xc_core.locks import locked
 from xc_core.outside import text_of, yaml_of
 from xc_core.params import changed, plain
+from xc_core.plugins import importing
 from xc_core.root import FILE
 
 if TYPE_CHECKING:
@@ -111,8 +112,9 @@ class ParamsFile:
 
         Raises MissingError if there is none, ConfigError for a wrong parameter.
         """
-        from xc_core.chain.experiment import Experiment, resolve
-        from xc_core.recipes import RECIPES
+        with importing():  # torch, which the settings of parts need
+            from xc_core.chain.experiment import Experiment, resolve
+            from xc_core.recipes import RECIPES
 
         own = self.dataset(dataset)
         key = f"{dataset}_{checked_name('recipe', recipe)}"

@@ -28,6 +28,7 @@ from xc_core.distributed import World, alone, joined
 from xc_core.errors import MissingError, MovedError, UsageError, XCError
 from xc_core.locks import locked
 from xc_core.params import plain
+from xc_core.plugins import importing
 from xc_core.progress import report, silence
 
 _REFRESHED = "classifier"
@@ -267,7 +268,8 @@ def _check_unmoved(job: _Job, before: dict[str, str]) -> None:
 
 def code(stage: Stage, function: str) -> Callable[[Context[Any]], None]:
     """Import the stage's module and return a function of it; ``take_over`` for one without ``extend``."""
-    module = importlib.import_module(f"xc_core.stages.{stage.name}")
+    with importing():
+        module = importlib.import_module(f"xc_core.stages.{stage.name}")
     found: Callable[[Context[Any]], None] = getattr(module, function, *([take_over] if function == "extend" else []))
     return found
 

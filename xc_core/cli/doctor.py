@@ -17,7 +17,7 @@ from xc_core import artifacts
 from xc_core.chain import STAGES, Workspace
 from xc_core.errors import ConfigError, XCError
 from xc_core.git import trouble
-from xc_core.plugins import GROUP, load_plugins
+from xc_core.plugins import GROUP, importing, load_plugins
 
 _LEAST_DISK_GB = 5
 _LINE, _INDENTED = "\n", "\n       "
@@ -60,7 +60,8 @@ def doctor() -> None:
 def _findings(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
     """Yield the findings of ``check``; an error that it raises is a finding too."""
     try:
-        yield from check()
+        with importing():  # most of the time is that of imports
+            yield from check()
     except XCError as error:
         yield Finding("fault", str(error))
     except Exception as error:

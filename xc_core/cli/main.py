@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import importlib
 import os
 import signal
@@ -18,6 +20,7 @@ import click
 from xc_core import __version__
 from xc_core.cli.numbers import bound_numbers
 from xc_core.errors import StorageError, XCError, nearest, shortage, storage_reason
+from xc_core.plugins import importing
 from xc_core.progress import listen, report
 from xc_core.visible import printable
 
@@ -107,7 +110,8 @@ class Commands(click.Group):
         places = self._places()
         if cmd_name not in places:
             raise click.UsageError(f"no command {cmd_name!r}{nearest(cmd_name, places)}")
-        return bound_numbers(places[cmd_name]())
+        with importing():
+            return bound_numbers(places[cmd_name]())
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; end with exit code 141 if the reader of the output closes it, as ``head`` does."""
@@ -169,6 +173,7 @@ class StoppedError(KeyboardInterrupt):
 
 def main(arguments: list[str] | None = None) -> None:
     """Run ``xc`` and exit with its code."""
+    atexit.register(gc.freeze)  # the interpreter need not search the libraries' objects for garbage when it ends
     listen(lambda line: click.echo(printable(line), err=True))
     with _stoppable():
         code = _ended(arguments)

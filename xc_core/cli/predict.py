@@ -13,11 +13,12 @@ import click
 from xc_core.cli.champions import source_of
 from xc_core.cli.options import Number, device_option
 from xc_core.errors import UsageError
+from xc_core.plugins import importing
 from xc_core.visible import INK, counted, escaped, printable
 
 if TYPE_CHECKING:
     from xc_core.infer.champion import Champion
-    from xc_core.infer.predictor import Prediction
+    from xc_core.infer.predictor import Prediction, Predictor
 
 _MOST_BYTES: Final = 16 << 20
 _MOST_LINES: Final = 100_000
@@ -58,8 +59,6 @@ def predict(
     With --part I/N too, N processes share the file, on one machine or several with a shared disk. When all have ended,
     the command without --part answers what a lost process left and writes the output.
     """
-    from xc_core.infer.bundle import open_predictor
-
     if options["input"] or options["output"]:
         if texts or not (options["input"] and options["output"]):
             raise UsageError("one of --input and --output, or texts beside them", expected="both, and no texts",
@@ -69,8 +68,8 @@ def predict(
     if options["part"]:
         raise UsageError("--part without files", expected="--input and --output", do="give both files, or no part")
     as_json = options["as_json"]
-    with source_of(dataset, recipe, bundle)().opening() as folder:
-        predictor = open_predictor(folder)
+    with importing():
+        predictor = _opened(source_of(dataset, recipe, bundle)())
     asked = list(texts) or _lines()
     if not asked:
         raise UsageError("no text", expected="texts as arguments or lines on the standard input", do="give one")
@@ -83,6 +82,13 @@ def predict(
         click.echo(printable(text))
         for label in found:
             click.echo(printable(f"  {label.score:z7.3f}  {label.title}  [{label.uid}]"))
+
+
+def _opened(champion: Champion) -> Predictor:
+    from xc_core.infer.bundle import open_predictor
+
+    with champion.opening() as folder:
+        return open_predictor(folder)
 
 
 def _note(texts: list[str], answers: list[list[Prediction]], k: int) -> None:

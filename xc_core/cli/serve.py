@@ -12,6 +12,7 @@ import click
 from xc_core.cli.champions import source_of
 from xc_core.cli.options import Number
 from xc_core.errors import UsageError
+from xc_core.plugins import importing
 from xc_core.serve.limits import Limits
 
 _LONGEST: Final = 86_400
@@ -50,9 +51,10 @@ def command(dataset: str | None, recipe: str | None, bundle: Path | None, **opti
 
     A page to try the model is at /, the API at /docs. docs/serving.md says what to put in front.
     """
-    import torch
+    with importing():
+        import torch
 
-    from xc_core.serve.server import Address, serve
+        from xc_core.serve.server import Address, serve
 
     host, port, allowed, poll, threads = (
         options.pop(name) for name in ("host", "port", "allow_host", "poll", "threads")

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
 import numpy as np
 
-from xc_core.data.formats import Block
+from xc_core.data.formats import Block, Texts
 from xc_core.errors import ConfigError, DataError, nearest, preview
+from xc_core.shapes import Array, Bool
 from xc_core.visible import CONTROL, INK
 
 MOST_SHARED: Final = 0.01
 """Share of the test texts that may also appear in train, word for word; more needs ``--allow shared-texts``."""
+
+_DELETE: Final = 0x7F
+_C1_LEAD: Final = 0xC2
+"""First byte of U+0080 to U+00BF."""
+_C1_COMMANDS: Final = np.array([0x85, 0x90, 0x9B, 0x9D, 0x9E, 0x9F], np.uint8)
+"""Second bytes of the characters of C1 that a text may not have."""
+_PUNCTUATION_LEAD: Final = 0xE2
+"""First byte of U+2000 to U+2FFF."""
+_PUNCTUATION: Final = ((0x80, 0xA8, 0xAE), (0x81, 0xA6, 0xA9))
+"""Second byte, first and last third byte of U+2028 to U+202E and U+2066 to U+2069."""
+INK_LEADS: Final = np.zeros(256, bool)
+"""True for the first bytes of UTF-8 that only characters have in which ``INK`` sees ink, as ASCII's and é."""
+for _first, _last in ((0x21, 0x7E), (0xC3, 0xCC), (0xD0, 0xD7), (0xE4, 0xE9)):
+    INK_LEADS[_first : _last + 1] = True
 
 
 @dataclass(frozen=True)
@@ -76,15 +92,38 @@ def check_block(block: Block, allowed: Allowed, *, num_labels: int | None) -> No
 
 def _texts_are_fine(block: Block, allowed: Allowed) -> bool:
     """Return True if ``_check_text`` accepts every row; all texts are searched at once."""
-    if any(CONTROL.search(" ".join(column)) for column in (block.uids, block.titles, block.contents)):
+    if any(map(_has_control, (block.uids, block.titles, block.contents))) or not _has_ink(block.uids).all():
         return False
-    if not all(map(INK.search, block.uids)):
-        return False
-    if allowed.empty_text or all(map(INK.search, block.titles)):
+    return allowed.empty_text or bool((_has_ink(block.titles) | _has_ink(block.contents)).all())
+
+
+def _has_control(texts: Sequence[str]) -> bool:
+    """Return True if ``CONTROL`` finds a character in one of the texts."""
+    return has_control(texts.utf8()[0]) if isinstance(texts, Texts) else CONTROL.search(" ".join(texts)) is not None
+
+
+def has_control(utf8: Array) -> bool:
+    """Return True if ``CONTROL`` finds a character in UTF-8 text, given as bytes."""
+    if ((utf8 < ord(" ")) & (utf8 != ord("\t"))).any() or (utf8 == _DELETE).any():
         return True
-    return all(
-        INK.search(title) or INK.search(content) for title, content in zip(block.titles, block.contents, strict=True)
-    )
+    if np.isin(utf8[np.flatnonzero(utf8[:-1] == _C1_LEAD) + 1], _C1_COMMANDS).any():
+        return True
+    at = np.flatnonzero(utf8[:-2] == _PUNCTUATION_LEAD)
+    second, third = utf8[at + 1], utf8[at + 2]
+    return any(((second == lead) & (third >= first) & (third <= last)).any() for lead, first, last in _PUNCTUATION)
+
+
+def _has_ink(texts: Sequence[str]) -> Bool:
+    """Return True for each text in which ``INK`` finds a character."""
+    if not isinstance(texts, Texts):
+        return np.fromiter((INK.search(text) is not None for text in texts), bool, len(texts))
+    utf8, starts = texts.utf8()
+    ink = np.zeros(len(texts), bool)
+    filled = np.flatnonzero(starts[1:] > starts[:-1])
+    ink[filled] = INK_LEADS[utf8[starts[filled]]]
+    for row in filled[~ink[filled]].tolist():
+        ink[row] = INK.search(texts[row]) is not None
+    return ink
 
 
 def _check_text(block: Block, row: int, uid: str, text: str, allowed: Allowed) -> None:

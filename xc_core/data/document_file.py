@@ -114,7 +114,9 @@ def _of_lines(path: Path, options: ReadOptions) -> Rows:
     """Yield the rows of a file of JSON lines: a uid in each row or in none."""
     with_uids, stem = None, path.name.split(".")[0]
     for number, raw in blocks(path, options):
-        block, cells = Block(path.name, number, [], [], []), []
+        uids: list[str] = []
+        titles: list[str] = []
+        block, cells = Block(path.name, number, uids, titles, []), []
         for row, line in enumerate(raw.decode().split("\n")[:-1]):
             found = object_of(line)
             if isinstance(found, tuple):
@@ -122,8 +124,8 @@ def _of_lines(path: Path, options: ReadOptions) -> Rows:
             with_uids = "uid" in found if with_uids is None else with_uids
             if problem := _problem(found, with_uids=with_uids):
                 raise _wrong(*problem, block.where(row))
-            block.uids.append(str(found["uid"]) if with_uids else f"{stem}-{number + row}")
-            block.titles.append(found["text"])
+            uids.append(str(found["uid"]) if with_uids else f"{stem}-{number + row}")
+            titles.append(found["text"])
             cells.append(found["labels"])
         block.contents = [""] * len(block)
         yield block, cells

@@ -17,7 +17,7 @@ from xc_core.data import corpus as schemas
 from xc_core.data.checks import Allowed, check_block, clean_block
 from xc_core.data.cut import BY, Cut, move
 from xc_core.data.filters import generated_pairs, given_pairs
-from xc_core.data.formats import LAYOUTS, Block, ReadOptions, Source, open_source, splits_of, splits_off
+from xc_core.data.formats import LAYOUTS, Block, ReadOptions, Source, arrow, open_source, splits_of, splits_off
 from xc_core.data.held import hold_out
 from xc_core.data.places import Place, place_of
 from xc_core.data.propensity import PROPENSITY
@@ -25,7 +25,7 @@ from xc_core.data.splits import TEST, TRAIN, VALIDATION, Distinct, digests
 from xc_core.errors import ConfigError, DataError, preview
 from xc_core.params import later, one_of
 from xc_core.progress import Meter
-from xc_core.shapes import I64, Bool
+from xc_core.shapes import I32, I64, Bool
 
 FILTERS: Final = ("given", "generate", "none")
 FIELDS: Final = ("title", "content")
@@ -191,7 +191,7 @@ class _CorpusWriter:
         self._label_uids.add(digests(block.uids))
         self._label_places.append(Place.of(block, self.labels))
         self.labels += len(block)
-        columns = [pa.array(column, pa.string()) for column in (block.uids, block.titles, block.contents)]
+        columns = [arrow(column) for column in (block.uids, block.titles, block.contents)]
         self._label_file.write_batch(pa.record_batch(columns, schema=schemas.LABELS))
 
     def add_documents(self, block: Block, split: str) -> None:
@@ -202,14 +202,13 @@ class _CorpusWriter:
         names = self.cut.splits(block, split, digest_N)
         self._doc_uids.add(digest_N)
         self._doc_places.append(Place.of(block, self.documents))
-        columns = [pa.array(c, pa.string()) for c in (block.uids, block.titles, block.contents, names.tolist())]
+        columns = [arrow(column) for column in (block.uids, block.titles, block.contents)]
+        columns.append(pl.Series(names.tolist(), dtype=pl.String).to_arrow().cast(pa.string()))
         self._doc_file.write_batch(pa.record_batch(columns, schema=schemas.DOCUMENTS))
         doc_ids = self.documents + np.repeat(np.arange(len(block)), block.label_counts)
         label_ids = block.label_ids.astype(np.int32)
         order = np.lexsort((label_ids, doc_ids))
-        self._pair_file.write_batch(
-            pa.record_batch([pa.array(doc_ids[order]), pa.array(label_ids[order])], schema=schemas.PAIRS)
-        )
+        self._pair_file.write_batch(_pairs(doc_ids[order], label_ids[order]))
         if split == TEST:
             self._test_frequency = _grown(self._test_frequency, self.labels)
             np.add.at(self._test_frequency, label_ids, 1)
@@ -338,5 +337,10 @@ def _filter_pairs(source: Source, writer: _CorpusWriter, config: IngestConfig, f
 
 
 def _write_pairs(path: Path, pairs: I64) -> None:
-    table = pa.table([pa.array(pairs[:, 0]), pa.array(pairs[:, 1].astype(np.int32))], schema=schemas.PAIRS)
+    table = pa.Table.from_batches([_pairs(pairs[:, 0], pairs[:, 1].astype(np.int32))])
     pq.write_table(table, path, compression="zstd")
+
+
+def _pairs(doc_M: I64, label_M: I32) -> pa.RecordBatch:
+    columns = [pl.Series(values).to_arrow() for values in (doc_M, label_M)]  # pa.array would import pandas
+    return pa.record_batch(columns, schema=schemas.PAIRS)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -22,16 +23,23 @@ SPLITS: Final = (TRAIN, VALIDATION, TEST, ACCEPTANCE)
 LEARN_FROM: Final = (TRAIN, "published")
 """What a final model can learn from: train documents, or all of the published train file, validation included."""
 _LARGEST: Final = 2**64 - 1
+_EMPTY: Final = hashlib.blake2b(digest_size=16)
 _BUCKETS: Final = 64
 _RECORD: Final = np.dtype([("high", "<u8"), ("low", "<u8"), ("row", "<i8")])
 
 
-def digests(uids: list[str]) -> Array:
+def digests(uids: Sequence[str]) -> Array:
     """Return 128-bit BLAKE2 digests of ``uids`` as records (high, low, row) with row 0."""
-    raw = b"".join([hashlib.blake2b(uid.encode(), digest_size=16).digest() for uid in uids])
+    raw = b"".join([_digest(uid.encode()) for uid in uids])
     records = np.zeros(len(uids), _RECORD)
     records["high"], records["low"] = np.frombuffer(raw, "<u8").reshape(-1, 2).T
     return records
+
+
+def _digest(content: bytes) -> bytes:
+    hashed = _EMPTY.copy()  # takes half the time of a new one
+    hashed.update(content)
+    return hashed.digest()
 
 
 def is_validation(digest_N: Array, fraction: float) -> Bool:

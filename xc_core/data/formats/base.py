@@ -5,17 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, overload
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 
 from xc_core.errors import DataError, MissingError
 from xc_core.plugins import Table
-from xc_core.shapes import F64, I64
+from xc_core.shapes import F64, I64, Array
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,15 +38,49 @@ class ReadOptions:
     get a uid from their text."""
 
 
+class Texts(Sequence[str]):
+    """The strings of an Arrow array without nulls; Python's strings are made when they are asked for."""
+
+    def __init__(self, column: pa.StringArray) -> None:
+        self.column = column
+
+    def __len__(self) -> int:
+        return len(self.column)
+
+    @overload
+    def __getitem__(self, row: int) -> str: ...
+    @overload
+    def __getitem__(self, row: slice) -> list[str]: ...
+    def __getitem__(self, row: int | slice) -> str | list[str]:
+        found: str | list[str] = self.column[row].to_pylist() if isinstance(row, slice) else self.column[row].as_py()
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.column.to_pylist())
+
+    def utf8(self) -> tuple[Array, I64]:
+        """Return the bytes of all strings, one after the other, and where each begins and the last ends (N + 1)."""
+        _, ends, content = self.column.buffers()
+        first = self.column.offset
+        offsets = np.frombuffer(ends, np.int32)[first : first + len(self) + 1].astype(np.int64)
+        data = np.frombuffer(content, np.uint8) if content is not None else np.zeros(0, np.uint8)
+        return data[offsets[0] : offsets[-1]], offsets - offsets[0]
+
+
+def arrow(texts: Sequence[str]) -> pa.StringArray:
+    """Return strings as an Arrow array."""
+    return texts.column if isinstance(texts, Texts) else pa.array(texts, pa.string())
+
+
 @dataclass
 class Block:
     """Rows of one file: texts and, for documents, their labels as (flat ids, number of ids per row)."""
 
     file: str
     first_line: int
-    uids: list[str]
-    titles: list[str]
-    contents: list[str]
+    uids: Sequence[str]
+    titles: Sequence[str]
+    contents: Sequence[str]
     label_ids: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
     label_counts: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
     relevance: F64 | None = None

@@ -285,17 +285,18 @@ def _part(block: Block, split: str, options: ReadOptions) -> Block:
     keep = np.flatnonzero(is_test == (split == "test"))
     starts = np.concatenate([[0], np.cumsum(block.label_counts)])
     flat = [block.label_ids[starts[i] : starts[i + 1]] for i in keep]
+    rows = keep.tolist()
     return Block(
         block.file,
         block.first_line,
-        [block.uids[i] for i in keep],
-        [block.titles[i] for i in keep],
-        [block.contents[i] for i in keep],
+        [block.uids[i] for i in rows],
+        [block.titles[i] for i in rows],
+        [block.contents[i] for i in rows],
         np.concatenate(flat) if flat else np.zeros(0, np.int64),
         block.label_counts[keep],
         unit=block.unit,
         offsets=keep,
-        groups=[block.groups[i] for i in keep] if block.groups else None,
+        groups=[block.groups[i] for i in rows] if block.groups else None,
     )
 
 

@@ -23,10 +23,11 @@ import pyarrow as pa
 import pyarrow.json as pa_json
 
 from xc_core.artifacts import write_file
-from xc_core.data.formats.base import LAYOUTS, Block, Layout, ReadOptions, find, need, shown
+from xc_core.data.formats.base import LAYOUTS, Block, Layout, ReadOptions, Texts, find, need, shown
 from xc_core.data.formats.lines import blocks, open_bytes
 from xc_core.data.formats.xc_text import read_header
 from xc_core.errors import DataError, preview
+from xc_core.shapes import I64, Array, Bool
 
 _TEXT = [("uid", pa.string()), ("title", pa.string()), ("content", pa.string())]
 _TARGET = [("target_ind", pa.list_(pa.int64())), ("target_rel", pa.list_(pa.float64()))]
@@ -100,7 +101,8 @@ class XCJson:
 
 def _parse(raw: bytes, schema: pa.Schema) -> pa.Table | None:
     """Return lines as a table, one object per row; None if any line is wrong."""
-    if len(_SEAM.findall(raw)) != raw.count(b"\n") - 1 or not raw.lstrip().startswith(b"{"):
+    seams = raw.count(b"\n") - 1
+    if (raw.count(b"}\n{") != seams and len(_SEAM.findall(raw)) != seams) or not raw.lstrip().startswith(b"{"):
         return None  # pyarrow ends the process (SIGSEGV) if a line is null
     try:
         table = pa_json.read_json(
@@ -115,41 +117,58 @@ def _parse(raw: bytes, schema: pa.Schema) -> pa.Table | None:
 
 def _complete(table: pa.Table) -> bool:
     """Return False if a uid, both texts, the targets, an element of a list or one of several relevances is missing."""
-    if table["uid"].null_count or (table["title"].is_null().to_numpy() & table["content"].is_null().to_numpy()).any():
+    if table["uid"].null_count or _both_null(table["title"], table["content"]):
         return False
     if "target_ind" not in table.column_names:
         return True
     targets, relevance = table["target_ind"].combine_chunks(), table["target_rel"].combine_chunks()
     if targets.null_count or targets.flatten().null_count or relevance.flatten().null_count:
         return False
-    given = relevance.is_valid().to_numpy(zero_copy_only=False)
-    return bool((_counts(targets) == _counts(relevance))[given].all())
+    return bool((_counts(targets) == _counts(relevance))[_given(relevance)].all())
 
 
-def _counts(column: pa.ListArray) -> Any:
-    return np.diff(column.offsets.to_numpy()).astype(np.int64)
+def _both_null(one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
+    """Return True if both columns are null in the same row."""
+    if not one.null_count or not other.null_count:
+        return False
+    return bool((one.is_null().to_numpy() & other.is_null().to_numpy()).any())
+
+
+def _given(column: pa.Array) -> Bool:
+    """Return True for the rows that are not null."""
+    if not column.null_count:
+        return np.ones(len(column), bool)
+    return np.asarray(column.is_valid().to_numpy(zero_copy_only=False))
+
+
+def _counts(column: pa.ListArray) -> I64:
+    return np.diff(_numbers(column.offsets)).astype(np.int64)
+
+
+def _numbers(column: pa.Array) -> Array:
+    """Return numbers without nulls; unlike ``to_numpy`` it does not import pandas."""
+    return np.from_dlpack(column)
 
 
 def _block(table: pa.Table, file: str, number: int) -> Block:
-    block = Block(
-        file,
-        number,
-        table["uid"].to_pylist(),
-        [text or "" for text in table["title"].to_pylist()],
-        [text or "" for text in table["content"].to_pylist()],
-    )
+    uids, titles, contents = (Texts(_filled(table[name].combine_chunks())) for name in ("uid", "title", "content"))
+    block = Block(file, number, uids, titles, contents)
     if "target_ind" in table.column_names:
         targets, relevance = table["target_ind"].combine_chunks(), table["target_rel"].combine_chunks()
-        block.label_ids = targets.flatten().to_numpy().astype(np.int64)
+        block.label_ids = _numbers(targets.flatten()).astype(np.int64)
         block.label_counts = _counts(targets)
-        given = np.repeat(relevance.is_valid().to_numpy(zero_copy_only=False), block.label_counts)
+        given = np.repeat(_given(relevance), block.label_counts)
         block.relevance = np.ones(len(block.label_ids))
-        block.relevance[given] = relevance.flatten().to_numpy()
+        block.relevance[given] = _numbers(relevance.flatten())
         if table["group"].null_count < len(table):
             block.groups = [group or "" for group in table["group"].to_pylist()]
         if table[_FAMILY].null_count < len(table):
             block.families = [family or "" for family in table[_FAMILY].to_pylist()]
     return block
+
+
+def _filled(texts: pa.StringArray) -> pa.StringArray:
+    return texts.fill_null("") if texts.null_count else texts
 
 
 def _explain(raw: bytes, path: Path, number: int, schema: pa.Schema) -> NoReturn:
