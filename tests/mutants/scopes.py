@@ -53,7 +53,7 @@ SCOPES = (
     Scope("xc_core/scores", ("tests/scores", "tests/contracts/test_score_contract.py")),
     Scope("xc_core/serve", ("tests/serve/test_questions.py", "tests/serve/test_limits.py",
                             "tests/serve/test_batcher.py", "tests/serve/test_models.py")),
-    Scope("xc_core/stages", ("tests/stages",), ("tests/stages/test_fusion_bounded.py",)),
+    Scope("xc_core/stages", ("tests/stages", "tests/chain/test_add_labels.py")),
     Scope("xc_core/train", ("tests/train",)),
     Scope("xc_core/tune", ("tests/tune",)),
     Scope("xc_core", tuple(f"tests/test_{name}.py" for name in (
