@@ -25,7 +25,7 @@ from xc_core.data.ingest import IngestConfig
 from xc_core.data.merge import Tables
 
 UID, TEXT = "FORGET-ME-77", "Zaphod Beeblebrox of Betelgeuse"
-PLACES = ("inbox/toy/abc", "run/encoder@toy_ngame", "run/corpus@toy", "tune/toy/study", "reports/toy")
+PLACES = ("inbox/toy/abc", "run/encoder@toy_ngame", "run/corpus@toy", "tune/toy/study", "reports/toy", "models/toy")
 LABEL, NAME = "FORGET-LABEL-5", "Slartibartfast"
 
 

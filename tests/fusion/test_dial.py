@@ -127,6 +127,16 @@ def test_a_cost_moves_the_default() -> None:
     assert curve[at]["P_at_1"] >= curve[0]["P_at_1"] - 1.0 > curve[at + 1]["P_at_1"]
 
 
+def test_new_labels_get_their_weights_and_the_others_keep_theirs() -> None:
+    """Else a label that was added would change the order of all others."""
+    far = np.array([-1e3, 1e3])
+    dial = Dial(far, far, np.log(np.array([1.0, 4.0], np.float32)), reach=0.5, default=0.25)
+    more = dial.extended(np.array([2.0, 3.0, 8.0]))
+    np.testing.assert_allclose(np.exp(more.log_weight_L), [1.0, 4.0, 8.0], rtol=1e-6)
+    assert more.log_weight_L.dtype == np.float32
+    assert (more.reach, more.default) == (0.5, 0.25) and more.score_R is far
+
+
 @pytest.mark.parametrize("tail", [-0.1, 1.1, float("nan"), True, "1"])
 def test_a_position_that_is_none_is_refused(tail: float) -> None:
     with pytest.raises(UsageError, match="a number from 0"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,23 @@ def test_a_fusion_is_compared_with_its_scores_alone_and_with_their_sum(
     assert set(rules) == expected
     for name in add:
         np.testing.assert_array_equal(rules[name].scores(VALUES), VALUES[..., NAMES.index(name)])
+
+
+def test_a_score_that_is_the_same_for_every_document_is_compared_with_each_other_score(tmp_path: Path) -> None:
+    three = NAMES[:3]
+    own = FittedFusion(Sum(), NAMES, three, candidates=7, offsets=("frequency",))
+    assert {name: part.add for name, part in own.parts().items()} == {
+        **{name: (name,) for name in three},
+        "label_text_and_frequency": ("label_text", "frequency"),
+        "classifier_and_frequency": ("classifier", "frequency"),
+        "sum": three,
+    }
+    assert list(replace(own, add=three[1:]).parts()) == ["classifier", "frequency", "sum"], "the pair is the sum"
+    part = own.part("classifier_and_frequency")
+    np.testing.assert_array_equal(part.scores(VALUES), VALUES[..., 1] + VALUES[..., 2])
+    assert (part.candidates, part.parts().keys()) == (7, own.parts().keys()), "a later evaluation compares the same"
+    part.write(tmp_path)
+    assert FittedFusion.read(tmp_path) == part
 
 
 def fitted_rule(kind: str) -> FittedFusion:

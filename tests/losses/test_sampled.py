@@ -19,6 +19,7 @@ from xc_core.losses import (
     Bce,
     Loss,
     NegativeSampling,
+    NoiseContrastive,
     OnHost,
     Ordered,
     Sampled,
@@ -305,16 +306,18 @@ def test_weighted_uniform_draws_give_the_full_binary_loss_in_expectation() -> No
     assert abs(np.mean(values) - full) < 3.3 * error
 
 
-def test_bias_removal_brings_the_negative_sampling_optimum_to_the_softmax_optimum() -> None:
+@pytest.mark.parametrize("settings", [NegativeSampling(temperature=1.0), NoiseContrastive(temperature=1.0)])
+def test_bias_removal_brings_the_optimum_to_the_softmax_optimum_if_the_loss_needs_it(settings: Loss) -> None:
     """Six labels, three documents, free scores: the logistic optimum plus log p_n is log p up to a constant.
 
-    The loss in expectation: positives weighted by p, draws by p_n, both as numbers of copies of a document.
+    The loss in expectation: positives weighted by p, draws by p_n, both as numbers of copies of a document. The optimum
+    of an unbiased loss is log p itself.
     """
     p = torch.tensor(
         [[0.5, 0.2, 0.1, 0.1, 0.05, 0.05], [0.1, 0.1, 0.2, 0.2, 0.2, 0.2], [0.6, 0.3, 0.025, 0.025, 0.025, 0.025]]
     )
     p_n = torch.tensor([[0.3, 0.3, 0.1, 0.1, 0.1, 0.1], [0.4, 0.2, 0.1, 0.1, 0.1, 0.1], [0.2, 0.1, 0.1, 0.1, 0.2, 0.3]])
-    loss = NegativeSampling(temperature=1.0).build()
+    loss = settings.build()
     scores = torch.zeros(3, 6, requires_grad=True)
     adam = torch.optim.LBFGS([scores], max_iter=500, tolerance_grad=1e-10, tolerance_change=1e-14)
     copies = torch.eye(6, dtype=torch.bool)
@@ -326,17 +329,17 @@ def test_bias_removal_brings_the_negative_sampling_optimum_to_the_softmax_optimu
             rows = scores[doc].expand(6, 6)
             for label in range(6):
                 chosen, weight = copies[label : label + 1], p_n[doc : doc + 1]
-                one, _ = loss(rows[:1], chosen, chosen, Sampled(weight_BU=weight))
+                one, _ = loss(rows[:1], chosen, chosen, Sampled(weight_BU=weight, noise_BU=weight.log()))
                 total = total + p[doc, label] * one
         total.backward()
         return total
 
     adam.step(closure)
     found = scores.detach()
-    unbiased = (found + p_n.log()).softmax(1)
-    np.testing.assert_allclose(unbiased.numpy(), p.numpy(), atol=2e-4)
-    biased = found.softmax(1)
-    assert float((biased - p).abs().max()) > 0.1
+    raw, corrected = found.softmax(1), (found + p_n.log()).softmax(1)
+    right, wrong = (raw, corrected) if settings.unbiased else (corrected, raw)
+    np.testing.assert_allclose(right.numpy(), p.numpy(), atol=2e-4)
+    assert float((wrong - p).abs().max()) > 0.1
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,11 @@ import numpy as np
 import pytest
 
 from xc_core import artifacts
+from xc_core.data.history import TrainedOn
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import CorruptError, MissingError
 from xc_core.metrics import plots
-from xc_core.metrics.evaluation import FUSION, Evaluation, write_evaluation
+from xc_core.metrics.evaluation import FUSION, Evaluation, Learnt, write_evaluation
 from xc_core.metrics.leaderboard import COSTS, LEARNT, METRICS, SPENT, Leaderboard, group, markdown, write_leaderboard
 from xc_core.metrics.ranking import PerDocument, per_document
 from xc_core.shapes import Shortlist
@@ -127,6 +130,31 @@ def test_the_table_shows_two_digits_of_metrics_and_three_of_costs() -> None:
 )
 def test_groups_end_at_powers_of_two(passes: float, expected: str) -> None:
     assert group(passes) == expected
+
+
+ENCODER = TrainedOn(train=1000, validation=200, label_texts=300, epochs=2.0)
+ROWS_OF = TrainedOn(train=1000, epochs=1.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "part", "words"),
+    [
+        ({}, "encoder", "1,200 train and validation documents and 300 label texts, 2 epochs"),
+        ({}, "classifier", "1,000 train documents, 1 epoch"),
+        ({"joint": True}, "classifier", "trained with the encoder, then on 1,000 train documents, 1 epoch"),
+        ({"joint": True, "classifier": replace(ROWS_OF, epochs=0.0)}, "classifier", "trained with the encoder"),
+        ({"classifier": replace(ROWS_OF, epochs=0.0)}, "classifier", "not trained"),
+        ({}, "fusion", "not fitted"),
+        ({"dial": True}, "fusion", "not fitted; its dial is, on validation documents that no score has seen"),
+        ({"fitted": True, "dial": True}, "fusion",
+         "chosen and fitted on validation documents that no score has seen"),
+    ],
+)  # fmt: skip
+def test_what_a_model_learnt_from_in_words(changes: dict[str, Any], part: str, words: str) -> None:
+    learnt = replace(Learnt(encoder=ENCODER, classifier=ROWS_OF, joint=False, fitted=False, published=1200), **changes)
+    assert learnt.words()[part] == words
+    assert Learnt.from_dict(json.loads(json.dumps(asdict(learnt)))) == learnt
+    assert learnt.passes == 3000 / 1200, "label texts count"
 
 
 def labels() -> plots.LabelMap:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.naive import metrics as naive
 from xc_core.data.labels import LabelMatrix
 from xc_core.metrics import ranking
-from xc_core.metrics.ranking import grouped, hits, per_document, without
+from xc_core.metrics.ranking import PerDocument, grouped, hits, per_document, without
 from xc_core.shapes import PAD_ID, Shortlist
 
 LOG3 = 1 / math.log2(3)  # discount of rank 2: 0.63093
@@ -201,3 +201,20 @@ def test_grouped_keeps_the_sums_and_leaves_few_documents_alone(monkeypatch: pyte
 def test_recall_counts_the_first_10_and_the_first_100(rank: int, at_10: float, at_100: float) -> None:
     found = per_document(shortlist([list(range(101))], 101), matrix([{rank}], 101), np.ones(101)).total()
     assert (found["R_at_10"], found["R_at_100"]) == (at_10, at_100)
+
+
+def test_the_figures_of_blocks_of_documents_are_those_of_all_together() -> None:
+    """An evaluation measures block by block."""
+    truth = matrix([{0, 1}, {2}, {1}, set()], 3)
+    short = shortlist([[0, 2, 1], [1, 2, 0], [1, 0, 2], [0, 1, 2]], 3)
+    weights = np.array([1.0, 2.0, 4.0])
+    whole = per_document(short, truth, weights)
+    blocks = [slice(0, 1), slice(1, 1), slice(1, 4)]
+    parts = [
+        per_document(short.rows(np.arange(4)[block]), truth.rows(np.arange(4)[block]), weights) for block in blocks
+    ]
+    joined = PerDocument.joined(parts)
+    assert joined.num.keys() == whole.num.keys() == joined.den.keys()
+    for name in whole.num:
+        np.testing.assert_array_equal(joined.num[name], whole.num[name])
+        np.testing.assert_array_equal(joined.den[name], whole.den[name])

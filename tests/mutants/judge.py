@@ -22,9 +22,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutants.entered import Tracer
+
 LIBRARIES = (
     "torch", "transformers", "polars", "numpy", "scipy.sparse", "pyarrow.parquet", "pydantic", "fastapi", "starlette",
-    "starlette.testclient", "uvicorn", "ruamel.yaml", "prometheus_client", "click",
+    "starlette.testclient", "uvicorn", "ruamel.yaml", "prometheus_client", "click", "hydra", "hypothesis", "tokenizers",
+    "torch.fx.experimental.symbolic_shapes", "faiss", "lightgbm",
 )  # fmt: skip
 """What most packages need; Dagster and MLflow are imported by the tests of assets and pipelines alone."""
 OURS = frozenset({"xc_core", "assets", "pipelines", "tests", "benchmarks"})
@@ -74,12 +77,14 @@ def changed(path: Path, source: str) -> Iterator[None]:
         path.write_text(before, "utf-8")
 
 
-def judge(tree: Path, arguments: list[str], cpu_limit_s: float, wall_limit_s: float) -> Verdict:
+def judge(
+    tree: Path, arguments: list[str], cpu_limit_s: float, wall_limit_s: float, tracer: Tracer | None = None
+) -> Verdict:
     """Run pytest with ``arguments`` in ``tree``; the limits hold for each process, and for all of them together."""
     log, started = tree.parent / "log", time.monotonic()
     child = os.fork()
     if not child:
-        _run(tree, arguments, log, cpu_limit_s)
+        _run(tree, arguments, log, cpu_limit_s, tracer)
     status, used = _waited(child, started + wall_limit_s)
     seconds = used.ru_utime + used.ru_stime, time.monotonic() - started
     text = log.read_text("utf-8", "replace")
@@ -109,7 +114,7 @@ def _waited(child: int, end: float) -> tuple[int | None, resource.struct_rusage]
     return status, used
 
 
-def _run(tree: Path, arguments: list[str], log: Path, cpu_limit_s: float) -> None:
+def _run(tree: Path, arguments: list[str], log: Path, cpu_limit_s: float, tracer: Tracer | None) -> None:
     """Become a process that runs the tests of ``tree``, and end."""
     code = 1
     try:
@@ -122,13 +127,16 @@ def _run(tree: Path, arguments: list[str], log: Path, cpu_limit_s: float) -> Non
             del sys.modules[name]
         sys.path[:] = [str(tree), *(path for path in sys.path if path not in ("", os.environ.get("PYTHONPATH")))]
         sys.argv = ["pytest", *arguments]
-        sys.dont_write_bytecode = True
+        sys.dont_write_bytecode = tracer is None  # of the code without a change it is right, and saves time afterwards
         os.environ |= {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
         found = importlib.util.find_spec("xc_core")
         assert found and found.origin and Path(found.origin).is_relative_to(tree), f"{found} is not the changed copy"
         limit = int(cpu_limit_s) + 1
         resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))
-        code = int(pytest.main([*arguments, "-W", "ignore::pytest.PytestAssertRewriteWarning"]))  # for the plugin anyio
+        if tracer:
+            tracer.start()
+        arguments = [*arguments, "-W", "ignore::pytest.PytestAssertRewriteWarning"]  # for the plugin anyio
+        code = int(pytest.main(arguments, plugins=[tracer] if tracer else []))
         sys.stdout.flush()
     except BaseException:
         os.write(2, traceback.format_exc().encode())

@@ -19,6 +19,7 @@ import tomllib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tests.mutants.entered import Entered, Tracer
 from tests.mutants.judge import PASSED, Verdict, changed, copy_tree, judge, preload
 from tests.mutants.places import Mutant, mutants, sample
 from tests.mutants.scopes import SCOPES, Scope, modules, scope_of
@@ -64,21 +65,18 @@ class Known:
 
     killed: set[str] = field(default_factory=set)
     """Digests of mutated modules that tests have seen. Tests that were deleted since are not noticed."""
-    plain: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """CPU seconds and seconds that the tests of a scope take without a change."""
 
     @classmethod
     def read(cls) -> Known:
         """Return what the last run wrote; nothing if there was none."""
         if not KNOWN.exists():
             return cls()
-        content = json.loads(KNOWN.read_text("utf-8"))
-        return cls(set(content["killed"]), {name: tuple(two) for name, two in content["plain"].items()})
+        return cls(set(json.loads(KNOWN.read_text("utf-8"))["killed"]))
 
     def write(self) -> None:
         """Keep it for the next run."""
         KNOWN.parent.mkdir(exist_ok=True)
-        KNOWN.write_text(json.dumps({"killed": sorted(self.killed), "plain": self.plain}), "utf-8")
+        KNOWN.write_text(json.dumps({"killed": sorted(self.killed)}), "utf-8")
 
 
 @dataclass(frozen=True)
@@ -125,12 +123,17 @@ def changed_lines(reference: str) -> dict[Path, set[int]]:
     return found
 
 
-def runs(scope: Scope, path: Path | None = None) -> list[list[str]]:
-    """Return the arguments of each run of pytest for a scope: first the tests named after the module at ``path``."""
-    own = [] if path is None else sorted((ROOT / "tests").glob(f"*/test_{path.stem}*.py"))
+def runs(scope: Scope, path: Path | None = None, tests: list[str] | None = None) -> list[list[str]]:
+    """Return the arguments of each run of pytest for a scope: first the tests named after the module at ``path``.
+
+    ``tests`` are the ones that can see a bug; None if all can.
+    """
+    named = [] if path is None else sorted((ROOT / "tests").glob(f"*/test_{path.stem}*.py"))
+    own = [str(test.relative_to(ROOT)) for test in named]
+    if tests is not None:
+        own, tests = ([test for test in tests if (test.split("::")[0] in own) is first] for first in (True, False))
     options = ["-q", "-x", "--no-header", *(f"--ignore={test}" for test in scope.left_out)]
-    first = [str(test.relative_to(ROOT)) for test in own]
-    return [[*options, *tests] for tests in (first, scope.tests) if tests]
+    return [[*options, *names] for names in (own, scope.tests if tests is None else tests) if names]
 
 
 def judged(tree: Path, arguments: list[list[str]], limits: tuple[float, float]) -> Verdict:
@@ -141,30 +144,50 @@ def judged(tree: Path, arguments: list[list[str]], limits: tuple[float, float]) 
     return replace(verdicts[-1], cpu_s=sum(verdict.cpu_s for verdict in verdicts))
 
 
-def tried(tree: Path, tally: Tally, chosen: list[Mutant], budget: Budget, known: Known) -> None:
+def tried(tree: Path, tally: Tally, chosen: list[Mutant], budget: Budget, known: Known, resume: bool) -> None:
     """Judge the mutants of a scope; print each."""
     started, name = time.monotonic(), tally.scope.name
-    cpu_s, wall_s = known.plain.get(name) or _plain(tree, tally.scope)
-    known.plain[name] = cpu_s, wall_s
-    print(f"{name}: {len(chosen)} mutants; its tests take {cpu_s:.0f} s of CPU", flush=True)
+    entered = _entered(tree, tally.scope, resume)
+    limits = 3 * entered.cpu_s + 60, 5 * entered.wall_s + 120
+    print(f"{name}: {len(chosen)} mutants; its tests take {entered.cpu_s:.0f} s of CPU, traced", flush=True)
     for mutant in chosen:
         if time.monotonic() > budget.end:
             print(f"  the time is over after {tally.tried} of {len(chosen)} mutants", flush=True)
             break
-        _one(tree, tally, mutant, (3 * cpu_s + 60, 5 * wall_s + 120), known)
+        _one(tree, tally, mutant, entered, limits, known)
         known.write()
     print(f"{name}: score {tally.score:.0%}, {time.monotonic() - started:.0f} s", flush=True)
 
 
-def _plain(tree: Path, scope: Scope) -> tuple[float, float]:
-    """Return the CPU seconds and the seconds that the tests of a scope take without a change; they have to pass."""
-    verdict = judged(tree, runs(scope), (3600, 3600))
+def _entered(tree: Path, scope: Scope, resume: bool) -> Entered:
+    """Return what each test of a scope enters, from an earlier run if the code is the same; the tests have to pass."""
+    store, code = KNOWN.with_name(f"entered-{scope.name.replace('/', '-')}.json"), modules(tree, scope)
+    digests = {
+        str(path): hashlib.sha256((tree / path).read_bytes()).hexdigest() for path in (*code, *_files(tree, scope))
+    }
+    content = json.loads(store.read_text("utf-8")) if resume and store.exists() else {"digests": {}}
+    different = [path for path in digests if content["digests"].get(path) != digests[path]]
+    if not set(map(str, code)) & set(different):
+        return Entered.read(content, tuple(different))
+    tracer = Tracer(tree, code, tree.parent / "entered.json")
+    verdict = judge(tree, runs(scope)[0], 3600, 3600, tracer)
     if verdict.outcome != PASSED:
         raise RuntimeError(f"{scope.name}: its tests fail without a change:\n{verdict.log[-3000:]}")
-    return verdict.cpu_s, verdict.wall_s
+    found = json.loads(tracer.out.read_text("utf-8"))
+    content = {**found, "cpu_s": verdict.cpu_s, "wall_s": verdict.wall_s, "digests": digests}
+    store.parent.mkdir(exist_ok=True)
+    store.write_text(json.dumps(content), "utf-8")
+    return Entered.read(content)
 
 
-def _one(tree: Path, tally: Tally, mutant: Mutant, limits: tuple[float, float], known: Known) -> None:
+def _files(tree: Path, scope: Scope) -> list[Path]:
+    """Return the files of the tests of a scope."""
+    left_out = {tree / test for test in scope.left_out}
+    found = [file for test in scope.tests for file in (sorted((tree / test).rglob("test_*.py")) or [tree / test])]
+    return [file.relative_to(tree) for file in dict.fromkeys(found) if file not in left_out]
+
+
+def _one(tree: Path, tally: Tally, mutant: Mutant, entered: Entered, limits: tuple[float, float], known: Known) -> None:
     before = (tree / mutant.path).read_text("utf-8")
     after = mutant.applied(before)
     if after is None:
@@ -179,8 +202,9 @@ def _one(tree: Path, tally: Tally, mutant: Mutant, limits: tuple[float, float], 
         tally.killed += 1
         print(f"  killed before {title}", flush=True)
     else:
+        tests = entered.tests(mutant.path, before, mutant.line)
         with changed(tree / mutant.path, after):
-            verdict = judged(tree, runs(tally.scope, mutant.path), limits)
+            verdict = judged(tree, runs(tally.scope, mutant.path, tests), limits)
         if verdict.outcome == PASSED:
             tally.survived.append(text)
         else:
@@ -250,7 +274,7 @@ def main() -> int:
         for scope in (scope for scope in SCOPES if scope.name in names):
             found = _places(scope, lines)
             tally = Tally(scope, len({mutant.place for mutant in found}))
-            tried(tree, tally, sample(found, budget.size, arguments.seed), budget, known)
+            tried(tree, tally, sample(found, budget.size, arguments.seed), budget, known, arguments.resume)
             tallies.append(tally)
     if lines is None:
         write([tally for tally in tallies if tally.tried])

@@ -20,12 +20,15 @@ class Scope:
 SCOPES = (
     Scope("assets/release", ("tests/assets/test_gate.py", "tests/assets/test_release_details.py",
                              "tests/assets/test_registry.py", "tests/assets/test_promotion.py",
+                             "tests/assets/test_best.py", "tests/assets/test_pointer.py", "tests/assets/test_copies.py",
                              "tests/pipelines/test_release.py")),
     Scope("assets", ("tests/assets", "tests/pipelines/test_stage_calls.py", "tests/pipelines/test_corpus_checks.py",
                      "tests/pipelines/test_experiment_checks.py", "tests/pipelines/test_staleness.py")),
     Scope("pipelines", ("tests/pipelines/test_jobs.py", "tests/pipelines/test_schedules.py",
                         "tests/pipelines/test_sensors.py", "tests/pipelines/test_alerts.py",
-                        "tests/pipelines/test_launcher.py", "tests/pipelines/test_definitions.py")),
+                        "tests/pipelines/test_launcher.py", "tests/pipelines/test_definitions.py",
+                        "tests/pipelines/test_studies.py", "tests/pipelines/test_staleness.py",
+                        "tests/pipelines/test_instance.py", "tests/pipelines/test_pipeline_commands.py")),
     Scope("xc_core/ann", ("tests/ann", "tests/contracts/test_index_contract.py"), ("tests/ann/test_bounded_build.py",)),
     Scope("xc_core/chain", ("tests/chain", "tests/cli/test_update_command.py", "tests/cli/test_ingest_command.py")),
     Scope("xc_core/classifiers", ("tests/classifiers", "tests/train/test_train_classifier.py")),
@@ -50,9 +53,7 @@ SCOPES = (
     Scope("xc_core/scores", ("tests/scores", "tests/contracts/test_score_contract.py")),
     Scope("xc_core/serve", ("tests/serve/test_questions.py", "tests/serve/test_limits.py",
                             "tests/serve/test_batcher.py", "tests/serve/test_models.py")),
-    Scope("xc_core/stages", tuple(f"tests/stages/test_{name}.py" for name in (
-        "leaderboard_row", "tokens_stage", "scores_stage", "audit_stage", "fusion_halves", "refit", "label_names",
-        "held_out_labels", "encoder_refit", "model_floors"))),
+    Scope("xc_core/stages", ("tests/stages", "tests/chain/test_add_labels.py")),
     Scope("xc_core/train", ("tests/train",)),
     Scope("xc_core/tune", ("tests/tune",)),
     Scope("xc_core", tuple(f"tests/test_{name}.py" for name in (

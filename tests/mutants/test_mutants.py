@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import textwrap
@@ -12,6 +13,7 @@ import pytest
 from tests import pages
 from tests.mutants import judge as judging
 from tests.mutants import mutants as main
+from tests.mutants.entered import Entered, Tracer
 from tests.mutants.judge import FAILED, PASSED, TOO_LONG, changed, copy_tree
 from tests.mutants.mutants import EQUIVALENT, ROOT, Tally, difference, equivalents, signature
 from tests.mutants.places import ARGUMENT, CALL, Mutant, mutants, sample
@@ -90,6 +92,8 @@ def test_tests_named_after_the_module_run_first() -> None:
     assert (first[-1], second[-1]) == ("tests/losses/test_triplet.py", "tests/losses")
     assert main.runs(scope) == main.runs(scope, Path("xc_core/losses/nothing.py")) == [second]
     assert "--ignore=tests/losses/test_slots.py" in second
+    see = ["tests/chain/test_x.py::test_a", "tests/losses/test_triplet.py::test_b"]
+    assert [run[-1] for run in main.runs(scope, Path("xc_core/losses/triplet.py"), see)] == see[::-1]
 
 
 @pytest.fixture
@@ -129,6 +133,71 @@ def test_an_endless_loop_and_an_endless_sleep_are_too_long(tree: Path) -> None:
         assert judged(tree, cpu_limit_s=3) == TOO_LONG
     with changed(module, "import time\n\ndef twice(a):\n    time.sleep(600)\n"):
         assert judged(tree, wall_limit_s=5) == TOO_LONG
+
+
+MODULE = """
+LIMIT = 3
+
+def twice(a):
+    if a > LIMIT:
+        raise ValueError(
+            a
+        )
+    return a * 2
+
+def shared():
+    return [
+        1,
+    ]
+
+def never():
+    return 1
+"""
+TESTS = """
+import pytest
+from xc_core import shared, twice
+
+@pytest.fixture(scope="module")
+def made():
+    return shared()
+
+def test_small():
+    assert twice(2) == 4
+
+def test_large():
+    with pytest.raises(ValueError):
+        twice(4)
+
+def test_first(made):
+    assert made
+
+def test_second(made):
+    assert twice(1) == 2 * made[0]
+"""
+
+
+def test_a_mutant_is_judged_by_the_tests_that_enter_its_statement(tree: Path) -> None:
+    path = Path("xc_core/__init__.py")
+    (tree / path).write_text(MODULE)
+    (tree / "test_it.py").write_text(TESTS)
+    tracer = Tracer(tree, [path], tree.parent / "entered.json")
+    verdict = judging.judge(tree, ["-q", "-p", "no:cacheprovider", "test_it.py"], 60, 120, tracer)
+    assert verdict.outcome == PASSED, verdict.log
+    content = json.loads(tracer.out.read_text()) | {"cpu_s": 1.0, "wall_s": 1.0}
+    found = Entered.read(content)
+    lines = MODULE.splitlines()
+
+    def see(text: str) -> list[str] | None:
+        tests = found.tests(path, MODULE, lines.index(text) + 1)
+        return None if tests is None else [test.removeprefix("test_it.py::test_") for test in tests]
+
+    assert see("    if a > LIMIT:") == ["large", "second", "small"]
+    assert see("            a") == see("        raise ValueError(") == ["large"]
+    assert see("    return a * 2") == ["second", "small"]
+    assert see("        1,") == ["first", "second"], "both use the fixture that enters it"
+    assert see("LIMIT = 3") is None, "an import enters it"
+    assert see("    return 1") is None, "perhaps another process enters it"
+    assert Entered.read(content, ("test_it.py",)).tests(path, MODULE, 9) == ["test_it.py"], "it has changed since"
 
 
 def test_no_tests_at_all_are_an_error_and_no_score(tree: Path) -> None:

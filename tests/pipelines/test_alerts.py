@@ -173,6 +173,51 @@ def test_an_alert_is_sent_by_mail(
     assert "\n" not in message["Subject"]
 
 
+class Log(list[str]):
+    """The log of a sensor, as far as an alert needs it."""
+
+    @property
+    def log(self) -> Log:
+        return self
+
+    error = list.append
+
+
+@pytest.mark.parametrize(
+    ("server", "place"),
+    [(None, ("localhost", 25)), ("mail.example.org", ("mail.example.org", 25)), ("mail:2525", ("mail", 2525))],
+)
+def test_a_mail_server_is_this_machine_and_port_25_by_default(
+    monkeypatch: pytest.MonkeyPatch, server: str | None, place: tuple[str, int]
+) -> None:
+    """It refuses the mail, which is logged; the webhook has been told before."""
+    asked: list[Any] = []
+
+    def refuse(*where: Any, timeout: float) -> None:
+        asked.append((where, timeout))
+        raise smtplib.SMTPServerDisconnected("team@example.org")
+
+    monkeypatch.setattr(smtplib, "SMTP", refuse)
+    monkeypatch.setattr(alerts, "_post", lambda url, text: asked.append(url))
+    monkeypatch.setenv(alerts.WEBHOOK, "http://hook")
+    monkeypatch.setenv(alerts.MAIL, "team@example.org")
+    monkeypatch.delenv(alerts.SMTP, raising=False)
+    if server is not None:
+        monkeypatch.setenv(alerts.SMTP, server)
+    log: Any = Log()
+    alerts.alert(log, "retrain of toy failed")
+    assert asked == ["http://hook", (place, 10)]
+    assert log == ["retrain of toy failed", "the alert was not sent to XC_ALERT_MAIL: SMTPServerDisconnected"]
+
+
+def test_a_long_alert_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(alerts.WEBHOOK, raising=False)
+    monkeypatch.delenv(alerts.MAIL, raising=False)
+    log: Any = Log()
+    alerts.alert(log, "x" * 9_000)
+    assert log == ["x" * 4_000]
+
+
 def test_an_alert_hides_the_logins_of_addresses(
     workspace: Workspace, instance: dg.DagsterInstance, webhook: Webhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:

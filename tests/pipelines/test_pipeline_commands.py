@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,15 @@ import pytest
 from assets.processes import ProcessFailedError
 from assets.release.gate import Line, Verdict
 from assets.release.judge import Judge
-from pipelines.servers import check, started
+from pipelines.demo import _make_room
+from pipelines.servers import _stop, check, started
 from tests.cli.conftest import Xc
 from tests.cli.conftest import xc as xc
 from tests.conftest import TOY_CHANGES
 from tests.pipelines.recorded import Recorded
 from tests.pipelines.recorded import record as record
 from tests.pipelines.recorded import silent_mlflow as silent_mlflow
+from tests.pipelines.test_launcher import started as recorded_run
 from xc_core.chain import STAGES, Workspace
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -107,6 +110,30 @@ def test_the_demo_ends_at_a_failed_step(demo: Recorded, xc: Xc) -> None:
     assert ended.code == 77
     assert "failed steps: scores" in ended.err
     assert "== compare toy" not in ended.out
+
+
+def test_an_interrupted_demo_ends_with_nothing_to_fix(demo: Recorded, xc: Xc) -> None:
+    def interrupt(arguments: list[str]) -> None:
+        raise KeyboardInterrupt
+
+    demo.during = interrupt
+    ended = xc("demo", "--dataset", "toy", "--recipe", "ngame")
+    assert ended.code == 130
+    assert "failed" not in ended.err and "== retrain" not in ended.out
+
+
+def test_the_demo_ends_killed_runs_and_names_those_it_waits_for(
+    instance: dg.DagsterInstance, capsys: pytest.CaptureFixture[str]
+) -> None:
+    killed, alive = recorded_run(instance, 2**22 + 1), recorded_run(instance, os.getpid())
+    instance.event_log_storage.set_concurrency_slots("gpu", 2)
+    for run in (killed, alive):
+        instance.event_log_storage.claim_concurrency_slot("gpu", run.run_id, "encoder")
+    _make_room(instance)
+    assert capsys.readouterr().out.splitlines() == [
+        f"run {killed.run_id[:8]} was killed; it is marked as failed now",
+        f"run {alive.run_id[:8]} (retrain of -) is training; the demo waits for its end before it trains",
+    ]
 
 
 # xc ui
@@ -237,6 +264,17 @@ def test_servers_heed_sigint_although_a_shell_script_ignores_it(tmp_path: Path) 
         finally:
             process.kill()
     assert after is signal.SIG_IGN, "xc ui itself ignores it as before"
+
+
+@pytest.mark.parametrize(("heeds", "patience"), [(True, 30.0), (False, 0.1)])
+def test_servers_are_asked_to_stop_and_killed_if_they_do_not(tmp_path: Path, heeds: bool, patience: float) -> None:
+    code = "import signal, time; signal.signal(2, signal.SIG_{}); open('{}', 'w'); time.sleep(60)"
+    commands = [[sys.executable, "-c", code.format("DFL" if heeds else "IGN", name)] for name in "ab"]
+    running = started(commands, tmp_path, dict(os.environ))
+    while not all((tmp_path / name).exists() for name in "ab"):
+        time.sleep(0.01)
+    _stop(running, patience)
+    assert [process.poll() for process in running] == [-signal.SIGINT if heeds else -signal.SIGKILL] * 2
 
 
 def test_doctor_reports_that_the_graphs_agree(monkeypatch: pytest.MonkeyPatch) -> None:

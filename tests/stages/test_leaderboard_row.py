@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+from scipy.stats import binomtest
 
 from tests.conftest import TOY_CHANGES, make_workspace
 from tests.stages.halves import open_corpus, run_until
@@ -14,6 +17,7 @@ from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.data.history import TrainedOn
 from xc_core.metrics.evaluation import Evaluation, Learnt
 from xc_core.metrics.leaderboard import METRICS, Leaderboard
+from xc_core.metrics.ranking import PerDocument
 from xc_core.params import deep_merged
 from xc_core.stages import leaderboard
 
@@ -65,6 +69,36 @@ def test_rows_trained_with_the_encoder_learnt_what_it_learnt() -> None:
     found = row({}, joint=True, classifier=TrainedOn(train=90))
     assert (found["classifier_learnt_from"], found["classifier_documents"]) == ("with the encoder", 0)
     assert found["encoder_seconds"] is found["train_seconds"] is None
+
+
+def p_value(better: int, worse: int, equal: int = 0) -> float:
+    """Return the p-value of a recipe that is right on ``better`` documents where the other is wrong, and so on."""
+    wins = np.repeat([1.0, -1.0, 0.0], [better, worse, equal])
+
+    def of(right: np.ndarray) -> Any:
+        figures = PerDocument({"P_at_1": right.astype(np.float64)}, {"P_at_1": np.ones(len(right))})
+        return SimpleNamespace(figures=lambda: figures)
+
+    return leaderboard._p_value(of(wins >= 0), of(wins <= 0))
+
+
+@pytest.mark.parametrize(("better", "worse"), [(3, 0), (8, 2), (30, 20), (20, 30)])
+def test_a_p_value_is_that_of_the_exact_sign_test(better: int, worse: int) -> None:
+    """If both recipes are equally good, each document on which they differ is a toss of a coin."""
+    exact = binomtest(better, better + worse).pvalue
+    error = 4 * math.sqrt(exact * (1 - exact) / 2000) + 1 / 2001
+    assert p_value(better, worse, equal=50) == pytest.approx(exact, abs=error)
+
+
+def test_equal_recipes_have_p_1_and_clear_differences_the_lowest_that_resamples_can_give() -> None:
+    assert p_value(0, 0, equal=9) == 1.0
+    assert p_value(7, 7) > 0.9
+    assert p_value(100, 0) == p_value(0, 100) == 1 / 2001
+
+
+def test_an_evaluation_without_figures_per_document_has_no_p_value() -> None:
+    none: Any = SimpleNamespace(figures=lambda: None)
+    assert math.isnan(leaderboard._p_value(none, none))
 
 
 @pytest.fixture(scope="module")

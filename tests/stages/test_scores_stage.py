@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from xc_core import artifacts
 from xc_core.chain import Workspace, run_stage
 from xc_core.data.ingest import IngestConfig
 from xc_core.data.splits import TEST, TRAIN, VALIDATION
+from xc_core.errors import ConfigError
 from xc_core.params import deep_merged
 from xc_core.scores import Query, vectors
 from xc_core.scores.vectors import VectorScore
@@ -128,3 +130,11 @@ def test_without_validation_documents_recall_is_measured_on_the_first_train_docu
     queries = np.array(open_embeddings(workspace).documents_ND[:7])
     own = recall(served(workspace, "classifier"), rows_of(workspace), queries)
     assert open_scores(workspace).recalls["classifier"] == pytest.approx(own)
+
+
+def test_a_score_of_the_noise_needs_negatives_that_were_drawn_from_a_distribution() -> None:
+    tables: Any = SimpleNamespace(noise=lambda fold: None)
+    nothing: Any = None
+    with pytest.raises(ConfigError, match="negatives were drawn from none") as caught:
+        stage.Inputs(nothing, nothing, tables).noise("final")
+    assert caught.value.do == "leave the score out: --set scores.noise=null"

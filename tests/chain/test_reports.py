@@ -1,0 +1,36 @@
+"""The facts of a corpus in words, for the report on a model."""
+
+from __future__ import annotations
+
+from xc_core.chain.reports import data_card
+
+
+def test_the_data_card_has_every_fact_of_a_corpus() -> None:
+    facts = {
+        "layout": "xc-json",
+        "labels": 1234,
+        "rows": {"train": 2000, "validation": 0, "test": 500},
+        "pairs": {"train": 5001, "validation": 0},
+        "filters": {"pairs": 1500, "source": "files"},
+        "nearness": {"test": {"above_0.75": 0.125, "documents": 5000}, "validation": None},
+        "allow": ["empty-labels", "unseen-labels"],
+        "source": {"trn.json": {"bytes": 2048, "sha256": "ab"}},
+    }
+    near = "12.5 % of 5,000 documents have a train document of nearly the same words"
+    assert data_card(facts) == {
+        "layout": "xc-json",
+        "labels": "1,234",
+        "train documents": "2,000, 2.50 labels each",
+        "validation documents": "0",
+        "test documents": "500",
+        "filtered pairs": "1,500 (files)",
+        "test near train": near,
+        "accepted flaws": "empty-labels, unseen-labels",
+        "file trn.json": "2,048 bytes, SHA-256 ab",
+    }
+
+
+def test_the_data_card_of_an_older_corpus_leaves_out_what_is_not_known() -> None:
+    assert data_card({"rows": {"train": 2}, "filters": {"pairs": 0}}) == {
+        "layout": "unknown", "labels": "0", "train documents": "2",
+    }  # fmt: skip

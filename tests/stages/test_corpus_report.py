@@ -1,0 +1,36 @@
+"""What the stage corpus says of the validation documents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from xc_core.data.ingest import IngestConfig
+from xc_core.stages.corpus import _on_validation
+
+FAMILIES = {"families": 1200, "documents": 5000, "largest": 1000, "given": False}
+
+
+def said(validation: int, split: dict[str, Any], fraction: float = 0.1) -> list[str]:
+    facts = {"rows": {"train": 10_000 - validation, "validation": validation}, "split": split, "nearness": None}
+    return _on_validation(facts, IngestConfig(validation_fraction=fraction))
+
+
+def test_families_are_counted() -> None:
+    assert said(1000, FAMILIES) == [
+        "5,000 train and validation documents are in 1,200 families of at least two, the largest has 1,000; a family "
+        "is held out as a whole"
+    ]
+    assert said(1000, {"given": False}) == []
+
+
+@pytest.mark.parametrize(("validation", "warned"), [(499, True), (500, False), (2000, False), (2001, True)])
+def test_a_share_of_less_than_half_or_more_than_twice_the_wanted_one_is_reported(validation: int, warned: bool) -> None:
+    _, *warning = said(validation, FAMILIES)
+    assert (
+        warning
+        == [f"validation has {validation / 10_000:.0%} of the documents instead of 10%, because families are large"]
+        * warned
+    )
+    assert len(said(validation, FAMILIES | {"given": True})) == 1, "the user chose these documents"
