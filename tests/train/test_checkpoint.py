@@ -20,7 +20,7 @@ from xc_core.distributed import ALONE
 from xc_core.errors import StorageError
 from xc_core.losses import Bce
 from xc_core.train import checkpoint
-from xc_core.train.checkpoint import Checkpoints, _rows
+from xc_core.train.checkpoint import Checkpoints, _on_cpu, _rows
 from xc_core.train.state import History, Position
 
 LABELS, WIDTH = 40, 6
@@ -251,3 +251,15 @@ def test_a_process_without_labels_has_nothing_to_write() -> None:
     assert table.row_bytes == 0
     parts = list(_rows(task, ALONE, since_start=True))
     assert [len(part["t/labels"]) for part in parts] in ([], [0])
+
+
+def test_without_copies_large_tensors_stay_where_they_are_and_two_names_of_one_do_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("xc_core.train.checkpoint._LARGE", 40)
+    large, little = torch.arange(10.0), torch.arange(9.0)
+    state = {"bank": large, "again": large, "weights": little}
+    places = {name: value.data_ptr() for name, value in _on_cpu(state, copies=False).items()}
+    assert places["bank"] == large.data_ptr()
+    assert len({*places.values(), little.data_ptr()}) == 4
+    assert large.data_ptr() not in {value.data_ptr() for value in _on_cpu(state, copies=True).values()}

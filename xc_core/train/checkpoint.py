@@ -207,9 +207,9 @@ def _on_cpu(tensors: Tensors, *, copies: bool) -> Tensors:
     found, kept = {}, set()
     for name, value in tensors.items():
         own = value.detach().contiguous()
-        place = own.untyped_storage().data_ptr()
-        itself = not copies and own.is_cpu and _large(own) and place not in kept
-        kept.add(place)
+        itself = not copies and own.is_cpu and _large(own) and own.untyped_storage().data_ptr() not in kept
+        if itself:
+            kept.add(own.untyped_storage().data_ptr())
         found[name] = own if itself else own.to(CPU.torch, copy=True)
     return found
 

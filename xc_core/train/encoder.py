@@ -269,7 +269,7 @@ class EncoderTask:
             first_BD, second_BD = encoder.views(vectors_BD)
             self.texts.write(at_B, first_BD)
             if rows is not None and start:
-                rows.put(torch.from_numpy(at_B), second_BD)
+                rows.put(put(at_B, rows.rows_LD.device), second_BD)
 
         labels = np.arange(data.truth.num_labels, dtype=np.int64)
         encode_all(encoder, data.labels, labels, write, "encoding labels", self.world)
