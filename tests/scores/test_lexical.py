@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import omikuji
 import pytest
 from scipy.sparse import csr_matrix
 from sklearn.datasets import dump_svmlight_file
@@ -263,10 +264,23 @@ def test_a_query_without_texts_is_an_error(fitted: LabelTrees, texts: list[str] 
         fitted.values(Query(np.eye(2, dtype=np.float32), texts), np.zeros((2, 1), np.int32))
 
 
-@pytest.mark.parametrize("name", ["trees", "clusters", "beam", "labels", "depth"])
+@pytest.mark.parametrize("name", ["trees", "clusters", "beam", "labels", "depth", "passes", "tolerance"])
 def test_a_setting_below_its_bound_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=name):
         changed(Lexical(), {name: 0}, "scores.lexical")
+
+
+def test_passes_and_tolerance_reach_omikuji(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, float]] = []
+    train = omikuji.Model.train_on_data
+
+    def spied(path: str, how: Any) -> Any:
+        asked.append((how.linear_max_iter, how.cluster_eps))
+        return train(path, how)
+
+    monkeypatch.setattr(omikuji.Model, "train_on_data", spied)
+    fit(TEXTS, TRUTH, Lexical(trees=2, passes=3, tolerance=0.25))
+    assert asked == [(3, 0.25)] * 2
 
 
 def test_a_label_that_no_document_has_is_found_by_its_own_text() -> None:

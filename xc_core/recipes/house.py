@@ -15,8 +15,9 @@ and averaged rows are options: none of them paid on three datasets (docs/lab-not
 Texts are read up to 128 tokens (docs/lab-notes/2026-11-23-length-of-texts.md).
 
 Chosen on validation documents of WordNetMini; the fusion on those of DebianSeeAlso and DebianTags too, the number of
-its documents on YSOFinna's, label trees on FinnaRelated's, the length of texts on DebianSeeAlso's and DebianTags's. The
-encoder was all-MiniLM-L6-v2, but bag for the fusion on DebianTags. Each default: docs/defaults.md.
+its documents on YSOFinna's, label trees on FinnaRelated's (their passes on parts of YSOFinna's), the length of texts
+on DebianSeeAlso's and DebianTags's. The encoder was all-MiniLM-L6-v2, but bag for the fusion on DebianTags. Each
+default: docs/defaults.md.
 """
 
 from xc_core.classifiers import TableConfig

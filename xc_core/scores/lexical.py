@@ -24,7 +24,7 @@ import numpy as np
 
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import CorruptError
-from xc_core.params import at_least
+from xc_core.params import at_least, later
 from xc_core.scores.base import SCORES, FittedScore, NewLabels, Query, Sample, Score, ScoreData
 from xc_core.scores.label_words import Matches
 from xc_core.scores.terms import Terms, TermSettings, nothing_to_learn, require
@@ -45,7 +45,7 @@ _GROWTH: Final = 1.2
 @SCORES.register("lexical")
 @dataclass(frozen=True, kw_only=True)
 class Lexical(Score):
-    """TF-IDF of words and a Bonsai-like label tree; the values that Annif advises for omikuji."""
+    """TF-IDF of words and Bonsai-like label trees; terms, branches and levels are those that Annif advises."""
 
     terms: TermSettings = field(default_factory=TermSettings)
     trees: int = 3
@@ -54,13 +54,17 @@ class Lexical(Score):
     """Branches per node, of any size."""
     depth: int = 3
     """Levels of branches."""
+    passes: int = later(5, was=20)
+    """Passes of a linear model over the documents of its node, at most; omikuji's own default is 20."""
+    tolerance: float = later(0.01, was=0.0001)
+    """Gain in mean cosine below which the clustering of a node's labels stops; omikuji's own default is 0.0001."""
     beam: int = 10
     """Nodes per level that a prediction follows."""
     labels: int = 100
     """Labels of a document that have a score, at most."""
 
     def __post_init__(self) -> None:
-        at_least(self, trees=1, clusters=2, depth=1, beam=1, labels=1)
+        at_least(self, trees=1, clusters=2, depth=1, passes=1, tolerance=1e-6, beam=1, labels=1)
 
     def check(self) -> None:
         """Raise MissingError if omikuji or scikit-learn is not installed."""
@@ -249,6 +253,7 @@ def _tree(rows: Path, settings: Lexical) -> Any:
     how = omikuji.Model.default_hyper_param()
     how.n_trees = 1
     how.cluster_balanced, how.cluster_k, how.max_depth = False, settings.clusters, settings.depth
+    how.linear_max_iter, how.cluster_eps = settings.passes, settings.tolerance
     with quiet():
         return _one_thread(omikuji.Model.train_on_data(str(rows), how))
 
