@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -62,7 +63,9 @@ class ExactIndex:
         if not self.device.is_cpu:
             return self._searched_on_card(queries, k)
         with torch.inference_mode():
-            return Shortlist.stack(self._nearest(queries, min(k, self.size))).top(k)
+            together = len(queries) if isinstance(self.vectors_LD, Computed) else _QUERIES
+            parts = [self._nearest(queries[at], min(k, self.size)) for at in spans(len(queries), together)]
+        return Shortlist.stack(list(chain.from_iterable(parts))).top(k)
 
     def _best_of(self, query_1D: F32, k: int) -> Shortlist:
         """Return the k best labels of one query. faiss compares as fast as the memory is read, so one call is best.
@@ -89,7 +92,7 @@ class ExactIndex:
     def _nearest(self, queries_BD: Tensor, k: int) -> list[Shortlist]:
         """Return the k best labels of each block of queries; k is at most the number of labels.
 
-        A block of labels is read once for all queries.
+        A block of labels is read once for all of these queries.
         """
         blocks = torch.split(queries_BD, _QUERIES)
         found = [Shortlist(np.zeros((len(own), 0), np.int32), np.zeros((len(own), 0), np.float32)) for own in blocks]
