@@ -80,8 +80,8 @@ def test_predict_notes_texts_without_words_and_answers_that_are_short(xc: Xc, re
     found = [len(json.loads(line)) for line in ended.out.splitlines()]  # the processor decides how many are proposed
     assert (ended.code, len(found)) == (0, 2)
     assert ended.err == (
-        f"note: fewer than 100,000 labels for 2 of 2 texts, at least {min(found)}: only labels that a score proposes are "
-        "ranked\n"
+        f"note: fewer than 100,000 labels for 2 of 2 texts, at least {min(found)}: "
+        "only labels that a score proposes are ranked\n"
     )
     ended = xc("predict", *NGAME, "-k", "100000", "falcon")
     assert ended.err.startswith(f"note: fewer than 100,000 labels for 1 of 1 text, at least {found[0]}: ")

@@ -110,8 +110,9 @@ def test_pairs_count_as_documents_do(project: Workspace, tmp_path: Path) -> None
 
 
 def test_an_update_that_loses_pairs_is_refused_too(project: Workspace, tmp_path: Path) -> None:
-    with pytest.raises(RefusedError, match="pairs of toy"):
+    with pytest.raises(RefusedError, match="pairs of toy") as caught:
         update(project, fewer_pairs(tmp_path / "new", 60), "toy")
+    assert caught.value.do == "change the setting, if they should go", "xc update has no --allow-loss"
 
 
 def test_pairs_with_other_labels_are_no_loss(project: Workspace, tmp_path: Path) -> None:
@@ -141,6 +142,8 @@ def test_a_smaller_test_fraction_may_move_test_documents(tmp_path: Path) -> None
     smaller = IngestConfig(test_fraction=0.1)
     place(workspace, workspace.raw("toy"), "toy", smaller, replace=False)
     assert len(Corpus.open(workspace.folder("corpus", "toy")).rows("test")) < 50
+    place(workspace, tmp_path / "first", "toy", IngestConfig(test_fraction=0.02), replace=True)
+    assert len(Corpus.open(workspace.folder("corpus", "toy")).rows("test")) < 12
 
 
 def test_the_share_is_a_setting_of_the_dataset(project: Workspace, tmp_path: Path, edit: Any) -> None:

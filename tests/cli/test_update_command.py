@@ -20,9 +20,10 @@ from xc_core.chain import Workspace, changelog
 from xc_core.chain.arrival import scratch
 from xc_core.chain.update import update
 from xc_core.cli.ingest import place
+from xc_core.data.formats import text_uid
 from xc_core.data.ingest import IngestConfig
 from xc_core.data.merge import NewDocuments, Tables
-from xc_core.errors import BusyError
+from xc_core.errors import BusyError, DataError
 
 OWN = ("data/toy/raw", "data/toy/corpus", "data/toy/changes", "params")
 """Files of the dataset that an update changes."""
@@ -394,7 +395,7 @@ def test_documents_without_uids_are_known_by_their_text(xc: Xc, project: Workspa
     first = table(tmp_path / "1", train=f"text,labels\n{text},L3\nbrand new words,L2;L4\n")
     ended = xc("update", first, "--dataset", "toy")
     assert ended.code == 0, ended.err
-    assert "1 have the text of a document of toy, whose labels they replace; 1 are new" in ended.err
+    assert "1 have the text of a document of toy, whose labels they replace; the others are new" in ended.err
     assert "documents: 1 new, 1 changed, 0 removed" in ended.out
     assert labels_of(project, "D0001") == ["L3"]
     assert Tables.of(open_corpus(project)).documents.filter(uid="D0001").equals(old)
@@ -415,7 +416,8 @@ def test_an_update_of_a_dataset_without_uids_needs_none_either(xc: Xc, project: 
     assert "documents: 2 new, 1 changed, 0 removed" in ended.out
 
 
-@pytest.mark.parametrize("rows", ["castle3,L1\ncastle3,L2\n", "river0 castle1,L1\nriver0  castle1,L2\n"])
+@pytest.mark.parametrize("rows", ["castle3,L1\ncastle3,L2\n", "river0 castle1,L1\nriver0  castle1,L2\n",
+                                  "new words,L1\nnew  words,L2\n"])  # fmt: skip
 def test_a_text_of_several_rows_without_uids_is_refused(xc: Xc, project: Workspace, tmp_path: Path, rows: str) -> None:
     known = drop(tmp_path / "0", [row("N1", "river0 castle1", [0])], [("L0", "river")])
     assert xc("update", known, "--dataset", "toy").code == 0
@@ -430,6 +432,20 @@ def test_a_text_of_several_documents_names_none_of_them(xc: Xc, project: Workspa
     ended = xc("update", table(tmp_path / "1", train="text,labels\nthe same words,L1\n"), "--dataset", "toy")
     assert ended.code == 65
     assert "a row without a uid with the text of N1 and N2" in ended.err
+
+
+def test_a_row_without_a_uid_and_one_with_the_uid_of_its_document_are_refused() -> None:
+    def tables(*documents: tuple[str, str]) -> Tables:
+        rows = [{"uid": uid, "title": "", "content": text, "split": "train", "group": "", "family": ""}
+                for uid, text in documents]  # fmt: skip
+        pairs = pl.DataFrame({"doc": [], "label": []}, {"doc": pl.String, "label": pl.String})
+        labels = pl.DataFrame({"uid": ["L1"], "title": ["river"], "content": [""]})
+        return Tables(pl.DataFrame(rows), labels, pairs, pairs)
+
+    known, text = tables(("D1", "the old text")), "the old text"
+    assert tables((text_uid("", text), text)).known_by_text(known).documents["uid"].to_list() == ["D1"]
+    with pytest.raises(DataError, match="with the text of D1, and another row with this uid"):
+        tables(("D1", "a corrected text"), (text_uid("", text), text)).known_by_text(known)
 
 
 def test_the_raw_files_can_be_ingested_again(xc: Xc, project: Workspace, tmp_path: Path) -> None:

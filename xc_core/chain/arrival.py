@@ -66,7 +66,9 @@ class Arrival:
         settings = self.workspace.params.dataset(self.dataset)
         difference = Difference.of(before, after)
         allowed = settings.update.allow_loss if allow_loss is None else allow_loss
-        changelog.check_loss(difference, allowed, self.dataset, split=self.what != "settings")
+        same = (settings.corpus.test_fraction, settings.corpus.split) == (self.config.test_fraction, self.config.split)
+        split = same and self.what != "settings"
+        changelog.check_loss(difference, allowed, self.dataset, self.what, split=split)
         if before.digest != after.digest:
             entry = {
                 "number": changelog.next_number(self.workspace, self.dataset),

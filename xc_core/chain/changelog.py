@@ -35,13 +35,16 @@ _SHOWN: Final = 3
 """Uids that a message names."""
 
 
-def check_loss(difference: Difference, allowed: float, dataset: str, *, split: bool = True) -> None:
+def check_loss(difference: Difference, allowed: float, dataset: str, what: str, *, split: bool = True) -> None:
     """Raise RefusedError if more than the share ``allowed`` of documents, labels, pairs or test documents would go.
 
-    Test documents are compared if ``split`` is True: other settings of the split may move them on purpose.
+    ``what`` is the kind of the change. Test documents are compared if ``split`` is True: other settings of the split
+    may move them on purpose.
     """
     pairs, tests = difference.pairs, difference.tests
-    for what, lost, before, removed in (
+    allow = "" if what == "update" else "pass --allow-loss {} to xc ingest, or "
+    add = "" if what == "update" else f"; to add rows: xc update FOLDER --dataset {dataset}"
+    for name, lost, before, removed in (
         ("documents", len(difference.documents.removed), difference.documents.before, difference.documents.removed),
         ("labels", len(difference.labels.removed), difference.labels.before, difference.labels.removed),
         ("pairs", pairs["lost"], pairs["before"], []),
@@ -51,11 +54,10 @@ def check_loss(difference: Difference, allowed: float, dataset: str, *, split: b
         if not loss <= allowed:  # so that nan allows nothing
             first = f"; the first: {', '.join(removed[:_SHOWN])}" if removed else ""
             raise RefusedError(
-                f"new files without {lost:,} of the {before:,} {what} of {dataset} ({loss:.1%}{first})",
-                expected=f"at most {allowed:.1%} of the {what} gone (setting datasets.{dataset}.update.allow_loss); "
+                f"new files without {lost:,} of the {before:,} {name} of {dataset} ({loss:.1%}{first})",
+                expected=f"at most {allowed:.1%} of the {name} gone (setting datasets.{dataset}.update.allow_loss); "
                 "the dataset is unchanged",
-                do=f"pass --allow-loss {_rounded_up(loss)} to xc ingest, or change the setting, if they should go; to "
-                f"add rows: xc update FOLDER --dataset {dataset}",
+                do=f"{allow.format(_rounded_up(loss))}change the setting, if they should go{add}",
             )
 
 

@@ -127,7 +127,7 @@ _ALL: Final = (
         deps=("corpus", "embeddings", "scores"),
         group="search",
         does="Fits the fusion on validation documents: it combines a candidate label's scores into one.",
-        code_version="4",
+        code_version="5",
     ),
     Stage(
         name="evaluation",
@@ -136,7 +136,7 @@ _ALL: Final = (
         group="release",
         does="Evaluates the model on test documents: precision (P@k), precision with a higher weight for rare labels "
         "(PSP@k), nDCG, recall, confidence intervals, plots.",
-        code_version="3",
+        code_version="4",
     ),
     Stage(
         name="audit",

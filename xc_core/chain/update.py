@@ -74,13 +74,13 @@ def _no_names(path: Path) -> DataError:
 
 def _known_by_text(there: Tables, came: Tables, dataset: str) -> Tables:
     """Return the tables of an update without uids, in which a document with a known text has the uid of that text."""
-    came = came.known_by_text(there)
-    known = len(came.documents.join(there.documents, on="uid", how="semi"))
+    found = came.known_by_text(there)
+    known = int((found.documents["uid"] != came.documents["uid"]).sum())
     report(
         f"update: rows without uids are known by their text: {known:,} have the text of a document of {dataset}, whose "
-        f"labels they replace; {len(came.documents) - known:,} are new. A corrected text counts as new"
+        "labels they replace; the others are new. A corrected text counts as new"
     )
-    return came
+    return found
 
 
 def allowing(config: IngestConfig, *kinds: str) -> IngestConfig:

@@ -18,8 +18,8 @@ class Searched:
 
     @property
     def steady(self) -> bool:
-        """False: rows may be those of the table itself."""
-        return False
+        """True on a card, whose rows are copied to be searched; elsewhere they may be those of the table itself."""
+        return self.head.table.rows_LD.device.type != "cpu"
 
     def __getitem__(self, where: str) -> F32:
         """Return the present rows, or the label texts; a text has no bias."""

@@ -18,7 +18,7 @@ from xc_core.data.cut import FAMILIES, GROUP, group_family
 from xc_core.data.families import NearDuplicates
 from xc_core.data.formats import text_uid
 from xc_core.data.splits import ACCEPTANCE, TEST, TRAIN, VALIDATION, digests, is_validation
-from xc_core.errors import DataError
+from xc_core.errors import DataError, preview
 
 _STEM: Final = {TRAIN: "trn", VALIDATION: "val", TEST: "tst"}
 _OPTIONAL: Final = {"group": "group", "family": "near_duplicate_of"}
@@ -77,21 +77,27 @@ class Tables:
         """Return the tables with the uid and the text of the document of ``there`` that has the same text.
 
         This concerns documents that got their uid from their text (``text_uid``); white space does not count. Raises
-        DataError if several documents have the text.
+        DataError if several documents have the text, or if a row with its uid changes that document too.
         """
         texts = self.documents.select("title", "content").iter_rows()
         derived = pl.Series([text_uid(*text) for text in texts], dtype=pl.String)
         own = self.documents.filter(pl.col("uid") == derived).select(_TEXT, new="uid")
+        if len(twice := own.filter(pl.col("text").is_duplicated())):
+            raise _unclear(f"rows without a uid with the same text, but for white space: {preview(twice['text'][0])}")
         found = own.join(there.documents.select(_TEXT, old="uid"), on="text", maintain_order="left")
         for one, several in (("new", "old"), ("old", "new")):
             twice = found.filter(pl.col(one).is_duplicated())
             if len(twice):
-                raise DataError(
+                raise _unclear(
                     f"{'a row' if one == 'new' else 'rows'} without a uid with the text of "
-                    f"{' and '.join(twice.filter(pl.col(one) == twice[one][0])[several].to_list()[:2])}",
-                    expected="texts that one document has, because rows without a uid are known by their text",
-                    do="add the column uid to the tables",
+                    f"{' and '.join(twice.filter(pl.col(one) == twice[one][0])[several].to_list()[:2])}"
                 )
+        if len(
+            again := found.filter(pl.col("new") != pl.col("old")).join(
+                self.documents, left_on="old", right_on="uid", how="semi"
+            )
+        ):
+            raise _unclear(f"a row without a uid with the text of {again['old'][0]}, and another row with this uid")
         uids = dict(found.select("new", "old").iter_rows())
         renamed = pl.col("doc").replace(uids)
         kept = there.documents.select("uid", "title", "content").filter(pl.col("uid").is_in(list(uids.values())))
@@ -206,6 +212,14 @@ def _families(corpus: Corpus, uids: pl.Series) -> pl.DataFrame:
     return pl.DataFrame({"name": name}).select(
         group=pl.when(grouped).then(pl.col("name").str.strip_prefix(GROUP)).otherwise(pl.lit("")),
         family=pl.when(grouped | (pl.col("name") == uids)).then(pl.lit("")).otherwise(pl.col("name")),
+    )
+
+
+def _unclear(found: str) -> DataError:
+    return DataError(
+        found,
+        expected="texts that one document has, because rows without a uid are known by their text",
+        do="add the column uid to the tables",
     )
 
 

@@ -102,12 +102,22 @@ def of_few(tables: Sequence[F64], level: float = 0.95) -> tuple[F64, Bool]:
 
     ``tables`` are ``columns`` of one model, or of two whose difference it is. Four documents of mean denominator are
     added, two of them right: for two models all four combinations. The interval is that of Student's t around the new
-    figure, cut at the ends of the scale. For a share this is the interval of Agresti and Coull (1998), for a difference
-    of paired shares that of Agresti and Min (2005) with four documents instead of two. nan without a denominator.
+    figure, cut at the ends of the scale; its degrees of freedom are the effective number of documents, (sum d)^2 /
+    sum d^2 of denominators d, less one. The documents added are those of Agresti and Coull (1998) for a share, and of
+    Agresti and Min (2005), who add two, for a difference of paired shares. nan without a denominator, and for other
+    metrics.
     """
+    count_M = np.count_nonzero(np.split(tables[0], 2, axis=1)[1], axis=0)
+    few_M, ends = count_M < FEW, np.full((2, len(count_M)), np.nan)
+    if few_M.any():
+        ends[:, few_M] = _of_few([table[:, np.tile(few_M, 2)] for table in tables], count_M[few_M], level)
+    return ends, few_M
+
+
+def _of_few(tables: Sequence[F64], count_M: I64, level: float) -> F64:
+    """Return the ends for metrics of which ``count_M`` documents have a denominator."""
     from scipy.special import stdtrit  # takes 0.1 s
 
-    count_M = np.count_nonzero(np.split(tables[0], 2, axis=1)[1], axis=0)
     known_M = (count_M > 0) & np.all([percent(table.sum(0)) >= 0 for table in tables], axis=0)
     centre_M, point_M, spread_NM = np.zeros(len(count_M)), np.zeros(len(count_M)), 0.0
     for sign, right, table in zip((1, -1), _RIGHT, tables, strict=False):
@@ -120,9 +130,11 @@ def of_few(tables: Sequence[F64], level: float = 0.95) -> tuple[F64, Bool]:
         centre_M += sign * ratio_M
         point_M += sign * percent(table.sum(0)) / 100
         spread_NM = spread_NM + sign * (num_NM - ratio_M * den_NM) / total_M
-    width_M = stdtrit(np.maximum(count_M - 1, 1), (1 + level) / 2) * np.sqrt(np.square(spread_NM).sum(0))
+    weight_NM = np.split(tables[0], 2, axis=1)[1]
+    effective_M = np.square(weight_NM.sum(0)) / np.maximum(np.square(weight_NM).sum(0), np.finfo(np.float64).tiny)
+    width_M = stdtrit(np.maximum(effective_M - 1, 1), (1 + level) / 2) * np.sqrt(np.square(spread_NM).sum(0))
     ends = np.stack([np.minimum(centre_M - width_M, point_M), np.maximum(centre_M + width_M, point_M)])
-    return np.where(known_M, 100 * np.clip(ends, 0.0 if len(tables) == 1 else -1.0, 1.0), np.nan), count_M < FEW
+    return np.where(known_M, 100 * np.clip(ends, 0.0 if len(tables) == 1 else -1.0, 1.0), np.nan)
 
 
 def packed(figures: dict[str, PerDocument], names: list[str]) -> dict[str, F32]:

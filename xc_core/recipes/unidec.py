@@ -2,7 +2,7 @@
 
 Batches B = {Q_B, L_B}: documents Q_B from clusters, every tau epochs; labels L_B: up to beta of P_i and eta of H_i for
 each of them, H_i being the nearest labels that are no positives. P_i^B = P_i in L_B: pick some labels (section 3.1).
-Decoupled softmax (section 4.3) for a score s, the paper's temperature tau written t:
+L_PSL with decoupled softmax (sections 3.1 and 4.3) for a score s, the paper's temperature tau written t:
     L_q2l = sum_{i in Q_B} 1 / |P_i^B| sum_{l in P_i^B} log [ 1 + sum_{k in L_B, not in P_i} e^{(s_ik - s_il) / t} ]
 L_l2q is the same from labels to documents.
     L_D = lambda_D L_q2l + (1 - lambda_D) L_l2q on label texts, s = Phi_D(x) . Phi_D(z), Phi_D = N(g_1(Phi))
