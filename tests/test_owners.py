@@ -209,7 +209,10 @@ ALLOWED = {
     ),
     ("folders", "xc_core/chain/update.py"): ({"copyfile"}, "raw files in a scratch workspace"),
     ("folders", "xc_core/chain/add_labels.py"): ({"mkdir", "copytree"}, "raw files in a scratch workspace"),
-    ("folders", "xc_core/data/merge.py"): ({"mkdir"}, "raw files in a scratch workspace"),
+    ("folders", "xc_core/data/merge.py"): (
+        {"mkdir", "replace"},
+        "raw files in a scratch workspace; values of a column",
+    ),
     ("folders", "xc_core/chain/changelog.py"): (
         {"mkdir", "copytree", "rename"},
         "the raw files before a change, linked; an entry of the changelog in a scratch workspace",

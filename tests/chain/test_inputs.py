@@ -26,7 +26,7 @@ from tests.chain.toy import (
 )
 from tests.encoders.conftest import save_tokenizer
 from xc_core import artifacts
-from xc_core.chain import STAGES, Workspace, depends, run_stage
+from xc_core.chain import STAGES, Workspace, fingerprints, run_stage
 from xc_core.errors import ConfigError, MissingError
 
 
@@ -248,4 +248,4 @@ def test_without_epochs_no_setting_of_the_training_enters_a_fingerprint(copied: 
 
 
 def resolved(workspace: Workspace, name: str) -> str:
-    return depends.resolved(workspace, STAGES[name], partition_of(workspace, name))
+    return fingerprints.resolved(workspace, STAGES[name], partition_of(workspace, name))

@@ -77,6 +77,17 @@ def test_in_bf16_it_is_as_near_to_fp32_as_training_is(bert: Path, store: TokenSt
     assert float((found * vectors(own, store, rows)).sum(1).min()) > 0.999
 
 
+def test_without_products_in_bf16_a_model_of_bf16_answers_in_fp32(
+    bert: Path, store: TokenStore, rows: I64, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A CPU with AVX2 alone, to which a model was copied."""
+    own = trained(bert, tmp_path)
+    facts = json.loads((tmp_path / "encoder.json").read_text())
+    monkeypatch.setattr("xc_core.encoders.packed.multiplies_packed_bf16", lambda: False)
+    answering = PackedBert(replace(own.config, precision=Precision.BF16), facts["shape"], own.state_dict())
+    torch.testing.assert_close(vectors(answering, store, rows), vectors(own, store, rows), atol=1e-5, rtol=0)
+
+
 @pytest.mark.parametrize("precision", Precision)
 @pytest.mark.parametrize("words", [20, 90])
 def test_long_and_short_passes_with_padding(bert: Path, tmp_path: Path, precision: Precision, words: int) -> None:

@@ -34,6 +34,7 @@ OFF: Final[dict[str, tuple[Any, str]]] = {
     "ClassifierSettings.average": (0.0, "no average of rows"),
     "BiasConfig.lr": (0.0, "no bias per label"),
     "TableConfig.weight_decay": (0.0, "no weight decay of rows"),
+    "EncoderSettings.cache": (False, "memory alone"),
     "ByText.cache": (False, "memory alone"),
     "ByBoth.cache": (False, "memory alone"),
     "ByRow.dropout": (0.0, "no dropout"),

@@ -44,6 +44,12 @@ def packs(facts: Mapping[str, Any]) -> bool:
     )
 
 
+def multiplies_packed_bf16() -> bool:
+    """Return False if oneDNN has no products in bf16 on this CPU; then ``precision=bf16`` answers in fp32."""
+    available = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    return not available or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
 def packed(weight_OI: Tensor, bias_O: Tensor, activation: str = "none") -> Map:
     """Return x -> act(x W^T + b) with W in oneDNN's layout; without oneDNN, torch's own product.
 
@@ -118,6 +124,11 @@ class PackedBert(Encoder):
     def device(self) -> torch.device:
         """The CPU."""
         return Device().torch
+
+    @property
+    def in_bf16(self) -> bool:
+        """True if products are in bf16, according to ``precision``, and this CPU has such products."""
+        return super().in_bf16 and multiplies_packed_bf16()
 
     def pooled(self, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
         """Return the pooled last hidden states; no mask is computed for texts of one length."""

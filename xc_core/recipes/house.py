@@ -70,7 +70,7 @@ HOUSE = RECIPES.add(
             Classifier(),
             Frequency(),
             Neighbours(nearest=30, temperature=0.05, exact_up_to=50_000, probes=128),
-            Lexical(terms=_TERMS, trees=3, clusters=100, depth=3, beam=10, labels=100),
+            Lexical(terms=_TERMS, trees=3, clusters=100, depth=3, passes=5, tolerance=0.01, beam=10, labels=100),
             LabelWords(terms=_TERMS),
         ),
         fusion=FusionSettings(
