@@ -448,6 +448,17 @@ def test_a_row_without_a_uid_and_one_with_the_uid_of_its_document_are_refused() 
         tables(("D1", "a corrected text"), (text_uid("", text), text)).known_by_text(known)
 
 
+def test_pairs_and_filters_of_a_row_without_a_uid_become_those_of_its_document() -> None:
+    def tables(uid: str) -> Tables:
+        document = {"uid": uid, "title": "", "content": "the text", "split": "test", "group": "", "family": ""}
+        labels = pl.DataFrame({"uid": ["L1", "L2"], "title": ["river", "sea"], "content": ["", ""]})
+        pairs, filters = (pl.DataFrame({"doc": [uid], "label": [label]}) for label in ("L1", "L2"))
+        return Tables(pl.DataFrame([document]), labels, pairs, filters)
+
+    found = tables(text_uid("", "the text")).known_by_text(tables("D1"))
+    assert (found.pairs.rows(), found.filters.rows()) == ([("D1", "L1")], [("D1", "L2")])
+
+
 def test_the_raw_files_can_be_ingested_again(xc: Xc, project: Workspace, tmp_path: Path) -> None:
     update = drop(tmp_path / "new", [row("N1", "a new text", [0])], [("L0", "river")])
     assert xc("update", update, "--dataset", "toy").code == 0
