@@ -311,10 +311,10 @@ def test_the_recall_is_that_of_the_index_in_the_model(
     random = np.random.default_rng(0)
     vectors_LD = random.standard_normal((2000, predictor.embed(["a"]).shape[1])).astype(np.float32)
     weak = VectorScore.build(vectors_LD, Hnsw(links=2, build_effort=4, search_effort=1))
-    asked: list[int] = []
+    asked: list[list[str]] = []
 
     def counted(self: VectorScore, query: Query) -> dict[str, float]:
-        asked.append(len(query))
+        asked.append(query.texts)
         return figures(self, query)
 
     figures = VectorScore.figures
@@ -325,7 +325,8 @@ def test_the_recall_is_that_of_the_index_in_the_model(
     searched(other, drawn.texts)
     monkeypatch.setattr(accepting, "_PRODUCTS", vectors_LD.size)
     searched(other, drawn.texts)
-    assert asked == [40, 35, 30], "fewer texts among many labels"
+    assert [len(texts) for texts in asked] == [40, 35, 30], "fewer texts among many labels"
+    assert all((texts[0], texts[-1]) == (drawn.texts[0], drawn.texts[-1]) for texts in asked), "spread over the set"
 
 
 def test_a_clean_process_uses_the_device_of_this_one(
