@@ -1,0 +1,120 @@
+"""Makes a dataset of a million documents and a million labels with real texts: pairs of the bundled WordNetMini.
+
+``python -m benchmarks.product FOLDER`` writes the layout `tabular`. A document joins the texts of two documents, a label
+joins the titles of two labels, and a document has such a label if its first half has the first and its second half the
+second. Halves of train documents are train documents, halves of test documents are test documents.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import click
+import numpy as np
+import polars as pl
+
+from xc_core.data.labels import LabelMatrix
+from xc_core.seeds import generator
+from xc_core.shapes import Array, I64
+
+RAW: Final = Path(__file__).parents[1] / "data" / "wordnet-mini" / "raw"
+EACH: Final = 3
+"""Labels drawn per document, of all that it has; repeated ones count once."""
+SPARE: Final = 1.6
+"""Documents drawn per document wanted; those whose labels are all too rare are left out."""
+
+
+@dataclass(frozen=True)
+class Halves:
+    """Texts that product documents are made of, and their labels."""
+
+    texts: pl.Series
+    truth: LabelMatrix
+
+    @classmethod
+    def read(cls, name: str, num_labels: int) -> Halves:
+        """Return the documents of a file of WordNetMini that have labels."""
+        rows = _read(name).filter(pl.col("target_ind").list.len() > 0)
+        pairs = rows.select("target_ind").with_row_index().explode("target_ind")
+        shape = (len(rows), num_labels)
+        return cls(
+            _text(rows), LabelMatrix.from_pairs(pairs["index"].to_numpy(), pairs["target_ind"].to_numpy(), shape)
+        )
+
+    def draw(self, count: int, purpose: str) -> tuple[I64, Array]:
+        """Return ``count`` different pairs of documents (N x 2), and the keys of their labels (N x EACH)."""
+        random, size = generator(0, purpose), len(self.texts)
+        numbers_N = random.choice(size * size, count, replace=False)
+        pairs_N2 = np.stack(np.divmod(numbers_N, size), 1)
+        counts, starts = self.truth.counts_N[pairs_N2][:, None], self.truth.indptr[pairs_N2][:, None]
+        places = starts + np.floor(random.random((count, EACH, 2)) * counts).astype(np.int64)
+        labels = self.truth.indices[places].astype(np.int64)
+        return pairs_N2, labels[:, :, 0] * self.truth.num_labels + labels[:, :, 1]
+
+    def frame(self, pairs_N2: I64, keys_NE: I64, known_L: I64, limit: int) -> pl.DataFrame:
+        """Return ``limit`` documents that have labels among ``known_L`` (sorted keys): uid, text, labels."""
+        places = np.minimum(np.searchsorted(known_L, keys_NE), len(known_L) - 1)
+        inside = known_L[places] == keys_NE
+        kept = np.flatnonzero(inside.any(1))[:limit]
+        rows = np.repeat(np.arange(len(kept)), EACH)[inside[kept].ravel()]
+        labels = pl.DataFrame({"row": rows, "label": places[kept][inside[kept]]}).unique().sort("row", "label")
+        first, second = pairs_N2[kept].T
+        return pl.DataFrame(
+            {
+                "uid": [f"{a}-{b}" for a, b in pairs_N2[kept].tolist()],
+                "text": self.texts.gather(first) + " " + self.texts.gather(second),
+                "labels": labels.group_by("row", maintain_order=True).agg("label")["label"],
+            }
+        )
+
+
+def most_frequent(keys_NE: I64, limit: int) -> I64:
+    """Return the ``limit`` keys that most documents have, ascending; equals are drawn."""
+    ordered = np.sort(keys_NE, axis=1)
+    once = np.concatenate([ordered[:, :1].ravel(), ordered[:, 1:][ordered[:, 1:] != ordered[:, :-1]]])
+    keys, counts = np.unique(once, return_counts=True)
+    chosen = np.lexsort([generator(0, "equals").random(len(keys)), -counts])[:limit]
+    return np.sort(keys[chosen])
+
+
+def _read(name: str) -> pl.DataFrame:
+    schema = {"title": pl.String, "content": pl.String, "target_ind": pl.List(pl.Int64)}
+    return pl.read_ndjson(RAW / f"{name}.json.gz", schema=schema)
+
+
+def _text(rows: pl.DataFrame) -> pl.Series:
+    return rows.select(pl.concat_str("title", "content", separator=" ", ignore_nulls=True).str.strip_chars())["title"]
+
+
+@click.command()
+@click.argument("folder", type=Path)
+@click.option("--documents", default=1_000_000, show_default=True, help="Train documents.")
+@click.option("--test", default=20_000, show_default=True, help="Test documents.")
+@click.option("--labels", default=1_000_000, show_default=True)
+def main(folder: Path, documents: int, test: int, labels: int) -> None:
+    """Write train, test and labels as Parquet into FOLDER."""
+    titles = _read("lbl")["title"]
+    train, held = Halves.read("trn", len(titles)), Halves.read("tst", len(titles))
+    pairs, keys = train.draw(int(SPARE * documents), "train")
+    known = most_frequent(keys[:documents], labels)
+    folder.mkdir(parents=True, exist_ok=True)
+    first, second = np.divmod(known, len(titles))
+    texts = titles.gather(first) + " + " + titles.gather(second)
+    tables = {
+        "train": train.frame(pairs, keys, known, documents),
+        "test": held.frame(*held.draw(int(SPARE * test), "test"), known, test),
+        "labels": pl.DataFrame({"uid": [f"p{key}" for key in known.tolist()], "text": texts}),
+    }
+    for name, table in tables.items():
+        table.write_parquet(folder / f"{name}.parquet")
+        click.echo(f"{name}: {len(table):,} rows")
+    used = np.bincount(tables["train"]["labels"].explode().to_numpy(), minlength=len(known))
+    click.echo(
+        f"documents per label: median {np.median(used):.0f}, most {used.max():,}; without any: {(used == 0).sum():,}"
+    )
+
+
+if __name__ == "__main__":
+    main()
