@@ -1,8 +1,8 @@
 """Makes a dataset of a million documents and a million labels with real texts: pairs of the bundled WordNetMini.
 
-``python -m benchmarks.product FOLDER`` writes the layout `tabular`. A document joins the texts of two documents, a label
-joins the titles of two labels, and a document has such a label if its first half has the first and its second half the
-second. Halves of train documents are train documents, halves of test documents are test documents.
+``python -m benchmarks.product FOLDER`` writes the layout `tabular`. A document joins the texts of two documents of one
+split. A label joins the titles of two labels; a document has it if its first half has the first and its second half the
+second.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import polars as pl
 
 from xc_core.data.labels import LabelMatrix
 from xc_core.seeds import generator
-from xc_core.shapes import Array, I64
+from xc_core.shapes import I64, Array
 
 RAW: Final = Path(__file__).parents[1] / "data" / "wordnet-mini" / "raw"
 EACH: Final = 3
@@ -30,22 +30,23 @@ SPARE: Final = 1.6
 class Halves:
     """Texts that product documents are made of, and their labels."""
 
+    split: str
     texts: pl.Series
     truth: LabelMatrix
 
     @classmethod
-    def read(cls, name: str, num_labels: int) -> Halves:
+    def read(cls, split: str, num_labels: int) -> Halves:
         """Return the documents of a file of WordNetMini that have labels."""
-        rows = _read(name).filter(pl.col("target_ind").list.len() > 0)
+        rows = _read(split).filter(pl.col("target_ind").list.len() > 0)
         pairs = rows.select("target_ind").with_row_index().explode("target_ind")
         shape = (len(rows), num_labels)
         return cls(
-            _text(rows), LabelMatrix.from_pairs(pairs["index"].to_numpy(), pairs["target_ind"].to_numpy(), shape)
+            split, _text(rows), LabelMatrix.from_pairs(pairs["index"].to_numpy(), pairs["target_ind"].to_numpy(), shape)
         )
 
-    def draw(self, count: int, purpose: str) -> tuple[I64, Array]:
+    def draw(self, count: int) -> tuple[I64, Array]:
         """Return ``count`` different pairs of documents (N x 2), and the keys of their labels (N x EACH)."""
-        random, size = generator(0, purpose), len(self.texts)
+        random, size = generator(0, self.split), len(self.texts)
         numbers_N = random.choice(size * size, count, replace=False)
         pairs_N2 = np.stack(np.divmod(numbers_N, size), 1)
         counts, starts = self.truth.counts_N[pairs_N2][:, None], self.truth.indptr[pairs_N2][:, None]
@@ -63,7 +64,7 @@ class Halves:
         first, second = pairs_N2[kept].T
         return pl.DataFrame(
             {
-                "uid": [f"{a}-{b}" for a, b in pairs_N2[kept].tolist()],
+                "uid": [f"{self.split}-{a}-{b}" for a, b in pairs_N2[kept].tolist()],
                 "text": self.texts.gather(first) + " " + self.texts.gather(second),
                 "labels": labels.group_by("row", maintain_order=True).agg("label")["label"],
             }
@@ -80,7 +81,11 @@ def most_frequent(keys_NE: I64, limit: int) -> I64:
 
 
 def _read(name: str) -> pl.DataFrame:
-    schema = {"title": pl.String, "content": pl.String, "target_ind": pl.List(pl.Int64)}
+    schema: dict[str, pl.DataType | type[pl.DataType]] = {
+        "title": pl.String,
+        "content": pl.String,
+        "target_ind": pl.List(pl.Int64),
+    }
     return pl.read_ndjson(RAW / f"{name}.json.gz", schema=schema)
 
 
@@ -97,14 +102,14 @@ def main(folder: Path, documents: int, test: int, labels: int) -> None:
     """Write train, test and labels as Parquet into FOLDER."""
     titles = _read("lbl")["title"]
     train, held = Halves.read("trn", len(titles)), Halves.read("tst", len(titles))
-    pairs, keys = train.draw(int(SPARE * documents), "train")
+    pairs, keys = train.draw(int(SPARE * documents))
     known = most_frequent(keys[:documents], labels)
     folder.mkdir(parents=True, exist_ok=True)
     first, second = np.divmod(known, len(titles))
     texts = titles.gather(first) + " + " + titles.gather(second)
     tables = {
         "train": train.frame(pairs, keys, known, documents),
-        "test": held.frame(*held.draw(int(SPARE * test), "test"), known, test),
+        "test": held.frame(*held.draw(int(SPARE * test)), known, test),
         "labels": pl.DataFrame({"uid": [f"p{key}" for key in known.tolist()], "text": texts}),
     }
     for name, table in tables.items():
