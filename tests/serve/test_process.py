@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -108,13 +109,26 @@ def _get(port: int, path: str) -> Any:
         return json.loads(connection.getresponse().read())
 
 
+def _waits(port: int) -> bool:
+    """Return True if a text waits for the model."""
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+        connection.request("GET", "/metrics")
+        return "xc_queue_texts 1.0" in connection.getresponse().read().decode()
+
+
+def _closed(port: int) -> bool:
+    """Return True if nothing listens on the port."""
+    with closing(socket.socket()) as client:
+        return client.connect_ex(("127.0.0.1", port)) != 0
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_lets_answers_end_and_the_exit_code_is_0(folder: Path, number: signal.Signals) -> None:
     found: list[tuple[int, Any]] = []
-    with serving("--bundle", folder, "--max-wait-ms", 1500) as (port, process):
+    with serving("--bundle", folder, "--max-wait-ms", 3000) as (port, process):
         client = threading.Thread(target=lambda: found.append(ask(port, text="falcon", k=1)))
         client.start()
-        time.sleep(0.5)  # the question waits in its batch
+        wait_for(lambda: _waits(port), 30, "a question in the queue")
         process.send_signal(number)
         client.join(30)
         assert process.wait(30) == 0
@@ -125,12 +139,12 @@ def test_a_signal_lets_answers_end_and_the_exit_code_is_0(folder: Path, number: 
 
 def test_a_second_signal_drops_a_request_and_says_so(folder: Path) -> None:
     found: list[tuple[int, Any]] = []
-    with serving("--bundle", folder, "--max-wait-ms", 5000) as (port, process):
+    with serving("--bundle", folder, "--max-wait-ms", 20_000) as (port, process):
         client = threading.Thread(target=lambda: found.append(ask(port, text="falcon", k=1)))
         client.start()
-        time.sleep(0.5)  # the question waits in its batch
+        wait_for(lambda: _waits(port), 30, "a question in the queue")
         process.send_signal(signal.SIGINT)
-        time.sleep(0.5)
+        wait_for(lambda: _closed(port), 30, "the end of the listener")
         process.send_signal(signal.SIGINT)
         client.join(30)
         assert process.wait(30) == 69
