@@ -66,6 +66,14 @@ def test_a_gpu_is_planned_from_recorded_rates_alone(xc: Xc, fresh: Workspace) ->
     assert "the recorded rates are of minilm, not of bag" in xc("plan", *SIZES, *BAG, "--devices", "cuda").out
 
 
+def test_a_dataset_that_is_not_tokenised_for_the_encoder_is_refused_before_it_is_tokenised(
+    xc: Xc, fresh: Workspace
+) -> None:
+    ended = xc("plan", "--dataset", "toy", "--set", "encoder.encoder.name=some/encoder")
+    ended.refused(78, "an encoder whose tokenizer is 'some/encoder'", "add 'some/encoder' there in params.yaml")
+    assert not fresh.folder("tokens", "toy").exists()
+
+
 def test_what_is_planned_must_be_clear(xc: Xc, fresh: Workspace) -> None:
     xc("plan").refused(64, "neither data nor sizes", "--documents")
     xc("plan", "--documents", "100").refused(64, "xc plan with documents", "--documents 1000000 --labels 100000")

@@ -52,6 +52,12 @@ class Subject:
         """The recipe with its changes."""
         return find_recipe(self.base).changed(self.changes)
 
+    @staticmethod
+    def check_tokenizer(workspace: Workspace, dataset: str, base: str, changes: dict[str, Any]) -> None:
+        """Raise ConfigError if params.yaml does not have the dataset tokenised for the encoder of the recipe."""
+        experiment = Experiment(workspace.params.dataset(dataset), find_recipe(base).changed(changes))
+        input_folder(workspace, "tokens", experiment)
+
     @classmethod
     def of_experiment(cls, workspace: Workspace, dataset: str, base: str, changes: dict[str, Any]) -> Subject:
         """Return the recipe ``base`` with ``changes`` on a dataset; raise MissingError if that is not tokenised."""

@@ -113,10 +113,12 @@ def _subject(
             sizes["documents"], sizes["labels"], sizes["tokens"], sizes["label_tokens"], sizes["labels_per_document"]
         )
         return Subject(recipe, changes, world)
+    base, declared = workspace.params.declared(dataset, recipe) or (recipe, {})
+    merged = deep_merged(declared, changes)
+    Subject.check_tokenizer(workspace, dataset, base, merged)  # before minutes of tokenising
     for stage in ("corpus", "tokens"):
         run_stage(workspace, stage, dataset)
-    base, declared = workspace.params.declared(dataset, recipe) or (recipe, {})
-    return Subject.of_experiment(workspace, dataset, base, deep_merged(declared, changes))
+    return Subject.of_experiment(workspace, dataset, base, merged)
 
 
 def table(subject: Subject, device: str, costs: list[Cost]) -> str:
