@@ -20,7 +20,7 @@ from assets.processes import ProcessFailedError, StageProcesses
 from assets.release.model import release
 from assets.resources import Dvc, Project, Tracking
 from assets.shown import SHOWN
-from assets.tracking import Logged, StageRun, curves, flat, log_stage
+from assets.tracking import DataVersion, Logged, StageRun, curves, flat, log_stage
 from xc_core.artifacts import Made, read_made, read_manifest
 from xc_core.chain.registry import STAGES, Stage
 from xc_core.chain.reports import write_report
@@ -171,6 +171,7 @@ def _stage_run(context: dg.AssetExecutionContext, project: Project, stage: Stage
         metrics={**shown.metrics, **{f"cost_{key}": value for key, value in costs.items()}},
         series=curves(project.workspace.folder(stage.name, dataset, recipe)),
         files=shown.files,
+        data=DataVersion.of(project.workspace, dataset),
     )
 
 

@@ -16,7 +16,9 @@ from typing import Any, Final
 
 from assets import links
 from assets.settings import hide_secrets, local_folder
+from xc_core.chain import Workspace
 from xc_core.chain.registry import STAGES
+from xc_core.data.corpus import Corpus
 from xc_core.data.history import read_history
 from xc_core.errors import BusyError, UnavailableError, first_line
 from xc_core.locks import locked
@@ -28,6 +30,8 @@ NOTE: Final = "mlflow.note.content"
 """Tag of a run's description."""
 _KIND: Final = {"mlflow.experimentKind": "custom_model_development"}
 """Tag of an experiment: MLflow shows its pages for training, not those for language models."""
+_DIGEST: Final = 36
+"""Characters of a dataset's digest that MLflow takes."""
 _PLACES: Final = 100
 """Places that the experiments of a dataset may have been in, one after the other."""
 _RETRIES: Final = "3"
@@ -106,6 +110,24 @@ def waiting_lock(path: Path, seconds: float = 120.0) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
+class DataVersion:
+    """A version of a corpus, which MLflow shows as the dataset of a run."""
+
+    digest: str
+    """Digest of the artefact."""
+    folder: Path
+    counts: dict[str, int]
+
+    @classmethod
+    def of(cls, workspace: Workspace, dataset: str) -> DataVersion:
+        """Return the version of a dataset's corpus that is there now."""
+        folder = workspace.folder("corpus", dataset)
+        corpus = Corpus.unsealed(folder)
+        counts = {"documents": corpus.num_documents, "labels": corpus.num_labels}
+        return cls(workspace.digest("corpus", dataset), folder, counts)
+
+
+@dataclass(frozen=True)
 class StageRun:
     """What is logged of one stage."""
 
@@ -119,6 +141,8 @@ class StageRun:
     series: list[tuple[str, int, float]]
     """(name, step, value) of curves."""
     files: list[Path]
+    data: DataVersion | None = None
+    """What the stage read."""
 
     @property
     def partition(self) -> str:
@@ -144,6 +168,8 @@ def log_stage(client: Any, artifact_root: str, run: StageRun) -> Logged:
         tags={"mlflow.parentRunId": parent, "xc.stage": run.stage, **_who(run), **run.tags},
     )
     run_id = str(made.info.run_id)
+    for own in (run_id, parent):
+        _log_data(client, own, run)
     _log(client, run_id, run)
     for path in run.files:
         client.log_artifact(run_id, str(path))
@@ -223,6 +249,18 @@ def _parent(client: Any, experiment: str, run: StageRun) -> str:
         return str(found[0].info.run_id)
     tags = {"xc.role": "parent", "xc.partition": partition, **_who(run), NOTE: _parent_note(run)}
     return str(client.create_run(experiment, run_name=name, tags=tags).info.run_id)
+
+
+def _log_data(client: Any, run_id: str, run: StageRun) -> None:
+    """Log the version of the corpus as the run's dataset; a repeated one counts once."""
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    if run.data is None:
+        return
+    source, profile = json.dumps({"uri": run.data.folder.as_uri()}), json.dumps(run.data.counts)
+    dataset = Dataset(run.dataset, run.data.digest[:_DIGEST], "local", source, profile=profile)
+    use = "evaluation" if run.stage == "evaluation" else "training"
+    client.log_inputs(run_id, [DatasetInput(dataset, [InputTag("mlflow.data.context", use)])])
 
 
 def _log(client: Any, run_id: str, run: StageRun) -> None:

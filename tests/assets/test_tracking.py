@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import uuid
@@ -17,7 +18,17 @@ from sqlalchemy.exc import OperationalError
 from assets.metadata import summary
 from assets.settings import mlflow_settings
 from assets.shown import SHOWN
-from assets.tracking import StageRun, answering, connect, curves, experiment_id, flat, log_stage, waiting_lock
+from assets.tracking import (
+    DataVersion,
+    StageRun,
+    answering,
+    connect,
+    curves,
+    experiment_id,
+    flat,
+    log_stage,
+    waiting_lock,
+)
 from tests.assets.conftest import Store
 from xc_core.artifacts import building, read_made
 from xc_core.chain import STAGES, Workspace
@@ -64,6 +75,20 @@ def test_a_stage_is_a_child_of_its_materialisations_one_parent(store: Store, tmp
     assert found[children["encoder"]].data.tags["xc.git"] == "abc"
     assert [f.path for f in store.client.list_artifacts(children["encoder"])] == ["report.json"]
     assert parent.data.metrics == {"P_at_1": 90.0}, "the metrics of the evaluation are logged to the parent too"
+
+
+def test_the_version_of_the_corpus_is_the_dataset_of_a_stage_and_of_its_parent(store: Store, tmp_path: Path) -> None:
+    first = stage_run(data=DataVersion("ab" * 32, tmp_path, {"documents": 7, "labels": 3}))
+    logged = [
+        log_stage(store.client, store.artifacts, replace(first, stage=stage)) for stage in ("encoder", "evaluation")
+    ]
+    (parent,) = [run for run in runs(store, first.dataset) if run.data.tags.get("xc.role") == "parent"]
+    for run, used in ((logged[0].run, "training"), (logged[1].run, "evaluation"), (parent.info.run_id, "training")):
+        (found,) = store.client.get_run(run).inputs.dataset_inputs
+        assert (found.dataset.name, found.dataset.digest) == (first.dataset, "ab" * 18)
+        assert json.loads(found.dataset.profile) == {"documents": 7, "labels": 3}
+        assert json.loads(found.dataset.source) == {"uri": tmp_path.as_uri()}
+        assert [(tag.key, tag.value) for tag in found.tags] == [("mlflow.data.context", used)]
 
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1:3000/", ""])
