@@ -27,7 +27,7 @@ from xc_core.encoders import (
     save_encoder,
 )
 from xc_core.encoders.base import Precision
-from xc_core.encoders.packed import PackedBert, packed, packs
+from xc_core.encoders.packed import Map, PackedBert, multiplies_packed_bf16, packed, packs
 from xc_core.errors import CorruptError
 from xc_core.shapes import I64
 
@@ -150,6 +150,26 @@ def test_a_packed_product_is_a_linear_map_for_any_number_of_tokens(
         for shape in ((1, 1, 12), (2, 16, 12), (1, 37, 12)):
             x = torch.randn(shape)
             torch.testing.assert_close(product(x), after(x @ weight.T + bias), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("supported", [True, False])
+def test_products_in_bf16_are_tried_once(monkeypatch: pytest.MonkeyPatch, supported: bool) -> None:
+    """torch refuses the layout of bf16 weights on a CPU without such products."""
+    tried = []
+
+    def product(weight_OI: Tensor, bias_O: Tensor) -> Map:
+        tried.append(weight_OI.dtype)
+        if not supported:
+            raise RuntimeError("bf16 path needs the cpu support avx512bw")
+        return lambda x: x
+
+    monkeypatch.setattr("xc_core.encoders.packed.packed", product)
+    multiplies_packed_bf16.cache_clear()
+    try:
+        assert [multiplies_packed_bf16() for _ in range(2)] == [supported] * 2
+        assert tried == [torch.bfloat16]
+    finally:
+        multiplies_packed_bf16.cache_clear()
 
 
 @pytest.mark.parametrize("change", [{"model_type": "distilbert"}, {"hidden_act": "gelu_new"}, {"is_decoder": True},

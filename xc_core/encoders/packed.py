@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -44,10 +45,19 @@ def packs(facts: Mapping[str, Any]) -> bool:
     )
 
 
+@cache
 def multiplies_packed_bf16() -> bool:
-    """Return False if oneDNN has no products in bf16 on this CPU; then ``precision=bf16`` answers in fp32."""
-    available = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    return not available or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    """Return False if oneDNN has no products in bf16 on this CPU; then ``precision=bf16`` answers in fp32.
+
+    A product of one number is tried once per process: torch has no public function that says so.
+    """
+    one = torch.ones(1, 1, dtype=torch.bfloat16)
+    try:
+        with torch.inference_mode():
+            packed(one, one[0])(one)
+    except RuntimeError:
+        return False
+    return True
 
 
 def packed(weight_OI: Tensor, bias_O: Tensor, activation: str = "none") -> Map:
