@@ -336,6 +336,27 @@ def test_texts_longer_than_the_positions_of_a_model_are_refused(bert: Path) -> N
         build_encoder(EncoderConfig(name=str(bert), max_length=513), 17, 0)
 
 
+@pytest.mark.parametrize(("kind", "most"), [("RoFormer", 64), ("Roberta", 62), ("XLM", 64)])
+def test_the_positions_of_other_models_are_known_too(tmp_path: Path, kind: str, most: int) -> None:
+    """RoFormer and XLM have no table beside the embeddings."""
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    sizes = {"emb_dim": 16, "n_layers": 2, "n_heads": 2} if kind == "XLM" else sizes
+    settings = getattr(transformers, f"{kind}Config")(
+        vocab_size=17, pad_token_id=1, max_position_embeddings=64, **sizes
+    )
+    torch.manual_seed(0)
+    getattr(transformers, f"{kind}Model")(settings).save_pretrained(tmp_path)
+    build_encoder(EncoderConfig(name=str(tmp_path), max_length=most), 17, 0)
+    with pytest.raises(ConfigError, match=rf"max_length {most + 1}\n  expected: at most {most}"):
+        build_encoder(EncoderConfig(name=str(tmp_path), max_length=most + 1), 17, 0)
+
+
+def test_positions_at_any_distance_have_no_bound(tmp_path: Path) -> None:
+    save_model("DebertaV2", tmp_path)
+    config(max_position_embeddings=8, position_biased_input=False)(tmp_path)
+    build_encoder(EncoderConfig(name=str(tmp_path), max_length=20), 17, 0)
+
+
 def test_a_pooler_may_be_absent_because_it_is_not_used(bert: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(bert, tmp_path / "model"))
     weights(lambda tensors: {n: t for n, t in tensors.items() if not n.startswith("pooler.")})(folder)
