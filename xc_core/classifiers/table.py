@@ -39,8 +39,8 @@ class TableConfig:
     """Scores are cosines: the length of a row does not count. False: products with rows (logits of logistic losses)."""
 
     lr: float = 0.01
-    """Learning rate after the warm-up: with rmsprop, about the root mean square change per coordinate in a step. 1e-8 to
-    100."""
+    """Learning rate after the warm-up: with rmsprop, about the root mean square change per coordinate in a step.
+    1e-8 to 100."""
     decay: float = 0.99
     """Decay of a row's running mean square gradient (rmsprop)."""
     weight_decay: float = later(0.0, was=0.0)

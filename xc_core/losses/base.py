@@ -139,8 +139,8 @@ class Loss(Part):
 
 
 TEMPERATURES: Final = (1e-3, 100.0)
-"""Range of temperatures. CLIP learns one of at least 0.01, scores that are logits have 1. Below the range the rounding of a cosine in
-bf16 (4e-3) is several logits; above it all labels are equally likely, whatever their cosines."""
+"""Range of temperatures. CLIP learns one of at least 0.01, scores that are logits have 1. Below the
+range the rounding of a cosine in bf16 (4e-3) is several logits; above it all labels are equally likely."""
 BIASES: Final = (-100.0, 100.0)
 """Range of biases of a logit. log L, the bias at which an average label has the probability 1 / L, is below 20; a
 sigmoid beyond the range is 0 or 1 in float32, so nothing is learnt."""

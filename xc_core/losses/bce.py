@@ -29,7 +29,8 @@ class Bce(Stateless, Tempered):
     temperature: float = 0.05
     """Divides the scores (cosines); 0.001 to 100."""
     bias: float = 0.0
-    """Subtracted from every logit; -100 to 100. The same for all labels, so no ranking changes; rare labels start low."""
+    """Subtracted from every logit; -100 to 100. The same for all labels, so no ranking changes; rare labels
+    start low."""
 
     def __post_init__(self) -> None:
         check_temperature(self)
