@@ -49,8 +49,8 @@ def weights(change: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]
     return spoil
 
 
-def with_nan(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    next(iter(tensors.values())).view(-1)[0] = float("nan")
+def with_value(tensors: dict[str, torch.Tensor], value: float) -> dict[str, torch.Tensor]:
+    next(iter(tensors.values())).view(-1)[0] = value
     return tensors
 
 
@@ -112,7 +112,12 @@ BAD: dict[str, tuple[Spoil, str]] = {
         "more than 4,194,304 bytes",
     ),
     "no weights": (weights(lambda tensors: dict(list(tensors.items())[:3])), "no weights for"),
-    "weights that are not numbers": (weights(with_nan), "weights that are not finite"),
+    "weights that are not numbers": (
+        weights(lambda tensors: with_value(tensors, float("nan"))),
+        "weights that are not finite",
+    ),
+    "a weight without an end": (weights(lambda t: with_value(t, float("inf"))), "weights that are not finite"),
+    "a huge weight": (weights(lambda tensors: with_value(tensors, -3e38)), "a weight of 3e+38 in embeddings."),
     "damaged weights": (lambda f: (f / "model.safetensors").write_bytes(b"\xff" * (1 << 17)), "no usable model"),
     "weights of another size": (
         lambda f: (f / "model.safetensors").write_bytes(b"\xff" * 64),

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from xc_core.data.tokens import TokenStore
@@ -197,6 +197,18 @@ def test_weights_of_another_shape_are_reported(bert: Path, tmp_path: Path) -> No
     (tmp_path / "encoder.json").write_text(json.dumps(facts))
     with pytest.raises(CorruptError, match=r"encoder\.safetensors"):
         load_encoder(tmp_path, to_answer=True)
+
+
+def test_weights_of_a_shape_that_the_configuration_does_not_have_are_reported(bert: Path, tmp_path: Path) -> None:
+    """Products of other shapes would fail on a text, or on a longer one."""
+    trained(bert, tmp_path)
+    tensors = load_file(tmp_path / "encoder.safetensors")
+    for name in tensors:
+        if not name.startswith("backbone.pooler."):
+            cut = {**tensors, name: tensors[name][:-1].contiguous()}
+            save_file(cut, tmp_path / "encoder.safetensors")
+            with pytest.raises(CorruptError, match=rf"RuntimeError: {name.removeprefix('backbone.')} of shape"):
+                load_encoder(tmp_path, to_answer=True)
 
 
 def test_it_is_opened_without_transformers(bert: Path, tmp_path: Path) -> None:

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from xc_core.devices import Device
 from xc_core.encoders.heads import joined, projection_head, split
 from xc_core.encoders.pooling import Pooling
-from xc_core.errors import ConfigError, CorruptError, MissingError
+from xc_core.errors import ConfigError, CorruptError, MissingError, XCError, first_line
 from xc_core.params import at_least, at_most, below
 from xc_core.plugins import Table
 from xc_core.pretrained import FROM_CORPUS, model_files
@@ -221,10 +220,11 @@ def load_encoder(folder: Path, *, to_answer: bool = False) -> Encoder:
     try:
         facts = json.loads(path.read_text("utf-8"))
         encoder = _loaded(facts, load_file(folder / "encoder.safetensors"), to_answer)
-    except (OSError, RuntimeError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        first = str(error).partition("\n")[0]
+    except (XCError, MemoryError):
+        raise
+    except Exception as error:  # transformers and safetensors raise errors of many types for wrong content
         raise CorruptError(
-            f"an encoder in {folder} that cannot be loaded ({type(error).__name__}: {first})",
+            f"an encoder in {folder} that cannot be loaded ({type(error).__name__}: {first_line(error)})",
             expected="encoder.json and the encoder.safetensors saved with it",
             do="run the stage encoder again",
         ) from error
