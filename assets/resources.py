@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final, Self
@@ -10,9 +11,11 @@ from typing import Any, Final, Self
 import dagster as dg
 from ruamel.yaml import YAML
 
+from xc_core.chain.names import SETTINGS
 from xc_core.chain.registry import STAGES
 from xc_core.chain.workspace import Workspace
-from xc_core.errors import CorruptError, UnavailableError
+from xc_core.errors import ConfigError, CorruptError, UnavailableError, bare
+from xc_core.git import tracked
 
 _REMOTE: Final = re.compile(r"^(?:.*\s)?remote\.([^=\s]+)\.url=(.+)$", re.MULTILINE)
 """The address of a remote in what ``dvc config --list`` prints."""
@@ -72,6 +75,23 @@ class Dvc(dg.ConfigurableResource):  # type: ignore[type-arg]
             addresses = [dvc_address(stage, dataset, recipe) for stage in versioned]
             settings = dict.fromkeys(settings_address(stage, dataset, recipe) for stage in versioned)
             self._dvc("commit", "--force", *settings, *addresses)
+
+    def check_git(self, dataset: str, recipe: str | None, stages: Iterable[str] = STAGES) -> None:
+        """Raise ConfigError if git tracks what DVC would record of these stages; dvc refuses it after the work is done.
+
+        The raw folder may be in git, as that of the bundled dataset is.
+        """
+        workspace = Workspace(Path(self.root))
+        folders = {workspace.folder(stage, dataset, recipe) for stage in stages if STAGES[stage].versioned}
+        folders |= {folder.parent / SETTINGS for folder in folders}
+        found = tracked(workspace.root, folders) if self.enabled else []
+        if found:
+            raise ConfigError(
+                f"artefacts that git tracks: {bare(found[0])}" + (f" and {len(found) - 1:,} more" if found[1:] else ""),
+                expected="artefacts that git ignores, because DVC records them; nothing was written",
+                do=f"git rm -r --cached --quiet {bare(str(Path(found[0]).parent))} (files stay), take over the lines "
+                "on data/ of the .gitignore of this repository, commit, and run the same command again",
+            )
 
     def track_source(self, raw: Path) -> None:
         """Add a dataset's raw folder to DVC, unless it is in git (as the bundled dataset is)."""

@@ -66,6 +66,7 @@ def asset_of(stage: Stage) -> dg.AssetsDefinition:
         tracking: Tracking,
     ) -> dg.MaterializeResult:  # type: ignore[type-arg]  # Dagster refuses MaterializeResult[Any] with checks
         with _retried(context):
+            dvc.check_git(*split_key(context.partition_key), [stage.name])
             _run(context, pipes, project, stage)
             return _recorded(context, project, stage, dvc, tracking)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 from functools import cache
+from graphlib import TopologicalSorter
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import grimp
 import pytest
 from importlinter.cli import lint_imports
 from ruamel.yaml import YAML
@@ -72,6 +74,13 @@ def test_a_package_file_holds_no_code_of_its_own() -> None:
         if module.endswith("__init__.py"):
             made = [n.name for n in ast.walk(tree(module)) if isinstance(n, ast.FunctionDef | ast.ClassDef)]
             assert not made, f"{module} defines {made}"
+
+
+def test_no_modules_import_each_other() -> None:
+    """Imports for types count too."""
+    graph = grimp.build_graph("xc_core", "assets", "pipelines", cache_dir=None)
+    imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    TopologicalSorter(imports).prepare()  # raises CycleError, which names the modules
 
 
 def test_the_import_contracts_hold(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

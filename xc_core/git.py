@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -97,6 +97,12 @@ def _why_new(path: Path, name: str) -> str:
 def setting(folder: Path, name: str) -> str:
     """Return a setting of git, such as user.name; an empty string if it is not set."""
     return _git(folder, "config", name).strip()
+
+
+def tracked(folder: Path, paths: Collection[Path]) -> list[str]:
+    """Return the files under ``paths`` that git tracks, relative to ``folder``; none outside git."""
+    names = _git(folder, "ls-files", "-z", "--", *map(str, paths)) if paths else ""
+    return [name for name in names.split("\0") if name]
 
 
 def trouble(folder: Path) -> str:

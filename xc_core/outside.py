@@ -96,9 +96,10 @@ def _check_events(text: str, where: str) -> None:
     anchors: list[str | None] = []
     sizes: dict[str, int] = {}  # nodes behind each anchor that is complete
     for event in YAML(typ="safe").parse(text):
+        line = f"{where}, line {event.start_mark.line + 1}".removeprefix(", ")
         documents += isinstance(event, DocumentStartEvent)
         if getattr(event, "tag", None):
-            raise _over(f"the tag {preview(str(event.tag))}", "plain values without tags", where)
+            raise _over(f"the tag {preview(str(event.tag))}", "plain values without tags", line)
         if isinstance(event, MappingStartEvent | SequenceStartEvent):
             started.append(total)
             anchors.append(event.anchor)
@@ -107,19 +108,30 @@ def _check_events(text: str, where: str) -> None:
             sizes[anchors.pop() or ""] = total - started.pop()
         elif isinstance(event, AliasEvent):
             if event.anchor not in sizes:
-                raise _over(
-                    f"the alias *{bare(event.anchor)} inside its own value", "aliases of finished values", where
-                )
+                raise _no_value(str(event.anchor), anchors, line)
             total += sizes[event.anchor]
         elif isinstance(event, ScalarEvent):
             total += 1
             sizes[event.anchor or ""] = 1
         if len(started) > MOST_DEPTH:
-            raise _over(f"more than {MOST_DEPTH} levels", "fewer mappings and lists inside each other", where)
+            raise _over(f"more than {MOST_DEPTH} levels", "fewer mappings and lists inside each other", line)
         if total > MOST_NODES:
-            raise _over(f"more than {MOST_NODES:,} values", "fewer values, aliases counted as what they repeat", where)
+            raise _over(f"more than {MOST_NODES:,} values", "fewer values, aliases counted as what they repeat", line)
         if documents > 1:
-            raise _over("a second document (---)", "one document", where)
+            raise _over("a second document (---)", "one document", line)
+
+
+def _no_value(name: str, open_anchors: list[str | None], where: str) -> ConfigError:
+    """Return the error for an alias that repeats a value which is not finished, or not there."""
+    alias = f"the alias *{bare(name)}"
+    if name in open_anchors:
+        return _over(f"{alias} inside its own value", "aliases of finished values", where)
+    return ConfigError(
+        f"{alias}, and no &{bare(name)} before it",
+        expected="an alias (*name) of a value that is marked with &name before it",
+        do="fix the name; a text that begins with * needs quotes",
+        where=where,
+    )
 
 
 def _over(found: str, expected: str, where: str) -> ConfigError:

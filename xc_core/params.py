@@ -239,6 +239,14 @@ def at_most(config: object, **most: float) -> None:
             raise ConfigError(found, expected=f"at most {bound:,}", do="fix the value")
 
 
+def within(config: object, **bounds: tuple[float, float]) -> None:
+    """Raise ConfigError if a field of ``config`` lies outside its named range, whose ends belong to it."""
+    for name, (least, most) in bounds.items():
+        if not least <= getattr(config, name) <= most:
+            found = f"{name} {shown(getattr(config, name))}"
+            raise ConfigError(found, expected=f"{least:,} to {most:,}", do="fix the value")
+
+
 def below(config: object, **bounds: float) -> None:
     """Raise ConfigError if a field of ``config`` is not less than its named bound."""
     for name, bound in bounds.items():

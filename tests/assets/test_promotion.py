@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -65,6 +66,28 @@ def test_promote_without_a_name_makes_the_challenger_champion(xc: Xc, declared: 
 def test_promote_without_a_challenger_is_refused(xc: Xc, declared: Registry) -> None:
     declared.version()
     xc("promote", "--dataset", declared.dataset).refused(66, f"no challenger of xc-{declared.dataset}", "--recipe")
+
+
+def test_artefacts_in_git_are_reported_before_anything_is_registered(
+    xc: Xc, fresh: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """dvc refuses them, but only after the model is registered; MLflow is not even asked."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", UNREACHABLE)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    fresh.params.declare_dataset("toy", IngestConfig())
+    fresh.params.declare_experiment("toy", "ngame", "ngame", {})
+    folder = fresh.folder("encoder", "toy", "ngame")
+    for path in (folder, fresh.root / ".dvc"):
+        path.mkdir(parents=True, exist_ok=True)
+    (folder / "manifest.json").write_text("{}")
+    subprocess.run(["git", "init", "-q"], cwd=fresh.root, check=True)
+    subprocess.run(["git", "add", "-f", "data"], cwd=fresh.root, check=True)
+    asked = xc("promote", "--dataset", "toy", "--recipe", "ngame")
+    asked.refused(
+        78,
+        "artefacts that git tracks: data/toy/ngame/encoder/manifest.json",
+        "git rm -r --cached --quiet data/toy/ngame/encoder",
+    )
 
 
 def test_what_the_gate_refused_needs_a_reason(xc: Xc, declared: Registry) -> None:

@@ -13,7 +13,7 @@ import pytest
 from assets import worker
 from assets.resources import Dvc, Project, dvc_address, settings_address
 from xc_core.chain import STAGES, Workspace
-from xc_core.errors import CorruptError, UnavailableError
+from xc_core.errors import ConfigError, CorruptError, UnavailableError
 
 Commands = list[list[str]]
 LOCK = """
@@ -74,6 +74,25 @@ def test_a_stage_is_committed_with_its_settings_and_its_own_hash_returned(
     assert Dvc(root=str(tmp_path)).record(stage, "toy", "ngame") == md5
     dvc = [sys.executable, "-m", "dvc", "--wait-for-lock"]
     assert commands == [[*dvc, "commit", "--force", *addresses]]
+
+
+@pytest.mark.parametrize("name", ["data/toy/corpus/a.txt", "data/toy/ngame/model/a", "data/toy/settings/corpus.json"])
+def test_artefacts_that_git_tracks_are_refused_before_the_work(tmp_path: Path, name: str) -> None:
+    """dvc would refuse them after it: output is already tracked by SCM."""
+    own, others = tmp_path / name, tmp_path / "data/toy/raw/trn.json"
+    for path in (own, others):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("a")
+    dvc = Dvc(root=str(tmp_path))
+    dvc.check_git("toy", "ngame")  # no git at all
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    subprocess.run(["git", "add", str(others)], cwd=tmp_path, check=True)
+    dvc.check_git("toy", "ngame")
+    subprocess.run(["git", "add", name], cwd=tmp_path, check=True)
+    with pytest.raises(ConfigError, match=f"found artefacts that git tracks: {name}\n"):
+        dvc.check_git("toy", "ngame")
+    dvc.check_git("toy", None, ["leaderboard"])
+    Dvc(root=str(tmp_path), enabled=False).check_git("toy", "ngame")
 
 
 @pytest.mark.parametrize(("enabled", "stage"), [(False, "encoder"), (True, "leaderboard")])

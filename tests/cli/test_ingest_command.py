@@ -29,6 +29,7 @@ def test_ingest_makes_a_dataset_and_says_what_is_next(xc: Xc, fresh: Workspace, 
         "next: xc train --dataset new --recipe ngame",
     ]
     assert fresh.params.datasets() == ["new", "toy"]
+    assert "Reload definitions" not in ended.err, "nobody uses Dagster here"
     assert artifacts.read_made(fresh.folder("corpus", "new")).facts["rows"]["train"] == 54
     again = xc("run", "corpus", "--dataset", "new")
     assert again.out == f"corpus: up to date, {fresh.folder('corpus', 'new')}\n"
@@ -42,6 +43,16 @@ def test_ingest_says_that_test_texts_stand_in_train(xc: Xc, fresh: Workspace, tm
     assert "3 of 10 test texts (30%) also appear in train, word for word" in ingest(xc, source).err
     assert "also appear in train" not in ingest(xc, source, "allowed", "--allow", "shared-texts").err
     assert "also appear in train" not in ingest(xc, ToyWorld.make(60, 10).write(tmp_path / "clean"), "clean").err
+
+
+def test_ingest_says_when_dagster_shows_the_schedules_of_a_new_dataset(
+    xc: Xc, fresh: Workspace, tmp_path: Path
+) -> None:
+    source = ToyWorld.make(documents=60, tests=10).write(tmp_path / "drop")
+    (fresh.state / "dagster").mkdir(parents=True)
+    message = "Dagster shows new by itself, and its schedules after Deployment > Reload definitions"
+    assert message in ingest(xc, source).err
+    assert "Reload definitions" not in ingest(xc, source, "new", "--replace").err
 
 
 def test_ingest_says_that_labels_look_like_lists(xc: Xc, fresh: Workspace, tmp_path: Path) -> None:

@@ -49,8 +49,8 @@ def weights(change: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]
     return spoil
 
 
-def with_nan(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    next(iter(tensors.values())).view(-1)[0] = float("nan")
+def with_value(tensors: dict[str, torch.Tensor], value: float) -> dict[str, torch.Tensor]:
+    next(iter(tensors.values())).view(-1)[0] = value
     return tensors
 
 
@@ -112,7 +112,12 @@ BAD: dict[str, tuple[Spoil, str]] = {
         "more than 4,194,304 bytes",
     ),
     "no weights": (weights(lambda tensors: dict(list(tensors.items())[:3])), "no weights for"),
-    "weights that are not numbers": (weights(with_nan), "weights that are not finite"),
+    "weights that are not numbers": (
+        weights(lambda tensors: with_value(tensors, float("nan"))),
+        "weights that are not finite",
+    ),
+    "a weight without an end": (weights(lambda t: with_value(t, float("inf"))), "weights that are not finite"),
+    "a huge weight": (weights(lambda tensors: with_value(tensors, -3e38)), "a weight of 3e+38 in embeddings."),
     "damaged weights": (lambda f: (f / "model.safetensors").write_bytes(b"\xff" * (1 << 17)), "no usable model"),
     "weights of another size": (
         lambda f: (f / "model.safetensors").write_bytes(b"\xff" * 64),
@@ -334,6 +339,27 @@ def test_large_numbers_that_take_little_memory_are_accepted(
 def test_texts_longer_than_the_positions_of_a_model_are_refused(bert: Path) -> None:
     with pytest.raises(ConfigError, match=r"max_length 513\n  expected: at most 512"):
         build_encoder(EncoderConfig(name=str(bert), max_length=513), 17, 0)
+
+
+@pytest.mark.parametrize(("kind", "most"), [("RoFormer", 64), ("Roberta", 62), ("XLM", 64)])
+def test_the_positions_of_other_models_are_known_too(tmp_path: Path, kind: str, most: int) -> None:
+    """RoFormer and XLM have no table beside the embeddings."""
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    sizes = {"emb_dim": 16, "n_layers": 2, "n_heads": 2} if kind == "XLM" else sizes
+    settings = getattr(transformers, f"{kind}Config")(
+        vocab_size=17, pad_token_id=1, max_position_embeddings=64, **sizes
+    )
+    torch.manual_seed(0)
+    getattr(transformers, f"{kind}Model")(settings).save_pretrained(tmp_path)
+    build_encoder(EncoderConfig(name=str(tmp_path), max_length=most), 17, 0)
+    with pytest.raises(ConfigError, match=rf"max_length {most + 1}\n  expected: at most {most}"):
+        build_encoder(EncoderConfig(name=str(tmp_path), max_length=most + 1), 17, 0)
+
+
+def test_positions_at_any_distance_have_no_bound(tmp_path: Path) -> None:
+    save_model("DebertaV2", tmp_path)
+    config(max_position_embeddings=8, position_biased_input=False)(tmp_path)
+    build_encoder(EncoderConfig(name=str(tmp_path), max_length=20), 17, 0)
 
 
 def test_a_pooler_may_be_absent_because_it_is_not_used(bert: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from xc_core.data.tokens import TokenStore
@@ -27,7 +27,7 @@ from xc_core.encoders import (
     save_encoder,
 )
 from xc_core.encoders.base import Precision
-from xc_core.encoders.packed import PackedBert, packed, packs
+from xc_core.encoders.packed import Map, PackedBert, multiplies_packed_bf16, packed, packs
 from xc_core.errors import CorruptError
 from xc_core.shapes import I64
 
@@ -152,6 +152,26 @@ def test_a_packed_product_is_a_linear_map_for_any_number_of_tokens(
             torch.testing.assert_close(product(x), after(x @ weight.T + bias), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("supported", [True, False])
+def test_products_in_bf16_are_tried_once(monkeypatch: pytest.MonkeyPatch, supported: bool) -> None:
+    """torch refuses the layout of bf16 weights on a CPU without such products."""
+    tried = []
+
+    def product(weight_OI: Tensor, bias_O: Tensor) -> Map:
+        tried.append(weight_OI.dtype)
+        if not supported:
+            raise RuntimeError("bf16 path needs the cpu support avx512bw")
+        return lambda x: x
+
+    monkeypatch.setattr("xc_core.encoders.packed.packed", product)
+    multiplies_packed_bf16.cache_clear()
+    try:
+        assert [multiplies_packed_bf16() for _ in range(2)] == [supported] * 2
+        assert tried == [torch.bfloat16]
+    finally:
+        multiplies_packed_bf16.cache_clear()
+
+
 @pytest.mark.parametrize("change", [{"model_type": "distilbert"}, {"hidden_act": "gelu_new"}, {"is_decoder": True},
                                     {"position_embedding_type": "relative_key"}])  # fmt: skip
 def test_another_backbone_is_not_packed(bert: Path, change: dict[str, Any]) -> None:
@@ -177,6 +197,18 @@ def test_weights_of_another_shape_are_reported(bert: Path, tmp_path: Path) -> No
     (tmp_path / "encoder.json").write_text(json.dumps(facts))
     with pytest.raises(CorruptError, match=r"encoder\.safetensors"):
         load_encoder(tmp_path, to_answer=True)
+
+
+def test_weights_of_a_shape_that_the_configuration_does_not_have_are_reported(bert: Path, tmp_path: Path) -> None:
+    """Products of other shapes would fail on a text, or on a longer one."""
+    trained(bert, tmp_path)
+    tensors = load_file(tmp_path / "encoder.safetensors")
+    for name in tensors:
+        if not name.startswith("backbone.pooler."):
+            cut = {**tensors, name: tensors[name][:-1].contiguous()}
+            save_file(cut, tmp_path / "encoder.safetensors")
+            with pytest.raises(CorruptError, match=rf"RuntimeError: {name.removeprefix('backbone.')} of shape"):
+                load_encoder(tmp_path, to_answer=True)
 
 
 def test_it_is_opened_without_transformers(bert: Path, tmp_path: Path) -> None:

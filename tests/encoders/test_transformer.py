@@ -77,6 +77,23 @@ def test_one_layer_is_a_stack_and_one_module_that_serves_as_several_layers_is_no
         build(tmp_path, frozen_layers=2)
 
 
+@pytest.mark.parametrize(
+    ("settings", "learns"),
+    [
+        ({}, True),
+        ({"frozen_layers": 1}, True),
+        ({"frozen_layers": 2}, False),
+        ({"frozen_layers": 2, "projection": 4}, True),
+    ],
+)
+def test_an_encoder_learns_if_a_weight_behind_its_vectors_is_trained(
+    bert: Path, distilbert: Path, settings: dict[str, int], learns: bool
+) -> None:
+    """The pooler of BERT is trained in name only: no vector depends on it."""
+    for folder in (bert, distilbert):
+        assert build(folder, **settings).learns() is learns
+
+
 def test_training_mode_draws_no_dropout(bert: Path, store: TokenStore) -> None:
     encoder = build(bert)
     encoder.train()

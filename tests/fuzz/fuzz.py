@@ -12,6 +12,7 @@ import datetime
 import hashlib
 import json
 import logging
+import resource
 import sys
 import tempfile
 import time
@@ -34,6 +35,8 @@ FAILURES = ("crash", "quiet", "slow")
 PAGE = Path(__file__).parents[2] / "docs" / "bad-input.md"
 SLOW_SECONDS = 2.0
 """A case that takes longer is a failure: time is bounded too."""
+LARGE_MIB = 256
+"""A case that raises the peak of the process's memory by more is a failure too."""
 
 
 @dataclass
@@ -56,7 +59,7 @@ def ended(target: Target, data: bytes) -> tuple[str, str]:
 
     "crash" is anything but a message with its three parts; "quiet" is input that was accepted and breaks a rule.
     """
-    started = time.process_time()
+    started, peak = time.process_time(), _peak_mib()
     try:
         target.run(data)
         outcome = "accepted", ""
@@ -74,7 +77,14 @@ def ended(target: Target, data: bytes) -> tuple[str, str]:
         )
     if time.process_time() - started > SLOW_SECONDS:
         return "slow", f"took more than {SLOW_SECONDS:g} s"
+    if _peak_mib() - peak > LARGE_MIB:
+        return "slow", f"took more than {LARGE_MIB} MiB"
     return outcome
+
+
+def _peak_mib() -> int:
+    """Return the largest memory that this process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
 
 
 def fuzz(target: Target, cases: int, random: Random) -> Tally:

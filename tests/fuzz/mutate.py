@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import zipfile
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -141,6 +142,85 @@ def columns_changed(data: bytes, random: Random) -> bytes:
     target = io.BytesIO()
     try:
         pq.write_table(table.append_column(name, column), target)
+    except Exception:
+        return bytes_changed(data, random)
+    return target.getvalue()
+
+
+SIZES = (0, 1, 2, 3, 8, 16, 17, 64, 10**6, 2**31 - 1, 10**9, 10**12, 2**62, 2**64)
+"""Sizes of tensors: some that fit, some that would take all memory."""
+
+
+def settings_changed(data: bytes, random: Random) -> bytes:
+    """Set a setting of a model to a size or to something else, add a setting of other models, or change bytes."""
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError):
+        return bytes_changed(data, random)
+    if not isinstance(content, dict) or random.random() < 0.3:
+        return document_changed(data, random)
+    name = random.choice((*map(str, content), "pruned_heads", "id2label", "dtype", "auto_map", "quantization_config",
+                          "num_labels", "architectures", "position_embedding_type", "is_decoder"))  # fmt: skip
+    value = random.choice((*SIZES, *NASTY, "bert", "gpt2", "vit", "t5", "roberta", "silu", "relative_key", "bfloat16"))
+    return json.dumps({**content, name: value}, default=str).encode("utf-8", "surrogatepass")
+
+
+def tensors_changed(data: bytes, random: Random) -> bytes:
+    """Change the header of safetensors (8 bytes of its length, JSON), its length or its end, a number, or bytes."""
+    size = int.from_bytes(data[:8], "little")
+    try:
+        header = json.loads(data[8 : 8 + size]) if size < len(data) else None
+    except (ValueError, RecursionError):
+        header = None
+    kind = random.random()
+    if not isinstance(header, dict) or not header or kind < 0.2:
+        return bytes_changed(data, random)
+    rest = data[8 + size :]
+    if kind < 0.3:
+        return data[: random.randrange(len(data))]
+    if kind < 0.35:
+        return random.choice(SIZES).to_bytes(9, "little")[:8] + data[8:]
+    if kind < 0.45:
+        at = 4 * random.randrange(max(len(rest) // 4, 1))
+        number = random.choice((b"\x00\x00\xc0\x7f", b"\x00\x00\x80\x7f", b"\xff\xff\x7f\x7f", b"\x00" * 4))
+        return data[: 8 + size] + rest[:at] + number + rest[at + 4 :]
+    name = random.choice(list(header))
+    entry = header[name]
+    if kind < 0.8 and isinstance(entry, dict) and isinstance(entry.get("shape"), list):
+        key, values = random.choice((
+            ("shape", [random.choice(SIZES) for _ in range(random.randrange(4))]), ("shape", entry["shape"][::-1]),
+            ("data_offsets", [random.choice(SIZES), random.choice(SIZES)]), ("shape", random.choice(NASTY)),
+            ("dtype", random.choice(("F16", "BF16", "F64", "I64", "BOOL", "F8_E4M3", "X", 1, None))),
+        ))  # fmt: skip
+        header[name] = {**entry, key: values}
+    elif kind < 0.9:
+        header[random.choice((f"{name}.x", "bert." + name, "pooler.dense.weight", ""))] = header.pop(name)
+    else:
+        header = value_changed(header, random)
+    text = json.dumps(header, default=str).encode("utf-8", "surrogatepass")
+    return len(text).to_bytes(8, "little") + text + rest
+
+
+def forged(data: bytes, random: Random) -> bytes:
+    """Give an array of a saved matrix a header with a size that its bytes do not fill, or change an array."""
+    if random.random() < 0.7:
+        return arrays_changed(data, random)
+    source, target = io.BytesIO(data), io.BytesIO()
+    try:
+        with (
+            zipfile.ZipFile(source) as old,
+            zipfile.ZipFile(target, "w", random.choice((0, zipfile.ZIP_DEFLATED))) as new,
+        ):
+            chosen = random.choice(old.namelist())
+            for name in old.namelist():
+                content = old.read(name)
+                if name == chosen:
+                    kind = random.choice(("<i8", "<i4", "<f8", "|b1", "|S1000000000", "|O", "<U5"))
+                    shape = tuple(random.choice(SIZES) for _ in range(random.choice((1, 1, 2))))
+                    made = io.BytesIO()
+                    np.lib.format.write_array_header_1_0(made, {"descr": kind, "fortran_order": False, "shape": shape})
+                    content = made.getvalue() + content[-64:]
+                new.writestr(name, content)
     except Exception:
         return bytes_changed(data, random)
     return target.getvalue()

@@ -131,7 +131,9 @@ def targets(root: Path, client: served.Client) -> list[Target]:
         _layout(root, "xc-json.gz", "trn.json.gz", mutate.bytes_changed, 5, "xc-json"),
         _layout(root, "xc-text", "trn_X_Y.txt", mutate.bytes_changed),
         _layout(root, "xc-text", "trn_X.txt", mutate.bytes_changed, 5),
-        _layout(root, "pecos", "Y.trn.npz", mutate.arrays_changed),
+        _layout(root, "pecos", "Y.trn.npz", mutate.forged),
+        _layout(root, "pecos", "X.trn.txt", mutate.bytes_changed, 5),
+        _layout(root, "pecos", "output-items.txt", mutate.bytes_changed, 5),
         _layout(root, "parquet", "train.parquet", mutate.columns_changed, 10, "tabular"),
         _layout(root, "csv", "train.csv", mutate.bytes_changed, 10, "tabular"),
     ]
@@ -160,7 +162,9 @@ def targets(root: Path, client: served.Client) -> list[Target]:
         Target(name, "server", served.SEEDS, served.request_changed, run, weight)
         for name, run, weight in served.boundaries(client)
     ]
-    return [*found, *_artefacts(root), *_files_of_texts(root), *_files_of_rows(root)]
+    from tests.fuzz.models import targets as models
+
+    return [*found, *_artefacts(root), *models(root / "models"), *_files_of_texts(root), *_files_of_rows(root)]
 
 
 def _artefacts(root: Path) -> list[Target]:

@@ -27,6 +27,7 @@ from xc_core.losses import (
     Triplet,
     WithBinary,
 )
+from xc_core.losses.negative_sampling import AugmentReduceLoss
 
 DOCS, LABELS = 5, 9
 
@@ -184,7 +185,7 @@ def test_augment_and_reduce_is_the_softmax_at_the_right_eta_and_above_it_at_any_
     right = AugmentReduce(temperature=1.0).build()
     assert float(right(scores, chosen, chosen, where)[0]) == pytest.approx(softmax, rel=1e-5)
     for other in (0.5, 2.0):
-        stale = AugmentReduce(temperature=1.0, decay=30.0).build()
+        stale = AugmentReduceLoss(temperature=1.0, decay=30.0)
         stale(other * scores, chosen, chosen, where)
         assert float(stale(scores, chosen, chosen, where)[0]) > softmax + 0.01
 

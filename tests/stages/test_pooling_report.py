@@ -1,4 +1,4 @@
-"""A training says if its encoder was pretrained with another pooling than the recipe has."""
+"""A training says if its encoder was pretrained with another pooling, and refuses one of which nothing is trained."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from transformers import BertConfig, BertModel
 
 from xc_core.chain import Workspace, run_stage
 from xc_core.data.tokenizer import load
+from xc_core.errors import ConfigError
 from xc_core.pretrained import declared_pooling
 
 CLS = {"word_embedding_dimension": 16, "pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
@@ -31,6 +32,9 @@ def declare(folder: Path, content: object) -> None:
         ({"pooling_mode": "cls"}, "cls"),
         ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}, None),
         ({"pooling_mode_cls_token": 1}, None),
+        ({"pooling_mode": "\x9b2J"}, None),
+        ({"pooling_mode": "c" * 1_000_000}, None),
+        ({"pooling_mode": ""}, None),
         ({}, None),
         ([], None),
         ({"auto_map": {"AutoModel": "x.Y"}, **CLS}, None),
@@ -72,7 +76,7 @@ def reported(workspace: Workspace, folder: Path, pooling: str, lines: list[str])
     return [line for line in lines if "pooling" in line]
 
 
-def test_another_pooling_than_the_pretrained_one_is_reported(
+def test_another_pooling_than_the_pretrained_one_is_reported_and_a_frozen_encoder_is_refused(
     model: Path, workspace: Workspace, lines: list[str]
 ) -> None:
     declare(model, CLS)
@@ -80,6 +84,10 @@ def test_another_pooling_than_the_pretrained_one_is_reported(
     assert reported(workspace, model, "mean", lines) == [
         f"encoder: {model} was trained with pooling cls, here it is mean; to use it: --set encoder.encoder.pooling=cls"
     ]
+    frozen = {"encoder": {"encoder": {"name": str(model), "frozen_layers": 1}, "epochs": 1}}
+    workspace.params.declare_experiment("toy", "ngame", "ngame", frozen)
+    with pytest.raises(ConfigError, match=r"found frozen_layers 1, all layers of .*, with epochs 1\n"):
+        run_stage(workspace, "encoder", "toy", "ngame")
 
 
 def test_a_kind_that_is_not_known_here_has_no_setting(model: Path, workspace: Workspace, lines: list[str]) -> None:

@@ -295,3 +295,23 @@ def test_batches_are_made_at_most_so_far_ahead_and_their_errors_are_raised() -> 
     assert list(itertools.islice(queue, 2)) == [5, 10]
     with pytest.raises(ZeroDivisionError):
         next(queue)
+
+
+class Idle(Walk):
+    """A task in whose steps no document has a negative."""
+
+    def step(self, docs_B: I64, step: int, scale: float) -> tuple[float, float]:
+        super().step(docs_B, step, scale)
+        return 0.0, 0.0
+
+
+@pytest.mark.parametrize(
+    ("task", "epochs", "found"),
+    [(Walk(), 1e-9, "epochs 1e-09 of walk, too few for one step"), (Idle(), 3.0, "4 steps of walk in which no doc")],
+)
+def test_a_training_that_changes_nothing_is_refused(tmp_path: Path, task: Walk, epochs: float, found: str) -> None:
+    """In the second case after an epoch, not after all of them."""
+    plan = Plan(epochs=epochs, warmup=0.1, checkpoint_seconds=1e9)
+    with pytest.raises(ConfigError, match=f"found {found}"):
+        fit(task, plan, Checkpoints(tmp_path, "x"))
+    assert len(task.seen) == (BATCHES if epochs > 1 else 0)

@@ -12,22 +12,39 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from xc_core import artifacts
 from xc_core.chain.names import CHANGES
+from xc_core.chain.params_file import ParamsFile
 from xc_core.data.ingest import IngestConfig
 from xc_core.errors import BusyError
 from xc_core.leftovers import abandoned, drop
 from xc_core.locks import locked
 from xc_core.params import changed, plain
 
-if TYPE_CHECKING:
-    from xc_core.chain.workspace import Workspace
-
 PREFIX: Final = "ingest"
 _SCRATCH: Final = re.compile(rf"{PREFIX}-(\d+)-.+")
 _PARTS: Final = ("raw", "corpus")
+
+
+class Project(Protocol):
+    """What an ingest changes of a project: its folders and params.yaml. A ``Workspace`` is one."""
+
+    @property
+    def root(self) -> Path:
+        """The project's folder."""
+
+    @property
+    def state(self) -> Path:
+        """The folder .xc."""
+
+    @property
+    def params(self) -> ParamsFile:
+        """The datasets and experiments of params.yaml."""
+
+    def raw(self, dataset: str) -> Path:
+        """Return the folder of a dataset's source files."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +61,11 @@ class Incoming:
     inodes: dict[str, int]
     """The new folders by name: raw and corpus, or corpus alone. An exchange leaves the old one under the same name."""
 
-    def save(self, workspace: Workspace) -> None:
+    def save(self, workspace: Project) -> None:
         """Write the record; from now on the dataset is replaced, whatever happens to this process."""
         artifacts.write_file(_record(workspace, self.dataset), json.dumps(vars(self)))
 
-    def finish(self, workspace: Workspace) -> None:
+    def finish(self, workspace: Project) -> None:
         """Move what is not yet in its place, and declare the dataset; may be repeated."""
         target, made = workspace.raw(self.dataset).parent, workspace.state / self.scratch / "data" / self.dataset
         for name, inode in self.inodes.items():
@@ -66,7 +83,7 @@ def command(path: Path, files: list[Path], dataset: str, config: IngestConfig) -
     return hashlib.sha256(json.dumps([str(path.resolve()), facts, dataset, plain(config)]).encode()).hexdigest()
 
 
-def new(inner: Workspace, dataset: str, config: IngestConfig, command: str) -> Incoming:
+def new(inner: Project, dataset: str, config: IngestConfig, command: str) -> Incoming:
     """Return the record of the dataset that the scratch workspace ``inner`` holds."""
     folder = inner.raw(dataset).parent
     inodes = {name: (folder / name).stat().st_ino for name in _PARTS if not (folder / name).is_symlink()}
@@ -74,24 +91,24 @@ def new(inner: Workspace, dataset: str, config: IngestConfig, command: str) -> I
 
 
 @contextmanager
-def alone(workspace: Workspace, dataset: str) -> Iterator[None]:
+def alone(workspace: Project, dataset: str) -> Iterator[None]:
     """Hold the lock of the changes of a dataset; raise BusyError if another process is changing it."""
     with locked(workspace.state / "lock" / f"{PREFIX}@{dataset}", f"a change of the dataset {dataset}"):
         yield
 
 
-def forget(workspace: Workspace, dataset: str) -> None:
+def forget(workspace: Project, dataset: str) -> None:
     """Delete the record of an ingest that has ended."""
     drop(_record(workspace, dataset))
 
 
-def interrupted(workspace: Workspace, dataset: str, command: str) -> bool:
+def interrupted(workspace: Project, dataset: str, command: str) -> bool:
     """Return True if this command was killed after it had begun to replace the dataset, which is finished by now."""
     record = _read(_record(workspace, dataset))
     return record is not None and record.command == command
 
 
-def recover(workspace: Workspace) -> None:
+def recover(workspace: Project) -> None:
     """Finish ingests that were killed while they replaced a dataset; delete the scratch folders of all killed ones."""
     for path in sorted((workspace.state / PREFIX).glob("*.json")):
         record = _read(path)
@@ -105,7 +122,7 @@ def recover(workspace: Workspace) -> None:
             drop(folder)
 
 
-def _record(workspace: Workspace, dataset: str) -> Path:
+def _record(workspace: Project, dataset: str) -> Path:
     return workspace.state / PREFIX / f"{dataset}.json"
 
 

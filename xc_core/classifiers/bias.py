@@ -10,7 +10,7 @@ import torch
 from xc_core.classifiers.shard import WHOLE, Shard
 from xc_core.classifiers.table import LabelTable, TableConfig
 from xc_core.data.labels import LabelMatrix
-from xc_core.params import at_least
+from xc_core.params import within
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,12 +18,13 @@ class BiasConfig:
     """A trained number per label that is added to its scores, so that frequent labels need no direction in space."""
 
     lr: float = 0.0
-    """Learning rate after the warm-up, in units of the score; 0 trains no bias."""
+    """Learning rate after the warm-up, in units of the score, up to 100; 0 trains no bias."""
     prior: float = 1.0
-    """The bias starts at ``prior`` times the loss's temperature times log(share of the documents with the label)."""
+    """The bias starts at ``prior`` times the loss's temperature times log(share of the documents with the label).
+    0 to 100; 1 is the logarithm of the label's frequency itself."""
 
     def __post_init__(self) -> None:
-        at_least(self, lr=0, prior=0)
+        within(self, lr=(0, 100), prior=(0, 100))
 
     def unused(self) -> frozenset[str]:
         """Without a learning rate there is no bias."""

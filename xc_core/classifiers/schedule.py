@@ -1,6 +1,16 @@
-"""The learning rate schedule of every training."""
+"""The learning rate schedule of every training, and a check of its weight decay."""
 
 from __future__ import annotations
+
+from xc_core.errors import ConfigError
+
+
+def check_decay(lr: float, weight_decay: float) -> None:
+    """Raise ConfigError if a step would shorten weights by their whole length, or more."""
+    if not lr * weight_decay < 1:
+        raise ConfigError(
+            f"lr {lr} and weight_decay {weight_decay}", expected="a product below 1", do="lower lr or weight_decay"
+        )
 
 
 def schedule(done: float, warmup: float) -> float:

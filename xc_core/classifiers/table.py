@@ -17,11 +17,12 @@ from torch import Tensor
 
 from xc_core.classifiers.average import TailMean
 from xc_core.classifiers.rules import RULES, RowState
+from xc_core.classifiers.schedule import check_decay
 from xc_core.classifiers.shard import WHOLE, Shard
 from xc_core.classifiers.storage import BF16, FORMATS, FP32, MAPPED, MEMORY, Rows
 from xc_core.devices import CPU, Device
 from xc_core.errors import ConfigError
-from xc_core.params import at_least, later, one_of
+from xc_core.params import at_least, below, later, one_of, within
 from xc_core.shapes import spans
 
 _CHUNK: Final = 1 << 16
@@ -38,11 +39,13 @@ class TableConfig:
     """Scores are cosines: the length of a row does not count. False: products with rows (logits of logistic losses)."""
 
     lr: float = 0.01
-    """Learning rate after the warm-up: with rmsprop, about the root mean square change per coordinate in a step."""
+    """Learning rate after the warm-up: with rmsprop, about the root mean square change per coordinate in a step.
+    1e-8 to 100."""
     decay: float = 0.99
     """Decay of a row's running mean square gradient (rmsprop)."""
     weight_decay: float = later(0.0, was=0.0)
-    """Decoupled weight decay: in a step, a row that moves is first shortened by this times the learning rate."""
+    """Decoupled weight decay: in a step, a row that moves is first shortened by this times the learning rate. 0 to
+    100, and below 1 / lr."""
     optimiser: str = later("rmsprop", was="rmsprop")
     """By what a row's gradient is divided: "rmsprop", "adagrad" (both with one mean square per row), or "sgd"."""
     precision: str = later(FP32, was=FP32)
@@ -56,11 +59,10 @@ class TableConfig:
             raise ConfigError(
                 f"start {self.start!r}, unit {self.unit}", expected="text, or zero with unit false", do="fix the value"
             )
-        if self.lr <= 0 or not 0 <= self.decay < 1:
-            raise ConfigError(
-                f"lr {self.lr}, decay {self.decay}", expected="lr > 0, 0 <= decay < 1", do="fix the value"
-            )
-        at_least(self, weight_decay=0)
+        within(self, lr=(1e-8, 100), weight_decay=(0, 100))
+        at_least(self, decay=0)
+        below(self, decay=1)
+        check_decay(self.lr, self.weight_decay)
         one_of(self, optimiser=tuple(RULES), precision=tuple(FORMATS), storage=(MEMORY, MAPPED))
 
     def unused(self) -> frozenset[str]:

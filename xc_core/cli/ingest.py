@@ -88,6 +88,8 @@ def ingest(path: Path, dataset: str, replace: bool, allow_loss: float | None, sp
         f"{ran.facts['labels']:,} labels"
     )
     _report_shared(Corpus.open(ran.folder), config)
+    if new and (workspace.state / "dagster").is_dir():  # `xc ui` was started before
+        report(f"Dagster shows {dataset} by itself, and its schedules after Deployment > Reload definitions in the UI")
     click.echo(f"next: xc train --dataset {dataset} --recipe ngame")
 
 

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from xc_core.devices import Device
 from xc_core.encoders.heads import joined, projection_head, split
 from xc_core.encoders.pooling import Pooling
-from xc_core.errors import CorruptError, MissingError
+from xc_core.errors import ConfigError, CorruptError, MissingError, XCError, first_line
 from xc_core.params import at_least, at_most, below
 from xc_core.plugins import Table
 from xc_core.pretrained import FROM_CORPUS, model_files
@@ -26,6 +25,8 @@ from xc_core.seeds import seed_torch
 
 _MOST: Final = 65_536
 """Largest width of vectors and length of texts."""
+_OF_MODELS: Final = "transformer"
+"""The family of encoders whose name is that of a model."""
 
 
 class Precision(StrEnum):
@@ -60,6 +61,7 @@ class EncoderConfig:
     """Padded tokens per forward pass: more need more memory, fewer need more passes."""
 
     def __post_init__(self) -> None:
+        _check_name(self.name)
         object.__setattr__(self, "pooling", Pooling(self.pooling))
         object.__setattr__(self, "precision", Precision(self.precision))
         at_least(self, max_length=1, width=1, tokens_per_pass=1, projection=0, frozen_layers=0, heads=1)
@@ -134,6 +136,12 @@ class Encoder(nn.Module, ABC):
         self.use_attention(device.attention)
         self.tokens_per_pass = device.tokens_per_pass(self.config.tokens_per_pass, self.bytes_per_token())
         return self.to(device.torch)
+
+    def learns(self) -> bool:
+        """Return True if its vectors depend on a weight that is trained. A text of three tokens is encoded."""
+        ids_BT = torch.zeros((1, 3), dtype=torch.long, device=self.device)
+        with torch.enable_grad():
+            return bool(self(ids_BT, torch.ones_like(ids_BT, dtype=torch.bool)).requires_grad)
 
     def without_gradients(self) -> Encoder:
         """Return an encoder with the present weights that encodes faster if no gradient is needed, or this one.
@@ -212,10 +220,11 @@ def load_encoder(folder: Path, *, to_answer: bool = False) -> Encoder:
     try:
         facts = json.loads(path.read_text("utf-8"))
         encoder = _loaded(facts, load_file(folder / "encoder.safetensors"), to_answer)
-    except (OSError, RuntimeError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        first = str(error).partition("\n")[0]
+    except (XCError, MemoryError):
+        raise
+    except Exception as error:  # transformers and safetensors raise errors of many types for wrong content
         raise CorruptError(
-            f"an encoder in {folder} that cannot be loaded ({type(error).__name__}: {first})",
+            f"an encoder in {folder} that cannot be loaded ({type(error).__name__}: {first_line(error)})",
             expected="encoder.json and the encoder.safetensors saved with it",
             do="run the stage encoder again",
         ) from error
@@ -233,4 +242,15 @@ def _loaded(facts: dict[str, Any], tensors: dict[str, Tensor], to_answer: bool) 
 
 
 def _family(config: EncoderConfig) -> str:
-    return config.name if config.name in ENCODERS else "transformer"
+    return config.name if config.name in ENCODERS else _OF_MODELS
+
+
+def _check_name(name: str) -> None:
+    """Raise ConfigError for a name that stands for something else than an encoder."""
+    others = {FROM_CORPUS: "the tokenizer of bag", _OF_MODELS: "the family of all named models"}
+    if not name.strip() or name in others:
+        raise ConfigError(
+            f"name {name!r}" + (f", {others[name]}" if name in others else ""),
+            expected="an encoder: bag, minilm, a folder, or a name on the Hugging Face hub",
+            do="set name to bag for an encoder without pretrained weights, or to a model",
+        )

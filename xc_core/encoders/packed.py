@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -44,10 +45,19 @@ def packs(facts: Mapping[str, Any]) -> bool:
     )
 
 
+@cache
 def multiplies_packed_bf16() -> bool:
-    """Return False if oneDNN has no products in bf16 on this CPU; then ``precision=bf16`` answers in fp32."""
-    available = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    return not available or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    """Return False if oneDNN has no products in bf16 on this CPU; then ``precision=bf16`` answers in fp32.
+
+    A product of one number is tried once per process: torch has no public function that says so.
+    """
+    one = torch.ones(1, 1, dtype=torch.bfloat16)
+    try:
+        with torch.inference_mode():
+            packed(one, one[0])(one)
+    except RuntimeError:
+        return False
+    return True
 
 
 def packed(weight_OI: Tensor, bias_O: Tensor, activation: str = "none") -> Map:
@@ -112,6 +122,7 @@ class PackedBert(Encoder):
         self.load_state_dict(heads)
         self.requires_grad_(False)
         weights = {name.removeprefix(_BACKBONE): value.float() for name, value in tensors.items() if name not in heads}
+        _check_shapes(weights, facts)
         self.words_VD = weights["embeddings.word_embeddings.weight"]
         places_TD = weights["embeddings.position_embeddings.weight"]
         self.places_TD = places_TD + weights["embeddings.token_type_embeddings.weight"][0]
@@ -143,6 +154,21 @@ class PackedBert(Encoder):
     def shape_facts(self) -> dict[str, Any]:
         """Raise TypeError: it is not saved."""
         raise TypeError("a packed encoder is not saved; save the trained one that it was packed from")
+
+
+def _check_shapes(weights: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+    """Raise RuntimeError for a weight of another shape than the configuration says; products would fail on a text."""
+    width, wide = int(facts["hidden_size"]), int(facts["intermediate_size"])
+    tables = {"word": "vocab_size", "position": "max_position_embeddings", "token_type": "type_vocab_size"}
+    shapes = {f"{name}_embeddings.weight": (int(facts[size]), width) for name, size in tables.items()}
+    shapes |= {"LayerNorm.weight": (width,), "intermediate.dense.weight": (wide, width)}
+    shapes |= {"intermediate.dense.bias": (wide,), "bias": (width,)}
+    shapes |= {f"self.{name}.weight": (width, width) for name in ("query", "key", "value")}
+    shapes |= {"attention.output.dense.weight": (width, width), "output.dense.weight": (width, wide)}
+    for name, value in weights.items():
+        expected = next((shape for end, shape in shapes.items() if name.endswith(end)), None)
+        if expected is not None and not name.startswith("pooler.") and value.shape != expected:
+            raise RuntimeError(f"{name} of shape {tuple(value.shape)}, not {expected}")
 
 
 def _norm(weights: Mapping[str, Tensor], name: str, facts: Mapping[str, Any]) -> _Norm:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +24,8 @@ _SIZES: Final = {
 _ENCODER: Final = "an encoder-only model of texts, such as bert"
 _ROUNDING: Final = 1e-4
 """Share of the largest state by which padding may change a state."""
+_MOST_WEIGHT: Final = 1e9
+"""Largest weight; a larger one is damage, and makes vectors of some texts overflow."""
 _NOT_USED: Final = ("pooler.",)
 """Weights that may be absent, because the vector of a text comes from the last hidden states."""
 
@@ -118,9 +121,13 @@ def _check_weights(model: Any, loading: dict[str, Any], name: str) -> None:
     if left := _other_layers(model, loading):
         found = f"weights of {len(left)} tensors of layers that the model lacks, the first is {bare(left[0])}"
         raise _wrong(found, "a number of layers in config.json that is that of model.safetensors", name)
-    wrong = next((key for key, value in model.named_parameters() if not bool(torch.isfinite(value).all())), None)
-    if wrong is not None:
-        raise _wrong(f"weights that are not finite, the first in {wrong}", "finite numbers", name)
+    for key, value in model.named_parameters():
+        least, most = (float(end) for end in value.detach().aminmax()) if value.numel() else (0.0, 0.0)
+        if math.isnan(least) or math.isinf(least) or math.isinf(most):
+            raise _wrong(f"weights that are not finite, the first in {key}", "finite numbers", name)
+        if max(-least, most) > _MOST_WEIGHT:
+            found = f"a weight of {max(-least, most):.3g} in {key}"
+            raise _wrong(found, f"weights of at most {_MOST_WEIGHT:.0e}, whose squares are finite in float32", name)
 
 
 def _other_layers(model: Any, loading: dict[str, Any]) -> list[str]:
@@ -171,18 +178,21 @@ def _kind(model: Any) -> str:
 def _states(model: Any, name: str, ids: list[int], padding: list[int] | None = None) -> torch.Tensor:
     """Return the last hidden states of a text's tokens (T x D), with ``padding`` after them, which is masked.
 
-    Raises DataError if the model fails on the text.
+    Raises DataError if the model fails on the text, or gives states that are not finite.
     """
     padding = padding or []
     ids_BT, mask_BT = torch.tensor([ids + padding]), torch.tensor([[1] * len(ids) + [0] * len(padding)])
     try:
         states: torch.Tensor = model.eval()(input_ids=ids_BT, attention_mask=mask_BT).last_hidden_state[0]
-        return states[: len(ids)]
+        states = states[: len(ids)]
     except MemoryError:
         raise
     except Exception as error:  # a model that reads something else than token ids raises errors of many types
         found = f"{_kind(model)}, which fails on a text of three tokens ({first_line(error)})"
         raise _wrong(found, _ENCODER, name) from error
+    if not bool(torch.isfinite(states).all()):
+        raise _wrong(f"{_kind(model)}, whose vectors are not finite", "weights as they were trained", name)
+    return states
 
 
 def _wrong(found: str, expected: str, name: str) -> DataError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from xc_core.devices import Device
@@ -12,7 +13,7 @@ from xc_core.encoders.base import ENCODERS, Encoder, EncoderConfig, Family
 from xc_core.encoders.packed import PackedBert, packs
 from xc_core.encoders.pooling import POOL
 from xc_core.encoders.pretrained_model import pretrained_model
-from xc_core.errors import ConfigError
+from xc_core.errors import ConfigError, shortage
 from xc_core.params import at_most
 from xc_core.pretrained import locate
 
@@ -116,11 +117,36 @@ def build(config: EncoderConfig, vocabulary_size: int) -> TransformerEncoder:
     Raises the errors of ``pretrained_model``, and ConfigError if the model has fewer positions than ``max_length``.
     """
     backbone = pretrained_model(config.name, locate(config.name), vocabulary_size)
+    _check_length(config, backbone)
+    return TransformerEncoder(config, backbone)
+
+
+def _check_length(config: EncoderConfig, backbone: Any) -> None:
+    """Raise ConfigError if the model has fewer positions than ``max_length``.
+
+    A model that declares fewer and has no table of positions is tried: some compute positions at any distance.
+    """
     table = getattr(getattr(backbone, "embeddings", None), "position_embeddings", None)
     if isinstance(table, nn.Embedding):
         places = table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
         at_most(config, max_length=places)
-    return TransformerEncoder(config, backbone)
+        return
+    declared = getattr(backbone.config, "max_position_embeddings", None) or config.max_length
+    if 0 < declared < config.max_length and not _encodes(backbone, config.max_length):
+        at_most(config, max_length=declared)
+
+
+def _encodes(backbone: Any, length: int) -> bool:
+    """Return True if the model encodes a text of ``length`` tokens."""
+    ids_BT = torch.zeros((1, length), dtype=torch.long)
+    try:
+        with torch.no_grad():
+            backbone(input_ids=ids_BT, attention_mask=torch.ones_like(ids_BT))
+    except (RuntimeError, IndexError, ValueError) as error:
+        if short := shortage(error):
+            raise short from error
+        return False
+    return True
 
 
 def rebuild(config: EncoderConfig, facts: dict[str, Any]) -> TransformerEncoder:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from xc_core.errors import ConfigError
+from xc_core.params import within
 from xc_core.plugins import Part, Table
 from xc_core.shapes import F32, I64, Bool
 
@@ -137,8 +138,16 @@ class Loss(Part):
         raise NotImplementedError
 
 
+TEMPERATURES: Final = (1e-3, 100.0)
+"""Range of temperatures. CLIP learns one of at least 0.01, scores that are logits have 1. Below the
+range the rounding of a cosine in bf16 (4e-3) is several logits; above it all labels are equally likely."""
+BIASES: Final = (-100.0, 100.0)
+"""Range of biases of a logit. log L, the bias at which an average label has the probability 1 / L, is below 20; a
+sigmoid beyond the range is 0 or 1 in float32, so nothing is learnt."""
+
+
 class Tempered(Loss):
-    """Base of losses that divide scores by ``temperature``."""
+    """Base of losses that divide scores by ``temperature``, 0.001 to 100."""
 
     temperature: float
 
@@ -192,9 +201,8 @@ class Stateless(Loss):
 
 
 def check_temperature(config: Tempered) -> None:
-    """Raise ConfigError unless ``temperature`` is above 0."""
-    if not config.temperature > 0:
-        raise ConfigError(f"temperature {config.temperature}", expected="above 0", do="fix the value")
+    """Raise ConfigError unless ``temperature`` is in ``TEMPERATURES``."""
+    within(config, temperature=TEMPERATURES)
 
 
 def check_share(config: object, name: str) -> None:

@@ -12,9 +12,19 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from xc_core.devices import put
-from xc_core.losses.base import LOSSES, PLAIN, BatchLoss, OnHost, Sampled, Stateless, Tempered, check_temperature
+from xc_core.losses.base import (
+    BIASES,
+    LOSSES,
+    PLAIN,
+    BatchLoss,
+    OnHost,
+    Sampled,
+    Stateless,
+    Tempered,
+    check_temperature,
+)
 from xc_core.losses.slots import Slots
-from xc_core.params import at_least
+from xc_core.params import within
 from xc_core.shapes import I64
 
 
@@ -58,7 +68,7 @@ class _OnRows(Stateless, Tempered):
     """A loss that sums over the selected rows and counts their chosen pairs."""
 
     temperature: float = 0.05
-    """Divides the scores."""
+    """Divides the scores; 0.001 to 100."""
 
     def __post_init__(self) -> None:
         check_temperature(self)
@@ -86,11 +96,11 @@ class NegativeSampling(_OnRows):
     """
 
     regulariser: float = 0.0
-    """lambda, the weight of the squared unbiased scores (equation 6)."""
+    """lambda, the weight of the squared unbiased scores (equation 6); 0 to 100."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, regulariser=0)
+        within(self, regulariser=(0, 100))
 
     def total(self, rows: _Rows) -> Tensor:
         """Return the sum."""
@@ -115,7 +125,11 @@ class NoiseContrastive(_OnRows):
 
     unbiased = True
     bias: float = 0.0
-    """Subtracted from every logit."""
+    """Subtracted from every logit; -100 to 100."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        within(self, bias=BIASES)
 
     def total(self, rows: _Rows) -> Tensor:
         """Return the sum."""
@@ -147,13 +161,13 @@ class AugmentReduce(Tempered):
     """Settings of ``AugmentReduceLoss``."""
 
     temperature: float = 0.05
-    """Divides the scores."""
+    """Divides the scores; 0.001 to 100."""
     decay: float = 0.9
-    """The t-th estimate of a pair's eta gets weight t^-decay."""
+    """The t-th estimate of a pair's eta gets weight t^-decay; 0 to 1. Above 1 the first estimates would stay."""
 
     def __post_init__(self) -> None:
         check_temperature(self)
-        at_least(self, decay=0)
+        within(self, decay=(0, 1))
 
     def build(self) -> BatchLoss:
         """Return the loss, without estimates."""

@@ -12,7 +12,7 @@ from torch.nn.functional import softplus
 from xc_core.errors import ConfigError
 from xc_core.losses.base import LOSSES, PLAIN, Sampled, Stateless, Tempered, check_share, check_temperature
 from xc_core.losses.bce import Bce
-from xc_core.params import at_least
+from xc_core.params import within
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class _Softmax(Stateless, Tempered):
 
     decoupled: ClassVar[bool]
     temperature: float = 0.05
-    """Divides the scores (cosines)."""
+    """Divides the scores (cosines); 0.001 to 100."""
     forward: float = 1.0
     """Share of the loss from documents to labels; the rest is from labels to documents."""
 
@@ -101,10 +101,10 @@ class WithBinary(Stateless):
     softmax: DecoupledSoftmax | SupCon = field(default_factory=DecoupledSoftmax)
     binary: Bce = field(default_factory=Bce)
     weight: float = 0.1
-    """Weight of the binary cross-entropy."""
+    """Weight of the binary cross-entropy; 0 to 100."""
 
     def __post_init__(self) -> None:
-        at_least(self, weight=0)
+        within(self, weight=(0, 100))
         for name, wanted in (("softmax", (DecoupledSoftmax, SupCon)), ("binary", (Bce,))):
             if not isinstance(own := getattr(self, name), wanted):
                 kinds = " or ".join(kind.kind for kind in wanted)

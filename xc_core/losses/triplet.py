@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from xc_core.losses.base import LOSSES, PLAIN, Sampled, Stateless
-from xc_core.params import at_least
+from xc_core.losses.base import LOSSES, PLAIN, TEMPERATURES, Sampled, Stateless
+from xc_core.params import at_least, within
 
 
 @LOSSES.register("triplet")
@@ -28,16 +28,19 @@ class Triplet(Stateless):
     """
 
     margin: float = 0.3
-    """By how much (cosine) a positive must beat a negative."""
+    """By how much (cosine) a positive must beat a negative; 0 to 2, the largest difference of two cosines."""
     hardest: int = 10
     """Hardest negatives per document."""
     positives: int = 1
     """Hardest chosen positives per document."""
     temperature: float = 0.1
-    """Softmax temperature of the weights over active negatives; 0: equal weights, as in the paper."""
+    """Softmax temperature of the weights over active negatives, 0.001 to 100; 0: equal weights, as in the paper."""
 
     def __post_init__(self) -> None:
-        at_least(self, margin=0, hardest=1, positives=1, temperature=0)
+        at_least(self, hardest=1, positives=1)
+        within(self, margin=(0, 2))
+        if self.temperature:
+            within(self, temperature=TEMPERATURES)
 
     def __call__(
         self, scores_BU: Tensor, chosen_BU: Tensor, known_BU: Tensor, sampled: Sampled = PLAIN

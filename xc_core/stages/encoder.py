@@ -15,8 +15,9 @@ from xc_core.data.names import label_names
 from xc_core.data.tokens import Tokenised
 from xc_core.devices import Device
 from xc_core.distributed import World
-from xc_core.encoders import ENCODERS, TrainedEncoder, build_encoder
+from xc_core.encoders import ENCODERS, Encoder, TrainedEncoder, build_encoder
 from xc_core.encoders.pooling import Pooling
+from xc_core.errors import ConfigError, bare
 from xc_core.pretrained import declared_pooling
 from xc_core.train.checkpoint import Checkpoints
 from xc_core.train.documents import EncoderData
@@ -34,6 +35,7 @@ def run(context: Context[EncoderSettings]) -> None:
     encoder.on(device)
     history, rows, documents = History(), {}, {}
     if settings.epochs > 0:
+        _check_learns(settings, encoder)
         _report_if_short(context)
         corpus = context.read(Corpus)
         task = encoder_task(settings, encoder, EncoderData.of(corpus, tokens, settings), world)
@@ -44,6 +46,18 @@ def run(context: Context[EncoderSettings]) -> None:
     TrainedEncoder(encoder, tokens.tokenizer, history.results() | documents, **rows).write(context.build)
     context.build.facts["max_tokens"] = tokens.max_tokens
     context.costs.update({"train_seconds": history.seconds, "mining_seconds": history.refresh_seconds})
+
+
+def _check_learns(settings: EncoderSettings, encoder: Encoder) -> None:
+    """Raise ConfigError if the training could change no weight of the encoder."""
+    if not encoder.learns():
+        raise ConfigError(
+            f"frozen_layers {settings.encoder.frozen_layers}, all layers of {bare(settings.encoder.name)}, and no "
+            f"projection, with epochs {settings.epochs:g}",
+            expected="weights of the encoder to train",
+            do="lower frozen_layers, set projection, or set epochs to 0 to use the encoder as it was pretrained",
+            where="encoder.encoder",
+        )
 
 
 def _rows(task: EncoderTask, corpus: Corpus) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from xc_core.sampling import (
     Negatives,
     NegativeSource,
     Order,
+    check_negatives,
     missed_by_pools,
 )
 from xc_core.seeds import generator, torch_generator
@@ -81,6 +82,10 @@ class EncoderSettings:
 
     def __post_init__(self) -> None:
         at_least(self, epochs=0)
+        check_negatives(self.order, self.negatives)
+        if self.encoder.heads == 2 and self.epochs and not (self.scorer.reads_texts and self.scorer.trains_rows):
+            do = "set scorer to text-and-row, or heads to 1"
+            raise ConfigError(f"heads 2 with the scorer {self.scorer.kind!r}", expected="a scorer of both", do=do)
         searched = self.negatives.searches
         if searched == ROWS and not self.scorer.trains_rows:
             raise ConfigError(

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from xc_core.classifiers.schedule import schedule
+from xc_core.classifiers.schedule import check_decay, schedule
 from xc_core.distributed import ALONE, World
-from xc_core.errors import ConfigError
+from xc_core.params import at_least, below, within
 
 __all__ = ["EncoderOptimizer", "OptimConfig", "schedule"]
 
@@ -19,21 +19,22 @@ class OptimConfig:
     """AdamW with linear warm-up and linear decay to zero."""
 
     lr: float = 2e-4
-    """Learning rate after the warm-up."""
+    """Learning rate after the warm-up: about the change of a weight in a step; 1e-8 to 1. A smaller change is lost in
+    the rounding of a weight."""
     warmup: float = 0.1
     """Share of the training that is warm-up."""
     weight_decay: float = 0.01
-    """Decoupled weight decay of matrices; vectors (biases, norms) have none."""
+    """Decoupled weight decay of matrices; vectors (biases, norms) have none. 0 to 100, and below 1 / lr: weights would
+    change their sign in a step."""
     clip: float = 1.0
-    """Largest norm of the whole gradient; a larger gradient is scaled down to it."""
+    """Largest norm of the whole gradient; a larger gradient is scaled down to it. At least 0.001: Adam adds 1e-8
+    to the root of the mean square of each coordinate, so a smaller gradient trains nothing."""
 
     def __post_init__(self) -> None:
-        if self.lr <= 0 or not 0 <= self.warmup < 1 or self.weight_decay < 0 or self.clip <= 0:
-            raise ConfigError(
-                f"lr {self.lr}, warmup {self.warmup}, weight_decay {self.weight_decay}, clip {self.clip}",
-                expected="lr, clip > 0, 0 <= warmup < 1, weight_decay >= 0",
-                do="fix the value",
-            )
+        within(self, lr=(1e-8, 1), weight_decay=(0, 100))
+        at_least(self, warmup=0, clip=1e-3)
+        below(self, warmup=1)
+        check_decay(self.lr, self.weight_decay)
 
 
 class EncoderOptimizer:

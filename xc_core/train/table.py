@@ -28,6 +28,7 @@ from xc_core.sampling import (
     Order,
     Pool,
     StoredClusters,
+    check_negatives,
 )
 from xc_core.seeds import torch_generator
 from xc_core.shapes import F32, I64
@@ -66,6 +67,7 @@ class ClassifierSettings:
     def __post_init__(self) -> None:
         at_least(self, epochs=0, warmup=0, dropout=0, average=0, enough=1)
         below(self, warmup=1, dropout=1, average=1)
+        check_negatives(self.order, self.negatives)
         for name, chosen in (("order", self.order), ("negatives", self.negatives)):
             if self.augment and chosen.stored:
                 raise ConfigError(
