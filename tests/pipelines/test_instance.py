@@ -88,7 +88,7 @@ def test_a_crashed_run_is_found_and_gives_its_place_in_a_pool_back(loaded: dg.Da
     assert loaded.run_monitoring_enabled
     assert loaded.run_monitoring_settings == {
         "enabled": True,
-        "start_timeout_seconds": 300,
+        "start_timeout_seconds": 120,
         "cancel_timeout_seconds": 60,
         "max_runtime_seconds": 259_200,
         "poll_interval_seconds": 10,

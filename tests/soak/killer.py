@@ -14,14 +14,12 @@ from typing import Final
 import psutil
 
 from tests.processes import wait_for
-from tests.soak.servers import SERVERS, STAGE, TRAINER, WORKER, Servers, victim, words
+from tests.soak.servers import SERVERS, STAGE, TRAINER, Servers, victim, words
 
-PAUSE: Final = (0.5, 5.0)
-"""Seconds between two kills: the shortest and the longest."""
+PAUSE: Final = (0.5, 4.0)
+"""Seconds between two attempts to kill: the shortest and the longest."""
 WHILE_STARTING: Final = 0.1
 """Share of kills that may hit a server which does not answer yet since its last kill."""
-_LOOK_SECONDS: Final = 0.5
-_KINDS: Final = (*SERVERS, WORKER, STAGE, TRAINER)
 
 
 @dataclass
@@ -75,18 +73,17 @@ class Killer:
         return not self.gone
 
     def _loop(self, allowed: Counter[str], stop: threading.Event) -> None:
+        """Go through all kinds in random order, again and again; a kind without a process waits until it has one."""
         waiting: list[str] = []
-        after = time.monotonic() + self.random.uniform(*PAUSE)
-        while not stop.wait(_LOOK_SECONDS * self.random.random()):
+        while self.left > 0 and not stop.wait(self.random.uniform(*PAUSE)):
             self.all_back()
-            if time.monotonic() < after or self.left <= 0:
-                continue
+            waiting = waiting or list((+allowed).keys())
             if not waiting:
-                waiting = self.random.sample(_KINDS, len(_KINDS))
-            kind = waiting.pop(0)
-            if allowed[kind] > 0 and self._kill(kind):
+                return
+            kind = self.random.choice(waiting)
+            if self._kill(kind):
+                waiting.remove(kind)
                 allowed[kind] -= 1
-                after = time.monotonic() + self.random.uniform(*PAUSE)
 
     def _kill(self, kind: str) -> bool:
         """Kill a process of a kind; return False if there is none, or if it has only just been started."""

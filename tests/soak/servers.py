@@ -26,7 +26,7 @@ STAGE, TRAINER, WORKER = "stage", "trainer", "run worker"
 ENDED: Final = ("SUCCESS", "FAILURE", "CANCELED")
 _MODULE: Final = "pipelines.definitions"
 _START_SECONDS: Final = 120.0
-_RUN_SECONDS: Final = 420.0
+_RUN_SECONDS: Final = 600.0
 _QUERY: Final = "query($i: ID!){runOrError(runId:$i){... on Run{status tags{key value}}}}"
 _LAUNCH: Final = (
     "mutation($p: ExecutionParams!){launchRun(executionParams:$p){__typename ... on LaunchRunSuccess{run{runId}}}}"
