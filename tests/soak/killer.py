@@ -16,10 +16,10 @@ import psutil
 from tests.processes import wait_for
 from tests.soak.servers import SERVERS, STAGE, TRAINER, Servers, victim, words
 
-PAUSE: Final = (0.5, 4.0)
+PAUSE: Final = (0.5, 7.0)
 """Seconds between two attempts to kill: the shortest and the longest."""
 WHILE_STARTING: Final = 0.1
-"""Share of kills that may hit a server which does not answer yet since its last kill."""
+"""Share of attempts that may hit a server which does not answer yet since its last kill."""
 
 
 @dataclass
@@ -73,22 +73,15 @@ class Killer:
         return not self.gone
 
     def _loop(self, allowed: Counter[str], stop: threading.Event) -> None:
-        """Go through all kinds in random order, again and again; a kind without a process waits until it has one."""
-        waiting: list[str] = []
         while self.left > 0 and not stop.wait(self.random.uniform(*PAUSE)):
             self.all_back()
-            waiting = waiting or list((+allowed).keys())
-            if not waiting:
-                return
-            kind = self.random.choice(waiting)
-            if self._kill(kind):
-                waiting.remove(kind)
+            starting = self.random.random() < WHILE_STARTING
+            kinds = [kind for kind in +allowed if starting or kind not in self.gone]
+            if kinds and self._kill(kind := self.random.choice(kinds)):
                 allowed[kind] -= 1
 
     def _kill(self, kind: str) -> bool:
-        """Kill a process of a kind; return False if there is none, or if it has only just been started."""
-        if kind in self.gone and self.random.random() > WHILE_STARTING:
-            return False
+        """Kill a process of a kind; return False if there is none."""
         process = victim(self.servers, kind)
         if process is None:
             return False

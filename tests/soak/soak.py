@@ -33,15 +33,17 @@ from tests.conftest import TOY_CHANGES
 from tests.pipelines.conftest import make_project
 from tests.processes import wait_for
 from tests.soak.killer import Killer
-from tests.soak.servers import ENDED, SERVERS, STAGE, TRAINER, WORKER, Servers, leftovers
+from tests.soak.servers import ENDED, STAGE, TRAINER, WORKER, Servers, leftovers
 from xc_core import artifacts
 from xc_core.chain import STAGES, Workspace, run_stage
 
 STAGES_OF: Final = ("encoder", "embeddings", "clusters", "negatives", "classifier")
 """Stages that a round runs by default; all of them with --stages."""
 SETTINGS: Final = {**TOY_CHANGES, "encoder": {**TOY_CHANGES["encoder"], "epochs": 150.0}}
-_SERVERS: Final = 3
-"""So many times at most each server is killed during a run."""
+_FIRST: Final = {"webserver": 10, "daemon": 10, "code": 10, "tracking": 4, WORKER: 1, STAGE: 1, TRAINER: 1}
+"""So many times at most each process is killed during a run; a stage that finds no tracking server twice fails."""
+_AGAIN: Final = {"webserver": 2, "daemon": 2, "code": 2}
+"""The same for the run that follows one that failed, which must succeed."""
 _UP_SECONDS: Final = 3.0
 """A server that has ended is started again after at most this time."""
 _POOL: Final = '{instance{concurrencyLimit(concurrencyKey:"gpu"){activeSlotCount pendingStepCount}}}'
@@ -95,13 +97,13 @@ class Soak:
         """Train once while processes are killed; raise AssertionError if anything is not as it should be."""
         began = time.time()
         run = self.servers.launch("retrain", self.stages)
-        with self.killer.at_work({**dict.fromkeys(SERVERS, _SERVERS), WORKER: 1, STAGE: 1, TRAINER: 1}):
+        with self.killer.at_work(_FIRST):
             status = self.servers.ended(run)
         self.rounds[status] += 1
         self._check_idle()
         if status != "SUCCESS":
             again = self.servers.launch("retrain", self.stages)
-            with self.killer.at_work({"webserver": _SERVERS, "daemon": _SERVERS, "code": _SERVERS}):
+            with self.killer.at_work(_AGAIN):
                 found = self.servers.ended(again)
             assert found == "SUCCESS", f"run {again} after {run} ended with {found}"
             self._check_idle()
