@@ -25,7 +25,7 @@ from tests.conftest import TOY_CHANGES, ToyWorld
 from tests.pipelines.conftest import make_repository
 from tests.processes import free_port, wait_for
 from tests.soak.client import post
-from tests.soak.servers import Servers, leftovers, victim
+from tests.soak.servers import AWAY, Servers, leftovers, victim
 from tests.soak.world import cut
 from xc_core.artifacts import read_manifest
 from xc_core.chain import STAGES, Workspace
@@ -157,7 +157,7 @@ class Project:
         """
 
         def new() -> set[str]:
-            with suppress(OSError, KeyError, TypeError):
+            with suppress(*AWAY):
                 return set(self.servers.runs(job)) - set(seen)
             return set()
 
