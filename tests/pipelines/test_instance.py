@@ -45,6 +45,12 @@ def test_four_runs_at_once_and_one_step_per_pool(loaded: dg.DagsterInstance) -> 
     assert concurrency.run_queue_config.max_concurrent_runs == 4
 
 
+def test_a_run_waits_for_two_minutes_while_the_code_server_is_down(loaded: dg.DagsterInstance) -> None:
+    queue = loaded.get_concurrency_config().run_queue_config
+    assert queue is not None
+    assert queue.max_user_code_failure_retries * queue.user_code_failure_retry_delay == 120
+
+
 @pytest.mark.parametrize(("cards", "places"), [(0, 1), (1, 1), (4, 4)])
 def test_the_pool_has_a_place_per_gpu(
     loaded: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, cards: int, places: int
@@ -82,7 +88,7 @@ def test_a_crashed_run_is_found_and_gives_its_place_in_a_pool_back(loaded: dg.Da
     assert loaded.run_monitoring_enabled
     assert loaded.run_monitoring_settings == {
         "enabled": True,
-        "start_timeout_seconds": 300,
+        "start_timeout_seconds": 120,
         "cancel_timeout_seconds": 60,
         "max_runtime_seconds": 259_200,
         "poll_interval_seconds": 10,

@@ -25,7 +25,7 @@ from tests.conftest import TOY_CHANGES, ToyWorld
 from tests.pipelines.conftest import make_repository
 from tests.processes import free_port, wait_for
 from tests.soak.client import post
-from tests.soak.servers import SERVERS, Servers, leftovers, victim
+from tests.soak.servers import AWAY, Servers, leftovers, victim
 from tests.soak.world import cut
 from xc_core.artifacts import read_manifest
 from xc_core.chain import STAGES, Workspace
@@ -58,7 +58,8 @@ class Project:
     def start(self) -> None:
         """Start the servers of Dagster and MLflow, and look after them from now on."""
         self.servers.start_all()
-        threading.Thread(target=self._look_after, daemon=True).start()
+        for look_after in (self.servers.look_after, self._look_after):
+            threading.Thread(target=look_after, args=(self._stop, _UP_SECONDS), daemon=True).start()
 
     def serve(self, count: int) -> list[int]:
         """Start ``count`` processes of `xc serve`; return their ports once all of them answer."""
@@ -78,10 +79,8 @@ class Project:
                 start_new_session=True,
             )  # fmt: skip
 
-    def _look_after(self) -> None:
-        while not self._stop.wait(_UP_SECONDS):
-            for name in SERVERS:
-                self.servers.start(name)
+    def _look_after(self, stop: threading.Event, seconds: float) -> None:
+        while not stop.wait(seconds):
             for port in self.ports:
                 if self._serving[port].poll() is not None:
                     self._serve(port)
@@ -158,7 +157,7 @@ class Project:
         """
 
         def new() -> set[str]:
-            with suppress(OSError, KeyError, TypeError):
+            with suppress(*AWAY):
                 return set(self.servers.runs(job)) - set(seen)
             return set()
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from dataclasses import dataclass, field
@@ -24,15 +26,18 @@ STAGE, TRAINER, WORKER = "stage", "trainer", "run worker"
 ENDED: Final = ("SUCCESS", "FAILURE", "CANCELED")
 _MODULE: Final = "pipelines.definitions"
 _START_SECONDS: Final = 120.0
-_RUN_SECONDS: Final = 420.0
+_RUN_SECONDS: Final = 600.0
 _QUERY: Final = "query($i: ID!){runOrError(runId:$i){... on Run{status tags{key value}}}}"
 _LAUNCH: Final = (
     "mutation($p: ExecutionParams!){launchRun(executionParams:$p){__typename ... on LaunchRunSuccess{run{runId}}}}"
 )
 _SWITCH: Final = "mutation($s: SensorSelector!){startSensor(sensorSelector:$s){__typename}}"
 _PARTITIONS: Final = "query($k: AssetKeyInput!){assetNodeOrError(assetKey:$k){... on AssetNode{partitionKeys}}}"
-_RUNS: Final = "query($f: RunsFilter!){runsOrError(filter:$f){... on Runs{results{runId status}}}}"
+_RUNS: Final = "query($f: RunsFilter!){runsOrError(filter:$f){... on Runs{results{runId status endTime}}}}"
+_HEARTBEATS: Final = "{instance{daemonHealth{allDaemonStatuses{required lastHeartbeatTime}}}}"
 _STOP: Final = "mutation($i: String!){terminateRun(runId:$i){__typename}}"
+AWAY: Final = (OSError, http.client.HTTPException, KeyError, TypeError, ValueError)
+"""Errors of a question to a webserver that was killed, or that starts."""
 
 
 @dataclass
@@ -74,10 +79,13 @@ class Servers:
         }[name]  # fmt: skip
 
     def start(self, name: str) -> None:
-        """Start a server unless it runs."""
+        """Start a server unless it runs. What is left of its processes ends first, except runs of the code server."""
         process = self.running.get(name)
-        if process is not None and process.poll() is None:
-            return
+        if process is not None:
+            if process.poll() is None:
+                return
+            if name != "code":
+                _end_group(process)
         with (self.root / f"{name}.log").open("ab") as log:
             command = [sys.executable, *self.command(name)]
             self.running[name] = subprocess.Popen(
@@ -97,6 +105,26 @@ class Servers:
         wait_for(lambda: self._listens("tracking"), _START_SECONDS, "tracking server")
         wait_for(self.ready, _START_SECONDS, "webserver")
 
+    def look_after(self, stop: threading.Event, seconds: float) -> None:
+        """Start servers that have ended, within ``seconds``, until ``stop`` is set."""
+        while not stop.wait(seconds):
+            for name in SERVERS:
+                self.start(name)
+
+    def answers(self, name: str, since: float) -> bool:
+        """Return True if a server that was killed at the time ``since`` is at work again."""
+        with contextlib.suppress(*AWAY):
+            if name == "webserver":
+                return self.ready()
+            if name == "daemon":
+                found = self.ask(_HEARTBEATS)["instance"]["daemonHealth"]["allDaemonStatuses"]
+                return all(one["lastHeartbeatTime"] > since for one in found if one["required"])
+            if name == "tracking":
+                with urllib.request.urlopen(f"http://127.0.0.1:{self.ports[name]}/health", timeout=5) as answer:
+                    return bool(answer.status == 200)
+            return self._listens(name)
+        return False
+
     def _listens(self, name: str) -> bool:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.ports[name]), timeout=1):
             return True
@@ -104,7 +132,7 @@ class Servers:
 
     def ready(self) -> bool:
         """Return True if the webserver answers and has loaded the jobs."""
-        with contextlib.suppress(OSError, KeyError, TypeError, ValueError):
+        with contextlib.suppress(*AWAY):
             found = self.ask("{repositoriesOrError{... on RepositoryConnection{nodes{name}}}}")
             return bool(found["repositoriesOrError"]["nodes"])
         return False
@@ -112,9 +140,7 @@ class Servers:
     def stop_all(self) -> None:
         """Kill every server and all processes of this project."""
         for process in self.running.values():
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            _end_group(process)
         for found in self.processes():
             with contextlib.suppress(psutil.Error):
                 found.kill()
@@ -169,6 +195,11 @@ class Servers:
         found = self.ask(_RUNS, f={"pipelineName": job})["runsOrError"]["results"]
         return {str(run["runId"]): str(run["status"]) for run in found}
 
+    def ends(self) -> list[tuple[str, float]]:
+        """Return the status of each run of all jobs, and when it ended (0 if it has not), as seconds since 1970."""
+        found = self.ask(_RUNS, f={})["runsOrError"]["results"]
+        return [(str(run["status"]), float(run["endTime"] or 0)) for run in found]
+
     def run(self, run: str) -> tuple[str, dict[str, str]]:
         """Return the status and tags of a run."""
         found = self.ask(_QUERY, i=run)["runOrError"]
@@ -180,7 +211,7 @@ class Servers:
         while time.monotonic() - started < seconds:
             try:
                 status, tags = self.run(run)
-            except (OSError, KeyError, TypeError):  # the webserver was killed, or starts
+            except AWAY:
                 time.sleep(1)
                 continue
             if retry := tags.get("dagster/auto_retry_run_id"):
@@ -191,16 +222,30 @@ class Servers:
         raise AssertionError(f"run {run} is {status} after {seconds:.0f} s")
 
 
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
 def words(process: psutil.Process) -> list[str]:
     """Return the command of a process; the title of a forked stage is one text."""
     return " ".join(process.cmdline()).split()
 
 
 def victim(servers: Servers, kind: str) -> psutil.Process | None:
-    """Return a living process of a kind: a server, a run worker, the process of a stage, or of one that trains."""
+    """Return a living process of a kind: a server, a run worker, the process of a stage, or of one that trains.
+
+    The tracking server answers in a child of its first process, which would live on without its parent.
+    """
     if kind in SERVERS:
         process = servers.running[kind]
-        return psutil.Process(process.pid) if process.poll() is None else None
+        if process.poll() is not None:
+            return None
+        with contextlib.suppress(psutil.Error):
+            first = psutil.Process(process.pid)
+            return [first, *(first.children() if kind == "tracking" else [])][-1]
+        return None
     stages = servers.processes("assets.worker")
     if kind == WORKER:
         found = [p for p in servers.processes("spawn_main") if p not in servers.processes("mlflow")]

@@ -2,9 +2,11 @@
 
     python -m tests.soak.soak --kills 200 --minutes 300 --seed 1
 
-A round starts the job retrain, kills one to three processes, and waits. A run that ends with a failure after its
-automatic retry is started again once, as a schedule would do. After each round: the run has ended, the pool is free, no
-process and no temporary file is left, and all artefacts have the bytes of an unbroken run.
+A round starts the job retrain. While it runs, processes of all kinds are killed, seconds apart: servers many times,
+the run worker and a stage once each. A run that ends with a failure after its automatic retry is started
+again once, as a schedule would do; that run must succeed although webserver, daemon and code server are killed. After
+each round: the servers answer, all runs have ended, the pool is free, no process and no temporary file is left, and all
+artefacts have the bytes of an unbroken run.
 """
 
 from __future__ import annotations
@@ -15,9 +17,11 @@ import os
 import random
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -25,19 +29,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import psutil
-
 from tests.conftest import TOY_CHANGES
 from tests.pipelines.conftest import make_project
 from tests.processes import wait_for
-from tests.soak.servers import SERVERS, STAGE, TRAINER, WORKER, Servers, leftovers, victim, words
+from tests.soak.killer import Killer
+from tests.soak.servers import ENDED, STAGE, TRAINER, WORKER, Servers, leftovers
 from xc_core import artifacts
 from xc_core.chain import STAGES, Workspace, run_stage
 
 STAGES_OF: Final = ("encoder", "embeddings", "clusters", "negatives", "classifier")
 """Stages that a round runs by default; all of them with --stages."""
 SETTINGS: Final = {**TOY_CHANGES, "encoder": {**TOY_CHANGES["encoder"], "epochs": 150.0}}
-VICTIMS: Final = (*SERVERS, WORKER, STAGE, TRAINER)
+_FIRST: Final = {"webserver": 10, "daemon": 10, "code": 10, "tracking": 3, WORKER: 1}
+"""So many times at most each process is killed during a run, and one stage; a stage may lose its process once."""
+_AGAIN: Final = {"webserver": 5, "daemon": 5, "code": 5}
+"""The same for the run that follows one that failed, which must succeed."""
+_UP_SECONDS: Final = 3.0
+"""A server that has ended is started again after at most this time."""
 _POOL: Final = '{instance{concurrencyLimit(concurrencyKey:"gpu"){activeSlotCount pendingStepCount}}}'
 _ROOT: Final = Path(__file__).resolve().parents[2]
 
@@ -80,51 +88,48 @@ class Soak:
 
     workspace: Workspace
     servers: Servers
+    killer: Killer
     stages: tuple[str, ...]
     expected: dict[str, str]
-    random: random.Random
-    killed: Counter[str] = field(default_factory=Counter)
     rounds: Counter[str] = field(default_factory=Counter)
 
-    def round(self, kills: int) -> None:
-        """Train once while ``kills`` processes are killed; raise AssertionError if anything is not as it should be."""
+    def round(self) -> None:
+        """Train once while processes are killed; raise AssertionError if anything is not as it should be."""
+        began = time.time()
         run = self.servers.launch("retrain", self.stages)
-        for _ in range(kills):
-            time.sleep(self.random.uniform(1, 14))
-            self._kill(self.random.choice(VICTIMS))
-            time.sleep(self.random.uniform(0, 3))
-            for name in SERVERS:
-                self.servers.start(name)
-        wait_for(self.servers.ready, 120, "webserver")
-        status = self.servers.ended(run)
+        with self.killer.at_work({**_FIRST, self.killer.random.choice((STAGE, TRAINER)): 1}):
+            status = self.servers.ended(run)
         self.rounds[status] += 1
-        if status != "SUCCESS":
-            self._check_idle()
-            again = self.servers.ended(self.servers.launch("retrain", self.stages))
-            assert again == "SUCCESS", f"the run after {run} ended with {again}"
         self._check_idle()
+        if status != "SUCCESS":
+            again = self.servers.launch("retrain", self.stages)
+            with self.killer.at_work(_AGAIN):
+                found = self.servers.ended(again)
+            assert found == "SUCCESS", f"run {again} after {run} ended with {found}"
+            self._check_idle()
         assert digests(self.workspace, self.stages) == self.expected, "other bytes than an unbroken run"
+        self._note_failures(began)
         forget(self.workspace)
 
-    def _kill(self, kind: str) -> None:
-        process = victim(self.servers, kind)
-        if process is None:
-            return
-        stage = words(process)[3:5] if kind in (STAGE, TRAINER) else ""
-        print(f"  kill -9 {kind} {' '.join(stage)}", flush=True)
-        try:
-            process.kill()
-        except psutil.Error:
-            return
-        self.killed[kind] += 1
+    def _note_failures(self, began: float) -> None:
+        """Note the seconds from the kill of a run worker until its run was marked as failed."""
+        failed = [end for status, end in self.servers.ends() if status == "FAILURE"]
+        for when in self.killer.times[WORKER]:
+            if when > began and (later := [end - when for end in failed if end > when]):
+                self.killer.away[WORKER].append(min(later))
 
     def _check_idle(self) -> None:
-        """Check that the pool is free and nothing is left; a command cleans up first, as every start does."""
+        """Check that all servers are back, the pool is free and nothing is left.
+
+        A command cleans up first, as every start does.
+        """
+        wait_for(self.killer.all_back, 120, f"the servers {list(self.killer.gone)}")
 
         def free() -> bool:
             found: Any = self.servers.ask(_POOL)["instance"]["concurrencyLimit"]
             return not found["activeSlotCount"] and not found["pendingStepCount"]
 
+        wait_for(lambda: all(status in ENDED for status, _ in self.servers.ends()), 300, "end of all runs")
         wait_for(free, 60, "pool gpu")
         wait_for(lambda: not self.servers.processes("assets.worker"), 180, "end of all stages")
         command = [sys.executable, "-m", "xc_core.cli.main", "status"]
@@ -137,18 +142,35 @@ def soak(
     root: Path, kills: int, seconds: float, seed: int, stages: tuple[str, ...], say: Callable[[str], None] = print
 ) -> Soak:
     """Kill ``kills`` processes, or as many as fit into ``seconds``; return the counts."""
-    began = time.monotonic()
-    workspace = prepared(root)
-    found = Soak(workspace, Servers(root), stages, unbroken(workspace, stages), random.Random(seed))
+    began, stop = time.monotonic(), threading.Event()
+    workspace, servers = prepared(root), Servers(root)
+    killer = Killer(servers, kills, random.Random(seed), say)
+    found = Soak(workspace, servers, killer, stages, unbroken(workspace, stages))
+    keeper = threading.Thread(target=servers.look_after, args=(stop, _UP_SECONDS), daemon=True)
     try:
-        found.servers.start_all()
-        while (left := kills - found.killed.total()) > 0 and time.monotonic() - began < seconds:
-            found.round(min(left, found.random.randint(1, 3)))
-            total, rounds = found.killed.total(), found.rounds.total()
-            say(f"{time.monotonic() - began:.0f} s: {total} kills in {rounds} rounds, {json.dumps(found.killed)}")
+        servers.start_all()
+        keeper.start()
+        while killer.left > 0 and time.monotonic() - began < seconds:
+            found.round()
+            total, rounds = killer.killed.total(), found.rounds.total()
+            say(f"{time.monotonic() - began:.0f} s: {total} kills in {rounds} rounds, {json.dumps(killer.killed)}")
     finally:
-        found.servers.stop_all()
+        stop.set()
+        keeper.join()
+        servers.stop_all()
     return found
+
+
+def away(killer: Killer) -> dict[str, str]:
+    """Return how often each server answered again after a kill, and the seconds of that, median and longest.
+
+    For a run worker it is the time until its run was marked as failed.
+    """
+    return {
+        kind: f"{len(found)}: {statistics.median(found):.0f} and {max(found):.0f} s"
+        for kind, found in sorted(killer.away.items())
+        if found
+    }
 
 
 def main() -> None:
@@ -165,7 +187,8 @@ def main() -> None:
     root = asked.root or Path(tempfile.mkdtemp(prefix="xc-soak-")) / "project"
     stages = tuple(asked.stages.split(","))
     found = soak(root, asked.kills, asked.minutes * 60, asked.seed, stages, lambda line: print(line, flush=True))
-    print(f"kills {json.dumps(found.killed)}, rounds {json.dumps(found.rounds)}, lost 0")
+    print(f"away, median and longest: {json.dumps(away(found.killer), indent=1)}")
+    print(f"kills {json.dumps(found.killer.killed)}, rounds {json.dumps(found.rounds)}, lost 0")
 
 
 if __name__ == "__main__":

@@ -48,4 +48,4 @@ def test_a_cancelled_run_ends_within_seconds_and_is_not_retried(
 
 def test_three_kills_lose_nothing(tmp_path: Path) -> None:
     found: Soak = soak(tmp_path, 3, 600, seed=7, stages=("encoder",))
-    assert found.killed.total() >= 3, json.dumps(found.killed)
+    assert found.killer.killed.total() >= 3, json.dumps(found.killer.killed)
