@@ -29,8 +29,8 @@ _EVERYWHERE: Final = ("0.0.0.0", "::", "")
 
 
 @click.command(short_help="Run the whole pipeline on the bundled dataset.")
-@click.option("--dataset", default="wordnet-mini", show_default=True)
-@click.option("--recipe", default="ngame", show_default=True)
+@click.option("--dataset", default="wordnet-mini", show_default=True, help="Name of the dataset.")
+@click.option("--recipe", default="ngame", show_default=True, help="Name of the recipe.")
 def demo(dataset: str, recipe: str) -> None:
     """Run every stage through Dagster, register the model, and show what it predicts."""
     workspace = Workspace.find()
@@ -49,8 +49,8 @@ def demo(dataset: str, recipe: str) -> None:
     show_default=True,
     help="Address to listen on. Other machines can reach any address except loopback.",
 )
-@click.option("--dagster-port", default=3000, show_default=True)
-@click.option("--mlflow-port", default=5000, show_default=True)
+@click.option("--dagster-port", default=3000, show_default=True, help="Port of the Dagster UI.")
+@click.option("--mlflow-port", default=5000, show_default=True, help="Port of the MLflow UI.")
 def ui(host: str, dagster_port: int, mlflow_port: int) -> None:
     """Start `dagster dev` and `mlflow server` for this project; both run until interrupted.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -39,7 +40,7 @@ def describe(arguments: list[str]) -> None:
     sys.stderr.write("to standard error\n")
     environ, cwd, title = dict(os.environ), str(Path.cwd()), psutil.Process().cmdline()[0]
     seen = {"arguments": arguments, "argv": sys.argv[1:], "cwd": cwd, "environ": environ, "title": title}
-    seen["first import from"] = sys.path[0]
+    seen["first import from"], seen["frozen"] = sys.path[0], gc.get_freeze_count()
     Path("seen.json").write_text(json.dumps(seen), "utf-8")
 
 
@@ -82,6 +83,7 @@ def test_a_fork_has_the_arguments_the_folder_the_environment_and_the_files_of_it
     seen = json.loads((tmp_path / "seen.json").read_text("utf-8"))
     server_id = forkserver._forkserver._forkserver_pid
     assert seen.pop("title") == f"{sys.executable} -m assets.worker run x"
+    assert seen.pop("frozen") > 10_000, "the libraries' objects are searched for garbage, which copies their pages"
     assert seen == {
         "arguments": ["run", "x"],
         "argv": ["run", "x"],

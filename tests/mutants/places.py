@@ -41,13 +41,20 @@ class Mutant:
         if self.operator in (ARGUMENT, CALL):
             changed: str | None = _left_out(source, self.operator, self.occurrence)
         else:
-            changed = mutate_code(source, get_operator(self.operator)(), self.occurrence)
+            try:
+                changed = mutate_code(source, get_operator(self.operator)(), self.occurrence)
+            except AttributeError:  # cosmic-ray cannot replace an exception with a dotted name, one of several
+                return None
         return changed if changed != source and _is_python(changed) else None
 
 
 def mutants(path: Path, source: str) -> list[Mutant]:
-    """Return all mutants of a module. Annotations are left alone: nothing evaluates them."""
-    tree, quiet = get_ast(source), _annotations(source)
+    """Return all mutants of a module.
+
+    Annotations are left alone: nothing evaluates them. So are the options of a dataclass, such as ``frozen``: the type
+    checker reads them, and tests/contracts/test_settings_contract.py.
+    """
+    tree, quiet = get_ast(source), _declarations(source)
     nodes = list(ast_nodes(tree))
     found = []
     for name in operator_names():
@@ -76,14 +83,16 @@ def sample(found: list[Mutant], size: int, seed: int) -> list[Mutant]:
     return [Random(f"{seed} {place}").choice(by_place[place]) for place in places[:size]]
 
 
-def _annotations(source: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    """Return the first and last positions of all annotations."""
-    nodes: list[ast.expr | None] = []
+def _declarations(source: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """Return the first and last positions of all annotations and of the options of all dataclasses."""
+    nodes: list[ast.expr | ast.keyword | None] = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.arg | ast.AnnAssign):
             nodes.append(node.annotation)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             nodes.append(node.returns)
+        elif isinstance(node, ast.Call) and _called(node) == "dataclass":
+            nodes += node.keywords
     return [
         ((node.lineno, node.col_offset), (node.end_lineno or node.lineno, node.end_col_offset or 0))
         for node in nodes

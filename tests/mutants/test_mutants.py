@@ -23,6 +23,10 @@ PATH = Path("m.py")
 SOURCE = textwrap.dedent('''
     """A module."""
 
+    @dataclass(frozen=True)
+    class Total:
+        pass
+
     def total(a: int | None = None, *, é: float = 1.5) -> int | None:
         log.info("x")
         check("é", strict=True)
@@ -55,6 +59,13 @@ def test_numbers_and_operators_are_changed_and_annotations_are_not() -> None:
     operators = {mutant.operator for mutant in found}
     assert {"core/NumberReplacer", "core/ReplaceBinaryOperator_Add_Sub", "core/ReplaceTrueWithFalse"} <= operators
     assert not any("BitOr_" in operator for operator in operators), "annotations have the only |"
+    assert len(results("core/ReplaceTrueWithFalse")) == 1, "the option of a dataclass is left alone"
+
+
+def test_what_cosmic_ray_cannot_change_is_left_alone() -> None:
+    source = "try:\n    pass\nexcept (OSError, sqlite3.Error):\n    pass\n"
+    found = [mutant for mutant in mutants(PATH, source) if mutant.operator == "core/ExceptionReplacer"]
+    assert [mutant.applied(source) is None for mutant in found] == [False, True]
 
 
 def test_a_mutant_is_python_and_differs() -> None:

@@ -112,6 +112,23 @@ def test_a_tree_is_fitted_once_and_reports_its_signal() -> None:
     assert own.refresh(1, vectors(), {}) == {}
 
 
+def test_reported_signals_and_likelihood_are_those_of_their_definitions() -> None:
+    """By loops: p_D(y | x) is the same for all labels of a document; the signal is a mean over documents."""
+    own = Tree(width=4).build(Documents(truth()), 0)
+    figures, tree = own.refresh(0, vectors(), {}), own.noise()
+    assert tree is not None
+    noises = {kind: np.tile(probabilities(kind, 0), (SIZE, 1)) for kind in ("uniform", "frequency")}
+    noises["tree"] = np.exp(tree.log_prob(vectors(), np.tile(np.arange(LABELS), (SIZE, 1))))
+    labels = [truth().row(doc).tolist() for doc in range(SIZE)]
+    assert {1, 2} <= set(map(len, labels))
+    for kind, noise_NL in noises.items():
+        signals = [sum(2 * p / len(found) / (p + 1 / len(found)) for p in noise_NL[doc, found])
+                   for doc, found in enumerate(labels)]  # fmt: skip
+        assert figures[f"signal_{kind}"] == pytest.approx(np.mean(signals), rel=1e-5), kind
+    likelihoods = [np.log(noises["tree"][doc, label]) for doc, found in enumerate(labels) for label in found]
+    assert figures["tree_log_likelihood"] == pytest.approx(np.mean(likelihoods), rel=1e-5)
+
+
 @pytest.mark.parametrize("kind", ["frequency", "tree"])
 def test_noise_survives_its_file(kind: str, tmp_path: Path) -> None:
     noise = fitted(kind).noise()

@@ -270,17 +270,19 @@ def test_a_setting_below_its_bound_is_refused(name: str) -> None:
         changed(Lexical(), {name: 0}, "scores.lexical")
 
 
-def test_passes_and_tolerance_reach_omikuji(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[int, float]] = []
+def test_settings_reach_omikuji_and_branches_are_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
     train = omikuji.Model.train_on_data
 
     def spied(path: str, how: Any) -> Any:
-        asked.append((how.linear_max_iter, how.cluster_eps))
+        names = ("n_trees", "cluster_balanced", "cluster_k", "max_depth", "linear_max_iter", "cluster_eps")
+        asked.append({name: getattr(how, name) for name in names})
         return train(path, how)
 
     monkeypatch.setattr(omikuji.Model, "train_on_data", spied)
-    fit(TEXTS, TRUTH, Lexical(trees=2, passes=3, tolerance=0.25))
-    assert asked == [(3, 0.25)] * 2
+    fit(TEXTS, TRUTH, Lexical(trees=2, clusters=4, depth=2, passes=3, tolerance=0.25))
+    bonsai = {"n_trees": 1, "cluster_balanced": False, "cluster_k": 4, "max_depth": 2}
+    assert asked == [bonsai | {"linear_max_iter": 3, "cluster_eps": 0.25}] * 2
 
 
 def test_a_label_that_no_document_has_is_found_by_its_own_text() -> None:

@@ -181,6 +181,12 @@ def test_the_openapi_document_and_its_page_describe_every_path(running: Running)
     assert set(document["paths"]) == {"/predict", "/health", "/ready", "/metrics", "/", "/docs"}
     asked = document["paths"]["/predict"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert set(asked["properties"]) == {"text", "texts", "k", "tail", "exclude", "only", "why"}
+    for path, methods in document["paths"].items():
+        assert all(operation.get("summary") for operation in methods.values()), path
+    plain = {"uid", "title", "dataset", "recipe", "model", "answers", "found", "expected", "do"}
+    for name, schema in document["components"]["schemas"].items():
+        missing = {field for field, content in schema["properties"].items() if not content.get("description")}
+        assert missing <= plain, f"{name}: fields without a description"
     page = running.client.get("/docs").text
     for word in ("POST /predict", "GET /ready", "exclude", "Labels per text.", "100,000 characters"):
         assert word in page

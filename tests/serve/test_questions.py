@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +16,10 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from tests.conftest import TOPICS
-from tests.serve.conftest import Running, Start
+from tests.serve.conftest import Running, Source, Start
 from xc_core.errors import UsageError
 from xc_core.infer.predictor import Predictor
+from xc_core.serve import server as server_module
 from xc_core.serve.guard import Guard
 from xc_core.serve.limits import Limits
 from xc_core.serve.meters import Meters
@@ -235,6 +238,21 @@ def test_a_port_that_another_server_takes_meanwhile_is_refused() -> None:
     finally:
         first.close()
         second.close()
+
+
+def test_a_server_can_be_reached_when_it_says_that_it_answers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service manager may send requests as soon as it has read the line."""
+    reached = []
+
+    def connect(line: str) -> None:
+        if "answers on" in line:
+            socket.create_connection(("127.0.0.1", int(line.rsplit(":", 1)[1])), 5).close()
+            reached.append(line)
+
+    monkeypatch.setattr(server_module, "report", connect)
+    monkeypatch.setattr(server_module, "_run", lambda server, listener: listener.close())
+    server_module.serve(Source(folder), Address(port=0), Limits(), 3600.0)
+    assert len(reached) == 1
 
 
 @pytest.mark.parametrize("host", ["x" * 300, "é" * 70, "\0", "\ud800", "a..b"])

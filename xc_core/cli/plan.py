@@ -30,7 +30,8 @@ _DEVICE: Final = re.compile(r"cpu|cuda(:\d+)?")
 @click.option("--tokens", type=Number(least=1), help="Mean tokens of a document.")
 @click.option("--label-tokens", type=Number(least=1), default=6, show_default=True,
               help="Mean tokens of a label.")  # fmt: skip
-@click.option("--labels-per-document", type=Number(least=1), default=2, show_default=True)
+@click.option("--labels-per-document", type=Number(least=1), default=2, show_default=True,
+              help="Mean labels of a document.")  # fmt: skip
 @click.option("--dim", type=click.IntRange(min=1), help="Width of the vectors. [default: the encoder's]")
 @click.option("--set", "settings", multiple=True, metavar="STAGE.FIELD=VALUE", help="Change a setting, as in xc train.")
 @click.option("--devices", default="cpu", show_default=True, help="Devices, with commas: cpu, cuda, cuda:N.")

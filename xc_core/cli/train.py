@@ -50,7 +50,8 @@ class _Wanted:
 @click.option("--set", "settings", multiple=True, metavar="STAGE.FIELD=VALUE",
               help="Change a setting, for instance --set encoder.epochs=3 or --set encoder.loss=supcon. May be given "
               "several times.")  # fmt: skip
-@click.option("--until", type=Names("stage", list(TRAIN_STAGES)), default="model", show_default=True)
+@click.option("--until", type=Names("stage", list(TRAIN_STAGES)), default="model", show_default=True,
+              help="Last stage to run.")  # fmt: skip
 @click.option("--budget", default=None, metavar="TIME",
               help="Scale epochs so that training, encoding and fitting scores take this long at most, as 90s, 10m or "
               f"1.5h; or none to train all epochs. [default: {_HOUR}, so that a run ends within the hour; none if "

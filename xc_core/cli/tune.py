@@ -43,7 +43,8 @@ GROUP = "xc.studies"
               help="mean of P@1, P@5 and PSP@5; or one of them; or weights, as P@1=2,PSP@5=1.")  # fmt: skip
 @click.option("--set", "settings", multiple=True, metavar="STAGE.FIELD=VALUE",
               help="Fix a setting for all trials, as in xc train. May be given several times.")  # fmt: skip
-@click.option("--sampler", default="tpe", show_default=True, type=click.Choice(["tpe", "random"]))
+@click.option("--sampler", default="tpe", show_default=True, type=click.Choice(["tpe", "random"]),
+              help="How settings are chosen: tpe learns from earlier trials, random does not.")  # fmt: skip
 @click.option("--pruner", default="quarter", show_default=True, type=click.Choice(["quarter", "none"]),
               help="quarter ends trials whose single scores are in the lowest quarter after a stage.")  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Seed of the sampler.")

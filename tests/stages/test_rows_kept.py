@@ -1,0 +1,52 @@
+"""The stage classifier: label texts as documents, and rows that a refresh must not keep."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tests.chain.toy import Edit
+from xc_core.chain import Workspace, run_stage
+from xc_core.data.folds import FINAL, Fold
+from xc_core.data.labels import LabelMatrix
+from xc_core.errors import MovedError
+from xc_core.sampling import Random
+from xc_core.stages import classifier
+from xc_core.train.table import ClassifierSettings
+
+
+def test_with_augment_every_label_text_is_one_more_document_of_its_label(tmp_path: Any) -> None:
+    truth = LabelMatrix.from_pairs(np.array([0, 1, 2, 3]), np.array([2, 0, 1, 2]), (4, 3))
+    filters = LabelMatrix.from_pairs(np.array([1]), np.array([2]), (4, 3))
+    vectors = SimpleNamespace(documents_ND=np.eye(4, dtype=np.float32), labels_LD=np.full((3, 4), 0.5, np.float32))
+    vectors.starts_LD = vectors.labels_LD
+    corpus = SimpleNamespace(labels=truth, filters=filters, num_labels=3, rows=lambda split: np.array([1, 2, 3]))
+    inputs: Any = classifier.Inputs(corpus, vectors, None)  # type: ignore[arg-type]
+    context: Any = SimpleNamespace(
+        settings=ClassifierSettings(augment=True, order=Random()), build=SimpleNamespace(path=tmp_path)
+    )
+    data = classifier._data(context, inputs, Fold(FINAL, False))
+    np.testing.assert_array_equal(data.doc_ND, [*np.eye(4)[1:], *np.full((3, 4), 0.5)])
+    assert [data.documents.truth.row(doc).tolist() for doc in range(6)] == [[0], [1], [2], [0], [1], [2]]
+    assert [data.documents.filters.row(doc).tolist() for doc in range(6)] == [[2], [], [], [], [], []]
+
+
+def test_a_refresh_does_not_keep_rows_of_other_folds(copied: Workspace, edit: Edit) -> None:
+    """Rows of a refit have seen validation documents, on which scores without refit are fused."""
+    edit(copied, {"experiments/toy_ngame/stages/classifier/refit": False})
+    with pytest.raises(MovedError, match=r"classifier\.refit"):
+        run_stage(copied, "classifier", "toy", "ngame", refresh=True)
+
+
+def test_a_refresh_does_not_keep_rows_of_another_width() -> None:
+    rows_LD, starts_LD = np.ones((2, 7), np.float32), np.ones((2, 4), np.float32)
+    old, learnt_L = pl.Series([0, 1]), np.array([True, True])
+    with pytest.raises(MovedError, match="rows of width 7 and label vectors of width 4"):
+        classifier._kept_rows(rows_LD, starts_LD, old, learnt_L, unit=True)
+    for width in (4, 5):  # one more: the bias
+        kept_LD = np.arange(2 * width, dtype=np.float32).reshape(2, width)
+        np.testing.assert_array_equal(classifier._kept_rows(kept_LD, starts_LD, old, learnt_L, unit=False), kept_LD)
