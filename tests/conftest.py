@@ -26,6 +26,9 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# no test is about power cuts, and waiting for the disk leaves a core idle
+os.fsync = lambda descriptor: None
+
 TOPICS = ("river", "castle", "engine", "violin", "glacier", "falcon", "orchard", "lantern", "harbour", "saddle")
 """Each topic is a label; a document about two topics names words of both and of nothing else."""
 
@@ -143,6 +146,22 @@ def no_earlier_instance() -> None:
         state._current_storage.set(None)
 
 
+WITHOUT_PICTURES = tuple(f"tests/{folder}/" for folder in ("chain", "cli", "recipes", "stages", "tune"))
+"""Folders of tests that run chains and read no picture: to render pictures takes a third of the time of a chain."""
+
+
+@pytest.fixture(autouse=True)
+def no_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the folders ``WITHOUT_PICTURES`` write empty pictures, except a test of their bytes.
+
+    All that a plot shows is still computed, and the fixture ``trained`` has pictures.
+    """
+    if request.node.nodeid.startswith(WITHOUT_PICTURES) and "same_bytes" not in request.node.nodeid:
+        from xc_core.metrics import plots
+
+        monkeypatch.setattr(plots, "_save", lambda figure, path: path.write_bytes(b""))
+
+
 @pytest.fixture
 def toy() -> ToyWorld:
     return ToyWorld.make()
@@ -198,12 +217,6 @@ def copied(trained: Workspace, tmp_path: Path) -> Workspace:
     """The trained workspace, to be changed."""
     shutil.copytree(trained.root, tmp_path / "copied")
     return Workspace(tmp_path / "copied")
-
-
-@pytest.fixture
-def no_power_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do not wait for the disk, which takes most of the time of some tests; none of them is about power cuts."""
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 @pytest.fixture

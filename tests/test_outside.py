@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from xc_core import outside
 from xc_core.errors import ConfigError
 from xc_core.outside import MOST_DEPTH, text_of, yaml_of
 
@@ -63,6 +64,14 @@ def test_plain_yaml_is_read_and_an_alias_repeats_its_value() -> None:
         "c": [1, 0.5, True, None, "b"],
     }
     assert yaml_of("") is None
+
+
+def test_the_same_text_is_parsed_once_and_each_reader_may_change_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = f"a: [1, 2]  # {time.monotonic()}"
+    first = yaml_of(text)
+    first["a"].append(3)
+    monkeypatch.setattr(outside, "YAML", None)
+    assert yaml_of(text) == {"a": [1, 2]}
 
 
 def test_only_a_regular_file_is_read_and_nothing_waits(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import stat
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -75,12 +77,13 @@ def _unreadable(path: Path, reason: str) -> ConfigError:
 def yaml_of(text: str, where: str = "", *, round_trip: bool = False) -> Any:
     """Return the value of a YAML text; with ``round_trip`` comments are kept for ``YAML().dump``.
 
+    The last texts are remembered: a stage asks for params.yaml about ten times, and parsing takes longer than copying.
     Raises ConfigError, with the place ``where``, for a text that is no YAML or exceeds a bound, and for tags: nothing
     but mappings, lists, texts, numbers, true, false, null and dates is ever built.
     """
     try:
         _check_events(text, where)
-        return (YAML() if round_trip else YAML(typ="safe")).load(text)
+        return YAML().load(text) if round_trip else copy.deepcopy(_loaded(text))
     except ConfigError:
         raise
     except Exception as error:  # ruamel.yaml raises errors of many types, a ValueError for the date 2001-99-99
@@ -89,6 +92,12 @@ def yaml_of(text: str, where: str = "", *, round_trip: bool = False) -> Any:
         raise ConfigError(found, expected="YAML", do="fix it, or quote texts", where=where) from error
 
 
+@lru_cache(maxsize=4)
+def _loaded(text: str) -> Any:
+    return YAML(typ="safe").load(text)
+
+
+@lru_cache(maxsize=4)
 def _check_events(text: str, where: str) -> None:
     """Raise ConfigError if the text is too deep, too large, has tags or several documents. Nothing is built."""
     total = documents = 0

@@ -4,54 +4,17 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests import forks
 from tests.data.worlds import empty_workspace, files_of, small_world, write_world
 from xc_core.chain import Workspace, changelog
 from xc_core.chain.update import update
 from xc_core.cli.ingest import place
 from xc_core.data.ingest import IngestConfig
 
-KILLED = """
-import os, signal, sys
-from xc_core import artifacts
-from xc_core.chain import incoming
-from xc_core.chain.params_file import ParamsFile
-moment = sys.argv.pop(1)
-seen = []
-
-def watch(owner, name):
-    plain = getattr(owner, name)
-    def call(*arguments, **options):
-        where = str(arguments[0])
-        if name == "declare_dataset" and "ingest-" in str(arguments[0].root):
-            return plain(*arguments, **options)
-        if name == "_exchange" and not (where.endswith(("raw", "corpus")) and "ingest-" in where):
-            return plain(*arguments, **options)
-        if name == "_exchange" and where.endswith("corpus") and "ingest-" in str(arguments[1]):
-            return plain(*arguments, **options)
-        for step in ("before", "after"):
-            if step == "after":
-                done = plain(*arguments, **options)
-            seen.append(f"{step} {name}")
-            if len(seen) == int(moment):
-                os.kill(os.getpid(), signal.SIGKILL)
-        return done
-    setattr(owner, name, call)
-
-watch(incoming.Incoming, "save")
-watch(artifacts, "_exchange")
-watch(ParamsFile, "declare_dataset")
-watch(incoming, "forget")
-from xc_core.cli.main import main
-try:
-    main(sys.argv[1:])
-finally:
-    print(len(seen))
-"""
 MOMENTS = 10
 """Before and after: the record, the exchange of raw files, that of the corpus, params.yaml, the end of the record."""
 
@@ -60,9 +23,8 @@ def ingest(
     workspace: Workspace, source: Path, moment: int, *options: str, name: str = "ingest"
 ) -> subprocess.CompletedProcess[str]:
     """Run ``xc ingest``, or another command, and kill it at a moment, 0 for never."""
-    command = [sys.executable, "-c", KILLED, str(moment), name, str(source), "--dataset", "toy", *options]
-    environment = {**os.environ, "XC_ROOT": str(workspace.root)}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    command = (moment, name, source, "--dataset", "toy", *options)
+    return forks.run("tests.data.killed:main", *command, env={**os.environ, "XC_ROOT": str(workspace.root)})
 
 
 def state(workspace: Workspace) -> dict[str, bytes]:

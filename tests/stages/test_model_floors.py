@@ -18,8 +18,6 @@ from xc_core.chain.plan import depends
 from xc_core.errors import RefusedError
 from xc_core.infer.bundle import Model
 
-pytestmark = pytest.mark.usefixtures("no_power_cuts")
-
 Edit = Callable[[Workspace, dict[str, Any]], None]
 FLOORS = "experiments/toy_ngame/stages/model"
 NAMES = {"min_P_at_1": "P@1 on test documents", "min_index_recall": "index recall of the score classifier"}

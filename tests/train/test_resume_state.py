@@ -18,8 +18,6 @@ from xc_core.train.checkpoint import Checkpoints
 from xc_core.train.loop import Plan, fit
 from xc_core.train.table import ClassifierSettings, ClassifierTask, TableData, table_task
 
-pytestmark = pytest.mark.usefixtures("no_power_cuts")
-
 LABELS, DOCUMENTS, WIDTH, EPOCHS, BATCHES = 12, 60, 8, 3, 5
 ETA = AugmentReduce(temperature=0.2)
 CASES: dict[str, tuple[Loss, Negatives]] = {

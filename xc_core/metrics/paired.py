@@ -45,10 +45,11 @@ def differences(ours: PerDocument, theirs: PerDocument, *, seed: int = 0) -> dic
     size = len(tables[0])
     if len(tables[1]) != size:
         raise ValueError(f"{size} and {len(tables[1])} documents")
-    random, drawn = generator(seed, "paired"), np.empty((RESAMPLES, len(names)))
+    random = generator(seed, "paired")
     groups = [np.ascontiguousarray(table) for table in np.split(grouped(np.hstack(tables), random), 2, axis=1)]
-    for i, weights in enumerate(resamples(random, len(groups[0]), RESAMPLES)):
-        drawn[i] = percent(weights @ groups[0]) - percent(weights @ groups[1])
+    sums = [[weights @ group for group in groups] for weights in resamples(random, len(groups[0]), RESAMPLES)]
+    ours_RM, theirs_RM = percent(np.array(sums)).swapaxes(0, 1)
+    drawn = ours_RM - theirs_RM
     points = percent(tables[0].sum(0)) - percent(tables[1].sum(0))
     ends, (wider, few_M) = quantiles(drawn, (0.025, 0.975)), of_few(tables)
     ends[:, few_M] = wider[:, few_M]

@@ -62,9 +62,9 @@ def columns(figures: PerDocument, names: list[str]) -> F64:
 
 
 def percent(sums: F64) -> F64:
-    """Return 100 * numerator / denominator of summed ``columns`` (M); nan if the denominator is 0."""
-    num, den = np.split(sums, 2)
-    return np.asarray(100 * np.divide(num, den, out=np.full(len(num), np.nan), where=den > 0))
+    """Return 100 * numerator / denominator of summed ``columns`` (... x 2M) as (... x M); nan if a denominator is 0."""
+    num, den = np.split(sums, 2, axis=-1)
+    return np.asarray(100 * np.divide(num, den, out=np.full(num.shape, np.nan), where=den > 0))
 
 
 def grouped(table_NM: F64, random: np.random.Generator) -> F64:

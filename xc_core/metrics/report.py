@@ -70,9 +70,7 @@ def intervals(figures: PerDocument, *, seed: int, level: float = 0.95) -> dict[s
     names, random = list(figures.num), generator(seed, "bootstrap")
     whole = columns(figures, names)
     table = grouped(whole, random)
-    drawn = np.empty((BOOTSTRAPS, len(names)))
-    for i, weights in enumerate(resamples(random, len(table), BOOTSTRAPS)):
-        drawn[i] = percent(weights @ table)
+    drawn = percent(np.stack([weights @ table for weights in resamples(random, len(table), BOOTSTRAPS)]))
     ends = quantiles(drawn, ((1 - level) / 2, (1 + level) / 2))
     wider, few_M = of_few([whole], level)
     ends[:, few_M] = wider[:, few_M]

@@ -1,0 +1,146 @@
+"""Runs functions in processes of their own, forked from a server that has imported torch and the project.
+
+A process starts in some hundredths of a second instead of one to three, and is a real one: it has its own environment,
+folder and files, may be killed, and ends with an exit code. Only the start of Python and its imports are not seen.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).parents[1]
+LIBRARIES: Final = (
+    "numpy",
+    "scipy.sparse",
+    "torch",
+    "xc_core.cli.ingest",
+    "xc_core.cli.main",
+    "xc_core.recipes",
+)
+"""What the server imports, and never uses: threads that pyarrow and polars start at their import wait and hold no lock,
+so a fork without them is safe."""
+
+
+@dataclass
+class Forked:
+    """A process that was started, and the folder of its standard files."""
+
+    args: list[str]
+    pid: int
+    files: tempfile.TemporaryDirectory[str]
+
+    def wait(self, timeout: float = 250) -> subprocess.CompletedProcess[str]:
+        """Return how the process ended; kill it and raise ``subprocess.TimeoutExpired`` after ``timeout`` seconds."""
+        code = _asked(wait=self.pid, timeout=timeout)
+        if code is None:
+            os.kill(self.pid, signal.SIGKILL)
+            raise subprocess.TimeoutExpired(self.args, timeout)
+        with self.files as folder:
+            out, err = (Path(folder, name).read_text("utf-8") for name in ("out", "err"))
+        return subprocess.CompletedProcess(self.args, int(code), out, err)
+
+
+def start(target: str, *arguments: object, env: Mapping[str, str] | None = None, stdin: str = "") -> Forked:
+    """Call the function ``MODULE:NAME`` in another process, with ``arguments`` as ``sys.argv[1:]``."""
+    files, argv = tempfile.TemporaryDirectory(), [target, *map(str, arguments)]
+    Path(files.name, "in").write_text(stdin, "utf-8")
+    return Forked(argv, _asked(start=argv, folder=files.name, env=dict(os.environ if env is None else env)), files)
+
+
+def run(
+    target: str, *arguments: object, env: Mapping[str, str] | None = None, stdin: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Do ``start`` and wait for the end."""
+    return start(target, *arguments, env=env, stdin=stdin).wait()
+
+
+_server: list[subprocess.Popen[str]] = []
+
+
+def _asked(**request: Any) -> Any:
+    """Return the server's answer; start it first if it does not run."""
+    if not _server:
+        command = [sys.executable, "-m", "tests.forks"]
+        _server.append(subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+        atexit.register(_end)
+    sent, received = _server[0].stdin, _server[0].stdout
+    assert sent is not None and received is not None
+    sent.write(json.dumps(request) + "\n")
+    sent.flush()
+    return json.loads(received.readline())
+
+
+def _end() -> None:
+    """End the server: it reads no more requests."""
+    for server in _server:
+        with server:
+            pass
+
+
+def _serve() -> None:
+    for name in LIBRARIES:
+        import_module(name)
+    answers = os.fdopen(os.dup(1), "w")
+    for line in sys.stdin:
+        request = json.loads(line)
+        if "wait" in request:
+            answer = _ended(request["wait"], request["timeout"])
+        elif not (answer := os.fork()):
+            answers.close()
+            _call(request["start"], Path(request["folder"]), request["env"])
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+def _ended(pid: int, timeout: float) -> int | None:
+    """Return the exit code of a process, -N after signal N, None if it runs for longer."""
+    until = time.monotonic() + timeout
+    while time.monotonic() < until:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
+    return None
+
+
+def _call(argv: list[str], folder: Path, env: Mapping[str, str]) -> None:
+    """Call the function in this process, with its own standard files, and end as Python ends."""
+    for number, (name, mode) in enumerate((("in", os.O_RDONLY), ("out", os.O_RDWR), ("err", os.O_RDWR))):
+        opened = os.open(folder / name, mode | os.O_CREAT)
+        os.dup2(opened, number)
+        os.close(opened)
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115  # the one before has read ahead
+    os.environ.clear()
+    os.environ.update(env)
+    sys.argv[:], code = argv, 0
+    module, _, name = argv[0].partition(":")
+    try:
+        getattr(import_module(module), name)()
+    except SystemExit as request:
+        code = request.code if isinstance(request.code, int) else int(request.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            stream.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    _serve()
