@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import random
@@ -172,6 +173,27 @@ def test_damage_is_found_and_named(folder: Path, name: str) -> None:
     assert found in caught.value.found
     assert str(folder) in caught.value.found
     assert "xc run thing --force" in caught.value.do or name == "another kind"
+
+
+def test_a_file_is_hashed_once_in_a_block_under_all_of_its_names(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    digest, hashed = hashlib.file_digest, list[str]()
+    monkeypatch.setattr(hashlib, "file_digest", lambda stream, kind: hashed.append(stream.name) or digest(stream, kind))
+    path, again = folder / "file", folder / "link"
+    folder.mkdir(parents=True)
+    path.write_bytes(b"content")
+    again.hardlink_to(path)
+    other = folder / "other"
+    other.write_bytes(b"CONTENT")
+    with artifacts.hashed_once():
+        first = [artifacts.sha256_file(name) for name in (path, again, path, other)]
+        assert len(hashed) == 2
+        path.write_bytes(b"changed")
+        os.utime(path, ns=(1, 1))  # the clock of a file system may not have moved on
+        assert artifacts.sha256_file(again) == hashlib.sha256(b"changed").hexdigest()
+    assert first == [hashlib.sha256(content).hexdigest() for content in (b"content",) * 3 + (b"CONTENT",)]
+    hashed.clear()
+    assert artifacts.sha256_file(path) == artifacts.sha256_file(path)
+    assert len(hashed) == 2, "outside of a block every reading counts"
 
 
 def test_sizes_reveal_a_missing_file_but_not_changed_content(folder: Path) -> None:

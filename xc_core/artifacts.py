@@ -15,6 +15,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -32,6 +33,8 @@ from xc_core.manifests import read_manifest as read_manifest
 T = TypeVar("T")
 
 MADE: Final = "made.json"
+_HASHED: Final[ContextVar[dict[tuple[int, ...], str] | None]] = ContextVar("hashed", default=None)
+"""Hashes that are known inside ``hashed_once``."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +58,29 @@ class Made:
 
 
 def sha256_file(path: Path) -> str:
-    """Return the SHA-256 of a file's bytes, in hex."""
+    """Return the SHA-256 of a file's bytes, in hex; see ``hashed_once``."""
     with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+        known, facts = _HASHED.get(), os.fstat(stream.fileno())
+        key = (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns)
+        if known is None:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+        if key not in known:
+            known[key] = hashlib.file_digest(stream, "sha256").hexdigest()
+        return known[key]
+
+
+@contextlib.contextmanager
+def hashed_once() -> Iterator[None]:
+    """Read each file for its hash only once inside the block, under all of its names.
+
+    For a command that opens the same artefacts again and again. A file counts as another one if its inode, size or time
+    of change is another; the files of an artefact never change, so only damage within the block stays unseen.
+    """
+    token = _HASHED.set({})
+    try:
+        yield
+    finally:
+        _HASHED.reset(token)
 
 
 def read_made(folder: Path) -> Made:

@@ -6,7 +6,9 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 from typing import Any, Final
 
 from xc_core.canonical import canonical
@@ -33,6 +35,10 @@ class Manifest:
 
     def digest(self) -> str:
         """Return one SHA-256 of the manifest: equal digests mean equal content."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     def to_json(self) -> str:
@@ -54,10 +60,7 @@ def read_manifest(folder: Path, kind: str = "") -> Manifest:
     if not path.is_file():
         raise MissingError(f"no artefact at {folder}", expected=f"a folder with {MANIFEST}", do=do)
     try:
-        content = json.loads(path.read_text("utf-8"))
-        files = {_inner(name): _facts(facts) for name, facts in content["files"].items()}
-        manifest = Manifest(str(content["kind"]), files, content["format"])
-        own = content.get(_CHECKSUM, manifest.digest())
+        manifest, own = _parsed(path.read_text("utf-8"))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         found = f"an unreadable {path} ({type(error).__name__}: {error})"
         raise CorruptError(found, expected="JSON with kind, format and files", do=do) from error
@@ -67,6 +70,15 @@ def read_manifest(folder: Path, kind: str = "") -> Manifest:
         found = f"{path}, which has changed since it was written"
         raise CorruptError(found, expected="the digest that it states of itself", do=do)
     return manifest
+
+
+@lru_cache(maxsize=64)
+def _parsed(text: str) -> tuple[Manifest, str]:
+    """Return the manifest of a text, and the digest that it states. A command reads the same text many times."""
+    content = json.loads(text)
+    files = {_inner(name): MappingProxyType(_facts(facts)) for name, facts in content["files"].items()}
+    manifest = Manifest(str(content["kind"]), MappingProxyType(files), content["format"])
+    return manifest, content.get(_CHECKSUM, manifest.digest())
 
 
 def _facts(facts: Mapping[str, Any]) -> dict[str, Any]:

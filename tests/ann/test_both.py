@@ -114,6 +114,20 @@ def test_a_graph_without_the_recall_is_not_used() -> None:
     assert built.facts.recall < 0.999999
 
 
+def test_the_effort_is_the_same_wherever_its_search_begins() -> None:
+    poor = Both(links=4, build_effort=10, recall=0).build(clustered(3000))
+    assert isinstance(poor, BothIndex)
+    queries = clustered(3000)[:100]
+    recalls = [recall(both._through(poor.graph, effort, queries, 100), poor.exact.search(queries, 100))
+               for effort in both._EFFORTS]  # fmt: skip
+    assert recalls == sorted(recalls)
+    assert recalls[0] < recalls[4] < recalls[-1] < 1
+    for wanted, expected in ((0.0, 100), (recalls[4], both._EFFORTS[4]), (1.0, 512)):
+        found = {both._effort(poor.graph, poor.exact, queries, wanted, first) for first in both._EFFORTS}
+        assert {facts.effort for facts in found} == {expected}
+        assert len(found) == 1
+
+
 def test_what_was_measured_is_kept_in_files(index: BothIndex, tmp_path: Path) -> None:
     index.facts = GraphFacts(effort=130, recall=0.985, few=4)
     save_index(index, tmp_path)

@@ -16,6 +16,7 @@ from tests.chain.toy import Edit, set_older
 from tests.conftest import ToyWorld, make_workspace
 from tests.data.worlds import LAYOUTS, files_of
 from tests.stages.halves import open_corpus, open_embeddings, open_scores, open_tables
+from xc_core import artifacts
 from xc_core.chain import Workspace, changelog, run_stage
 from xc_core.chain import add_labels as module
 from xc_core.chain.add_labels import add_labels
@@ -23,6 +24,7 @@ from xc_core.chain.plan import Status, states
 from xc_core.chain.registry import STAGES
 from xc_core.chain.update import update
 from xc_core.classifiers import foreseen_rows
+from xc_core.data.tokens import Tokenised, write_tokens
 from xc_core.errors import DataError, MovedError
 from xc_core.infer.bundle import open_predictor
 from xc_core.recipes import RECIPES
@@ -98,14 +100,36 @@ def test_vectors_of_new_labels_are_those_of_a_full_encoding(extended: Workspace,
         "label_text": 1.0, "classifier": 1.0}  # fmt: skip
 
 
+def test_corpus_and_tokens_are_those_of_a_rebuild(trained: Workspace, extended: Workspace, tmp_path: Path) -> None:
+    """Byte for byte; the vocabulary stays, and whatever has not changed is linked."""
+    workspace = Workspace(tmp_path / "full")
+    shutil.copytree(extended.root, workspace.root)
+    assert not run_stage(workspace, "corpus", "toy", force=True).skipped
+    assert workspace.digest("corpus", "toy") == extended.digest("corpus", "toy")
+    records = [artifacts.read_made(one.folder("corpus", "toy")) for one in (workspace, extended)]
+    assert records[0] == records[1]
+    corpus, store = open_corpus(extended), extended.folder("tokens", "toy") / "wordpiece"
+    tokens = Tokenised.open(store)
+    sides = {"documents": (corpus.num_documents, corpus.texts("documents")), "labels": (12, corpus.texts("labels"))}
+    with artifacts.building(tmp_path / "tokens", kind=Tokenised.kind) as build:
+        write_tokens(build, tokens.tokenizer, sides, tokens.max_tokens)
+    assert artifacts.read_manifest(tmp_path / "tokens" / "wordpiece") == artifacts.read_manifest(store)
+    assert tokens.tokenizer.same_as(Tokenised.open(trained.folder("tokens", "toy") / "wordpiece").tokenizer)
+
+
 def test_status_says_what_is_kept_and_a_refresh_rebuilds_it(extended: Workspace, tmp_path: Path) -> None:
     shutil.copytree(extended.root, tmp_path / "again")
     workspace = Workspace(tmp_path / "again")
     found = states(workspace, workspace.params.experiment("toy", "ngame"))
     kept = {name for name, state in found.items() if state.status is Status.KEPT}
-    assert {name for name, state in found.items() if state.status is Status.FRESH} == {"corpus", "tokens", "model"}
-    assert kept == found.keys() - {"corpus", "tokens", "model"}
+    assert {name for name, state in found.items() if state.status is Status.FRESH} == {"corpus", "model"}
+    assert kept == found.keys() - {"corpus", "model"}
     assert found["scores"].why == "labels were added without a rebuild; a refresh rebuilds it"
+    before = workspace.digest("tokens", "toy")
+    assert not run_stage(workspace, "tokens", "toy").skipped
+    assert workspace.digest("tokens", "toy") != before, "another vocabulary"
+    found = states(workspace, workspace.params.experiment("toy", "ngame"))
+    assert {name for name, state in found.items() if state.status is Status.KEPT} == kept - {"tokens"}
     for stage in EXTENDED:
         read = {dep: workspace.digest(dep, "toy", "ngame") for dep in STAGES["classifier"].deps[1:]}
         ran = run_stage(workspace, stage, "toy", "ngame", refresh=True)

@@ -29,6 +29,13 @@ def test_an_experiment_is_the_recipe_with_its_changes(bare: Workspace) -> None:
     assert dataset.settings("encoder") is None
 
 
+def test_every_reading_is_that_of_the_present_file_and_a_copy(bare: Workspace) -> None:
+    bare.params.read()["datasets"].clear()
+    assert bare.params.datasets() == ["toy"]
+    write(bare, bare.params.path.read_text().replace("0.2", "0.3"))
+    assert bare.params.dataset("toy").corpus.validation_fraction == 0.3
+
+
 def test_a_partition_is_a_dataset_or_an_experiment(bare: Workspace) -> None:
     assert bare.params.partition("toy", None) == bare.params.dataset("toy")
     assert bare.params.partition("toy", "ngame") == bare.params.experiment("toy", "ngame")

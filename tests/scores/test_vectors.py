@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.scores.toy import unit
-from xc_core.ann import Both, Exact, Hnsw, IndexPart, Ivf, with_more
+from xc_core.ann import Both, Exact, ExactIndex, Hnsw, IndexPart, Ivf, always_exact, with_more
 from xc_core.data.labels import LabelMatrix
 from xc_core.scores import Classifier, Query, ScoreData
 from xc_core.scores.vectors import VectorScore
@@ -57,6 +57,14 @@ def test_a_saved_score_measures_the_recall_of_its_own_index(index: IndexPart, jo
     measured = VectorScore.open(tmp_path, joined=joined).figures(query)
     assert measured == score.figures(query)
     assert (measured["recall"] < 0.9) == isinstance(index, (Hnsw, Ivf))
+
+
+def test_a_graph_that_answers_nothing_has_the_recall_of_exact_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    score = VectorScore.build(unit(2000, 1), Both(links=2, build_effort=1, recall=0.999999))
+    assert score.index is not None
+    assert always_exact(score.index)
+    monkeypatch.setattr(ExactIndex, "search", None)  # nothing is measured
+    assert score.figures(Query(unit(20, 3))) == {"recall": 1.0}
 
 
 def test_a_query_that_is_searched_for_few_labels_can_be_searched_for_more() -> None:

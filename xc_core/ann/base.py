@@ -71,6 +71,11 @@ def exact_search(index: Index, queries_BD: F32, k: int) -> Shortlist | None:
     return found
 
 
+def always_exact(index: Index) -> bool:
+    """Return True if every search of ``index`` is exact (its attribute, which an index may have)."""
+    return bool(getattr(index, "always_exact", False))
+
+
 INDEXES: Table[type[IndexPart]] = Table("index")
 
 

@@ -9,6 +9,7 @@ alike. The graph is built by one thread: with more, its links differ from build 
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -71,16 +72,21 @@ class BothIndex:
             return self.exact.search(queries_BD, k)
         return _through(self.graph, self.facts.effort, checked(queries_BD, self.width, k), k)
 
+    @property
+    def always_exact(self) -> bool:
+        """True if the graph answers no query."""
+        return self.facts.most == 0
+
     def exactly(self, queries_BD: F32, k: int) -> Shortlist:
         """Return the k best labels of each query by exact search."""
         return self.exact.search(queries_BD, k)
 
     def extended(self, vectors_ND: F32) -> BothIndex:
-        """Return a copy with more vectors; its effort is measured again."""
+        """Return a copy with more vectors; its effort is measured again, from the present one on."""
         graph, part = _FAISS.clone_index(self.graph), self.part
         with _one_thread():
             graph.add(checked(vectors_ND, self.width, 1))
-        return _measured(np.concatenate([self.exact.vectors_LD, vectors_ND]), graph, part)
+        return _measured(np.concatenate([self.exact.vectors_LD, vectors_ND]), graph, part, self.facts.effort)
 
     def save(self, folder: Path) -> None:
         """Write vectors, graph and facts."""
@@ -126,11 +132,11 @@ class Both(IndexPart):
         return BothIndex(exact, graph, facts, self)
 
 
-def _measured(vectors_LD: F32, graph: Any, part: Both) -> BothIndex:
+def _measured(vectors_LD: F32, graph: Any, part: Both, first: int = _EFFORTS[0]) -> BothIndex:
     """Return the index with the effort that its recall needs, measured with some of its vectors as queries."""
     exact = ExactIndex(vectors_LD)
     rows = generator(0, "graph").choice(exact.size, min(_SAMPLE, exact.size), replace=False)
-    return BothIndex(exact, graph, _effort(graph, exact, vectors_LD[np.sort(rows)], part.recall), part)
+    return BothIndex(exact, graph, _effort(graph, exact, vectors_LD[np.sort(rows)], part.recall, first), part)
 
 
 def _through(graph: Any, effort: int, queries_BD: F32, k: int) -> Shortlist:
@@ -139,16 +145,27 @@ def _through(graph: Any, effort: int, queries_BD: F32, k: int) -> Shortlist:
     return Shortlist.ranked(ids.astype(np.int64), scores).top(k)
 
 
-def _effort(graph: Any, exact: ExactIndex, queries_SD: F32, wanted: float) -> GraphFacts:
-    """Return the least effort whose recall is at least ``wanted``; if none has it, the largest, and no queries."""
+def _effort(graph: Any, exact: ExactIndex, queries_SD: F32, wanted: float, first: int) -> GraphFacts:
+    """Return the least effort whose recall is at least ``wanted``; if none has it, the largest, and no queries.
+
+    The search begins at the effort ``first`` and goes up, or down while the recall, which rises with effort, suffices.
+    """
     true = exact.search(queries_SD, _FOUND)
-    for effort in _EFFORTS:
+
+    def tried(at: int) -> GraphFacts:
         _FAISS.cvar.hnsw_stats.reset()
-        found = recall(_through(graph, effort, queries_SD, _FOUND), true)
-        if found >= wanted:
-            compared = _FAISS.cvar.hnsw_stats.ndis / len(queries_SD)
-            return GraphFacts(effort, found, few(exact.size, exact.width, compared))
-    return GraphFacts(effort, found, 0)
+        found = recall(_through(graph, _EFFORTS[at], queries_SD, _FOUND), true)
+        compared = _FAISS.cvar.hnsw_stats.ndis / len(queries_SD)
+        return GraphFacts(_EFFORTS[at], found, few(exact.size, exact.width, compared) if found >= wanted else 0)
+
+    at = min(bisect_left(_EFFORTS, first), len(_EFFORTS) - 1)
+    best, down = tried(at), at - 1
+    while best.recall < wanted and at + 1 < len(_EFFORTS):
+        at, down = at + 1, -1
+        best = tried(at)
+    while best.recall >= wanted and down >= 0 and (lower := tried(down)).recall >= wanted:
+        best, down = lower, down - 1
+    return best
 
 
 def few(labels: int, width: int, compared: float) -> int:

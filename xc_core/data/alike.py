@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
@@ -24,3 +25,11 @@ def alike_labels(corpus: Corpus) -> dict[str, Any]:
         return {}
     first = shared.filter(pl.col("key") == shared["key"][0])["uid"].head(2).to_list()
     return {"labels": len(shared), "first": first}
+
+
+def sentence(found: Mapping[str, Any]) -> str:
+    """Return what ``alike_labels`` found as one sentence."""
+    return (
+        f"{found['labels']:,} labels have the same text as another one, but for case, Unicode form and white space "
+        f"(the first: {' and '.join(found['first'])}); label texts cannot tell them apart"
+    )

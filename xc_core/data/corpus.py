@@ -255,14 +255,23 @@ class Corpus:
             if np.searchsorted(ordered, start) < np.searchsorted(ordered, stop):
                 for batch in file.iter_batches(_ROWS_AT_ONCE, row_groups=[group], columns=list(fields)):
                     inside = slice(*np.searchsorted(ordered, (start, start + len(batch))))
-                    yield order[inside], batch.take(pa.array(ordered[inside] - start))
+                    yield order[inside], _taken(batch, ordered[inside] - start)
                     start += len(batch)
             start = stop
+
+
+def _taken(batch: pa.RecordBatch, rows: I64) -> pa.RecordBatch:
+    """Return the ``rows`` of a batch: a slice if they follow one another, which copies nothing."""
+    if not len(rows) or np.array_equal(rows, rows[0] + np.arange(len(rows))):
+        return batch.slice(int(rows[0]) if len(rows) else 0, len(rows))
+    return batch.take(pl.Series(rows).to_arrow())  # pa.array would import pandas
 
 
 def _joined(batch: pa.RecordBatch, fields: Sequence[str]) -> list[str]:
     """Return the non-empty fields of each row, joined by a space."""
     columns = [batch[name].to_pylist() for name in fields]
+    if len(columns) == 2:  # the same, three times as fast
+        return [f"{one} {other}" if one and other else one or other or "" for one, other in zip(*columns, strict=True)]
     return [" ".join(part for part in parts if part) for parts in zip(*columns, strict=True)]
 
 

@@ -19,6 +19,7 @@ from xc_core.data.cut import BY, Cut, move
 from xc_core.data.filters import generated_pairs, given_pairs
 from xc_core.data.formats import LAYOUTS, Block, ReadOptions, Source, arrow, open_source, splits_of, splits_off
 from xc_core.data.held import hold_out
+from xc_core.data.label_table import LabelTable
 from xc_core.data.places import Place, place_of
 from xc_core.data.propensity import PROPENSITY
 from xc_core.data.splits import TEST, TRAIN, VALIDATION, Distinct, digests
@@ -132,10 +133,7 @@ def ingest(folder: Path, build: Build, config: IngestConfig, *, part: bool = Fal
     build.json(schemas.CONTENT, content)
     build.facts |= {
         "layout": layout.name,
-        "source": {
-            path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
-            for path in source.files
-        },
+        "source": source_facts(source, folder),
         **content,
         "filters": {
             "source": config.filters,
@@ -145,6 +143,14 @@ def ingest(folder: Path, build: Build, config: IngestConfig, *, part: bool = Fal
         "split": {"by": config.split, **writer.cut.facts(), **writer.split_off()},
         "allow": list(config.allow),
         "validation_fraction": config.validation_fraction,
+    }
+
+
+def source_facts(source: Source, folder: Path) -> dict[str, dict[str, Any]]:
+    """Return size and SHA-256 of each file of a source, by its path in ``folder``."""
+    return {
+        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
+        for path in source.files
     }
 
 
@@ -164,14 +170,13 @@ class _CorpusWriter:
 
     def __enter__(self) -> _CorpusWriter:
         self.allowed = Allowed.parse(self.config.allow)
-        self.labels = self.documents = 0
+        self.documents = 0
+        self._label_table = LabelTable(self.folder, self.allowed)
         self._frequency: I64 = np.zeros(0, np.int64)
         self._test_frequency: I64 = np.zeros(0, np.int64)
         self._label_uids, self._doc_uids = Distinct(self.folder / "label-uids"), Distinct(self.folder / "document-uids")
-        self._label_places: list[Place] = []
         self._doc_places: list[Place] = []
         options: dict[str, Any] = {"compression": "zstd"}
-        self._label_file = pq.ParquetWriter(self.folder / "labels.parquet", schemas.LABELS, **options)
         self._doc_file = pq.ParquetWriter(self.folder / "documents.parquet", schemas.DOCUMENTS, **options)
         self._pair_file = pq.ParquetWriter(self.folder / "pairs.parquet", schemas.PAIRS, **options)
         self._meter = Meter("reading documents", 0, "documents")
@@ -180,19 +185,20 @@ class _CorpusWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for file in (self._label_file, self._doc_file, self._pair_file):
+        for file in (self._doc_file, self._pair_file):
             file.close()
-        self._meter.__exit__(kind, error, trace)
+        for part in (self._label_table, self._meter):
+            part.__exit__(kind, error, trace)
+
+    @property
+    def labels(self) -> int:
+        """Labels so far."""
+        return self._label_table.size
 
     def add_labels(self, block: Block) -> None:
         """Write a block of labels."""
-        block = clean_block(block, self.allowed)
-        check_block(block, self.allowed, num_labels=None)
+        self._label_table.add(block)
         self._label_uids.add(digests(block.uids))
-        self._label_places.append(Place.of(block, self.labels))
-        self.labels += len(block)
-        columns = [arrow(column) for column in (block.uids, block.titles, block.contents)]
-        self._label_file.write_batch(pa.record_batch(columns, schema=schemas.LABELS))
 
     def add_documents(self, block: Block, split: str) -> None:
         """Write a block of documents of the file ``split`` (train, validation or test) and their pairs."""
@@ -240,7 +246,7 @@ class _CorpusWriter:
 
     def check_uids(self) -> None:
         """Raise DataError for a repeated uid, which no single block shows."""
-        self._check_uids("label", self._label_uids, self._label_places)
+        self._check_uids("label", self._label_uids, self._label_table.places)
         self._check_uids("document", self._doc_uids, self._doc_places)
 
     def check_whole(self) -> None:
@@ -260,7 +266,7 @@ class _CorpusWriter:
                 f"the first is label {unseen[0]}, {preview(uids.item())}",
                 expected="a train document for every label",
                 do="delete these labels, or pass --allow unseen-labels: they can then be found only by their text",
-                where=place_of(self._label_places, int(unseen[0])),
+                where=place_of(self._label_table.places, int(unseen[0])),
             )
 
     @property

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol
@@ -22,6 +22,7 @@ from xc_core.data.beginning import encode_beginning
 from xc_core.data.labels import ragged_positions
 from xc_core.data.tokenizer import TextTokenizer
 from xc_core.errors import ConfigError, DataError, bare
+from xc_core.linked import link_files
 from xc_core.progress import Meter, report
 from xc_core.shapes import I64, Array, TokenBatch
 
@@ -183,6 +184,26 @@ def write_tokens(
         tokenizer.backend.save(str(store.path / TOKENIZER))
         store.json(_CONTENT, {"tokenizer": tokenizer.name, "max_tokens": max_tokens, "sides": counts})
     return {"vocabulary": tokenizer.vocabulary_size, "sides": counts}
+
+
+def extend_tokens(build: Build, folder: Path, texts_from: Callable[[int], list[str]]) -> dict[str, Any]:
+    """Write the store at ``folder`` with more labels at its end, and return counts.
+
+    ``texts_from(n)`` returns the texts of all labels but the first n. The vocabulary stays, documents are linked.
+    """
+    old, content = Tokenised.open(folder), json.loads((folder / _CONTENT).read_text("utf-8"))
+    ids, length = _cut(*old.tokenizer.encode(texts_from(len(old.labels))), old.max_tokens)
+    had, ends = old.labels, len(old.labels.ids) + np.cumsum(length)
+    counts = content["sides"]["labels"]
+    counts["texts"] += len(length)
+    counts["tokens"] += len(ids)
+    counts["longest"] = max(counts["longest"], int(length.max(initial=0)))
+    with artifacts.building(build.path / folder.name, kind=Tokenised.kind) as store:
+        link_files(folder, store.path, ["documents.ids.npy", "documents.offsets.npy", TOKENIZER])
+        np.save(store.path / "labels.ids.npy", np.concatenate([had.ids, ids.astype(had.ids.dtype)]))
+        np.save(store.path / "labels.offsets.npy", np.concatenate([had.offsets, ends]))
+        store.json(_CONTENT, content)
+    return {"vocabulary": old.tokenizer.vocabulary_size, "sides": content["sides"]}
 
 
 def _write_sides(

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.figure import Figure
 
 from xc_core.shapes import F32, Array
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 INK: Final = "#1f2933"
 BLUE, GREEN, RED, AMBER, GREY = "#2563a8", "#2e8b57", "#c0392b", "#d98e04", "#c4ccd4"
@@ -28,7 +31,17 @@ _STYLE: Final = {
 }
 
 
+@contextmanager
+def _styled() -> Iterator[None]:
+    import matplotlib as mpl  # only for a plot: it takes half a second
+
+    with mpl.rc_context(_STYLE):
+        yield
+
+
 def _figure(height: float) -> Figure:
+    from matplotlib.figure import Figure
+
     return Figure(figsize=(_WIDTH, height), dpi=110, layout="constrained")
 
 
@@ -40,7 +53,7 @@ def _save(figure: Figure, path: Path) -> None:
 
 def training_curves(folder: Path, histories: dict[str, dict[str, Any]], title: str) -> None:
     """Draw the loss of each training over its epochs, with a running mean and the refreshes."""
-    with mpl.rc_context(_STYLE):
+    with _styled():
         figure = _figure(0.6 + 2.6 * len(histories))
         axes = figure.subplots(len(histories), 1, squeeze=False)[:, 0]
         for axis, (name, history) in zip(axes, histories.items(), strict=True):
@@ -69,7 +82,7 @@ def training_curves(folder: Path, histories: dict[str, dict[str, Any]], title: s
 
 def deciles(folder: Path, parts: list[dict[str, float]], title: str) -> None:
     """Draw the contribution of each frequency decile of labels to P@5, and its recall at 5."""
-    with mpl.rc_context(_STYLE):
+    with _styled():
         figure = _figure(6.4)
         upper, lower = figure.subplots(2, 1)
         names = [f"{part['from']}-{part['to']}" if part["to"] > part["from"] else str(part["from"]) for part in parts]
@@ -120,7 +133,7 @@ def label_map(folder: Path, content: LabelMap, title: str) -> None:
         ("hard negatives missed", content.missed, RED, "v", 38),
         ("positives", content.positives, GREEN, "o", 46),
     )
-    with mpl.rc_context(_STYLE):
+    with _styled():
         figure = _figure(5.2)
         axis = figure.subplots()
         for name, ids, colour, marker, size in layers:
@@ -172,7 +185,7 @@ def _names_beside(axis: Any, points: dict[str, tuple[float, float]]) -> None:
 def leaderboard(folder: Path, rows: list[dict[str, Any]], title: str) -> None:
     """Draw P@1 and PSP@5 of each recipe over its training time; a metric of None is left out."""
     timed = [row for row in rows if row.get("train_seconds")]
-    with mpl.rc_context(_STYLE):
+    with _styled():
         figure = _figure(2 * max(3.4, 0.22 * len(timed)))
         for axis, metric, colour in zip(figure.subplots(2, 1), ("P_at_1", "PSP_at_5"), (BLUE, GREEN), strict=True):
             known = (row for row in timed if row[metric] is not None)

@@ -17,6 +17,7 @@ from xc_core import artifacts
 from xc_core.artifacts import Build
 from xc_core.data.folds import FINAL, Fold
 from xc_core.errors import CorruptError
+from xc_core.linked import link_file
 from xc_core.params import KIND, changed, plain
 from xc_core.scores.base import SCORES, FittedScore, Score
 
@@ -56,10 +57,10 @@ class Scores:
         return self.folder / (fold if self.parts[name].per_fold else FINAL) / name
 
     def pack(self, folder: Path) -> None:
-        """Copy the final fold's scores into a new folder of a packed model; ``open_packed`` reads it."""
+        """Link the final fold's scores into a new folder of a packed model; ``open_packed`` reads it."""
         folder.mkdir()
         for name in self.parts:
-            shutil.copytree(self._place(name, FINAL), folder / name)
+            shutil.copytree(self._place(name, FINAL), folder / name, copy_function=link_file)
         (folder / _CONTENT).write_text(json.dumps({"scores": _plain(self.parts)}, indent=1) + "\n", "utf-8")
 
     @property

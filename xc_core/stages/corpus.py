@@ -7,6 +7,7 @@ from typing import Any
 
 from xc_core.chain.context import Context
 from xc_core.data.alike import alike_labels
+from xc_core.data.alike import sentence as alike_sentence
 from xc_core.data.corpus import Corpus
 from xc_core.data.ingest import IngestConfig, ingest
 from xc_core.data.nearness import nearness, sentence, warning
@@ -30,10 +31,7 @@ def run(context: Context[IngestConfig]) -> None:
             "has them; the model can find them only by their text"
         )
     if alike := facts["alike_labels"]:
-        context.report(
-            f"corpus: {alike['labels']:,} labels have the same text as another one, but for case, Unicode form and "
-            f"white space (the first: {' and '.join(alike['first'])}); label texts cannot tell them apart"
-        )
+        context.report(f"corpus: {alike_sentence(alike)}")
     for line in _on_validation(facts, context.settings):
         context.report(f"corpus: {line}")
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from xc_core.chain.context import Context
 from xc_core.chain.dataset import TokensConfig
 from xc_core.data.corpus import Corpus
 from xc_core.data.splits import TRAIN
 from xc_core.data.tokenizer import load
-from xc_core.data.tokens import write_tokens
+from xc_core.data.tokens import extend_tokens, store_name, write_tokens
 from xc_core.errors import DataError, MissingError, UnavailableError, XCError, bare
 from xc_core.progress import report
 
@@ -29,6 +31,21 @@ def run(context: Context[TokensConfig]) -> None:
             report(f"tokens: no tokens of the encoder {bare(name)}, so its recipes cannot run: {error}")
     if len(failed) == len(context.settings.tokenizers):
         raise next(iter(failed.values()))
+
+
+def extend(context: Context[TokensConfig]) -> None:
+    """Tokenise labels that are new at the end, with the vocabularies that there are; all other tokens stay.
+
+    A tokenizer that was left out before is left out again.
+    """
+    corpus = context.read(Corpus)
+
+    def texts_from(first: int) -> list[str]:
+        return corpus.texts_of("labels", np.arange(first, corpus.num_labels))
+
+    for name in context.settings.tokenizers:
+        if (store := context.old / store_name(name)).is_dir():
+            context.build.facts[name] = extend_tokens(context.build, store, texts_from)
 
 
 def _tokenise(context: Context[TokensConfig], corpus: Corpus, name: str) -> None:

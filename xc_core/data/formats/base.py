@@ -69,7 +69,9 @@ class Texts(Sequence[str]):
 
 def arrow(texts: Sequence[str]) -> pa.StringArray:
     """Return strings as an Arrow array."""
-    return texts.column if isinstance(texts, Texts) else pa.array(texts, pa.string())
+    if isinstance(texts, Texts):
+        return texts.column
+    return pl.Series(texts, dtype=pl.String).to_arrow().cast(pa.string())  # pa.array would import pandas
 
 
 @dataclass
@@ -150,6 +152,11 @@ def text_uid(title: str, content: str) -> str:
 def splits_off(source: Source) -> bool:
     """Return True if the test documents of a source are split off its train file by a hash (its attribute)."""
     return bool(getattr(source, "splits_off", False))
+
+
+def documents_stay(source: Source) -> bool:
+    """Return True if labels that are added at the end cannot change a document of a source (its attribute)."""
+    return bool(getattr(source, "documents_stay", False))
 
 
 @dataclass(frozen=True)

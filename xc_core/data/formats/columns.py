@@ -47,6 +47,15 @@ def are_rows(labels: Path, ids: dict[str, int]) -> bool:
     return True
 
 
+def are_names(table: Path) -> bool:
+    """Return True if the column labels of a table of documents has texts only; False if it may have numbers."""
+    if table.suffix != ".parquet":
+        return True
+    kind = pq.read_schema(table).field("labels").type
+    kind = kind.value_type if isinstance(kind, pa.ListType | pa.LargeListType) else kind
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
 def _is_index(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
 

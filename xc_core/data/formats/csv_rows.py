@@ -9,6 +9,7 @@ from typing import IO, Final, cast
 
 import pyarrow as pa
 
+from xc_core.data.formats.base import arrow
 from xc_core.errors import DataError
 
 Bytes = IO[bytes] | io.BufferedIOBase
@@ -71,7 +72,7 @@ def csv_batches(stream: Bytes, where: str, rows: int) -> Iterator[pa.RecordBatch
 
 
 def _batch(part: list[list[str]], names: list[str]) -> pa.RecordBatch:
-    return pa.record_batch([pa.array(column, pa.string()) for column in zip(*part, strict=True)], names)
+    return pa.record_batch([arrow(column) for column in zip(*part, strict=True)], names)
 
 
 def _rows(stream: Bytes, where: str) -> Iterator[tuple[int, list[str]]]:

@@ -70,6 +70,11 @@ class Tabular:
         """True unless there is a labels table without a column uid."""
         return self._names is None or "uid" in _names(self._names)
 
+    @property
+    def documents_stay(self) -> bool:
+        """True if documents have names of labels; what a number means depends on the table of labels."""
+        return all(map(column.are_names, self._documents))
+
     def labels(self) -> Iterator[Block]:
         """Yield the rows of the labels table, or the distinct label names; report unused columns."""
         for path in self._tables:

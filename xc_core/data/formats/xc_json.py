@@ -43,6 +43,9 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 class XCJson:
     """Source over ``{trn,tst,lbl}.json[.gz]`` and the optional filter files."""
 
+    documents_stay = True
+    """Documents name labels by their line."""
+
     def __init__(self, folder: Path, options: ReadOptions) -> None:
         self.folder, self.options = folder, options
         needed = ("lbl",) if options.part else ("trn", "tst", "lbl")

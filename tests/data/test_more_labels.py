@@ -1,0 +1,104 @@
+"""Labels are added to a corpus without reading its documents again: the bytes are those of an ingest of all files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.data.worlds import FILTERS, LAYOUTS, small_world, write_filters
+from xc_core import artifacts
+from xc_core.data.corpus import Corpus
+from xc_core.data.formats import documents_stay, open_source
+from xc_core.data.ingest import IngestConfig, ingest
+from xc_core.data.more_labels import with_more_labels
+from xc_core.errors import DataError
+
+CASES: Final[dict[str, dict[str, Any]]] = {
+    "xc-json": {},
+    "xc-json.gz": {"split": "family", "acceptance_fraction": 0.2},
+    "csv": {"split": "group", "filters": "none"},
+    "csv.gz": {"filters": "none", "test_fraction": 0.3},
+    "xc-json generated": {"filters": "generate"},
+}
+
+
+def made(folder: Path, target: Path, config: IngestConfig, before: Corpus | None = None) -> Corpus:
+    with artifacts.building(target, kind=Corpus.kind) as build:
+        if before is None:
+            ingest(folder, build, config)
+        else:
+            with_more_labels(folder, build, config, before)
+    return Corpus.open(target)
+
+
+def world_of(case: str, folder: Path) -> IngestConfig:
+    """Write the files of a case into ``folder`` and return its settings."""
+    settings, world = CASES[case], small_world()
+    for number, row in enumerate(world.train):
+        row["group"] = f"g{number // 2}"
+    for row in world.labels:
+        row["uid"] = f"b{row['uid']}"
+    folder.mkdir()
+    if not case.startswith("csv"):
+        LAYOUTS[case.split()[0]](world, folder)
+        write_filters(folder, FILTERS)
+    else:
+        with_tests = case == "csv"
+        for stem, rows in (("train", world.train), ("test", world.test))[: 1 + with_tests]:
+            frame = pl.DataFrame({"uid": [row["uid"] for row in rows], "text": [row["title"] for row in rows],
+                                  "labels": [";".join(world.labels[i]["uid"] for i in row["target_ind"])
+                                             for row in rows]})  # fmt: skip
+            if "group" in rows[0]:
+                frame = frame.with_columns(group=pl.Series([row["group"] for row in rows]))
+            frame.write_csv(folder / f"{stem}.csv")
+        if with_tests:
+            pl.DataFrame(world.labels).select("uid", "title").write_csv(folder / "labels.csv")
+    return IngestConfig(**settings)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_bytes_are_those_of_an_ingest(case: str, tmp_path: Path) -> None:
+    raw, config = tmp_path / "raw", world_of(case, tmp_path / "raw")
+    before = made(raw, tmp_path / "before", config)
+    layout, source = open_source(raw, config.layout, config.read_options())
+    assert documents_stay(source)
+    assert layout.add_labels is not None
+    new = pl.DataFrame({"uid": ["z1", "a0"], "title": ["meadow", "Tunnel"], "content": ["", "dark"]})
+    layout.add_labels(raw, pl.concat([before.table("labels"), new]), len(new))
+    config = replace(config, allow=("unseen-labels",))
+    quick, full = made(raw, tmp_path / "quick", config, before), made(raw, tmp_path / "full", config)
+    assert quick.num_labels == before.num_labels + 2
+    assert artifacts.read_manifest(quick.folder) == artifacts.read_manifest(full.folder)
+    facts = dict(artifacts.read_made(quick.folder).facts)
+    assert facts.pop("alike_labels") == {}
+    assert facts == artifacts.read_made(full.folder).facts
+    documents = "documents.parquet"
+    assert (quick.folder / documents).stat().st_ino == (before.folder / documents).stat().st_ino
+
+
+def test_a_new_label_with_the_uid_of_a_document_would_change_generated_filters(tmp_path: Path) -> None:
+    raw, config = tmp_path / "raw", world_of("xc-json generated", tmp_path / "raw")
+    before = made(raw, tmp_path / "before", config)
+    layout, _ = open_source(raw, config.layout, config.read_options())
+    assert layout.add_labels is not None
+    new = pl.DataFrame({"uid": ["train-3"], "title": ["x"], "content": [""]})
+    layout.add_labels(raw, pl.concat([before.table("labels"), new]), 1)
+    with pytest.raises(DataError, match="new labels with the uid of a document"):
+        made(raw, tmp_path / "quick", replace(config, allow=("unseen-labels",)), before)
+
+
+@pytest.mark.parametrize(
+    ("kind", "stay"), [(pa.list_(pa.int64()), False), (pa.list_(pa.string()), True), (pa.string(), True)]
+)
+def test_numbers_of_labels_in_a_table_are_read_again(kind: pa.DataType, stay: bool, tmp_path: Path) -> None:
+    """What a number means depends on the table of labels."""
+    value = "0" if kind == pa.string() else [0] if kind == pa.list_(pa.int64()) else ["0"]
+    columns = {"uid": pa.array(["D0"]), "text": pa.array(["words"]), "labels": pa.array([value], kind)}
+    pq.write_table(pa.table(columns), tmp_path / "train.parquet")
+    assert documents_stay(open_source(tmp_path, "tabular", IngestConfig().read_options())[1]) is stay
