@@ -139,9 +139,8 @@ class Encoder(nn.Module, ABC):
 
     def learns(self) -> bool:
         """Return True if its vectors depend on a weight that is trained. A text of three tokens is encoded."""
-        ids_BT = torch.zeros((1, 3), dtype=torch.long, device=self.device)
         with torch.enable_grad():
-            return bool(self(ids_BT, torch.ones_like(ids_BT, dtype=torch.bool)).requires_grad)
+            return bool(self(*_three_tokens(self.device)).requires_grad)
 
     def without_gradients(self) -> Encoder:
         """Return an encoder with the present weights that encodes faster if no gradient is needed, or this one.
@@ -219,7 +218,9 @@ def load_encoder(folder: Path, *, to_answer: bool = False) -> Encoder:
         raise MissingError(f"no {path}", expected="a saved encoder", do="run the stage encoder")
     try:
         facts = json.loads(path.read_text("utf-8"))
-        encoder = _loaded(facts, load_file(folder / "encoder.safetensors"), to_answer)
+        encoder = _loaded(facts, load_file(folder / "encoder.safetensors"), to_answer).eval()
+        with torch.no_grad():  # a setting that does not fit may fail in the first text only
+            encoder(*_three_tokens(encoder.device))
     except (XCError, MemoryError):
         raise
     except Exception as error:  # transformers and safetensors raise errors of many types for wrong content
@@ -228,7 +229,13 @@ def load_encoder(folder: Path, *, to_answer: bool = False) -> Encoder:
             expected="encoder.json and the encoder.safetensors saved with it",
             do="run the stage encoder again",
         ) from error
-    return encoder.eval()
+    return encoder
+
+
+def _three_tokens(device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return ids and mask of a text of three tokens, for any vocabulary."""
+    ids_BT = torch.zeros((1, 3), dtype=torch.long, device=device)
+    return ids_BT, torch.ones_like(ids_BT, dtype=torch.bool)
 
 
 def _loaded(facts: dict[str, Any], tensors: dict[str, Tensor], to_answer: bool) -> Encoder:

@@ -160,7 +160,9 @@ def _check_shapes(weights: Mapping[str, Tensor], facts: Mapping[str, Any]) -> No
     """Raise RuntimeError for a weight of another shape than the configuration says; products would fail on a text."""
     width, wide = int(facts["hidden_size"]), int(facts["intermediate_size"])
     tables = {"word": "vocab_size", "position": "max_position_embeddings", "token_type": "type_vocab_size"}
-    shapes = {f"{name}_embeddings.weight": (int(facts[size]), width) for name, size in tables.items()}
+    shapes: dict[str, tuple[int, ...]] = {
+        f"{name}_embeddings.weight": (int(facts[size]), width) for name, size in tables.items()
+    }
     shapes |= {"LayerNorm.weight": (width,), "intermediate.dense.weight": (wide, width)}
     shapes |= {"intermediate.dense.bias": (wide,), "bias": (width,)}
     shapes |= {f"self.{name}.weight": (width, width) for name in ("query", "key", "value")}
