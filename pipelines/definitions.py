@@ -42,6 +42,7 @@ def build(workspace: Workspace) -> dg.Definitions:
             sensors.studies_sensor(workspace),
             sensors.inbox_sensor(workspace),
             sensors.follow_up(workspace),
+            sensors.lost_retries(),
             alerts.failures(),
             alerts.refusals(),
         ],

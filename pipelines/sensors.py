@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from typing import Final
 
@@ -11,7 +12,8 @@ import dagster as dg
 from assets import staleness, studies
 from assets.inbox import INBOX_TAG, inbox, state
 from assets.partitions import RECIPES, experiment_key, split_key, sync
-from pipelines.jobs import NEXT_TAG, compare, drift, prepare, refresh, retrain
+from assets.stages import MODE_TAG
+from pipelines.jobs import ALL, NEXT_TAG, compare, drift, prepare, refresh, retrain
 from xc_core.chain.drift import Answer, read_record
 from xc_core.chain.names import SETTINGS
 from xc_core.chain.workspace import Workspace
@@ -19,6 +21,15 @@ from xc_core.errors import ConfigError, MissingError
 
 _ATTEMPTS: Final = 3
 """Runs for one drop, if they end before they read it: under load a launch may fail."""
+RETRY_TAG: Final = "xc/retry_of"
+"""Run tag: the run that this one repeats, because Dagster could not retry it."""
+_NOT_RETRIED: Final = "Failed to retry run"
+"""Dagster's message if the code server did not answer when a lost run should be retried; it does not try again."""
+_PATIENCE: Final = timedelta(minutes=1)
+"""A run that Dagster means to retry, and has not retried this long after it failed, was overlooked."""
+_LOOK_BACK: Final = timedelta(days=1)
+_MOST: Final = 20
+"""So many failed runs are looked at in a tick."""
 
 
 def inbox_sensor(workspace: Workspace) -> dg.SensorDefinition:
@@ -187,6 +198,49 @@ def _recipes(instance: dg.DagsterInstance, workspace: Workspace, dataset: str) -
         pass
     found = {folder.parent.name for folder in workspace.raw(dataset).parent.glob(f"*/{SETTINGS}")}
     return sorted(found & set(instance.get_dynamic_partitions(str(RECIPES.name))))
+
+
+def lost_retries() -> dg.SensorDefinition:
+    """Return the sensor that starts a lost run again if Dagster's automatic retry was not started.
+
+    Dagster tries only once, and fails if the code server is down: if it was killed too, or starts later than the daemon
+    after a restart of the machine. It also overlooks a run if it reads the failure before the run's status has changed.
+    """
+
+    @dg.sensor(
+        name="lost_retries",
+        jobs=list(ALL),
+        minimum_interval_seconds=30,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Starts a run again whose process was lost, if Dagster did not start its automatic retry.",
+    )
+    def _look(context: dg.SensorEvaluationContext) -> Iterator[dg.RunRequest]:
+        now = datetime.now(UTC)
+        failed = dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE], updated_after=now - _LOOK_BACK)
+        for record in context.instance.get_run_records(failed, limit=_MOST):
+            run, overlooked = record.dagster_run, now.timestamp() - (record.end_time or 0) > _PATIENCE.total_seconds()
+            if run.job_name in {job.name for job in ALL} and _lost(context.instance, run, overlooked):
+                dataset, recipe = split_key(run.tags["dagster/partition"])
+                yield dg.RunRequest(
+                    run_key=f"{run.run_id}/retry",
+                    job_name=run.job_name,
+                    partition_key=experiment_key(dataset, recipe) if recipe else dataset,
+                    asset_selection=sorted(run.asset_selection) if run.asset_selection else None,
+                    tags={**{k: v for k, v in run.tags.items() if k in (NEXT_TAG, MODE_TAG)}, RETRY_TAG: run.run_id},
+                )
+
+    return _look
+
+
+def _lost(instance: dg.DagsterInstance, run: dg.DagsterRun, overlooked: bool) -> bool:
+    """Return True if Dagster did not retry a run that it should, and neither a person nor the inbox's sensor did."""
+    if {RETRY_TAG, INBOX_TAG, "dagster/auto_retry_run_id"} & run.tags.keys() or "dagster/partition" not in run.tags:
+        return False
+    if not (overlooked and run.tags.get("dagster/will_retry") == "true"):
+        events = instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT)
+        if not any(event.dagster_event and event.dagster_event.message == _NOT_RETRIED for event in events):
+            return False
+    return not instance.get_runs(dg.RunsFilter(tags={"dagster/parent_run_id": run.run_id}), limit=1)
 
 
 def _evaluates(run: dg.DagsterRun) -> bool:

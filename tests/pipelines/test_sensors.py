@@ -59,7 +59,7 @@ def finish(instance: dg.DagsterInstance, job: str, *, fails: bool = False, **tag
 # definitions
 
 
-def test_there_are_seven_sensors_each_with_its_status_interval_and_jobs(workspace: Workspace) -> None:
+def test_there_are_eight_sensors_each_with_its_status_interval_and_jobs(workspace: Workspace) -> None:
     running, stopped = dg.DefaultSensorStatus.RUNNING, dg.DefaultSensorStatus.STOPPED
     found = {
         sensor.name: (
@@ -75,6 +75,7 @@ def test_there_are_seven_sensors_each_with_its_status_interval_and_jobs(workspac
         "staleness": (running, 60, "STANDARD", []),
         "inbox": (stopped, 30, "STANDARD", ["prepare"]),
         "follow_up": (running, 30, "RUN_STATUS", ["retrain", "refresh", "compare", "drift"]),
+        "lost_retries": (running, 30, "STANDARD", ["prepare", "retrain", "refresh", "compare", "drift"]),
         "alert_failed_runs": (running, 30, "RUN_STATUS", []),
         "alert_failed_checks": (running, 30, "RUN_STATUS", []),
         "studies": (running, 60, "STANDARD", []),

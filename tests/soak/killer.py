@@ -20,6 +20,8 @@ PAUSE: Final = (0.5, 7.0)
 """Seconds between two attempts to kill: the shortest and the longest."""
 WHILE_STARTING: Final = 0.1
 """Share of attempts that may hit a server which does not answer yet since its last kill."""
+_OF_RUNS: Final = 3
+"""Processes of runs, which live for seconds, are chosen so many times as often as servers."""
 
 
 @dataclass
@@ -77,7 +79,8 @@ class Killer:
             self.all_back()
             starting = self.random.random() < WHILE_STARTING
             kinds = [kind for kind in +allowed if starting or kind not in self.gone]
-            if kinds and self._kill(kind := self.random.choice(kinds)):
+            weights = [1 if kind in SERVERS else _OF_RUNS for kind in kinds]
+            if kinds and self._kill(kind := self.random.choices(kinds, weights)[0]):
                 allowed[kind] -= 1
 
     def _kill(self, kind: str) -> bool:

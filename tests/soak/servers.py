@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import psutil
 
+from pipelines.sensors import RETRY_TAG
 from tests.processes import free_port, wait_for
 
 SERVERS: Final = ("webserver", "daemon", "tracking", "code")
@@ -205,6 +206,13 @@ class Servers:
         found = self.ask(_QUERY, i=run)["runOrError"]
         return found["status"], {tag["key"]: tag["value"] for tag in found["tags"]}
 
+    def _retry_of(self, run: str) -> str:
+        """Return the run that the sensor ``lost_retries`` started instead of Dagster, an empty string if none."""
+        with contextlib.suppress(*AWAY):
+            found = self.ask(_RUNS, f={"tags": [{"key": RETRY_TAG, "value": run}]})["runsOrError"]["results"]
+            return str(found[0]["runId"]) if found else ""
+        return ""
+
     def ended(self, run: str, seconds: float = _RUN_SECONDS) -> str:
         """Wait for the end of a run and of its automatic retry; return the last status."""
         started, status = time.monotonic(), "not known"
@@ -214,7 +222,7 @@ class Servers:
             except AWAY:
                 time.sleep(1)
                 continue
-            if retry := tags.get("dagster/auto_retry_run_id"):
+            if retry := tags.get("dagster/auto_retry_run_id") or (status == "FAILURE" and self._retry_of(run)):
                 run = retry
             elif status in ENDED and tags.get("dagster/will_retry", "false") != "true":
                 return status

@@ -3,10 +3,10 @@
     python -m tests.soak.soak --kills 200 --minutes 300 --seed 1
 
 A round starts the job retrain. While it runs, processes of all kinds are killed, seconds apart: servers many times,
-the run worker and a stage once each. A run that ends with a failure after its automatic retry is started
-again once, as a schedule would do; that run must succeed although webserver, daemon and code server are killed. After
-each round: the servers answer, all runs have ended, the pool is free, no process and no temporary file is left, and all
-artefacts have the bytes of an unbroken run.
+the run worker, a stage and a training once each. A run that ends with a failure after its automatic retry is started
+again once, as a schedule would do; that run must succeed although webserver, daemon and code server are killed, and a
+training once. After each round: the servers answer, all runs have ended, the pool is free, no process and no temporary
+file is left, and all artefacts have the bytes of an unbroken run.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from xc_core.chain import STAGES, Workspace, run_stage
 STAGES_OF: Final = ("encoder", "embeddings", "clusters", "negatives", "classifier")
 """Stages that a round runs by default; all of them with --stages."""
 SETTINGS: Final = {**TOY_CHANGES, "encoder": {**TOY_CHANGES["encoder"], "epochs": 150.0}}
-_FIRST: Final = {"webserver": 10, "daemon": 10, "code": 10, "tracking": 3, WORKER: 1}
-"""So many times at most each process is killed during a run, and one stage; a stage may lose its process once."""
-_AGAIN: Final = {"webserver": 5, "daemon": 5, "code": 5}
+_FIRST: Final = {"webserver": 10, "daemon": 10, "code": 10, "tracking": 3, WORKER: 1, STAGE: 1, TRAINER: 1}
+"""So many times at most each process is killed during a run; a stage whose process is lost twice fails."""
+_AGAIN: Final = {"webserver": 5, "daemon": 5, "code": 5, TRAINER: 1}
 """The same for the run that follows one that failed, which must succeed."""
 _UP_SECONDS: Final = 3.0
 """A server that has ended is started again after at most this time."""
@@ -97,7 +97,7 @@ class Soak:
         """Train once while processes are killed; raise AssertionError if anything is not as it should be."""
         began = time.time()
         run = self.servers.launch("retrain", self.stages)
-        with self.killer.at_work({**_FIRST, self.killer.random.choice((STAGE, TRAINER)): 1}):
+        with self.killer.at_work(_FIRST):
             status = self.servers.ended(run)
         self.rounds[status] += 1
         self._check_idle()

@@ -1,0 +1,84 @@
+"""The sensor lost_retries: a lost run is started again if Dagster could not retry it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import dagster as dg
+import pytest
+from dagster._core.test_utils import create_run_for_test
+
+from assets.partitions import sync
+from pipelines import sensors
+from pipelines.sensors import RETRY_TAG
+from tests.pipelines.ticker import Ticker
+from xc_core.chain import Workspace
+
+
+@pytest.fixture
+def ticker(tmp_path_factory: pytest.TempPathFactory, instance: dg.DagsterInstance) -> Ticker:
+    workspace = Workspace(tmp_path_factory.mktemp("project"))
+    workspace.params.path.write_text(
+        "datasets: {toy: {}}\nexperiments: {toy_ngame: {dataset: toy, recipe: ngame}}\n", "utf-8"
+    )
+    sync(instance, workspace)
+    return Ticker(workspace, instance, "lost_retries")
+
+
+def lost(
+    instance: dg.DagsterInstance,
+    job: str,
+    chosen: frozenset[dg.AssetKey] | None = None,
+    *,
+    said: str = "Failed to retry run",
+    **tags: str,
+) -> dg.DagsterRun:
+    """Return a run whose process was lost, and whose retry Dagster could not start."""
+    named = {name.replace("_", "/", 1): value for name, value in tags.items()}
+    run = create_run_for_test(instance, job, tags=named, asset_selection=chosen, status=dg.DagsterRunStatus.STARTED)
+    instance.report_run_failed(run, "The process of the run was killed.")
+    instance.add_run_tags(run.run_id, {key: named[key] for key in named if key == "dagster/will_retry"})
+    instance.report_engine_event(said, run)
+    return run
+
+
+def test_a_run_that_dagster_could_not_retry_is_started_with_its_partition_tags_and_assets(
+    ticker: Ticker, instance: dg.DagsterInstance
+) -> None:
+    chosen = frozenset({dg.AssetKey("encoder"), dg.AssetKey("embeddings")})
+    first = lost(instance, "retrain", chosen, dagster_partition="toy|ngame")
+    second = lost(instance, "prepare", dagster_partition="toy", xc_next="refresh")
+    found = ticker.tick().run_requests
+    assert [
+        (one.run_key, one.job_name, one.partition_key, one.tags.get("xc/next"), one.tags[RETRY_TAG]) for one in found
+    ] == [
+        (f"{second.run_id}/retry", "prepare", "toy", "refresh", second.run_id),
+        (f"{first.run_id}/retry", "retrain", "toy|ngame", None, first.run_id),
+    ]
+    assert [one.asset_selection and set(one.asset_selection) for one in found] == [None, chosen]
+
+
+def test_a_run_that_dagster_overlooked_is_started_after_a_minute(
+    ticker: Ticker, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The daemon read the failure before the status of the run had changed; the cursor of its retries went on."""
+    own = {"dagster_partition": "toy|ngame"}
+    run = lost(instance, "retrain", said="", dagster_will_retry="true", **own)
+    lost(instance, "retrain", said="", dagster_will_retry="false", **own)
+    lost(instance, "retrain", said="", dagster_will_retry="true", dagster_auto_retry_run_id="another run", **own)
+    assert ticker.requested() == [], "Dagster may still retry it"
+    monkeypatch.setattr(sensors, "_PATIENCE", timedelta(0))
+    assert [key for key, *_ in ticker.requested()] == [f"{run.run_id}/retry"]
+
+
+def test_other_failed_runs_are_left_alone(ticker: Ticker, instance: dg.DagsterInstance) -> None:
+    own = {"dagster_partition": "toy|ngame"}
+    lost(instance, "retrain", said="Retrying the run", **own)
+    lost(instance, "retrain", xc_retry_of="another run", **own)
+    lost(instance, "retrain", xc_inbox="a drop, which the sensor of the inbox starts again", **own)
+    lost(instance, "another job", **own)
+    lost(instance, "retrain")
+    assert ticker.requested() == []
+    run = lost(instance, "retrain", **own)
+    create_run_for_test(instance, "retrain", tags={"dagster/parent_run_id": run.run_id})
+    assert ticker.requested() == [], "somebody re-executed it"
