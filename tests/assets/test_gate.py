@@ -86,6 +86,17 @@ def test_a_model_may_cost_so_much_more(ours: Measured, theirs: Measured, names: 
     assert failed(ours, theirs) == names
 
 
+@pytest.mark.parametrize(
+    ("limit", "name"), [("max_slower", "latency"), ("max_larger", "size"), ("max_bin_drop", "tail recall@5")]
+)
+def test_each_limit_of_the_dataset_is_that_of_its_own_line(limit: str, name: str) -> None:
+    """Two of them have the same default."""
+    ours, names = model(ms=250, megabytes=250, tail_recall_at_5=0.4), ["tail recall@5", "latency", "size"]
+    assert failed(ours, model()) == names
+    wide = replace(LIMITS, release=replace(LIMITS.release, **{limit: 20.0}))
+    assert failed(ours, model(), wide) == [line for line in names if line != name]
+
+
 @pytest.mark.parametrize(("recall", "passes"), [(0.9, True), (0.899, False)])
 def test_the_worst_index_counts(recall: float, passes: bool) -> None:
     ours = replace(_answering(), recalls={"a": 1.0, "b": recall})

@@ -48,9 +48,18 @@ def test_released_pages_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(released) > 20
 
 
+class OnCard(torch.Tensor):
+    """Numbers of the processor whose random bits are drawn as on a card."""
+
+    is_cpu = False
+
+
+@pytest.mark.parametrize("kind", [torch.Tensor, OnCard])
 @pytest.mark.parametrize("value", [1.0, 1.001, -0.3333, 3e-20, -7e8, 0.0])
-def test_stochastic_rounding_is_right_on_average_and_never_off_by_a_step(value: float) -> None:
-    rows = torch.full((400, 250), value)
+def test_stochastic_rounding_is_right_on_average_and_never_off_by_a_step(
+    value: float, kind: type[torch.Tensor]
+) -> None:
+    rows = torch.full((400, 250), value).as_subclass(kind)
     found = stochastic(rows, 0, 1)
     assert found.dtype == torch.bfloat16
     step = abs(value) * 2**-7  # at most the distance of two bfloat16 numbers

@@ -91,6 +91,8 @@ def judge(
     if status is None or (os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGKILL)):
         return Verdict(TOO_LONG, *seconds, text)
     code = os.waitstatus_to_exitcode(status)
+    if code == pytest.ExitCode.USAGE_ERROR and "while loading conftest" in text:
+        return Verdict(FAILED, *seconds, text)  # the package that a conftest.py imports cannot be imported
     if code in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED):
         raise RuntimeError(f"pytest {' '.join(arguments)} ran no tests:\n{text[-2000:]}")
     return Verdict(FAILED if code else PASSED, *seconds, text)
@@ -122,6 +124,7 @@ def _run(tree: Path, arguments: list[str], log: Path, cpu_limit_s: float, tracer
         out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(out, 1)
         os.dup2(out, 2)
+        sys.stderr = sys.__stderr__ or sys.stderr  # not the one in which a test captures
         os.chdir(tree)
         for name in [name for name in sys.modules if name.split(".")[0] in OURS]:
             del sys.modules[name]

@@ -131,6 +131,15 @@ def test_a_copy_is_judged_and_its_file_comes_back(tree: Path) -> None:
     assert judged(tree) == PASSED
 
 
+def test_a_copy_that_a_conftest_cannot_import_is_killed_and_tests_that_are_missing_are_an_error(tree: Path) -> None:
+    (tree / "conftest.py").write_text("import xc_core\n")
+    with changed(tree / "xc_core" / "__init__.py", "import nothing_of_that_name\n"):
+        assert judged(tree) == FAILED
+    (tree / "test_it.py").unlink()
+    with pytest.raises(RuntimeError, match="ran no tests"):
+        judged(tree)
+
+
 def test_the_first_run_that_fails_is_the_verdict(tree: Path) -> None:
     (tree / "test_bad.py").write_text("def test_bad():\n    assert False\n")
     good, bad = (["-q", "-p", "no:cacheprovider", name] for name in ("test_it.py", "test_bad.py"))

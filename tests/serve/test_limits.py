@@ -181,6 +181,8 @@ def test_the_openapi_document_and_its_page_describe_every_path(running: Running)
     assert set(document["paths"]) == {"/predict", "/health", "/ready", "/metrics", "/", "/docs"}
     asked = document["paths"]["/predict"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert set(asked["properties"]) == {"text", "texts", "k", "tail", "exclude", "only", "why"}
+    statuses = document["paths"]["/predict"]["post"]["responses"]
+    assert set(statuses) == {"200", "408", "413", "415", "421", "422", "503"}, "those of docs/serving.md for a question"
     for path, methods in document["paths"].items():
         assert all(operation.get("summary") for operation in methods.values()), path
     plain = {"uid", "title", "dataset", "recipe", "model", "answers", "found", "expected", "do"}
@@ -190,6 +192,16 @@ def test_the_openapi_document_and_its_page_describe_every_path(running: Running)
     page = running.client.get("/docs").text
     for word in ("POST /predict", "GET /ready", "exclude", "Labels per text.", "100,000 characters"):
         assert word in page
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(100, "1 to 10 (the model has 10 labels)"),
+                                                 (4, "1 to 4 (the server's limit)")])  # fmt: skip
+def test_k_is_bounded_by_the_model_or_by_the_server_and_the_answer_says_which(
+    start: Start, limit: int, expected: str
+) -> None:
+    running, most = start(k=limit), min(limit, 10)
+    assert running.refused(422, f"k {most + 1}", text="castle0", k=most + 1)["expected"] == expected
+    assert 4 <= len(running.ask(text="castle0", k=most)["answers"][0]) <= most
 
 
 @pytest.mark.parametrize("limits", [{"texts": 0}, {"seconds": 0.0}, {"queue": -1}, {"max_wait_ms": -1.0},
