@@ -42,16 +42,30 @@ class Forked:
     args: list[str]
     pid: int
     files: tempfile.TemporaryDirectory[str]
+    code: int | None = None
+
+    def poll(self) -> int | None:
+        """Return the exit code, None while the process runs."""
+        if self.code is None:
+            self.code = _asked(wait=self.pid, timeout=0)
+        return self.code
 
     def wait(self, timeout: float = 250) -> subprocess.CompletedProcess[str]:
         """Return how the process ended; kill it and raise ``subprocess.TimeoutExpired`` after ``timeout`` seconds."""
-        code = _asked(wait=self.pid, timeout=timeout)
-        if code is None:
-            os.kill(self.pid, signal.SIGKILL)
+        if self.code is None:
+            self.code = _asked(wait=self.pid, timeout=timeout)
+        if self.code is None:
+            self.kill()
             raise subprocess.TimeoutExpired(self.args, timeout)
         with self.files as folder:
             out, err = (Path(folder, name).read_text("utf-8") for name in ("out", "err"))
-        return subprocess.CompletedProcess(self.args, int(code), out, err)
+        return subprocess.CompletedProcess(self.args, self.code, out, err)
+
+    def kill(self) -> None:
+        """Kill the process if it runs, and forget it."""
+        if self.code is None:
+            os.kill(self.pid, signal.SIGKILL)
+            self.code = _asked(wait=self.pid, timeout=60)
 
 
 def start(target: str, *arguments: object, env: Mapping[str, str] | None = None, stdin: str = "") -> Forked:
@@ -59,6 +73,10 @@ def start(target: str, *arguments: object, env: Mapping[str, str] | None = None,
     files, argv = tempfile.TemporaryDirectory(), [target, *map(str, arguments)]
     Path(files.name, "in").write_text(stdin, "utf-8")
     return Forked(argv, _asked(start=argv, folder=files.name, env=dict(os.environ if env is None else env)), files)
+
+
+XC: Final = "xc_core.cli.main:main"
+"""The command ``xc``."""
 
 
 def run(
@@ -94,27 +112,33 @@ def _end() -> None:
 def _serve() -> None:
     for name in LIBRARIES:
         import_module(name)
-    answers = os.fdopen(os.dup(1), "w")
+    answers, running = os.fdopen(os.dup(1), "w"), set()
     for line in sys.stdin:
         request = json.loads(line)
         if "wait" in request:
             answer = _ended(request["wait"], request["timeout"])
+            running -= set() if answer is None else {request["wait"]}
         elif not (answer := os.fork()):
             answers.close()
             _call(request["start"], Path(request["folder"]), request["env"])
+        else:
+            running.add(answer)
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
+    for pid in running:  # of tests that failed
+        os.kill(pid, signal.SIGKILL)
 
 
 def _ended(pid: int, timeout: float) -> int | None:
     """Return the exit code of a process, -N after signal N, None if it runs for longer."""
     until = time.monotonic() + timeout
-    while time.monotonic() < until:
+    while True:
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
             return os.waitstatus_to_exitcode(status)
+        if time.monotonic() > until:
+            return None
         time.sleep(0.01)
-    return None
 
 
 def _call(argv: list[str], folder: Path, env: Mapping[str, str]) -> None:
@@ -124,6 +148,9 @@ def _call(argv: list[str], folder: Path, env: Mapping[str, str]) -> None:
         os.dup2(opened, number)
         os.close(opened)
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115  # the one before has read ahead
+    for signal_number in (signal.SIGHUP, signal.SIGTERM):  # under nohup the tests ignore SIGHUP
+        signal.signal(signal_number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
     os.environ.update(env)
     sys.argv[:], code = argv, 0

@@ -6,14 +6,13 @@ import importlib
 import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import forks
 from tests.chain.toy import NAMES, folder_of, parts_of, print_of, read_json, reads, recipe_of
 from xc_core import artifacts
 from xc_core.chain import STAGES, Workspace, run_stage
@@ -158,9 +157,8 @@ def test_a_second_run_of_a_stage_is_refused_and_others_are_not(copied: Workspace
         with pytest.raises(BusyError, match=f"clusters of toy/ngame, which process {os.getpid()} is running"):
             run_stage(copied, "clusters", "toy", "ngame")
         assert run_stage(copied, "negatives", "toy", "ngame").skipped
-        command = [sys.executable, "-m", "xc_core.cli.main", "run", "clusters", "--dataset", "toy", "--recipe", "ngame"]
-        environment = {**os.environ, "XC_ROOT": str(copied.root)}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        command = ("run", "clusters", "--dataset", "toy", "--recipe", "ngame")
+        done = forks.run(forks.XC, *command, env={**os.environ, "XC_ROOT": str(copied.root)})
     assert done.returncode == 75
     assert f"which process {os.getpid()} is running" in done.stderr
 

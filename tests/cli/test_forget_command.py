@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 from pathlib import Path
 
 import polars as pl
@@ -45,9 +46,18 @@ def holding(root: Path, *words: str) -> list[str]:
     return found
 
 
+@pytest.fixture(scope="module")
+def known_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the first test that needs the project ``known`` leaves a copy for the others."""
+    return tmp_path_factory.mktemp("known") / "project"
+
+
 @pytest.fixture
-def known(xc: Xc, own: Workspace, tmp_path: Path) -> Workspace:
+def known(xc: Xc, own: Workspace, tmp_path: Path, known_once: Path) -> Workspace:
     """A trained project whose dataset has the document and the label that are forgotten, everywhere."""
+    if known_once.exists():
+        shutil.rmtree(own.root)
+        return Workspace(Path(shutil.copytree(known_once, own.root)))
     train = [row(UID, TEXT, [0, 1]), row("STAYS", "a text that stays", [0, 1])]
     update = drop(tmp_path / "new", train, [("L0", "river"), (LABEL, NAME)])
     assert xc("update", update, *TOY).code == 0
@@ -63,6 +73,7 @@ def known(xc: Xc, own: Workspace, tmp_path: Path) -> Workspace:
     for folder in PLACES:
         (own.state / folder).mkdir(parents=True, exist_ok=True)
         (own.state / folder / "left").write_text(f"{UID} {TEXT}")
+    shutil.copytree(own.root, known_once)
     return own
 
 

@@ -7,27 +7,24 @@ import signal
 import subprocess
 import sys
 import time
-from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests import forks
 from tests.conftest import TOY_CHANGES, make_workspace
 from xc_core.chain import Workspace, run_stage
 
 LONG = {**TOY_CHANGES, "encoder": {**TOY_CHANGES["encoder"], "epochs": 100_000.0}}
 
 
-def training(workspace: Workspace) -> subprocess.Popen[str]:
+def training(workspace: Workspace) -> forks.Forked:
     """Start a training that lasts for hours; return its process once it has written a checkpoint."""
-    command = [sys.executable, "-m", "xc_core.cli.main", "run", "encoder", "--dataset", "toy", "--recipe", "ngame"]
     environment = {**os.environ, "XC_ROOT": str(workspace.root), "XC_CHECKPOINT_SECONDS": "-1"}
-    # under nohup the tests ignore SIGHUP, and so would what they start
-    heard = partial(signal.signal, signal.SIGHUP, signal.SIG_DFL)
-    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, preexec_fn=heard)
+    process = forks.start(forks.XC, "run", "encoder", "--dataset", "toy", "--recipe", "ngame", env=environment)
     checkpoint = workspace.state / "run" / "encoder@toy_ngame"
     while not checkpoint.is_dir():
-        assert process.poll() is None, process.stderr and process.stderr.read()
+        assert process.poll() is None, process.wait().stderr
         time.sleep(0.05)
     return process
 
@@ -52,14 +49,11 @@ def test_a_training_that_is_asked_to_end_says_so_and_leaves_nothing(
     long: Workspace, number: signal.Signals, code: int, message: str
 ) -> None:
     process = training(long)
-    process.send_signal(number)
-    try:
-        _, said = process.communicate(timeout=60)
-    finally:
-        process.kill()
-    assert process.returncode == code
-    assert said.splitlines()[-1] == message
-    assert "Traceback" not in said
+    os.kill(process.pid, number)
+    ended = process.wait(60)
+    assert ended.returncode == code
+    assert ended.stderr.splitlines()[-1] == message
+    assert "Traceback" not in ended.stderr
     assert list(long.root.rglob("*.tmp")) == []
 
 

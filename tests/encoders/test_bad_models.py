@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
+from tests import forks
 from tests.encoders.conftest import save_tokenizer
 from xc_core.data.beginning import encode_beginning
 from xc_core.data.tokenizer import TextTokenizer, load
@@ -218,20 +218,14 @@ def test_other_errors_while_texts_are_encoded_stay_as_they_are(
         tokenizer.encode(["river"])
 
 
-CODE = """
-import sys
-from pathlib import Path
-
-from xc_core.data.tokenizer import load
-from xc_core.encoders import EncoderConfig, build_encoder
-from xc_core.errors import XCError
-
-try:
-    load(sys.argv[1]) if sys.argv[2] == "tokenizer" else build_encoder(EncoderConfig(name=sys.argv[1]), 17, 0)
-except XCError as error:
-    print(error)
-    sys.exit(error.exit_code)
-"""
+def read_model() -> None:
+    """Read the model or the tokenizer of a folder, as a program does whose standard input says yes to everything."""
+    folder, part = sys.argv[1:]
+    try:
+        load(folder) if part == "tokenizer" else build_encoder(EncoderConfig(name=folder), 17, 0)
+    except XCError as error:
+        print(error)
+        sys.exit(error.exit_code)
 
 
 @pytest.mark.parametrize("part", ["model", "model of a known type", "tokenizer", "tokenizer by the config"])
@@ -248,8 +242,7 @@ def test_code_of_a_model_folder_is_never_run_whatever_is_typed(bert: Path, tmp_p
         (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "Evil", "auto_map": own}))
     else:
         config(auto_map=own, model_type=kind)(folder)
-    command = [sys.executable, "-c", CODE, str(folder), part.split()[0]]
-    done = subprocess.run(command, input="y\n" * 9, capture_output=True, text=True, timeout=120, check=False)
+    done = forks.run(f"{__name__}:read_model", folder, part.split()[0], stdin="y\n" * 9)
     assert not ran.exists()
     assert done.returncode == 65, done.stderr
     assert "found code of its own, named by auto_map in" in done.stdout

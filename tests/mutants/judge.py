@@ -6,6 +6,7 @@ Importing torch and polars takes longer than most tests, and every mutant needs 
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import importlib.util
 import os
@@ -119,6 +120,7 @@ def _waited(child: int, end: float) -> tuple[int | None, resource.struct_rusage]
 def _run(tree: Path, arguments: list[str], log: Path, cpu_limit_s: float, tracer: Tracer | None) -> None:
     """Become a process that runs the tests of ``tree``, and end."""
     code = 1
+    gc.freeze()  # a search for garbage would copy the pages of all that is imported
     try:
         os.setsid()
         out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

@@ -29,27 +29,34 @@ def git(root: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+@pytest.fixture(scope="module")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     """A project in git with a remote of DVC, an uncommitted change of params.yaml, and a trained model."""
-    made = make_project(tmp_path / "project")
+    made = make_project(tmp_path_factory.mktemp("lineage") / "project")
     root = made.root
     for name, value in (("user.name", "Ada"), ("user.email", "ada@example.org")):
         git(root, "config", name, value)
     (root / ".gitignore").write_text("/data/*/*\n!/data/*/raw.dvc\n!/data/*/acceptance.dvc\n.xc/\n")
-    dvc(root, "remote", "add", "--default", "near", str(tmp_path / "remote"))
+    dvc(root, "remote", "add", "--default", "near", "../remote")
     git(root, "add", "--all")
     git(root, "commit", "--quiet", "--message", "first")
     made.params.declare_experiment("toy", "ngame", "ngame", {**TOY_CHANGES, "clusters": {"size": 5}})
     for name in STAGES:
         if name != "leaderboard":
             run_stage(made, name, "toy", "ngame")
+    return made
+
+
+@pytest.fixture
+def project(made_once: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    """A copy of that project; its remote is a folder beside it."""
+    root = Path(shutil.copytree(made_once.root, tmp_path / "project", symlinks=True))
     for variable in ("MLFLOW_TRACKING_URI", "XC_MLFLOW_ARTIFACTS"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("XC_ROOT", str(root))
     commands = (("promote", promote), ("lineage", lineage), ("acceptance", acceptance))
     offered(monkeypatch, "xc.commands", *(entry(name, command) for name, command in commands))
-    return made
+    return Workspace(root)
 
 
 @pytest.mark.slow

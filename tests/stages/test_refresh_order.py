@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from copy import deepcopy
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -112,12 +114,13 @@ def test_the_model_of_turned_labels_answers_as_before(copied: Workspace) -> None
     assert {label.title for label in after[1]} == {"saddle", "river"}
 
 
-@pytest.fixture
-def trained_with(tmp_path: Path) -> Callable[[str], Workspace]:
-    """Train a recipe up to its classifier, on an untrained encoder unless rows are trained with it."""
+@pytest.fixture(scope="module")
+def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Workspace]:
+    """Train a recipe up to its classifier, on an untrained encoder unless rows are trained with it; tests copy it."""
 
+    @cache
     def train(recipe: str) -> Workspace:
-        workspace, changes = make_workspace(tmp_path), deepcopy(TOY_CHANGES)
+        workspace, changes = make_workspace(tmp_path_factory.mktemp(recipe)), deepcopy(TOY_CHANGES)
         if recipe in JOINT:
             changes["encoder"]["epochs"], changes["classifier"]["epochs"] = 1.0, 0.0
         else:
@@ -127,6 +130,12 @@ def trained_with(tmp_path: Path) -> Callable[[str], Workspace]:
         return workspace
 
     return train
+
+
+@pytest.fixture
+def trained_with(trained_once: Callable[[str], Workspace], tmp_path: Path) -> Callable[[str], Workspace]:
+    """Return a copy of the workspace in which a recipe is trained."""
+    return lambda recipe: Workspace(Path(shutil.copytree(trained_once(recipe).root, tmp_path / recipe)))
 
 
 JOINT = ("renee", "unidec")

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests import forks
 from tests.processes import free_port
 from tests.train.ranks import CASES, ENCODERS, ROOT, run, trained
 from xc_core.artifacts import read_manifest
@@ -98,6 +99,24 @@ def torchrun(workspace: Workspace, stage: str, *options: str, machines: int, eac
     return said
 
 
+def shared(workspace: Workspace, stage: str, *options: str, size: int) -> list[subprocess.CompletedProcess[str]]:
+    """Run a stage in ``size`` processes, with the environment that torchrun gives them; return how they ended."""
+    one = {**os.environ, "XC_ROOT": str(workspace.root), "WORLD_SIZE": str(size)}
+    one |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    command = (stage, "--dataset", "toy", "--recipe", "ngame", *options)
+    ranks = [
+        forks.start(forks.XC, "run", *command, env={**one, "RANK": str(rank), "LOCAL_RANK": str(rank)})
+        for rank in range(size)
+    ]
+    return [process.wait() for process in ranks]
+
+
+def said_by(ended: list[subprocess.CompletedProcess[str]]) -> str:
+    """Return what the processes said; all must have ended well."""
+    assert [one.returncode for one in ended] == [0] * len(ended), "\n".join(one.stderr for one in ended)
+    return "".join(one.stdout + one.stderr for one in ended)
+
+
 def test_the_stage_classifier_on_two_machines_gives_what_one_process_gives(copied: Workspace) -> None:
     folder = copied.folder("classifier", "toy", "ngame")
     expected = LabelTables.open(folder)
@@ -131,7 +150,7 @@ def test_the_stage_embeddings_gives_the_bytes_of_one_process(
     run_stage(copied, "embeddings", "toy", "ngame")
     folder = copied.folder("embeddings", "toy", "ngame")
     expected = read_manifest(folder).digest()
-    said = "".join(torchrun(copied, "embeddings", "--force", machines=1, each=2))
+    said = said_by(shared(copied, "embeddings", "--force", size=2))
     assert read_manifest(folder).digest() == expected
     assert said.count("embeddings: done") == 1
     assert not list(folder.parent.glob(".*")), "the second process leaves nothing behind"
@@ -144,7 +163,7 @@ def test_the_stage_negatives_finds_what_one_process_finds(
     run_stage(copied, "negatives", "toy", "ngame")
     folder = copied.folder("negatives", "toy", "ngame")
     expected = HardNegatives.open(folder)
-    said = "".join(torchrun(copied, "negatives", "--force", machines=1, each=3))
+    said = said_by(shared(copied, "negatives", "--force", size=3))
     found = HardNegatives.open(folder)
     np.testing.assert_array_equal(found.found.ids_NK, expected.found.ids_NK)
     np.testing.assert_allclose(found.found.scores_NK, expected.found.scores_NK, rtol=NEAR, atol=NEAR)
@@ -153,5 +172,6 @@ def test_the_stage_negatives_finds_what_one_process_finds(
 
 
 def test_a_stage_that_is_not_shared_refuses_several_processes(copied: Workspace) -> None:
-    with pytest.raises(RuntimeError, match="2 processes started for the stage clusters"):
-        torchrun(copied, "clusters", "--force", machines=1, each=2)
+    for ended in shared(copied, "clusters", "--force", size=2):
+        assert ended.returncode
+        assert "2 processes started for the stage clusters" in ended.stderr

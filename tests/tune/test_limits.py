@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -13,28 +12,31 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests import forks
 from tests.tune.conftest import LATE, Tune, fixed, record_of, seen, write_space
 from xc_core import progress
 from xc_core.chain import Workspace
+from xc_core.cli.main import main
 from xc_core.errors import StorageError
 from xc_core.tune import study, trial
 from xc_core.tune.limits import TimeIsUpError, stopped_after
 from xc_core.tune.record import State, study_folder
 
 ROWS = {"classifier.table.lr": {"log": [0.001, 0.1]}}
-DIES = """
-import os, signal, sys
-from xc_core.cli.main import main
-from xc_core.tune import trial
-plain, calls, fits = trial.run_stage, [], int(sys.argv.pop(1))
-def run(workspace, name, *place):
-    calls.append(name)
-    if calls.count(name) == fits and name == "scores":
-        os.kill(os.getpid(), signal.SIGKILL)
-    return plain(workspace, name, *place)
-trial.run_stage = run
-main(sys.argv[1:])
-"""
+
+
+def dies() -> None:
+    """Run ``xc``, and kill it before the trial whose number is the first argument is fused."""
+    plain, calls, fits = trial.run_stage, [], int(sys.argv.pop(1))
+
+    def run(workspace: Workspace, name: str, *place: Any) -> Any:
+        calls.append(name)
+        if calls.count(name) == fits and name == "scores":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return plain(workspace, name, *place)
+
+    trial.run_stage = run
+    main(sys.argv[1:])
 
 
 def command(space: Path, *options: str) -> list[str]:
@@ -47,10 +49,8 @@ def test_a_killed_study_goes_on_and_gives_what_an_unbroken_one_gives(
 ) -> None:
     """It is killed in the trial of the recipe's own settings, which no sampler draws, and in a later one."""
     space = write_space(tmp_path / "rows.yaml", ROWS)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     for fits in ("1", "3"):
-        call = [sys.executable, "-c", DIES, fits, *command(space, "--trials", "4")]
-        died = subprocess.run(call, env=environment, capture_output=True, text=True, check=False)
+        died = forks.run(f"{__name__}:dies", fits, *command(space, "--trials", "4"))
         assert died.returncode == -signal.SIGKILL, died.stderr
     assert "tune: trial 0 was killed; its settings are tried again" in died.stderr
     ended = tune(ROWS, "--trials", "4")
