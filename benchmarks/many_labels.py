@@ -114,15 +114,15 @@ def main(folder: Path, labels: int, new: tuple[int, ...]) -> None:
     shutil.rmtree(folder / "update", ignore_errors=True)
     world.write_update(folder / "update")
     commands |= {"update": f"update {folder / 'update'}", "forget": "forget --document D5"}
-    rows = []
+    click.echo(f"{today()}, {machine()}, {labels:,} labels\n\n| command | CPU | wall | peak memory |")
+    click.echo("| --- | ---: | ---: | ---: |")
     for name, command in commands.items():
         copy = folder / "copy"
+        shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(project, copy)
         seconds, wall, memory = run(copy, command)
-        rows.append(f"| {name} | {seconds:.1f} s | {wall:.1f} s | {memory:.2f} GB |")
-        shutil.rmtree(copy)
-    click.echo(f"{today()}, {machine()}, {labels:,} labels\n\n| command | CPU | wall | peak memory |")
-    click.echo("\n".join(["| --- | ---: | ---: | ---: |", *rows]))
+        click.echo(f"| {name} | {seconds:.1f} s | {wall:.1f} s | {memory:.2f} GB |")
+    shutil.rmtree(copy)
 
 
 if __name__ == "__main__":
