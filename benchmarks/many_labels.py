@@ -66,7 +66,7 @@ class ManyLabels:
     def _text(self, label: int) -> str:
         return " ".join(f"w{word}" for word in self.words[label]) + f" l{label}"
 
-    def _document(self, uid: str, *labels: int) -> dict[str, Any]:
+    def _document(self, uid: str, *labels: int | np.integer[Any]) -> dict[str, Any]:
         own = [f"w{word}" for label in labels for word in self.random.permutation(self.words[label])[:3]]
         text = " ".join([*own, f"w{self.random.integers(_WORDS)}"])
         return _row(uid, text, target_ind=sorted({int(label) for label in labels}))
