@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.naive import search as naive
-from xc_core.shapes import PAD_ID, Shortlist
+from xc_core.shapes import PAD_ID, Shortlist, as_slice
 
 SCORES = st.sampled_from([0.0, -0.0, 1.5, -1.5, 1e-45, -1e-45, 3e38, -3e38, np.inf, -np.inf]) | st.floats(width=32)
 
@@ -38,3 +38,9 @@ def test_every_row_is_ranked_alone() -> None:
     for row in range(50):
         expected = naive.ranked(ids[row].tolist(), scores[row].tolist())
         assert found.ids_NK[row].tolist() == [pair[0] for pair in expected]
+
+
+def test_ids_that_follow_one_another_are_a_slice() -> None:
+    assert as_slice(np.array([3, 4, 5])) == slice(3, 6)
+    for ids in ([], [3, 3, 5], [4, 3], [1, 3]):
+        assert isinstance(as_slice(np.array(ids, np.int64)), np.ndarray)

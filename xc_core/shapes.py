@@ -25,6 +25,13 @@ PAD_ID: Final = -1
 """The label id that pads a shortlist row with fewer than K labels; its score is -inf."""
 
 
+def as_slice(ids_N: I64) -> slice | I64:
+    """Return an index for rows: a slice, which copies nothing, if the ids follow one another; otherwise the ids."""
+    if len(ids_N) and np.array_equal(ids_N, ids_N[0] + np.arange(len(ids_N))):
+        return slice(int(ids_N[0]), int(ids_N[-1]) + 1)
+    return ids_N
+
+
 def spans(size: int, step: int) -> Iterator[slice]:
     """Yield slices of ``step`` rows, in order, that cover ``size`` rows; the last one may be shorter."""
     return (slice(start, min(start + step, size)) for start in range(0, size, step))

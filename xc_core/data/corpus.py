@@ -29,7 +29,7 @@ from xc_core.data.labels import LabelMatrix
 from xc_core.data.propensity import inverse_propensity
 from xc_core.data.splits import SPLITS, TEST, TRAIN, VALIDATION, digests, drawn, halves
 from xc_core.errors import ConfigError
-from xc_core.shapes import F64, I64
+from xc_core.shapes import F64, I64, as_slice
 
 CONTENT: Final = "corpus.json"
 DOCUMENTS: Final = pa.schema(
@@ -261,10 +261,11 @@ class Corpus:
 
 
 def _taken(batch: pa.RecordBatch, rows: I64) -> pa.RecordBatch:
-    """Return the ``rows`` of a batch: a slice if they follow one another, which copies nothing."""
-    if not len(rows) or np.array_equal(rows, rows[0] + np.arange(len(rows))):
-        return batch.slice(int(rows[0]) if len(rows) else 0, len(rows))
-    return batch.take(pl.Series(rows).to_arrow())  # pa.array would import pandas
+    """Return the ``rows`` of a batch."""
+    at = as_slice(rows)
+    if isinstance(at, slice):
+        return batch.slice(at.start, len(rows))
+    return batch.take(pl.Series(at).to_arrow())  # pa.array would import pandas
 
 
 def _joined(batch: pa.RecordBatch, fields: Sequence[str]) -> list[str]:

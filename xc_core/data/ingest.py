@@ -12,12 +12,13 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from xc_core.artifacts import Build, sha256_file
+from xc_core.artifacts import Build
 from xc_core.data import corpus as schemas
 from xc_core.data.checks import Allowed, check_block, clean_block
 from xc_core.data.cut import BY, Cut, move
 from xc_core.data.filters import generated_pairs, given_pairs
 from xc_core.data.formats import LAYOUTS, Block, ReadOptions, Source, arrow, open_source, splits_of, splits_off
+from xc_core.data.formats.base import source_facts
 from xc_core.data.held import hold_out
 from xc_core.data.label_table import LabelTable
 from xc_core.data.places import Place, place_of
@@ -143,14 +144,6 @@ def ingest(folder: Path, build: Build, config: IngestConfig, *, part: bool = Fal
         "split": {"by": config.split, **writer.cut.facts(), **writer.split_off()},
         "allow": list(config.allow),
         "validation_fraction": config.validation_fraction,
-    }
-
-
-def source_facts(source: Source, folder: Path) -> dict[str, dict[str, Any]]:
-    """Return size and SHA-256 of each file of a source, by its path in ``folder``."""
-    return {
-        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
-        for path in source.files
     }
 
 

@@ -15,8 +15,8 @@ from xc_core.data.checks import Allowed
 from xc_core.data.corpus import Corpus
 from xc_core.data.cut import FAMILIES
 from xc_core.data.filters import generated_pairs
-from xc_core.data.formats import open_source
-from xc_core.data.ingest import IngestConfig, source_facts
+from xc_core.data.formats import open_source, source_facts
+from xc_core.data.ingest import IngestConfig
 from xc_core.data.label_table import LabelTable
 from xc_core.errors import DataError
 from xc_core.linked import link_files

@@ -32,7 +32,7 @@ from xc_core.encoders import TrainedEncoder
 from xc_core.errors import MovedError, XCError
 from xc_core.sampling import Documents, Noise
 from xc_core.sampling.hard import HardNegatives
-from xc_core.shapes import F32, I64, Bool
+from xc_core.shapes import F32, I64, Bool, as_slice
 from xc_core.train.checkpoint import Checkpoints
 from xc_core.train.loop import Plan, fit
 from xc_core.train.state import History
@@ -213,8 +213,9 @@ def _kept_rows(kept_LD: F32, starts_LD: F32, old: pl.Series, learnt_L: Bool, *, 
             do=_TRAIN,
         )
     known, rows_LD = old.is_not_null().to_numpy(), np.empty((len(starts_LD), kept_LD.shape[1]), np.float32)
-    rows_LD[known] = kept_LD[old.drop_nulls().to_numpy()]
-    rows_LD[~known] = foreseen_rows(starts_LD[~known], starts_LD[learnt_L], rows_LD[learnt_L], unit=unit)
+    rows_LD[as_slice(np.flatnonzero(known))] = kept_LD[as_slice(old.drop_nulls().cast(pl.Int64).to_numpy())]
+    learnt = as_slice(np.flatnonzero(learnt_L))  # tables are large, and new labels come last
+    rows_LD[~known] = foreseen_rows(starts_LD[~known], starts_LD[learnt], rows_LD[learnt], unit=unit)
     return rows_LD
 
 

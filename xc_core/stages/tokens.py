@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from xc_core.artifacts import MANIFEST, read_manifest
 from xc_core.chain.context import Context
 from xc_core.chain.dataset import TokensConfig
 from xc_core.data.corpus import Corpus
@@ -38,14 +39,14 @@ def extend(context: Context[TokensConfig]) -> None:
 
     A tokenizer that was left out before is left out again.
     """
-    corpus = context.read(Corpus)
+    corpus, files = context.read(Corpus), read_manifest(context.old).files
 
     def texts_from(first: int) -> list[str]:
         return corpus.texts_of("labels", np.arange(first, corpus.num_labels))
 
     for name in context.settings.tokenizers:
-        if (store := context.old / store_name(name)).is_dir():
-            context.build.facts[name] = extend_tokens(context.build, store, texts_from)
+        if f"{store_name(name)}/{MANIFEST}" in files:
+            context.build.facts[name] = extend_tokens(context.build, context.old / store_name(name), texts_from)
 
 
 def _tokenise(context: Context[TokensConfig], corpus: Corpus, name: str) -> None:

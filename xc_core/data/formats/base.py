@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from xc_core.artifacts import sha256_file
 from xc_core.errors import DataError, MissingError
 from xc_core.plugins import Table
 from xc_core.shapes import F64, I64, Array
@@ -152,6 +153,14 @@ def text_uid(title: str, content: str) -> str:
 def splits_off(source: Source) -> bool:
     """Return True if the test documents of a source are split off its train file by a hash (its attribute)."""
     return bool(getattr(source, "splits_off", False))
+
+
+def source_facts(source: Source, folder: Path) -> dict[str, dict[str, Any]]:
+    """Return size and SHA-256 of each file of a source, by its path in ``folder``."""
+    return {
+        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
+        for path in source.files
+    }
 
 
 def documents_stay(source: Source) -> bool:
