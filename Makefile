@@ -65,7 +65,7 @@ soak: month kills  ## Live through a scripted month under faults, then kill proc
 month: $(VENV)/installed  ## Let data arrive, train, judge, promote and serve under faults, check every answer (20 to 40 minutes)
 	$(BIN)/python -m tests.soak.month
 
-kills: $(VENV)/installed  ## Kill servers, runs and trainings 200 times at random moments (hours; KILLS=10 for less)
+kills: $(VENV)/installed  ## Kill servers, runs and trainings 200 times at random moments (an hour; KILLS=10 for less)
 	$(BIN)/python -m tests.soak.soak --kills $(or $(KILLS),200)
 
 fuzz: $(VENV)/installed  ## Try 100,000 random changes of good input on readers and server, write docs/bad-input.md (CASES=1000 for less)

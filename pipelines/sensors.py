@@ -204,7 +204,7 @@ def lost_retries() -> dg.SensorDefinition:
     """Return the sensor that starts a lost run again if Dagster's automatic retry was not started.
 
     Dagster tries only once, and fails if the code server is down: if it was killed too, or starts later than the daemon
-    after a restart of the machine. It also overlooks a run if it reads the failure before the run's status has changed.
+    after a restart of the machine. It also overlooks a run, probably if it reads the failure before the status changes.
     """
 
     @dg.sensor(

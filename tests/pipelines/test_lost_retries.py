@@ -61,7 +61,7 @@ def test_a_run_that_dagster_could_not_retry_is_started_with_its_partition_tags_a
 def test_a_run_that_dagster_overlooked_is_started_after_a_minute(
     ticker: Ticker, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The daemon read the failure before the status of the run had changed; the cursor of its retries went on."""
+    """The run means to be retried, and the cursor of the daemon's retries has passed its failure."""
     own = {"dagster_partition": "toy|ngame"}
     run = lost(instance, "retrain", said="", dagster_will_retry="true", **own)
     lost(instance, "retrain", said="", dagster_will_retry="false", **own)
