@@ -132,7 +132,7 @@ def test_a_body_of_many_wrong_things_is_refused_for_the_first(body: bytes, found
     with pytest.raises(UsageError) as caught:
         parsed(body)
     assert caught.value.found.startswith(found)
-    assert time.process_time() - started < 0.3
+    assert time.process_time() - started < 1
 
 
 @pytest.mark.parametrize(
