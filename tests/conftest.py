@@ -148,15 +148,18 @@ def no_earlier_instance() -> None:
 
 WITHOUT_PICTURES = tuple(f"tests/{folder}/" for folder in ("chain", "cli", "recipes", "stages", "tune"))
 """Folders of tests that run chains and read no picture: to render pictures takes a third of the time of a chain."""
+WITH_PICTURES = ("same_bytes", "packed_before_the_last_evaluation")
+"""Parts of the names of tests that need them: those that compare artefacts with the ones of ``trained``."""
 
 
 @pytest.fixture(autouse=True)
 def no_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the folders ``WITHOUT_PICTURES`` write empty pictures, except a test of their bytes.
+    """Let the folders ``WITHOUT_PICTURES`` write empty pictures, but not the tests ``WITH_PICTURES``.
 
     All that a plot shows is still computed, and the fixture ``trained`` has pictures.
     """
-    if request.node.nodeid.startswith(WITHOUT_PICTURES) and "same_bytes" not in request.node.nodeid:
+    name = request.node.nodeid
+    if name.startswith(WITHOUT_PICTURES) and not any(part in name for part in WITH_PICTURES):
         from xc_core.metrics import plots
 
         monkeypatch.setattr(plots, "_save", lambda figure, path: path.write_bytes(b""))

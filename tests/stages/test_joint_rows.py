@@ -48,13 +48,13 @@ def test_without_epochs_of_m4_the_rows_trained_with_the_encoder_are_served_to_th
     if recipe == "renee":
         for temperature in (0.05, 0.3):
             loss = {"kind": "bce", "temperature": temperature, "bias": 1.0}
-            still = classified(workspace, recipe, **STILL, loss=loss, table={"unit": False, "lr": 1e-9})
+            still = classified(workspace, recipe, **STILL, loss=loss, table={"unit": False, "lr": 1e-8})
             np.testing.assert_allclose(still, trained, rtol=1e-5, atol=1e-5, err_msg="logits stay logits")
 
 
 def test_if_m4_compares_directions_it_starts_from_unit_rows(tmp_path: Path) -> None:
     workspace = make_workspace(tmp_path)
-    still = classified(workspace, "unidec", **STILL, table={"unit": True, "lr": 1e-9})
+    still = classified(workspace, "unidec", **STILL, table={"unit": True, "lr": 1e-8})
     trained = trained_rows(workspace, "unidec")
     np.testing.assert_allclose(still, trained / np.linalg.norm(trained, axis=1, keepdims=True), atol=1e-5)
 

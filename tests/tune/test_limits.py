@@ -173,7 +173,7 @@ def test_a_trial_whose_scores_are_among_the_lowest_is_ended_early(
     tune: Tune, project: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(study, "_FIRST", 1)
-    space = {"classifier.table.lr": [1e-9, 50.0], "classifier.seed": [0, 1, 2, 3, 4, 5]}
+    space = {"classifier.table.lr": [1e-8, 50.0], "classifier.seed": [0, 1, 2, 3, 4, 5]}
     assert tune(space, "--trials", "6", "--sampler", "random", scores__label_text="null").code == 0
     record = record_of(project)
     pruned = [own for own in record.trials if own.state is State.PRUNED]
