@@ -168,8 +168,9 @@ def log_stage(client: Any, artifact_root: str, run: StageRun) -> Logged:
         tags={"mlflow.parentRunId": parent, "xc.stage": run.stage, **_who(run), **run.tags},
     )
     run_id = str(made.info.run_id)
-    for own in (run_id, parent):
-        _log_data(client, own, run)
+    if run.data is not None:
+        for own in (run_id, parent):
+            log_data(client, own, run.data, "evaluation" if run.stage == "evaluation" else "training")
     _log(client, run_id, run)
     for path in run.files:
         client.log_artifact(run_id, str(path))
@@ -251,15 +252,12 @@ def _parent(client: Any, experiment: str, run: StageRun) -> str:
     return str(client.create_run(experiment, run_name=name, tags=tags).info.run_id)
 
 
-def _log_data(client: Any, run_id: str, run: StageRun) -> None:
-    """Log the version of the corpus as the run's dataset; a repeated one counts once."""
+def log_data(client: Any, run_id: str, data: DataVersion, use: str) -> None:
+    """Log a version of a corpus as a dataset of a run, with what it is used for; a repeated one counts once."""
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
-    if run.data is None:
-        return
-    source, profile = json.dumps({"uri": run.data.folder.as_uri()}), json.dumps(run.data.counts)
-    dataset = Dataset(run.dataset, run.data.digest[:_DIGEST], "local", source, profile=profile)
-    use = "evaluation" if run.stage == "evaluation" else "training"
+    name, source = f"{data.folder.parent.name}/{data.folder.name}", json.dumps({"uri": data.folder.as_uri()})
+    dataset = Dataset(name, data.digest[:_DIGEST], "local", source, profile=json.dumps(data.counts))
     client.log_inputs(run_id, [DatasetInput(dataset, [InputTag("mlflow.data.context", use)])])
 
 

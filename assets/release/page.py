@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from assets.links import markdown, mlflow_own, mlflow_plots
 from assets.markdown import escaped
 from assets.release.origin import FOLDER, Origin
-from assets.tracking import NOTE, Logged, flat, log_figures
-from xc_core.artifacts import pictures, read_manifest
+from assets.tracking import NOTE, DataVersion, Logged, flat, log_data, log_figures
+from xc_core.artifacts import pictures
 from xc_core.chain import Workspace
 from xc_core.params import plain
 
@@ -46,8 +45,8 @@ class Page:
     metrics: dict[str, float] = field(default_factory=dict)
     params: dict[str, str] = field(default_factory=dict)
     plots: list[Path] = field(default_factory=list)
-    data: dict[str, tuple[Path, str]] = field(default_factory=dict)
-    """Folder and digest of each data set, by its role."""
+    data: dict[str, DataVersion] = field(default_factory=dict)
+    """Each data set, by its role."""
     note: str = ""
     """Description of the run."""
 
@@ -63,12 +62,10 @@ def page(workspace: Workspace, dataset: str, recipe: str) -> Page:
     from xc_core.metrics.evaluation import Evaluation
 
     found = Evaluation.open(workspace.folder("evaluation", dataset, recipe))
-    corpus = workspace.folder("corpus", dataset)
-    digest = read_manifest(corpus).digest()
     settings = flat({"recipe": recipe, **_settings(workspace, dataset, recipe)})
     files = [*pictures(found.folder), found.report_file, write_report(workspace, dataset, recipe)]
     note = f"The model of recipe `{recipe}` for `{dataset}`, packed and registered as `xc-{dataset}`."
-    return Page(figures(found.report), settings, files, {"train": (corpus, digest)}, note)
+    return Page(figures(found.report), settings, files, {"train": DataVersion.of(workspace, dataset)}, note)
 
 
 def _settings(workspace: Workspace, dataset: str, recipe: str) -> dict[str, Any]:
@@ -92,15 +89,12 @@ def figures(report: dict[str, Any]) -> dict[str, float]:
 def log_page(client: Any, run_id: str, model_id: str, page: Page, origin: Origin) -> None:
     """Log what the page of a registered model shows, to its run and to the model: figures, settings, plots, data."""
     import mlflow
-    from mlflow.entities import Dataset, DatasetInput, InputTag
 
     log_figures(client, run_id, {}, page.params)
     metrics = {name: value for name, value in page.metrics.items() if math.isfinite(value)}
     mlflow.log_metrics(metrics, run_id=run_id, model_id=model_id)
-    for role, (folder, digest) in page.data.items():
-        name, source = f"{folder.parent.name}/{folder.name}", json.dumps({"uri": folder.as_uri()})
-        data = Dataset(name, digest[:36], "local", source)
-        client.log_inputs(run_id, [DatasetInput(data, [InputTag("mlflow.data.context", role)])])
+    for role, version in page.data.items():
+        log_data(client, run_id, version, role)
     for path in page.plots:
         client.log_artifact(run_id, str(path), None if page.place(path) == path.name else "plots")
     client.set_tag(run_id, NOTE, f"{page.note}\n\n{mlflow_plots(run_id, map(page.place, page.plots))}")

@@ -78,16 +78,17 @@ def test_a_stage_is_a_child_of_its_materialisations_one_parent(store: Store, tmp
 
 
 def test_the_version_of_the_corpus_is_the_dataset_of_a_stage_and_of_its_parent(store: Store, tmp_path: Path) -> None:
-    first = stage_run(data=DataVersion("ab" * 32, tmp_path, {"documents": 7, "labels": 3}))
+    folder = tmp_path / "mine" / "corpus"
+    first = stage_run(data=DataVersion("ab" * 32, folder, {"documents": 7, "labels": 3}))
     logged = [
         log_stage(store.client, store.artifacts, replace(first, stage=stage)) for stage in ("encoder", "evaluation")
     ]
     (parent,) = [run for run in runs(store, first.dataset) if run.data.tags.get("xc.role") == "parent"]
     for run, used in ((logged[0].run, "training"), (logged[1].run, "evaluation"), (parent.info.run_id, "training")):
         (found,) = store.client.get_run(run).inputs.dataset_inputs
-        assert (found.dataset.name, found.dataset.digest) == (first.dataset, "ab" * 18)
+        assert (found.dataset.name, found.dataset.digest) == ("mine/corpus", "ab" * 18)
         assert json.loads(found.dataset.profile) == {"documents": 7, "labels": 3}
-        assert json.loads(found.dataset.source) == {"uri": tmp_path.as_uri()}
+        assert json.loads(found.dataset.source) == {"uri": folder.as_uri()}
         assert [(tag.key, tag.value) for tag in found.tags] == [("mlflow.data.context", used)]
 
 
