@@ -215,11 +215,11 @@ def lost_retries() -> dg.SensorDefinition:
         description="Starts a run again whose process was lost, if Dagster did not start its automatic retry.",
     )
     def _look(context: dg.SensorEvaluationContext) -> Iterator[dg.RunRequest]:
-        now = datetime.now(UTC)
+        now, names = datetime.now(UTC), {job.name for job in ALL}
         failed = dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE], updated_after=now - _LOOK_BACK)
         for record in context.instance.get_run_records(failed, limit=_MOST):
             run, overlooked = record.dagster_run, now.timestamp() - (record.end_time or 0) > _PATIENCE.total_seconds()
-            if run.job_name in {job.name for job in ALL} and _lost(context.instance, run, overlooked):
+            if run.job_name in names and _lost(context.instance, run, overlooked):
                 dataset, recipe = split_key(run.tags["dagster/partition"])
                 yield dg.RunRequest(
                     run_key=f"{run.run_id}/retry",

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import importlib.util
 import io
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -75,7 +73,7 @@ class ParamsFile:
         Raises MissingError if there is no file, ConfigError if it is not YAML or not of the right shape.
         """
         try:
-            content = copy.deepcopy(_parsed(text_of(self.path)))
+            content = yaml_of(text_of(self.path), FILE)
         except FileNotFoundError as error:
             raise MissingError(
                 f"no {self.path}", expected=f"the project's {FILE}", do="change into the project, or set XC_ROOT to it"
@@ -235,12 +233,6 @@ def differences(config: Any, default: Any) -> dict[str, Any]:
     """Return the fields of ``config`` that differ from ``default``, in plain form."""
     ours, theirs = plain(config), plain(default)
     return {name: value for name, value in ours.items() if value != theirs[name]}
-
-
-@lru_cache(maxsize=4)
-def _parsed(text: str) -> Any:
-    """Return the value of the file's text, which a command reads dozens of times; callers copy it."""
-    return yaml_of(text, FILE)
 
 
 def _given_up(tokenizer: str, experiments: Any, key: str) -> bool:
