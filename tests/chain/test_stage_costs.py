@@ -11,7 +11,7 @@ import pytest
 from xc_core.chain import Workspace, run_stage
 from xc_core.chain.estimator import Estimator, Line
 from xc_core.chain.experiment import Experiment
-from xc_core.chain.pilots import Pilot, Rates, Timed, short_epochs
+from xc_core.chain.pilots import Pilot, Rates, Timed, short_epochs, slope_and_rest
 from xc_core.chain.planned import world_of
 from xc_core.chain.registry import TRAIN_STAGES
 from xc_core.chain.stage_costs import HELD, WORK, WRITTEN, Case, Search, held_bytes, searches
@@ -34,7 +34,7 @@ def small(size: int) -> World:
 
 def rates_of(recipe: Recipe, *, imports: float = 0.0) -> Rates:
     """Return rates of pilots that cost, in each stage, 2 s, 1 us per unit of work, and what searches cost."""
-    bare = Rates((), Timed(small(4000), {}), WIDTH, 1e-11, 1e-6, 1e-5)
+    bare = Rates((), Timed(small(4000), {}), WIDTH, 1e-11, 1e-5, 1e-6, 1e-5)
     pilots = []
     for size in (200, 1000, 4000):
         case = Case(recipe, small(size), WIDTH)
@@ -90,12 +90,18 @@ def test_a_line_goes_through_both_points_and_is_never_negative() -> None:
     assert Line.through([(0.0, 5.0)]).at(10.0) == 5.0
 
 
+def test_exact_search_is_timed_at_two_sizes() -> None:
+    assert slope_and_rest([(10.0, 3.0), (30.0, 7.0)]) == pytest.approx((0.2, 1.0))
+    assert slope_and_rest([(10.0, 1.0), (30.0, 7.0)]) == pytest.approx((0.3, 0.0))  # nothing is below 0
+    assert slope_and_rest([(10.0, 7.0), (30.0, 3.0)]) == pytest.approx((0.0, 3.0))
+
+
 def test_exact_search_compares_all_pairs_and_a_graph_few_of_them() -> None:
     rates = rates_of(RECIPES["ngame"])
-    assert Search(10, 1000).seconds(rates) == pytest.approx(10 * 1000 * WIDTH * 1e-11)
+    assert Search(10, 1000).seconds(rates) == pytest.approx(10 * (1000 * WIDTH * 1e-11 + 1e-5))
     labels = 1 << 20
     assert Search(10, labels).seconds(rates) == pytest.approx(10 * 20 * 1e-5)
-    assert Search(10, labels, exact=True).seconds(rates) == pytest.approx(10 * labels * WIDTH * 1e-11)
+    assert Search(10, labels, exact=True).seconds(rates) == pytest.approx(10 * (labels * WIDTH * 1e-11 + 1e-5))
     assert Search(0, labels, graphs=2).seconds(rates) == pytest.approx(2 * labels * 20 * 1e-6)
 
 

@@ -19,7 +19,8 @@ BAG = ("--set", "encoder.encoder.name=bag", "--dim", "16")
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run pilots of a few documents."""
     monkeypatch.setattr(pilots, "SIZES", (60, 120))
-    monkeypatch.setattr(pilots, "_AMONG", 256)
+    monkeypatch.setattr(pilots, "_FEW", 64)
+    monkeypatch.setattr(pilots, "_MANY", 256)
     monkeypatch.setattr(pilots, "_GRAPH", 128)
     monkeypatch.setattr(pilots, "_QUERIES", 16)
 
@@ -37,6 +38,8 @@ def test_every_stage_of_made_up_data_is_planned_and_rates_are_kept(xc: Xc, fresh
     again = xc("plan", *SIZES, *BAG)
     assert "using the rates of an earlier call" in again.err
     assert "ngame: 3,000 documents of 12 tokens, 200 labels of 6; one process on cpu" in again.out
+    fewer = json.loads(xc("plan", *SIZES, *BAG, "--test-documents", "10", "--json").out)
+    assert (content["world"]["test"], fewer["world"]["test"]) == (300, 10)  # pilots have test documents none the less
 
 
 @pytest.mark.usefixtures("quick")
@@ -78,6 +81,12 @@ def test_what_is_planned_must_be_clear(xc: Xc, fresh: Workspace) -> None:
     xc("plan").refused(64, "neither data nor sizes", "--documents")
     xc("plan", "--documents", "100").refused(64, "xc plan with documents", "--documents 1000000 --labels 100000")
     xc("plan", "--dataset", "toy", *SIZES).refused(64, "--dataset and documents", "xc plan --documents")
+    xc("plan", "--dataset", "toy", "--test-documents", "9").refused(
+        64, "--dataset and test_documents", "xc plan --documents"
+    )
+    xc("plan", *SIZES, "--test-documents", "3000").refused(
+        64, "--test-documents 3000 of --documents 3000", "fewer test"
+    )
     xc("plan", *SIZES, "--devices", "tpu").refused(64, "--devices tpu", "fix 'tpu'")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from xc_core.chain.pilots import Pilot, Rates, short_epochs
+from xc_core.chain.pilots import Pilot, Rates, short_epochs, slope_and_rest
 from xc_core.chain.registry import TRAIN_STAGES
 from xc_core.chain.stage_costs import HELD, WORK, WRITTEN, Case, clustering, searches, trained_documents
 from xc_core.chain.world import World
@@ -27,9 +27,7 @@ class Line:
     @classmethod
     def through(cls, points: list[tuple[float, float]]) -> Line:
         """Fit (work, cost) of the two largest pilots; what the smallest cost beyond that are imports."""
-        (x1, y1), (x2, y2) = points[-2:] if len(points) > 1 else [(0.0, 0.0), points[0]]
-        rate = max((y2 - y1) / (x2 - x1), 0.0) if x2 > x1 else 0.0
-        fixed = max(y2 - rate * x2, 0.0)
+        rate, fixed = slope_and_rest(points[-2:] if len(points) > 1 else [(0.0, 0.0), points[0]])
         rest = points[0][1] - fixed - rate * points[0][0] if len(points) > 2 else 0.0
         return cls(fixed, rate, max(rest, 0.0))
 

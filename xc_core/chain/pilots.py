@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,7 +29,7 @@ from xc_core.chain.world import World
 from xc_core.data.corpus import Corpus
 from xc_core.data.embeddings import Embeddings
 from xc_core.data.ingest import IngestConfig
-from xc_core.data.splits import TEST
+from xc_core.data.splits import TEST, TRAIN, VALIDATION
 from xc_core.data.tokenizer import load
 from xc_core.data.tokens import Tokenised
 from xc_core.params import deep_merged
@@ -43,7 +44,7 @@ STEPS: Final = 2
 """Batches of M1 that a pilot trains, after one clustering and one search."""
 _ALLOWED: Final = ("empty-text", "empty-labels", "unseen-labels", "repeated-labels", "clean-text", "shared-texts")
 _WORDS: Final = 20_000
-_QUERIES, _AMONG, _GRAPH = 256, 16_384, 4_096
+_QUERIES, _FEW, _MANY, _GRAPH = 256, 16_384, 131_072, 4_096
 NAME: Final = "pilot"
 """Name of the data set and of the recipe of a pilot."""
 
@@ -64,7 +65,10 @@ class Source:
     world: World
     document: Callable[[I64], list[Text]]
     label: Callable[[I64], list[Text]]
-    is_test: Callable[[I64], Any]
+    published: Callable[[I64], I64]
+    """From places among the train and validation documents to numbers of documents."""
+    test: Callable[[I64], I64]
+    """The same for test documents."""
 
     @classmethod
     def of_corpus(cls, corpus: Corpus, world: World) -> Source:
@@ -81,8 +85,9 @@ class Source:
             table = corpus.table("labels", rows)
             return [Text(a or "", b or "") for a, b in zip(table["title"], table["content"], strict=True)]
 
+        published = np.concatenate([corpus.rows(split) for split in (TRAIN, VALIDATION)])
         tests = corpus.rows(TEST)
-        return cls(world, document, label, lambda rows: np.isin(rows, tests))
+        return cls(world, document, label, lambda places: published[places], lambda places: tests[places])
 
     @classmethod
     def made_up(cls, world: World, tokenizer: str) -> Source:
@@ -112,27 +117,32 @@ class Source:
         def label(rows: I64) -> list[Text]:
             return [Text(" ".join(drawn("label", row, counts[1]))) for row in rows.tolist()]
 
-        return cls(world, document, label, lambda rows: rows >= world.published)
+        return cls(world, document, label, lambda places: places, lambda places: world.published + places)
 
     def write(self, folder: Path, size: int) -> None:
-        """Write ``size`` documents and their labels in the XC JSON layout, and more labels, up to ``size`` in all."""
+        """Write ``size`` documents and their labels in the XC JSON layout, and more labels, up to ``size`` in all.
+
+        A tenth are test documents, if there are as many, so that the cost of a test document is seen in every pilot.
+        """
         world, random = self.world, generator(0, f"pilot-{size}")
-        rows = np.sort(_few(random, world.documents, size))
-        held, texts = self.is_test(rows), self.document(rows)
-        used = {label for text in texts for label in text.labels}
+        held = _few(random, world.test, size // 10)
+        rows = {
+            "trn": np.sort(self.published(_few(random, world.published, size - len(held)))),
+            "tst": np.sort(self.test(held)),
+        }
+        texts = {name: self.document(own) for name, own in rows.items()}
+        used = {label for own in texts.values() for text in own for label in text.labels}
         more = _few(random, world.labels, size).tolist()
         used.update([label for label in more if label not in used][: max(size - len(used), 0)])
         labels = np.array(sorted(used), np.int64)
         place = {int(label): i for i, label in enumerate(labels)}
         folder.mkdir(parents=True)
-        parts = {
-            "lbl": [(int(row), text) for row, text in zip(labels, self.label(labels), strict=True)],
-            "trn": [(int(r), t) for r, t, test in zip(rows, texts, held, strict=True) if not test],
-            "tst": [(int(r), t) for r, t, test in zip(rows, texts, held, strict=True) if test],
-        }
-        for name, lines in parts.items():
+        rows["lbl"], texts["lbl"] = labels, self.label(labels)
+        for name, own in rows.items():
             with gzip.open(folder / f"{name}.json.gz", "wt", encoding="utf-8") as file:
-                file.writelines(_line(name, row, text, place) + "\n" for row, text in lines)
+                file.writelines(
+                    _line(name, row, text, place) + "\n" for row, text in zip(own.tolist(), texts[name], strict=True)
+                )
 
 
 def _line(part: str, row: int, text: Text, place: dict[int, int]) -> str:
@@ -186,6 +196,8 @@ class Rates:
     """D, the width of the vectors."""
     exact: float
     """Seconds of exact search per query, label and dimension."""
+    query: float
+    """Seconds of exact search per query, whatever it is compared with."""
     built: float
     """Seconds of a graph per vector, times log2 of their number."""
     walked: float
@@ -264,18 +276,32 @@ def _stage(inner: Workspace, name: str) -> dict[str, float]:
     }
 
 
-def _searches(width: int) -> tuple[float, float, float]:
-    """Return the rates of exact search, of building a graph and of searching in it, in running time."""
+def _searches(width: int) -> tuple[float, float, float, float]:
+    """Return the rates of exact search (``exact``, ``query``), of building a graph and of searching in it.
+
+    Keeping the largest products costs less per label the more labels there are, so exact search is timed at two sizes
+    and a line is laid through them.
+    """
     random = generator(0, "pilot-search")
-    among, queries = (random.standard_normal((n, width), np.float32) for n in (_AMONG, _QUERIES))
+    among, queries = (random.standard_normal((n, width), np.float32) for n in (_MANY, _QUERIES))
+    points = []
+    for size in (_FEW, _MANY):
+        index = Exact().build(among[:size])
+        index.search(queries[:8], 100)
+        points.append((float(size), _worked(partial(index.search, queries, 100)) / _QUERIES))
+    exact, query = slope_and_rest(points)
     few = among[:_GRAPH]
-    index = Exact().build(among)
-    index.search(queries[:8], 100)
-    exact = _worked(lambda: index.search(queries, 100)) / (_AMONG * _QUERIES * width)
     graphs: list[Index] = []
     built = _worked(lambda: graphs.append(INDEXES["hnsw"]().build(few))) / (_GRAPH * math.log2(_GRAPH))
     walked = _worked(lambda: graphs[0].search(queries, 100)) / (_QUERIES * math.log2(_GRAPH))
-    return exact, built, walked
+    return exact / width, query, built, walked
+
+
+def slope_and_rest(points: list[tuple[float, float]]) -> tuple[float, float]:
+    """Return the slope of the line through two points and its value at 0, neither below 0."""
+    (x1, y1), (x2, y2) = points
+    slope = max((y2 - y1) / (x2 - x1), 0.0) if x2 > x1 else 0.0
+    return slope, max(y2 - slope * x2, 0.0)
 
 
 def _worked(work: Callable[[], Any]) -> float:

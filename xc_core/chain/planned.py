@@ -31,6 +31,8 @@ from xc_core.progress import report
 from xc_core.recipes import Recipe, find_recipe
 
 _GROUP: Final = Path("/sys/fs/cgroup/memory.max")
+_FORMAT: Final = 2
+"""Format of the rates that are kept; those of another format are measured again."""
 _WIDEST: Final = 65_536
 """Width of vectors that no encoder exceeds."""
 _PROCESS: Final = 600 << 20
@@ -92,7 +94,7 @@ def _key(workspace: Workspace, subject: Subject) -> str:
         small = {name: min(world[name], 100_000) for name in ("train", "labels")}
         data = [small, world["document_tokens"], world["label_tokens"], world["pairs"]]
     settings = {stage: getattr(recipe, stage) for stage in recipe.stages()}
-    content = json.dumps([data, in_use(settings), machine()], default=str, sort_keys=True)
+    content = json.dumps([_FORMAT, data, in_use(settings), machine()], default=str, sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 

@@ -160,7 +160,7 @@ class Search:
         levels = math.log2(max(self.among, 2))
         built = self.graphs * self.among * levels * rates.built
         if self.exact or self.among <= BATCHES_EXACT_UP_TO:
-            return built + self.queries * self.among * rates.width * rates.exact
+            return built + self.queries * (self.among * rates.width * rates.exact + rates.query)
         return built + self.queries * levels * rates.walked
 
 

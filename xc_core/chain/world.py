@@ -30,9 +30,14 @@ class World:
         at_least(self, train=1, validation=0, test=0, labels=1, document_tokens=1, label_tokens=1, pairs=1)
 
     @classmethod
-    def of_sizes(cls, documents: int, labels: int, tokens: float, label_tokens: float, pairs: float) -> World:
-        """Return a data set of which a tenth are test documents, and a tenth of the others validation documents."""
-        test = documents // 10
+    def of_sizes(
+        cls, documents: int, labels: int, tokens: float, label_tokens: float, pairs: float, test: int | None = None
+    ) -> World:
+        """Return a data set of which ``test`` (a tenth by default) are test documents.
+
+        A tenth of the others are validation documents.
+        """
+        test = documents // 10 if test is None else test
         validation = (documents - test) // 10
         return cls(
             train=documents - test - validation,

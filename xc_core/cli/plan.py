@@ -26,6 +26,7 @@ _DEVICE: Final = re.compile(r"cpu|cuda(:\d+)?")
 @click.option("--dataset", default=None, help="Name of a dataset of the project; or give sizes.")
 @click.option("--recipe", default="ngame", show_default=True, help="Name of the recipe.")
 @click.option("--documents", type=click.IntRange(min=10), help="Number of documents, test documents included.")
+@click.option("--test-documents", type=click.IntRange(min=1), help="Test documents among them. [default: a tenth]")
 @click.option("--labels", type=click.IntRange(min=1), help="Number of labels.")
 @click.option("--tokens", type=Number(least=1), help="Mean tokens of a document.")
 @click.option("--label-tokens", type=Number(least=1), default=6, show_default=True,
@@ -102,16 +103,23 @@ def _subject(
     from xc_core.chain.world import World
     from xc_core.params import deep_merged
 
-    given = [name for name in _SIZES if sizes[name] is not None]
-    if bool(dataset) == bool(given) or (given and len(given) < len(_SIZES)):
+    given = [name for name in (*_SIZES, "test_documents") if sizes[name] is not None]
+    if bool(dataset) == bool(given) or (given and not set(_SIZES) <= set(given)):
         raise UsageError(
             "xc plan with " + (" and ".join([*(["--dataset"] if dataset else []), *given]) or "neither data nor sizes"),
             expected="--dataset NAME, or --documents, --labels and --tokens",
             do="for instance xc plan --documents 1000000 --labels 100000 --tokens 20 --recipe ngame",
         )
     if dataset is None:
+        documents, test = sizes["documents"], sizes["test_documents"]
+        if test is not None and documents - test < 1:
+            raise UsageError(
+                f"--test-documents {test} of --documents {documents}",
+                expected="a document to train on",
+                do="give fewer test documents, or more documents in all",
+            )
         world = World.of_sizes(
-            sizes["documents"], sizes["labels"], sizes["tokens"], sizes["label_tokens"], sizes["labels_per_document"]
+            documents, sizes["labels"], sizes["tokens"], sizes["label_tokens"], sizes["labels_per_document"], test
         )
         return Subject(recipe, changes, world)
     base, declared = workspace.params.declared(dataset, recipe) or (recipe, {})
