@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from xc_core.chain import Workspace, run_stage
+from xc_core.ann import INDEXES
+from xc_core.ann.base import save_index
+from xc_core.chain import Workspace, run_stage, stage_costs
 from xc_core.chain.estimator import Estimator, Line
 from xc_core.chain.experiment import Experiment
-from xc_core.chain.pilots import Pilot, Rates, Timed, short_epochs, slope_and_rest
+from xc_core.chain.pilots import Pilot, Rates, Source, Timed, short_epochs, slope_and_rest
 from xc_core.chain.planned import world_of
 from xc_core.chain.registry import TRAIN_STAGES
 from xc_core.chain.stage_costs import HELD, WORK, WRITTEN, Case, Search, held_bytes, searches
@@ -126,6 +132,25 @@ def test_the_label_table_decides_the_memory_of_many_labels() -> None:
     assert held_bytes(many)[1] == max(held(many) for held in HELD.values())
 
 
+@pytest.mark.parametrize("kind", ["both", "hnsw"])
+def test_a_graph_has_the_bytes_that_a_plan_counts(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    labels, served = 2000, kind == "both"
+    vectors_LD = np.random.default_rng(0).standard_normal((labels, WIDTH), np.float32)
+    np.save(tmp_path / "vectors.npy", vectors_LD)
+    save_index(INDEXES[kind]().build(vectors_LD), tmp_path)
+    written = sum(file.stat().st_size for file in tmp_path.iterdir())
+    case = Case(RECIPES["ngame"], replace(LARGE, labels=labels), WIDTH)
+    for bound in ("EXACT_UP_TO", "BATCHES_EXACT_UP_TO"):
+        monkeypatch.setattr(stage_costs, bound, labels)
+    one = case.searched * labels * WIDTH * 4
+    assert WRITTEN["model"](case) == one + 6 * LARGE.label_tokens * labels  # exact search needs the vectors alone
+    for bound in ("EXACT_UP_TO", "BATCHES_EXACT_UP_TO"):
+        monkeypatch.setattr(stage_costs, bound, labels - 1)
+    held = HELD["evaluation" if served else "fusion"]
+    without = held(replace(case, world=replace(case.world, labels=1)))
+    assert (held(case) - without) / case.searched == pytest.approx(written, rel=0.1)
+
+
 def test_of_a_mapped_label_table_about_two_gigabytes_are_held() -> None:
     size = replace(LARGE, labels=100_000_000)
     for stage, base, mapped in (
@@ -164,3 +189,19 @@ def test_a_world_of_sizes_has_as_many_documents() -> None:
     world = World.of_sizes(1_000_000, 10, 20, 6, 30)
     assert (world.documents, world.pairs) == (1_000_000, 10)
     assert math.isclose(world.test, 100_000)
+    few = World.of_sizes(1_000_000, 10, 20, 6, 2, test=7)
+    assert (few.documents, few.test, few.validation) == (1_000_000, 7, 99_999)
+
+
+@pytest.mark.parametrize(("test", "expected"), [(7, 7), (100_000, 10)])
+def test_a_tenth_of_a_pilot_are_test_documents_however_few_there_are(test: int, expected: int, tmp_path: Path) -> None:
+    world = World.of_sizes(1_000_000, 10, 20, 6, 2, test=test)
+    Source.made_up(world, "wordpiece").write(tmp_path / "pilot", 100)
+    lines = {
+        name: gzip.decompress((tmp_path / "pilot" / f"{name}.json.gz").read_bytes()).splitlines()
+        for name in ("trn", "tst", "lbl")
+    }
+    assert {name: len(own) for name, own in lines.items()} == {"trn": 100 - expected, "tst": expected, "lbl": 10}
+    rows = [int(json.loads(line)["uid"][1:]) for line in lines["tst"]]
+    assert all(row >= world.published for row in rows)
+    assert len(set(rows)) == expected

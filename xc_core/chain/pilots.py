@@ -42,6 +42,9 @@ SIZES: Final = (200, 1_000, 4_000)
 """Documents of the pilots, and labels at least, as far as there are as many."""
 STEPS: Final = 2
 """Batches of M1 that a pilot trains, after one clustering and one search."""
+_AGAIN: Final = {"corpus": 3, "tokens": 3, "fusion": 2, "evaluation": 2}
+"""Runs of stages whose cost on few documents is mostly fixed; the least counts, because a small difference between
+pilots decides the rate, and work beside them makes it larger."""
 _ALLOWED: Final = ("empty-text", "empty-labels", "unseen-labels", "repeated-labels", "clean-text", "shared-texts")
 _WORDS: Final = 20_000
 _QUERIES, _FEW, _MANY, _GRAPH = 256, 16_384, 131_072, 4_096
@@ -266,10 +269,12 @@ def _short(recipe: Recipe, world: World) -> dict[str, Any]:
 
 
 def _stage(inner: Workspace, name: str) -> dict[str, float]:
-    ran = run_stage(inner, name, NAME, NAME if STAGES[name].scope == "experiment" else None)
+    recipe = NAME if STAGES[name].scope == "experiment" else None
+    ran = run_stage(inner, name, NAME, recipe)
+    again = [run_stage(inner, name, NAME, recipe, force=True) for _ in range(_AGAIN.get(name, 1) - 1)]
     wall, worked = max(ran.costs["seconds"], 1e-9), ran.costs["cpu_seconds"]
     return {
-        "cpu_seconds": worked,
+        "cpu_seconds": min(one.costs["cpu_seconds"] for one in (ran, *again)),
         "peak_memory_mb": ran.costs["peak_memory_mb"],
         "disk_bytes": float(sum(file.stat().st_size for file in ran.folder.rglob("*") if file.is_file())),
         "refresh_seconds": ran.costs.get("mining_seconds", 0.0) * min(worked / wall, 1.0),

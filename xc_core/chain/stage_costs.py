@@ -37,6 +37,8 @@ _AUDITED: Final = 2
 _TABLE: Final = 1.75
 """Label tables that M4 holds at most: its rows, their running means, and the blocks that are written
 (``tests/classifiers/test_storage.py``)."""
+_LINKS: Final = 272
+"""Bytes of a vector's links in a graph of 32 links per node (``tests/chain/test_stage_costs.py``)."""
 _COPIED: Final = 1 << 28
 """Bytes of latest vectors, at most, that M1 copies for a checkpoint or a search beside it (``tests/train``)."""
 _MEASURES: Final = 3000
@@ -224,9 +226,9 @@ HELD: Final[dict[str, Callable[[Case], float]]] = {
         + case.vector_bytes
         + case.world.published * (_STRING + _WORD * case.world.document_tokens)
     ),
-    "fusion": lambda case: case.searched * case.table_bytes + _candidates(case, case.fused),
+    "fusion": lambda case: case.searched * _searched_bytes(case, served=False) + _candidates(case, case.fused),
     "evaluation": lambda case: (
-        case.searched * case.table_bytes
+        case.searched * _searched_bytes(case, served=True)
         + _candidates(case, min(case.world.test, DOCS_AT_ONCE))
         + _MEASURES * case.world.test
     ),
@@ -292,18 +294,31 @@ WRITTEN: Final[dict[str, Callable[[Case], float]]] = {
     "clusters": lambda case: 8.0 * case.world.published,
     "negatives": lambda case: 8.0 * case.world.published * case.recipe.negatives.k,
     "classifier": lambda case: float(len(case.world.folds(case.recipe)) * case.table_bytes),
-    "scores": lambda case: float(len(case.world.folds(case.recipe)) * _score_bytes(case)),
+    "scores": lambda case: (
+        _score_bytes(case, served=True) + (len(case.world.folds(case.recipe)) - 1) * _score_bytes(case, served=False)
+    ),
     "fusion": lambda case: 0.0,
     "evaluation": lambda case: float(case.world.test),
     "audit": lambda case: 0.0,
-    "model": lambda case: float(_score_bytes(case) + _WORD * case.world.label_tokens * case.world.labels),
+    "model": lambda case: _score_bytes(case, served=True) + _WORD * case.world.label_tokens * case.world.labels,
 }
 """Bytes that a stage writes and keeps."""
 
 
-def _score_bytes(case: Case) -> float:
-    """Vectors of each searching score; vectors of documents for neighbours, terms of documents for words."""
-    return case.searched * case.table_bytes + (_neighbours(case)[0] > 0) * case.vector_bytes
+def _searched_bytes(case: Case, *, served: bool) -> float:
+    """Return the bytes of a searching score: the vectors, and above some number of labels a graph with its own copy.
+
+    What is served has a copy in half precision, and the vectors a second time as an index for many queries.
+    """
+    labels = case.world.labels
+    if labels <= (EXACT_UP_TO if served else BATCHES_EXACT_UP_TO):
+        return float(case.table_bytes)
+    return (2.5 if served else 2.0) * case.table_bytes + _LINKS * labels
+
+
+def _score_bytes(case: Case, *, served: bool) -> float:
+    """Searching scores; vectors of documents for neighbours, terms of documents for words."""
+    return case.searched * _searched_bytes(case, served=served) + (_neighbours(case)[0] > 0) * case.vector_bytes
 
 
 def held_bytes(case: Case) -> tuple[str, float]:
