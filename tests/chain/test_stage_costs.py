@@ -75,6 +75,16 @@ def test_a_law_that_pilots_follow_is_continued(name: str) -> None:
         assert cost.disk == pytest.approx(1000 + WRITTEN[cost.stage](case), rel=1e-6)
 
 
+def test_the_encoder_in_a_model_does_not_grow_with_the_labels() -> None:
+    recipe = RECIPES["ngame"]
+    rates = rates_of(recipe)
+    for pilot in rates.pilots:
+        for stage in ("encoder", "model"):
+            pilot.stages[stage]["disk_bytes"] += 100 * pilot.world.train  # the vocabulary of small pilots grows
+    found = {cost.stage: cost.disk for cost in Estimator(recipe, rates).costs(LARGE)}
+    assert found["model"] == pytest.approx(1000 + WRITTEN["model"](Case(recipe, LARGE, WIDTH)) + 400_000, rel=1e-6)
+
+
 def test_steps_of_m1_grow_with_documents_and_epochs() -> None:
     recipe = RECIPES["dpr"].changed({"encoder": {"order": {"batch_size": 100}}})
     found = {cost.stage: cost.seconds for cost in Estimator(recipe, rates_of(recipe)).costs(LARGE)}

@@ -106,5 +106,17 @@ class Estimator:
         return max(min(bases), 0.0) + HELD[name](case)  # later pilots of the process hold what earlier ones left
 
     def _disk(self, name: str, case: Case) -> float:
-        points = [(WRITTEN[name](own), pilot.stages[name]["disk_bytes"]) for pilot, own in self._pilots[-2:]]
-        return Line.through(points).at(WRITTEN[name](case))
+        packed = [self._encoder_bytes(pilot, own) if name == "model" else 0.0 for pilot, own in self._pilots]
+        points = [
+            (WRITTEN[name](own), max(pilot.stages[name]["disk_bytes"] - encoder, 0.0))
+            for (pilot, own), encoder in zip(self._pilots, packed, strict=True)
+        ]
+        return Line.through(points[-2:]).at(WRITTEN[name](case)) + packed[-1]
+
+    @staticmethod
+    def _encoder_bytes(pilot: Pilot, case: Case) -> float:
+        """Return the bytes of an encoder without rows, which a model has a copy of.
+
+        They do not grow with the data, but for the vocabulary of "bag" in small pilots.
+        """
+        return max(pilot.stages["encoder"]["disk_bytes"] - WRITTEN["encoder"](case), 0.0)
