@@ -15,7 +15,7 @@ from xc_core.chain.names import SETTINGS
 from xc_core.chain.registry import STAGES
 from xc_core.chain.workspace import Workspace
 from xc_core.errors import ConfigError, CorruptError, UnavailableError, bare
-from xc_core.git import tracked
+from xc_core.git import tracked, trouble
 
 _REMOTE: Final = re.compile(r"^(?:.*\s)?remote\.([^=\s]+)\.url=(.+)$", re.MULTILINE)
 """The address of a remote in what ``dvc config --list`` prints."""
@@ -94,11 +94,11 @@ class Dvc(dg.ConfigurableResource):  # type: ignore[type-arg]
             )
 
     def track_source(self, raw: Path) -> None:
-        """Add a dataset's raw folder to DVC, unless it is in git (as the bundled dataset is)."""
-        if not self.enabled:
-            return
-        command = ["git", "ls-files", "--", str(raw)]
-        if not subprocess.run(command, cwd=self.root, capture_output=True, text=True, check=False).stdout.strip():
+        """Add a dataset's raw folder to DVC, unless it is in git (as the bundled dataset is).
+
+        Raises UnavailableError if dvc fails, as it does on files of git if git is not installed.
+        """
+        if self.enabled and not tracked(Path(self.root), [raw]):
             self._dvc("add", str(raw.relative_to(self.root)))
 
     def remotes(self) -> dict[str, str]:
@@ -113,9 +113,11 @@ class Dvc(dg.ConfigurableResource):  # type: ignore[type-arg]
         done = subprocess.run(command, cwd=self.root, capture_output=True, text=True, check=False)
         if done.returncode:
             reason = (done.stderr or done.stdout).strip()[-400:]
+            why = trouble(Path(self.root))
             raise UnavailableError(
-                f"dvc {' '.join(arguments)} failing: {reason}",
-                expected="dvc.yaml and .dvc in the project, and enough space for the cache",
+                f"dvc {' '.join(arguments)} failing: {reason}" + (f" ({why})" if why else ""),
+                expected="dvc.yaml and .dvc in the project, git installed and the project in a repository of it (or "
+                "core.no_scm set in DVC), and enough space for the cache",
                 do=f"run `dvc {' '.join(arguments)}` by hand and fix what it reports; the artefact itself is complete",
             )
 

@@ -125,15 +125,21 @@ def read_config(path: Path, name: str) -> dict[str, Any]:
     transformers makes as many labels and layers as the file says, before any weights are read.
     """
     content = read_settings(path, name)
-    for key, number in _whole_numbers("", content):
-        if abs(number) > (most := _most(key)):
-            raise DataError(
-                f"{bare(key)} = {shown(number)} in {path.name}",
-                expected=f"whole numbers of at most {most:,} there",
-                do="save the model again, or choose another encoder",
-                where=bare(name),
-            )
+    if large := too_large(content):
+        key, number, most = large
+        raise DataError(
+            f"{key} = {shown(number)} in {path.name}",
+            expected=f"whole numbers of at most {most:,} there",
+            do="save the model again, or choose another encoder",
+            where=bare(name),
+        )
     return content
+
+
+def too_large(content: dict[str, Any]) -> tuple[str, int, float] | None:
+    """Return the first whole number of a config.json that is too large, as (key, number, limit); None if none is."""
+    numbers = ((bare(key), number, _most(key)) for key, number in _whole_numbers("", content))
+    return next(((key, number, most) for key, number, most in numbers if abs(number) > most), None)
 
 
 def _whole_numbers(key: str, value: Any) -> Iterator[tuple[str, int]]:

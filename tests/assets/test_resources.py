@@ -31,15 +31,19 @@ stages:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Commands]:
-    """Return the given result for every command, and the list of the commands."""
+    """Return the given result for every command, and the list of the commands; git may not be installed."""
 
-    def answer(code: int = 0, out: str = "", err: str = "") -> Commands:
+    def answer(code: int = 0, out: str = "", err: str = "", *, installed: bool = True) -> Commands:
         commands: Commands = []
 
-        def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[Any]:
             assert options["cwd"]
+            if command[0] == "git" and not installed:
+                raise FileNotFoundError(command[0])
             commands.append(command)
-            return subprocess.CompletedProcess(command, code, out, err)
+            if options.get("text"):
+                return subprocess.CompletedProcess(command, code, out, err)
+            return subprocess.CompletedProcess(command, code, out.encode(), err.encode())
 
         monkeypatch.setattr(subprocess, "run", run)
         return commands
@@ -111,6 +115,28 @@ def test_raw_files_are_added_to_dvc_unless_git_has_them(
     commands = asked(out=in_git)
     Dvc(root=str(tmp_path)).track_source(Workspace(tmp_path).raw("toy"))
     assert [command[-1] for command in commands if "add" in command] == (["data/toy/raw"] if adds else [])
+
+
+def test_raw_files_are_added_to_dvc_without_git(tmp_path: Path, asked: Callable[..., Commands]) -> None:
+    """dvc reads a repository itself."""
+    commands = asked(installed=False)
+    Dvc(root=str(tmp_path)).track_source(Workspace(tmp_path).raw("toy"))
+    assert [command[-2:] for command in commands] == [["add", "data/toy/raw"]]
+
+
+@pytest.mark.parametrize(
+    ("repository", "found"),
+    [(True, r"dvc add data/toy/raw failing: tracked by SCM \(git is not installed\)\n"), (False, "tracked by SCM\n")],
+)
+def test_if_dvc_fails_without_git_the_message_says_so(
+    tmp_path: Path, asked: Callable[..., Commands], repository: bool, found: str
+) -> None:
+    asked(code=1, err="tracked by SCM", installed=False)
+    if repository:
+        (tmp_path / ".git").mkdir()
+    with pytest.raises(UnavailableError, match=found) as caught:
+        Dvc(root=str(tmp_path)).track_source(Workspace(tmp_path).raw("toy"))
+    assert "git installed" in caught.value.expected
 
 
 def test_without_dvc_raw_files_are_left_alone(tmp_path: Path, asked: Callable[..., Commands]) -> None:

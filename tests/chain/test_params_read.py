@@ -87,6 +87,8 @@ WRONG = {
     "a misspelt part": ("datasets: {toy: {corpos: {}}}\n", "datasets.toy.corpos (nearest: 'corpus')"),
     "an unknown setting": ("datasets: {toy: {corpus: {filter: none}}}\n", "corpus.filter (nearest: 'filters')"),
     "a setting of the wrong type": ("datasets: {toy: {tokens: {max_tokens: many}}}\n", "tokens.max_tokens = 'many'"),
+    "an encoder among the tokenizers": (
+        "datasets: {toy: {tokens: {tokenizers: [minilm, bag]}}}\n", "bag among the tokenizers, the name of an encoder"),
     "a setting that is no mapping": ("datasets: {toy: {corpus: 7}}\n", "datasets.toy.corpus = 7"),
     "an experiment without names": ("datasets: {toy: }\nexperiments: {toy_ngame: {base: ngame}}\n", "toy_ngame with"),
     "an experiment of another name": (

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from xc_core.data.tokenizer import TextTokenizer
 from xc_core.data.tokens import TokenStore
@@ -206,6 +207,56 @@ def test_a_damaged_encoder_is_reported(damage: Any, tmp_path: Path) -> None:
     damage(folder)
     with pytest.raises(CorruptError, match="cannot be loaded"):
         load_encoder(folder)
+
+
+class Largest(TorchDispatchMode):
+    """Remembers the bytes of the largest tensor that was allocated."""
+
+    size = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if isinstance(out, torch.Tensor) and not out.is_meta:
+            self.size = max(self.size, out.untyped_storage().nbytes())
+        return out
+
+
+@pytest.mark.parametrize("to_answer", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "part", "change"),
+    [
+        ("bag", "shape", {"vocabulary_size": 1 << 20}),
+        ("bag", "config", {"width": 1 << 16}),
+        ("bag", "config", {"projection": 1 << 16}),
+        ("bert, mean", "shape", {"vocab_size": 1 << 16}),
+        ("bert, mean", "shape", {"max_position_embeddings": 1 << 16}),
+        ("bert, mean", "config", {"projection": 1 << 16}),
+        ("bert, two heads", "shape", {"hidden_size": 1 << 10}),
+    ],
+)
+def test_saved_sizes_are_compared_with_the_weights_before_anything_is_allocated(
+    kind: str, part: str, change: dict[str, int], to_answer: bool, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    save_encoder(build_encoder(config_of(kind, request), VOCABULARY, seed=0), tmp_path)
+    facts = json.loads((tmp_path / "encoder.json").read_text())
+    facts[part] |= change
+    (tmp_path / "encoder.json").write_text(json.dumps(facts))
+    with Largest() as largest, pytest.raises(CorruptError, match="cannot be loaded"):
+        load_encoder(tmp_path, to_answer=to_answer)
+    assert largest.size < 1 << 18, "a tensor of a saved size"
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [("num_hidden_layers", 10**9), ("num_labels", 10**9), ("vocab_size", 10**12)]
+)
+def test_a_saved_number_of_layers_or_labels_is_bounded(name: str, number: int, bert: Path, tmp_path: Path) -> None:
+    """transformers makes objects of each before any weight is read."""
+    save_encoder(build_encoder(EncoderConfig(name=str(bert)), VOCABULARY, seed=0), tmp_path)
+    facts = json.loads((tmp_path / "encoder.json").read_text())
+    facts["shape"][name] = number
+    (tmp_path / "encoder.json").write_text(json.dumps(facts))
+    with pytest.raises(CorruptError, match=f"{name} = {number:,}, more than"):
+        load_encoder(tmp_path)
 
 
 def test_a_missing_encoder_is_reported(tmp_path: Path) -> None:

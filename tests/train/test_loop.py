@@ -52,6 +52,9 @@ class Walk:
     def batches(self, epoch: int) -> list[I64]:
         return np.array_split(generator(1, "order", epoch).permutation(3 * BATCHES), BATCHES)
 
+    def learnable(self, docs_B: I64, step: int) -> bool:
+        return True
+
     def step(self, docs_B: I64, step: int, scale: float) -> tuple[float, float]:
         if step == self.crash_at:
             raise CrashError
@@ -298,20 +301,30 @@ def test_batches_are_made_at_most_so_far_ahead_and_their_errors_are_raised() -> 
 
 
 class Idle(Walk):
-    """A task in whose steps no document has a negative."""
+    """A task in whose batches no document has a negative."""
 
-    def step(self, docs_B: I64, step: int, scale: float) -> tuple[float, float]:
-        super().step(docs_B, step, scale)
-        return 0.0, 0.0
+    def learnable(self, docs_B: I64, step: int) -> bool:
+        return False
 
 
 @pytest.mark.parametrize(
     ("task", "epochs", "found"),
-    [(Walk(), 1e-9, "epochs 1e-09 of walk, too few for one step"), (Idle(), 3.0, "4 steps of walk in which no doc")],
+    [(Walk(), 1e-9, "epochs 1e-09 of walk, too few for one step"), (Idle(), 3.0, "4 batches of walk in which no doc")],
 )
-def test_a_training_that_changes_nothing_is_refused(tmp_path: Path, task: Walk, epochs: float, found: str) -> None:
-    """In the second case after an epoch, not after all of them."""
+def test_a_training_that_changes_nothing_is_refused_before_its_first_step(
+    tmp_path: Path, task: Walk, epochs: float, found: str
+) -> None:
     plan = Plan(epochs=epochs, warmup=0.1, checkpoint_seconds=1e9)
     with pytest.raises(ConfigError, match=f"found {found}"):
         fit(task, plan, Checkpoints(tmp_path, "x"))
-    assert len(task.seen) == (BATCHES if epochs > 1 else 0)
+    assert task.seen == []
+
+
+def test_one_batch_with_a_negative_is_enough(tmp_path: Path) -> None:
+    class Late(Walk):
+        def learnable(self, docs_B: I64, step: int) -> bool:
+            return step == BATCHES - 1
+
+    fit(Late(), plan(1.0), Checkpoints(tmp_path / "all", "x"))
+    with pytest.raises(ConfigError, match="found 3 batches of walk"):
+        fit(Late(), plan(0.75), Checkpoints(tmp_path / "cut", "x"))

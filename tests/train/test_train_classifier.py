@@ -13,9 +13,10 @@ from tests.arrays import unit
 from tests.train.conftest import Broken
 from xc_core.classifiers import BiasConfig, TableConfig, dropped
 from xc_core.data.labels import LabelMatrix
-from xc_core.losses import Triplet
+from xc_core.errors import ConfigError
+from xc_core.losses import Bce, Loss, Triplet
 from xc_core.params import in_use
-from xc_core.sampling import Clustered, Documents, Importance, InBatch, Mined, Negatives, Order, Random
+from xc_core.sampling import All, Clustered, Documents, Importance, InBatch, Mined, Mixture, Negatives, Order, Random
 from xc_core.seeds import generator, torch_generator
 from xc_core.shapes import F32, I64
 from xc_core.train import table
@@ -43,13 +44,14 @@ def make(
     lr: float = 0.05,
     order: Order | None = None,
     negatives: Negatives | None = None,
+    loss: Loss | None = None,
     bias: float = 0.0,
     average: float = 0.0,
 ) -> ClassifierTask:
     settings = ClassifierSettings(
         order=order or Random(batch_size=12),
         negatives=negatives or InBatch(positives=0),
-        loss=Triplet(margin=0.5),
+        loss=loss or Triplet(margin=0.5),
         table=TableConfig(lr=lr),
         bias=BiasConfig(lr=bias),
         dropout=dropout,
@@ -239,3 +241,40 @@ def test_a_loss_that_is_not_finite_ends_the_training_and_changes_no_row(tmp_path
     with pytest.raises(DivergedError, match=r"a loss of .* in step 0"):
         train(task, tmp_path / "run")
     assert torch.equal(task.head.table.rows_LD, before)
+
+
+@pytest.mark.parametrize(
+    ("order", "negatives", "learnable"),
+    [
+        (Random(batch_size=1), InBatch(positives=0), False),
+        (Clustered(batch_size=1, size=1), InBatch(positives=0), False),
+        (Random(batch_size=2), InBatch(positives=0), True),
+        (Random(batch_size=1), InBatch(positives=0, unseen=1), True),
+        (Random(batch_size=1), Mixture(), True),
+        (Random(batch_size=1), All(), True),
+    ],
+)
+@pytest.mark.parametrize("loss", [Triplet(margin=0.5), Bce()])
+def test_batches_without_negatives_are_refused_before_the_first_step(
+    tmp_path: Path, order: Order, negatives: Negatives, learnable: bool, loss: Loss
+) -> None:
+    """A separable loss (bce) would count documents without a negative, and push all scores up."""
+    task = make(order=order, negatives=negatives, loss=loss)
+    before = task.head.table.rows_LD.clone()
+    if learnable:
+        train(task, tmp_path / "run", epochs=0.1)
+        return
+    with pytest.raises(ConfigError, match="60 batches of classifier in which no document has a label to learn and"):
+        train(task, tmp_path / "run")
+    assert torch.equal(task.head.table.rows_LD, before)
+
+
+@pytest.mark.parametrize("negatives", [All(), InBatch(positives=0)])
+def test_a_dataset_of_one_label_is_refused_with_a_loss_that_counts_all_documents(
+    tmp_path: Path, negatives: Negatives
+) -> None:
+    documents, start = world()[0], np.eye(1, D, dtype=np.float32)
+    settings = ClassifierSettings(order=Random(batch_size=12), negatives=negatives, loss=Bce())
+    truth = LabelMatrix.from_pairs(np.arange(N), np.zeros(N, np.int64), (N, 1))
+    with pytest.raises(ConfigError, match="check that the dataset has several labels"):
+        train(table_task(settings, TableData(documents, start, start, Documents(truth))), tmp_path / "run")

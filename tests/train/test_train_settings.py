@@ -12,7 +12,7 @@ from xc_core.encoders.pooling import Pooling
 from xc_core.errors import ConfigError, UsageError
 from xc_core.losses import Bce, DecoupledSoftmax
 from xc_core.params import changed, in_use
-from xc_core.sampling import Clustered, Importance, InBatch, Mined, Mixture, Random, Stored, StoredClusters
+from xc_core.sampling import Clustered, Importance, InBatch, Mined, Random, Stored, StoredClusters
 from xc_core.train.encoder import EncoderSettings, EncoderTask
 from xc_core.train.heads import SCORERS, ByBoth, ByRow, ByText
 from xc_core.train.table import ClassifierSettings
@@ -27,8 +27,6 @@ from xc_core.train.table import ClassifierSettings
         ({"order": StoredClusters()}, "the order 'stored-clusters'"),
         ({"negatives": Stored()}, "the negatives 'stored'"),
         ({"epochs": -1.0}, "epochs -1"),
-        ({"order": Random(batch_size=1)}, "batches of 1 document with negatives 'in-batch'"),
-        ({"order": Clustered(batch_size=1, size=1)}, "batches of 1 document with negatives 'in-batch'"),
         ({"encoder": EncoderConfig(heads=2)}, "heads 2 with the scorer 'label-text'"),
         ({"encoder": EncoderConfig(heads=2), "scorer": ByRow()}, "heads 2 with the scorer 'row'"),
     ],
@@ -46,8 +44,6 @@ def test_settings_of_an_encoder_that_do_not_fit_together_are_refused(settings: d
         {"negatives": Mined(), "scorer": ByBoth()},
         {"negatives": Mined(), "scorer": ByRow(), "augment": True},
         {"negatives": Importance(hard=0, search_in="rows")},
-        {"order": Random(batch_size=1), "negatives": InBatch(unseen=1)},
-        {"order": Random(batch_size=1), "negatives": Mixture()},
         {"encoder": EncoderConfig(heads=2), "scorer": ByBoth()},
         {"encoder": EncoderConfig(heads=2), "epochs": 0.0},
     ],
@@ -67,7 +63,6 @@ def test_an_encoder_may_search_in_texts_it_encodes_and_rows_it_trains(settings: 
         ({"dropout": 1.0}, "dropout 1"),
         ({"dropout": -0.1}, "dropout -0.1"),
         ({"enough": 0}, "enough 0"),
-        ({"order": Random(batch_size=1), "negatives": InBatch()}, "batches of 1 document with negatives 'in-batch'"),
     ],
 )
 def test_settings_of_a_classifier_that_do_not_fit_together_are_refused(settings: dict[str, Any], message: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol, Self
 from xc_core.data.ingest import IngestConfig
 from xc_core.errors import ConfigError, nearest
 from xc_core.params import at_least, at_most, one_of
-from xc_core.pretrained import tokenizer_files
+from xc_core.pretrained import FROM_CORPUS, tokenizer_files
 
 POLICIES: Final = ("auto", "manual")
 _CRON: Final = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
@@ -46,7 +46,8 @@ class TokensConfig:
     """How a dataset is tokenised."""
 
     tokenizers: tuple[str, ...] = ("minilm",)
-    """Encoders whose tokenizers are needed; one store each."""
+    """Tokenizers to make token ids with, one store each: "wordpiece" (made from the corpus, for the encoder bag),
+    "minilm", a folder, or a name on the Hugging Face hub."""
     max_tokens: int = 510
     """Token ids of a text that are kept, special tokens not counted; a recipe may read fewer."""
     vocabulary: int = 30_000
@@ -55,6 +56,12 @@ class TokensConfig:
     def __post_init__(self) -> None:
         at_least(self, max_tokens=1, vocabulary=1)
         at_most(self, max_tokens=1 << 20, vocabulary=10_000_000)
+        if "bag" in self.tokenizers:
+            raise ConfigError(
+                "bag among the tokenizers, the name of an encoder",
+                expected=f"names of tokenizers; that of the encoder bag is {FROM_CORPUS}, made from the corpus",
+                do=f"write {FROM_CORPUS} instead of bag",
+            )
 
     def outside(self) -> dict[str, list[Path]]:
         """Return the files of local tokenizers."""

@@ -243,6 +243,8 @@ def _loaded(facts: dict[str, Any], tensors: dict[str, Tensor], to_answer: bool) 
     answering = family.answers(config, facts["shape"], tensors) if to_answer else None
     if answering is not None:
         return answering
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):  # compare all shapes before allocating any
+        family.rebuild(config, facts["shape"]).load_state_dict(tensors, assign=True)
     encoder = family.rebuild(config, facts["shape"])
     encoder.load_state_dict(tensors)
     return encoder

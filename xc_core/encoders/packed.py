@@ -117,9 +117,10 @@ class PackedBert(Encoder):
     """
 
     def __init__(self, config: EncoderConfig, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        super().__init__(config, int(facts["hidden_size"]))
-        heads = {name: value for name, value in tensors.items() if not name.startswith(_BACKBONE)}
-        self.load_state_dict(heads)
+        heads = {name: value.float() for name, value in tensors.items() if not name.startswith(_BACKBONE)}
+        with torch.device("meta"):  # no head is allocated before its shape is compared
+            super().__init__(config, int(facts["hidden_size"]))
+        self.load_state_dict(heads, assign=True)
         self.requires_grad_(False)
         weights = {name.removeprefix(_BACKBONE): value.float() for name, value in tensors.items() if name not in heads}
         _check_shapes(weights, facts)

@@ -15,7 +15,7 @@ from xc_core.encoders.pooling import POOL
 from xc_core.encoders.pretrained_model import pretrained_model
 from xc_core.errors import ConfigError, shortage
 from xc_core.params import at_most
-from xc_core.pretrained import locate
+from xc_core.pretrained import locate, too_large
 
 
 class TransformerEncoder(Encoder):
@@ -150,9 +150,14 @@ def _encodes(backbone: Any, length: int) -> bool:
 
 
 def rebuild(config: EncoderConfig, facts: dict[str, Any]) -> TransformerEncoder:
-    """Build an encoder of a saved shape; the caller loads its weights."""
+    """Build an encoder of a saved shape; the caller loads its weights.
+
+    Raises ValueError for whole numbers that ``read_config`` refuses, errors of many types for another wrong shape.
+    """
     from transformers import AutoConfig, AutoModel
 
+    if large := too_large(facts):
+        raise ValueError("{} = {:,}, more than {:,}".format(*large))
     shape = AutoConfig.for_model(**facts)
     return TransformerEncoder(
         config, AutoModel.from_config(shape, attn_implementation="eager", trust_remote_code=False)

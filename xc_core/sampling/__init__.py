@@ -23,7 +23,7 @@ from xc_core.sampling.drawn import Frequency, Tree, Uniform
 from xc_core.sampling.importance import Importance
 from xc_core.sampling.label_tree import LabelTree
 from xc_core.sampling.mining import audit_batches, hard_negatives, missed_by_pools, search_negatives
-from xc_core.sampling.negatives import All, InBatch, Mixture, check_negatives
+from xc_core.sampling.negatives import All, InBatch, Mixture
 from xc_core.sampling.noise import Noise, load_noise, save_noise
 from xc_core.sampling.order import Clustered, Random, StoredClusters
 from xc_core.sampling.searched import Mined, Stored
@@ -59,7 +59,6 @@ __all__ = [
     "Tree",
     "Uniform",
     "audit_batches",
-    "check_negatives",
     "hard_negatives",
     "load_noise",
     "missed_by_pools",

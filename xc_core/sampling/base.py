@@ -128,6 +128,12 @@ class LabelPool:
     weight_BU: F32 | None = None
     noise_BU: F32 | None = None
 
+    @property
+    def learnable(self) -> bool:
+        """True if a document has a positive to learn from and a negative."""
+        against_BU = ~self.known_BU if self.weight_BU is None else self.weight_BU > 0
+        return bool((self.chosen_BU.any(1) & against_BU.any(1)).any())
+
     def blocks(self, width: int) -> Iterator[LabelPool]:
         """Yield the pool in blocks of at most ``width`` labels, in order."""
         return map(self._cut, spans(len(self.labels_U), width))
@@ -150,6 +156,11 @@ class EveryLabel:
     def __init__(self, chosen: LabelMatrix, known: LabelMatrix) -> None:
         self.chosen, self.known = chosen, known
         self.labels_U: I64 = np.arange(known.num_labels, dtype=np.int64)
+
+    @property
+    def learnable(self) -> bool:
+        """True if a document has a positive to learn from and a negative."""
+        return bool(((self.chosen.counts_N > 0) & (self.known.counts_N < self.known.num_labels)).any())
 
     @cached_property
     def chosen_BU(self) -> Bool:

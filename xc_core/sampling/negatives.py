@@ -8,7 +8,6 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from xc_core.data.labels import LabelMatrix
-from xc_core.errors import ConfigError
 from xc_core.params import at_least
 from xc_core.sampling.base import (
     NEGATIVES,
@@ -18,7 +17,6 @@ from xc_core.sampling.base import (
     LabelVectors,
     Negatives,
     NegativeSource,
-    Order,
     Pool,
     mask,
 )
@@ -116,17 +114,6 @@ class InBatch(Shared):
     def build(self, documents: Documents, seed: int) -> NegativeSource:
         """Return the source."""
         return InBatchSource(self, documents, seed)
-
-
-def check_negatives(order: Order, negatives: Negatives) -> None:
-    """Raise ConfigError for batches of one document whose only labels are the document's own."""
-    own = type(negatives) is InBatch and not negatives.unseen
-    if own and not order.stored and getattr(order, "batch_size", 0) == 1:
-        raise ConfigError(
-            f"batches of 1 document with negatives {negatives.kind!r}, so that no document has a negative",
-            expected="batches of several documents",
-            do="raise order.batch_size, or choose another source of negatives",
-        )
 
 
 P = TypeVar("P", bound=InBatch)

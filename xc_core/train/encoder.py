@@ -34,7 +34,6 @@ from xc_core.sampling import (
     Negatives,
     NegativeSource,
     Order,
-    check_negatives,
     missed_by_pools,
 )
 from xc_core.seeds import generator, torch_generator
@@ -82,7 +81,6 @@ class EncoderSettings:
 
     def __post_init__(self) -> None:
         at_least(self, epochs=0)
-        check_negatives(self.order, self.negatives)
         if self.encoder.heads == 2 and self.epochs and not (self.scorer.reads_texts and self.scorer.trains_rows):
             do = "set scorer to text-and-row, or heads to 1"
             raise ConfigError(f"heads 2 with the scorer {self.scorer.kind!r}", expected="a scorer of both", do=do)
@@ -282,6 +280,10 @@ class EncoderTask:
     def batches(self, epoch: int) -> list[I64]:
         """Return the batches of ``epoch``, as positions in ``data.rows_N``."""
         return self.order.batches(epoch)
+
+    def learnable(self, docs_B: I64, step: int) -> bool:
+        """Return True if a document of the batch has a positive to learn from and a negative."""
+        return self.negatives.pool(docs_B, step).learnable
 
     def prepare(self, docs_B: I64, step: int) -> Ready:
         """Return the pool of the batch, and the tokens of this process's documents and label texts on the device."""

@@ -72,7 +72,7 @@ def fit(task: Task, plan: Plan, checkpoints: Checkpoints) -> History:
     Raises DivergedError if a loss is not finite; the last checkpoint is kept.
     """
     position, history = checkpoints.restore(task)
-    run = _Run(task, plan, checkpoints, position, history, learnt=position.step > 0)
+    run = _Run(task, plan, checkpoints, position, history)
     try:
         _train(run)
     finally:
@@ -81,16 +81,16 @@ def fit(task: Task, plan: Plan, checkpoints: Checkpoints) -> History:
 
 
 def _train(run: _Run) -> None:
-    """Train up to the end of the plan; raise ConfigError for an epoch or a plan without anything to learn."""
+    """Train up to the end of the plan; raise ConfigError, before the first step, if there is nothing to learn."""
     task, plan, position, history = run.task, run.plan, run.position, run.history
     with Meter(f"training {task.name}", 1, "steps", already=position.step) as meter:
         while position.epoch < plan.epochs:
             batches = _open_epoch(task, position, history)
             last = _whole(len(batches) * min(plan.epochs - position.epoch, 1.0))
             meter.total = position.step - position.batch + _whole(len(batches) * (plan.epochs - position.epoch))
+            if not position.step:
+                _check_learnable(task, batches[:last], plan.epochs)
             run.steps(batches, last, meter)
-            if not run.learnt:
-                raise _nothing(task.name, position.step, plan.epochs)
             if last < len(batches):
                 break
             position.epoch, position.batch = position.epoch + 1, 0
@@ -109,8 +109,6 @@ class _Run:
     """Loss and count of the last steps."""
     ends: list[float] = field(default_factory=list)
     """Epochs completed after each of these steps."""
-    learnt: bool = False
-    """True once a loss counted something: a document or a pair with a positive and a negative."""
 
     def steps(self, batches: list[I64], last: int, meter: Meter) -> None:
         """Train on the batches of an epoch from the present position up to ``last``; read the loss, save if due."""
@@ -152,26 +150,26 @@ class _Run:
             mean = loss / count if count else loss
             if not math.isfinite(mean):
                 raise diverged(f"a loss of {mean}", first + number)
-            self.learnt = self.learnt or count > 0
             self.history.losses.append(mean if count else 0.0)
             self.history.epochs.append(self.ends[number])
         self.unread.clear()
         self.ends.clear()
 
 
-def _nothing(name: str, steps: int, epochs: float) -> ConfigError:
-    """Return the error for a training that changed nothing."""
-    if not steps:
-        return ConfigError(
-            f"epochs {epochs:g} of {name}, too few for one step",
+def _check_learnable(task: Task, batches: list[I64], epochs: float) -> None:
+    """Raise ConfigError if there is no batch, or none in which a document has a positive and a negative."""
+    if not batches:
+        raise ConfigError(
+            f"epochs {epochs:g} of {task.name}, too few for one step",
             expected="a step at least, or 0 for no training",
             do="raise epochs",
         )
-    return ConfigError(
-        f"{steps:,} steps of {name} in which no document had a label to learn and a label to learn against",
-        expected="negatives in the batches",
-        do="raise batch_size, choose other negatives, or check that the dataset has several labels",
-    )
+    if not any(task.learnable(docs_B, step) for step, docs_B in enumerate(batches)):
+        raise ConfigError(
+            f"{len(batches):,} batches of {task.name} in which no document has a label to learn and a negative",
+            expected="negatives in the batches",
+            do="raise batch_size, choose other negatives, or check that the dataset has several labels",
+        )
 
 
 def _numbers(pairs: list[tuple[Number, Number]]) -> list[tuple[float, float]]:

@@ -68,6 +68,9 @@ class Task(Protocol):
     def batches(self, epoch: int) -> list[I64]:
         """Return the batches of ``epoch``."""
 
+    def learnable(self, docs_B: I64, step: int) -> bool:
+        """Return True if a document of the batch has a positive to learn from and a negative. Changes nothing."""
+
     def prepare(self, docs_B: I64, step: int) -> Any:
         """Return what the step needs of a batch: its pool, and tokens on the device. Called ahead, in another thread.
 

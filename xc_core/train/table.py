@@ -28,7 +28,6 @@ from xc_core.sampling import (
     Order,
     Pool,
     StoredClusters,
-    check_negatives,
 )
 from xc_core.seeds import torch_generator
 from xc_core.shapes import F32, I64
@@ -67,7 +66,6 @@ class ClassifierSettings:
     def __post_init__(self) -> None:
         at_least(self, epochs=0, warmup=0, dropout=0, average=0, enough=1)
         below(self, warmup=1, dropout=1, average=1)
-        check_negatives(self.order, self.negatives)
         for name, chosen in (("order", self.order), ("negatives", self.negatives)):
             if self.augment and chosen.stored:
                 raise ConfigError(
@@ -163,6 +161,10 @@ class ClassifierTask:
         found = self.order.batches(epoch)
         self.epoch_steps = max(len(found), 1)
         return found
+
+    def learnable(self, docs_B: I64, step: int) -> bool:
+        """Return True if a document of the batch has a positive to learn from and a negative."""
+        return self.negatives.pool(docs_B, step).learnable
 
     def prepare(self, docs_B: I64, step: int) -> tuple[Pool, Tensor]:
         """Return the pool of the batch, and its document vectors on the device."""
