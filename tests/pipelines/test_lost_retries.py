@@ -78,6 +78,8 @@ def test_other_failed_runs_are_left_alone(ticker: Ticker, instance: dg.DagsterIn
     lost(instance, "retrain", xc_inbox="a drop, which the sensor of the inbox starts again", **own)
     lost(instance, "another job", **own)
     lost(instance, "retrain")
+    lost(instance, "prepare", dagster_partition="a dataset that was deleted in Dagster")
+    lost(instance, "retrain", dagster_partition="toy|a recipe that was deleted in Dagster")
     assert ticker.requested() == []
     run = lost(instance, "retrain", **own)
     create_run_for_test(instance, "retrain", tags={"dagster/parent_run_id": run.run_id})
