@@ -86,10 +86,12 @@ class Dvc(dg.ConfigurableResource):  # type: ignore[type-arg]
         folders |= {folder.parent / SETTINGS for folder in folders}
         found = tracked(workspace.root, folders) if self.enabled else []
         if found:
+            names = sorted(folder.relative_to(workspace.root).as_posix() for folder in folders)
+            listed = " ".join(bare(name) for name in names if any(path.startswith(f"{name}/") for path in found))
             raise ConfigError(
                 f"artefacts that git tracks: {bare(found[0])}" + (f" and {len(found) - 1:,} more" if found[1:] else ""),
                 expected="artefacts that git ignores, because DVC records them; nothing was written",
-                do=f"git rm -r --cached --quiet {bare(str(Path(found[0]).parent))} (files stay), take over the lines "
+                do=f"git rm -r --cached --quiet {listed} (files stay), take over the lines "
                 "on data/ of the .gitignore of this repository, commit, and run the same command again",
             )
 

@@ -11,7 +11,7 @@ import dagster as dg
 
 from assets import staleness, studies
 from assets.inbox import INBOX_TAG, inbox, state
-from assets.partitions import RECIPES, experiment_key, split_key, sync
+from assets.partitions import DATASETS, RECIPES, experiment_key, split_key, sync
 from assets.stages import MODE_TAG
 from pipelines.jobs import ALL, NEXT_TAG, compare, drift, prepare, refresh, retrain
 from xc_core.chain.drift import Answer, read_record
@@ -234,13 +234,23 @@ def lost_retries() -> dg.SensorDefinition:
 
 def _lost(instance: dg.DagsterInstance, run: dg.DagsterRun, overlooked: bool) -> bool:
     """Return True if Dagster did not retry a run that it should, and neither a person nor the inbox's sensor did."""
-    if {RETRY_TAG, INBOX_TAG, "dagster/auto_retry_run_id"} & run.tags.keys() or "dagster/partition" not in run.tags:
+    if {RETRY_TAG, INBOX_TAG, "dagster/auto_retry_run_id"} & run.tags.keys() or not _has_partition(instance, run):
         return False
     if not (overlooked and run.tags.get("dagster/will_retry") == "true"):
         events = instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT)
         if not any(event.dagster_event and event.dagster_event.message == _NOT_RETRIED for event in events):
             return False
     return not instance.get_runs(dg.RunsFilter(tags={"dagster/parent_run_id": run.run_id}), limit=1)
+
+
+def _has_partition(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
+    """Return True if the partition of a run is there; a request for one that was deleted would fail the whole tick."""
+    keys = split_key(run.tags.get("dagster/partition", ""))
+    return all(
+        instance.has_dynamic_partition(str(part.name), key)
+        for part, key in zip((DATASETS, RECIPES), keys, strict=True)
+        if key is not None
+    )
 
 
 def _evaluates(run: dg.DagsterRun) -> bool:

@@ -23,6 +23,7 @@ REFUSED = {
     "deep lists": ("[" * 100_000, f"more than {MOST_DEPTH} levels"),
     "deep mappings": ("{a: " * 50, f"more than {MOST_DEPTH} levels"),
     "a value inside itself": ("&a [*a]", "the alias *a inside its own value"),
+    "a value inside itself under a name that is used again": ("- &a 1\n- &a [*a]", "the alias *a inside its own value"),
     "an alias of nothing": ("a: 1\nb: *foo", "the alias *foo, and no &foo before it"),
     "an alias before its value": ("a: *foo\nb: &foo 1", "the alias *foo, and no &foo before it"),
     "a pattern without quotes": ("a: 1\nb: *.json", "the alias *.json, and no &.json before it"),

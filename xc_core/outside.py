@@ -116,7 +116,7 @@ def _check_events(text: str, where: str) -> None:
         elif isinstance(event, MappingEndEvent | SequenceEndEvent):
             sizes[anchors.pop() or ""] = total - started.pop()
         elif isinstance(event, AliasEvent):
-            if event.anchor not in sizes:
+            if event.anchor in anchors or event.anchor not in sizes:
                 raise _no_value(str(event.anchor), anchors, line)
             total += sizes[event.anchor]
         elif isinstance(event, ScalarEvent):

@@ -14,6 +14,7 @@ from assets import worker
 from assets.resources import Dvc, Project, dvc_address, settings_address
 from xc_core.chain import STAGES, Workspace
 from xc_core.errors import ConfigError, CorruptError, UnavailableError
+from xc_core.git import tracked
 
 Commands = list[list[str]]
 LOCK = """
@@ -41,9 +42,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Commands]:
             if command[0] == "git" and not installed:
                 raise FileNotFoundError(command[0])
             commands.append(command)
-            if options.get("text"):
-                return subprocess.CompletedProcess(command, code, out, err)
-            return subprocess.CompletedProcess(command, code, out.encode(), err.encode())
+            answers = (out, err) if options.get("text") else (out.encode(), err.encode())
+            return subprocess.CompletedProcess(command, code, *answers)
 
         monkeypatch.setattr(subprocess, "run", run)
         return commands
@@ -97,6 +97,23 @@ def test_artefacts_that_git_tracks_are_refused_before_the_work(tmp_path: Path, n
         dvc.check_git("toy", "ngame")
     dvc.check_git("toy", None, ["leaderboard"])
     Dvc(root=str(tmp_path), enabled=False).check_git("toy", "ngame")
+
+
+def test_the_command_that_is_named_for_artefacts_in_git_is_enough(tmp_path: Path) -> None:
+    """It names all folders, whole; other files stay in git."""
+    names = ["model/scores/a/b", "model/c", "encoder/d", "settings/model.json", "notes/e"]
+    for path in (tmp_path / "data/toy/ngame" / name for name in names):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("a")
+    for command in (("init", "-q"), ("add", "data")):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+    dvc = Dvc(root=str(tmp_path))
+    with pytest.raises(ConfigError) as refused:
+        dvc.check_git("toy", "ngame")
+    command = refused.value.do.partition(" (files stay)")[0]
+    subprocess.run(command.split(), cwd=tmp_path, check=True)
+    dvc.check_git("toy", "ngame")
+    assert tracked(tmp_path, [tmp_path / "data"]) == ["data/toy/ngame/notes/e"]
 
 
 @pytest.mark.parametrize(("enabled", "stage"), [(False, "encoder"), (True, "leaderboard")])

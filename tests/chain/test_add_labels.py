@@ -226,6 +226,19 @@ def test_a_model_of_other_tokens_is_refused(copied: Workspace, new: Path, edit: 
     assert open_corpus(copied).num_labels == 10
 
 
+def test_an_extended_artefact_is_out_of_date_if_texts_are_cut_elsewhere(
+    extended: Workspace, edit: Edit, tmp_path: Path
+) -> None:
+    """As one that was not extended is."""
+    shutil.copytree(extended.root, tmp_path / "again")
+    workspace = Workspace(tmp_path / "again")
+    edit(workspace, {"datasets/toy/tokens/max_tokens": 2})
+    run_stage(workspace, "tokens", "toy")
+    found = states(workspace, workspace.params.experiment("toy", "ngame"))
+    assert (found["embeddings"].status, found["embeddings"].why) == (Status.STALE, "tokens changed")
+    assert found["model"].status is Status.STALE
+
+
 def test_an_artefact_is_not_extended_if_its_input_was_built_again(extended: Workspace, tmp_path: Path) -> None:
     shutil.copytree(extended.root, tmp_path / "again")
     workspace = Workspace(tmp_path / "again")

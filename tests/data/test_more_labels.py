@@ -33,7 +33,8 @@ def made(folder: Path, target: Path, config: IngestConfig, before: Corpus | None
         if before is None:
             ingest(folder, build, config)
         else:
-            with_more_labels(folder, build, config, before)
+            opened = open_source(folder, config.layout, config.read_options())
+            with_more_labels(folder, opened, build, config, before)
     return Corpus.open(target)
 
 

@@ -193,6 +193,7 @@ def change_config(folder: Path) -> None:
         lambda f: (f / "encoder.json").write_text("{"),
         lambda f: (f / "encoder.json").write_text("{}"),
         change_config,
+        lambda f: (f / "encoder.json").write_text((f / "encoder.json").read_text().replace('"heads": 1', '"heads": 3')),
         lambda f: (
             save_encoder(build_encoder(EncoderConfig(name="bag", width=5), 3, 0), f.parent / "other")
             or (f / "encoder.safetensors").write_bytes((f.parent / "other" / "encoder.safetensors").read_bytes())

@@ -43,10 +43,10 @@ def lost(
 
 
 def test_a_run_that_dagster_could_not_retry_is_started_with_its_partition_tags_and_assets(
-    ticker: Ticker, instance: dg.DagsterInstance
+    ticker: Ticker, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen = frozenset({dg.AssetKey("encoder"), dg.AssetKey("embeddings")})
-    first = lost(instance, "retrain", chosen, dagster_partition="toy|ngame")
+    first = lost(instance, "retrain", chosen, dagster_partition="toy|ngame", xc_mode="refresh")
     second = lost(instance, "prepare", dagster_partition="toy", xc_next="refresh")
     found = ticker.tick().run_requests
     assert [
@@ -56,6 +56,9 @@ def test_a_run_that_dagster_could_not_retry_is_started_with_its_partition_tags_a
         (f"{first.run_id}/retry", "retrain", "toy|ngame", None, first.run_id),
     ]
     assert [one.asset_selection and set(one.asset_selection) for one in found] == [None, chosen]
+    assert [one.tags.get("xc/mode") for one in found] == [None, "refresh"]
+    monkeypatch.setattr(sensors, "_LOOK_BACK", timedelta(0))
+    assert ticker.requested() == [], "older runs than these are nobody's concern any more"
 
 
 def test_a_run_that_dagster_overlooked_is_started_after_a_minute(
@@ -78,6 +81,8 @@ def test_other_failed_runs_are_left_alone(ticker: Ticker, instance: dg.DagsterIn
     lost(instance, "retrain", xc_inbox="a drop, which the sensor of the inbox starts again", **own)
     lost(instance, "another job", **own)
     lost(instance, "retrain")
+    lost(instance, "prepare", dagster_partition="a dataset that was deleted in Dagster")
+    lost(instance, "retrain", dagster_partition="toy|a recipe that was deleted in Dagster")
     assert ticker.requested() == []
     run = lost(instance, "retrain", **own)
     create_run_for_test(instance, "retrain", tags={"dagster/parent_run_id": run.run_id})

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.encoders.conftest import save_tokenizer
-from xc_core.artifacts import building
+from xc_core.artifacts import building, read_made
 from xc_core.chain import Workspace, run_stage
+from xc_core.chain.add_labels import add_labels
+from xc_core.chain.extension import EXTENDED_FROM
 from xc_core.data.tokenizer import load
 from xc_core.data.tokens import write_tokens
 from xc_core.errors import DataError, MissingError
@@ -31,6 +33,11 @@ def test_a_tokenizer_that_fails_is_left_out_and_reported(
     ran = run_stage(workspace, "tokens", "toy")
     assert [name for name in ran.facts if name == "wordpiece" or "mistyped" in name] == ["wordpiece"]
     assert any("no tokens of the encoder" in line and "no folder" in line for line in lines)
+    new = tmp_path / "new.jsonl"
+    new.write_text('{"uid": "N1", "title": "meadow", "content": ""}\n', "utf-8")
+    assert add_labels(workspace, new, "toy").labels == 1
+    facts = read_made(workspace.folder("tokens", "toy")).facts
+    assert facts.keys() == ran.facts.keys() | {EXTENDED_FROM}, "it is left out of an extension too"
 
 
 def test_if_every_tokenizer_fails_the_stage_does(workspace: Workspace, tmp_path: Path) -> None:

@@ -35,6 +35,8 @@ from xc_core.progress import report
 _EXTENDED = [stage.name for stage in of_scope("experiment") if stage.name not in ("encoder", "model")]
 _OPTIONAL = "audit"
 """A stage that other stages do not read, so a model may be without it."""
+_TEXTS = [pl.col(name).fill_null("") for name in ("title", "content")]
+"""The texts of a label; an absent one is an empty one."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +88,7 @@ def extend(workspace: Workspace, dataset: str, recipe: str) -> None:
 
 def _new(given: pl.DataFrame, corpus: Corpus, dataset: str) -> pl.DataFrame:
     """Return the labels that the corpus lacks; raise DataError for one that it has with another text."""
-    texts = [pl.col(name).fill_null("") for name in ("title", "content")]
-    known = given.join(corpus.table("labels").with_columns(texts), on="uid", how="inner", maintain_order="left")
+    known = given.join(corpus.table("labels").with_columns(_TEXTS), on="uid", how="inner", maintain_order="left")
     other = known.filter((pl.col("title") != pl.col("title_right")) | (pl.col("content") != pl.col("content_right")))
     if len(other):
         raise DataError(
@@ -118,8 +119,7 @@ def _add_to_corpus(workspace: Workspace, dataset: str, given: pl.DataFrame, path
             )
         inner.raw(dataset).parent.mkdir(parents=True)
         shutil.copytree(raw, inner.raw(dataset), copy_function=link_file)
-        texts = [pl.col(name).fill_null("") for name in ("title", "content")]
-        labels = pl.concat([corpus.table("labels").with_columns(texts), new])
+        labels = pl.concat([corpus.table("labels").with_columns(_TEXTS), new])
         layout.add_labels(inner.raw(dataset), labels, len(new))
         config = replace(config, max_line_bytes=max(config.max_line_bytes, _longest(new)))
         inner.params.declare_dataset(dataset, config)
@@ -133,11 +133,12 @@ def _made(inner: Workspace, dataset: str, before: Corpus) -> Corpus:
     """Make the corpus of the raw files of ``inner``, which differ from those of ``before`` by labels at the end."""
     partition, raw, folder = inner.params.dataset(dataset), inner.raw(dataset), inner.folder("corpus", dataset)
     config = partition.corpus
-    if not documents_stay(open_source(raw, config.layout, config.read_options())[1]):
+    opened = open_source(raw, config.layout, config.read_options())
+    if not documents_stay(opened[1]):
         return Corpus.open(run_stage(inner, "corpus", dataset).folder)
     now = depends(inner, STAGES["corpus"], partition)
     with artifacts.building(folder, kind=Corpus.kind) as build:
-        with_more_labels(raw, build, config, before)
+        with_more_labels(raw, opened, build, config, before)
         build.origin = Made(fingerprint(now), now, plain(config))
         if alike := build.facts["alike_labels"]:
             report(f"corpus: {alike_sentence(alike)}")
@@ -151,9 +152,7 @@ def _longest(new: pl.DataFrame) -> int:
 
 def _check_same(before: Corpus, after: Corpus, labels: pl.DataFrame) -> None:
     """Raise DataError unless the new corpus has these labels, and all else as it was, in the same order."""
-    columns = list(labels.columns)
-    texts = [pl.col(name).fill_null("") for name in columns]
-    same = after.table("labels").select(texts).equals(labels.select(columns))
+    same = after.table("labels").with_columns(_TEXTS).equals(labels)
     if _hashes(before) != _hashes(after):  # other bytes may hold the same rows
         same &= before.table("documents").equals(after.table("documents"))
         for pairs in ("labels", "filters"):

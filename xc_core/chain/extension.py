@@ -13,7 +13,7 @@ from xc_core import artifacts
 from xc_core.chain import changelog
 from xc_core.chain.context import Context
 from xc_core.chain.dataset import Partition
-from xc_core.chain.fingerprints import differing, input_folder, inputs, only_inputs
+from xc_core.chain.fingerprints import differing, input_folder, inputs, only_inputs, same_cut
 from xc_core.chain.registry import Stage
 from xc_core.chain.workspace import Workspace
 from xc_core.errors import MovedError
@@ -52,20 +52,12 @@ def check_extendable(workspace: Workspace, stage: Stage, partition: Partition, n
 def _only_grew(workspace: Workspace, dep: str, partition: Partition, was: str, now: str) -> bool:
     """Return True if an input is as it was, or extended by labels since."""
     if dep == "tokens":
-        return _same_tokens(workspace, partition)
+        return same_cut(workspace, partition)
     if was == now:
         return True
     if dep == "corpus":
         return changelog.only_labels(workspace, partition.place[0], was, now)
     return was in _extended_from(input_folder(workspace, dep, partition))
-
-
-def _same_tokens(workspace: Workspace, partition: Partition) -> bool:
-    """Return True if texts are cut where they were for the encoder, which keeps its own vocabulary."""
-    most = partition.dataset.tokens.max_tokens
-    return bool(
-        artifacts.read_made(workspace.folder("encoder", *partition.place)).facts.get("max_tokens", most) == most
-    )
 
 
 def _extended_from(folder: Path) -> list[str]:

@@ -75,11 +75,18 @@ def input_folder(workspace: Workspace, dep: str, partition: Partition) -> Path:
 def fingerprint(parts: dict[str, str], *, refresh: bool = False, extended: bool = False) -> str:
     """Return one hash over all parts; that of a refreshed or extended artefact differs.
 
-    An extension encodes new texts with the encoder's own vocabulary, so it does not depend on the tokens.
+    An extension encodes new texts with the encoder's own vocabulary, so of the tokens only ``same_cut`` matters.
     """
     if extended:
         parts = {name: digest for name, digest in parts.items() if name != "tokens"} | {"extended": "yes"}
     return content_hash(parts | ({"refresh": "yes"} if refresh else {}))
+
+
+def same_cut(workspace: Workspace, partition: Partition) -> bool:
+    """Return True if texts are cut now where they were cut for the encoder."""
+    most = partition.dataset.tokens.max_tokens
+    made = artifacts.read_made(workspace.folder("encoder", *partition.place))
+    return bool(made.facts.get("max_tokens", most) == most)
 
 
 def differing(before: dict[str, str], now: dict[str, str]) -> list[str]:

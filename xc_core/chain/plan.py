@@ -18,6 +18,7 @@ from xc_core.chain.fingerprints import (
     only_inputs,
     outside_digests,
     recorded,
+    same_cut,
     source_digest,
 )
 from xc_core.chain.registry import STAGES, Stage, of_scope
@@ -96,7 +97,8 @@ def _state(workspace: Workspace, stage: Stage, partition: Partition, above: dict
         return State(stage.name, Status.FRESH)
     if made.refreshed and made.fingerprint == fingerprint(now, refresh=True):
         return State(stage.name, Status.KEPT, "trained on older data")
-    if made.fingerprint == fingerprint(now, extended=True):
+    cut = "tokens" not in now or same_cut(workspace, partition)
+    if cut and made.fingerprint == fingerprint(now, extended=True):
         return State(stage.name, Status.KEPT, "labels were added without a rebuild; a refresh rebuilds it")
     changed = differing(dict(made.depends), now)
     if keep and stage.name == "encoder" and only_inputs(changed):

@@ -20,6 +20,7 @@ from xc_core.chain.estimator import Cost, Estimator
 from xc_core.chain.experiment import Experiment
 from xc_core.chain.fingerprints import input_folder
 from xc_core.chain.pilots import Rates, Source, Timed, measured
+from xc_core.chain.runner import run_stage
 from xc_core.chain.stage_costs import Case, held_bytes, written_bytes
 from xc_core.chain.workspace import Workspace
 from xc_core.chain.world import World
@@ -54,17 +55,16 @@ class Subject:
         """The recipe with its changes."""
         return find_recipe(self.base).changed(self.changes)
 
-    @staticmethod
-    def check_tokenizer(workspace: Workspace, dataset: str, base: str, changes: dict[str, Any]) -> None:
-        """Raise ConfigError if params.yaml does not have the dataset tokenised for the encoder of the recipe."""
-        experiment = Experiment(workspace.params.dataset(dataset), find_recipe(base).changed(changes))
-        input_folder(workspace, "tokens", experiment)
-
     @classmethod
     def of_experiment(cls, workspace: Workspace, dataset: str, base: str, changes: dict[str, Any]) -> Subject:
-        """Return the recipe ``base`` with ``changes`` on a dataset; raise MissingError if that is not tokenised."""
-        recipe = find_recipe(base).changed(changes)
-        experiment = Experiment(workspace.params.dataset(dataset), recipe)
+        """Return the recipe ``base`` with ``changes`` on a dataset, which is read and tokenised if that is due.
+
+        Raises ConfigError, before that, if params.yaml does not have it tokenised for the encoder of the recipe.
+        """
+        experiment = Experiment(workspace.params.dataset(dataset), find_recipe(base).changed(changes))
+        input_folder(workspace, "tokens", experiment)
+        for stage in ("corpus", "tokens"):
+            run_stage(workspace, stage, dataset)
         return cls(base, changes, world_of(workspace, experiment), experiment)
 
 

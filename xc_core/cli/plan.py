@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from xc_core.chain import Workspace, run_stage
+from xc_core.chain import Workspace
 from xc_core.cli.options import Number
 from xc_core.cli.train import changes_of
 from xc_core.errors import UsageError
@@ -123,11 +123,7 @@ def _subject(
         )
         return Subject(recipe, changes, world)
     base, declared = workspace.params.declared(dataset, recipe) or (recipe, {})
-    merged = deep_merged(declared, changes)
-    Subject.check_tokenizer(workspace, dataset, base, merged)  # before minutes of tokenising
-    for stage in ("corpus", "tokens"):
-        run_stage(workspace, stage, dataset)
-    return Subject.of_experiment(workspace, dataset, base, merged)
+    return Subject.of_experiment(workspace, dataset, base, deep_merged(declared, changes))
 
 
 def table(subject: Subject, device: str, costs: list[Cost]) -> str:

@@ -15,7 +15,7 @@ from xc_core.data.checks import Allowed
 from xc_core.data.corpus import Corpus
 from xc_core.data.cut import FAMILIES
 from xc_core.data.filters import generated_pairs
-from xc_core.data.formats import open_source, source_facts
+from xc_core.data.formats import Layout, Source, source_facts
 from xc_core.data.ingest import IngestConfig
 from xc_core.data.label_table import LabelTable
 from xc_core.errors import DataError
@@ -24,13 +24,15 @@ from xc_core.linked import link_files
 _DOCUMENTS: Final = ("documents.parquet", "pairs.parquet", "filters.parquet")
 
 
-def with_more_labels(folder: Path, build: Build, config: IngestConfig, before: Corpus) -> None:
+def with_more_labels(
+    folder: Path, opened: tuple[Layout, Source], build: Build, config: IngestConfig, before: Corpus
+) -> None:
     """Write the corpus that an ingest of ``folder`` would make, byte for byte, if only labels came since ``before``.
 
-    The new labels are the last ones, no document has them, and their uids are new; the caller knows. ``folder`` has a
-    layout whose ``documents_stay``. Raises DataError for the first wrong label.
+    The new labels are the last ones, no document has them, and their uids are new; the caller knows. ``opened`` is the
+    layout and the source of ``folder``, whose ``documents_stay``. Raises DataError for the first wrong label.
     """
-    layout, source = open_source(folder, config.layout, config.read_options())
+    layout, source = opened
     with LabelTable(build.path, Allowed.parse(config.allow)) as labels:
         for block in source.labels():
             labels.add(block)

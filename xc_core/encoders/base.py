@@ -239,7 +239,11 @@ def _three_tokens(device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 def _loaded(facts: dict[str, Any], tensors: dict[str, Tensor], to_answer: bool) -> Encoder:
-    family, config = ENCODERS[facts["family"]], EncoderConfig(**facts["config"])
+    family = ENCODERS[facts["family"]]
+    try:
+        config = EncoderConfig(**facts["config"])
+    except ConfigError as error:  # of a file that nobody writes by hand
+        raise ValueError(error.found) from error
     answering = family.answers(config, facts["shape"], tensors) if to_answer else None
     if answering is not None:
         return answering
