@@ -248,6 +248,7 @@ class Project:
     def _client(self) -> Iterator[Any]:
         from assets.release.promotion import client_of
 
+        wait_for(lambda: self.servers.answers("tracking", 0.0), 120, "tracking server")  # it may have been killed
         with (
             patch.dict(os.environ, {"MLFLOW_TRACKING_URI": self.servers.environment["MLFLOW_TRACKING_URI"]}),
             client_of(self.workspace) as client,
