@@ -91,7 +91,10 @@ def fuzz(target: Target, cases: int, random: Random) -> Tally:
     """Try ``cases`` changes of the seeds of a boundary."""
     tally, seeds = Tally(), list(target.seeds)
     for seed in target.seeds:
-        assert ended(target, seed)[0] == "accepted", f"{target.name}: its own seed is {ended(target, seed)}"
+        found = [ended(target, seed)]
+        while found[-1][0] != "accepted" and len(found) < 3:  # a server on a busy machine may not answer in time
+            found.append(ended(target, seed))
+        assert found[-1][0] == "accepted", f"{target.name}: its own seed is {found}"
     for _ in range(cases):
         data = target.mutate(random.choice(seeds), random)[: 1 << 16]
         kind, place = ended(target, data)

@@ -18,7 +18,7 @@ from tests.fuzz.fuzz import CORPUS, FAILURES, Tally, ended, fuzz, table
 from tests.fuzz.served import SEEDS, Answer, Client, check, client
 from tests.fuzz.targets import Target, targets
 from xc_core.chain import Workspace
-from xc_core.errors import XCError
+from xc_core.errors import ConfigError, XCError
 from xc_core.outside import yaml_of
 
 CASES = 40
@@ -69,6 +69,24 @@ def test_a_crash_a_bad_message_and_a_fault_are_failures() -> None:
     assert table([(target, tally), (target, Tally(tried=2, refused=2))]).splitlines()[2:] == [
         "| a | 2 | 5 | 2 | 0 | 0 | 3 | 0 |", "| all | 2 | 5 | 2 | 0 | 0 | 3 | 0 |",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("late", [1, 2, 3])
+def test_a_seed_may_be_late_twice(late: int) -> None:
+    """A server on a busy machine does not answer a request on a socket in time."""
+    calls: list[bytes] = []
+
+    def run(data: bytes) -> None:
+        calls.append(data)
+        if len(calls) <= late:
+            raise ConfigError("nothing", expected="an answer", do="wait")
+
+    target = Target("a", "a", (b"fine",), lambda data, random: data, run)
+    if late < 3:
+        assert fuzz(target, 2, Random(0)).accepted == 2
+        return
+    with pytest.raises(AssertionError, match=r"its own seed is .*refused"):
+        fuzz(target, 2, Random(0))
 
 
 LABELS = [{"uid": "L0", "score": 0.5}, {"uid": "L1", "score": 0.25}]
