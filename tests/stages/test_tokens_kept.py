@@ -13,6 +13,7 @@ from tests.chain.toy import set_fact, set_made, set_older
 from xc_core.artifacts import MADE, MANIFEST, read_made, remove
 from xc_core.chain import Workspace, run_stage
 from xc_core.chain.extension import EXTENDED_FROM
+from xc_core.data.tokenizer import load
 from xc_core.data.tokens import store_name
 from xc_core.stages import tokens
 
@@ -21,7 +22,6 @@ from xc_core.stages import tokens
 def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The tokenizers that the stage loads."""
     names: list[str] = []
-    load = tokens.load
 
     def recorded(name: str, *arguments: Any) -> Any:
         names.append(name)
