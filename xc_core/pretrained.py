@@ -198,7 +198,12 @@ def tokenizer_files(name: str) -> dict[str, list[Path]]:
     folder = None if name in LOCATORS or name == FROM_CORPUS else _folder(name)
     if folder is None:
         return {}
-    return {f"tokenizer in {name}": _matching(folder, TOKENIZER_FILES[:1]) or _matching(folder, _WITHOUT_JSON)}
+    return {tokenizer_part(name): _matching(folder, TOKENIZER_FILES[:1]) or _matching(folder, _WITHOUT_JSON)}
+
+
+def tokenizer_part(name: str) -> str:
+    """Return the name under which a fingerprint has the digest of a local tokenizer."""
+    return f"tokenizer in {name}"
 
 
 def _folder(name: str) -> Path | None:

@@ -186,6 +186,23 @@ def test_hits_are_the_same_however_documents_are_compared(seed: int, many: int, 
     assert found.tolist() == [[i in row for i in own] for own, row in zip(ids.tolist(), truth, strict=True)]
 
 
+@pytest.mark.parametrize("many", [0, 3, 48])
+@pytest.mark.parametrize("block", [1, 7, 1 << 13])
+def test_ideal_gains_are_the_same_however_they_are_found(many: int, block: int) -> None:
+    """By insertion or by a sort, in blocks of any size, with equal gains and documents without positives."""
+    random = np.random.default_rng(many + block)
+    counts = [0, 5, 1, 0, 60, 4, 6, 5, 48, 2, 49, 3, 0, 5]
+    truth = [set(random.choice(90, count, replace=False).tolist()) for count in counts]
+    weights = 1 + random.integers(0, 9, 90) / 7
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ranking, "MANY", many)
+        patch.setattr(ranking, "_INSERTED", block)
+        found = per_document(shortlist([[] for _ in counts], 5), matrix(truth, 90), weights)
+    gains = [sorted((float(weights[i]) for i in row), reverse=True) for row in truth]
+    for k in (1, 3, 5):
+        assert found.den[f"PSP_at_{k}"].tolist() == [sum(own[:k]) for own in gains]
+
+
 def test_grouped_keeps_the_sums_and_leaves_few_documents_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     table = np.random.default_rng(0).integers(0, 9, (103, 3)).astype(np.float64)
     assert grouped(table, np.random.default_rng(1)) is table

@@ -21,6 +21,7 @@ import numpy as np
 
 from xc_core.ann.base import INDEXES, Index, IndexPart, checked
 from xc_core.ann.exact import Exact, ExactIndex
+from xc_core.ann.graph import add
 from xc_core.ann.recall import recall
 from xc_core.params import at_least, at_most, below
 from xc_core.seeds import generator
@@ -85,7 +86,7 @@ class BothIndex:
         """Return a copy with more vectors; its effort is measured again, from the present one on."""
         graph, part = _FAISS.clone_index(self.graph), self.part
         with _one_thread():
-            graph.add(checked(vectors_ND, self.width, 1))
+            add(graph, checked(vectors_ND, self.width, 1))
         return _measured(np.concatenate([self.exact.vectors_LD, vectors_ND]), graph, part, self.facts.effort)
 
     def save(self, folder: Path) -> None:
@@ -119,7 +120,7 @@ class Both(IndexPart):
         graph.hnsw.efConstruction = self.build_effort
         with _one_thread():
             graph.train(vectors_LD)
-            graph.add(vectors_LD)
+            add(graph, vectors_LD)
         return _measured(vectors_LD, graph, self)
 
     def load(self, folder: Path, width: int) -> Index:

@@ -9,6 +9,7 @@ import faiss
 
 from xc_core.ann.base import INDEXES, Index, IndexPart
 from xc_core.ann.faiss_index import FaissIndex, read
+from xc_core.ann.graph import add
 from xc_core.params import at_least, at_most
 from xc_core.shapes import F32
 
@@ -37,7 +38,7 @@ class Hnsw(IndexPart):
         inner = faiss.IndexHNSWFlat(vectors_LD.shape[1], self.links, faiss.METRIC_INNER_PRODUCT)
         inner.hnsw.efConstruction = self.build_effort
         inner.hnsw.efSearch = self.search_effort
-        inner.add(vectors_LD)
+        add(inner, vectors_LD)
         return FaissIndex(inner, vectors_LD.shape[1], self)
 
     def load(self, folder: Path, width: int) -> Index:

@@ -201,11 +201,11 @@ def _make(job: _Job, before: dict[str, str], world: World, *, since: list[str]) 
     mark = fingerprint(before, refresh=job.refresh, extended=job.extend)
     with artifacts.building(job.folder, kind=job.stage.name) as build:
         world.of_first("" if job.refresh or job.extend else mark)
+        build.origin = Made(mark, before, plain(settings), job.refresh)
         function = "refresh" if job.refresh else "extend" if job.extend else "run"
         code(job.stage, function)(_context(job, build, costs, mark))
         _check_unmoved(job, before)
         build.facts |= {EXTENDED_FROM: since} if since else {}
-        build.origin = Made(mark, before, plain(settings), job.refresh)
         facts = dict(build.facts)
     seconds = time.monotonic() - started
     worked = time.process_time() - worked

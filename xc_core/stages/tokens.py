@@ -6,27 +6,31 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from xc_core.artifacts import MANIFEST, read_manifest
+from xc_core.artifacts import MADE, MANIFEST, Made, read_made, read_manifest, verify
 from xc_core.chain.context import Context
 from xc_core.chain.dataset import TokensConfig
+from xc_core.chain.extension import EXTENDED_FROM
 from xc_core.data.corpus import Corpus
 from xc_core.data.splits import TRAIN
 from xc_core.data.tokenizer import load
-from xc_core.data.tokens import extend_tokens, store_name, write_tokens
-from xc_core.errors import DataError, MissingError, UnavailableError, XCError, bare
+from xc_core.data.tokens import Tokenised, extend_tokens, store_name, write_tokens
+from xc_core.errors import CorruptError, DataError, MissingError, UnavailableError, XCError, bare
+from xc_core.linked import link_files
+from xc_core.pretrained import FROM_CORPUS, tokenizer_part
 from xc_core.progress import report
 
 
 def run(context: Context[TokensConfig]) -> None:
     """Tokenise documents and labels with every tokenizer of the settings.
 
-    One that fails is reported and left out, so that it fails its own recipes only; if all fail, the first error is
-    raised.
+    The store of a tokenizer is taken over from the present artefact if nothing that it depends on has changed. One that
+    fails is reported and left out, so that it fails its own recipes only; if all fail, the first error is raised.
     """
     failed: dict[str, XCError] = {}
     for name in context.settings.tokenizers:
         try:
-            _tokenise(context, context.read(Corpus), name)
+            if not _taken_over(context, name):
+                _tokenise(context, context.read(Corpus), name)
         except (DataError, MissingError, UnavailableError) as error:
             failed[name] = error
             report(f"tokens: no tokens of the encoder {bare(name)}, so its recipes cannot run: {error}")
@@ -47,6 +51,37 @@ def extend(context: Context[TokensConfig]) -> None:
     for name in context.settings.tokenizers:
         if f"{store_name(name)}/{MANIFEST}" in files:
             context.build.facts[name] = extend_tokens(context.build, context.old / store_name(name), texts_from)
+
+
+def _taken_over(context: Context[TokensConfig], name: str) -> bool:
+    """Link a tokenizer's store of the present artefact, if a run would write the same again; return False if not."""
+    made, folder = read_made(context.old), store_name(name)
+    if not _unchanged(made, context, name):
+        return False
+    try:
+        files = verify(context.old / folder, kind=Tokenised.kind).files
+    except (CorruptError, MissingError):
+        return False
+    link_files(context.old, context.build.path, [f"{folder}/{file}" for file in (*files, MANIFEST, MADE)])
+    context.build.facts[name] = made.facts[name]
+    report(f"tokens: the tokens of the encoder {bare(name)} are kept, nothing changed for them")
+    return True
+
+
+def _unchanged(made: Made, context: Context[TokensConfig], name: str) -> bool:
+    """Return True if the present artefact, made as ``made`` says, has the tokens that a run would write.
+
+    False if the whole artefact is up to date: then the run is forced. False after an extension, whose vocabulary is
+    that of fewer labels.
+    """
+    now, settings = context.build.origin, made.settings if isinstance(made.settings, dict) else {}
+    if made.fingerprint == now.fingerprint or EXTENDED_FROM in made.facts or name not in made.facts:
+        return False
+    parts = ("code", Corpus.kind, tokenizer_part(name))
+    fields = ("max_tokens", "vocabulary") if name == FROM_CORPUS else ("max_tokens",)
+    return all(made.depends.get(part) == now.depends.get(part) for part in parts) and all(
+        settings.get(field) == getattr(context.settings, field) for field in fields
+    )
 
 
 def _tokenise(context: Context[TokensConfig], corpus: Corpus, name: str) -> None:
