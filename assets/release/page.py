@@ -45,8 +45,8 @@ class Page:
     metrics: dict[str, float] = field(default_factory=dict)
     params: dict[str, str] = field(default_factory=dict)
     plots: list[Path] = field(default_factory=list)
-    data: dict[str, DataVersion] = field(default_factory=dict)
-    """Each data set, by its role."""
+    data: DataVersion | None = None
+    """What the model was trained on."""
     note: str = ""
     """Description of the run."""
 
@@ -65,7 +65,7 @@ def page(workspace: Workspace, dataset: str, recipe: str) -> Page:
     settings = flat({"recipe": recipe, **_settings(workspace, dataset, recipe)})
     files = [*pictures(found.folder), found.report_file, write_report(workspace, dataset, recipe)]
     note = f"The model of recipe `{recipe}` for `{dataset}`, packed and registered as `xc-{dataset}`."
-    return Page(figures(found.report), settings, files, {"train": DataVersion.of(workspace, dataset)}, note)
+    return Page(figures(found.report), settings, files, DataVersion.of(workspace, dataset), note)
 
 
 def _settings(workspace: Workspace, dataset: str, recipe: str) -> dict[str, Any]:
@@ -93,8 +93,8 @@ def log_page(client: Any, run_id: str, model_id: str, page: Page, origin: Origin
     log_figures(client, run_id, {}, page.params)
     metrics = {name: value for name, value in page.metrics.items() if math.isfinite(value)}
     mlflow.log_metrics(metrics, run_id=run_id, model_id=model_id)
-    for role, version in page.data.items():
-        log_data(client, run_id, version, role)
+    if page.data is not None:
+        log_data(client, run_id, page.data, "training")
     for path in page.plots:
         client.log_artifact(run_id, str(path), None if page.place(path) == path.name else "plots")
     client.set_tag(run_id, NOTE, f"{page.note}\n\n{mlflow_plots(run_id, map(page.place, page.plots))}")

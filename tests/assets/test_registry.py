@@ -106,6 +106,7 @@ def test_the_run_of_a_registered_model_has_figures_with_intervals_settings_plots
     assert (run.data.params["recipe"], run.data.params["settings.encoder.epochs"]) == ("ngame", "4.0")
     (data,) = run.inputs.dataset_inputs
     assert data.dataset.name == "toy/corpus"
+    assert [tag.value for tag in data.tags] == ["training"], "as a run of a stage has it"
     assert read_manifest(trained.folder("corpus", "toy")).digest().startswith(data.dataset.digest)
     plots = {file.path for file in store.client.list_artifacts(version.run_id, "plots")}
     assert "plots/deciles.png" in plots
