@@ -105,8 +105,8 @@ def test_the_command_that_is_named_for_artefacts_in_git_is_enough(tmp_path: Path
     for path in (tmp_path / "data/toy/ngame" / name for name in names):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("a")
-    for command in (("init", "-q"), ("add", "data")):
-        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+    for arguments in (("init", "-q"), ("add", "data")):
+        subprocess.run(["git", *arguments], cwd=tmp_path, check=True)
     dvc = Dvc(root=str(tmp_path))
     with pytest.raises(ConfigError) as refused:
         dvc.check_git("toy", "ngame")
