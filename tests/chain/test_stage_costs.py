@@ -203,8 +203,8 @@ def test_a_world_of_sizes_has_as_many_documents() -> None:
     assert (few.documents, few.test, few.validation) == (1_000_000, 7, 99_999)
 
 
-@pytest.mark.parametrize(("test", "expected"), [(7, 7), (100_000, 10)])
-def test_a_tenth_of_a_pilot_are_test_documents_however_few_there_are(test: int, expected: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("test", "expected"), [(7, 7), (100_000, 33)])
+def test_a_third_of_a_pilot_are_test_documents_however_few_there_are(test: int, expected: int, tmp_path: Path) -> None:
     world = World.of_sizes(1_000_000, 10, 20, 6, 2, test=test)
     Source.made_up(world, "wordpiece").write(tmp_path / "pilot", 100)
     lines = {

@@ -125,10 +125,11 @@ class Source:
     def write(self, folder: Path, size: int) -> None:
         """Write ``size`` documents and their labels in the XC JSON layout, and more labels, up to ``size`` in all.
 
-        A tenth are test documents, if there are as many, so that the cost of a test document is seen in every pilot.
+        A third are test documents, if there are as many: what one of them costs is little beside what any evaluation
+        costs.
         """
         world, random = self.world, generator(0, f"pilot-{size}")
-        held = _few(random, world.test, size // 10)
+        held = _few(random, world.test, size // 3)
         rows = {
             "trn": np.sort(self.published(_few(random, world.published, size - len(held)))),
             "tst": np.sort(self.test(held)),
