@@ -159,7 +159,8 @@ def test_a_tokenizer_that_was_left_out_because_its_folder_was_gone_is_used_when_
 
 @pytest.mark.parametrize("name", ["minilm", "bag", "wordpiece", "sentence-transformers/all-MiniLM-L6-v2"])
 def test_packaged_encoders_and_names_on_the_hub_add_nothing_to_a_fingerprint(name: str) -> None:
-    assert TokensConfig(tokenizers=(name,)).outside() == {}
+    if name != "bag":  # its tokenizer is wordpiece
+        assert TokensConfig(tokenizers=(name,)).outside() == {}
     if name != "wordpiece":
         assert EncoderConfig(name=name).outside() == {}
 
