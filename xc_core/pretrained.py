@@ -34,7 +34,7 @@ _MOST_PARTS: Final = 4096
 _MOST: Final[dict[str, float]] = {
     r"theta|scal": math.inf,
     r"(layer|block|group|expert|head|stage)s?$|^depths?$|^block_(sizes|repeats)$|group_num$": _MOST_PARTS,
-    r"labels$": 1 << 20,
+    r"labels$": 1 << 18,
     r"": 10_000_000,
 }
 """Largest whole numbers of config.json, by the first pattern that fits a key: frequencies and factors, which take no

@@ -255,6 +255,7 @@ def test_code_of_a_model_folder_is_never_run_whatever_is_typed(bert: Path, tmp_p
     [
         ({"num_labels": 10**9}, "num_labels = 1000000000"),
         ({"num_labels": -(10**9)}, "num_labels = -1000000000"),
+        ({"num_labels": 10**6}, "num_labels = 1000000"),
         ({"num_hidden_layers": 10**6}, "num_hidden_layers = 1000000"),
         ({"model_type": "distilbert", "n_layers": 10**6}, "n_layers = 1000000"),
         ({"model_type": "albert", "num_hidden_groups": 10**6}, "num_hidden_groups = 1000000"),
