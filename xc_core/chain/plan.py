@@ -97,8 +97,8 @@ def _state(workspace: Workspace, stage: Stage, partition: Partition, above: dict
         return State(stage.name, Status.FRESH)
     if made.refreshed and made.fingerprint == fingerprint(now, refresh=True):
         return State(stage.name, Status.KEPT, "trained on older data")
-    cut = "tokens" not in now or same_cut(workspace, partition)
-    if cut and made.fingerprint == fingerprint(now, extended=True):
+    extended = made.fingerprint == fingerprint(now, extended=True)
+    if extended and ("tokens" not in now or same_cut(workspace, partition)):
         return State(stage.name, Status.KEPT, "labels were added without a rebuild; a refresh rebuilds it")
     changed = differing(dict(made.depends), now)
     if keep and stage.name == "encoder" and only_inputs(changed):
