@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.conftest import write_lines
 from tests.data.worlds import FILTERS, LAYOUTS, small_world, write_filters
 from xc_core import artifacts
 from xc_core.data.corpus import Corpus
@@ -22,6 +24,7 @@ from xc_core.errors import DataError
 CASES: Final[dict[str, dict[str, Any]]] = {
     "xc-json": {},
     "xc-json.gz": {"split": "family", "acceptance_fraction": 0.2},
+    "xc-json with matrices": {},
     "csv": {"split": "group", "filters": "none"},
     "csv.gz": {"filters": "none", "test_fraction": 0.3},
     "xc-json generated": {"filters": "generate"},
@@ -49,6 +52,9 @@ def world_of(case: str, folder: Path) -> IngestConfig:
     if not case.startswith("csv"):
         LAYOUTS[case.split()[0]](world, folder)
         write_filters(folder, FILTERS)
+        if case.endswith("matrices"):
+            write_lines(folder / "trn_X_Y.txt", [f"{len(world.train)} {len(world.labels)}", "0:1.0 1:1.0"])
+            write_lines(folder / "tst_X_Y.txt.gz", [f"{len(world.test)} {len(world.labels)}", "3:1.0"])
     else:
         with_tests = case == "csv"
         for stem, rows in (("train", world.train), ("test", world.test))[: 1 + with_tests]:
@@ -81,6 +87,18 @@ def test_the_bytes_are_those_of_an_ingest(case: str, tmp_path: Path) -> None:
     assert facts == artifacts.read_made(full.folder).facts
     documents = "documents.parquet"
     assert (quick.folder / documents).stat().st_ino == (before.folder / documents).stat().st_ino
+
+
+def test_the_rows_of_a_matrix_stay(tmp_path: Path) -> None:
+    """Of a matrix beside JSON only the header is read, and so only the number of labels in it changes."""
+    raw, config = tmp_path / "raw", world_of("xc-json with matrices", tmp_path / "raw")
+    before = made(raw, tmp_path / "before", config)
+    layout, _ = open_source(raw, config.layout, config.read_options())
+    assert layout.add_labels is not None
+    new = pl.DataFrame({"uid": ["z1"], "title": ["meadow"], "content": [""]})
+    layout.add_labels(raw, pl.concat([before.table("labels"), new]), 1)
+    assert (raw / "trn_X_Y.txt").read_text() == f"60 {before.num_labels + 1}\n0:1.0 1:1.0\n"
+    assert gzip.decompress((raw / "tst_X_Y.txt.gz").read_bytes()) == b"12 %d\n3:1.0\n" % (before.num_labels + 1)
 
 
 def test_a_new_label_with_the_uid_of_a_document_would_change_generated_filters(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import io
 import json
 import math
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -22,7 +23,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.json as pa_json
 
-from xc_core.artifacts import write_file
+from xc_core.artifacts import replacing, write_file
 from xc_core.data.formats.base import LAYOUTS, Block, Layout, ReadOptions, Texts, find, need, shown
 from xc_core.data.formats.lines import blocks, open_bytes
 from xc_core.data.formats.xc_text import read_header
@@ -286,13 +287,27 @@ def _titled(line: bytes) -> bytes:
 
 
 def add_labels(folder: Path, labels: pl.DataFrame, new: int) -> None:
-    """Add lines for the last ``new`` labels to lbl.json."""
+    """Add lines for the last ``new`` labels to lbl.json, and their number to the header of ``*_X_Y.txt`` beside it."""
     path = need(folder, "lbl.json")
     with open_bytes(path) as stream:
         content = stream.read()
     lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in labels.tail(new).iter_rows(named=True)]
     content += (b"" if content.endswith(b"\n") else b"\n") + "".join(lines).encode()
     write_file(path, gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+    for stem in _STEM.values():
+        if matrix := find(folder, f"{stem}_X_Y.txt"):
+            _state_labels(matrix, len(labels))
+
+
+def _state_labels(path: Path, labels: int) -> None:
+    """Replace the number of labels in the header of a sparse label matrix; its rows stay."""
+    rows, _ = read_header(path, ReadOptions())
+    with open_bytes(path) as old, replacing(path) as work, work.open("wb") as file:
+        new = gzip.GzipFile("", "wb", fileobj=file, mtime=0) if path.suffix == ".gz" else file
+        old.readline()
+        new.write(f"{rows} {labels}\n".encode())
+        shutil.copyfileobj(old, new)
+        new.close()
 
 
 LAYOUTS.add(
