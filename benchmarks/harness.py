@@ -6,6 +6,7 @@ rounds is reported with its spread, never the best.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import statistics
@@ -24,6 +25,8 @@ LEAST: Final = 5
 """Rounds at least, whatever a case asks for."""
 _ALLOWED: Final = 0.2
 """Share of a recorded ratio that may be lost."""
+_UNITS: Final = {"amx_bf16": "AMX", "avx512_bf16": "AVX-512 bf16", "avx512f": "AVX-512", "avx2": "AVX2"}
+"""Vector and matrix units by their flag in /proc/cpuinfo, widest first."""
 _SHORTEST: Final = 0.002
 """Seconds that a timing lasts at least: shorter work is repeated, because the clock advances in steps."""
 
@@ -82,13 +85,14 @@ def _repeats(work: Work) -> int:
 
 def table(rows: list[Row]) -> str:
     """Return the rows as Markdown; each says which processor it was measured on."""
+    own = this_processor()
     lines = [
         "| case | what | ours | beside | its time | ratio | spread | agreement | machine |",
         "| --- | --- | ---: | --- | ---: | ---: | ---: | --- | --- |",
     ]
     for row in rows:
         times = f"{_seconds(row.ours)} | {row.other} | {_seconds(row.seconds)} | {row.ratio:.2f} | {row.spread:.0%}"
-        lines.append(f"| {row.case} | {row.what} | {times} | {row.note} | {processor()} |")
+        lines.append(f"| {row.case} | {row.what} | {times} | {row.note} | {own} |")
     return "\n".join(lines)
 
 
@@ -96,11 +100,21 @@ def _seconds(value: float) -> str:
     return f"{value:.2f} s" if value >= 1 else f"{1000 * value:.3g} ms"
 
 
+def this_processor(info: Path = Path("/proc/cpuinfo")) -> str:
+    """Return the name of the processor and its widest units: virtual machines hide which model it is."""
+    with contextlib.suppress(OSError):
+        flags = set(info.read_text("ascii", "replace").split())
+        for flag, units in _UNITS.items():
+            if flag in flags:
+                return f"{processor()} ({units})"
+    return processor()
+
+
 def machine() -> str:
-    """Return processor and number of threads, as the kernel names them."""
+    """Return the processor, the number of torch's threads and torch's version."""
     import torch
 
-    return f"{processor()}, {torch.get_num_threads()} torch threads, torch {torch.__version__}"
+    return f"{this_processor()}, {torch.get_num_threads()} torch threads, torch {torch.__version__}"
 
 
 def today() -> str:
@@ -119,22 +133,25 @@ def single_thread() -> None:
     threadpool_limits(1)
 
 
-def read_floors(path: Path) -> dict[str, float]:
-    """Return the recorded ratio of each case; raise CorruptError for a file that has none."""
+def read_floors(path: Path) -> dict[str, dict[str, float]]:
+    """Return the recorded ratio of each case by processor; raise CorruptError for a file that has none."""
     try:
-        return {str(name): float(ratio) for name, ratio in json.loads(path.read_text("utf-8")).items()}
+        return {
+            str(name): {str(case): float(ratio) for case, ratio in own.items()}
+            for name, own in json.loads(path.read_text("utf-8")).items()
+        }
     except (OSError, ValueError, AttributeError, TypeError) as error:
         raise CorruptError(
             f"recorded ratios in {path} that cannot be read: {error}",
-            expected="a JSON object: case -> ratio",
-            do="record them: python -m benchmarks --record",
+            expected="a JSON object: processor -> case -> ratio",
+            do="record them: delete the file, then python -m benchmarks --record",
         ) from error
 
 
 def write_floors(path: Path, rows: list[Row]) -> None:
-    """Record the ratios of ``rows``; those of other cases stay."""
+    """Record the ratios of ``rows`` for this processor; those of other cases and processors stay."""
     known = read_floors(path) if path.is_file() else {}
-    known |= {row.case: float(f"{row.ratio:.3g}") for row in rows}
+    known.setdefault(this_processor(), {}).update((row.case, float(f"{row.ratio:.3g}")) for row in rows)
     path.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", "utf-8")
 
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import benchmarks.__main__
 from benchmarks import harness
 from benchmarks.cases import CASES, QUICK
 from benchmarks.harness import Row, compare, read_floors, slower, table, write_floors
@@ -59,11 +60,35 @@ def test_a_ratio_a_fifth_below_the_recorded_one_is_named(tmp_path: Path) -> None
     path = tmp_path / "floors.json"
     write_floors(path, [ROW, replace(ROW, case="words 2", seconds=10.0)])
     write_floors(path, [replace(ROW, seconds=4.0)])
-    floors = read_floors(path)
+    floors = read_floors(path)[harness.this_processor()]
     assert floors == {"words 1": 4.0, "words 2": 10.0}
     assert slower([replace(ROW, seconds=3.21)], floors) == []
     assert slower([replace(ROW, seconds=3.19)], floors) == ["words 1 (what): ratio 3.19, recorded 4.00"]
     assert slower([replace(ROW, case="new 1", seconds=0.1)], floors) == []
+
+
+def test_ratios_of_another_processor_stay_and_are_not_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "floors.json"
+    path.write_text('{"another": {"words 1": 9.0}}')
+    monkeypatch.setattr(benchmarks.__main__, "FLOORS", path)
+    benchmarks.__main__._check([ROW])
+    assert "no ratio recorded on" in capsys.readouterr().err
+    write_floors(path, [ROW])
+    assert read_floors(path) == {"another": {"words 1": 9.0}, harness.this_processor(): {"words 1": 2.0}}
+    benchmarks.__main__._check([ROW])
+    with pytest.raises(SystemExit):
+        benchmarks.__main__._check([replace(ROW, seconds=1.0)])
+    assert "recorded 2.00" in capsys.readouterr().err
+
+
+def test_the_widest_units_are_named(tmp_path: Path) -> None:
+    info = tmp_path / "cpuinfo"
+    info.write_text("model name\t: a name\nflags\t\t: fpu avx2 avx512f fma\n")
+    assert harness.this_processor(info) == f"{harness.processor()} (AVX-512)"
+    info.write_text("flags\t\t: fpu\n")
+    assert harness.this_processor(info) == harness.processor()
 
 
 def test_recorded_ratios_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
@@ -75,7 +100,7 @@ def test_recorded_ratios_that_cannot_be_read_are_refused(tmp_path: Path) -> None
 def test_every_row_says_case_ratio_spread_and_machine() -> None:
     line = table([ROW]).splitlines()[-1]
     assert line.startswith("| words 1 | what | 1.00 s | peer | 2.00 s | 2.00 | 10% |  | ")
-    assert line.removesuffix(" |").rpartition("| ")[2] == harness.processor()
+    assert line.removesuffix(" |").rpartition("| ")[2] == harness.this_processor()
 
 
 def test_quick_cases_are_cases() -> None:
