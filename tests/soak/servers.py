@@ -32,7 +32,11 @@ _QUERY: Final = "query($i: ID!){runOrError(runId:$i){... on Run{status tags{key 
 _LAUNCH: Final = (
     "mutation($p: ExecutionParams!){launchRun(executionParams:$p){__typename ... on LaunchRunSuccess{run{runId}}}}"
 )
+_REPOSITORY: Final = {"repositoryLocationName": "xc", "repositoryName": "__repository__"}
 _SWITCH: Final = "mutation($s: SensorSelector!){startSensor(sensorSelector:$s){__typename}}"
+_TICKS: Final = (
+    "query($s: SensorSelector!){sensorOrError(sensorSelector:$s){... on Sensor{sensorState{ticks{timestamp runIds}}}}}"
+)
 _PARTITIONS: Final = "query($k: AssetKeyInput!){assetNodeOrError(assetKey:$k){... on AssetNode{partitionKeys}}}"
 _RUNS: Final = "query($f: RunsFilter!){runsOrError(filter:$f){... on Runs{results{runId status endTime}}}}"
 _HEARTBEATS: Final = "{instance{daemonHealth{allDaemonStatuses{required lastHeartbeatTime}}}}"
@@ -173,8 +177,7 @@ class Servers:
                  "dagster/partition/recipe": "ngame"}  # fmt: skip
         names = {"dagster/partition": "toy"} if job == "prepare" else names
         tags = [{"key": key, "value": value} for key, value in names.items()]
-        selector = {"repositoryLocationName": "xc", "repositoryName": "__repository__", "jobName": job,
-                    "assetSelection": [{"path": [stage]} for stage in stages]}  # fmt: skip
+        selector = {**_REPOSITORY, "jobName": job, "assetSelection": [{"path": [stage]} for stage in stages]}
         wanted = {"selector": selector, "runConfigData": "{}", "executionMetadata": {"tags": tags}}
         return str(self.ask(_LAUNCH, p=wanted)["launchRun"]["run"]["runId"])
 
@@ -184,8 +187,18 @@ class Servers:
 
     def switch_on(self, sensor: str) -> None:
         """Switch a sensor on, as the switch of the UI does."""
-        selector = {"repositoryLocationName": "xc", "repositoryName": "__repository__", "sensorName": sensor}
+        selector = {**_REPOSITORY, "sensorName": sensor}
         assert self.ask(_SWITCH, s=selector)["startSensor"]["__typename"] == "Sensor"
+
+    def ticks(self, sensor: str) -> list[tuple[float, list[str]]]:
+        """Return the time of each tick of a sensor, as seconds since 1970, and the runs that it started; last first."""
+        state = self.ask(_TICKS, s={**_REPOSITORY, "sensorName": sensor})["sensorOrError"]["sensorState"]
+        return [(float(tick["timestamp"]), list(tick["runIds"])) for tick in state["ticks"]]
+
+    def started_by(self, sensor: str) -> list[str]:
+        """Return the runs that a sensor started, by their tag, the last one first."""
+        tags = [{"key": "dagster/sensor_name", "value": sensor}]
+        return [str(run["runId"]) for run in self.ask(_RUNS, f={"tags": tags})["runsOrError"]["results"]]
 
     def partitions(self, asset: str) -> list[str]:
         """Return the partitions of an asset."""

@@ -92,6 +92,8 @@ class Soak:
     stages: tuple[str, ...]
     expected: dict[str, str]
     rounds: Counter[str] = field(default_factory=Counter)
+    restarted: int = 0
+    """Runs that the sensor ``lost_retries`` started so far."""
 
     def round(self) -> None:
         """Train once while processes are killed; raise AssertionError if anything is not as it should be."""
@@ -109,6 +111,7 @@ class Soak:
             self._check_idle()
         assert digests(self.workspace, self.stages) == self.expected, "other bytes than an unbroken run"
         self._note_failures(began)
+        self.restarted = len(self.servers.started_by("lost_retries"))
         forget(self.workspace)
 
     def _note_failures(self, began: float) -> None:
@@ -189,6 +192,7 @@ def main() -> None:
     found = soak(root, asked.kills, asked.minutes * 60, asked.seed, stages, lambda line: print(line, flush=True))
     print(f"away, median and longest: {json.dumps(away(found.killer), indent=1)}")
     print(f"kills {json.dumps(found.killer.killed)}, rounds {json.dumps(found.rounds)}, lost 0")
+    print(f"runs started by the sensor lost_retries: {found.restarted}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Real servers: a cancelled run ends within seconds and stays ended; three kills at random moments lose nothing."""
+"""Real servers: a cancelled run stays ended, a dropped retry is started once, three random kills lose nothing."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.sensors import RETRY_TAG
 from tests.processes import wait_for
-from tests.soak.servers import Servers, leftovers
+from tests.soak.servers import TRAINER, WORKER, Servers, leftovers, victim
 from tests.soak.soak import SETTINGS, Soak, prepared, soak
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -42,6 +43,35 @@ def test_a_cancelled_run_ends_within_seconds_and_is_not_retried(
         assert servers.run(run)[0] == "CANCELED"
         assert servers.processes("assets.worker") == []
         assert leftovers(tmp_path) == []
+    finally:
+        servers.stop_all()
+
+
+def test_a_lost_run_whose_retry_dagster_drops_is_started_once_by_the_sensor(tmp_path: Path) -> None:
+    """The code server is down when the daemon finds the lost run, so Dagster cannot start its automatic retry."""
+    prepared(tmp_path)
+    servers = Servers(tmp_path)
+    try:
+        servers.start_all()
+        run = servers.launch("retrain", ("encoder",))
+        wait_for(lambda: victim(servers, TRAINER) is not None, 240, "training")
+        for kind in ("code", WORKER):
+            process = victim(servers, kind)
+            assert process is not None
+            process.kill()
+        wait_for(lambda: servers.run(run)[1].get("dagster/will_retry") == "false", 120, "attempt to retry the run")
+        status, tags = servers.run(run)
+        assert (status, tags.get("dagster/auto_retry_run_id")) == ("FAILURE", None), "Dagster retried the run"
+        servers.start("code")
+        wait_for(lambda: bool(servers.started_by("lost_retries")), 180, "run of the sensor lost_retries")
+        (again,) = servers.started_by("lost_retries")
+        assert servers.ended(again) == "SUCCESS"
+        tags = servers.run(again)[1]
+        assert (tags[RETRY_TAG], tags["dagster/run_key"]) == (run, f"{run}/retry")
+        ended = time.time()
+        wait_for(lambda: servers.ticks("lost_retries")[0][0] > ended, 120, "a later tick of the sensor")
+        assert [runs for _, runs in servers.ticks("lost_retries") if runs] == [[again]]
+        assert servers.runs("retrain") == {again: "SUCCESS", run: "FAILURE"}
     finally:
         servers.stop_all()
 
