@@ -87,7 +87,7 @@ class Dvc(dg.ConfigurableResource):  # type: ignore[type-arg]
         found = tracked(workspace.root, folders) if self.enabled else []
         if found:
             names = sorted(folder.relative_to(workspace.root).as_posix() for folder in folders)
-            listed = " ".join(bare(name) for name in names if any(path.startswith(f"{name}/") for path in found))
+            listed = " ".join(bare(name) for name in names if any(f"{path}/".startswith(f"{name}/") for path in found))
             raise ConfigError(
                 f"artefacts that git tracks: {bare(found[0])}" + (f" and {len(found) - 1:,} more" if found[1:] else ""),
                 expected="artefacts that git ignores, because DVC records them; nothing was written",

@@ -74,6 +74,15 @@ def test_progress_is_that_of_the_new_nodes_and_the_graph_that_of_one_call(
     assert any(line.startswith(f"building a graph: 100 % ({size} of {size} vectors)") for line in lines)
 
 
+def test_no_link_is_read_before_there_is_a_table_of_all_nodes() -> None:
+    made = empty(8, 40)
+    with _one_thread():
+        made.add(vectors(9, 8))
+    assert graph._linked(made.hnsw, [3, 7], 9) == 1.0
+    made.hnsw.offsets.push_back(made.hnsw.offsets.at(9) + 16)  # a tenth node; its links come after
+    assert graph._linked(made.hnsw, [3, 7], 9) == graph._linked(made.hnsw, [3, 7], 10) == 0.0
+
+
 class StopError(KeyboardInterrupt):
     """What the handler of a signal raises."""
 

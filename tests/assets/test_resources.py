@@ -105,6 +105,7 @@ def test_the_command_that_is_named_for_artefacts_in_git_is_enough(tmp_path: Path
     for path in (tmp_path / "data/toy/ngame" / name for name in names):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("a")
+    (tmp_path / "data/toy/ngame/scores").symlink_to(tmp_path / "elsewhere")
     for arguments in (("init", "-q"), ("add", "data")):
         subprocess.run(["git", *arguments], cwd=tmp_path, check=True)
     dvc = Dvc(root=str(tmp_path))

@@ -121,6 +121,17 @@ def test_exact_search_compares_all_pairs_and_a_graph_few_of_them() -> None:
     assert Search(0, labels, graphs=2).seconds(rates) == pytest.approx(2 * labels * 20 * 1e-6)
 
 
+def test_a_query_costs_nothing_by_itself_if_nothing_is_searched_or_only_the_nearest_is_kept() -> None:
+    rates = replace(rates_of(RECIPES["ngame"]), query=1.0)
+    assert Search(10, 0, exact=True).seconds(rates) == 0
+    assert Search(10, 1000, exact=True, nearest=True).seconds(rates) == pytest.approx(10 * 1000 * WIDTH * 1e-11)
+    many = searches(Case(RECIPES["house"], replace(LARGE, labels=1), WIDTH))
+    assert [one.nearest for one in many["scores"]] == [False, True]
+    assert sum(one.seconds(rates) for one in searches(Case(RECIPES["ngame"], LARGE, WIDTH))["evaluation"]) == (
+        searches(Case(RECIPES["ngame"], LARGE, WIDTH))["evaluation"][0].seconds(rates)
+    )
+
+
 def test_the_label_table_decides_the_memory_of_many_labels() -> None:
     recipe = RECIPES["ngame"]
     many = Case(recipe, replace(LARGE, labels=100_000_000), 64)
@@ -154,8 +165,7 @@ def test_a_graph_has_the_bytes_that_a_plan_counts(kind: str, tmp_path: Path, mon
         monkeypatch.setattr(stage_costs, bound, labels)
     one = case.searched * labels * WIDTH * 4
     assert WRITTEN["model"](case) == one + 6 * LARGE.label_tokens * labels  # exact search needs the vectors alone
-    for bound in ("EXACT_UP_TO", "BATCHES_EXACT_UP_TO"):
-        monkeypatch.setattr(stage_costs, bound, labels - 1)
+    monkeypatch.setattr(stage_costs, "EXACT_UP_TO" if served else "BATCHES_EXACT_UP_TO", labels - 1)
     held = HELD["evaluation" if served else "fusion"]
     without = held(replace(case, world=replace(case.world, labels=1)))
     assert (held(case) - without) / case.searched == pytest.approx(written, rel=0.1)

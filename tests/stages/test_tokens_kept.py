@@ -141,6 +141,14 @@ def test_an_extended_artefact_is_made_again(workspace: Workspace, model: str, lo
     assert loaded == ["wordpiece"]
 
 
+def test_a_store_without_its_record_is_made_again(workspace: Workspace, model: str, loaded: list[str]) -> None:
+    (artefact(workspace) / "wordpiece" / MADE).unlink()
+    settings(workspace, "wordpiece", model)
+    run_stage(workspace, "tokens", "toy")
+    assert loaded == ["wordpiece", model]
+    assert (artefact(workspace) / "wordpiece" / MADE).is_file()
+
+
 @pytest.mark.parametrize("name", ["documents.ids.npy", MANIFEST])
 def test_a_damaged_store_is_made_again(name: str, workspace: Workspace, model: str, loaded: list[str]) -> None:
     path = artefact(workspace) / "wordpiece" / name

@@ -44,7 +44,7 @@ STEPS: Final = 2
 """Batches of M1 that a pilot trains, after one clustering and one search."""
 _AGAIN: Final = {"corpus": 3, "tokens": 3, "fusion": 2, "evaluation": 2}
 """Runs of stages whose cost on few documents is mostly fixed; the least counts, because a small difference between
-pilots decides the rate, and work beside them makes it larger."""
+pilots decides the rate, and work beside them makes it larger. The smallest of three runs once: it pays for imports."""
 _ALLOWED: Final = ("empty-text", "empty-labels", "unseen-labels", "repeated-labels", "clean-text", "shared-texts")
 _WORDS: Final = 20_000
 _QUERIES, _FEW, _MANY, _GRAPH = 256, 16_384, 131_072, 4_096
@@ -228,26 +228,32 @@ def measured(workspace: Workspace, base: str, changes: dict[str, Any], source: S
     workspace.state.mkdir(parents=True, exist_ok=True)
     pilots: list[Pilot] = []
     width = 0
-    for size in [size for size in SIZES if size < source.world.documents] or SIZES[:1]:
+    sizes = [size for size in SIZES if size < source.world.documents] or SIZES[:1]
+    for number, size in enumerate(sizes):
         report(f"plan: running {base} on {size:,} documents")
+        again = {} if number == 0 and len(sizes) > 2 else _AGAIN
         with tempfile.TemporaryDirectory(prefix="pilot-", dir=workspace.state) as folder, quiet():
-            pilot, width = _run(Workspace(Path(folder)), base, changes, source, size)
+            pilot, width = _run(Workspace(Path(folder)), base, changes, source, size, again)
             pilots.append(pilot)
-    return Rates(tuple(pilots), pilots[-1], width, *_searches(width))
+    report("plan: timing searches")
+    with quiet():
+        return Rates(tuple(pilots), pilots[-1], width, *_searches(width))
 
 
-def _run(inner: Workspace, base: str, changes: dict[str, Any], source: Source, size: int) -> tuple[Pilot, int]:
-    """Run all stages on ``size`` documents; return their costs and the width of the vectors."""
+def _run(
+    inner: Workspace, base: str, changes: dict[str, Any], source: Source, size: int, again: dict[str, int]
+) -> tuple[Pilot, int]:
+    """Run all stages on ``size`` documents, some of them ``again``; return their costs and the width of the vectors."""
     artifacts.write_file(inner.root / "params.yaml", "datasets: {}\nexperiments: {}\n")
     source.write(inner.raw(NAME), size)
     inner.params.declare_dataset(NAME, IngestConfig(allow=_ALLOWED, filters="none"))
     whole = inner.params.declare_experiment(NAME, NAME, base, changes)
-    stages = {stage: _stage(inner, stage) for stage in ("corpus", "tokens")}
+    stages = {stage: _stage(inner, stage, again.get(stage, 1)) for stage in ("corpus", "tokens")}
     corpus = Corpus.open(inner.folder("corpus", NAME))
     world = World.of(corpus, Tokenised.open(input_folder(inner, "tokens", whole)))
     trainings = training_seconds(inner, whole)
     inner.params.declare_experiment(NAME, NAME, base, deep_merged(changes, _short(whole.recipe, world)))
-    stages |= {stage: _stage(inner, stage) for stage in TRAIN_STAGES if stage not in stages}
+    stages |= {stage: _stage(inner, stage, again.get(stage, 1)) for stage in TRAIN_STAGES if stage not in stages}
     width = Embeddings.open(inner.folder("embeddings", NAME, NAME)).width
     return Pilot(world, trainings, stages), width
 
@@ -269,10 +275,11 @@ def _short(recipe: Recipe, world: World) -> dict[str, Any]:
     return changes
 
 
-def _stage(inner: Workspace, name: str) -> dict[str, float]:
+def _stage(inner: Workspace, name: str, runs: int) -> dict[str, float]:
+    """Return what a stage of a pilot cost: the running time of the quickest of ``runs``, all else of the first."""
     recipe = NAME if STAGES[name].scope == "experiment" else None
     ran = run_stage(inner, name, NAME, recipe)
-    again = [run_stage(inner, name, NAME, recipe, force=True) for _ in range(_AGAIN.get(name, 1) - 1)]
+    again = [run_stage(inner, name, NAME, recipe, force=True) for _ in range(runs - 1)]
     wall, worked = max(ran.costs["seconds"], 1e-9), ran.costs["cpu_seconds"]
     return {
         "cpu_seconds": min(one.costs["cpu_seconds"] for one in (ran, *again)),

@@ -91,7 +91,7 @@ def _key(workspace: Workspace, subject: Subject) -> str:
     if subject.experiment is not None:
         data: Any = workspace.digest("corpus", subject.experiment.dataset.name)
     else:
-        small = {name: min(world[name], 100_000) for name in ("train", "labels")}
+        small = {name: min(world[name], 100_000) for name in ("train", "test", "labels")}
         data = [small, world["document_tokens"], world["label_tokens"], world["pairs"]]
     settings = {stage: getattr(recipe, stage) for stage in recipe.stages()}
     content = json.dumps([_FORMAT, data, in_use(settings), machine()], default=str, sort_keys=True)

@@ -156,13 +156,16 @@ class Search:
     """True if all vectors are compared whatever their number."""
     graphs: int = 0
     """Graphs that are built over the vectors."""
+    nearest: bool = False
+    """True if only the nearest vector is kept, which costs nothing beside the comparisons."""
 
     def seconds(self, rates: Rates) -> float:
         """Exact search compares every pair; a graph takes log2 of its size steps per query and per vector built."""
         levels = math.log2(max(self.among, 2))
         built = self.graphs * self.among * levels * rates.built
         if self.exact or self.among <= BATCHES_EXACT_UP_TO:
-            return built + self.queries * (self.among * rates.width * rates.exact + rates.query)
+            kept = 0.0 if self.nearest or not self.among else rates.query
+            return built + self.queries * (self.among * rates.width * rates.exact + kept)
         return built + self.queries * levels * rates.walked
 
 
@@ -179,7 +182,7 @@ def searches(case: Case) -> dict[str, list[Search]]:
         "negatives": [Search(world.published, labels, graphs=large)] if recipe.negatives.k else [],
         "scores": [
             Search(case.searched * _MEASURED, labels, exact=True, graphs=case.searched * (served + held * large)),
-            Search((held + 1) * _ROUNDS * _POINTS * cells, cells, exact=True),
+            Search((held + 1) * _ROUNDS * _POINTS * cells, cells, exact=True, nearest=True),
         ],
         "fusion": [Search(case.searched * case.fused, labels), Search(case.fused, near, exact=True)],
         # the served index compares batches of queries with all labels

@@ -56,7 +56,7 @@ def extend(context: Context[TokensConfig]) -> None:
 def _taken_over(context: Context[TokensConfig], name: str) -> bool:
     """Link a tokenizer's store of the present artefact, if a run would write the same again; return False if not."""
     made, folder = read_made(context.old), store_name(name)
-    if not _unchanged(made, context, name):
+    if not _unchanged(made, context, name) or not (context.old / folder / MADE).is_file():
         return False
     try:
         files = verify(context.old / folder, kind=Tokenised.kind).files

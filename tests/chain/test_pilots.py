@@ -1,0 +1,94 @@
+"""Pilots of a plan: what is timed, how often, and which documents they have."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from xc_core.chain import Workspace, pilots, planned
+from xc_core.chain.pilots import NAME, Pilot, Source
+from xc_core.chain.world import World
+from xc_core.data.splits import TEST, TRAIN, VALIDATION
+from xc_core.progress import report
+
+
+def test_rates_are_of_a_number_of_test_documents_and_of_labels(tmp_path: Path) -> None:
+    """Both decide what pilots have; beyond 100,000 of each, pilots are the same."""
+
+    def key(labels: int, test: int) -> str:
+        world = World.of_sizes(1_000_000, labels, 12, 6, 2, test=test)
+        return planned._key(Workspace(tmp_path), planned.Subject("ngame", {}, world))
+
+    assert len({key(10, 7), key(10, 70), key(20, 7)}) == 3
+    assert key(200_000, 200_000) == key(300_000, 300_000)
+
+
+@pytest.mark.parametrize(("sizes", "expected"), [((60, 80), [2, 2]), ((60, 80, 100), [1, 2, 2])])
+def test_the_smallest_of_three_pilots_pays_for_imports(
+    sizes: tuple[int, ...], expected: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str]
+) -> None:
+    """What is timed reports nothing."""
+    runs: list[int] = []
+
+    def run(inner: Workspace, *arguments: Any) -> tuple[Pilot, int]:
+        runs.append(arguments[-1].get("corpus", 1))
+        report("a stage")
+        return Pilot(World.of_sizes(100, 1, 1, 1, 1), {}, {}), 4
+
+    def timed(width: int) -> tuple[float, float, float, float]:
+        report("building a graph")
+        return 1.0, 1.0, 1.0, 1.0
+
+    monkeypatch.setattr(pilots, "SIZES", sizes)
+    monkeypatch.setattr(pilots, "_AGAIN", {"corpus": 2})
+    monkeypatch.setattr(pilots, "_run", run)
+    monkeypatch.setattr(pilots, "_searches", timed)
+    source = Source.made_up(World.of_sizes(1000, 9, 12, 6, 2), "wordpiece")
+    pilots.measured(Workspace(tmp_path), "ngame", {}, source)
+    assert runs == expected
+    assert lines == [*(f"plan: running ngame on {size} documents" for size in sizes), "plan: timing searches"]
+
+
+def test_the_quickest_run_of_a_stage_counts_and_the_memory_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = iter([3.0, 1.0, 2.0])
+    asked: list[tuple[Any, Any]] = []
+
+    def run(*arguments: Any, **options: Any) -> Any:
+        asked.append((arguments[1:], options))
+        own = next(seconds)
+        return SimpleNamespace(
+            folder=tmp_path,
+            costs={"cpu_seconds": own, "seconds": 2 * own, "peak_memory_mb": own, "mining_seconds": 1.0},
+        )
+
+    monkeypatch.setattr(pilots, "run_stage", run)
+    found = pilots._stage(Workspace(tmp_path), "corpus", 3)
+    assert found == {"cpu_seconds": 1.0, "peak_memory_mb": 3.0, "disk_bytes": 0.0, "refresh_seconds": 0.5}
+    again = (("corpus", NAME, None), {"force": True})
+    assert asked == [(("corpus", NAME, None), {}), again, again]
+
+
+def test_rates_of_searches_are_per_query_label_and_dimension(monkeypatch: pytest.MonkeyPatch) -> None:
+    timed = iter([2.0, 4.0, 5.0, 6.0])
+    for name, size in (("_QUERIES", 16), ("_FEW", 64), ("_MANY", 192), ("_GRAPH", 128)):
+        monkeypatch.setattr(pilots, name, size)
+    monkeypatch.setattr(pilots, "_worked", lambda work: next(timed))
+    exact, query, built, walked = pilots._searches(8)
+    assert exact == pytest.approx(2 / 16 / 128 / 8)
+    assert query == pytest.approx((2 - 1) / 16)
+    assert (built, walked) == pytest.approx((5 / 128 / math.log2(128), 6 / 16 / math.log2(128)))
+
+
+def test_documents_of_a_corpus_are_drawn_from_their_split() -> None:
+    rows = {TRAIN: np.array([0, 3]), VALIDATION: np.array([4]), TEST: np.array([1, 2])}
+    corpus: Any = SimpleNamespace(rows=rows.__getitem__)
+    source = Source.of_corpus(corpus, World.of_sizes(10, 1, 1, 1, 1))
+    assert source.published(np.arange(3)).tolist() == [0, 3, 4]
+    assert source.test(np.arange(2)).tolist() == [1, 2]
