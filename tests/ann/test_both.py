@@ -32,6 +32,7 @@ def index() -> BothIndex:
 def test_the_recall_that_is_stored_is_reached_on_other_queries(index: BothIndex) -> None:
     queries = clustered(200, seed=1)
     index.facts = GraphFacts(index.facts.effort, index.facts.recall, few=1)
+    assert not index.always_exact
     alone = Shortlist.stack([index.search(query[None], 100) for query in queries])
     found = recall(alone, index.exact.search(queries, 100))
     assert index.facts.recall >= Both().recall
@@ -107,10 +108,23 @@ def test_equal_vectors_give_equal_files(tmp_path: Path) -> None:
     assert files == {path.name: path.read_bytes() for path in (tmp_path / "second").iterdir()}
 
 
+def test_a_graph_is_built_on_one_thread_whatever_the_environment_says() -> None:
+    """With more, the order in which nodes are linked, and so the file, changes from run to run."""
+    before = both._FAISS.omp_get_max_threads()
+    try:
+        both._FAISS.omp_set_num_threads(before + 1)
+        with both._one_thread():
+            assert both._FAISS.omp_get_max_threads() == 1
+        assert both._FAISS.omp_get_max_threads() == before + 1
+    finally:
+        both._FAISS.omp_set_num_threads(before)
+
+
 def test_a_graph_without_the_recall_is_not_used() -> None:
     built = Both(links=2, build_effort=1, recall=0.999999).build(clustered(3000))
     assert isinstance(built, BothIndex)
     assert built.facts.few == 0
+    assert built.always_exact
     assert built.facts.recall < 0.999999
 
 

@@ -184,3 +184,12 @@ def test_a_sample_of_a_large_node_is_split_in_the_shares_of_the_node(monkeypatch
     count, left = seen[0]
     assert count == 60
     assert left in (20, 40)
+
+
+def test_two_means_starts_at_a_point_and_the_one_furthest_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(balanced, "ROUNDS", 0)
+    points = mixture(12, 9, 4, 3, 1.0)[0]
+    expected = [points[(points @ start).argmin()] - start for start in points]
+    for seed in range(5):
+        (found,) = balanced._two_means(points[None], np.array([9]), np.array([4]), np.random.default_rng(seed))
+        assert any(np.array_equal(found, direction) for direction in expected)

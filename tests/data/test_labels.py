@@ -32,6 +32,12 @@ def as_sets(matrix: LabelMatrix) -> list[set[int]]:
     return [set(matrix.row(doc).tolist()) for doc in range(len(matrix))]
 
 
+def test_identity_gives_each_label_a_document_of_its_own() -> None:
+    matrix = LabelMatrix.identity(3)
+    assert (as_sets(matrix), matrix.shape) == ([{0}, {1}, {2}], (3, 3))
+    assert (matrix.indptr.dtype, matrix.indices.dtype) == (np.int64, np.int32)
+
+
 @settings(deadline=None, max_examples=80)
 @given(matrices())
 def test_from_pairs_row_counts_frequency_and_pairs(drawn: tuple[LabelMatrix, list[set[int]]]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import time
 from dataclasses import dataclass, field, replace
@@ -22,7 +21,6 @@ from xc_core.errors import ConfigError
 from xc_core.seeds import generator
 from xc_core.shapes import I64
 from xc_core.train import loop
-from xc_core.train.ahead import prepared
 from xc_core.train.checkpoint import Checkpoints
 from xc_core.train.loop import Plan, fit
 from xc_core.train.state import DivergedError, History
@@ -287,21 +285,6 @@ def test_the_time_of_a_training_has_the_waits_for_its_batches(tmp_path: Path) ->
 
     history = fit(Slow(), replace(plan(1.0, checkpoint_seconds=1e9), ahead=2), Checkpoints(tmp_path / "a", "x"))
     assert history.seconds >= 0.01 * BATCHES
-
-
-def test_batches_are_made_at_most_so_far_ahead_and_their_errors_are_raised() -> None:
-    made: list[int] = []
-
-    def make(number: int) -> int:
-        made.append(number)
-        return 10 // (5 - number)
-
-    queue = prepared(make, range(2, 7), 2)
-    assert next(queue) == 3
-    assert max(made) <= 3
-    assert list(itertools.islice(queue, 2)) == [5, 10]
-    with pytest.raises(ZeroDivisionError):
-        next(queue)
 
 
 class Idle(Walk):
