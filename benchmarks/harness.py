@@ -27,6 +27,8 @@ _ALLOWED: Final = 0.2
 """Share of a recorded ratio that may be lost."""
 _UNITS: Final = {"amx_bf16": "AMX", "avx512_bf16": "AVX-512 bf16", "avx512f": "AVX-512", "avx2": "AVX2"}
 """Vector and matrix units by their flag in /proc/cpuinfo, widest first."""
+_STEADY: Final = 0.3
+"""Largest spread of a ratio that is recorded."""
 _SHORTEST: Final = 0.002
 """Seconds that a timing lasts at least: shorter work is repeated, because the clock advances in steps."""
 
@@ -149,9 +151,10 @@ def read_floors(path: Path) -> dict[str, dict[str, float]]:
 
 
 def write_floors(path: Path, rows: list[Row]) -> None:
-    """Record the ratios of ``rows`` for this processor; those of other cases and processors stay."""
+    """Record the steady ratios of ``rows`` for this processor; those of other cases and processors stay."""
     known = read_floors(path) if path.is_file() else {}
-    known.setdefault(this_processor(), {}).update((row.case, float(f"{row.ratio:.3g}")) for row in rows)
+    steady = {row.case: float(f"{row.ratio:.3g}") for row in rows if row.spread <= _STEADY}
+    known.setdefault(this_processor(), {}).update(steady)
     path.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", "utf-8")
 
 

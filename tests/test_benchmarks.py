@@ -59,7 +59,7 @@ ROW = Row("what", 1.0, "peer", 2.0, "", 0.1, "words 1")
 def test_a_ratio_a_fifth_below_the_recorded_one_is_named(tmp_path: Path) -> None:
     path = tmp_path / "floors.json"
     write_floors(path, [ROW, replace(ROW, case="words 2", seconds=10.0)])
-    write_floors(path, [replace(ROW, seconds=4.0)])
+    write_floors(path, [replace(ROW, seconds=4.0), replace(ROW, case="words 2", spread=0.31)])
     floors = read_floors(path)[harness.this_processor()]
     assert floors == {"words 1": 4.0, "words 2": 10.0}
     assert slower([replace(ROW, seconds=3.21)], floors) == []

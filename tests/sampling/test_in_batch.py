@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import combinations
 from typing import Any
 
@@ -17,7 +17,7 @@ from xc_core.data.labels import LabelMatrix
 from xc_core.errors import ConfigError
 from xc_core.params import changed
 from xc_core.sampling import NEGATIVES, Documents, Frequency, Importance, InBatch, Negatives, NegativeSource
-from xc_core.sampling.base import mask
+from xc_core.sampling.base import LabelPool, mask
 
 STEPS = 3000
 
@@ -125,3 +125,13 @@ def test_with_first_labels_alone_the_others_are_ordinary_negatives() -> None:
     assert frequency is not None and alone is not None
     where = np.zeros((1, 1), np.float32), np.arange(10)[None]
     np.testing.assert_array_equal(frequency.log_prob(*where), alone.log_prob(*where))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_positive_and_a_negative_count_only_in_the_same_document(weighted: bool) -> None:
+    chosen_BU, known_BU = np.eye(2, dtype=bool)[[0, 1]], np.array([[True, True], [False, True]])
+    chosen_BU[1] = False
+    weight_BU = (~known_BU).astype(np.float32) if weighted else None
+    pool = LabelPool(np.arange(2), chosen_BU, known_BU, weight_BU)
+    assert not pool.learnable
+    assert replace(pool, chosen_BU=np.array([[True, False], [False, True]])).learnable
