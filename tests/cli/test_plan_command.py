@@ -78,10 +78,11 @@ def test_a_dataset_that_is_not_tokenised_for_the_encoder_is_refused_before_it_is
 
 def test_what_is_planned_must_be_clear(xc: Xc, fresh: Workspace) -> None:
     xc("plan").refused(64, "neither data nor sizes", "--documents")
-    xc("plan", "--documents", "100").refused(64, "xc plan with documents", "--documents 1000000 --labels 100000")
-    xc("plan", "--dataset", "toy", *SIZES).refused(64, "--dataset and documents", "xc plan --documents")
+    xc("plan", "--documents", "100").refused(64, "xc plan with --documents", "--documents 1000000 --labels 100000")
+    xc("plan", "--test-documents", "5").refused(64, "xc plan with --test-documents")
+    xc("plan", "--dataset", "toy", *SIZES).refused(64, "--dataset and --documents", "xc plan --documents")
     xc("plan", "--dataset", "toy", "--test-documents", "9").refused(
-        64, "--dataset and test_documents", "xc plan --documents"
+        64, "--dataset and --test-documents", "xc plan --documents"
     )
     xc("plan", *SIZES, "--test-documents", "3000").refused(
         64, "--test-documents 3000 of --documents 3000", "fewer test"

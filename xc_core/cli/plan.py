@@ -105,8 +105,9 @@ def _subject(
 
     given = [name for name in (*_SIZES, "test_documents") if sizes[name] is not None]
     if bool(dataset) == bool(given) or (given and not set(_SIZES) <= set(given)):
+        options = ["--" + "-".join(name.split("_")) for name in (*(["dataset"] if dataset else []), *given)]
         raise UsageError(
-            "xc plan with " + (" and ".join([*(["--dataset"] if dataset else []), *given]) or "neither data nor sizes"),
+            "xc plan with " + (" and ".join(options) or "neither data nor sizes"),
             expected="--dataset NAME, or --documents, --labels and --tokens",
             do="for instance xc plan --documents 1000000 --labels 100000 --tokens 20 --recipe ngame",
         )
