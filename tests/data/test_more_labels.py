@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -69,15 +70,20 @@ def world_of(case: str, folder: Path) -> IngestConfig:
     return IngestConfig(**settings)
 
 
+def add(raw: Path, config: IngestConfig, before: Corpus, new: pl.DataFrame) -> None:
+    """Add labels to the files in ``raw``, whose corpus is ``before``."""
+    layout, source = open_source(raw, config.layout, config.read_options())
+    assert documents_stay(source)
+    assert layout.add_labels is not None
+    layout.add_labels(raw, pl.concat([before.table("labels"), new]), len(new))
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_the_bytes_are_those_of_an_ingest(case: str, tmp_path: Path) -> None:
     raw, config = tmp_path / "raw", world_of(case, tmp_path / "raw")
     before = made(raw, tmp_path / "before", config)
-    layout, source = open_source(raw, config.layout, config.read_options())
-    assert documents_stay(source)
-    assert layout.add_labels is not None
     new = pl.DataFrame({"uid": ["z1", "a0"], "title": ["meadow", "Tunnel"], "content": ["", "dark"]})
-    layout.add_labels(raw, pl.concat([before.table("labels"), new]), len(new))
+    add(raw, config, before, new)
     config = replace(config, allow=("unseen-labels",))
     quick, full = made(raw, tmp_path / "quick", config, before), made(raw, tmp_path / "full", config)
     assert quick.num_labels == before.num_labels + 2
@@ -93,21 +99,30 @@ def test_the_rows_of_a_matrix_stay(tmp_path: Path) -> None:
     """Of a matrix beside JSON only the header is read, and so only the number of labels in it changes."""
     raw, config = tmp_path / "raw", world_of("xc-json with matrices", tmp_path / "raw")
     before = made(raw, tmp_path / "before", config)
-    layout, _ = open_source(raw, config.layout, config.read_options())
-    assert layout.add_labels is not None
     new = pl.DataFrame({"uid": ["z1"], "title": ["meadow"], "content": [""]})
-    layout.add_labels(raw, pl.concat([before.table("labels"), new]), 1)
+    add(raw, config, before, new)
     assert (raw / "trn_X_Y.txt").read_text() == f"60 {before.num_labels + 1}\n0:1.0 1:1.0\n"
     assert gzip.decompress((raw / "tst_X_Y.txt.gz").read_bytes()) == b"12 %d\n3:1.0\n" % (before.num_labels + 1)
+
+
+def test_a_matrix_whose_gzip_stream_ends_early_is_refused(tmp_path: Path) -> None:
+    """An ingest reads its header only."""
+    raw, config = tmp_path / "raw", world_of("xc-json with matrices", tmp_path / "raw")
+    matrix = raw / "tst_X_Y.txt.gz"
+    lines = np.random.default_rng(0).integers(0, 9, (20_000, 2)).tolist()
+    content = gzip.compress("\n".join(["12 10", *(f"{a}:{b}" for a, b in lines)]).encode())
+    matrix.write_bytes(content[: len(content) // 2])
+    before = made(raw, tmp_path / "before", config)
+    with pytest.raises(DataError, match=r"tst_X_Y\.txt\.gz"):
+        add(raw, config, before, before.table("labels").head(1))
+    assert matrix.read_bytes() == content[: len(content) // 2]
 
 
 def test_a_new_label_with_the_uid_of_a_document_would_change_generated_filters(tmp_path: Path) -> None:
     raw, config = tmp_path / "raw", world_of("xc-json generated", tmp_path / "raw")
     before = made(raw, tmp_path / "before", config)
-    layout, _ = open_source(raw, config.layout, config.read_options())
-    assert layout.add_labels is not None
     new = pl.DataFrame({"uid": ["train-3"], "title": ["x"], "content": [""]})
-    layout.add_labels(raw, pl.concat([before.table("labels"), new]), 1)
+    add(raw, config, before, new)
     with pytest.raises(DataError, match="new labels with the uid of a document"):
         made(raw, tmp_path / "quick", replace(config, allow=("unseen-labels",)), before)
 

@@ -12,7 +12,6 @@ import io
 import json
 import math
 import re
-import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -300,13 +299,14 @@ def add_labels(folder: Path, labels: pl.DataFrame, new: int) -> None:
 
 
 def _state_labels(path: Path, labels: int) -> None:
-    """Replace the number of labels in the header of a sparse label matrix; its rows stay."""
-    rows, _ = read_header(path, ReadOptions())
-    with open_bytes(path) as old, replacing(path) as work, work.open("wb") as file:
+    """Replace the number of labels in the header of a sparse label matrix; raise DataError for damaged rows."""
+    options = ReadOptions()
+    rows, _ = read_header(path, options)
+    with replacing(path) as work, work.open("wb") as file:
         new = gzip.GzipFile("", "wb", fileobj=file, mtime=0) if path.suffix == ".gz" else file
-        old.readline()
         new.write(f"{rows} {labels}\n".encode())
-        shutil.copyfileobj(old, new)
+        for number, block in blocks(path, options):
+            new.write(block[block.index(b"\n") + 1 :] if number == 1 else block)
         new.close()
 
 
