@@ -234,13 +234,16 @@ def lost_retries() -> dg.SensorDefinition:
 
 def _lost(instance: dg.DagsterInstance, run: dg.DagsterRun, overlooked: bool) -> bool:
     """Return True if Dagster did not retry a run that it should, and neither a person nor the inbox's sensor did."""
-    if {RETRY_TAG, INBOX_TAG, "dagster/auto_retry_run_id"} & run.tags.keys() or not _has_partition(instance, run):
+    if {RETRY_TAG, INBOX_TAG} & run.tags.keys() or not _has_partition(instance, run):
         return False
-    if not (overlooked and run.tags.get("dagster/will_retry") == "true"):
+    made = run.tags.get("dagster/auto_retry_run_id")  # Dagster writes it before it submits the run
+    if made or not (overlooked and run.tags.get("dagster/will_retry") == "true"):
         events = instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT)
         if not any(event.dagster_event and event.dagster_event.message == _NOT_RETRIED for event in events):
             return False
-    return not instance.get_runs(dg.RunsFilter(tags={"dagster/parent_run_id": run.run_id}), limit=1)
+    again = instance.get_runs(dg.RunsFilter(tags={"dagster/parent_run_id": run.run_id}))
+    submitted = [one for one in again if one.status is not dg.DagsterRunStatus.NOT_STARTED]
+    return not submitted and (made is None or bool(again))  # a retry that is gone was deleted by a person
 
 
 def _has_partition(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:

@@ -85,5 +85,20 @@ def test_other_failed_runs_are_left_alone(ticker: Ticker, instance: dg.DagsterIn
     lost(instance, "retrain", dagster_partition="toy|a recipe that was deleted in Dagster")
     assert ticker.requested() == []
     run = lost(instance, "retrain", **own)
-    create_run_for_test(instance, "retrain", tags={"dagster/parent_run_id": run.run_id})
+    parent = {"dagster/parent_run_id": run.run_id}
+    create_run_for_test(instance, "retrain", tags=parent, status=dg.DagsterRunStatus.STARTED)
     assert ticker.requested() == [], "somebody re-executed it"
+
+
+def test_a_retry_that_dagster_made_and_could_not_submit_is_started(
+    ticker: Ticker, instance: dg.DagsterInstance
+) -> None:
+    """Dagster makes the run, notes it on the lost one, and then `submit_run` raises (a locked database)."""
+    run = lost(instance, "retrain", dagster_partition="toy|ngame")
+    again = create_run_for_test(instance, "retrain", tags={"dagster/parent_run_id": run.run_id})
+    instance.add_run_tags(run.run_id, {"dagster/auto_retry_run_id": again.run_id})
+    deleted = {"dagster_auto_retry_run_id": "a run that a person deleted"}
+    lost(instance, "retrain", dagster_partition="toy|ngame", **deleted)
+    assert [key for key, *_ in ticker.requested()] == [f"{run.run_id}/retry"]
+    instance.report_run_canceled(again)
+    assert ticker.requested() == [], "the retry was submitted, and a person cancelled it"
