@@ -25,6 +25,8 @@ RETRY_TAG: Final = "xc/retry_of"
 """Run tag: the run that this one repeats, because Dagster could not retry it."""
 _NOT_RETRIED: Final = "Failed to retry run"
 """Dagster's message if the code server did not answer when a lost run should be retried; it does not try again."""
+_MATERIALIZE: Final = "__ASSET_JOB"
+"""Dagster's job of runs that its button *Materialize* starts."""
 _PATIENCE: Final = timedelta(minutes=1)
 """A run that Dagster means to retry, and has not retried this long after it failed, was overlooked."""
 _LOOK_BACK: Final = timedelta(days=1)
@@ -215,15 +217,16 @@ def lost_retries() -> dg.SensorDefinition:
         description="Starts a run again whose process was lost, if Dagster did not start its automatic retry.",
     )
     def _look(context: dg.SensorEvaluationContext) -> Iterator[dg.RunRequest]:
-        now, names = datetime.now(UTC), {job.name for job in ALL}
+        now = datetime.now(UTC)
         failed = dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE], updated_after=now - _LOOK_BACK)
         for record in context.instance.get_run_records(failed, limit=_MOST):
             run, overlooked = record.dagster_run, now.timestamp() - (record.end_time or 0) > _PATIENCE.total_seconds()
-            if run.job_name in names and _lost(context.instance, run, overlooked):
+            job = _job_of(context, run)
+            if job and _lost(context.instance, run, overlooked):
                 dataset, recipe = split_key(run.tags["dagster/partition"])
                 yield dg.RunRequest(
                     run_key=f"{run.run_id}/retry",
-                    job_name=run.job_name,
+                    job_name=job,
                     partition_key=experiment_key(dataset, recipe) if recipe else dataset,
                     asset_selection=sorted(run.asset_selection) if run.asset_selection else None,
                     tags={**{k: v for k, v in run.tags.items() if k in (NEXT_TAG, MODE_TAG)}, RETRY_TAG: run.run_id},
@@ -244,6 +247,16 @@ def _lost(instance: dg.DagsterInstance, run: dg.DagsterRun, overlooked: bool) ->
     again = instance.get_runs(dg.RunsFilter(tags={"dagster/parent_run_id": run.run_id}))
     submitted = [one for one in again if one.status is not dg.DagsterRunStatus.NOT_STARTED]
     return not submitted and (made is None or bool(again))  # a retry that is gone was deleted by a person
+
+
+def _job_of(context: dg.SensorEvaluationContext, run: dg.DagsterRun) -> str | None:
+    """Return the job of a run; of one that *Materialize* started, the job that has all its assets, if there is one."""
+    if run.job_name != _MATERIALIZE:
+        return run.job_name if run.job_name in {job.name for job in ALL} else None
+    if context.repository_def is None or not run.asset_selection:
+        return None
+    graph = context.repository_def.asset_graph
+    return next((job.name for job in ALL if run.asset_selection <= job.selection.resolve(graph)), None)
 
 
 def _has_partition(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:

@@ -61,6 +61,21 @@ def test_a_run_that_dagster_could_not_retry_is_started_with_its_partition_tags_a
     assert ticker.requested() == [], "older runs than these are nobody's concern any more"
 
 
+def test_a_run_of_materialize_is_started_as_the_job_that_has_its_assets(
+    ticker: Ticker, instance: dg.DagsterInstance
+) -> None:
+    chosen = {"prepare": {"tokens"}, "retrain": {"encoder", "evaluation"}, "drift": {"data_drift"}}
+    for job, names in chosen.items():
+        partition = "toy" if job == "prepare" else "toy|ngame"
+        lost(instance, "__ASSET_JOB", frozenset(map(dg.AssetKey, names)), dagster_partition=partition)
+    lost(instance, "__ASSET_JOB", frozenset({dg.AssetKey("corpus")}))  # a range of partitions has no such tag
+    lost(instance, "__ASSET_JOB", frozenset({dg.AssetKey("not of this project")}), dagster_partition="toy")
+    lost(instance, "__ASSET_JOB", dagster_partition="toy")
+    found = ticker.tick().run_requests
+    assert {one.job_name: {key.to_user_string() for key in one.asset_selection} for one in found} == chosen
+    assert {one.partition_key for one in found} == {"toy", "toy|ngame"}
+
+
 def test_a_run_that_dagster_overlooked_is_started_after_a_minute(
     ticker: Ticker, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
