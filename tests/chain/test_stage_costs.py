@@ -14,13 +14,14 @@ import pytest
 
 from xc_core.ann import INDEXES
 from xc_core.ann.base import save_index
-from xc_core.chain import Workspace, run_stage, stage_costs
+from xc_core.chain import Workspace, run_stage, stage_bytes
 from xc_core.chain.estimator import Estimator, Line
 from xc_core.chain.experiment import Experiment
 from xc_core.chain.pilots import Pilot, Rates, Source, Timed, short_epochs, slope_and_rest
 from xc_core.chain.planned import world_of
 from xc_core.chain.registry import TRAIN_STAGES
-from xc_core.chain.stage_costs import HELD, WORK, WRITTEN, Case, Search, held_bytes, searches
+from xc_core.chain.stage_bytes import HELD, WRITTEN, held_bytes
+from xc_core.chain.stage_costs import WORK, Case, Search, searches
 from xc_core.chain.world import World
 from xc_core.data.corpus import Corpus
 from xc_core.data.folds import folds
@@ -132,6 +133,15 @@ def test_a_query_costs_nothing_by_itself_if_nothing_is_searched_or_only_the_near
     )
 
 
+def test_label_trees_are_in_memory_while_they_are_fitted_and_asked() -> None:
+    house = RECIPES["house"]
+    without = house.changed({"scores": {"lexical": None}})
+    pairs = LARGE.published * LARGE.pairs
+    for name in TRAIN_STAGES:
+        more = HELD[name](Case(house, LARGE, WIDTH)) - HELD[name](Case(without, LARGE, WIDTH))
+        assert more >= (3 * 500 * pairs if name in ("scores", "fusion", "evaluation") else 0)
+
+
 def test_the_label_table_decides_the_memory_of_many_labels() -> None:
     recipe = RECIPES["ngame"]
     many = Case(recipe, replace(LARGE, labels=100_000_000), 64)
@@ -162,10 +172,10 @@ def test_a_graph_has_the_bytes_that_a_plan_counts(kind: str, tmp_path: Path, mon
     written = sum(file.stat().st_size for file in tmp_path.iterdir())
     case = Case(RECIPES["ngame"], replace(LARGE, labels=labels), WIDTH)
     for bound in ("EXACT_UP_TO", "BATCHES_EXACT_UP_TO"):
-        monkeypatch.setattr(stage_costs, bound, labels)
+        monkeypatch.setattr(stage_bytes, bound, labels)
     one = case.searched * labels * WIDTH * 4
     assert WRITTEN["model"](case) == one + 6 * LARGE.label_tokens * labels  # exact search needs the vectors alone
-    monkeypatch.setattr(stage_costs, "EXACT_UP_TO" if served else "BATCHES_EXACT_UP_TO", labels - 1)
+    monkeypatch.setattr(stage_bytes, "EXACT_UP_TO" if served else "BATCHES_EXACT_UP_TO", labels - 1)
     held = HELD["evaluation" if served else "fusion"]
     without = held(replace(case, world=replace(case.world, labels=1)))
     assert (held(case) - without) / case.searched == pytest.approx(written, rel=0.1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -74,6 +75,16 @@ def test_a_dataset_that_is_not_tokenised_for_the_encoder_is_refused_before_it_is
     ended = xc("plan", "--dataset", "toy", "--set", "encoder.encoder.name=some/encoder")
     ended.refused(78, "an encoder whose tokenizer is 'some/encoder'", "add 'some/encoder' there in params.yaml")
     assert not fresh.folder("tokens", "toy").exists()
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_missing_package_is_named_before_the_first_stage(
+    xc: Xc, fresh: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "lightgbm", None)
+    monkeypatch.setattr(pilots, "run_stage", None)
+    ended = xc("plan", *SIZES, *BAG, "--set", "fusion.rule=lightgbm")
+    ended.refused(66, "no installed package lightgbm", "pip install")
 
 
 def test_what_is_planned_must_be_clear(xc: Xc, fresh: Workspace) -> None:

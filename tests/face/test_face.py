@@ -39,7 +39,7 @@ def test_the_report_of_a_model_is_one_click_away(page: Page, ui: Ui) -> None:
     report = opened(page, entry(page, "report").get_by_role("link").first)
     inside = report.frame_locator("iframe").last
     expect(inside.get_by_role("heading", name="toy / ngame")).to_be_visible()
-    expect(inside.locator("body")).to_contain_text("bootstrap intervals")
+    expect(inside.locator("body")).to_contain_text("95 % intervals over documents")
     shoot(report, "report_in_mlflow")
 
 

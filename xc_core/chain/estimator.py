@@ -1,4 +1,4 @@
-"""Estimates what the stages of a recipe cost: the formulas of ``stage_costs`` with the rates of pilots."""
+"""Estimates what the stages of a recipe cost: formulas (``stage_costs``, ``stage_bytes``) with the rates of pilots."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from xc_core.chain.pilots import Pilot, Rates, short_epochs, slope_and_rest
 from xc_core.chain.registry import TRAIN_STAGES
-from xc_core.chain.stage_costs import HELD, WORK, WRITTEN, Case, clustering, searches, trained_documents
+from xc_core.chain.stage_bytes import HELD, WRITTEN
+from xc_core.chain.stage_costs import WORK, Case, clustering, searches, trained_documents
 from xc_core.chain.world import World
 from xc_core.recipes import Recipe
 

@@ -21,7 +21,8 @@ from xc_core.chain.experiment import Experiment
 from xc_core.chain.fingerprints import input_folder
 from xc_core.chain.pilots import Rates, Source, Timed, measured
 from xc_core.chain.runner import run_stage
-from xc_core.chain.stage_costs import Case, held_bytes, written_bytes
+from xc_core.chain.stage_bytes import held_bytes, written_bytes
+from xc_core.chain.stage_costs import Case
 from xc_core.chain.workspace import Workspace
 from xc_core.chain.world import World
 from xc_core.data.corpus import Corpus
@@ -32,7 +33,7 @@ from xc_core.progress import report
 from xc_core.recipes import Recipe, find_recipe
 
 _GROUP: Final = Path("/sys/fs/cgroup/memory.max")
-_FORMAT: Final = 2
+_FORMAT: Final = 3
 """Format of the rates that are kept; those of another format are measured again."""
 _WIDEST: Final = 65_536
 """Width of vectors that no encoder exceeds."""
@@ -100,6 +101,7 @@ def _key(workspace: Workspace, subject: Subject) -> str:
 
 def _measured(workspace: Workspace, subject: Subject) -> Rates:
     world, experiment = subject.world, subject.experiment
+    subject.recipe.require()  # before the first stage, as in a training: the packages count in the memory of all stages
     if experiment is None:
         source = Source.made_up(world, subject.recipe.encoder.encoder.tokenizer)
         return measured(workspace, subject.base, subject.changes, source)

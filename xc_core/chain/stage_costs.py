@@ -1,8 +1,8 @@
-"""What each stage of a recipe costs, as formulas: its work, what it searches, what it holds and what it writes.
+"""What each stage of a recipe costs, as formulas: its work and what it searches; ``stage_bytes`` counts bytes.
 
     seconds = imports + fixed + rate x work + searches (+ steps of a training)
 
-``work``, searches and bytes are counted here, in words beside each. Fixed costs and rates come from pilots
+``work`` and searches are counted here, in words beside each. Fixed costs and rates come from pilots
 (``pilots``), steps from the budget's timings (``budget``). Assumed throughout: one process, one device, texts like
 those of the pilots, and rates that do not change with size, although rows of tables larger than the caches are slower.
 """
@@ -17,32 +17,16 @@ from typing import Any, Final
 from xc_core.ann.base import BATCHES_EXACT_UP_TO, EXACT_UP_TO
 from xc_core.chain.pilots import Rates
 from xc_core.chain.world import World
-from xc_core.classifiers import MAPPED
-from xc_core.classifiers.storage import BF16, FP32, RESIDENT
-from xc_core.infer.score import DOCS_AT_ONCE
 from xc_core.recipes import Recipe
 from xc_core.scores import Neighbours
 
 _TEXT: Final = 8
 """A text costs as much as these tokens, whatever its length: an id, a row, a line (a guess)."""
 _FLOAT: Final = 4
-_WORD: Final = 6
-"""Bytes of a token as text (English: five letters and a space)."""
-_STRING: Final = 60
-"""Bytes of a Python string or number in a list beside its letters."""
 _MEASURED: Final = 1000
 """Documents on which the scores' indexes are measured (``stages.scores``)."""
 _AUDITED: Final = 2
 """Exact searches of the stage audit per sampled document."""
-_TABLE: Final = 1.75
-"""Label tables that M4 holds at most: its rows, their running means, and the blocks that are written
-(``tests/classifiers/test_storage.py``)."""
-_LINKS: Final = 272
-"""Bytes of a vector's links in a graph of 32 links per node (``tests/chain/test_stage_costs.py``)."""
-_COPIED: Final = 1 << 28
-"""Bytes of latest vectors, at most, that M1 copies for a checkpoint or a search beside it (``tests/train``)."""
-_MEASURES: Final = 3000
-"""Bytes that it keeps of a test document: a hundred labels and scores, and the numbers behind each rule's metrics."""
 _ROUNDS, _POINTS = 25, 64
 """Rounds of k-means, and vectors per cell, that the cells of an IVF index are fitted on."""
 _SPECIAL: Final = 2
@@ -176,7 +160,7 @@ def searches(case: Case) -> dict[str, list[Search]]:
     mined = case.refreshes if recipe.encoder.negatives.searches is not None else 0
     held = len(world.folds(recipe)) - 1
     served = int(labels > EXACT_UP_TO)
-    near, cells = _neighbours(case)
+    near, cells = neighbours(case)
     return {
         "encoder": [Search(mined * world.train, labels, graphs=mined * large)],
         "negatives": [Search(world.published, labels, graphs=large)] if recipe.negatives.k else [],
@@ -191,7 +175,7 @@ def searches(case: Case) -> dict[str, list[Search]]:
     }
 
 
-def _neighbours(case: Case) -> tuple[int, int]:
+def neighbours(case: Case) -> tuple[int, int]:
     """Return the document vectors that a query of the score ``neighbours`` is compared with, and its cells (IVF)."""
     found = [score for score in case.recipe.scores.values() if isinstance(score, Neighbours)]
     size = case.world.published
@@ -201,137 +185,6 @@ def _neighbours(case: Case) -> tuple[int, int]:
         return size, 0
     cells = round(4 * math.sqrt(size))
     return cells + found[0].probes * size // cells, cells
-
-
-HELD: Final[dict[str, Callable[[Case], float]]] = {
-    # a digest of every uid and text finds repeated ones; pairs are ids
-    "corpus": lambda case: _STRING * (case.world.documents + case.world.labels) + 12 * _pairs(case),
-    # places of texts, and the set of train rows
-    "tokens": lambda case: _STRING * (case.world.documents + case.world.labels),
-    # banks of both sides, if they are kept, and a small copy; the table of a joint training; what a search finds
-    "encoder": lambda case: (
-        _banks(case) + min(_banks(case), _COPIED) + _joint_rows(case) + _mined(case) + 12 * _pairs(case)
-    ),
-    # the files are memory-mapped: pages are resident while they are written, and can be evicted
-    "embeddings": lambda case: 0.0,
-    "clusters": lambda case: 2 * case.vector_bytes,
-    "negatives": lambda case: (
-        case.table_bytes + case.vector_bytes + 12 * case.world.published * case.recipe.negatives.k
-        if case.recipe.negatives.k
-        else 0.0
-    ),
-    "classifier": lambda case: (
-        case.vector_bytes + _rows(case, case.recipe.classifier.table, _TABLE) + 12 * _pairs(case)
-    ),
-    # a vector and an index per searching score; texts as Python strings
-    "scores": lambda case: (
-        2 * case.searched * case.table_bytes
-        + case.vector_bytes
-        + case.world.published * (_STRING + _WORD * case.world.document_tokens)
-    ),
-    "fusion": lambda case: case.searched * _searched_bytes(case, served=False) + _candidates(case, case.fused),
-    "evaluation": lambda case: (
-        case.searched * _searched_bytes(case, served=True)
-        + _candidates(case, min(case.world.test, DOCS_AT_ONCE))
-        + _MEASURES * case.world.test
-    ),
-    "audit": lambda case: case.vector_bytes + case.table_bytes,
-    "model": lambda case: _STRING * 3 * case.world.labels,
-}
-"""Bytes that a stage holds in memory at once, beside what any process holds."""
-
-
-def _trained(case: Case) -> int:
-    """Return the documents that M1 trains on, label texts included if they are documents too."""
-    settings, world = case.recipe.encoder, case.world
-    return (world.published if settings.refit else world.train) + (world.labels if settings.augment else 0)
-
-
-def _banks(case: Case) -> float:
-    """Return the bytes of the latest vectors that M1 keeps; those of label texts are as wide as one head."""
-    settings = case.recipe.encoder
-    documents, texts = settings.keeps
-    return documents * _trained(case) * case.width * _FLOAT + texts * case.table_bytes / settings.encoder.heads
-
-
-def _joint_rows(case: Case) -> float:
-    """Return the bytes of the rows that M1 trains along, as wide as one head."""
-    settings = case.recipe.encoder
-    return _rows(case, getattr(settings.scorer, "rows", None), 1 / settings.encoder.heads) if settings.joint else 0.0
-
-
-def _mined(case: Case) -> float:
-    """Return the bytes of the hard negatives in use and of the next ones, and of a graph's vectors.
-
-    With two heads a graph is built from a copy of the vectors.
-    """
-    settings = case.recipe.encoder
-    if settings.epochs == 0 or settings.negatives.searches is None:
-        return 0.0
-    graph = case.world.labels > BATCHES_EXACT_UP_TO
-    return 2 * _trained(case) * settings.negatives.kept * _FLOAT + graph * settings.encoder.heads * case.table_bytes
-
-
-def _pairs(case: Case) -> float:
-    return case.world.documents * case.world.pairs
-
-
-def _rows(case: Case, table: Any, copies: float) -> float:
-    """Return the bytes of a label table in training; of one in a mapped file, what may be resident."""
-    held = copies * case.table_bytes * (0.5 if getattr(table, "precision", FP32) == BF16 else 1)
-    return float(min(held, RESIDENT) if getattr(table, "storage", None) == MAPPED else held)
-
-
-def _candidates(case: Case, documents: int) -> float:
-    """Return the bytes of an id and a value per score for each candidate, which every searching score proposes."""
-    width = case.recipe.fusion.candidates * max(case.searched, 1)
-    return documents * width * _FLOAT * (2 + len(case.recipe.scores))
-
-
-WRITTEN: Final[dict[str, Callable[[Case], float]]] = {
-    "corpus": lambda case: _WORD * texts(case) + 12 * _pairs(case),
-    "tokens": lambda case: 2 * texts(case),
-    # its size depends on the encoder alone, unless rows are trained along
-    "encoder": lambda case: float(case.table_bytes if case.recipe.encoder.joint else 0),
-    "embeddings": lambda case: (case.world.documents + case.world.labels) * case.width * _FLOAT,
-    "clusters": lambda case: 8.0 * case.world.published,
-    "negatives": lambda case: 8.0 * case.world.published * case.recipe.negatives.k,
-    "classifier": lambda case: float(len(case.world.folds(case.recipe)) * case.table_bytes),
-    "scores": lambda case: (
-        _score_bytes(case, served=True) + (len(case.world.folds(case.recipe)) - 1) * _score_bytes(case, served=False)
-    ),
-    "fusion": lambda case: 0.0,
-    "evaluation": lambda case: float(case.world.test),
-    "audit": lambda case: 0.0,
-    "model": lambda case: _score_bytes(case, served=True) + _WORD * case.world.label_tokens * case.world.labels,
-}
-"""Bytes that a stage writes and keeps."""
-
-
-def _searched_bytes(case: Case, *, served: bool) -> float:
-    """Return the bytes of a searching score: the vectors, and above some number of labels a graph with its own copy.
-
-    What is served has a copy in half precision, and the vectors a second time as an index for many queries.
-    """
-    labels = case.world.labels
-    if labels <= (EXACT_UP_TO if served else BATCHES_EXACT_UP_TO):
-        return float(case.table_bytes)
-    return (2.5 if served else 2.0) * case.table_bytes + _LINKS * labels
-
-
-def _score_bytes(case: Case, *, served: bool) -> float:
-    """Searching scores; vectors of documents for neighbours, terms of documents for words."""
-    return case.searched * _searched_bytes(case, served=served) + (_neighbours(case)[0] > 0) * case.vector_bytes
-
-
-def held_bytes(case: Case) -> tuple[str, float]:
-    """Return the stage that holds most in memory, and its bytes beside what any process holds."""
-    return max(((name, held(case)) for name, held in HELD.items()), key=lambda pair: pair[1])
-
-
-def written_bytes(case: Case) -> float:
-    """Return the bytes that all stages write and keep."""
-    return sum(written(case) for written in WRITTEN.values())
 
 
 def trained_documents(name: str, case: Case) -> float:

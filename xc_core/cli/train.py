@@ -113,11 +113,8 @@ def _train_one(workspace: Workspace, wanted: _Wanted) -> None:
     dataset, recipe, until = wanted.dataset, wanted.recipe, wanted.until
     wanted = _learning(wanted)
     declared = workspace.params.declare_experiment(dataset, recipe, wanted.base, wanted.changes)
-    if _reaches(until, "scores"):
-        for score in declared.recipe.scores.values():
-            score.check()  # reported now, not after the training of the encoder
-    if _reaches(until, "fusion"):
-        declared.recipe.fusion.rule.require()
+    if _reaches(until, "scores"):  # reported now, not after the training of the encoder
+        declared.recipe.require(fusion=_reaches(until, "fusion"))
     if wanted.seconds and _reaches(until, "encoder"):
         _fit_budget(workspace, wanted, declared, wanted.seconds)
     for name in TRAIN_STAGES:

@@ -59,6 +59,13 @@ class Recipe(StageSettings):
         """The scores as the fusion sees them."""
         return inputs_of(self.scores)
 
+    def require(self, *, fusion: bool = True) -> None:
+        """Raise MissingError if a package that a score, or the fusion with ``fusion``, is fitted with is missing."""
+        for score in self.scores.values():
+            score.check()
+        if fusion:
+            self.fusion.rule.require()
+
     def learning_from(self, documents: str) -> dict[str, Any]:
         """Return the changes with which the final model learns from ``documents``; raise ConfigError for another name.
 
