@@ -70,6 +70,18 @@ def test_many_documents_are_searched_in_cells_and_the_votes_are_nearly_the_same(
     np.testing.assert_array_equal(settings.open(tmp_path).values(docs, labels), cells.values(docs, labels))
 
 
+def test_the_share_of_the_nearest_documents_that_cells_find_is_measured() -> None:
+    docs = unit(50, 3)
+    vectors, _, exact = world(3000)
+    assert exact.figures(Query(docs)) == {}, "an exact search finds all"
+    cells = fit(vectors, exact.truth, Neighbours(exact_up_to=0, probes=8))
+    true, found = (voters.index.search(docs, NEAREST).ids_NK for voters in (exact, cells))
+    share = np.mean([len(set(a) & set(b)) / NEAREST for a, b in zip(true.tolist(), found.tolist(), strict=True)])
+    assert cells.figures(Query(docs)) == {"document_recall": pytest.approx(share)}
+    assert 0.1 < share < 0.9
+    assert cells.figures(Query(docs[:0])) == {}
+
+
 @pytest.mark.parametrize("voters", [1, 7, 100])
 def test_candidates_are_the_labels_with_a_vote_each_once_holes_last(voters: int) -> None:
     vectors, truth, fitted = world(voters)

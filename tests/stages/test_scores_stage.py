@@ -138,3 +138,13 @@ def test_a_score_of_the_noise_needs_negatives_that_were_drawn_from_a_distributio
     with pytest.raises(ConfigError, match="negatives were drawn from none") as caught:
         stage.Inputs(nothing, nothing, tables).noise("final")
     assert caught.value.do == "leave the score out: --set scores.noise=null"
+
+
+def test_the_recall_of_documents_is_reported_and_has_no_minimum(
+    copied: Workspace, edit: Edit, lines: list[str]
+) -> None:
+    cells = {"kind": "neighbours", "exact_up_to": 0, "probes": 1}
+    built(copied, edit, {"neighbours": cells})
+    figures = open_scores(copied).figures["neighbours"]
+    assert f"neighbours {figures['document_recall']:.3f} (of documents)" in lines[-1]
+    assert "neighbours" not in open_scores(copied).recalls

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from xc_core.ann import Exact, Index, Ivf, load_index, save_index
+from xc_core.ann import Exact, ExactIndex, Index, Ivf, exact_search, load_index, recall, save_index
 from xc_core.data.labels import LabelMatrix, ragged_positions
 from xc_core.errors import CorruptError
 from xc_core.params import at_least
@@ -23,6 +23,8 @@ _LABELS: Final = "labels.safetensors"
 MOST: Final = 1_000
 """Labels with a vote that are proposed of a document, at most: a train document may have tens of thousands, which would
 widen the candidates of all documents that are ranked together."""
+_MEASURED: Final = 100
+"""Documents on which the recall of the index is measured; each is compared with all train documents."""
 
 
 @SCORES.register("neighbours")
@@ -125,6 +127,16 @@ class Voters(FittedScore):
     def values(self, query: Query, ids_NK: I32) -> F32:
         """Return each candidate's share of its document's votes, between 0 and 1."""
         return self._votes(query).of(ids_NK)
+
+    def figures(self, query: Query) -> dict[str, float]:
+        """Return the share of the nearest train documents that an approximate index finds (``document_recall``).
+
+        It is no ``recall``, for which a recipe has a minimum: a vote without a few of its documents is nearly the same.
+        """
+        asked_BD, nearest = query.doc_ND[:_MEASURED], self.settings.nearest
+        measured = len(asked_BD) and not isinstance(self.index, ExactIndex)
+        true = exact_search(self.index, asked_BD, nearest) if measured else None
+        return {} if true is None else {"document_recall": recall(self.index.search(asked_BD, nearest), true)}
 
     def save(self, folder: Path) -> None:
         """Write the index and the labels."""

@@ -80,7 +80,12 @@ def run(context: Context[Mapping[str, Score]]) -> None:
                 if fold.final and (figures := fitted.figures(query)):
                     writer.figures[name] = figures
     writer.finish(inputs.tables.folds)
-    recalls = ", ".join(f"{name} {found['recall']:.3f}" for name, found in writer.figures.items() if "recall" in found)
+    recalls = ", ".join(
+        f"{name} {found[figure]:.3f}{of}"
+        for name, found in writer.figures.items()
+        for figure, of in (("recall", ""), ("document_recall", " (of documents)"))
+        if figure in found
+    )
     fitted_times = f" on {len(inputs.tables.folds)} folds" if len(inputs.tables.folds) > 1 else ""
     context.report(f"scores: {', '.join(context.settings)} fitted{fitted_times}; search recall {recalls or '-'}")
 
