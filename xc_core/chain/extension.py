@@ -45,7 +45,7 @@ def check_extendable(workspace: Workspace, stage: Stage, partition: Partition, n
         raise MovedError(
             f"{stage.name} of {dataset}/{recipe}, whose {' and '.join(changed)} changed since it was made",
             expected="a model that is up to date but for new labels",
-            do=f"xc train --dataset {dataset} --recipe {recipe}, or a refresh (docs/runbook.md)",
+            do=f"{workspace.params.train_command(dataset, recipe)}, or a refresh (docs/runbook.md)",
         )
 
 

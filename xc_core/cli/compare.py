@@ -66,7 +66,7 @@ def _check_corpus(workspace: Workspace, dataset: str, recipe: str) -> None:
     from xc_core.errors import MissingError, MovedError, nearest
 
     workspace.params.dataset(dataset)  # raises the error of an unknown name
-    train = f"xc train --dataset {dataset} --recipe {recipe}"
+    train = workspace.params.train_command(dataset, recipe)
     if not read_made(workspace.folder("evaluation", dataset, recipe)).fingerprint:
         recipes = [other for _, other in workspace.params.experiments(dataset)]
         have = [other for other in recipes if read_made(workspace.folder("evaluation", dataset, other)).fingerprint]
