@@ -98,6 +98,18 @@ def test_a_known_dataset_keeps_its_split(xc: Xc, fresh: Workspace, tmp_path: Pat
     assert split_facts(fresh)["by"] == before
 
 
+def test_an_empty_test_table_is_refused_and_rows_are_split_off_without_it(
+    xc: Xc, fresh: Workspace, tmp_path: Path
+) -> None:
+    rows = [f"a text of number {number},{'cat' if number % 2 else 'dog'}" for number in range(40)]
+    (folder := tmp_path / "drop").mkdir()
+    (folder / "train.csv").write_text("\n".join(["text,labels", *rows]) + "\n")
+    (folder / "test.csv").write_text("text,labels\n")
+    xc("ingest", folder, "--dataset", "new").refused(65, "and 0 test documents", "delete an empty one")
+    (folder / "test.csv").unlink()
+    assert xc("ingest", folder, "--dataset", "new").code == 0
+
+
 def test_a_given_validation_file_is_kept(xc: Xc, fresh: Workspace, tmp_path: Path) -> None:
     world = family_world()
     folder = ToyWorld(world.train[60:], world.test, world.labels).write(tmp_path / "drop")
