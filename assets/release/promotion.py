@@ -272,7 +272,7 @@ def _asked(workspace: Workspace, dataset: str) -> Champion | None:
                 registry.check_not_new(client, dataset)
             return None
     fetch = partial(_fetched, workspace, dataset, version)
-    return Champion(version.version, version.tags.get("bundle", ""), fetch, _repair(dataset))
+    return Champion(str(version.version), version.tags.get("bundle", ""), fetch, _repair(dataset))
 
 
 def _repair(dataset: str) -> str:
