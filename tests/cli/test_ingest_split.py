@@ -94,8 +94,13 @@ def test_a_known_dataset_keeps_its_split(xc: Xc, fresh: Workspace, tmp_path: Pat
         row["group"] = f"g{number // 4}"
     folder = world.write(tmp_path / "drop")
     ingest(xc, folder, "--split", before)
-    ingest(xc, folder, "--replace")
+    fresh.params.declare_experiment("new", "ngame", "ngame", {"encoder": {"epochs": 2}})
+    ended = ingest(xc, folder, "--replace")
     assert split_facts(fresh)["by"] == before
+    assert ended.out.splitlines()[-2:] == [
+        "next: train again:",
+        "  xc train --dataset new --recipe ngame --set encoder.epochs=2",
+    ], "a refresh may be refused, if documents went from train to test"
 
 
 def test_an_empty_test_table_is_refused_and_rows_are_split_off_without_it(

@@ -29,13 +29,13 @@ def show_metrics(workspace: Workspace, dataset: str, recipe: str) -> None:
         click.echo(f"{name + ':':<12} {words}" + (f", {spent:.0f} s" if spent else ""))
 
 
-def show_next(workspace: Workspace, dataset: str) -> None:
+def show_next(workspace: Workspace, dataset: str, how: str = "train again") -> None:
     """Print the commands that train the experiments of a dataset with new data, or a first one."""
     recipes = [recipe for _, recipe in workspace.params.experiments(dataset)]
     if not recipes:
         click.echo(f"next: xc train --dataset {dataset} --recipe ngame")
         return
-    click.echo("next: train again, or refresh (docs/runbook.md#schedules):")
+    click.echo(f"next: {how}:")
     for recipe in recipes:
         click.echo(f"  {workspace.params.train_command(dataset, recipe)}")
 

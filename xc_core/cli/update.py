@@ -31,4 +31,4 @@ def command(path: Path, dataset: str, layout: str, allow: tuple[str, ...]) -> No
     difference = update(workspace, path, dataset, layout=layout, allow=allow)
     if difference is not None:
         click.echo(f"{dataset}: {difference}")
-    show_next(workspace, dataset)
+    show_next(workspace, dataset, "train again, or refresh (docs/runbook.md#schedules)")
