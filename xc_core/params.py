@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import types
 import typing
@@ -222,6 +223,11 @@ def dotted(changes: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         inner = isinstance(value, Mapping) and value
         found |= dotted(value, f"{prefix}{name}.") if inner else {f"{prefix}{name}": value}
     return found
+
+
+def option_text(value: Any) -> str:
+    """Return the value of a setting as ``--set`` reads it."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def at_least(config: object, **least: float) -> None:

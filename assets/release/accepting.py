@@ -37,8 +37,9 @@ def acceptance(dataset: str, given: Path | None, redraw: bool) -> None:
     facts = found.facts
     click.echo(f"{dataset}: acceptance set version {facts.version} ({facts.source}), {len(found):,} documents")
     if facts.source == TESTED:
+        again = f"xc ingest {workspace.raw(dataset).relative_to(workspace.root)} --dataset {dataset}"
         click.echo(
-            "note: the leaderboard reads these documents too; to hold others out: xc ingest --acceptance-fraction 0.05 "
-            "--replace, then xc acceptance --redraw; the present champion has learnt from those, so the gate will "
-            "favour it once"
+            f"note: the leaderboard reads these documents too. To hold others out: {again} --acceptance-fraction 0.05, "
+            f"train, then xc acceptance --dataset {dataset} --redraw. The present champion has learnt from those, so "
+            "the gate will favour it once"
         )

@@ -167,7 +167,7 @@ def _check_up_to_date(workspace: Workspace, dataset: str, recipe: str) -> None:
         raise MovedError(
             f"a model of {dataset}/{recipe} that is out of date: {state.why} since it was packed",
             expected="the model whose figures xc evaluate shows",
-            do=f"xc train --dataset {dataset} --recipe {recipe}; a registered one is promoted by --version",
+            do=f"{workspace.params.train_command(dataset, recipe)}; a registered one is promoted by --version",
         )
 
 
@@ -272,7 +272,7 @@ def _asked(workspace: Workspace, dataset: str) -> Champion | None:
                 registry.check_not_new(client, dataset)
             return None
     fetch = partial(_fetched, workspace, dataset, version)
-    return Champion(version.version, version.tags.get("bundle", ""), fetch, _repair(dataset))
+    return Champion(str(version.version), version.tags.get("bundle", ""), fetch, _repair(dataset))
 
 
 def _repair(dataset: str) -> str:

@@ -40,6 +40,17 @@ def test_the_champion_is_found_again_without_mlflow_until_the_alias_moves(
     assert asked == ["toy"], "a moved alias is noticed"
 
 
+def test_a_version_has_one_name_whether_mlflow_or_the_pointer_answers(released: Released, project: Workspace) -> None:
+    """MLflow numbers versions, a server compares names: it would load the same version again."""
+    (project.state / "champions" / "toy.json").unlink(missing_ok=True)
+    asked = promotion.champion(project, "toy")
+    fetched(project)
+    pointed = promotion.champion(project, "toy")
+    assert asked is not None and pointed is not None
+    assert (asked.version, asked.digest) == (pointed.version, pointed.digest)
+    assert asked.version == str(released.version)
+
+
 @pytest.mark.parametrize(
     "change", [{"uri": "sqlite:///other.db"}, {"folder": "/nowhere"}, {"digest": "0"}, {"version": 0}]
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -264,6 +265,9 @@ def test_added_labels_are_known_but_not_trained_and_a_retraining_ends_it(
     assert record.verdict.answer is Answer.NOTHING
     assert record.figures is not None
     assert record.figures.untrained_labels == 0
+    assert "new data: nothing" in xc("status", "--dataset", "toy").out
+    shutil.rmtree(copied.folder("model", "toy", "ngame"))
+    assert "new data:" not in xc("status", "--dataset", "toy").out, "there is no model to speak of"
 
 
 def test_a_recipe_without_a_model_and_a_history_that_nobody_knows(workspace: Workspace, copied: Workspace) -> None:

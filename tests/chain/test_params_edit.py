@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
@@ -14,6 +16,7 @@ from tests.chain.test_params_read import write
 from xc_core import artifacts
 from xc_core.chain import Workspace, params_file
 from xc_core.chain.params_file import source_of
+from xc_core.cli.train import changes_of
 from xc_core.data import tokenizer
 from xc_core.data.ingest import IngestConfig
 from xc_core.errors import ConfigError, MissingError
@@ -28,6 +31,31 @@ def test_comments_survive_a_declaration(bare: Workspace) -> None:
                     "# the paper's", "# a try", "# the end"):  # fmt: skip
         assert comment in text
     assert bare.params.experiment("toy", "ngame").dataset.corpus.validation_fraction == 0.3
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"encoder": {"epochs": 0.5, "loss": {"kind": "supcon", "temperature": 0.1}}, "classifier": {"refit": False}},
+        {"scores": {"label_text": None}, "fusion": {"rule": {"add": ["classifier", "frequency"]}}},
+        {"encoder": {"encoder": {"name": "a folder/with $ome name"}}},
+    ],
+)
+def test_the_command_that_trains_an_experiment_again_repeats_its_settings(
+    bare: Workspace, changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokenizer, "load", lambda name: None)
+    bare.params.declare_experiment("toy", "ngame", "ngame", changes)
+    command = shlex.split(bare.params.train_command("toy", "ngame"))
+    assert command[:6] == ["xc", "train", "--dataset", "toy", "--recipe", "ngame"]
+    assert set(command[6::2]) <= {"--set"}
+    assert changes_of(command[7::2]) == changes
+
+
+def test_a_variant_is_trained_again_by_its_name(bare: Workspace) -> None:
+    bare.params.declare_experiment("toy", "ngame-short", "ngame", {"encoder": {"epochs": 1}})
+    assert bare.params.train_command("toy", "ngame-short") == "xc train --dataset toy --recipe ngame-short"
 
 
 def test_a_file_that_is_a_link_stays_one(bare: Workspace, tmp_path: Path) -> None:

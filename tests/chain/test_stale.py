@@ -42,8 +42,12 @@ def test_a_stale_input_is_refused_by_name_and_nothing_is_lost(name: str, dep: st
     assert error.found == f"{dep} out of date: {part} changed since it was made"
     assert (error.expected, error.exit_code) == (f"inputs of {name} that are up to date", 76)
     flags = "--dataset toy" + (" --recipe ngame" if STAGES[dep].scope == "experiment" else "")
-    whole = "xc train --dataset toy" + (" --recipe ngame" if STAGES[name].scope == "experiment" else "")
-    assert error.do.startswith(f"{whole}, or stage by stage from xc run {dep} {flags}")
+    if STAGES[name].scope == "dataset":
+        assert error.do == f"xc run {dep} {flags}, then the same command"
+    else:
+        whole = copied.params.train_command("toy", "ngame")
+        assert "--set classifier.epochs=" in whole
+        assert error.do.startswith(f"{whole}, or stage by stage from xc run {dep} {flags}")
     assert error.do.endswith("; or add --refresh to keep the trained encoder") == (dep == "encoder")
     assert artifacts.verify(folder_of(copied, name)) == kept
 

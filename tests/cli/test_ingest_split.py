@@ -94,8 +94,25 @@ def test_a_known_dataset_keeps_its_split(xc: Xc, fresh: Workspace, tmp_path: Pat
         row["group"] = f"g{number // 4}"
     folder = world.write(tmp_path / "drop")
     ingest(xc, folder, "--split", before)
-    ingest(xc, folder, "--replace")
+    fresh.params.declare_experiment("new", "ngame", "ngame", {"encoder": {"epochs": 2}})
+    ended = ingest(xc, folder, "--replace")
     assert split_facts(fresh)["by"] == before
+    assert ended.out.splitlines()[-2:] == [
+        "next: train again:",
+        "  xc train --dataset new --recipe ngame --set encoder.epochs=2",
+    ], "a refresh may be refused, if documents went from train to test"
+
+
+def test_an_empty_test_table_is_refused_and_rows_are_split_off_without_it(
+    xc: Xc, fresh: Workspace, tmp_path: Path
+) -> None:
+    rows = [f"a text of number {number},{'cat' if number % 2 else 'dog'}" for number in range(40)]
+    (folder := tmp_path / "drop").mkdir()
+    (folder / "train.csv").write_text("\n".join(["text,labels", *rows]) + "\n")
+    (folder / "test.csv").write_text("text,labels\n")
+    xc("ingest", folder, "--dataset", "new").refused(65, "and 0 test documents", "delete an empty one")
+    (folder / "test.csv").unlink()
+    assert xc("ingest", folder, "--dataset", "new").code == 0
 
 
 def test_a_given_validation_file_is_kept(xc: Xc, fresh: Workspace, tmp_path: Path) -> None:

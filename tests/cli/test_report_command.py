@@ -45,6 +45,12 @@ def test_the_report_is_written_into_the_local_state_by_default(xc: Xc, ready: Wo
     assert Path(found.out.strip()).is_file()
 
 
+def test_without_an_evaluation_the_message_names_the_command_that_makes_one(xc: Xc, fresh: Workspace) -> None:
+    fresh.params.declare_experiment("toy", "ngame", "ngame", {"encoder": {"epochs": 2}})
+    command = "xc train --dataset toy --recipe ngame --set encoder.epochs=2"
+    xc("report", *TOY).refused(66, "no evaluation of 'ngame' on toy", command)
+
+
 def test_a_report_shows_no_facts_of_data_that_came_later(
     ready: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

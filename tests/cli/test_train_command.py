@@ -160,6 +160,16 @@ def test_a_variant_is_known_by_its_name_once_it_is_declared(xc: Xc, fresh: Works
     assert changed["stages"]["encoder"] == {"seed": 7}
 
 
+def test_settings_of_a_recipe_that_a_training_drops_are_named(xc: Xc, fresh: Workspace) -> None:
+    ended = xc("train", *NGAME, "--set", "encoder.seed=7", "--until", "corpus")
+    assert ended.code == 0, ended.err
+    dropped = [line for line in ended.err.splitlines() if line.startswith("ngame: no longer set: ")]
+    assert len(dropped) == 1
+    assert "encoder.encoder.name" in dropped[0]
+    assert "encoder.seed" not in dropped[0]
+    assert "no longer set" not in xc("train", *NGAME, "--set", "encoder.seed=8", "--until", "corpus").err
+
+
 def test_what_a_training_that_ends_earlier_says_is_next_can_be_done(xc: Xc, own: Workspace) -> None:
     ended = xc("train", *NGAME, *TOY_SETTINGS, "--until", "evaluation")
     assert ended.out.splitlines()[-1] == "pack it:     xc run model --dataset toy --recipe ngame"

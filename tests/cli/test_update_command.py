@@ -65,6 +65,18 @@ def drop(folder: Path, train: list[Any], labels: list[Any], test: list[Any] | No
 # what is merged
 
 
+def test_what_is_next_is_a_command_that_keeps_the_settings(xc: Xc, project: Workspace, tmp_path: Path) -> None:
+    update = drop(tmp_path / "new", [row("N1", "a new text", [0])], [("L0", "river")])
+    assert xc("update", update, "--dataset", "toy").out.endswith("next: xc train --dataset toy --recipe ngame\n")
+    project.params.declare_experiment("toy", "ngame", "ngame", {"classifier": {"epochs": 2}})
+    project.params.declare_experiment("toy", "short", "ngame", {"classifier": {"epochs": 1}})
+    assert xc("update", update, "--dataset", "toy").out.splitlines()[-3:] == [
+        "next: train again, or refresh (docs/runbook.md#schedules):",
+        "  xc train --dataset toy --recipe ngame --set classifier.epochs=2",
+        "  xc train --dataset toy --recipe short",
+    ]
+
+
 def test_new_corrected_and_untouched_rows(xc: Xc, project: Workspace, tmp_path: Path) -> None:
     before, kept = splits(project), labels_of(project, "D0010")
     train = [row("N1", "a new text", [0, 1]), row("D0001", "a corrected text", [1])]

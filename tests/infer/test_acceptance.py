@@ -69,6 +69,16 @@ def test_without_held_out_documents_it_is_drawn_from_test(drawn: AcceptanceSet, 
     assert drawn.weights_L == pytest.approx(present.weights())
 
 
+def test_documents_without_labels_are_not_drawn(tmp_path: Path) -> None:
+    world = ToyWorld.make(documents=60, tests=20)
+    for row in world.test[::4]:
+        row["target_ind"] = row["target_rel"] = []
+    found = corpus(tmp_path, world, IngestConfig(allow=("empty-labels", "unseen-labels")))
+    own = draw(found, "toy", tmp_path / "set")
+    assert len(own) == 15
+    assert len(own.today(found, tmp_path / "today")) == 15, "nothing is left out, as the corpus has not changed"
+
+
 def test_documents_that_ingest_held_out_are_preferred(toy: ToyWorld, tmp_path: Path) -> None:
     found = corpus(tmp_path, toy, IngestConfig(acceptance_fraction=0.2))
     own = draw(found, "toy", tmp_path / "set")

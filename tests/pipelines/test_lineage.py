@@ -93,6 +93,8 @@ def test_a_version_that_is_not_there_is_named(project: Workspace, xc: Xc) -> Non
 def test_the_acceptance_set_is_shown_kept_and_drawn_again(project: Workspace, xc: Xc, tmp_path: Path) -> None:
     first = xc("acceptance", "--dataset", "toy")
     assert first.out.startswith("toy: acceptance set version 1 (test documents), 40 documents\nnote: ")
+    assert "xc ingest data/toy/raw --dataset toy --acceptance-fraction 0.05" in first.out
+    assert "xc acceptance --dataset toy --redraw" in first.out
     assert xc("acceptance", "--dataset", "toy").out == first.out
     assert "version 2 (test documents)" in xc("acceptance", "--dataset", "toy", "--redraw").out
     (tmp_path / "own.jsonl").write_text('{"text": "castle0", "labels": ["L1"]}\n')

@@ -196,7 +196,7 @@ def check_model(workspace: Workspace, dataset: str, recipe: str) -> None:
         raise MovedError(
             f"a corpus that is out of date: {found['corpus'].why}",
             expected="a dataset whose files have not changed since they were ingested",
-            do=f"xc train --dataset {dataset} --recipe {recipe}",
+            do=workspace.params.train_command(dataset, recipe),
         )
     for stage in ("encoder", *_EXTENDED, "model"):
         state = found[stage]
@@ -204,7 +204,7 @@ def check_model(workspace: Workspace, dataset: str, recipe: str) -> None:
             raise MissingError(
                 f"no {stage} of {dataset}/{recipe}",
                 expected="a model whose stages have run",
-                do=f"xc train --dataset {dataset} --recipe {recipe}",
+                do=workspace.params.train_command(dataset, recipe),
             )
         if state.status is Status.STALE:
             check_extendable(workspace, STAGES[stage], experiment, depends(workspace, STAGES[stage], experiment))

@@ -86,7 +86,7 @@ def _new_rows(workspace: Workspace, dataset: str, recipe: str, corpus: Corpus, s
         raise MissingError(
             f"no record of what {stage} of {dataset}/{recipe} was made from",
             expected="a model that xc made",
-            do=f"xc train --dataset {dataset} --recipe {recipe}",
+            do=workspace.params.train_command(dataset, recipe),
         )
     uids = changelog.added_since(workspace, dataset, was, corpus.digest)
     if uids is None:

@@ -42,10 +42,11 @@ def check_extendable(workspace: Workspace, stage: Stage, partition: Partition, n
             changed.append(dep)
     if changed:
         dataset, recipe = partition.place
+        train = workspace.params.train_command(dataset, recipe or "")
         raise MovedError(
             f"{stage.name} of {dataset}/{recipe}, whose {' and '.join(changed)} changed since it was made",
             expected="a model that is up to date but for new labels",
-            do=f"xc train --dataset {dataset} --recipe {recipe}, or a refresh (docs/runbook.md)",
+            do=f"{train}, or a refresh (docs/runbook.md)",
         )
 
 

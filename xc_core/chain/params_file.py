@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from xc_core.data.tokens import store_name
 from xc_core.errors import ConfigError, MissingError, bare, nearest, shown
 from xc_core.locks import locked
 from xc_core.outside import text_of, yaml_of
-from xc_core.params import changed, plain
+from xc_core.params import changed, dotted, option_text, plain
 from xc_core.plugins import importing
 from xc_core.root import FILE
 
@@ -133,6 +134,16 @@ class ParamsFile:
         if chosen is None:
             return None
         return chosen.get("base") or recipe, {stage: own for stage, own in (chosen.get("stages") or {}).items() if own}
+
+    def train_command(self, dataset: str, recipe: str) -> str:
+        """Return the command that trains an experiment again as the file has it.
+
+        ``xc train`` starts from the recipe itself, so the command repeats the changes; it knows those of a variant.
+        """
+        base, changes = self.declared(dataset, recipe) or (recipe, {})
+        given = [] if base != recipe else [f"{name}={option_text(value)}" for name, value in dotted(changes).items()]
+        parts = ["xc", "train", "--dataset", dataset, "--recipe", recipe]
+        return shlex.join([*parts, *(part for setting in given for part in ("--set", setting))])
 
     def declare_dataset(self, dataset: str, corpus: IngestConfig) -> None:
         """Add a dataset, with those settings that differ from the defaults."""

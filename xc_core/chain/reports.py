@@ -10,6 +10,7 @@ from xc_core import artifacts
 from xc_core.chain.registry import STAGES, Stage, of_scope
 from xc_core.chain.runner import machines, read_costs
 from xc_core.chain.workspace import Workspace
+from xc_core.errors import MissingError, nearest
 from xc_core.metrics.evaluation import Evaluation
 from xc_core.metrics.page import Page
 
@@ -36,6 +37,7 @@ def page_of(workspace: Workspace, dataset: str, recipe: str) -> Page:
 
     Raises MissingError if it is not evaluated, CorruptError if its evaluation is damaged.
     """
+    check_evaluated(workspace, dataset, recipe)
     folder = workspace.folder("evaluation", dataset, recipe)
     found = Evaluation.open(folder)
     stages = [STAGES["corpus"], STAGES["tokens"], *of_scope("experiment")]
@@ -52,6 +54,19 @@ def page_of(workspace: Workspace, dataset: str, recipe: str) -> Page:
         pictures={
             _PICTURES.get(path.stem, path.stem): path.read_bytes() for path in sorted(artifacts.pictures(folder))
         },
+    )
+
+
+def check_evaluated(workspace: Workspace, dataset: str, recipe: str) -> None:
+    """Raise MissingError, which names the recipes that are evaluated, if an experiment is not."""
+    if artifacts.read_made(workspace.folder("evaluation", dataset, recipe)).fingerprint:
+        return
+    recipes = [other for _, other in workspace.params.experiments(dataset)]
+    have = [o for o in recipes if artifacts.read_made(workspace.folder("evaluation", dataset, o)).fingerprint]
+    raise MissingError(
+        f"no evaluation of {recipe!r} on {dataset}{nearest(recipe, have)}",
+        expected=f"one of {', '.join(have)}" if have else "an evaluated recipe; there is none yet",
+        do=workspace.params.train_command(dataset, recipe),
     )
 
 

@@ -176,15 +176,12 @@ def _in_chain(stage: Stage) -> bool:
 def _out_of_date(job: _Job, root: State) -> MovedError:
     dataset, recipe = job.partition.place
     flags = f"--dataset {dataset}" + (f" --recipe {recipe}" if STAGES[root.stage].scope == "experiment" else "")
-    whole = f"xc train --dataset {dataset}" + (f" --recipe {recipe}" if recipe else "")
     keep = "; or add --refresh to keep the trained encoder" if root.stage == "encoder" else ""
-    if job.refresh and root.stage in (
-        "corpus",
-        "tokens",
-    ):
+    if recipe is None or (job.refresh and STAGES[root.stage].scope == "dataset"):
         do = f"xc run {root.stage} {flags}, then the same command"
     else:
-        do = f"{whole}, or stage by stage from xc run {root.stage} {flags}{keep}"
+        again = job.workspace.params.train_command(dataset, recipe)
+        do = f"{again}, or stage by stage from xc run {root.stage} {flags}{keep}"
     return MovedError(
         f"{root.stage} out of date: {root.why} since it was made",
         expected=f"inputs of {job.stage.name} that are up to date",
@@ -241,7 +238,7 @@ def _others(job: _Job) -> Others:
             raise MissingError(
                 f"{artefact.kind} of {recipe} {state.status}{': ' + state.why if state.why else ''}",
                 expected="one that is up to date",
-                do=f"xc train --dataset {dataset} --recipe {recipe}",
+                do=workspace.params.train_command(dataset, recipe),
             )
         return artefact.open(workspace.folder(artefact.kind, dataset, recipe))
 

@@ -55,10 +55,10 @@ def _packed(workspace: Workspace, dataset: str, recipe: str) -> Path:
         raise MissingError(
             f"no packed model at {folder}",
             expected="a recipe whose stages have run",
-            do=f"xc train --dataset {dataset} --recipe {recipe}",
+            do=workspace.params.train_command(dataset, recipe),
         )
     if state.status is Status.STALE:
-        rebuild = f"xc train --dataset {dataset} --recipe {recipe}"
+        rebuild = workspace.params.train_command(dataset, recipe)
         click.echo(
             f"note: this model is out of date ({state.why} since it was packed). Rebuild it: {rebuild}", err=True
         )

@@ -61,21 +61,14 @@ def _figures(workspace: Workspace, dataset: str, name: str) -> PerDocument:
 
 
 def _check_corpus(workspace: Workspace, dataset: str, recipe: str) -> None:
-    from xc_core.artifacts import read_made
-    from xc_core.chain.reports import of_present_corpus
-    from xc_core.errors import MissingError, MovedError, nearest
+    from xc_core.chain.reports import check_evaluated, of_present_corpus
+    from xc_core.errors import MovedError
 
     workspace.params.dataset(dataset)  # raises the error of an unknown name
-    train = f"xc train --dataset {dataset} --recipe {recipe}"
-    if not read_made(workspace.folder("evaluation", dataset, recipe)).fingerprint:
-        recipes = [other for _, other in workspace.params.experiments(dataset)]
-        have = [other for other in recipes if read_made(workspace.folder("evaluation", dataset, other)).fingerprint]
-        raise MissingError(
-            f"no evaluation of {recipe!r} on {dataset}{nearest(recipe, have)}",
-            expected=f"one of {', '.join(have)}" if have else "an evaluated recipe; there is none yet",
-            do=train,
-        )
+    check_evaluated(workspace, dataset, recipe)
     if not of_present_corpus(workspace, dataset, recipe):
         raise MovedError(
-            f"{recipe} evaluated on another corpus than there is now", expected="the present test documents", do=train
+            f"{recipe} evaluated on another corpus than there is now",
+            expected="the present test documents",
+            do=workspace.params.train_command(dataset, recipe),
         )

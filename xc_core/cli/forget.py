@@ -30,10 +30,11 @@ def command(dataset: str, documents: tuple[str, ...], labels: tuple[str, ...], w
     if not documents and not labels:
         raise UsageError("nothing to forget", expected="--document UID or --label UID", do="name at least one")
     workspace = Workspace.find()
-    _echo(dataset, forget(workspace, dataset, list(documents), list(labels), with_documents=with_documents))
+    done = forget(workspace, dataset, list(documents), list(labels), with_documents=with_documents)
+    _echo(dataset, done, [workspace.params.train_command(dataset, recipe) for recipe in done.recipes])
 
 
-def _echo(dataset: str, done: Forgotten) -> None:
+def _echo(dataset: str, done: Forgotten, commands: list[str]) -> None:
     counts = f"{counted(len(done.documents), 'document')} and {counted(len(done.labels), 'label')}"
     click.echo(f"{dataset}: forgot {counts}")
     if done.accepted:
@@ -47,10 +48,10 @@ def _echo(dataset: str, done: Forgotten) -> None:
             click.echo(f"  {path}")
     if done.unrecorded:
         click.echo(f"dvc.lock: {counted(done.unrecorded, 'stage')} removed; commit the file if git has it")
-    if done.recipes:
+    if commands:
         click.echo("train again:")
-        for recipe in done.recipes:
-            click.echo(f"  xc train --dataset {dataset} --recipe {recipe}")
+        for command in commands:
+            click.echo(f"  {command}")
     if done.elsewhere:
         click.echo("may still hold them:")
         for place in done.elsewhere:

@@ -16,6 +16,7 @@ from xc_core.chain import Ran, Workspace, incoming, run_stage
 from xc_core.chain.arrival import Arrival, papers, scratch
 from xc_core.chain.names import checked_name
 from xc_core.cli.options import Names, Number
+from xc_core.cli.tables import show_next
 from xc_core.data.checks import MOST_SHARED, Allowed
 from xc_core.data.corpus import Corpus
 from xc_core.data.cut import BY
@@ -90,7 +91,7 @@ def ingest(path: Path, dataset: str, replace: bool, allow_loss: float | None, sp
     _report_shared(Corpus.open(ran.folder), config)
     if new and (workspace.state / "dagster").is_dir():  # `xc ui` was started before
         report(f"Dagster shows {dataset} by itself, and its schedules after Deployment > Reload definitions in the UI")
-    click.echo(f"next: xc train --dataset {dataset} --recipe ngame")
+    show_next(workspace, dataset)
 
 
 def _config(options: dict[str, Any], before: IngestConfig) -> IngestConfig:

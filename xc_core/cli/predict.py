@@ -74,7 +74,7 @@ def predict(
     if not asked:
         raise UsageError("no text", expected="texts as arguments or lines on the standard input", do="give one")
     answers = predictor.predict(asked, k, tail)
-    _note(asked, answers, k)
+    _note(asked, answers, k, predictor.scorer.num_labels)
     for text, found in zip(asked, answers, strict=True):
         if as_json:
             click.echo(escaped(json.dumps([asdict(label) for label in found], ensure_ascii=False)))
@@ -91,8 +91,11 @@ def _opened(champion: Champion) -> Predictor:
         return open_predictor(folder)
 
 
-def _note(texts: list[str], answers: list[list[Prediction]], k: int) -> None:
+def _note(texts: list[str], answers: list[list[Prediction]], k: int, labels: int) -> None:
     """Note texts without words, whose labels tell nothing, and answers that are shorter than asked for."""
+    if k > labels:
+        click.echo(f"note: the model has {counted(labels, 'label')}, fewer than the {k:,} asked for", err=True)
+        k = labels
     if empty := [number for number, text in enumerate(texts, 1) if not INK.search(text)]:
         click.echo(f"note: {counted(len(empty), 'text')} without words, the first is text {empty[0]:,}", err=True)
     if short := [len(found) for found in answers if len(found) < k]:

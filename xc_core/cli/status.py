@@ -78,7 +78,10 @@ def _of_model(workspace: Workspace, dataset: str, recipe: str | None) -> dict[st
     record = read_record(workspace, dataset, recipe) if recipe else None
     if record is None or recipe is None:
         return {}
-    return {"drift": {**asdict(record), "line": record.line, "holds": record.holds(workspace, dataset, recipe)}}
+    holds = record.holds(workspace, dataset, recipe)
+    if not holds and not workspace.folder("model", dataset, recipe).is_dir():
+        return {}  # the answer is about a model that was deleted
+    return {"drift": {**asdict(record), "line": record.line, "holds": holds}}
 
 
 def _echo(dataset: str, recipe: str | None, found: list[State], shown: dict[str, dict[str, Any]]) -> None:

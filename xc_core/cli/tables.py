@@ -29,6 +29,17 @@ def show_metrics(workspace: Workspace, dataset: str, recipe: str) -> None:
         click.echo(f"{name + ':':<12} {words}" + (f", {spent:.0f} s" if spent else ""))
 
 
+def show_next(workspace: Workspace, dataset: str, how: str = "train again") -> None:
+    """Print the commands that train the experiments of a dataset with new data, or a first one."""
+    recipes = [recipe for _, recipe in workspace.params.experiments(dataset)]
+    if not recipes:
+        click.echo(f"next: xc train --dataset {dataset} --recipe ngame")
+        return
+    click.echo(f"next: {how}:")
+    for recipe in recipes:
+        click.echo(f"  {workspace.params.train_command(dataset, recipe)}")
+
+
 def metrics_table(evaluation: Evaluation, title: str) -> str:
     """Return the metrics of each score and of the fusion, with intervals, as an aligned table, in percent."""
     content = evaluation.report

@@ -78,8 +78,6 @@ def train(
         if not settings:
             changes, budget = declared, budget or "none"
             report(f"{recipe}: as params.yaml has it, a variant of {base}")
-        elif gone := sorted(dotted(declared).keys() - dotted(changes).keys()):
-            report(f"{recipe}: no longer set: {', '.join(gone)}; give them again with --set to keep them")
     seconds = budget_seconds(budget or ("none" if any("epochs" in own for own in changes.values()) else _HOUR))
     if recipe == "all" and base:
         raise UsageError("--recipe all with --base", expected="one of them", do="name one recipe, or drop --base")
@@ -112,11 +110,13 @@ def _train_one(workspace: Workspace, wanted: _Wanted) -> None:
     """Declare one experiment and run its stages."""
     dataset, recipe, until = wanted.dataset, wanted.recipe, wanted.until
     wanted = _learning(wanted)
+    _, before = workspace.params.declared(dataset, recipe) or ("", {})
     declared = workspace.params.declare_experiment(dataset, recipe, wanted.base, wanted.changes)
     if _reaches(until, "scores"):  # reported now, not after the training of the encoder
         declared.recipe.require(fusion=_reaches(until, "fusion"))
     if wanted.seconds and _reaches(until, "encoder"):
         _fit_budget(workspace, wanted, declared, wanted.seconds)
+    _report_dropped(workspace, wanted, before)
     for name in TRAIN_STAGES:
         if name == "encoder":
             _warn(workspace, declared)
@@ -135,6 +135,13 @@ def _train_one(workspace: Workspace, wanted: _Wanted) -> None:
         click.echo(f"release it:  xc promote --dataset {dataset} --recipe {recipe}")
     elif until in _AFTER:
         click.echo(f"pack it:     xc run model --dataset {dataset} --recipe {recipe}")
+
+
+def _report_dropped(workspace: Workspace, wanted: _Wanted, before: dict[str, Any]) -> None:
+    """Report which settings of an earlier call the experiment no longer has."""
+    _, now = workspace.params.declared(wanted.dataset, wanted.recipe) or ("", {})
+    if gone := sorted(dotted(before).keys() - dotted(now).keys()):
+        report(f"{wanted.recipe}: no longer set: {', '.join(gone)}; give them again with --set to keep them")
 
 
 def _learning(wanted: _Wanted) -> _Wanted:

@@ -152,9 +152,13 @@ class AcceptanceSet:
 
 
 def draw(corpus: Corpus, dataset: str, folder: Path) -> AcceptanceSet:
-    """Draw the set of a dataset into ``folder``: documents that were held out, or test documents if there are none."""
+    """Draw the set of a dataset into ``folder``: documents that were held out, or test documents if there are none.
+
+    Documents without labels are not drawn: nothing can be judged on them.
+    """
     source = HELD if len(corpus.rows(ACCEPTANCE)) else TESTED
-    rows = corpus.drawn(corpus.rows(ACCEPTANCE if source == HELD else TEST), LIMIT)
+    rows = corpus.rows(ACCEPTANCE if source == HELD else TEST)
+    rows = corpus.drawn(rows[corpus.labels.counts_N[rows] > 0], LIMIT)
     uids = np.array(corpus.table("labels")["uid"].to_list(), dtype=object)
     columns = [[uids[matrix.row(row)].tolist() for row in rows.tolist()] for matrix in (corpus.labels, corpus.filters)]
     content = [corpus.uids(rows), corpus.texts_of("documents", rows), *columns]

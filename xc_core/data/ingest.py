@@ -250,6 +250,8 @@ class _CorpusWriter:
             held = f" ({self.sizes[VALIDATION]} more for validation)" if self.sizes[VALIDATION] else ""
             all_held = bool(held) and not self.sizes[TRAIN]
             do = "check that the files are complete" + (", or lower --validation-fraction" if all_held else "")
+            if not self.sizes[TEST]:
+                do += "; test rows are split off a table if there is no test file, so delete an empty one"
             raise DataError(counts + held, expected="at least one of each", do=do)
         unseen = np.flatnonzero(self._unseen_L & ~self._split_off_L)
         if len(unseen) and not self.allowed.unseen_labels:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
+from xc_core.params import option_text
 from xc_core.tune.metric import FIGURES
 from xc_core.tune.record import State, StudyRecord, TrialRecord
 
@@ -27,17 +28,12 @@ def table(record: StudyRecord, most: int = _SHOWN) -> str:
 
 def _row(trial: TrialRecord, names: list[str]) -> list[str]:
     figures = [f"{trial.figures[name.replace('@', '_at_')]:.2f}" for name in FIGURES]
-    settings = [_text(trial.values[name]) for name in names]
+    settings = [option_text(trial.values[name]) for name in names]
     return [str(trial.number), f"{trial.value:.2f}", *figures, *settings, trial.served, f"{trial.seconds:.0f}"]
 
 
 def _aligned(cells: list[str], widths: list[int]) -> str:
     return "| " + " | ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True)) + " |"
-
-
-def _text(value: Any) -> str:
-    """Return a value as the command line takes it; fractions keep six digits only in tables of many."""
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def command(record: StudyRecord, trial: TrialRecord) -> str:
@@ -46,7 +42,7 @@ def command(record: StudyRecord, trial: TrialRecord) -> str:
     parts = ["xc", "train", "--dataset", record.dataset, "--recipe", f"{record.name}-tuned"]
     parts += ["--base", str(record.asked["base"]), "--budget", "none"]
     return shlex.join(
-        [*parts, *(part for name, value in settings.items() for part in ("--set", f"{name}={_text(value)}"))]
+        [*parts, *(part for name, value in settings.items() for part in ("--set", f"{name}={option_text(value)}"))]
     )
 
 
@@ -139,7 +135,7 @@ def _rest(record: StudyRecord) -> list[str]:
     rest = [trial for trial in record.ended if trial.state is not State.DONE]
     lines = [
         f"- trial {trial.number} {trial.state.value} ({trial.why}): "
-        + ", ".join(f"{name} {_text(value)}" for name, value in trial.values.items())
+        + ", ".join(f"{name} {option_text(value)}" for name, value in trial.values.items())
         for trial in rest
     ]
     return ["Trials without figures:\n\n" + "\n".join(lines)] if lines else []
