@@ -90,7 +90,8 @@ class Forked:
 def start(target: str, *arguments: object, env: Mapping[str, str] | None = None, stdin: str = "") -> Forked:
     """Call the function ``MODULE:NAME`` in another process, with ``arguments`` as ``sys.argv[1:]``."""
     files, argv = tempfile.TemporaryDirectory(), [target, *map(str, arguments)]
-    Path(files.name, "in").write_text(stdin, "utf-8")
+    for name, content in (("in", stdin), ("out", ""), ("err", "")):
+        Path(files.name, name).write_text(content, "utf-8")
     return Forked(argv, _asked(start=argv, folder=files.name, env=dict(os.environ if env is None else env)), files)
 
 
