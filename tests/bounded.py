@@ -13,14 +13,24 @@ from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
+from tests import forks
+
 ROOT = Path(__file__).parents[1]
+_FORKED = 100
 
 
 def bounded(prepare: Callable[[], Callable[[], None]], megabytes: int) -> None:
-    """Run what ``prepare`` returns, with at most ``megabytes`` more address space than after ``prepare``."""
-    command = [sys.executable, "-m", "tests.bounded", prepare.__module__, prepare.__qualname__, str(megabytes)]
-    one_thread = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS"), "1")
-    done = subprocess.run(command, cwd=ROOT, env=os.environ | one_thread, capture_output=True, text=True, check=False)
+    """Run what ``prepare`` returns, with at most ``megabytes`` more address space than after ``prepare``.
+
+    The process is forked, unless the limit is so small that memory which imports have freed could hide a bug.
+    """
+    arguments = [prepare.__module__, prepare.__qualname__, str(megabytes)]
+    one_thread = os.environ | dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS"), "1")
+    if megabytes >= _FORKED:
+        done = forks.run("tests.bounded:main", *arguments, env=one_thread)
+    else:
+        command = [sys.executable, "-m", "tests.bounded", *arguments]
+        done = subprocess.run(command, cwd=ROOT, env=one_thread, capture_output=True, text=True, check=False)
     assert not done.returncode, done.stderr[-3000:]
 
 
@@ -31,7 +41,9 @@ def scratch() -> Path:
     return Path(folder.name)
 
 
-def _main(module: str, name: str, megabytes: str) -> None:
+def main() -> None:
+    """Prepare and run the function that the arguments name: module, name, MB."""
+    module, name, megabytes = sys.argv[1:]
     run = getattr(import_module(module), name)()
     pages = int(Path("/proc/self/statm").read_text("utf-8").split()[0])
     limit = pages * resource.getpagesize() + (int(megabytes) << 20)
@@ -40,4 +52,4 @@ def _main(module: str, name: str, megabytes: str) -> None:
 
 
 if __name__ == "__main__":
-    _main(*sys.argv[1:])
+    main()

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests import forks
 from xc_core import artifacts, progress
 from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.data.corpus import Corpus
@@ -22,12 +24,15 @@ from xc_core.data.ingest import IngestConfig
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ["DVC_NO_ANALYTICS"] = "true"  # each command would start another process, which sends a report
 # a shell script ignores SIGINT in what it ends with &; Dagster then ignores SIGTERM too, and so do all its children
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # no test is about power cuts, and waiting for the disk leaves a core idle
 os.fsync = lambda descriptor: None
+# Python and its imports take seconds, most programs a tenth of one; the fixture ``starting`` starts them
+subprocess.run = forks.forking
 
 TOPICS = ("river", "castle", "engine", "violin", "glacier", "falcon", "orchard", "lantern", "harbour", "saddle")
 """Each topic is a label; a document about two topics names words of both and of nothing else."""
@@ -144,6 +149,12 @@ def no_earlier_instance() -> None:
     """
     if state := sys.modules.get("dagster._core.storage.defs_state.base"):
         state._current_storage.set(None)
+
+
+@pytest.fixture
+def starting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let all programs be started as users start them, none be forked."""
+    monkeypatch.setattr(subprocess, "run", forks.STARTED)
 
 
 WITHOUT_PICTURES = tuple(f"tests/{folder}/" for folder in ("chain", "cli", "recipes", "stages", "tune"))

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import re
 import types
@@ -57,7 +58,7 @@ def changed(config: C, changes: Any, where: str) -> C:
     if not isinstance(changes, dict):
         found = f"{where} = {shown(changes)}"
         raise ConfigError(found, expected="a mapping of its fields", do="name the field to change")
-    hints = typing.get_type_hints(type(config))
+    hints = _hints(type(config))  # type: ignore[arg-type]  # a type is hashable
     names = [f.name for f in dataclasses.fields(config)]  # type: ignore[arg-type]
     values: dict[str, Any] = {}
     for name, value in changes.items():
@@ -65,6 +66,11 @@ def changed(config: C, changes: Any, where: str) -> C:
             raise _unknown_field(config, name, names, where)
         values[name] = _value(getattr(config, name), value, hints[name], f"{where}.{name}")
     return _replaced(config, values, where)
+
+
+@functools.cache
+def _hints(config: type) -> dict[str, Any]:
+    return typing.get_type_hints(config)
 
 
 def _replaced(config: C, values: dict[str, Any], where: str) -> C:

@@ -19,12 +19,14 @@ from assets.release.gate import Line, Verdict
 from assets.release.registry import Candidate, Released
 from assets.release.versions import download, model_name
 from assets.tracking import connect
+from tests import stores
 from tests.cli.conftest import fresh as fresh
 from tests.cli.conftest import own as own
 from tests.cli.conftest import ready as ready
 from tests.cli.conftest import xc as xc
 from xc_core.chain import Workspace
 
+stores.install()
 _numbers = itertools.count()
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from multiprocessing import forkserver
@@ -21,6 +19,7 @@ import pytest
 from assets import forked, processes
 from assets.forked import Forked
 from assets.processes import ProcessFailedError, StageProcesses, stop
+from tests.assets.stand_ins import describe, die, outlive, wait
 from xc_core.chain import Workspace
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux only")
@@ -32,36 +31,6 @@ def server(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(forked, "LIBRARIES", ("numpy",))
         assert forked.prepare()
-
-
-def describe(arguments: list[str]) -> None:
-    """Stand in for a stage: write into its folder, and to standard output and error, what a stage can see."""
-    sys.stdout.write("to standard output\n")
-    sys.stderr.write("to standard error\n")
-    environ, cwd, title = dict(os.environ), str(Path.cwd()), psutil.Process().cmdline()[0]
-    seen = {"arguments": arguments, "argv": sys.argv[1:], "cwd": cwd, "environ": environ, "title": title}
-    seen["first import from"], seen["frozen"] = sys.path[0], gc.get_freeze_count()
-    Path("seen.json").write_text(json.dumps(seen), "utf-8")
-
-
-def wait(arguments: list[str]) -> None:
-    """Stand in for a stage that does not end."""
-    Path(arguments[0]).touch()
-    time.sleep(60)
-
-
-def outlive(arguments: list[str]) -> None:
-    """Wait as a stage does: it ends with the process that started it."""
-    from assets import worker
-
-    parent = int(os.environ[worker.PARENT])
-    threading.Thread(target=worker._end_with, args=[parent], daemon=True).start()
-    wait(arguments)
-
-
-def die(arguments: list[str]) -> None:
-    """Stand in for a stage that the system kills."""
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def started(main: Any, folder: Path) -> Forked:

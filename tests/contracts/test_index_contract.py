@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,16 @@ def clustered(labels: int = 3000, width: int = 24, queries: int = 200) -> tuple[
     return vectors, unit(vectors[copied] + 0.02 * random.standard_normal((queries, width))), copied
 
 
+@cache
+def _nearest(vectors: bytes, queries: bytes, width: int, k: int) -> list[list[int]]:
+    return naive.nearest(*(np.frombuffer(rows, np.float32).reshape(-1, width) for rows in (vectors, queries)), k)
+
+
+def nearest(vectors_LD: F32, queries_ND: F32, k: int) -> list[list[int]]:
+    """Return the nearest labels of each query; the slow search runs once for all kinds of index."""
+    return _nearest(vectors_LD.tobytes(), queries_ND.tobytes(), vectors_LD.shape[1], k)
+
+
 def share_of(true: list[list[int]], found: Shortlist) -> float:
     """Return the share of the true labels that were found."""
     both = zip(true, found.ids_NK.tolist(), strict=True)
@@ -50,7 +61,7 @@ def test_the_copied_label_comes_first_and_its_score_is_the_inner_product(kind: s
 
 def test_default_settings_find_nearly_all_of_the_ten_nearest(kind: str) -> None:
     vectors, queries, _ = clustered()
-    true = naive.nearest(vectors, queries, 10)
+    true = nearest(vectors, queries, 10)
     found = build(kind, vectors).search(queries, 10)
     assert share_of(true, found) >= (0.999 if kind in EXACT else 0.95)
 
@@ -58,7 +69,7 @@ def test_default_settings_find_nearly_all_of_the_ten_nearest(kind: str) -> None:
 def test_lengths_count_because_the_search_is_by_inner_product(kind: str) -> None:
     vectors, queries, _ = clustered(labels=1500, queries=100)
     long = vectors * np.random.default_rng(1).lognormal(0, 1.0, (1500, 1)).astype(np.float32)
-    true, by_angle = (naive.nearest(table, queries, 10) for table in (long, vectors))
+    true, by_angle = (nearest(table, queries, 10) for table in (long, vectors))
     found = build(kind, long).search(queries, 10)
     assert share_of(true, found) >= (0.999 if kind in EXACT else 0.95)
     assert share_of(by_angle, found) < 0.6
@@ -116,7 +127,7 @@ def test_exact_search_over_a_saved_index_finds_every_nearest_label(
     for k in (10, 500):
         found = exact_search(load_index(tmp_path), queries, k)
         assert found is not None
-        assert share_of(naive.nearest(uneven, queries, k), found) == 1.0
+        assert share_of(nearest(uneven, queries, k), found) == 1.0
         np.testing.assert_allclose(found.scores_NK, np.sort(queries @ uneven.T)[:, ::-1][:, :k], atol=1e-5)
 
 
@@ -195,7 +206,7 @@ def test_vectors_that_come_later_are_found_and_the_index_stays_as_it_is(kind: st
     assert (index.size, grown.size) == (3000, 3040)
     assert (grown.search(more, 3).ids_NK[:, 0] == np.arange(3000, 3040)).mean() >= 0.95
     both, queries = np.concatenate([vectors, more]), clustered()[1]
-    true = naive.nearest(both, queries, 10)
+    true = nearest(both, queries, 10)
     assert share_of(true, grown.search(queries, 10)) >= (0.999 if kind in EXACT else 0.95)
     save_index(grown, tmp_path)
     np.testing.assert_array_equal(load_index(tmp_path).search(more, 3).ids_NK, grown.search(more, 3).ids_NK)

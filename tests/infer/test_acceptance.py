@@ -303,6 +303,7 @@ def test_a_label_that_the_set_does_not_know_takes_no_rank(drawn: AcceptanceSet, 
 # a clean process
 
 
+@pytest.mark.usefixtures("starting")
 def test_a_clean_process_returns_the_same_figures_and_the_costs(
     drawn: AcceptanceSet, model: Path, predictor: Predictor
 ) -> None:

@@ -13,11 +13,15 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from assets import forked, processes
 from assets.partitions import experiment_key, sync
 from pipelines.definitions import build
 from pipelines.graph import dvc_yaml
+from tests import forks, stores
 from tests.conftest import make_workspace
 from xc_core.chain import Workspace
+
+stores.install()
 
 
 def make_project(root: Path) -> Workspace:
@@ -73,13 +77,35 @@ def instance() -> Iterator[dg.DagsterInstance]:
         yield instance
 
 
+WITHOUT_LOGS = {
+    "compute_logs": {
+        "module": "dagster._core.storage.noop_compute_log_manager",
+        "class": "NoOpComputeLogManager",
+    }
+}
+"""Settings of an instance: for the output of each step Dagster would start four processes."""
+
+
+@pytest.fixture
+def all_forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no stage start Python, not even the first two of a run."""
+    monkeypatch.setattr(processes, "_COLD", 0)
+
+
 @pytest.fixture(scope="session")
 def materialised(tmp_path_factory: pytest.TempPathFactory) -> Any:
     workspace = make_project(tmp_path_factory.mktemp("project"))
-    with dg.instance_for_test() as instance, pytest.MonkeyPatch.context() as patch:
+    with dg.instance_for_test(WITHOUT_LOGS) as instance, pytest.MonkeyPatch.context() as patch:
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)  # MLflow sets it to the store that was last used
         definitions = build(workspace)
         sync(instance, workspace)
-        keys = {"prepare": "toy", "retrain": experiment_key("toy", "ngame"), "compare": "toy"}
-        results = {job: run_job(definitions, instance, job, key) for job, key in keys.items()}
+        with pytest.MonkeyPatch.context() as started:
+            started.setattr(subprocess, "run", forks.STARTED)  # the first job as users run it
+            # its second stage starts the server of forks; here the project's code stays the same, so they share it
+            started.setattr(forked, "LIBRARIES", (*forked.LIBRARIES, "assets.worker", "xc_core.recipes"))
+            results = {"prepare": run_job(definitions, instance, "prepare", "toy")}
+        with pytest.MonkeyPatch.context() as warm:
+            warm.setattr(processes, "_COLD", 0)
+            results["retrain"] = run_job(definitions, instance, "retrain", experiment_key("toy", "ngame"))
+            results["compare"] = run_job(definitions, instance, "compare", "toy")
         yield Materialised(workspace, instance, definitions, results)

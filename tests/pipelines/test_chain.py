@@ -137,6 +137,7 @@ def test_running_again_makes_nothing_new(materialised: Materialised) -> None:
     assert after.version == before.version
 
 
+@pytest.mark.usefixtures("all_forked")
 def test_a_failing_check_stops_the_chain_before_the_model(materialised: Materialised, tmp_path: Path) -> None:
     root = tmp_path / "project"
     shutil.copytree(materialised.workspace.root, root, symlinks=True)
@@ -158,6 +159,7 @@ def test_a_failing_check_stops_the_chain_before_the_model(materialised: Material
     assert artifacts.read_manifest(workspace.folder("model", "toy", "ngame")).digest() == before
 
 
+@pytest.mark.usefixtures("all_forked")
 def test_refresh_takes_new_labels_in_without_training(materialised: Materialised, tmp_path: Path) -> None:
     root = tmp_path / "project"
     shutil.copytree(materialised.workspace.root, root, symlinks=True)

@@ -62,6 +62,7 @@ def own(trained: Workspace, tmp_path: Path) -> Workspace:
     return Workspace(Path(shutil.copytree(trained.root, tmp_path / "own")))
 
 
+@pytest.mark.usefixtures("starting")
 def test_verdicts_are_those_of_xc_status(own: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XC_ROOT", "/another/project")
     shutil.rmtree(own.folder("audit", "toy", "ngame"))

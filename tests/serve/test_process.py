@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -20,6 +21,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from tests import forks
 from tests.cli.conftest import Xc
 from tests.cli.conftest import ready as ready
 from tests.cli.conftest import xc as xc
@@ -51,6 +53,18 @@ def serving(*arguments: object, **environment: str) -> Iterator[tuple[int, subpr
             yield int(line.rsplit(":", 1)[1]), process
         finally:
             process.kill()
+
+
+@contextmanager
+def forked(*arguments: object) -> Iterator[tuple[int, forks.Forked]]:
+    """Do what ``serving`` does without a start of Python."""
+    process = forks.start(forks.XC, "serve", "--port", 0, *arguments)
+    try:
+        wait_for(lambda: "answers on" in process.said() or process.poll() is not None, 60, "the address")
+        (port,) = re.findall(r"answers on \S+:(\d+)\n", process.said())
+        yield int(port), process
+    finally:
+        process.kill()
 
 
 def ask(port: int, **question: Any) -> tuple[int, Any]:
@@ -125,40 +139,37 @@ def _closed(port: int) -> bool:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_lets_answers_end_and_the_exit_code_is_0(folder: Path, number: signal.Signals) -> None:
     found: list[tuple[int, Any]] = []
-    with serving("--bundle", folder, "--max-wait-ms", 3000) as (port, process):
+    with forked("--bundle", folder, "--max-wait-ms", 3000) as (port, process):
         client = threading.Thread(target=lambda: found.append(ask(port, text="falcon", k=1)))
         client.start()
         wait_for(lambda: _waits(port), 30, "a question in the queue")
-        process.send_signal(number)
+        os.kill(process.pid, number)
         client.join(30)
-        assert process.wait(30) == 0
-        assert process.stderr is not None
-        assert process.stderr.read() == "stopped; every request that had come was answered\n"
+        ended = process.wait(30)
+    assert ended.returncode == 0
+    assert ended.stderr.splitlines()[-1] == "stopped; every request that had come was answered"
     assert [(status, content["answers"][0][0]["title"]) for status, content in found] == [(200, "falcon")]
 
 
 def test_a_second_signal_drops_a_request_and_says_so(folder: Path) -> None:
     found: list[tuple[int, Any]] = []
-    with serving("--bundle", folder, "--max-wait-ms", 20_000) as (port, process):
+    with forked("--bundle", folder, "--max-wait-ms", 20_000) as (port, process):
         client = threading.Thread(target=lambda: found.append(ask(port, text="falcon", k=1)))
         client.start()
         wait_for(lambda: _waits(port), 30, "a question in the queue")
-        process.send_signal(signal.SIGINT)
+        os.kill(process.pid, signal.SIGINT)
         wait_for(lambda: _closed(port), 30, "the end of the listener")
-        process.send_signal(signal.SIGINT)
+        os.kill(process.pid, signal.SIGINT)
         client.join(30)
-        assert process.wait(30) == 69
-        assert process.stderr is not None
-        assert "found 1 requests without an answer at the end" in process.stderr.read()
+        ended = process.wait(30)
+    assert ended.returncode == 69
+    assert "found 1 requests without an answer at the end" in ended.stderr
     assert [(status, content["found"]) for status, content in found] == [(503, "a server that ends")]
 
 
 def test_another_address_than_loopback_is_warned_of(folder: Path) -> None:
-    command = [*SERVE, "--bundle", str(folder), "--host", "0.0.0.0"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        assert process.stderr.readline().startswith("warning: other machines can reach 0.0.0.0:")
-        process.kill()
+    with forked("--bundle", folder, "--host", "0.0.0.0") as (_, process):
+        assert process.said().startswith("warning: other machines can reach 0.0.0.0:")
 
 
 @pytest.mark.parametrize(
@@ -183,7 +194,7 @@ def test_a_person_types_a_text_and_sees_labels_and_reasons(folder: Path, tmp_pat
     from playwright.sync_api import expect, sync_playwright
 
     bundle = renamed(folder, tmp_path / "bundle", HOSTILE)
-    with serving("--bundle", bundle) as (port, _), sync_playwright() as playwright:
+    with forked("--bundle", bundle) as (port, _), sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         page, logged, requested = browser.new_page(), [], []  # type: ignore[var-annotated]
         page.on("console", lambda message: logged.append(message.text))

@@ -1,7 +1,6 @@
 """Processes that train together, for tests: trainings of a small table or encoder, losses and rows as JSON.
 
-``python -m tests.train.ranks SIZE FOLDER END CASE...`` forks them from one process, because each import of torch takes
-seconds; see ``run``.
+They are forked, because each import of torch takes seconds; see ``run``.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ import json
 import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -19,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from tests import forks
 from tests.processes import free_port
 from tests.train.conftest import make_small
 from xc_core.classifiers import BiasConfig
@@ -120,9 +119,9 @@ class Ended:
 
 def run(size: int, folder: Path, cases: Iterable[str], end: int = -1) -> list[Ended]:
     """Train the ``cases`` in ``size`` processes; the second one kills itself before the step ``end``."""
-    command = [sys.executable, "-m", "tests.train.ranks", str(size), str(folder), str(end), *cases]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    done = forks.run("tests.train.ranks:main", size, folder, end, *cases, env=environment)
+    assert not done.returncode, done.stderr
     return [
         Ended(code, *((folder / f"{rank}.{kind}").read_text() for kind in ("out", "err")))
         for rank, code in enumerate(json.loads(done.stdout))
@@ -154,7 +153,3 @@ def main() -> None:
     for process in ranks:
         process.join(250)
     print(json.dumps([process.exitcode for process in ranks]))
-
-
-if __name__ == "__main__":
-    main()

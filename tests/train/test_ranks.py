@@ -77,8 +77,13 @@ def test_a_killed_process_ends_all_and_another_number_resumes(one: dict[str, Any
                 )
 
 
-def torchrun(workspace: Workspace, stage: str, *options: str, machines: int, each: int) -> list[str]:
-    """Run a stage by the script of ``deploy``, as ``machines`` with ``each`` processes; return what they said."""
+def torchrun(
+    workspace: Workspace, stage: str, *options: str, machines: int, each: int, programs: Path | None = None
+) -> list[str]:
+    """Run a stage by the script of ``deploy``, as ``machines`` with ``each`` processes; return what they said.
+
+    ``programs`` is a folder with another program ``xc``.
+    """
     place = {"MACHINES": str(machines), "PER_MACHINE": str(each), "FIRST": f"127.0.0.1:{free_port()}"}
     environment = {
         **os.environ,
@@ -87,7 +92,8 @@ def torchrun(workspace: Workspace, stage: str, *options: str, machines: int, eac
         "PYTHONPATH": str(ROOT),
         "OMP_NUM_THREADS": "1",
     }
-    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
+    folders = [str(folder) for folder in (programs, Path(sys.executable).parent) if folder]
+    environment["PATH"] = os.pathsep.join([*folders, environment["PATH"]])
     command = [str(ROOT / "deploy" / "torchrun.sh"), stage, "--dataset", "toy", "--recipe", "ngame", *options]
     started = [
         subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -127,13 +133,22 @@ def test_the_stage_classifier_on_two_machines_gives_what_one_process_gives(copie
         np.testing.assert_allclose(found.rows(name), rows_LD, rtol=NEAR, atol=NEAR)
     assert found.history["losses"] == pytest.approx(expected.history["losses"], rel=NEAR)
     assert not list(folder.parent.glob(".*")), "the second process leaves nothing behind"
-    assert "up to date" in "".join(torchrun(copied, "classifier", machines=1, each=2))
+    assert "up to date" in said_by(shared(copied, "classifier", size=2))
+
+
+def test_one_machine_starts_as_many_processes_as_it_is_told(workspace: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "xc").write_text('#!/bin/sh\necho "process $RANK of $WORLD_SIZE: xc $*"\n', "utf-8")
+    (tmp_path / "xc").chmod(0o755)
+    (said,) = torchrun(workspace, "classifier", "--force", machines=1, each=2, programs=tmp_path)
+    command = "xc run classifier --dataset toy --recipe ngame --force"
+    lines = sorted(line for line in said.splitlines() if line.startswith("process "))
+    assert lines == [f"process {rank} of 2: {command}" for rank in range(2)]
 
 
 def test_the_stage_encoder_gives_what_one_process_gives(copied: Workspace) -> None:
     folder = copied.folder("encoder", "toy", "ngame")
     expected = TrainedEncoder.open(folder)
-    torchrun(copied, "encoder", "--force", machines=1, each=2)
+    said_by(shared(copied, "encoder", "--force", size=2))
     found = TrainedEncoder.open(folder)
     assert found.history["losses"] == pytest.approx(expected.history["losses"], rel=NEAR, abs=NEAR)
     weights = expected.encoder.state_dict()
