@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from tests.cli.conftest import Xc
 from tests.cli.conftest import xc as xc
@@ -129,6 +130,20 @@ def test_two_samples_of_one_distribution_of_a_moved_and_of_a_wider_one() -> None
     assert two_sample_auc(draw(0, 1), draw(1.0, 1)) > 0.99
     assert two_sample_auc(draw(0, 1), draw(0, 3)) == pytest.approx(0.5, abs=0.04), "only the mean is compared"
     assert two_sample_auc(draw(0, 1)[:6], draw(0, 1)[:4]) <= 1, "fewer rows than coordinates"
+
+
+def test_the_classifier_is_fishers_with_half_of_the_covariance_shrunk() -> None:
+    """scikit-learn's, on coordinates that vary by different amounts and together."""
+    random = np.random.default_rng(1)
+    mix_DD = random.standard_normal((12, 12)) * np.geomspace(0.1, 10, 12)
+    one, other = (random.standard_normal((n, 12)) @ mix_DD + move for n, move in ((60, 0.0), (41, 1.0)))
+    found = []
+    for at in (0, 1):
+        fitted, asked = (np.concatenate([one[half::2], other[half::2]]) for half in (at, 1 - at))
+        of_one = np.arange(len(fitted)) < len(one) / 2
+        scores = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.5).fit(fitted, ~of_one).decision_function(asked)
+        found.append(auc(scores[len(one) // 2 :], scores[: len(one) // 2]))
+    assert two_sample_auc(one, other) == pytest.approx(np.mean(found))
 
 
 # the figures, on the toy world

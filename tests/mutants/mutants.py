@@ -128,13 +128,14 @@ def changed_lines(reference: str) -> dict[Path, set[int]]:
 def runs(scope: Scope, path: Path | None = None, tests: list[str] | None = None) -> list[list[str]]:
     """Return the arguments of each run of pytest for a scope: first the tests named after the module at ``path``.
 
-    ``tests`` are the ones that can see a bug; None if all can.
+    ``tests`` are the ones that can see a bug; None if all can. No test has a time limit of its own (``--timeout=0``): on
+    a busy machine it would fail without a bug.
     """
     named = [] if path is None else sorted((ROOT / "tests").glob(f"*/test_{path.stem}*.py"))
     own = [str(test.relative_to(ROOT)) for test in named]
     if tests is not None:
         own, tests = ([test for test in tests if (test.split("::")[0] in own) is first] for first in (True, False))
-    options = ["-q", "-x", "--no-header", *(f"--ignore={test}" for test in scope.left_out)]
+    options = ["-q", "-x", "--no-header", "--timeout=0", *(f"--ignore={test}" for test in scope.left_out)]
     return [[*options, *names] for names in (own, scope.tests if tests is None else tests) if names]
 
 
