@@ -59,6 +59,21 @@ def outlive(arguments: list[str]) -> None:
     wait(arguments)
 
 
+def tidy(arguments: list[str]) -> None:
+    """Stand in for a stage that has something to finish when it is asked to end."""
+
+    def finish(*_: Any) -> None:
+        time.sleep(0.2)
+        Path("finished").touch()
+        os._exit(143)
+
+    from assets import worker
+
+    signal.signal(signal.SIGTERM, finish)
+    threading.Thread(target=worker._end_with, args=[0], daemon=True).start()  # a process that has ended
+    wait(arguments)
+
+
 def die(arguments: list[str]) -> None:
     """Stand in for a stage that the system kills."""
     os.kill(os.getpid(), signal.SIGKILL)
@@ -135,6 +150,11 @@ def test_a_fork_ends_with_its_server_and_the_next_one_has_another(tmp_path: Path
     assert ProcessFailedError(process.wait(20)).lost
     assert Forked([], str(tmp_path), os.environ, describe).wait(60) == 0
     assert forkserver._forkserver._forkserver_pid != first
+
+
+def test_a_stage_whose_run_has_ended_has_time_to_finish(tmp_path: Path) -> None:
+    assert Forked([str(tmp_path / "runs")], str(tmp_path), os.environ, tidy).wait(20) == 143
+    assert (tmp_path / "finished").exists()
 
 
 def test_what_the_server_imports_starts_no_thread_and_is_not_the_projects() -> None:

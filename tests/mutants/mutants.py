@@ -16,7 +16,9 @@ import sys
 import tempfile
 import time
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from pathlib import Path
 
 from tests.mutants.entered import SECONDS, Entered, Tracer
@@ -128,8 +130,8 @@ def changed_lines(reference: str) -> dict[Path, set[int]]:
 def runs(scope: Scope, path: Path | None = None, tests: list[str] | None = None) -> list[list[str]]:
     """Return the arguments of each run of pytest for a scope: first the tests named after the module at ``path``.
 
-    ``tests`` are the ones that can see a bug; None if all can. No test has a time limit of its own (``--timeout=0``): on
-    a busy machine it would fail without a bug.
+    ``tests`` are the ones that can see a bug; None if all can. pytest's limit of time per test is off: on a busy machine
+    tests would fail without a bug.
     """
     named = [] if path is None else sorted((ROOT / "tests").glob(f"*/test_{path.stem}*.py"))
     own = [str(test.relative_to(ROOT)) for test in named]
@@ -150,14 +152,13 @@ def judged(tree: Path, arguments: list[list[str]], limits: Limits) -> Verdict:
 def tried(tree: Path, tally: Tally, chosen: list[Mutant], budget: Budget, known: Known, resume: bool) -> None:
     """Judge the mutants of a scope; print each."""
     started, name = time.monotonic(), tally.scope.name
-    entered = _entered(tree, tally.scope, resume)
-    limits = Limits(3 * entered.cpu_s + 60, 3 * entered.asleep_s + 60, 5 * entered.wall_s + 120)
-    print(f"{name}: {len(chosen)} mutants; its tests take {entered.cpu_s:.0f} s of CPU, traced", flush=True)
+    entered = cache(partial(_entered, tree, tally.scope, resume))  # not before a mutant has to be judged
+    print(f"{name}: {len(chosen)} mutants", flush=True)
     for mutant in chosen:
         if time.monotonic() > budget.end:
             print(f"  the time is over after {tally.tried} of {len(chosen)} mutants", flush=True)
             break
-        _one(tree, tally, mutant, entered, limits, known)
+        _one(tree, tally, mutant, entered, known)
         known.write()
     print(f"{name}: score {tally.score:.0%}, {time.monotonic() - started:.0f} s", flush=True)
     if tally.undecided:
@@ -183,6 +184,7 @@ def _entered(tree: Path, scope: Scope, resume: bool) -> Entered:
     content = {**found, **seconds, "digests": digests}
     store.parent.mkdir(exist_ok=True)
     store.write_text(json.dumps(content), "utf-8")
+    print(f"{scope.name}: its tests take {verdict.cpu_s:.0f} s of CPU, traced", flush=True)
     return Entered.read(content)
 
 
@@ -193,7 +195,7 @@ def _files(tree: Path, scope: Scope) -> list[Path]:
     return [file.relative_to(tree) for file in dict.fromkeys(found) if file not in left_out]
 
 
-def _one(tree: Path, tally: Tally, mutant: Mutant, entered: Entered, limits: Limits, known: Known) -> None:
+def _one(tree: Path, tally: Tally, mutant: Mutant, find: Callable[[], Entered], known: Known) -> None:
     before = (tree / mutant.path).read_text("utf-8")
     after = mutant.applied(before)
     if after is None:
@@ -208,6 +210,8 @@ def _one(tree: Path, tally: Tally, mutant: Mutant, entered: Entered, limits: Lim
         tally.killed += 1
         print(f"  killed before {title}", flush=True)
     else:
+        entered = find()
+        limits = Limits(3 * entered.cpu_s + 60, 3 * entered.asleep_s + 60, 5 * entered.wall_s + 120)
         tests = entered.tests(mutant.path, before, mutant.line)
         with changed(tree / mutant.path, after):
             verdict = judged(tree, runs(tally.scope, mutant.path, tests), limits)
