@@ -245,13 +245,15 @@ def test_rows_that_learnt_from_test_documents_cannot_be_refreshed(
 
 def test_labels_are_unknown_then_untrained(copied: Workspace, tmp_path: Path) -> None:
     more = [{"uid": f"M{number}", "title": f"meadow{number}", "content": ""} for number in range(2)]
-    rows = documents(2)
+    rows = documents(60)
     for number, row in enumerate(rows):
-        row |= {"target_ind": [10 + number], "target_rel": [1.0]}
+        row |= {"target_ind": [10 + number % 2], "target_rel": [1.0]}
     updated(copied, tmp_path / "labels", rows, more)
     unknown = judged(copied, "toy", "ngame")
     assert unknown.figures is not None
     assert (unknown.figures.unknown_labels, unknown.figures.untrained_labels) == (2, 2)
+    assert unknown.figures.query_auc is not None
+    assert unknown.figures.new_recall is None, "no new document has a label that the model knows"
     assert unknown.verdict.answer is Answer.RETRAIN, "2 of 12 are more than a tenth"
     assert not replace(unknown, corpus="another").holds(copied, "toy", "ngame")
 

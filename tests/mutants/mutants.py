@@ -130,8 +130,8 @@ def changed_lines(reference: str) -> dict[Path, set[int]]:
 def runs(scope: Scope, path: Path | None = None, tests: list[str] | None = None) -> list[list[str]]:
     """Return the arguments of each run of pytest for a scope: first the tests named after the module at ``path``.
 
-    ``tests`` are the ones that can see a bug; None if all can. pytest's limit of time per test is off: on a busy machine
-    tests would fail without a bug.
+    ``tests`` are the ones that can see a bug; None if all can. pytest's limit of time per test is off, because a busy
+    machine would exceed it without a bug.
     """
     named = [] if path is None else sorted((ROOT / "tests").glob(f"*/test_{path.stem}*.py"))
     own = [str(test.relative_to(ROOT)) for test in named]
