@@ -56,7 +56,8 @@ def test_the_same_seed_gives_the_same_order_and_another_seed_another() -> None:
 
 def test_equal_vectors_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """In large nodes too, and on every processor: a sort that is not stable depends on its instructions."""
-    monkeypatch.setattr(balanced, "SEEN", 64)
+    for bound in ("SEEN", "_TOGETHER"):
+        monkeypatch.setattr(balanced, bound, 64)
     order, _ = balanced_clusters(np.tile(np.eye(1, 4, dtype=np.float32), (500, 1)), 10, 0)
     assert order.tolist() == list(range(500))
 

@@ -43,7 +43,7 @@ def test_rows_that_learn_from_label_texts_record_how_many(copied: Workspace, edi
     edit(copied, {f"experiments/toy_ngame/stages/classifier/{name}": value for name, value in own.items()})
     run_stage(copied, "classifier", "toy", "ngame")
     tables = LabelTables.open(copied.folder("classifier", "toy", "ngame"))
-    assert TrainedOn.read(tables.history, TrainedOn(0)).label_texts == open_corpus(copied).num_labels
+    assert TrainedOn.read(tables.history, TrainedOn(train=0)).label_texts == open_corpus(copied).num_labels
 
 
 def test_a_refresh_does_not_keep_rows_of_other_folds(copied: Workspace, edit: Edit) -> None:
