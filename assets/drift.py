@@ -29,10 +29,10 @@ def data_drift(context: dg.AssetExecutionContext, project: Project, pipes: Stage
     try:
         pipes.run(context=context, arguments=["drift", "--dataset", dataset, "--recipe", recipe], root=project.root)
     except ProcessFailedError as error:
-        raise dg.Failure(f"`xc drift` {error}: {error.why or 'the log says why'}", allow_retries=False) from error
+        raise dg.Failure(f"`xc drift` {error}: {error.why or 'the log says why'}") from error
     record = read_record(project.workspace, dataset, recipe)
     if record is None:
-        raise dg.Failure("`xc drift` left no record", allow_retries=False)
+        raise dg.Failure("`xc drift` left no record")
     return dg.MaterializeResult(metadata=metadata(record))
 
 

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -36,6 +37,19 @@ def outlive(arguments: list[str]) -> None:
     """Wait as a stage does: it ends with the process that started it."""
     parent = int(os.environ[worker.PARENT])
     threading.Thread(target=worker._end_with, args=[parent], daemon=True).start()
+    wait(arguments)
+
+
+def tidy(arguments: list[str]) -> None:
+    """Stand in for a stage that has something to finish when it is asked to end."""
+
+    def finish(*_: Any) -> None:
+        time.sleep(0.2)
+        Path("finished").touch()
+        os._exit(143)
+
+    signal.signal(signal.SIGTERM, finish)
+    threading.Thread(target=worker._end_with, args=[0], daemon=True).start()  # a process that has ended
     wait(arguments)
 
 

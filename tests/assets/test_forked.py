@@ -19,7 +19,7 @@ import pytest
 from assets import forked, processes
 from assets.forked import Forked
 from assets.processes import ProcessFailedError, StageProcesses, stop
-from tests.assets.stand_ins import describe, die, outlive, wait
+from tests.assets.stand_ins import describe, die, outlive, tidy, wait
 from xc_core.chain import Workspace
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux only")
@@ -104,6 +104,11 @@ def test_a_fork_ends_with_its_server_and_the_next_one_has_another(tmp_path: Path
     assert ProcessFailedError(process.wait(20)).lost
     assert Forked([], str(tmp_path), os.environ, describe).wait(60) == 0
     assert forkserver._forkserver._forkserver_pid != first
+
+
+def test_a_stage_whose_run_has_ended_has_time_to_finish(tmp_path: Path) -> None:
+    assert Forked([str(tmp_path / "runs")], str(tmp_path), os.environ, tidy).wait(20) == 143
+    assert (tmp_path / "finished").exists()
 
 
 def test_what_the_server_imports_starts_no_thread_and_is_not_the_projects() -> None:

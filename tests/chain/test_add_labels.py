@@ -19,13 +19,13 @@ from tests.stages.halves import open_corpus, open_embeddings, open_scores, open_
 from xc_core import artifacts
 from xc_core.chain import Workspace, changelog, run_stage
 from xc_core.chain import add_labels as module
-from xc_core.chain.add_labels import add_labels
+from xc_core.chain.add_labels import add_labels, check_model
 from xc_core.chain.plan import Status, states
 from xc_core.chain.registry import STAGES
 from xc_core.chain.update import update
 from xc_core.classifiers import foreseen_rows
 from xc_core.data.tokens import Tokenised, write_tokens
-from xc_core.errors import DataError, MovedError
+from xc_core.errors import DataError, MissingError, MovedError
 from xc_core.infer.bundle import open_predictor
 from xc_core.recipes import RECIPES
 
@@ -206,6 +206,14 @@ def test_a_model_that_is_out_of_date_is_left_out_or_refused(
     added = add_labels(copied, new, "toy")
     assert (added.labels, added.recipes) == (2, [])
     assert any("add-labels: ngame is left out" in line for line in lines)
+
+
+def test_a_model_without_its_audit_can_be_extended_and_one_without_another_stage_cannot(copied: Workspace) -> None:
+    shutil.rmtree(copied.folder("audit", "toy", "ngame"))
+    check_model(copied, "toy", "ngame")
+    shutil.rmtree(copied.folder("scores", "toy", "ngame"))
+    with pytest.raises(MissingError, match="no scores of toy/ngame"):
+        check_model(copied, "toy", "ngame")
 
 
 def test_other_settings_or_code_are_refused_by_every_stage(copied: Workspace, new: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from tests.cli.conftest import Xc
 from tests.cli.conftest import xc as xc
@@ -132,6 +133,20 @@ def test_two_samples_of_one_distribution_of_a_moved_and_of_a_wider_one() -> None
     assert two_sample_auc(draw(0, 1)[:6], draw(0, 1)[:4]) <= 1, "fewer rows than coordinates"
 
 
+def test_the_classifier_is_fishers_with_half_of_the_covariance_shrunk() -> None:
+    """scikit-learn's, on coordinates that vary by different amounts and together."""
+    random = np.random.default_rng(1)
+    mix_DD = random.standard_normal((12, 12)) * np.geomspace(0.1, 10, 12)
+    one, other = (random.standard_normal((n, 12)) @ mix_DD + move for n, move in ((60, 0.0), (41, 1.0)))
+    found = []
+    for at in (0, 1):
+        fitted, asked = (np.concatenate([one[half::2], other[half::2]]) for half in (at, 1 - at))
+        of_one = np.arange(len(fitted)) < len(one) / 2
+        scores = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.5).fit(fitted, ~of_one).decision_function(asked)
+        found.append(auc(scores[len(one) // 2 :], scores[: len(one) // 2]))
+    assert two_sample_auc(one, other) == pytest.approx(np.mean(found))
+
+
 # the figures, on the toy world
 
 
@@ -231,13 +246,15 @@ def test_rows_that_learnt_from_test_documents_cannot_be_refreshed(
 
 def test_labels_are_unknown_then_untrained(copied: Workspace, tmp_path: Path) -> None:
     more = [{"uid": f"M{number}", "title": f"meadow{number}", "content": ""} for number in range(2)]
-    rows = documents(2)
+    rows = documents(60)
     for number, row in enumerate(rows):
-        row |= {"target_ind": [10 + number], "target_rel": [1.0]}
+        row |= {"target_ind": [10 + number % 2], "target_rel": [1.0]}
     updated(copied, tmp_path / "labels", rows, more)
     unknown = judged(copied, "toy", "ngame")
     assert unknown.figures is not None
     assert (unknown.figures.unknown_labels, unknown.figures.untrained_labels) == (2, 2)
+    assert unknown.figures.query_auc is not None
+    assert unknown.figures.new_recall is None, "no new document has a label that the model knows"
     assert unknown.verdict.answer is Answer.RETRAIN, "2 of 12 are more than a tenth"
     assert not replace(unknown, corpus="another").holds(copied, "toy", "ngame")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from tests.data.worlds import empty_workspace, files_of
 from xc_core.chain import Workspace, arrival
 from xc_core.chain.add_labels import add_labels
 from xc_core.chain.forget import forget
-from xc_core.chain.incoming import alone
+from xc_core.chain.incoming import alone, recover
 from xc_core.chain.update import update
 from xc_core.cli.ingest import place
 from xc_core.data.ingest import IngestConfig
@@ -80,3 +81,12 @@ def test_nothing_can_be_forgotten_between_reading_and_replacing(
     monkeypatch.undo()
     forget(project, "toy", ["D0002"], [])
     assert "D0002" not in open_corpus(project).table("documents")["uid"].to_list()
+
+
+def test_folders_of_killed_changes_are_deleted_and_no_others(project: Workspace) -> None:
+    """Those whose process runs stay, and those of another name."""
+    names = ["ingest-4194305-killed", f"ingest-{os.getppid()}-runs", "ingest-notes"]  # Linux has no process 4194305
+    for name in names:
+        (project.state / name).mkdir(parents=True)
+    recover(project)
+    assert [(project.state / name).exists() for name in names] == [False, True, True]

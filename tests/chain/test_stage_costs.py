@@ -14,7 +14,7 @@ import pytest
 
 from xc_core.ann import INDEXES
 from xc_core.ann.base import save_index
-from xc_core.chain import Workspace, run_stage, stage_bytes
+from xc_core.chain import Workspace, run_stage, stage_bytes, stage_costs
 from xc_core.chain.estimator import Estimator, Line
 from xc_core.chain.experiment import Experiment
 from xc_core.chain.pilots import Pilot, Rates, Source, Timed, short_epochs, slope_and_rest
@@ -120,6 +120,19 @@ def test_exact_search_compares_all_pairs_and_a_graph_few_of_them() -> None:
     assert Search(10, labels).seconds(rates) == pytest.approx(10 * 20 * 1e-5)
     assert Search(10, labels, exact=True).seconds(rates) == pytest.approx(10 * (labels * WIDTH * 1e-11 + 1e-5))
     assert Search(0, labels, graphs=2).seconds(rates) == pytest.approx(2 * labels * 20 * 1e-6)
+
+
+def test_a_served_graph_is_built_above_its_bound_and_an_evaluation_compares_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stage_costs, "EXACT_UP_TO", 1000)
+    monkeypatch.setattr(stage_costs, "BATCHES_EXACT_UP_TO", 2000)
+    sizes = (Case(RECIPES["ngame"], replace(LARGE, labels=labels), WIDTH) for labels in (1000, 1001, 2000, 3000))
+    at, above, most, large = ((case, searches(case)) for case in sizes)
+    assert [own["scores"][0].graphs for _, own in (at, above, most)] == [0, large[0].searched, large[0].searched]
+    case, found = large
+    seconds = case.searched * LARGE.test * (3000 * WIDTH * 1e-11 + 1e-5)
+    assert found["evaluation"][0].seconds(rates_of(case.recipe)) == pytest.approx(seconds)
 
 
 def test_a_query_costs_nothing_by_itself_if_nothing_is_searched_or_only_the_nearest_is_kept() -> None:

@@ -54,6 +54,15 @@ def test_the_same_seed_gives_the_same_order_and_another_seed_another() -> None:
     assert np.array_equal(vectors, before)
 
 
+def test_equal_vectors_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In large nodes too, and on every processor: a sort that is not stable depends on its instructions."""
+    for bound in ("SEEN", "_TOGETHER"):
+        monkeypatch.setattr(balanced, bound, 64)
+    order, _ = balanced_clusters(np.eye(3, 4, dtype=np.float32)[np.arange(500) % 3], 10, 0)
+    for kind in range(3):
+        assert (np.diff(order[order % 3 == kind]) > 0).all()
+
+
 def test_the_number_of_threads_changes_nothing() -> None:
     vectors, _ = mixture(2, 3000, 48, 60, 0.8)
     orders, threads = [], torch.get_num_threads()

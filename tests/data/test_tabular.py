@@ -54,6 +54,16 @@ def test_label_names_become_labels_without_a_labels_table(tmp_path: Path, cells:
     assert contents(corpus)["documents"][1][0] == "train-2", "rows are numbered from 1 if there are no uids"
 
 
+def test_a_label_name_that_is_refused_is_named_by_its_number(tmp_path: Path) -> None:
+    """Among the distinct names in order, from 1, as rows of a table are numbered."""
+    third = sorted(NAMES)[2]
+    names = {name: f"{name}\x1b" if name == third else name for name in NAMES}
+    for split in ("train", "test"):
+        write_named(tmp_path / "world", split, lambda rows: [[names[name] for name in names_of(row)] for row in rows])
+    with pytest.raises(DataError, match=r"labels column, label 3\b"):
+        read_world(tmp_path / "world")
+
+
 def test_whole_numbers_are_names_without_a_labels_table(tmp_path: Path) -> None:
     for split in ("train", "test"):
         write_named(tmp_path / "world", split, lambda rows: [[label + 1000 for label in r["target_ind"]] for r in rows])

@@ -44,6 +44,13 @@ def test_valid_variants_of_some_lines_change_nothing(
     assert contents(read_world(folder))["pairs"] == expected()["pairs"]
 
 
+def test_a_field_that_is_not_read_may_have_another_type_in_each_line(tmp_path: Path) -> None:
+    folder = write_world(tmp_path / "world")
+    for line, value in ((1, 2), (2, "two"), (3, [{"a": 1}]), (4, {"a": [1]})):
+        put_json(folder / "trn.json", line, more=value)
+    assert contents(read_world(folder))["pairs"] == expected()["pairs"]
+
+
 @pytest.mark.parametrize("lines", LINES)
 @pytest.mark.parametrize("keys", [("target_rel",), ("content",), ("target_rel", "content")])
 def test_fields_that_may_be_absent_may_be_absent_in_some_lines(

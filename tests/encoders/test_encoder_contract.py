@@ -163,6 +163,13 @@ def test_a_bag_encodes_a_text_without_tokens_as_zero_with_finite_gradients() -> 
     assert all(p.grad is not None and bool(torch.isfinite(p.grad).all()) for p in encoder.parameters())
 
 
+def test_a_new_bag_weighs_all_tokens_alike() -> None:
+    encoder: Any = build_encoder(EncoderConfig(name="bag", width=6), VOCABULARY, seed=0)
+    ids = torch.tensor([[3, 5, 2, 0]])
+    pooled = encoder.pooled(ids, torch.tensor([[True, True, True, False]]))
+    assert torch.allclose(pooled, encoder.tokens(ids[:, :3]).mean(1))
+
+
 @pytest.mark.parametrize("faster", [True, False])
 def test_auto_precision_is_bf16_only_if_it_is_faster(monkeypatch: pytest.MonkeyPatch, faster: bool) -> None:
     encoder = build_encoder(EncoderConfig(name="bag", width=4), VOCABULARY, seed=0)

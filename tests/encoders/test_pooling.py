@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xc_core.encoders.heads import projection_head
+from xc_core.encoders.heads import joined, projection_head, split
 from xc_core.encoders.pooling import POOL, Pooling
 
 
@@ -49,3 +49,12 @@ def test_a_projection_is_an_orthogonal_map_and_none_is_the_identity() -> None:
     assert len(list(head.parameters())) == 1, "no bias: a constant direction would be shared by all texts"
     vectors = torch.randn(2, 6)
     assert torch.equal(projection_head(6, 0)(vectors), vectors)
+
+
+def test_the_vectors_of_two_heads_come_back_from_the_unit_vector_that_they_are_stored_as() -> None:
+    first, second = torch.nn.functional.normalize(torch.randn(2, 5, 3), dim=2)
+    stored = joined(first, second)
+    torch.testing.assert_close(stored.norm(dim=1), torch.ones(5))
+    for found, own in zip(split(stored, heads=2), (first, second), strict=True):
+        torch.testing.assert_close(found, own)
+    assert all(found is stored for found in split(stored, heads=1))

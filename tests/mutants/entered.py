@@ -21,6 +21,8 @@ import pytest
 
 IMPORT = ""
 """What runs while no test runs."""
+SECONDS = ("cpu_s", "asleep_s", "wall_s")
+"""What the traced run took: on a processor, asleep and on the clock."""
 
 
 class Tracer:
@@ -77,6 +79,7 @@ class Entered:
     lines: dict[tuple[str, int], set[str]]
     """The tests that enter each line of each module; ``IMPORT`` is among them if it runs at import."""
     cpu_s: float
+    asleep_s: float
     wall_s: float
     changed: tuple[str, ...] = ()
     """Files of tests that are new or have changed since; they judge every mutant."""
@@ -88,7 +91,7 @@ class Entered:
         for name, found in content["lines"].items():
             for file, line in found:
                 lines[file, line].update(content["users"].get(name, [IMPORT]))
-        return cls(lines, content["cpu_s"], content["wall_s"], changed)
+        return cls(lines, *(content[name] for name in SECONDS), changed)
 
     def tests(self, path: Path, source: str, line: int) -> list[str] | None:
         """Return the tests that enter the statement at a line, in order; None if any test may see it."""

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.mutants.entered import Tracer
@@ -32,7 +33,22 @@ LIBRARIES = (
 )  # fmt: skip
 """What most packages need; Dagster and MLflow are imported by the tests of assets and pipelines alone."""
 OURS = frozenset({"xc_core", "assets", "pipelines", "tests", "benchmarks"})
-PASSED, FAILED, TOO_LONG = "survived", "killed", "too long"
+PASSED, FAILED, TOO_LONG, UNDECIDED = "survived", "killed", "too long", "not decided"
+_POLL_S = 0.2
+_ASLEEP = frozenset("SZIX")
+"""States of a thread in /proc that does not ask for a processor. R does, D waits for a disk, T was stopped."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much a run of tests may take."""
+
+    cpu_s: float
+    """Processor time of each process; a run that takes more is too long: an endless loop."""
+    asleep_s: float
+    """Time in which every process sleeps; a run that takes more is too long: it waits for what never happens."""
+    wall_s: float
+    """Time on the clock; a run that takes more, but neither of the others, is not decided: the machine is busy."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +56,9 @@ class Verdict:
     """How a run of tests ended."""
 
     outcome: str
-    """PASSED, FAILED or TOO_LONG."""
+    """PASSED, FAILED, TOO_LONG or UNDECIDED."""
     cpu_s: float
+    asleep_s: float
     wall_s: float
     log: str
 
@@ -78,17 +95,17 @@ def changed(path: Path, source: str) -> Iterator[None]:
         path.write_text(before, "utf-8")
 
 
-def judge(
-    tree: Path, arguments: list[str], cpu_limit_s: float, wall_limit_s: float, tracer: Tracer | None = None
-) -> Verdict:
+def judge(tree: Path, arguments: list[str], limits: Limits, tracer: Tracer | None = None) -> Verdict:
     """Run pytest with ``arguments`` in ``tree``; the limits hold for each process, and for all of them together."""
     log, started = tree.parent / "log", time.monotonic()
     child = os.fork()
     if not child:
-        _run(tree, arguments, log, cpu_limit_s, tracer)
-    status, used = _waited(child, started + wall_limit_s)
-    seconds = used.ru_utime + used.ru_stime, time.monotonic() - started
+        _run(tree, arguments, log, limits.cpu_s, tracer)
+    status, used, asleep_s = _waited(child, limits)
+    seconds = used.ru_utime + used.ru_stime, asleep_s, time.monotonic() - started
     text = log.read_text("utf-8", "replace")
+    if status is None and asleep_s <= limits.asleep_s:
+        return Verdict(UNDECIDED, *seconds, text)
     if status is None or (os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGKILL)):
         return Verdict(TOO_LONG, *seconds, text)
     code = os.waitstatus_to_exitcode(status)
@@ -99,22 +116,40 @@ def judge(
     return Verdict(FAILED if code else PASSED, *seconds, text)
 
 
-def _waited(child: int, end: float) -> tuple[int | None, resource.struct_rusage]:
-    """Wait for a process and end its group, so that nothing of it runs on; the status is None if it took too long."""
+def _waited(child: int, limits: Limits) -> tuple[int | None, resource.struct_rusage, float]:
+    """Wait for a process; end it and its group, so that nothing of it runs on. The status is None if it took too long.
+
+    The last number is how long it slept with all that it started, in seconds.
+    """
     status: int | None = None
+    end, asleep_s = time.monotonic() + limits.wall_s, 0.0
     while True:
         found, raw, used = os.wait4(child, os.WNOHANG)
         if found:
             status = raw
             break
-        if time.monotonic() > end:
+        if time.monotonic() > end or asleep_s > limits.asleep_s:
             break
-        time.sleep(0.05)
+        time.sleep(_POLL_S)
+        asleep_s += _POLL_S * _asleep(child)
+    if status is None:
+        for process in psutil.Process(child).children(recursive=True):  # some may have left the group
+            with contextlib.suppress(psutil.Error):
+                process.kill()
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)
     if status is None:
         used = os.wait4(child, 0)[2]
-    return status, used
+    return status, used, asleep_s
+
+
+def _asleep(child: int) -> bool:
+    """Return True if no thread of a process and of those that it started, here and there, asks for a processor."""
+    with contextlib.suppress(psutil.Error, OSError):  # one has just ended, so something happens
+        processes = [child, *(process.pid for process in psutil.Process(child).children(recursive=True))]
+        stats = [stat.read_text("utf-8") for pid in processes for stat in Path(f"/proc/{pid}/task").glob("*/stat")]
+        return bool(stats) and all(stat.rpartition(")")[2].split()[0] in _ASLEEP for stat in stats)
+    return False
 
 
 def _run(tree: Path, arguments: list[str], log: Path, cpu_limit_s: float, tracer: Tracer | None) -> None:

@@ -16,11 +16,13 @@ import sys
 import tempfile
 import time
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from pathlib import Path
 
-from tests.mutants.entered import Entered, Tracer
-from tests.mutants.judge import PASSED, Verdict, changed, copy_tree, judge, preload
+from tests.mutants.entered import SECONDS, Entered, Tracer
+from tests.mutants.judge import PASSED, UNDECIDED, Limits, Verdict, changed, copy_tree, judge, preload
 from tests.mutants.places import Mutant, mutants, sample
 from tests.mutants.scopes import SCOPES, Scope, modules, scope_of
 from tests.pages import between, fill
@@ -41,6 +43,8 @@ class Tally:
     killed: int = 0
     equivalent: int = 0
     survived: list[str] = field(default_factory=list)
+    undecided: int = 0
+    """Those that the clock ended; they count for nothing."""
 
     @property
     def tried(self) -> int:
@@ -126,37 +130,39 @@ def changed_lines(reference: str) -> dict[Path, set[int]]:
 def runs(scope: Scope, path: Path | None = None, tests: list[str] | None = None) -> list[list[str]]:
     """Return the arguments of each run of pytest for a scope: first the tests named after the module at ``path``.
 
-    ``tests`` are the ones that can see a bug; None if all can.
+    ``tests`` are the ones that can see a bug; None if all can. pytest's limit of time per test is off, because a busy
+    machine would exceed it without a bug.
     """
     named = [] if path is None else sorted((ROOT / "tests").glob(f"*/test_{path.stem}*.py"))
     own = [str(test.relative_to(ROOT)) for test in named]
     if tests is not None:
         own, tests = ([test for test in tests if (test.split("::")[0] in own) is first] for first in (True, False))
-    options = ["-q", "-x", "--no-header", *(f"--ignore={test}" for test in scope.left_out)]
+    options = ["-q", "-x", "--no-header", "--timeout=0", *(f"--ignore={test}" for test in scope.left_out)]
     return [[*options, *names] for names in (own, scope.tests if tests is None else tests) if names]
 
 
-def judged(tree: Path, arguments: list[list[str]], limits: tuple[float, float]) -> Verdict:
+def judged(tree: Path, arguments: list[list[str]], limits: Limits) -> Verdict:
     """Run tests until a run fails; return its verdict, or the last, with the CPU seconds of all."""
     verdicts: list[Verdict] = []
     while len(verdicts) < len(arguments) and all(verdict.outcome == PASSED for verdict in verdicts):
-        verdicts.append(judge(tree, arguments[len(verdicts)], *limits))
+        verdicts.append(judge(tree, arguments[len(verdicts)], limits))
     return replace(verdicts[-1], cpu_s=sum(verdict.cpu_s for verdict in verdicts))
 
 
 def tried(tree: Path, tally: Tally, chosen: list[Mutant], budget: Budget, known: Known, resume: bool) -> None:
     """Judge the mutants of a scope; print each."""
     started, name = time.monotonic(), tally.scope.name
-    entered = _entered(tree, tally.scope, resume)
-    limits = 3 * entered.cpu_s + 60, 5 * entered.wall_s + 120
-    print(f"{name}: {len(chosen)} mutants; its tests take {entered.cpu_s:.0f} s of CPU, traced", flush=True)
+    entered = cache(partial(_entered, tree, tally.scope, resume))  # not before a mutant has to be judged
+    print(f"{name}: {len(chosen)} mutants", flush=True)
     for mutant in chosen:
         if time.monotonic() > budget.end:
             print(f"  the time is over after {tally.tried} of {len(chosen)} mutants", flush=True)
             break
-        _one(tree, tally, mutant, entered, limits, known)
+        _one(tree, tally, mutant, entered, known)
         known.write()
     print(f"{name}: score {tally.score:.0%}, {time.monotonic() - started:.0f} s", flush=True)
+    if tally.undecided:
+        print(f"  {tally.undecided} not decided: the time was over on a busy machine; try again with --resume")
 
 
 def _entered(tree: Path, scope: Scope, resume: bool) -> Entered:
@@ -167,16 +173,18 @@ def _entered(tree: Path, scope: Scope, resume: bool) -> Entered:
     }
     content = json.loads(store.read_text("utf-8")) if resume and store.exists() else {"digests": {}}
     different = [path for path in digests if content["digests"].get(path) != digests[path]]
-    if not set(map(str, code)) & set(different):
+    if "asleep_s" in content and not set(map(str, code)) & set(different):
         return Entered.read(content, tuple(different))
     tracer = Tracer(tree, code, tree.parent / "entered.json")
-    verdict = judge(tree, runs(scope)[0], 3600, 3600, tracer)
+    verdict = judge(tree, runs(scope)[0], Limits(3600, 3600, 3600), tracer)
     if verdict.outcome != PASSED:
         raise RuntimeError(f"{scope.name}: its tests fail without a change:\n{verdict.log[-3000:]}")
     found = json.loads(tracer.out.read_text("utf-8"))
-    content = {**found, "cpu_s": verdict.cpu_s, "wall_s": verdict.wall_s, "digests": digests}
+    seconds = {name: getattr(verdict, name) for name in SECONDS}
+    content = {**found, **seconds, "digests": digests}
     store.parent.mkdir(exist_ok=True)
     store.write_text(json.dumps(content), "utf-8")
+    print(f"{scope.name}: its tests take {verdict.cpu_s:.0f} s of CPU, traced", flush=True)
     return Entered.read(content)
 
 
@@ -187,7 +195,7 @@ def _files(tree: Path, scope: Scope) -> list[Path]:
     return [file.relative_to(tree) for file in dict.fromkeys(found) if file not in left_out]
 
 
-def _one(tree: Path, tally: Tally, mutant: Mutant, entered: Entered, limits: tuple[float, float], known: Known) -> None:
+def _one(tree: Path, tally: Tally, mutant: Mutant, find: Callable[[], Entered], known: Known) -> None:
     before = (tree / mutant.path).read_text("utf-8")
     after = mutant.applied(before)
     if after is None:
@@ -202,11 +210,15 @@ def _one(tree: Path, tally: Tally, mutant: Mutant, entered: Entered, limits: tup
         tally.killed += 1
         print(f"  killed before {title}", flush=True)
     else:
+        entered = find()
+        limits = Limits(3 * entered.cpu_s + 60, 3 * entered.asleep_s + 60, 5 * entered.wall_s + 120)
         tests = entered.tests(mutant.path, before, mutant.line)
         with changed(tree / mutant.path, after):
             verdict = judged(tree, runs(tally.scope, mutant.path, tests), limits)
         if verdict.outcome == PASSED:
             tally.survived.append(text)
+        elif verdict.outcome == UNDECIDED:
+            tally.undecided += 1
         else:
             tally.killed += 1
             known.killed.add(digest)
@@ -259,7 +271,7 @@ def _places(scope: Scope, lines: dict[Path, set[int]] | None) -> list[Mutant]:
 
 
 def main() -> int:
-    """Run; return 1 if a mutant survived."""
+    """Run; return 1 if a mutant survived or was not decided."""
     arguments = _arguments()
     wanted = [package.rstrip("/") for package in arguments.packages]
     lines = None if wanted else changed_lines(arguments.since)
@@ -283,7 +295,7 @@ def main() -> int:
         if tallies
         else f"no module changed since {arguments.since}"
     )
-    return int(any(tally.survived for tally in tallies))
+    return int(any(tally.survived or tally.undecided for tally in tallies))
 
 
 if __name__ == "__main__":

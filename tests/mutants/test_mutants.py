@@ -13,9 +13,9 @@ import pytest
 from tests import pages
 from tests.mutants import judge as judging
 from tests.mutants import mutants as main
-from tests.mutants.entered import Entered, Tracer
-from tests.mutants.judge import FAILED, PASSED, TOO_LONG, changed, copy_tree
-from tests.mutants.mutants import EQUIVALENT, ROOT, Tally, difference, equivalents, signature
+from tests.mutants.entered import SECONDS, Entered, Tracer
+from tests.mutants.judge import FAILED, PASSED, TOO_LONG, UNDECIDED, Limits, Verdict, changed, copy_tree
+from tests.mutants.mutants import EQUIVALENT, ROOT, Known, Tally, difference, equivalents, signature
 from tests.mutants.places import ARGUMENT, CALL, Mutant, mutants, sample
 from tests.mutants.scopes import SCOPES, Scope, modules, scope_of
 
@@ -102,7 +102,7 @@ def test_tests_named_after_the_module_run_first() -> None:
     first, second = main.runs(scope, Path("xc_core/losses/triplet.py"))
     assert (first[-1], second[-1]) == ("tests/losses/test_triplet.py", "tests/losses")
     assert main.runs(scope) == main.runs(scope, Path("xc_core/losses/nothing.py")) == [second]
-    assert "--ignore=tests/losses/test_slots.py" in second
+    assert {"--ignore=tests/losses/test_slots.py", "--timeout=0"} <= set(second), "the tool's own limits hold"
     see = ["tests/chain/test_x.py::test_a", "tests/losses/test_triplet.py::test_b"]
     assert [run[-1] for run in main.runs(scope, Path("xc_core/losses/triplet.py"), see)] == see[::-1]
 
@@ -118,8 +118,11 @@ def tree(tmp_path: Path) -> Path:
     return root
 
 
-def judged(tree: Path, cpu_limit_s: float = 60, wall_limit_s: float = 120) -> str:
-    return judging.judge(tree, ["-q", "-p", "no:cacheprovider", "test_it.py"], cpu_limit_s, wall_limit_s).outcome
+ENOUGH = Limits(60, 60, 120)
+
+
+def judged(tree: Path, limits: Limits = ENOUGH) -> str:
+    return judging.judge(tree, ["-q", "-p", "no:cacheprovider", "test_it.py"], limits).outcome
 
 
 def test_a_copy_is_judged_and_its_file_comes_back(tree: Path) -> None:
@@ -143,16 +146,51 @@ def test_a_copy_that_a_conftest_cannot_import_is_killed_and_tests_that_are_missi
 def test_the_first_run_that_fails_is_the_verdict(tree: Path) -> None:
     (tree / "test_bad.py").write_text("def test_bad():\n    assert False\n")
     good, bad = (["-q", "-p", "no:cacheprovider", name] for name in ("test_it.py", "test_bad.py"))
-    outcomes = [main.judged(tree, order, (60, 120)).outcome for order in ([good, bad], [bad, good], [good, good])]
+    outcomes = [main.judged(tree, order, ENOUGH).outcome for order in ([good, bad], [bad, good], [good, good])]
     assert outcomes == [FAILED, FAILED, PASSED]
 
 
-def test_an_endless_loop_and_an_endless_sleep_are_too_long(tree: Path) -> None:
-    module = tree / "xc_core" / "__init__.py"
-    with changed(module, "def twice(a):\n    while True:\n        pass\n"):
-        assert judged(tree, cpu_limit_s=3) == TOO_LONG
-    with changed(module, "import time\n\ndef twice(a):\n    time.sleep(600)\n"):
-        assert judged(tree, wall_limit_s=5) == TOO_LONG
+@pytest.mark.parametrize(
+    ("body", "limits", "outcome"),
+    [
+        ("while True:\n        pass", Limits(1, 60, 60), TOO_LONG),
+        ("__import__('time').sleep(600)", Limits(60, 1, 60), TOO_LONG),
+        ("while not __import__('time').sleep(0.05):\n        pass", Limits(60, 1, 60), TOO_LONG),
+        ("lock = __import__('threading').Lock()\n    while lock.acquire():\n        pass", Limits(60, 1, 60), TOO_LONG),
+        ("while True:\n        pass", Limits(60, 1, 2), UNDECIDED),
+        (
+            "import subprocess, sys\n"
+            "    busy = 'import time; all(time.process_time() < 4 for _ in iter(int, 1))'\n"
+            "    subprocess.run([sys.executable, '-c', busy], start_new_session=True)",
+            Limits(60, 1, 2.5),
+            UNDECIDED,
+        ),
+    ],
+    ids=["loop", "sleep", "polling", "lock", "starved", "waits for one that is starved"],
+)
+def test_what_does_not_end_is_too_long_and_what_only_the_clock_ends_is_not_decided(
+    tree: Path, body: str, limits: Limits, outcome: str
+) -> None:
+    """A process that gets no processor looks like the loops here: it asks for one, and has not used its limit."""
+    with changed(tree / "xc_core" / "__init__.py", f"def twice(a):\n    {body}\n"):
+        assert judged(tree, limits) == outcome
+
+
+def test_a_mutant_that_is_not_decided_does_not_count_and_is_tried_again(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = Path("xc_core/__init__.py")
+    mutant = next(one for one in mutants(path, (tree / path).read_text()) if "Mul_Add" in one.operator)
+    entered = Entered({}, 1.0, 0.0, 1.0)
+    known = Known()
+    for outcome, counts in ((UNDECIDED, (0, 0, 1)), (FAILED, (1, 1, 0))):
+        monkeypatch.setattr(main, "judge", lambda *_, outcome=outcome: Verdict(outcome, 1.0, 0.0, 1.0, ""))
+        monkeypatch.setattr(main, "_entered", lambda *_: entered)
+        monkeypatch.setattr(main, "KNOWN", tree / "known.json")
+        tally = Tally(Scope("xc_core", ("test_it.py",)), places=1)
+        main.tried(tree, tally, [mutant], main.Budget(1, float("inf")), known, resume=True)
+        assert (tally.tried, tally.killed, tally.undecided) == counts
+        assert ("1 not decided" in capsys.readouterr().out) is (outcome == UNDECIDED)
 
 
 MODULE = """
@@ -201,9 +239,9 @@ def test_a_mutant_is_judged_by_the_tests_that_enter_its_statement(tree: Path) ->
     (tree / path).write_text(MODULE)
     (tree / "test_it.py").write_text(TESTS)
     tracer = Tracer(tree, [path], tree.parent / "entered.json")
-    verdict = judging.judge(tree, ["-q", "-p", "no:cacheprovider", "test_it.py"], 60, 120, tracer)
+    verdict = judging.judge(tree, ["-q", "-p", "no:cacheprovider", "test_it.py"], ENOUGH, tracer)
     assert verdict.outcome == PASSED, verdict.log
-    content = json.loads(tracer.out.read_text()) | {"cpu_s": 1.0, "wall_s": 1.0}
+    content = json.loads(tracer.out.read_text()) | dict.fromkeys(SECONDS, 1.0)
     found = Entered.read(content)
     lines = MODULE.splitlines()
 

@@ -66,6 +66,13 @@ def test_assets_have_owner_group_kind_and_description() -> None:
             assert spec.description
 
 
+def test_checks_sensors_and_schedules_have_a_description(tmp_path: Path) -> None:
+    repository = build(make_workspace(tmp_path)).get_repository_def()
+    checks = [spec for check in repository.asset_checks_defs_by_key.values() for spec in check.check_specs]
+    for defined in (*checks, *repository.sensor_defs, *repository.schedule_defs):
+        assert defined.description, defined.name
+
+
 def test_only_stages_that_compute_on_a_gpu_wait_for_its_pool() -> None:
     pooled = {asset.key.to_user_string() for asset in ASSETS if asset.op.pool == "gpu"}
     assert pooled == {"encoder", "embeddings", "negatives", "classifier"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -56,9 +57,15 @@ def demo(
     return recorded
 
 
-def test_the_demo_runs_three_jobs_and_shows_how_to_use_the_champion(demo: Recorded, xc: Xc) -> None:
+def test_the_demo_runs_three_jobs_and_shows_how_to_use_the_champion(
+    demo: Recorded, xc: Xc, instance: dg.DagsterInstance
+) -> None:
+    killed, started = recorded_run(instance, 2**22 + 1), time.monotonic()
     ended = xc("demo", "--dataset", "toy", "--recipe", "ngame")
     assert ended.code == 0, ended.err
+    assert f"run {killed.run_id[:8]} was killed; it is marked as failed now" in ended.out
+    (seconds,) = re.findall(r"^done in (\d+) s; ", ended.out, re.MULTILINE)
+    assert int(seconds) <= time.monotonic() - started + 1
     assert [line for line in ended.out.splitlines() if line.startswith("==")] == [
         "== prepare toy", "== retrain toy|ngame", "== compare toy",
     ]  # fmt: skip
@@ -66,6 +73,7 @@ def test_the_demo_runs_three_jobs_and_shows_how_to_use_the_champion(demo: Record
     assert "models:/xc-toy@champion: version 3 is champion: it is already" in ended.out
     assert 'xc predict --dataset toy "a small dog' in ended.out
     assert "toy / ngame: 40 test documents, percent" in ended.out
+    assert "Test texts, predicted labels (+ is right), true labels" in ended.out
     assert ended.out.count("    predicted  ") == ended.out.count("    true       ") == 5
 
 

@@ -15,7 +15,7 @@ from xc_core.data.labels import LabelMatrix
 from xc_core.fusion import Boosted, Inputs, Tree
 from xc_core.recipes.settings import FusionSettings
 from xc_core.scores import Neighbours, Query, ScoreData
-from xc_core.shapes import F32, I32
+from xc_core.shapes import F32, I32, PAD_ID
 from xc_core.stages import fusion
 from xc_core.stages.fusion import Candidates, HeldOut
 
@@ -52,6 +52,18 @@ def gathered(docs: int, labels: int, many: int, rule: Any) -> tuple[FusionSettin
     scores: Any = {"near": Numbers(labels, 31), "odd": Numbers(labels, 57)}
     settings = FusionSettings(rule=rule, candidates=10)
     return settings, fusion._gathered(settings, corpus, embeddings, scores, held)
+
+
+def test_a_candidate_is_one_that_a_score_proposed_for_the_same_document() -> None:
+    """Its other positives are fitted on too, and are no candidates in serving."""
+    docs, labels = 40, 50
+    settings, own = gathered(docs, labels, 6, Tree())
+    scores: Any = {"near": Numbers(labels, 31), "odd": Numbers(labels, 57)}
+    query = Query(np.arange(docs, dtype=np.float32)[:, None], lambda: [""] * docs)
+    proposed_NK = fusion.candidates(scores, query, settings.candidates)
+    for doc in set(range(docs)) - {docs // 2}:  # that one has a filtered pair
+        assert set(own.ids_NK[doc][own.found_NK[doc]].tolist()) == set(proposed_NK[doc].tolist()) - {PAD_ID}
+    assert (own.positive_NK & ~own.found_NK).any()
 
 
 def one_with_many() -> Callable[[], None]:

@@ -53,6 +53,9 @@ def test_a_rule_worse_than_its_parts_is_replaced_by_the_best(workspace: Workspac
     assert ablation["fusion"] == ablation[facts["served"]]
     assert fusion.candidates == TOY_CHANGES["fusion"]["candidates"]
     assert evaluation.learnt.published == len(open_corpus(workspace).published_rows())
+    assert evaluation.learnt.fitted
+    pictures = artifacts.pictures(workspace.folder("evaluation", "toy", "ngame"))
+    assert {path.name for path in pictures} >= {"deciles.png", "training.png"}
 
 
 def test_without_fallback_the_rule_is_kept(workspace: Workspace) -> None:

@@ -10,8 +10,11 @@ import polars as pl
 import pytest
 
 from tests.chain.toy import Edit
+from tests.conftest import open_corpus
 from xc_core.chain import Workspace, run_stage
+from xc_core.classifiers import LabelTables
 from xc_core.data.folds import FINAL, Fold
+from xc_core.data.history import TrainedOn
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import MovedError
 from xc_core.sampling import Random
@@ -33,6 +36,14 @@ def test_with_augment_every_label_text_is_one_more_document_of_its_label(tmp_pat
     np.testing.assert_array_equal(data.doc_ND, [*np.eye(4)[1:], *np.full((3, 4), 0.5)])
     assert [data.documents.truth.row(doc).tolist() for doc in range(6)] == [[0], [1], [2], [0], [1], [2]]
     assert [data.documents.filters.row(doc).tolist() for doc in range(6)] == [[2], [], [], [], [], []]
+
+
+def test_rows_that_learn_from_label_texts_record_how_many(copied: Workspace, edit: Edit) -> None:
+    own = {"augment": True, "epochs": 1.0, "order": {"kind": "random", "batch_size": 16}}
+    edit(copied, {f"experiments/toy_ngame/stages/classifier/{name}": value for name, value in own.items()})
+    run_stage(copied, "classifier", "toy", "ngame")
+    tables = LabelTables.open(copied.folder("classifier", "toy", "ngame"))
+    assert TrainedOn.read(tables.history, TrainedOn(train=0)).label_texts == open_corpus(copied).num_labels
 
 
 def test_a_refresh_does_not_keep_rows_of_other_folds(copied: Workspace, edit: Edit) -> None:

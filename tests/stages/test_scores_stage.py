@@ -63,9 +63,11 @@ def test_rows_are_searched_alone_or_as_sums_with_texts_and_values_are_always_tho
 
 @pytest.mark.parametrize("texts", [True, False])
 def test_label_texts_have_an_index_of_their_own_if_they_are_searched(
-    texts: bool, copied: Workspace, edit: Edit
+    texts: bool, copied: Workspace, edit: Edit, lines: list[str]
 ) -> None:
     built(copied, edit, {"label_text": {"search": texts}, "classifier": {"joined": True}})
+    (said,) = (line for line in lines if line.startswith("scores: "))
+    assert f" fitted on {len(open_scores(copied).folds)} folds; search recall " in said
     score, query = served(copied, "label_text"), Query(np.array(open_embeddings(copied).labels_LD))
     assert ("label_text" in open_scores(copied).recalls) == texts
     assert "classifier" in open_scores(copied).recalls

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from dataclasses import asdict
 from pathlib import Path
@@ -147,7 +148,7 @@ def test_rows_that_were_filled_and_never_changed_outlive_two_kills(tmp_path: Pat
     assert torch.equal(task.head.table.rows_LD[still], rows[still])
 
 
-@pytest.mark.parametrize("damage", ["gone", "changed"])
+@pytest.mark.parametrize("damage", ["gone", "changed", "another artefact"])
 def test_a_damaged_link_is_reported_and_the_one_before_is_used(damage: str, tmp_path: Path, lines: list[str]) -> None:
     task = Rows()
     checkpoints = saved(tmp_path, 1, task)
@@ -156,7 +157,14 @@ def test_a_damaged_link_is_reported_and_the_one_before_is_used(damage: str, tmp_
     task.train(1)
     checkpoints.save(task, Position(step=2), History(losses=[0.5] * 2))  # type: ignore[arg-type]
     path = tmp_path / "run" / "0001" / "rows-00000.safetensors"
-    path.unlink() if damage == "gone" else path.write_bytes(path.read_bytes()[:-1] + b"x")
+    if damage == "gone":
+        path.unlink()
+    elif damage == "changed":
+        path.write_bytes(path.read_bytes()[:-1] + b"x")
+    else:
+        shutil.rmtree(path.parent)
+        with artifacts.building(path.parent, kind="encoder") as build:
+            build.json("history.json", {})
     found, step = restored(tmp_path)
     assert step == 1
     assert same(found, kept)

@@ -12,11 +12,12 @@ import pytest
 import torch
 
 from tests.train.conftest import train
-from xc_core.classifiers import LabelTable, TableConfig, dropped
+from xc_core.classifiers import LabelTable, TableConfig, dropped, gradient_error
 from xc_core.encoders import EncoderConfig, build_encoder, embed_rows, encode_rows
 from xc_core.losses import AugmentReduce, Bce, DecoupledSoftmax, Loss
 from xc_core.sampling import All, Importance, Mined, Negatives, Random
 from xc_core.seeds import torch_generator
+from xc_core.train import encoder as encoder_module
 from xc_core.train import heads as heads_module
 from xc_core.train.checkpoint import Checkpoints
 from xc_core.train.encoder import EncoderData, EncoderSettings, EncoderTask, encoder_task
@@ -271,9 +272,16 @@ def test_a_crash_does_not_change_the_result(
         assert torch.equal(second.tensors()[name], value), name
 
 
-def test_each_search_logs_the_error_of_the_gradients_of_documents_batch_and_rows(joint: Make, tmp_path: Path) -> None:
+def test_each_search_logs_the_error_of_the_gradients_of_documents_batch_and_rows(
+    joint: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of the sample and of as many uniform labels; the first search is used in the third epoch."""
-    history = train(joint(0.0, negatives=ESTIMATE, dropout=0.2), tmp_path)
+    task, measured = joint(0.0, negatives=ESTIMATE, dropout=0.2), []
+    monkeypatch.setattr(encoder_module, "gradient_error", lambda *own: measured.append(own) or gradient_error(*own))
+    history = train(task, tmp_path)
+    for _, _, docs, _, _, labels in measured:  # so few that no sample is drawn
+        assert docs.tolist() == list(range(len(task.data.rows_N)))
+        assert labels.tolist() == list(range(task.data.truth.num_labels))
     assert [refresh["epoch"] for refresh in history.refreshes] == [2.0]
     figures = history.refreshes[0]
     names = [f"{name}{of}" for name in ("gradient_error", "gradient_error_uniform") for of in ("", "_batch", "_rows")]

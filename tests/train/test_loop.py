@@ -268,13 +268,17 @@ class Preparing(Walk):
         return super().step(docs_B, step, scale)
 
 
-def test_batches_that_are_prepared_ahead_are_those_of_their_steps(tmp_path: Path) -> None:
-    task, twin = Preparing(), Walk()
+@pytest.mark.parametrize("batches", [4, 5])
+def test_batches_that_are_prepared_ahead_are_those_of_their_steps(
+    batches: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "BATCHES", batches)
+    task, twin, whole = Preparing(), Walk(), plan(12 / batches)
     with pytest.raises(CrashError):
-        fit(Preparing(crash_at=5), replace(plan(2.5), ahead=2), Checkpoints(tmp_path / "run", "x"))
-    history = fit(task, replace(plan(2.5), ahead=2), Checkpoints(tmp_path / "run", "x"))
-    assert history.results() == fit(twin, plan(2.5), Checkpoints(tmp_path / "twin", "x")).results()
-    assert task.made == list(range(5, 10)), "each once, from the checkpoint on"
+        fit(Preparing(crash_at=5), replace(whole, ahead=2), Checkpoints(tmp_path / "run", "x"))
+    history = fit(task, replace(whole, ahead=2), Checkpoints(tmp_path / "run", "x"))
+    assert history.results() == fit(twin, whole, Checkpoints(tmp_path / "twin", "x")).results()
+    assert task.made == list(range(5, 12)), "each once, from the checkpoint on"
 
 
 def test_the_time_of_a_training_has_the_waits_for_its_batches(tmp_path: Path) -> None:

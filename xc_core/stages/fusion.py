@@ -317,7 +317,7 @@ def _ranked(
 ) -> dict[str, Shortlist]:
     """Rank by each score, by their sum, and by the fusion fitted on the other half of the families."""
     ranked = {name: gathered.rank(part) for name, part in fitted.parts().items()}
-    if settings.rule.learns and families_N.max(initial=0) > 0:
+    if settings.rule.learns and families_N.max() > 0:
         halves = np.flatnonzero(families_N % 2 == 0), np.flatnonzero(families_N % 2 == 1)
         fits = [gathered.fit(settings, inputs, weights_L, half) for half in reversed(halves)]
         crossed = [gathered.rank(own, half) for own, half in zip(fits, halves, strict=True)]

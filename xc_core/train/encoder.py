@@ -166,17 +166,17 @@ class EncoderTask:
     seed: int
     radius: float
     """Hardness radius r of the figures of Theorem 1."""
-    fill_banks: bool = False
+    fill_banks: bool
     """Encode everything before the first step, for parts that refresh before epoch 0."""
-    name: str = "encoder"
-    world: World = ALONE
+    world: World
     """The processes that encode parts of each batch."""
-    cache: bool = False
+    cache: bool
     """Encode documents twice instead of keeping their activations."""
-    keeps: tuple[bool, bool] = (True, True)
+    keeps: tuple[bool, bool]
     """Keep the latest vectors of the documents, and of the label texts; a bank that is not kept is empty."""
-    reads: Callable[[int], bool] = lambda epoch: True
+    reads: Callable[[int], bool]
     """False for an epoch before which nothing reads the vectors of the documents; they are not copied from a card."""
+    name: str = "encoder"
     documents: Bank = field(init=False)
     """The latest vector of each document (N x D)."""
     texts: Bank = field(init=False)
