@@ -237,26 +237,30 @@ def lost_retries() -> dg.SensorDefinition:
 
 def _lost(instance: dg.DagsterInstance, run: dg.DagsterRun, overlooked: bool) -> bool:
     """Return True if Dagster did not retry a run that it should, and neither a person nor the inbox's sensor did."""
-    if {RETRY_TAG, INBOX_TAG} & run.tags.keys() or not _has_partition(instance, run):
-        return False
-    made = run.tags.get("dagster/auto_retry_run_id")  # Dagster writes it before it submits the run
-    if made or not (overlooked and run.tags.get("dagster/will_retry") == "true"):
-        events = instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT)
-        if not any(event.dagster_event and event.dagster_event.message == _NOT_RETRIED for event in events):
-            return False
+    if {RETRY_TAG, INBOX_TAG, "dagster/backfill"} & run.tags.keys() or not _has_partition(instance, run):
+        return False  # Dagster does not retry runs of a backfill that was cancelled
     again = instance.get_runs(dg.RunsFilter(tags={"dagster/parent_run_id": run.run_id}))
-    submitted = [one for one in again if one.status is not dg.DagsterRunStatus.NOT_STARTED]
-    return not submitted and (made is None or bool(again))  # a retry that is gone was deleted by a person
+    if any(one.status is not dg.DagsterRunStatus.NOT_STARTED for one in again):
+        return False
+    made = "dagster/auto_retry_run_id" in run.tags  # Dagster writes it before it submits the run
+    events = instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT)
+    if any(event.dagster_event and event.dagster_event.message == _NOT_RETRIED for event in events):
+        return bool(again) or not made  # a retry that was made and is gone was deleted by a person
+    return overlooked and run.tags.get("dagster/will_retry") == "true" and not made and not again
 
 
 def _job_of(context: dg.SensorEvaluationContext, run: dg.DagsterRun) -> str | None:
-    """Return the job of a run; of one that *Materialize* started, the job that has all its assets, if there is one."""
+    """Return the job of a run; of one that *Materialize* started, the job that has all its assets, if there is one.
+
+    Not ``drift``: a training may follow that job, and none follows *Materialize*.
+    """
     if run.job_name != _MATERIALIZE:
         return run.job_name if run.job_name in {job.name for job in ALL} else None
     if context.repository_def is None or not run.asset_selection:
         return None
     graph = context.repository_def.asset_graph
-    return next((job.name for job in ALL if run.asset_selection <= job.selection.resolve(graph)), None)
+    jobs = (job for job in ALL if job is not drift)
+    return next((job.name for job in jobs if run.asset_selection <= job.selection.resolve(graph)), None)
 
 
 def _has_partition(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
@@ -271,5 +275,5 @@ def _has_partition(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
 
 def _evaluates(run: dg.DagsterRun) -> bool:
     """Return True if a run evaluates a recipe: by a job, or because somebody materialised the asset."""
-    chosen = run.asset_selection or ()
-    return run.job_name in {retrain.name, refresh.name} or dg.AssetKey("evaluation") in chosen
+    chosen = run.asset_selection
+    return dg.AssetKey("evaluation") in chosen if chosen else run.job_name in {retrain.name, refresh.name}

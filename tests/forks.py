@@ -149,6 +149,7 @@ def _stage(executable: str, command: str, *, cwd: str, env: Mapping[str, str], *
     """Run a stage's command for ``dvc repro``: in a fork of this process, which has imported what ``xc`` needs."""
     xc, *arguments = shlex.split(command)
     assert xc == "xc", command
+    sys.stdout.flush()
     if not (pid := os.fork()):
         os.chdir(cwd)
         _end_as_python([XC, *arguments], env)
@@ -247,6 +248,7 @@ def _end_as_python(argv: list[str], env: Mapping[str, str]) -> None:
     except BaseException:
         traceback.print_exc()
         code = 1
+    threading._shutdown()  # waits for threads that are not daemons, as Python does
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):

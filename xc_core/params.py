@@ -16,6 +16,7 @@ from enum import Enum
 from typing import Any, Final, TypeVar
 
 from xc_core.errors import ConfigError, bare, nearest, shown
+from xc_core.outside import yaml_of
 from xc_core.plugins import Part
 
 C = TypeVar("C")
@@ -232,8 +233,12 @@ def dotted(changes: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def option_text(value: Any) -> str:
-    """Return the value of a setting as ``--set`` reads it."""
-    return value if isinstance(value, str) else json.dumps(value)
+    """Return the value of a setting as ``--set`` reads it: YAML, in which a text such as "1" or "a: b" needs quotes."""
+    try:
+        same = isinstance(value, str) and yaml_of(value) == value
+    except ConfigError:
+        same = False
+    return value if same else json.dumps(value)
 
 
 def at_least(config: object, **least: float) -> None:

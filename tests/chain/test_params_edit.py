@@ -40,6 +40,7 @@ def test_comments_survive_a_declaration(bare: Workspace) -> None:
         {"encoder": {"epochs": 0.5, "loss": {"kind": "supcon", "temperature": 0.1}}, "classifier": {"refit": False}},
         {"scores": {"label_text": None}, "fusion": {"rule": {"add": ["classifier", "frequency"]}}},
         {"encoder": {"encoder": {"name": "a folder/with $ome name"}}},
+        *({"encoder": {"encoder": {"name": name}}} for name in ("1", "true", "null", "a: b", "a #b", "#x", "[x")),
     ],
 )
 def test_the_command_that_trains_an_experiment_again_repeats_its_settings(
@@ -49,8 +50,16 @@ def test_the_command_that_trains_an_experiment_again_repeats_its_settings(
     bare.params.declare_experiment("toy", "ngame", "ngame", changes)
     command = shlex.split(bare.params.train_command("toy", "ngame"))
     assert command[:6] == ["xc", "train", "--dataset", "toy", "--recipe", "ngame"]
-    assert set(command[6::2]) <= {"--set"}
-    assert changes_of(command[7::2]) == changes
+    assert set(command[6:-2:2]) <= {"--set"}
+    assert changes_of(command[7:-2:2]) == changes
+    assert command[-2:] == ["--budget", "none"], "epochs that no budget has scaled"
+
+
+def test_the_command_repeats_another_base(bare: Workspace) -> None:
+    bare.params.declare_experiment("toy", "ngame", "house", {"encoder": {"epochs": 2}})
+    assert bare.params.train_command("toy", "ngame").endswith(
+        "--recipe ngame --base house --set encoder.epochs=2 --budget none"
+    )
 
 
 def test_a_variant_is_trained_again_by_its_name(bare: Workspace) -> None:

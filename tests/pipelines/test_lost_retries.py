@@ -64,11 +64,14 @@ def test_a_run_that_dagster_could_not_retry_is_started_with_its_partition_tags_a
 def test_a_run_of_materialize_is_started_as_the_job_that_has_its_assets(
     ticker: Ticker, instance: dg.DagsterInstance
 ) -> None:
-    chosen = {"prepare": {"tokens"}, "retrain": {"encoder", "evaluation"}, "drift": {"data_drift"}}
+    chosen = {"prepare": {"tokens"}, "retrain": {"encoder", "evaluation"}}
     for job, names in chosen.items():
         partition = "toy" if job == "prepare" else "toy|ngame"
         lost(instance, "__ASSET_JOB", frozenset(map(dg.AssetKey, names)), dagster_partition=partition)
-    lost(instance, "__ASSET_JOB", frozenset({dg.AssetKey("corpus")}))  # a range of partitions has no such tag
+    corpus = frozenset({dg.AssetKey("corpus")})
+    lost(instance, "__ASSET_JOB", corpus, dagster_partition="toy", dagster_backfill="one of several partitions")
+    lost(instance, "__ASSET_JOB", corpus)  # a range of partitions
+    lost(instance, "__ASSET_JOB", frozenset({dg.AssetKey("data_drift")}), dagster_partition="toy|ngame")
     lost(instance, "__ASSET_JOB", frozenset({dg.AssetKey("not of this project")}), dagster_partition="toy")
     lost(instance, "__ASSET_JOB", dagster_partition="toy")
     found = ticker.tick().run_requests
@@ -87,6 +90,8 @@ def test_a_run_that_dagster_overlooked_is_started_after_a_minute(
     assert ticker.requested() == [], "Dagster may still retry it"
     monkeypatch.setattr(sensors, "_PATIENCE", timedelta(0))
     assert [key for key, *_ in ticker.requested()] == [f"{run.run_id}/retry"]
+    create_run_for_test(instance, "retrain", tags={"dagster/parent_run_id": run.run_id})
+    assert ticker.requested() == [], "Dagster has made the retry, and is about to submit it"
 
 
 def test_other_failed_runs_are_left_alone(ticker: Ticker, instance: dg.DagsterInstance) -> None:

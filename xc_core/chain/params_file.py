@@ -138,12 +138,20 @@ class ParamsFile:
     def train_command(self, dataset: str, recipe: str) -> str:
         """Return the command that trains an experiment again as the file has it.
 
-        ``xc train`` starts from the recipe itself, so the command repeats the changes; it knows those of a variant.
+        ``xc train`` takes a variant as the file has it. It starts from a registered recipe itself, with a default
+        budget, so the command repeats base and changes, and has no budget.
         """
-        base, changes = self.declared(dataset, recipe) or (recipe, {})
-        given = [] if base != recipe else [f"{name}={option_text(value)}" for name, value in dotted(changes).items()]
+        from xc_core.recipes import RECIPES
+
         parts = ["xc", "train", "--dataset", dataset, "--recipe", recipe]
-        return shlex.join([*parts, *(part for setting in given for part in ("--set", setting))])
+        declared = self.declared(dataset, recipe)
+        if declared is None or recipe not in RECIPES:
+            return shlex.join(parts)
+        base, changes = declared
+        parts += ["--base", base] if base != recipe else []
+        for name, value in dotted(changes).items():
+            parts += ["--set", f"{name}={option_text(value)}"]
+        return shlex.join([*parts, "--budget", "none"])
 
     def declare_dataset(self, dataset: str, corpus: IngestConfig) -> None:
         """Add a dataset, with those settings that differ from the defaults."""

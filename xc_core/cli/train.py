@@ -140,7 +140,8 @@ def _train_one(workspace: Workspace, wanted: _Wanted) -> None:
 def _report_dropped(workspace: Workspace, wanted: _Wanted, before: dict[str, Any]) -> None:
     """Report which settings of an earlier call the experiment no longer has."""
     _, now = workspace.params.declared(wanted.dataset, wanted.recipe) or ("", {})
-    if gone := sorted(dotted(before).keys() - dotted(now).keys()):
+    was, has = ({name.removesuffix(".kind") for name in dotted(changes)} for changes in (before, now))
+    if gone := sorted(was - has):
         report(f"{wanted.recipe}: no longer set: {', '.join(gone)}; give them again with --set to keep them")
 
 

@@ -156,9 +156,9 @@ def draw(corpus: Corpus, dataset: str, folder: Path) -> AcceptanceSet:
 
     Documents without labels are not drawn: nothing can be judged on them.
     """
-    source = HELD if len(corpus.rows(ACCEPTANCE)) else TESTED
-    rows = corpus.rows(ACCEPTANCE if source == HELD else TEST)
-    rows = corpus.drawn(rows[corpus.labels.counts_N[rows] > 0], LIMIT)
+    held, tested = (rows[corpus.labels.counts_N[rows] > 0] for rows in (corpus.rows(ACCEPTANCE), corpus.rows(TEST)))
+    source = HELD if len(held) else TESTED
+    rows = corpus.drawn(held if source == HELD else tested, LIMIT)
     uids = np.array(corpus.table("labels")["uid"].to_list(), dtype=object)
     columns = [[uids[matrix.row(row)].tolist() for row in rows.tolist()] for matrix in (corpus.labels, corpus.filters)]
     content = [corpus.uids(rows), corpus.texts_of("documents", rows), *columns]

@@ -132,6 +132,7 @@ class Voters(FittedScore):
         """Return the share of the nearest train documents that an approximate index finds (``document_recall``).
 
         It is no ``recall``, for which a recipe has a minimum: a vote without a few of its documents is nearly the same.
+        A validation document that the index has too finds itself.
         """
         asked_BD, nearest = query.doc_ND[:_MEASURED], self.settings.nearest
         measured = len(asked_BD) and not isinstance(self.index, ExactIndex)
