@@ -99,7 +99,7 @@ def test_a_known_dataset_keeps_its_split(xc: Xc, fresh: Workspace, tmp_path: Pat
     assert split_facts(fresh)["by"] == before
     assert ended.out.splitlines()[-2:] == [
         "next: train again:",
-        "  xc train --dataset new --recipe ngame --set encoder.epochs=2",
+        "  xc train --dataset new --recipe ngame --set encoder.epochs=2 --budget none",
     ], "a refresh may be refused, if documents went from train to test"
 
 

@@ -72,7 +72,7 @@ def test_what_is_next_is_a_command_that_keeps_the_settings(xc: Xc, project: Work
     project.params.declare_experiment("toy", "short", "ngame", {"classifier": {"epochs": 1}})
     assert xc("update", update, "--dataset", "toy").out.splitlines()[-3:] == [
         "next: train again, or refresh (docs/runbook.md#schedules):",
-        "  xc train --dataset toy --recipe ngame --set classifier.epochs=2",
+        "  xc train --dataset toy --recipe ngame --set classifier.epochs=2 --budget none",
         "  xc train --dataset toy --recipe short",
     ]
 
