@@ -75,6 +75,7 @@ def test_a_run_of_materialize_is_started_as_the_job_that_has_its_assets(
     lost(instance, "__ASSET_JOB", frozenset({dg.AssetKey("not of this project")}), dagster_partition="toy")
     lost(instance, "__ASSET_JOB", dagster_partition="toy")
     found = ticker.tick().run_requests
+    assert len(found) == len(chosen)
     assert {one.job_name: {key.to_user_string() for key in one.asset_selection} for one in found} == chosen
     assert {one.partition_key for one in found} == {"toy", "toy|ngame"}
 
