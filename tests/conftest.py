@@ -11,8 +11,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -33,6 +35,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 os.fsync = lambda descriptor: None
 # Python and its imports take seconds, most programs a tenth of one; the fixture ``starting`` starts them
 subprocess.run = forks.forking
+_ENTRY_POINTS: Final[Callable[[], Any]] = metadata.entry_points
+
+
+@cache
+def _installed(path: tuple[str, ...]) -> Any:
+    return _ENTRY_POINTS()
+
+
+# the files of hundreds of packages are read at each call, several times per command
+metadata.entry_points = lambda **asked: _installed(tuple(sys.path)).select(**asked)
 
 TOPICS = ("river", "castle", "engine", "violin", "glacier", "falcon", "orchard", "lantern", "harbour", "saddle")
 """Each topic is a label; a document about two topics names words of both and of nothing else."""

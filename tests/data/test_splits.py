@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 from random import Random
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -64,10 +65,10 @@ def naive_repeat(uids: list[str]) -> tuple[int, int] | None:
 
 
 @settings(deadline=None, max_examples=40)
-@given(st.lists(st.integers(0, 60), max_size=60), st.integers(1, 20))
-def test_the_first_repeat_is_found_however_rows_come_in(numbers: list[int], step: int) -> None:
+@given(st.lists(st.integers(0, 60), max_size=60), st.integers(1, 20), st.sampled_from((0, 7, 1000)))
+def test_the_first_repeat_is_found_however_rows_come_in(numbers: list[int], step: int, held: int) -> None:
     uids = [f"u{number}" for number in numbers]
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(splits, "_HELD", held):
         distinct = Distinct(Path(folder) / "uids")
         for start in range(0, len(uids), step):
             distinct.add(digests(uids[start : start + step]))
@@ -79,12 +80,21 @@ def test_the_first_repeat_is_found_however_rows_come_in(numbers: list[int], step
 @pytest.mark.parametrize("buckets", [1, 2, 64])
 def test_the_number_of_buckets_does_not_matter(tmp_path: Path, buckets: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(splits, "_BUCKETS", buckets)
+    monkeypatch.setattr(splits, "_HELD", 100)
     uids = [str(i) for i in range(500)]
     for row, earlier in ((400, 3), (250, 7), (300, 299)):
         uids[row] = uids[earlier]
     distinct = Distinct(tmp_path / "uids")
     distinct.add(digests(uids))
+    assert len(list((tmp_path / "uids").iterdir())) == buckets
     assert distinct.first_repeat() == (7, 250)
+
+
+def test_few_digests_make_no_files(tmp_path: Path) -> None:
+    distinct = Distinct(tmp_path / "uids")
+    distinct.add(digests(["a", "b", "a"]))
+    assert not any(tmp_path.iterdir())
+    assert distinct.first_repeat() == (0, 2)
 
 
 def test_a_uid_has_one_digest() -> None:

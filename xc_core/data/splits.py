@@ -25,6 +25,8 @@ LEARN_FROM: Final = (TRAIN, "published")
 _LARGEST: Final = 2**64 - 1
 _EMPTY: Final = hashlib.blake2b(digest_size=16)
 _BUCKETS: Final = 64
+_HELD: Final = 1 << 16
+"""Digests that are kept in memory before they are spread over files."""
 _RECORD: Final = np.dtype([("high", "<u8"), ("low", "<u8"), ("row", "<i8")])
 
 
@@ -73,37 +75,59 @@ def drawn(uids: list[str], count: int) -> I64:
 
 
 class Distinct:
-    """Finds a repeated uid among any number of rows in bounded memory: digests are spread over 64 files.
+    """Finds a repeated uid among any number of rows in bounded memory.
 
-    The files are in ``folder``, which is created here and deleted by ``first_repeat``.
+    Many digests are spread over 64 files in ``folder``, which is created then and deleted by ``first_repeat``.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._rows = 0
-        folder.mkdir()
+        self._held: list[Array] = []
+        """Records of the last rows, which are in no file."""
 
     def add(self, digest_N: Array) -> None:
         """Add the digests of the next rows."""
         records = digest_N.copy()
         records["row"] = self._rows + np.arange(len(records))
         self._rows += len(records)
+        self._held.append(records)
+        if sum(map(len, self._held)) > _HELD:
+            self._spread()
+
+    def _taken(self) -> Array:
+        """Return the records in memory, and forget them."""
+        records = np.concatenate([np.zeros(0, _RECORD), *self._held])
+        self._held.clear()
+        return records
+
+    def _spread(self) -> None:
+        """Append the records in memory to the files."""
+        self._folder.mkdir(exist_ok=True)
+        records = self._taken()
         bucket_N = (records["low"] % _BUCKETS).astype(np.int64)
         order = np.argsort(bucket_N, kind="stable")
-        for part in np.split(records[order], np.flatnonzero(np.diff(bucket_N[order])) + 1):
-            if len(part):
-                with (self._folder / str(part["low"][0] % _BUCKETS)).open("ab") as stream:
-                    stream.write(part.tobytes())
+        for part in np.split(records[order], np.flatnonzero(np.diff(bucket_N[order])) + 1) if len(records) else ():
+            with (self._folder / str(part["low"][0] % _BUCKETS)).open("ab") as stream:
+                stream.write(part.tobytes())
 
     def first_repeat(self) -> tuple[int, int] | None:
         """Return (earlier row, later row) of the first repeated uid, or None; delete the files."""
-        found: list[tuple[int, int]] = []
-        for file in self._folder.iterdir():
-            records = np.fromfile(file, _RECORD)
-            records = records[np.lexsort((records["row"], records["low"], records["high"]))]
-            same = (records["high"][1:] == records["high"][:-1]) & (records["low"][1:] == records["low"][:-1])
-            later = np.flatnonzero(same) + 1
-            for i in later[np.argsort(records["row"][later])][:1]:
-                found.append((int(records["row"][i - 1]), int(records["row"][i])))
+        if not self._folder.is_dir():
+            return _first_repeat(self._taken())
+        self._spread()
+        found = (_first_repeat(np.fromfile(file, _RECORD)) for file in self._folder.iterdir())
+        first = min((pair for pair in found if pair), key=lambda pair: pair[1], default=None)
         shutil.rmtree(self._folder)
-        return min(found, key=lambda pair: pair[1], default=None)
+        return first
+
+
+def _first_repeat(records: Array) -> tuple[int, int] | None:
+    """Return (earlier row, later row) of the first digest among ``records`` that is repeated, or None."""
+    records = records[np.lexsort((records["row"], records["low"], records["high"]))]
+    same = (records["high"][1:] == records["high"][:-1]) & (records["low"][1:] == records["low"][:-1])
+    later = np.flatnonzero(same) + 1
+    if not len(later):
+        return None
+    first = later[np.argmin(records["row"][later])]
+    return int(records["row"][first - 1]), int(records["row"][first])
