@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from tempfile import TemporaryFile
+from typing import IO, Any, Final
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from xc_core.data.corpus import Corpus
 from xc_core.data.splits import TEST, TRAIN, VALIDATION
 from xc_core.data.words import Words
 from xc_core.seeds import generator
-from xc_core.shapes import F32, F64, I64
+from xc_core.shapes import F32, F64, I64, Array
 
 QUERIES: Final = 1_000
 """Documents of each split that are compared, at most."""
@@ -78,22 +79,28 @@ def nearest(corpus: Corpus, queries: I64, train: I64) -> F64:
     """Return the highest TF-IDF cosine of each document of ``queries`` with one of ``train`` (row numbers, ascending).
 
     Words have the weight (1 + log count) * (1 + log((1 + N) / (1 + n))) with n of N train documents that have the word.
-    Words are hashed into 2^20 columns. Memory does not grow with the number of train documents.
+    Words are hashed into 2^20 columns. Memory does not grow with the number of train documents; their words are kept in
+    a file without a name, 8 bytes per distinct word of a text.
     """
     from scipy.sparse import vstack
 
     frequency = np.zeros(1 << _COLUMNS_BITS)
-    for words in _words(corpus, train):
-        frequency += np.bincount(_columns(words), minlength=len(frequency))
-    idf, common = 1 + np.log((1 + len(train)) / (1 + frequency)), np.flatnonzero(frequency > _COMMON * len(train))
     order = np.argsort(queries, kind="stable")
-    query = _Parts.of(vstack([_vectors(words, idf) for words in _words(corpus, queries[order])], format="csr"), common)
     best = np.zeros(len(queries))
-    for words in _words(corpus, train):
-        block = _Parts.of(_vectors(words, idf), common)
-        for start in range(0, len(queries), _QUERY_BLOCK):
-            part = slice(start, start + _QUERY_BLOCK)
-            best[part] = np.maximum(best[part], query.cosines(part, block).max(axis=1))
+    with TemporaryFile(dir=corpus.folder) as kept:
+        for counted in _counts(corpus, train):
+            frequency += np.bincount(counted.columns, minlength=len(frequency))
+            counted.save(kept)
+        size = kept.tell()
+        idf, common = 1 + np.log((1 + len(train)) / (1 + frequency)), np.flatnonzero(frequency > _COMMON * len(train))
+        asked = [counted.vectors(idf) for counted in _counts(corpus, queries[order])]
+        query = _Parts.of(vstack(asked, format="csr"), common)
+        kept.seek(0)
+        while kept.tell() < size:
+            block = _Parts.of(_Counts.load(kept).vectors(idf), common)
+            for start in range(0, len(queries), _QUERY_BLOCK):
+                part = slice(start, start + _QUERY_BLOCK)
+                best[part] = np.maximum(best[part], query.cosines(part, block).max(axis=1))
     return np.minimum(best[np.argsort(order)], 1.0)
 
 
@@ -150,30 +157,43 @@ def _sample(corpus: Corpus, split: str, limit: int, seed: int) -> I64:
     return np.sort(generator(seed, f"nearness {split}").choice(rows, limit, replace=False))
 
 
-def _words(corpus: Corpus, rows: I64) -> Iterator[Words]:
+@dataclass(frozen=True)
+class _Counts:
+    """How often each word occurs in each of N texts, as CSR: words are columns."""
+
+    indptr: I64
+    columns: Array
+    counts: Array
+
+    def save(self, file: IO[bytes]) -> None:
+        for values in (self.indptr, self.columns, self.counts):
+            np.save(file, values)
+
+    @classmethod
+    def load(cls, file: IO[bytes]) -> _Counts:
+        return cls(*(np.load(file) for _ in range(3)))
+
+    def vectors(self, idf: F64) -> Any:
+        """Return unit TF-IDF vectors (CSR, N x 2^20); a text without words has the vector 0."""
+        from scipy.sparse import csr_matrix
+
+        size, lengths = len(self.indptr) - 1, np.diff(self.indptr)
+        values = (1 + np.log(self.counts)) * idf[self.columns]
+        sums = np.bincount(np.repeat(np.arange(size), lengths), values**2, minlength=size)
+        values /= np.repeat(np.sqrt(sums), lengths)
+        return csr_matrix((values.astype(np.float32), self.columns, self.indptr), (size, 1 << _COLUMNS_BITS))
+
+
+def _counts(corpus: Corpus, rows: I64) -> Iterator[_Counts]:
     """Yield the words of the documents ``rows``, which ascend, block by block."""
     start = 0
     for block in corpus.texts("documents"):
         inside = rows[slice(*np.searchsorted(rows, (start, start + len(block))))] - start
         if len(inside):
-            yield Words.of([block[i] for i in inside.tolist()])
+            words = Words.of([block[i] for i in inside.tolist()])
+            columns = (words.hashes >> np.uint64(64 - _COLUMNS_BITS)).astype(np.int32)
+            yield _Counts(words.indptr, columns, words.counts.astype(np.int32))
         start += len(block)
-
-
-def _columns(words: Words) -> I64:
-    return (words.hashes >> np.uint64(64 - _COLUMNS_BITS)).astype(np.int64)
-
-
-def _vectors(words: Words, idf: F64) -> Any:
-    """Return unit TF-IDF vectors (CSR, N x 2^20); a text without words has the vector 0."""
-    from scipy.sparse import csr_matrix
-
-    columns = _columns(words)
-    values = (1 + np.log(words.counts)) * idf[columns]
-    sums = np.bincount(np.repeat(np.arange(len(words)), np.diff(words.indptr)), values**2, minlength=len(words))
-    values /= np.repeat(np.sqrt(sums), np.diff(words.indptr))
-    shape = (len(words), 1 << _COLUMNS_BITS)
-    return csr_matrix((values.astype(np.float32), columns.astype(np.int32), words.indptr), shape)
 
 
 def _figures(cosines: F64) -> dict[str, Any]:

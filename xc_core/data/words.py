@@ -5,12 +5,16 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
+from itertools import chain
+from typing import Final
 
 import numpy as np
 
 from xc_core.shapes import I64, Array
 
-_WORD = re.compile(r"\w+")
+_WORD: Final = re.compile(r"\w+")
+_MOST: Final = 1 << 16
+"""Hashes that are kept; most texts have words of earlier ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +30,11 @@ class Words:
     def of(cls, texts: list[str]) -> Words:
         """Split texts into lower-case words: runs of letters, digits and underscores."""
         found = [_WORD.findall(text.lower()) for text in texts]
-        known = {word: _hash(word) for word in {word for words in found for word in words}}
-        flat = np.array([known[word] for words in found for word in words], np.uint64)
-        rows = np.repeat(np.arange(len(texts)), [len(words) for words in found])
-        order = np.lexsort((flat, rows))
+        counts = np.fromiter(map(len, found), np.int64, len(found))
+        flat = np.fromiter(map(_known.__getitem__, chain.from_iterable(found)), np.uint64, int(counts.sum()))
+        rows = np.repeat(np.arange(len(texts), dtype=np.uint16 if len(texts) <= 1 << 16 else np.int64), counts)
+        order = np.argsort(flat)
+        order = order[np.argsort(rows[order], kind="stable")]  # by counting, if rows are of 16 bits
         flat, rows = flat[order], rows[order]
         first = np.ones(len(flat), bool)
         first[1:] = (flat[1:] != flat[:-1]) | (rows[1:] != rows[:-1])
@@ -42,5 +47,14 @@ class Words:
         return len(self.indptr) - 1
 
 
-def _hash(word: str) -> int:
-    return int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little")
+class _Known(dict[str, int]):
+    """The hashes of the last words."""
+
+    def __missing__(self, word: str) -> int:
+        if len(self) >= _MOST:
+            self.clear()
+        self[word] = found = int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little")
+        return found
+
+
+_known = _Known()
