@@ -36,7 +36,7 @@ $(VENV)/installed: pyproject.toml constraints.txt | $(BIN)/python
 demo: $(VENV)/installed  ## Run the whole pipeline on the bundled dataset (2 to 9 minutes on 2 cores)
 	$(BIN)/xc demo
 
-test: $(VENV)/installed  ## Run the default tests (up to 15 minutes on 2 cores)
+test: $(VENV)/installed  ## Run the default tests (15 to 20 minutes on 2 cores)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-slow: $(VENV)/installed  ## Run the tests that take minutes

@@ -50,7 +50,7 @@ class Lineage:
         return {stage: facts for stage, facts in self.artefacts.items() if stage != "leaderboard"}
 
 
-@click.command(short_help="Lead from a version to its data and code.")
+@click.command(short_help="Show the data, code and settings of a version.")
 @click.argument("version", type=int)
 @click.option("--dataset", required=True, help="Name of the dataset.")
 @click.option("--rebuild", type=click.Path(path_type=Path, resolve_path=True), default=None, metavar="FOLDER",
@@ -58,8 +58,8 @@ class Lineage:
 def lineage(version: int, dataset: str, rebuild: Path | None) -> None:
     """Show which data, code and settings the registered VERSION of a dataset's model was made from.
 
-    With --rebuild its commit is cloned into FOLDER, what differed from the commit is applied, the raw data is fetched
-    from DVC, all stages run, and the content is compared with that of the version.
+    With --rebuild its commit is cloned into FOLDER, the recorded changes to the commit are applied, the raw data is
+    fetched from DVC, all stages run, and the content is compared with that of the version.
     """
     workspace = Workspace.find()
     workspace.params.dataset(dataset)  # reports what is wrong with a name

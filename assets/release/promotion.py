@@ -227,7 +227,7 @@ def _to_repair(client: Any, name: str, number: int | None) -> Any:
 @click.command(short_help="Return to the previous champion.")
 @click.option("--dataset", required=True, help="Name of the dataset.")
 def rollback(dataset: str) -> None:
-    """Make the previous champion serve again, if its files are whole. A second call undoes the first."""
+    """Return to the previous champion, if its files are complete. A second call undoes the first."""
     from assets.release import registry
 
     workspace = Workspace.find()

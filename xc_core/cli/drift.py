@@ -11,7 +11,7 @@ from xc_core.chain import Workspace
 from xc_core.cli.options import dataset_option, device_option
 
 
-@click.command("drift", short_help="Say whether new data ask for a refresh or a retraining.")
+@click.command("drift", short_help="Check whether new data require a refresh or a retraining.")
 @dataset_option
 @click.option("--recipe", default=None, help="Name of the recipe; by default all of the dataset.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per recipe, with all figures.")
@@ -19,8 +19,8 @@ from xc_core.cli.options import dataset_option, device_option
 def command(dataset: str, recipe: str | None, as_json: bool) -> None:
     """Measure how far the data have moved away from a model, and apply the rule of docs/runbook.md.
 
-    The answer is nothing, refresh or retrain, with its reasons; xc status shows the last one. Nothing is started:
-    Dagster's schedule drift_DATASET does that.
+    The answer is nothing, refresh or retrain, with its reasons; xc status shows the last one. The command starts
+    nothing; Dagster's schedule drift_DATASET does.
     """
     from xc_core.chain.drift_figures import judged
 

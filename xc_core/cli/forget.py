@@ -16,7 +16,7 @@ _SHOWN: Final = 3
 """Uids that a line names."""
 
 
-@click.command("forget", short_help="Remove documents or labels, and all made of them.")
+@click.command("forget", short_help="Delete documents or labels, and everything made from them.")
 @dataset_option
 @click.option("--document", "documents", multiple=True, metavar="UID", help="A document; may be given several times.")
 @click.option("--label", "labels", multiple=True, metavar="UID", help="A label; may be given several times.")

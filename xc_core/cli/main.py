@@ -49,7 +49,7 @@ _LISTED: Final = {
         "ingest": "Check a folder of text and make it a dataset.",
         "update": "Merge new documents, labels and corrected pairs into a dataset.",
         "add-labels": "Add labels to a dataset and its models, without training.",
-        "forget": "Remove documents or labels, and all made of them.",
+        "forget": "Delete documents or labels, and everything made from them.",
     },
     "Training": {
         "plan": "Estimate time, memory and disk of every stage.",
@@ -57,7 +57,7 @@ _LISTED: Final = {
         "tune": "Search the settings of a recipe on validation documents.",
         "run": "Run one stage of the pipeline.",
         "status": "Show which artefacts are up to date, and why others are not.",
-        "drift": "Say whether new data ask for a refresh or a retraining.",
+        "drift": "Check whether new data require a refresh or a retraining.",
         "settings": "Show all settings of a dataset or experiment.",
         "evaluate": "Evaluate a trained recipe on test documents.",
         "leaderboard": "Compare all evaluated recipes of a dataset.",
@@ -69,7 +69,7 @@ _LISTED: Final = {
         "serve": "Serve the champion over HTTP.",
         "promote": "Make a model the champion, the version that is served.",
         "rollback": "Return to the previous champion.",
-        "lineage": "Lead from a version to its data and code.",
+        "lineage": "Show the data, code and settings of a version.",
         "acceptance": "Show or draw the documents of the gate.",
     },
     "Project": {

@@ -47,7 +47,7 @@ def _limit_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--threads", default=0, help="Threads of a pass through the model; by default one per core.")
 @_limit_options
 def command(dataset: str | None, recipe: str | None, bundle: Path | None, **options: Any) -> None:
-    """Serve the model of a dataset on loopback until SIGTERM or Ctrl-C, which answer what has come first.
+    """Serve the model of a dataset on loopback. SIGTERM and Ctrl-C stop it after the requests that have arrived.
 
     A page to try the model is at /, the API at /docs. docs/serving.md says what to put in front.
     """
