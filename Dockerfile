@@ -7,7 +7,7 @@ COPY constraints.txt pyproject.toml README.md LICENSE ./
 COPY xc_core xc_core
 COPY assets assets
 COPY pipelines pipelines
-RUN python -m venv /opt/xc && /opt/xc/bin/pip install -c constraints.txt '.[cpu,kubernetes,s3]'
+RUN python -m venv /opt/xc && /opt/xc/bin/pip install -c constraints.txt '.[cpu,kubernetes,lexical,lightgbm,minilm,s3]'
 
 FROM python:3.11.14-slim-bookworm
 # git: xc records the commit of the project, and DVC needs it; libgomp1: torch and faiss

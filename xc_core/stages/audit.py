@@ -94,7 +94,7 @@ def _held(settings: AuditSettings, trained: Trained, hard: Shortlist, docs: I64)
 
 
 def _percent(share: float) -> str:
-    return "none" if math.isnan(share) else f"{share:.1%}"
+    return "not known" if math.isnan(share) else f"{share:.1%}"
 
 
 def _label_map(corpus: Corpus, embeddings: Embeddings, trained: Trained, hard: Shortlist, docs: I64) -> plots.LabelMap:
