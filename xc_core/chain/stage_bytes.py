@@ -140,6 +140,8 @@ WRITTEN: Final[dict[str, Callable[[Case], float]]] = {
     "model": lambda case: _score_bytes(case, served=True) + _WORD * case.world.label_tokens * case.world.labels,
 }
 """Bytes that a stage writes and keeps."""
+COPIES: Final = {"model": "encoder"}
+"""Stages that also write a copy of another one's artefact."""
 
 
 def _searched_bytes(case: Case, *, served: bool) -> float:
