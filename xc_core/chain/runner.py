@@ -154,11 +154,11 @@ def _present(job: _Job, before: dict[str, str], *, kept: bool) -> Made | None:
 
 
 def _checked(job: _Job, *, refresh: bool) -> Status | None:
-    """Return the status of the stage's artefact, None for a stage over all experiments (leaderboard).
+    """Return the status of the stage's artefact, None for a stage that compares experiments.
 
     Raises MovedError, naming the first stage that is out of date, if the stage would read results of it.
     """
-    if not _in_chain(job.stage):
+    if job.stage.compares:
         return None
     found = states(job.workspace, job.partition, refresh=refresh)
     used = inputs(job.stage, job.partition)
@@ -168,20 +168,15 @@ def _checked(job: _Job, *, refresh: bool) -> Status | None:
     return found[job.stage.name].status
 
 
-def _in_chain(stage: Stage) -> bool:
-    """Return False for a stage that runs per dataset but reads artefacts of its experiments (leaderboard)."""
-    return stage.scope == "experiment" or all(STAGES[dep].scope == "dataset" for dep in stage.deps)
-
-
 def _out_of_date(job: _Job, root: State) -> MovedError:
     dataset, recipe = job.partition.place
-    flags = f"--dataset {dataset}" + (f" --recipe {recipe}" if STAGES[root.stage].scope == "experiment" else "")
+    run = STAGES[root.stage].command(dataset, recipe)
     keep = "; or add --refresh to keep the trained encoder" if root.stage == "encoder" else ""
     if recipe is None or (job.refresh and STAGES[root.stage].scope == "dataset"):
-        do = f"xc run {root.stage} {flags}, then the same command"
+        do = f"{run}, then the same command"
     else:
         again = job.workspace.params.train_command(dataset, recipe)
-        do = f"{again}, or stage by stage from xc run {root.stage} {flags}{keep}"
+        do = f"{again}, or stage by stage from {run}{keep}"
     return MovedError(
         f"{root.stage} out of date: {root.why} since it was made",
         expected=f"inputs of {job.stage.name} that are up to date",
@@ -215,8 +210,7 @@ def _make(job: _Job, before: dict[str, str], world: World, *, since: list[str]) 
 
 def _context(job: _Job, build: Build, costs: dict[str, float], mark: str) -> Context[Any]:
     dataset, recipe = job.partition.place
-    chain = _in_chain(job.stage)
-    used = inputs(job.stage, job.partition) if chain else ()
+    used = () if job.stage.compares else inputs(job.stage, job.partition)
     return Context(
         settings=job.partition.settings(job.stage.name),
         run=Run(dataset, recipe or "", job.workspace.raw(dataset), job.scratch("run"), mark),
@@ -224,7 +218,7 @@ def _context(job: _Job, build: Build, costs: dict[str, float], mark: str) -> Con
         costs=costs,
         inputs={dep: input_folder(job.workspace, dep, job.partition) for dep in used},
         old=job.folder,
-        others=None if chain else _others(job),
+        others=_others(job) if job.stage.compares else None,
     )
 
 
