@@ -9,6 +9,7 @@ from assets.metadata import short
 from assets.partitions import EXPERIMENTS, split_key
 from assets.processes import ProcessFailedError, StageProcesses
 from assets.resources import Project
+from assets.stages import OWNERS
 from xc_core.chain.drift import Record, read_record
 
 
@@ -18,7 +19,7 @@ from xc_core.chain.drift import Record, read_record
     partitions_def=EXPERIMENTS,
     group_name="release",
     kinds={"numpy"},
-    owners=["team:xc"],
+    owners=OWNERS,
     description="Says whether new data ask for a refresh or a retraining: labels that the model does not know, drift "
     "of the documents' vectors, recall on new documents. The rule is in docs/runbook.md.",
 )

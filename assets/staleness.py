@@ -20,6 +20,7 @@ import dagster as dg
 
 from assets.partitions import DATASETS, EXPERIMENTS, experiment_key
 from xc_core.artifacts import MANIFEST
+from xc_core.chain.plan import Status
 from xc_core.chain.registry import STAGES, Stage
 from xc_core.chain.workspace import Workspace
 from xc_core.errors import UnavailableError
@@ -33,8 +34,6 @@ CHECK: Final = "up_to_date"
 SENSOR: Final = "staleness"
 _LAUNCHED_BY: Final = "dagster/sensor_name"
 """Run tag: Dagster says otherwise that a person launched the run."""
-_MISSING: Final = "missing"
-_BAD: Final = ("out of date", "damaged", _MISSING)
 _SECONDS: Final = 60.0
 """Limit of the time that ``xc status`` takes; it hashes new source files."""
 
@@ -52,7 +51,7 @@ def spec(stage: Stage) -> dg.AssetCheckSpec:
 def fresh() -> dg.AssetCheckResult:
     """Return the result of the check for an artefact that a run has just made or found up to date."""
     return dg.AssetCheckResult(
-        passed=True, check_name=CHECK, severity=dg.AssetCheckSeverity.WARN, metadata={"status": "up to date"}
+        passed=True, check_name=CHECK, severity=dg.AssetCheckSeverity.WARN, metadata={"status": Status.FRESH.value}
     )
 
 
@@ -62,7 +61,7 @@ class Verdict:
 
     stage: str
     partition: str
-    status: str
+    status: Status
     why: str
 
     @property
@@ -78,7 +77,7 @@ class Verdict:
     @property
     def missing(self) -> bool:
         """True if there is no such artefact."""
-        return self.status == _MISSING
+        return self.status is Status.MISSING
 
     @property
     def evaluation(self) -> dg.AssetCheckEvaluation:
@@ -86,9 +85,9 @@ class Verdict:
         return dg.AssetCheckEvaluation(
             asset_key=dg.AssetKey(self.stage),
             check_name=CHECK,
-            passed=self.status not in _BAD,
+            passed=self.status.usable,
             severity=dg.AssetCheckSeverity.WARN,
-            metadata={"status": self.status, "why": self.why or "-"},
+            metadata={"status": self.status.value, "why": self.why or "-"},
             blocking=False,
             partition=self.partition,
         )
@@ -100,7 +99,7 @@ def verdicts(workspace: Workspace) -> list[Verdict]:
     Raises UnavailableError if the command fails or takes too long.
     """
     found = {(row["stage"], _partition(row)): row for row in map(json.loads, _status(workspace.root).splitlines())}
-    return [Verdict(stage, partition, row["status"], row["why"]) for (stage, partition), row in found.items()]
+    return [Verdict(stage, partition, Status(row["status"]), row["why"]) for (stage, partition), row in found.items()]
 
 
 def report(instance: dg.DagsterInstance, found: list[Verdict]) -> None:

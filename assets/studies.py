@@ -12,6 +12,7 @@ from typing import Any, Final
 import dagster as dg
 
 from assets.metadata import short
+from assets.stages import OWNERS
 from xc_core.chain.workspace import Workspace
 from xc_core.errors import XCError
 from xc_core.tune.record import StudyRecord, record_file, studies
@@ -23,7 +24,7 @@ ASSET: Final = dg.AssetSpec(
     partitions_def=STUDIES,
     group_name="tuning",
     kinds={"optuna"},
-    owners=["team:xc"],
+    owners=OWNERS,
     description="Studies of `xc tune`: settings of a recipe, judged on validation documents. Shown here, run by `xc`.",
 )
 

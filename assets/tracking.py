@@ -20,7 +20,7 @@ from xc_core.chain import Workspace
 from xc_core.chain.registry import STAGES
 from xc_core.data.corpus import Corpus
 from xc_core.data.history import read_history
-from xc_core.errors import BusyError, UnavailableError, first_line
+from xc_core.errors import UnavailableError, first_line
 from xc_core.locks import locked
 from xc_core.plugins import importing
 
@@ -34,6 +34,8 @@ _DIGEST: Final = 36
 """Characters of a dataset's digest that MLflow takes."""
 _PLACES: Final = 100
 """Places that the experiments of a dataset may have been in, one after the other."""
+_PATIENCE: Final = 120.0
+"""Seconds to wait for the first connection of another process."""
 _RETRIES: Final = "3"
 """Retries per request, 14 seconds in total; MLflow's default of 7 takes minutes if there is no server."""
 
@@ -53,7 +55,7 @@ def connect(uri: str, lock: Path) -> Any:
     with answering(uri):
         mlflow.set_tracking_uri(uri)
         client = mlflow.MlflowClient(uri)
-        with waiting_lock(lock):
+        with locked(lock, "the first connection to MLflow", patience=_PATIENCE):
             client.search_experiments(max_results=1)
     return client
 
@@ -92,21 +94,6 @@ def _errors_of_s3() -> tuple[type[BaseException], ...]:
     except ImportError:
         return ()
     return (Boto3Error, BotoCoreError, ClientError)
-
-
-@contextmanager
-def waiting_lock(path: Path, seconds: float = 120.0) -> Iterator[None]:
-    """Hold a file lock, waiting up to ``seconds`` for it."""
-    end = time.monotonic() + seconds
-    while True:
-        try:
-            with locked(path, "the first connection to MLflow"):
-                yield
-                return
-        except BusyError:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.1)
 
 
 @dataclass(frozen=True)

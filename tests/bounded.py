@@ -17,12 +17,14 @@ from tests import forks
 
 ROOT = Path(__file__).parents[1]
 _FORKED = 100
+"""Least limit, in MB, of a process that is forked: one may take 64 MB more (measured) in the address space that it has
+already, in which a bug of that size would not be seen. A process that starts Python has none."""
 
 
 def bounded(prepare: Callable[[], Callable[[], None]], megabytes: int) -> None:
     """Run what ``prepare`` returns, with at most ``megabytes`` more address space than after ``prepare``.
 
-    The process is forked, unless the limit is so small that memory which imports have freed could hide a bug.
+    The process is forked, unless the limit is small.
     """
     arguments = [prepare.__module__, prepare.__qualname__, str(megabytes)]
     one_thread = os.environ | dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS"), "1")

@@ -9,6 +9,7 @@ import click
 from assets.release.judge import acceptance_folder, acceptance_set
 from xc_core.chain import Workspace
 from xc_core.errors import UsageError
+from xc_core.visible import counted
 
 
 @click.command(short_help="Show or draw the documents of the gate.")
@@ -35,7 +36,7 @@ def acceptance(dataset: str, given: Path | None, redraw: bool) -> None:
     else:
         found = draw(corpus, dataset, folder) if redraw else acceptance_set(workspace, dataset, corpus)
     facts = found.facts
-    click.echo(f"{dataset}: acceptance set version {facts.version} ({facts.source}), {len(found):,} documents")
+    click.echo(f"{dataset}: acceptance set version {facts.version} ({facts.source}), {counted(len(found), 'document')}")
     if facts.source == TESTED:
         again = f"xc ingest {workspace.raw(dataset).relative_to(workspace.root)} --dataset {dataset}"
         click.echo(

@@ -14,6 +14,7 @@ from assets.release.gate import Limits, Line, Verdict
 from xc_core.chain import Workspace
 from xc_core.chain.names import ACCEPTANCE
 from xc_core.errors import MissingError, RefusedError, XCError
+from xc_core.visible import counted
 
 if TYPE_CHECKING:
     from xc_core.data.acceptance import AcceptanceSet
@@ -144,4 +145,4 @@ def describe(accepted: AcceptanceSet, today: AcceptanceSet) -> str:
     """Return an acceptance set, and what is left of it today, in words."""
     facts, left_out = accepted.facts, len(accepted) - len(today)
     less = f", {left_out:,} left out because the corpus has changed" if left_out else ""
-    return f"acceptance set version {facts.version} ({facts.source}), {len(today):,} documents{less}"
+    return f"acceptance set version {facts.version} ({facts.source}), {counted(len(today), 'document')}{less}"

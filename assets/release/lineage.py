@@ -18,6 +18,7 @@ from assets.release.page import ORIGIN
 from assets.release.promotion import client_of
 from xc_core.artifacts import read_manifest, sha256_file
 from xc_core.chain import Workspace
+from xc_core.chain.registry import TRAIN_STAGES
 from xc_core.errors import MissingError, MovedError, UnavailableError, UsageError
 from xc_core.git import project_checkout
 from xc_core.progress import report
@@ -46,8 +47,8 @@ class Lineage:
 
     @property
     def chain(self) -> dict[str, Any]:
-        """The artefacts that lead to the model: all but the leaderboard."""
-        return {stage: facts for stage, facts in self.artefacts.items() if stage != "leaderboard"}
+        """The artefacts that a training makes."""
+        return {stage: facts for stage, facts in self.artefacts.items() if stage in TRAIN_STAGES}
 
 
 @click.command(short_help="Show the data, code and settings of a version.")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from assets.links import markdown, mlflow_own, mlflow_plots
 from assets.markdown import escaped
 from assets.release.origin import FOLDER, Origin
+from assets.release.versions import model_name
 from assets.tracking import NOTE, DataVersion, Logged, flat, log_data, log_figures
 from xc_core.artifacts import pictures
 from xc_core.chain import Workspace
@@ -64,7 +65,7 @@ def page(workspace: Workspace, dataset: str, recipe: str) -> Page:
     found = Evaluation.open(workspace.folder("evaluation", dataset, recipe))
     settings = flat({"recipe": recipe, **_settings(workspace, dataset, recipe)})
     files = [*pictures(found.folder), found.report_file, write_report(workspace, dataset, recipe)]
-    note = f"The model of recipe `{recipe}` for `{dataset}`, packed and registered as `xc-{dataset}`."
+    note = f"The model of recipe `{recipe}` for `{dataset}`, packed and registered as `{model_name(dataset)}`."
     return Page(figures(found.report), settings, files, DataVersion.of(workspace, dataset), note)
 
 

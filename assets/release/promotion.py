@@ -246,7 +246,7 @@ def champion(workspace: Workspace, dataset: str) -> Champion | None:
     from xc_core.infer.champion import Champion
 
     settings, path = mlflow_settings(workspace.root), _pointer_file(workspace, dataset)
-    pointer, version = Pointer.read(path), alias_in_sqlite(settings.uri, f"xc-{dataset}", "champion")
+    pointer, version = Pointer.read(path), alias_in_sqlite(settings.uri, versions.model_name(dataset), "champion")
     if pointer is not None and (pointer.uri, pointer.version) == (settings.shown, version) and pointer.holds():
         return Champion(str(pointer.version), pointer.digest, partial(Path, pointer.folder), _repair(dataset))
     return _asked(workspace, dataset)

@@ -244,7 +244,7 @@ def check_not_new(client: Any, dataset: str) -> None:
     if new := hint(client):
         raise MissingError(
             f"no champion of {dataset}{new}",
-            expected=f"a registered model xc-{dataset} with the alias champion",
+            expected=f"a registered model {model_name(dataset)} with the alias {CHAMPION}",
             do=f"name a trained recipe with --recipe, or release one: xc promote --dataset {dataset} --recipe NAME; if "
             "there was one, MLFLOW_TRACKING_URI or MLflow's database has changed",
         )

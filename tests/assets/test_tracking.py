@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import time
 import uuid
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from mlflow.exceptions import MlflowException
 from requests import ConnectionError as NoConnection
 from sqlalchemy.exc import OperationalError
 
+from assets import tracking
 from assets.metadata import summary
 from assets.settings import mlflow_settings
 from assets.shown import SHOWN
@@ -27,7 +29,6 @@ from assets.tracking import (
     experiment_id,
     flat,
     log_stage,
-    waiting_lock,
 )
 from tests.assets.conftest import Store
 from xc_core.artifacts import building, read_made
@@ -220,15 +221,13 @@ def test_a_store_that_cannot_be_opened_is_an_error_that_names_it(
     connect(store.uri, store.lock)
 
 
-def test_a_first_connection_waits_for_another_one_to_end(tmp_path: Path) -> None:
-    with (
-        locked(tmp_path / "lock", "first connection"),
-        pytest.raises(BusyError),
-        waiting_lock(tmp_path / "lock", seconds=0.2),
-    ):
-        raise AssertionError("the lock was taken twice")
-    with waiting_lock(tmp_path / "lock", seconds=0.2):
-        pass
+def test_a_first_connection_waits_for_another_one_to_end(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracking, "_PATIENCE", 0.2)
+    started = time.monotonic()
+    with locked(store.lock, "another one"), pytest.raises(BusyError, match="the first connection to MLflow"):
+        connect(store.uri, store.lock)
+    assert time.monotonic() - started > 0.2
+    assert connect(store.uri, store.lock)
 
 
 def test_an_experiment_that_was_deleted_in_the_interface_takes_runs_again(store: Store) -> None:

@@ -45,7 +45,7 @@ def test_the_smallest_of_three_pilots_pays_for_imports(
         return 1.0, 1.0, 1.0, 1.0
 
     monkeypatch.setattr(pilots, "SIZES", sizes)
-    monkeypatch.setattr(pilots, "_AGAIN", {"corpus": 2})
+    monkeypatch.setattr(pilots, "_RUNS", {"corpus": 2})
     monkeypatch.setattr(pilots, "_run", run)
     monkeypatch.setattr(pilots, "_searches", timed)
     source = Source.made_up(World.of_sizes(1000, 9, 12, 6, 2), "wordpiece")
@@ -71,8 +71,8 @@ def test_the_quickest_run_of_a_stage_counts_and_the_memory_of_the_first(
     monkeypatch.setattr(pilots, "run_stage", run)
     found = pilots._stage(Workspace(tmp_path), "corpus", 3)
     assert found == {"cpu_seconds": 1.0, "peak_memory_mb": 3.0, "disk_bytes": 0.0, "refresh_seconds": 0.5}
-    again = (("corpus", NAME, None), {"force": True})
-    assert asked == [(("corpus", NAME, None), {}), again, again]
+    again = (("corpus", NAME, NAME), {"force": True})
+    assert asked == [(("corpus", NAME, NAME), {}), again, again]
 
 
 def test_rates_of_searches_are_per_query_label_and_dimension(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,8 +78,9 @@ def test_the_leaderboard_leaves_out_a_stale_evaluation_and_says_so(
     copied: Workspace, edit: Edit, lines: list[str]
 ) -> None:
     edit(copied, {f"{STAGES_OF}/fusion/rows": 3})
-    with pytest.raises(MissingError, match="no evaluated recipe of toy"):
+    with pytest.raises(MissingError, match="no evaluated recipe of toy") as caught:
         run_stage(copied, "leaderboard", "toy", force=True)
+    assert caught.value.do == copied.params.train_command("toy", "ngame")
     assert "leaderboard: ngame is left out: evaluation of ngame out of date: fusion is out of date" in lines
 
 

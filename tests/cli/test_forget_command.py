@@ -93,6 +93,7 @@ def test_nothing_in_the_project_holds_it_any_more(xc: Xc, known: Workspace) -> N
     assert ended.code == 0, ended.err
     assert holding(known.root, *words) == []
     assert "forgot 1 document and 1 label\n" in ended.out
+    assert "up to date" not in ended.err
     assert "data/toy/ngame/model" in ended.out
     assert "xc train --dataset toy --recipe ngame" in ended.out
     corpus = Corpus.open(known.folder("corpus", "toy"))
@@ -179,7 +180,7 @@ def test_documents_without_another_label_are_refused_or_go_too(xc: Xc, own: Work
     before = {k: v for k, v in files_of(own.root).items() if not k.startswith(".xc")}
     ended = xc("forget", *TOY, "--label", "LONE")
     assert ended.code == 77
-    assert "1 documents that would have no label (the first: ONLY)" in ended.err
+    assert "1 document that would have no label (the first: ONLY)" in ended.err
     assert {k: v for k, v in files_of(own.root).items() if not k.startswith(".xc")} == before
     assert xc("forget", *TOY, "--label", "LONE", "--with-documents").code == 0
     assert holding(own.root, "LONE", "ONLY") == []

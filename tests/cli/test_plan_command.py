@@ -22,7 +22,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pilots, "SIZES", (60, 120))
     monkeypatch.setattr(pilots, "_FEW", 64)
     monkeypatch.setattr(pilots, "_MANY", 256)
-    monkeypatch.setattr(pilots, "_AGAIN", {"corpus": 2})
+    monkeypatch.setattr(pilots, "_RUNS", {"corpus": 2})
     monkeypatch.setattr(pilots, "_GRAPH", 128)
     monkeypatch.setattr(pilots, "_QUERIES", 16)
 

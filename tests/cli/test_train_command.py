@@ -154,7 +154,7 @@ def test_a_variant_is_known_by_its_name_once_it_is_declared(xc: Xc, fresh: Works
     assert fresh.params.read()["experiments"]["toy_mine"] == declared
     other = xc("train", *TOY, "--recipe", "mine", "--set", "encoder.seed=7", *short)
     assert other.code == 0, other.err
-    assert "mine: no longer set: encoder.epochs; give them again with --set to keep them" in other.err
+    assert "mine: dropped, set by an earlier call or its budget: encoder.epochs; give them again with" in other.err
     changed = fresh.params.read()["experiments"]["toy_mine"]
     assert changed["base"] == "dpr"
     assert changed["stages"]["encoder"] == {"seed": 7}
@@ -163,11 +163,11 @@ def test_a_variant_is_known_by_its_name_once_it_is_declared(xc: Xc, fresh: Works
 def test_settings_of_a_recipe_that_a_training_drops_are_named(xc: Xc, fresh: Workspace) -> None:
     ended = xc("train", *NGAME, "--set", "encoder.seed=7", "--until", "corpus")
     assert ended.code == 0, ended.err
-    dropped = [line for line in ended.err.splitlines() if line.startswith("ngame: no longer set: ")]
+    dropped = [line for line in ended.err.splitlines() if line.startswith("ngame: dropped, set by an earlier ")]
     assert len(dropped) == 1
     assert "encoder.encoder.name" in dropped[0]
     assert "encoder.seed" not in dropped[0]
-    assert "no longer set" not in xc("train", *NGAME, "--set", "encoder.seed=8", "--until", "corpus").err
+    assert "dropped" not in xc("train", *NGAME, "--set", "encoder.seed=8", "--until", "corpus").err
 
 
 def test_what_a_training_that_ends_earlier_says_is_next_can_be_done(xc: Xc, own: Workspace) -> None:

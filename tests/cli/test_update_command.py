@@ -84,6 +84,7 @@ def test_new_corrected_and_untouched_rows(xc: Xc, project: Workspace, tmp_path: 
     ended = xc("update", update, "--dataset", "toy")
     assert ended.code == 0, ended.err
     assert "documents: 2 new, 1 changed, 0 removed; labels: 1 new, 1 changed, 0 removed" in ended.out
+    assert "up to date" not in ended.err
     after = splits(project)
     assert after.pop("N2") == "test"
     assert after.pop("N1") in ("train", "validation")

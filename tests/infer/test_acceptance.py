@@ -86,6 +86,20 @@ def test_documents_that_ingest_held_out_are_preferred(toy: ToyWorld, tmp_path: P
     assert own.documents["uid"].to_list() == found.uids(found.rows("acceptance"))
 
 
+def test_held_out_documents_without_labels_are_no_reason_not_to_draw_from_test(tmp_path: Path) -> None:
+    config = IngestConfig(acceptance_fraction=0.2, allow=("empty-labels", "unseen-labels"))
+    world = ToyWorld.make(documents=60, tests=20)
+    found = corpus(tmp_path / "whole", world, config)
+    held = found.uids(found.rows("acceptance"))
+    for row in world.train:
+        if row["uid"] in held:
+            row["target_ind"] = row["target_rel"] = []
+    found = corpus(tmp_path / "bare", world, config)
+    assert found.uids(found.rows("acceptance")) == held
+    own = draw(found, "toy", tmp_path / "set")
+    assert (own.facts.source, len(own)) == ("test documents", 20)
+
+
 def test_a_large_set_is_cut_by_a_hash(present: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acceptance, "LIMIT", 7)
     own = draw(present, "toy", tmp_path / "set")

@@ -136,16 +136,19 @@ def test_after_retrain_and_refresh_the_recipes_are_compared(
     assert follow_up.requested() == [(f"{run}/compare", "compare", "toy", {})]
 
 
-@pytest.mark.parametrize(("name", "followed"), [("evaluation", True), ("embeddings", False)])
+@pytest.mark.parametrize("job", ["__ASSET_JOB", "retrain"])
+@pytest.mark.parametrize(("name", "followed"), [("evaluation", True), ("encoder", False)])
 def test_after_somebody_materialised_the_evaluation_the_recipes_are_compared(
-    follow_up: Ticker, instance: dg.DagsterInstance, name: str, followed: bool
+    follow_up: Ticker, instance: dg.DagsterInstance, job: str, name: str, followed: bool
 ) -> None:
+    """By the button of the graph, or by a job of which only some assets were chosen."""
+
     @dg.asset(name=name)
     def made() -> None: ...
 
-    job = dg.Definitions(assets=[made]).resolve_implicit_global_asset_job_def()
+    own = dg.Definitions(assets=[made], jobs=[dg.define_asset_job("retrain")]).resolve_job_def(job)
     quiet = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
-    run = job.execute_in_process(
+    run = own.execute_in_process(
         quiet, instance, tags={"dagster/partition": "toy|ngame"}, asset_selection=[dg.AssetKey(name)]
     ).run_id
     assert follow_up.requested() == ([(f"{run}/compare", "compare", "toy", {})] if followed else [])

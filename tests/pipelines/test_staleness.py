@@ -38,7 +38,7 @@ PASSED = {
 
 @pytest.mark.parametrize("status", Status)
 def test_the_check_fails_if_an_artefact_is_out_of_date_damaged_or_missing(status: Status) -> None:
-    found = Verdict("encoder", "toy|ngame", str(status), "settings changed").evaluation
+    found = Verdict("encoder", "toy|ngame", status, "settings changed").evaluation
     assert found.passed is PASSED[status]
     assert found.metadata == {
         "status": dg.MetadataValue.text(str(status)),
@@ -47,7 +47,7 @@ def test_the_check_fails_if_an_artefact_is_out_of_date_damaged_or_missing(status
 
 
 def test_a_verdict_is_a_warning_for_its_partition_that_stops_nothing() -> None:
-    found = Verdict("corpus", "toy", "up to date", "").evaluation
+    found = Verdict("corpus", "toy", Status.FRESH, "").evaluation
     assert (found.asset_key, found.check_name) == (dg.AssetKey("corpus"), "up_to_date")
     assert (found.partition, found.severity, found.blocking) == ("toy", dg.AssetCheckSeverity.WARN, False)
     assert found.metadata["why"] == dg.MetadataValue.text("-")
@@ -186,7 +186,7 @@ class Reported:
         assert workspace == self.project
         self.calls += 1
         return [
-            Verdict(stage, "toy|ngame", status, "settings changed" if status == "out of date" else "")
+            Verdict(stage, "toy|ngame", Status(status), "settings changed" if status == "out of date" else "")
             for stage, status in self.states.items()
         ]
 
@@ -246,7 +246,7 @@ def test_only_verdicts_that_have_changed_are_reported(reported: Reported) -> Non
 
 def test_another_reason_is_reported_too(reported: Reported, monkeypatch: pytest.MonkeyPatch) -> None:
     reported.tick(encoder="out of date")
-    other = [Verdict("encoder", "toy|ngame", "out of date", "corpus changed")]
+    other = [Verdict("encoder", "toy|ngame", Status.STALE, "corpus changed")]
     monkeypatch.setattr(staleness, "verdicts", lambda workspace: other)
     assert reported.tick() == "1 of 1 artefacts reported"
     assert reported.of("encoder") == [(False, "out of date")] * 2

@@ -43,6 +43,15 @@ def model(workspace: Workspace, tmp_path: Path, loaded: list[str]) -> str:
     return str(tmp_path / "model")
 
 
+@pytest.fixture
+def both(workspace: Workspace, model: str, loaded: list[str]) -> str:
+    """The same folder; its tokens are made too."""
+    settings(workspace, "wordpiece", model)
+    run_stage(workspace, "tokens", "toy")
+    loaded.clear()
+    return model
+
+
 def settings(workspace: Workspace, *names: str, max_tokens: int = 32, vocabulary: int = 30_000) -> None:
     """Write the settings of the stage into params.yaml."""
     own = {"tokenizers": list(names), "max_tokens": max_tokens, "vocabulary": vocabulary}
@@ -90,12 +99,9 @@ def test_a_tokenizer_that_is_no_longer_wanted_leaves_no_file(
 
 
 def test_the_size_of_the_vocabulary_concerns_one_made_of_the_corpus(
-    workspace: Workspace, model: str, loaded: list[str]
+    workspace: Workspace, both: str, loaded: list[str]
 ) -> None:
-    settings(workspace, "wordpiece", model)
-    run_stage(workspace, "tokens", "toy")
-    loaded.clear()
-    settings(workspace, "wordpiece", model, vocabulary=40)
+    settings(workspace, "wordpiece", both, vocabulary=40)
     run_stage(workspace, "tokens", "toy")
     assert loaded == ["wordpiece"]
     assert read_made(artefact(workspace)).facts["wordpiece"]["vocabulary"] == 40
@@ -113,15 +119,12 @@ def test_a_run_that_is_forced_takes_over_nothing(workspace: Workspace, model: st
 
 
 def test_another_tokenizer_in_the_same_folder_is_another_one(
-    workspace: Workspace, model: str, loaded: list[str]
+    workspace: Workspace, both: str, loaded: list[str]
 ) -> None:
-    settings(workspace, "wordpiece", model)
-    run_stage(workspace, "tokens", "toy")
-    loaded.clear()
-    path = Path(model) / "tokenizer.json"
+    path = Path(both) / "tokenizer.json"
     path.write_text(json.dumps(json.loads(path.read_text())))
     run_stage(workspace, "tokens", "toy")
-    assert loaded == [model]
+    assert loaded == [both]
 
 
 @pytest.mark.parametrize("part", ["corpus", "code"])

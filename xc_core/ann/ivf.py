@@ -15,7 +15,7 @@ from xc_core.params import at_least
 from xc_core.seeds import derive
 from xc_core.shapes import F32
 
-_POINTS: Final = 64
+POINTS: Final = 64
 """Vectors per cell, at most, that centres are fitted on; faiss's 256 take four times as long at equal recall."""
 
 
@@ -34,13 +34,17 @@ class Ivf(IndexPart):
     def __post_init__(self) -> None:
         at_least(self, lists=0, probes=1)
 
+    def cells(self, size: int) -> int:
+        """Return the number of cells for ``size`` vectors."""
+        return self.lists or max(1, min(round(4 * size**0.5), size // 8))
+
     def _built(self, vectors_LD: F32) -> Index:
         """Cluster the vectors into cells and fill them.
 
         Raises ConfigError for more cells than vectors, or more probes than cells.
         """
         vectors = even_lengths(vectors_LD)
-        lists = self.lists or max(1, min(round(4 * len(vectors) ** 0.5), len(vectors) // 8))
+        lists = self.cells(len(vectors))
         if lists > len(vectors):
             raise ConfigError(f"{lists} lists for {len(vectors)} vectors", expected="at most as many", do="lower lists")
         if self.lists and self.probes > lists:
@@ -48,7 +52,7 @@ class Ivf(IndexPart):
         cells = faiss.IndexFlatIP(vectors.shape[1])
         inner = faiss.IndexIVFFlat(cells, vectors.shape[1], lists, faiss.METRIC_INNER_PRODUCT)
         inner.cp.seed = derive(self.seed, "ivf") % (1 << 31)
-        inner.cp.min_points_per_centroid, inner.cp.max_points_per_centroid = 1, _POINTS
+        inner.cp.min_points_per_centroid, inner.cp.max_points_per_centroid = 1, POINTS
         inner.train(vectors)
         inner.add(vectors)
         inner.nprobe = min(self.probes, lists)

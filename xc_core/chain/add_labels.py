@@ -12,7 +12,7 @@ import polars as pl
 from xc_core import artifacts
 from xc_core.artifacts import Made
 from xc_core.chain import changelog, incoming
-from xc_core.chain.arrival import Arrival, scratch
+from xc_core.chain.arrival import Arrival, present_corpus, scratch
 from xc_core.chain.extension import check_extendable
 from xc_core.chain.fingerprints import fingerprint
 from xc_core.chain.plan import Status, depends, states
@@ -103,7 +103,7 @@ def _add_to_corpus(workspace: Workspace, dataset: str, given: pl.DataFrame, path
     """Make a corpus version with the labels that are new at the end; return how many. The layout stays."""
     with scratch(workspace, dataset) as inner:
         own = workspace.params.dataset(dataset).corpus
-        corpus = Corpus.open(run_stage(workspace, "corpus", dataset).folder)
+        corpus = present_corpus(workspace, dataset)
         new = _new(given, corpus, dataset)
         if not len(new):
             return 0

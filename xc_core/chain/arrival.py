@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from xc_core.chain import changelog, incoming
+from xc_core.chain.plan import Status, states
 from xc_core.chain.runner import run_stage
 from xc_core.chain.workspace import Workspace
 from xc_core.data.corpus import Corpus
@@ -59,7 +60,7 @@ class Arrival:
 
     def _recorded(self, allow_loss: float | None) -> Difference | None:
         """Return the difference to the present corpus after writing it to the changelog; None if there is none."""
-        before = _present(self.workspace, self.dataset, self.inner)
+        before = _replaced(self.workspace, self.dataset, self.inner)
         if before is None:
             return None
         after = Corpus.open(self.inner.folder("corpus", self.dataset))
@@ -82,7 +83,14 @@ class Arrival:
         return difference
 
 
-def _present(workspace: Workspace, dataset: str, inner: Workspace) -> Corpus | None:
+def present_corpus(workspace: Workspace, dataset: str) -> Corpus:
+    """Return the corpus of a dataset, made again first if it is out of date; only that is reported."""
+    if states(workspace, workspace.params.dataset(dataset))["corpus"].status is Status.FRESH:
+        return Corpus.open(workspace.folder("corpus", dataset))
+    return Corpus.open(run_stage(workspace, "corpus", dataset).folder)
+
+
+def _replaced(workspace: Workspace, dataset: str, inner: Workspace) -> Corpus | None:
     """Return the corpus that is to be replaced; read again from its raw files if it is missing or damaged.
 
     Returns None if these cannot be read either.

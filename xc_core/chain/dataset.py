@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol, Self
 
 from xc_core.data.ingest import IngestConfig
 from xc_core.errors import ConfigError, nearest
-from xc_core.params import at_least, at_most, one_of
+from xc_core.params import at_least, at_most, one_of, within
 from xc_core.pretrained import FROM_CORPUS, tokenizer_files
 
 POLICIES: Final = ("auto", "manual")
@@ -118,8 +118,7 @@ class UpdateConfig:
 
     def __post_init__(self) -> None:
         at_least(self, keep=1)
-        if not 0 <= self.allow_loss <= 1:
-            raise ConfigError(f"allow_loss {self.allow_loss}", expected="0 <= share <= 1", do="fix the value")
+        within(self, allow_loss=(0, 1))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,15 +17,12 @@ from xc_core.chain.workspace import Workspace
 from xc_core.classifiers import LabelTables
 from xc_core.data.corpus import Corpus
 from xc_core.errors import MissingError, MovedError
-from xc_core.infer.acceptance import closed
+from xc_core.infer.acceptance import AT_ONCE, shortlists
 from xc_core.infer.bundle import Model, open_predictor
 from xc_core.infer.predictor import Predictor
 from xc_core.metrics.ranking import per_document, without
-from xc_core.shapes import F32, F64, I64, PAD_ID, Shortlist, spans
+from xc_core.shapes import F32, F64, I64, spans
 
-_DEEP: Final = 100
-"""Labels predicted per document: enough for a recall at 10 even if many pairs are filtered."""
-_AT_ONCE: Final = 256
 _RECALL: Final = "R_at_10"
 
 
@@ -107,7 +104,7 @@ def _query_auc(corpus: Corpus, predictor: Predictor, new_rows: I64 | None, limit
 
 
 def _embedded(predictor: Predictor, texts: list[str]) -> F32:
-    return np.concatenate([predictor.embed(texts[rows]) for rows in spans(len(texts), _AT_ONCE)])
+    return np.concatenate([predictor.embed(texts[rows]) for rows in spans(len(texts), AT_ONCE)])
 
 
 def two_sample_auc(one_ND: F32, other_MD: F32) -> float:
@@ -151,16 +148,12 @@ def _new_recall(corpus: Corpus, predictor: Predictor, new_rows: I64 | None, limi
     if new_rows is None or len(new_rows) < limits.fewest:
         return None
     place = {uid: label for label, uid in enumerate(corpus.table("labels")["uid"].to_list())}
-    id_L = np.array([place.get(uid, PAD_ID) for uid in predictor.uids] + [PAD_ID], np.int32)  # the last is for holes
-    known_L = np.isin(np.arange(corpus.num_labels), id_L)
+    known_L = np.zeros(corpus.num_labels, bool)
+    known_L[[place[uid] for uid in predictor.uids if uid in place]] = True
     rows = corpus.drawn(new_rows, limits.sample)
     rows = rows[corpus.labels.rows(rows).only(known_L).counts_N > 0]
     if len(rows) < limits.fewest:
         return None
-    texts, parts = corpus.texts_of("documents", rows), []
-    for block in spans(len(texts), _AT_ONCE):
-        found = predictor.shortlist(texts[block], _DEEP)
-        parts.append(closed(Shortlist(id_L[found.ids_NK], found.scores_NK)))
-    ranked = without(Shortlist.stack(parts), corpus.filters.rows(rows))
+    ranked = without(shortlists(predictor, corpus.texts_of("documents", rows), place), corpus.filters.rows(rows))
     truth = corpus.labels.rows(rows).only(known_L)
     return per_document(ranked, truth, corpus.weights()).total()[_RECALL]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from xc_core.chain.pilots import Pilot, Rates, short_epochs, slope_and_rest
 from xc_core.chain.registry import TRAIN_STAGES
-from xc_core.chain.stage_bytes import HELD, WRITTEN
+from xc_core.chain.stage_bytes import COPIES, HELD, WRITTEN
 from xc_core.chain.stage_costs import WORK, Case, clustering, searches, trained_documents
 from xc_core.chain.world import World
 from xc_core.recipes import Recipe
@@ -107,17 +107,20 @@ class Estimator:
         return max(min(bases), 0.0) + HELD[name](case)  # later pilots of the process hold what earlier ones left
 
     def _disk(self, name: str, case: Case) -> float:
-        packed = [self._encoder_bytes(pilot, own) if name == "model" else 0.0 for pilot, own in self._pilots]
+        copied = [self._copied(name, pilot, own) for pilot, own in self._pilots]
         points = [
-            (WRITTEN[name](own), max(pilot.stages[name]["disk_bytes"] - encoder, 0.0))
-            for (pilot, own), encoder in zip(self._pilots, packed, strict=True)
+            (WRITTEN[name](own), max(pilot.stages[name]["disk_bytes"] - copy, 0.0))
+            for (pilot, own), copy in zip(self._pilots, copied, strict=True)
         ]
-        return Line.through(points[-2:]).at(WRITTEN[name](case)) + packed[-1]
+        return Line.through(points[-2:]).at(WRITTEN[name](case)) + copied[-1]
 
     @staticmethod
-    def _encoder_bytes(pilot: Pilot, case: Case) -> float:
-        """Return the bytes of an encoder without rows, which a model has a copy of.
+    def _copied(name: str, pilot: Pilot, case: Case) -> float:
+        """Return the bytes that a stage copies of another one's artefact: what that does not write per label.
 
         They do not grow with the data, but for the vocabulary of "bag" in small pilots.
         """
-        return max(pilot.stages["encoder"]["disk_bytes"] - WRITTEN["encoder"](case), 0.0)
+        if name not in COPIES:
+            return 0.0
+        source = COPIES[name]
+        return max(pilot.stages[source]["disk_bytes"] - WRITTEN[source](case), 0.0)

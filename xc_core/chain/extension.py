@@ -42,11 +42,12 @@ def check_extendable(workspace: Workspace, stage: Stage, partition: Partition, n
             changed.append(dep)
     if changed:
         dataset, recipe = partition.place
-        train = workspace.params.train_command(dataset, recipe or "")
+        again = stage.command(dataset, None) if recipe is None else workspace.params.train_command(dataset, recipe)
+        place = "/".join(filter(None, partition.place))
         raise MovedError(
-            f"{stage.name} of {dataset}/{recipe}, whose {' and '.join(changed)} changed since it was made",
+            f"{stage.name} of {place}, whose {' and '.join(changed)} changed since it was made",
             expected="a model that is up to date but for new labels",
-            do=f"{train}, or a refresh (docs/runbook.md)",
+            do=f"{again}, or a refresh (docs/runbook.md)",
         )
 
 

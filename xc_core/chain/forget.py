@@ -6,17 +6,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from xc_core.chain import changelog, dvc_lock, incoming
-from xc_core.chain.arrival import Arrival, scratch
+from xc_core.chain.arrival import Arrival, present_corpus, scratch
 from xc_core.chain.names import ACCEPTANCE, CHANGES, INBOX, SETTINGS
 from xc_core.chain.places import Place, places
-from xc_core.chain.runner import run_stage
 from xc_core.chain.update import allowing, validation_given, written
 from xc_core.chain.workspace import Workspace
 from xc_core.data.acceptance import AcceptanceSet
-from xc_core.data.corpus import Corpus
 from xc_core.data.merge import Tables
 from xc_core.errors import BusyError, CorruptError, MissingError, RefusedError, nearest
 from xc_core.leftovers import drop
+from xc_core.visible import counted
 
 _MARKERS = (".gitkeep", ".gitignore", ".DS_Store")
 """Files of an inbox that are no data."""
@@ -55,7 +54,7 @@ def forget(
     with scratch(workspace, dataset) as inner:
         _check_inbox(workspace.raw(dataset).with_name(INBOX), dataset)
         own = workspace.params.dataset(dataset).corpus
-        corpus = Corpus.open(run_stage(workspace, "corpus", dataset).folder)
+        corpus = present_corpus(workspace, dataset)
         tables = Tables.of(corpus)
         _check_known("document", documents, tables.documents["uid"].to_list(), dataset)
         _check_known("label", labels, tables.labels["uid"].to_list(), dataset)
@@ -107,7 +106,7 @@ def _check_known(what: str, uids: list[str], known: list[str], dataset: str) -> 
 
 def _no_labels(lost: list[str]) -> RefusedError:
     return RefusedError(
-        f"{len(lost):,} documents that would have no label (the first: {', '.join(lost[:3])})",
+        f"{counted(len(lost), 'document')} that would have no label (the first: {', '.join(lost[:3])})",
         expected="at least one label per document; nothing was removed",
         do="pass --with-documents to forget these too, or give them other labels first: xc update",
     )

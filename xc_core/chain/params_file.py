@@ -7,22 +7,14 @@ import io
 import shlex
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ruamel.yaml import YAML
 
 from xc_core import artifacts
-from xc_core.chain.dataset import (
-    Dataset,
-    DriftConfig,
-    Partition,
-    ReleaseConfig,
-    ScheduleConfig,
-    TokensConfig,
-    UpdateConfig,
-)
+from xc_core.chain.dataset import Dataset, Partition, TokensConfig
 from xc_core.chain.names import checked_name
 from xc_core.data.ingest import IngestConfig
 from xc_core.data.tokens import store_name
@@ -37,16 +29,10 @@ if TYPE_CHECKING:
     from xc_core.chain.experiment import Experiment
     from xc_core.recipes import Recipe
 
+_PARTS: Final = tuple(field.name for field in fields(Dataset) if field.name != "name")
+"""The settings of a dataset, each a mapping: corpus, tokens and so on."""
 _KNOWN: Final[dict[str, dict[str, type]]] = {
-    "datasets": {
-        "source": str,
-        "corpus": dict,
-        "tokens": dict,
-        "release": dict,
-        "update": dict,
-        "drift": dict,
-        "schedule": dict,
-    },
+    "datasets": {"source": str, **dict.fromkeys(_PARTS, dict)},
     "experiments": {"dataset": str, "recipe": str, "base": str, "source": str, "tokens": str, "stages": dict},
 }
 """The two mappings of the file, and the fields of their entries with their types."""
@@ -100,13 +86,10 @@ class ParamsFile:
         """
         entries = self.read().get("datasets") or {}
         entry = _entry(entries, checked_name("dataset", name), "dataset", f"xc ingest PATH --dataset {name}")
-        corpus = changed(IngestConfig(), entry.get("corpus") or {}, f"datasets.{name}.corpus")
-        tokens = changed(TokensConfig(), entry.get("tokens") or {}, f"datasets.{name}.tokens")
-        release = changed(ReleaseConfig(), entry.get("release") or {}, f"datasets.{name}.release")
-        update = changed(UpdateConfig(), entry.get("update") or {}, f"datasets.{name}.update")
-        drift = changed(DriftConfig(), entry.get("drift") or {}, f"datasets.{name}.drift")
-        schedule = changed(ScheduleConfig(), entry.get("schedule") or {}, f"datasets.{name}.schedule")
-        return Dataset(name, corpus, tokens, release, update, drift, schedule)
+        default = Dataset(name)
+        given = {part: entry.get(part) or {} for part in _PARTS}
+        own = {part: changed(getattr(default, part), given[part], f"datasets.{name}.{part}") for part in _PARTS}
+        return Dataset(name, **own)
 
     def experiment(self, dataset: str, recipe: str) -> Experiment:
         """Return an experiment: a dataset and a recipe with the changes of the file.

@@ -22,7 +22,7 @@ from xc_core import artifacts
 from xc_core.ann import INDEXES, Exact, Index
 from xc_core.chain.budget import shortened, training_seconds
 from xc_core.chain.fingerprints import input_folder
-from xc_core.chain.registry import STAGES, TRAIN_STAGES
+from xc_core.chain.registry import TRAIN_STAGES
 from xc_core.chain.runner import run_stage
 from xc_core.chain.workspace import Workspace
 from xc_core.chain.world import World
@@ -42,7 +42,7 @@ SIZES: Final = (200, 1_000, 4_000)
 """Documents of the pilots, and labels at least, as far as there are as many."""
 STEPS: Final = 2
 """Batches of M1 that a pilot trains, after one clustering and one search."""
-_AGAIN: Final = {"corpus": 3, "tokens": 3, "fusion": 2, "evaluation": 2}
+_RUNS: Final = {"corpus": 3, "tokens": 3, "fusion": 2, "evaluation": 2}
 """Runs of stages whose cost on few documents is mostly fixed; the least counts, because a small difference between
 pilots decides the rate, and work beside them makes it larger. The smallest of three runs once: it pays for imports."""
 _ALLOWED: Final = ("empty-text", "empty-labels", "unseen-labels", "repeated-labels", "clean-text", "shared-texts")
@@ -231,9 +231,9 @@ def measured(workspace: Workspace, base: str, changes: dict[str, Any], source: S
     sizes = [size for size in SIZES if size < source.world.documents] or SIZES[:1]
     for number, size in enumerate(sizes):
         report(f"plan: running {base} on {size:,} documents")
-        again = {} if number == 0 and len(sizes) > 2 else _AGAIN
+        runs = {} if number == 0 and len(sizes) > 2 else _RUNS
         with tempfile.TemporaryDirectory(prefix="pilot-", dir=workspace.state) as folder, quiet():
-            pilot, width = _run(Workspace(Path(folder)), base, changes, source, size, again)
+            pilot, width = _run(Workspace(Path(folder)), base, changes, source, size, runs)
             pilots.append(pilot)
     report("plan: timing searches")
     with quiet():
@@ -241,19 +241,19 @@ def measured(workspace: Workspace, base: str, changes: dict[str, Any], source: S
 
 
 def _run(
-    inner: Workspace, base: str, changes: dict[str, Any], source: Source, size: int, again: dict[str, int]
+    inner: Workspace, base: str, changes: dict[str, Any], source: Source, size: int, runs: dict[str, int]
 ) -> tuple[Pilot, int]:
-    """Run all stages on ``size`` documents, some of them ``again``; return their costs and the width of the vectors."""
+    """Run all stages on ``size`` documents, as often as ``runs`` says; return their costs and the vectors' width."""
     artifacts.write_file(inner.root / "params.yaml", "datasets: {}\nexperiments: {}\n")
     source.write(inner.raw(NAME), size)
     inner.params.declare_dataset(NAME, IngestConfig(allow=_ALLOWED, filters="none"))
     whole = inner.params.declare_experiment(NAME, NAME, base, changes)
-    stages = {stage: _stage(inner, stage, again.get(stage, 1)) for stage in ("corpus", "tokens")}
+    stages = {stage: _stage(inner, stage, runs.get(stage, 1)) for stage in ("corpus", "tokens")}
     corpus = Corpus.open(inner.folder("corpus", NAME))
     world = World.of(corpus, Tokenised.open(input_folder(inner, "tokens", whole)))
     trainings = training_seconds(inner, whole)
     inner.params.declare_experiment(NAME, NAME, base, deep_merged(changes, _short(whole.recipe, world)))
-    stages |= {stage: _stage(inner, stage, again.get(stage, 1)) for stage in TRAIN_STAGES if stage not in stages}
+    stages |= {stage: _stage(inner, stage, runs.get(stage, 1)) for stage in TRAIN_STAGES if stage not in stages}
     width = Embeddings.open(inner.folder("embeddings", NAME, NAME)).width
     return Pilot(world, trainings, stages), width
 
@@ -277,9 +277,8 @@ def _short(recipe: Recipe, world: World) -> dict[str, Any]:
 
 def _stage(inner: Workspace, name: str, runs: int) -> dict[str, float]:
     """Return what a stage of a pilot cost: the running time of the quickest of ``runs``, all else of the first."""
-    recipe = NAME if STAGES[name].scope == "experiment" else None
-    ran = run_stage(inner, name, NAME, recipe)
-    again = [run_stage(inner, name, NAME, recipe, force=True) for _ in range(runs - 1)]
+    ran = run_stage(inner, name, NAME, NAME)
+    again = [run_stage(inner, name, NAME, NAME, force=True) for _ in range(runs - 1)]
     wall, worked = max(ran.costs["seconds"], 1e-9), ran.costs["cpu_seconds"]
     return {
         "cpu_seconds": min(one.costs["cpu_seconds"] for one in (ran, *again)),

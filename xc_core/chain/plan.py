@@ -44,6 +44,11 @@ class Status(StrEnum):
     UNKNOWN = "unknown"
     """It is there, but an input is missing or unreadable, as on a machine that only serves."""
 
+    @property
+    def usable(self) -> bool:
+        """False for an artefact that is out of date, missing or damaged: its stage has to run."""
+        return self not in (Status.STALE, Status.MISSING, Status.DAMAGED)
+
 
 @dataclass(frozen=True)
 class State:
@@ -57,7 +62,7 @@ class State:
 
 
 def states(workspace: Workspace, partition: Partition, *, refresh: bool = False) -> dict[str, State]:
-    """Return the state of every stage of a partition and of the dataset's stages that it reads.
+    """Return the state of each stage of a partition, after those of the dataset that it reads, in pipeline order.
 
     A stage is out of date if its settings, its code or the content of an input changed since it was made, or if a
     stage that it reads is out of date. With ``refresh``, or after one, an encoder that is older than its inputs counts
@@ -112,11 +117,11 @@ def depends(workspace: Workspace, stage: Stage, partition: Partition) -> dict[st
     A model folder that is absent counts as unchanged if nothing else has changed: its results stay usable. Raises
     MissingError if there is no such input, CorruptError if its manifest cannot be read.
     """
-    dataset, recipe = partition.place
+    dataset, _ = partition.place
     parts = {_SETTINGS: content_hash(in_use(partition.settings(stage.name))), _CODE: stage.code_version}
     if stage.needs_source:
         parts[_SOURCE] = source_digest(workspace, dataset)
-    if recipe is None and stage.scope == "dataset" and any(STAGES[dep].scope == "experiment" for dep in stage.deps):
+    if stage.compares:
         return parts | _evaluations(workspace, dataset)
     for dep in inputs(stage, partition):
         parts[dep] = _input_digest(workspace, dep, partition)
@@ -131,18 +136,16 @@ def depends(workspace: Workspace, stage: Stage, partition: Partition) -> dict[st
 
 def usable(workspace: Workspace, partition: Partition, stage: str) -> bool:
     """Return True if there is an artefact of a stage that comparisons may read: neither missing nor out of date."""
-    return states(workspace, partition)[stage].status not in (Status.STALE, Status.MISSING, Status.DAMAGED)
+    return states(workspace, partition)[stage].status.usable
 
 
 def _input_digest(workspace: Workspace, dep: str, partition: Partition) -> str:
-    dataset, recipe = partition.place
     try:
         return artifacts.read_manifest(input_folder(workspace, dep, partition), dep).digest()
     except MissingError as error:
-        if dep == "tokens" and _made_for(workspace, dataset, partition.dataset.tokens):
+        if dep == "tokens" and _made_for(workspace, partition.dataset.name, partition.dataset.tokens):
             raise _left_out(partition) from error
-        flags = f"--dataset {dataset}" + (f" --recipe {recipe}" if STAGES[dep].scope == "experiment" else "")
-        expected, do = f"the artefact of {dep}", f"make it first: xc run {dep} {flags}"
+        expected, do = f"the artefact of {dep}", f"make it first: {STAGES[dep].command(*partition.place)}"
         raise MissingError(error.found, expected=expected, do=do) from error
 
 
@@ -172,8 +175,3 @@ def _evaluations(workspace: Workspace, dataset: str) -> dict[str, str]:
         return workspace.digest("evaluation", dataset, recipe) if there else ""
 
     return {f"evaluation of {recipe}": digest(recipe) for _, recipe in workspace.params.experiments(dataset)}
-
-
-def order(stages: dict[str, State]) -> list[State]:
-    """Return states in the order of the pipeline."""
-    return [stages[name] for name in STAGES if name in stages]

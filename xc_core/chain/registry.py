@@ -39,6 +39,16 @@ class Stage:
     needs_source: bool = False
     """Reads the dataset's raw folder."""
 
+    @property
+    def compares(self) -> bool:
+        """True for a stage that runs per dataset and reads the artefacts of all its experiments (leaderboard)."""
+        return self.scope == "dataset" and any(STAGES[dep].scope == "experiment" for dep in self.deps)
+
+    def command(self, dataset: str, recipe: str | None) -> str:
+        """Return the command that runs it."""
+        own = f" --recipe {recipe}" if self.scope == "experiment" else ""
+        return f"xc run {self.name} --dataset {dataset}{own}"
+
 
 _ALL: Final = (
     Stage(
@@ -168,7 +178,7 @@ _ALL: Final = (
 
 STAGES: Final[dict[str, Stage]] = {stage.name: stage for stage in _ALL}
 """All stages, each after those it reads."""
-TRAIN_STAGES: Final = tuple(name for name in STAGES if name != "leaderboard")
+TRAIN_STAGES: Final = tuple(name for name, stage in STAGES.items() if not stage.compares)
 """Names of the stages of `xc train`: all but the leaderboard, which reads every recipe of a dataset."""
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from xc_core import artifacts
-from xc_core.chain.registry import STAGES, Stage, of_scope
+from xc_core.chain.registry import STAGES, of_scope
 from xc_core.chain.runner import machines, read_costs
 from xc_core.chain.workspace import Workspace
 from xc_core.errors import MissingError, nearest
@@ -49,7 +49,7 @@ def page_of(workspace: Workspace, dataset: str, recipe: str) -> Page:
         examples=found.examples,
         learnt=found.learnt.words(),
         card=_card(workspace, dataset, recipe),
-        costs={stage.name: read_costs(workspace, stage, dataset, _recipe(stage, recipe)) for stage in stages},
+        costs={stage.name: read_costs(workspace, stage, dataset, recipe) for stage in stages},
         machines=sorted(machines(workspace, dataset, recipe)),
         pictures={
             _PICTURES.get(path.stem, path.stem): path.read_bytes() for path in sorted(artifacts.pictures(folder))
@@ -104,7 +104,3 @@ def data_card(facts: Mapping[str, Any]) -> dict[str, str]:
     for name, own in (facts.get("source") or {}).items():
         card[f"file {name}"] = f"{own['bytes']:,} bytes, SHA-256 {own['sha256']}"
     return card
-
-
-def _recipe(stage: Stage, recipe: str) -> str | None:
-    return recipe if stage.scope == "experiment" else None

@@ -25,7 +25,7 @@ from xc_core.chain.plan import State, Status, depends, states
 from xc_core.chain.registry import STAGES, Stage, find_stage, of_scope
 from xc_core.chain.workspace import Workspace
 from xc_core.distributed import World, alone, joined
-from xc_core.errors import MissingError, MovedError, UsageError, XCError
+from xc_core.errors import MissingError, MovedError, XCError
 from xc_core.locks import locked
 from xc_core.params import plain
 from xc_core.plugins import importing
@@ -59,9 +59,21 @@ class _Job:
     stage: Stage
     partition: Partition
     refresh: bool
-    """True if trained parts are kept instead of trained again."""
-    extend: bool = False
-    """True if the present artefact is extended by new labels instead of built again."""
+    """Trained parts are kept although their inputs have changed."""
+    extend: bool
+    """The same, and the artefact is extended by new labels instead of built again."""
+
+    @property
+    def function(self) -> str:
+        """The function of the stage's module that builds the artefact; new labels come to kept rows by a refresh."""
+        if self.stage.name == _REFRESHED and self.refresh:
+            return "refresh"
+        return "extend" if self.extend else "run"
+
+    @property
+    def keeps(self) -> bool:
+        """True if an older artefact of the stage may stay as it is."""
+        return self.extend or (self.refresh and self.stage.name in _TRAINED)
 
     @property
     def folder(self) -> Path:
@@ -97,25 +109,21 @@ def run_stage(
     MovedError for inputs that are out of date or change during the run.
     """
     stage = find_stage(name)
-    if stage.scope == "experiment" and recipe is None:
-        raise UsageError(f"no recipe for {name}", expected="--recipe NAME", do="name the recipe")
+    workspace.folder(name, dataset, recipe)  # raises the error of a recipe that is not named
     partition = workspace.params.partition(dataset, recipe if stage.scope == "experiment" else None)
     write_settings(workspace, partition)
-    own = name == _REFRESHED
-    job = _Job(workspace, stage, partition, (refresh or extend) and own, extend and not own)
+    job = _Job(workspace, stage, partition, refresh or extend, extend)
     if not stage.shared:
         alone(f"the stage {name}")
     with joined(f"the stage {name}") as world:
-        keep = refresh or extend
-        return _lead(job, world, force=force, refresh=keep, extend=extend) if world.first else _follow(job, world)
+        return _lead(job, world, force=force) if world.first else _follow(job, world)
 
 
-def _lead(job: _Job, world: World, *, force: bool, refresh: bool, extend: bool) -> Ran:
+def _lead(job: _Job, world: World, *, force: bool) -> Ran:
     """Run the stage, if it is due, as the process that writes; tell the others of its group."""
     name, (dataset, recipe) = job.stage.name, job.partition.place
     with locked(job.scratch("lock"), job.name):
-        keeps = extend or (refresh and name in _TRAINED)
-        kept = _checked(job, refresh=refresh) is Status.KEPT and keeps
+        kept = _checked(job) is Status.KEPT and job.keeps
         before = job.depends()
         if kept and name in _TRAINED:
             check_unseen(job.workspace, job.partition)
@@ -123,11 +131,11 @@ def _lead(job: _Job, world: World, *, force: bool, refresh: bool, extend: bool) 
             report(f"{name}: {'kept, trained on older data' if kept and name in _TRAINED else 'up to date'}")
             world.of_first("")
             return Ran(job.folder, True, 0.0, dict(made.facts), read_costs(job.workspace, job.stage, dataset, recipe))
-        if job.refresh:
+        if job.function == "refresh":
             check_training(job.workspace, job.stage, job.partition, before)
-        if extend:
+        if job.extend:
             check_extendable(job.workspace, job.stage, job.partition, before)
-        return _make(job, before, world, since=predecessors(job.folder) if extend else [])
+        return _make(job, before, world, since=predecessors(job.folder) if job.extend else [])
 
 
 def _follow(job: _Job, world: World) -> Ran:
@@ -153,14 +161,14 @@ def _present(job: _Job, before: dict[str, str], *, kept: bool) -> Made | None:
     return made if kept or made.fingerprint == fingerprint(before) else None
 
 
-def _checked(job: _Job, *, refresh: bool) -> Status | None:
-    """Return the status of the stage's artefact, None for a stage over all experiments (leaderboard).
+def _checked(job: _Job) -> Status | None:
+    """Return the status of the stage's artefact, None for a stage that compares experiments.
 
     Raises MovedError, naming the first stage that is out of date, if the stage would read results of it.
     """
-    if not _in_chain(job.stage):
+    if job.stage.compares:
         return None
-    found = states(job.workspace, job.partition, refresh=refresh)
+    found = states(job.workspace, job.partition, refresh=job.refresh)
     used = inputs(job.stage, job.partition)
     stale = [found[dep] for dep in used if found[dep].status is Status.STALE]
     if stale:
@@ -168,20 +176,15 @@ def _checked(job: _Job, *, refresh: bool) -> Status | None:
     return found[job.stage.name].status
 
 
-def _in_chain(stage: Stage) -> bool:
-    """Return False for a stage that runs per dataset but reads artefacts of its experiments (leaderboard)."""
-    return stage.scope == "experiment" or all(STAGES[dep].scope == "dataset" for dep in stage.deps)
-
-
 def _out_of_date(job: _Job, root: State) -> MovedError:
     dataset, recipe = job.partition.place
-    flags = f"--dataset {dataset}" + (f" --recipe {recipe}" if STAGES[root.stage].scope == "experiment" else "")
+    run = STAGES[root.stage].command(dataset, recipe)
     keep = "; or add --refresh to keep the trained encoder" if root.stage == "encoder" else ""
-    if recipe is None or (job.refresh and STAGES[root.stage].scope == "dataset"):
-        do = f"xc run {root.stage} {flags}, then the same command"
+    if recipe is None or (job.function == "refresh" and STAGES[root.stage].scope == "dataset"):
+        do = f"{run}, then the same command"
     else:
         again = job.workspace.params.train_command(dataset, recipe)
-        do = f"{again}, or stage by stage from xc run {root.stage} {flags}{keep}"
+        do = f"{again}, or stage by stage from {run}{keep}"
     return MovedError(
         f"{root.stage} out of date: {root.why} since it was made",
         expected=f"inputs of {job.stage.name} that are up to date",
@@ -195,12 +198,12 @@ def _make(job: _Job, before: dict[str, str], world: World, *, since: list[str]) 
     costs: dict[str, float] = {}
     forget_peak_memory()
     settings = job.partition.settings(job.stage.name)
-    mark = fingerprint(before, refresh=job.refresh, extended=job.extend)
+    refreshed, extended = job.function == "refresh", job.function == "extend"
+    mark = fingerprint(before, refresh=refreshed, extended=extended)
     with artifacts.building(job.folder, kind=job.stage.name) as build:
-        world.of_first("" if job.refresh or job.extend else mark)
-        build.origin = Made(mark, before, plain(settings), job.refresh)
-        function = "refresh" if job.refresh else "extend" if job.extend else "run"
-        code(job.stage, function)(_context(job, build, costs, mark))
+        world.of_first(mark if job.function == "run" else "")
+        build.origin = Made(mark, before, plain(settings), refreshed)
+        code(job.stage, job.function)(_context(job, build, costs, mark))
         _check_unmoved(job, before)
         build.facts |= {EXTENDED_FROM: since} if since else {}
         facts = dict(build.facts)
@@ -215,8 +218,7 @@ def _make(job: _Job, before: dict[str, str], world: World, *, since: list[str]) 
 
 def _context(job: _Job, build: Build, costs: dict[str, float], mark: str) -> Context[Any]:
     dataset, recipe = job.partition.place
-    chain = _in_chain(job.stage)
-    used = inputs(job.stage, job.partition) if chain else ()
+    used = () if job.stage.compares else inputs(job.stage, job.partition)
     return Context(
         settings=job.partition.settings(job.stage.name),
         run=Run(dataset, recipe or "", job.workspace.raw(dataset), job.scratch("run"), mark),
@@ -224,7 +226,7 @@ def _context(job: _Job, build: Build, costs: dict[str, float], mark: str) -> Con
         costs=costs,
         inputs={dep: input_folder(job.workspace, dep, job.partition) for dep in used},
         old=job.folder,
-        others=None if chain else _others(job),
+        others=_others(job) if job.stage.compares else None,
     )
 
 

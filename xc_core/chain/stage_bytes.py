@@ -6,13 +6,12 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from xc_core.ann.base import BATCHES_EXACT_UP_TO, EXACT_UP_TO
-from xc_core.chain.stage_costs import Case, neighbours, texts
+from xc_core.chain.stage_costs import FLOAT, Case, neighbours, texts, trained_documents
 from xc_core.classifiers import MAPPED
 from xc_core.classifiers.storage import BF16, FP32, RESIDENT
 from xc_core.infer.score import DOCS_AT_ONCE
 from xc_core.scores import Lexical
 
-_FLOAT: Final = 4
 _WORD: Final = 6
 """Bytes of a token as text (English: five letters and a space)."""
 _STRING: Final = 60
@@ -72,17 +71,14 @@ HELD: Final[dict[str, Callable[[Case], float]]] = {
 """Bytes that a stage holds in memory at once, beside what any process holds."""
 
 
-def _trained(case: Case) -> int:
-    """Return the documents that M1 trains on, label texts included if they are documents too."""
-    settings, world = case.recipe.encoder, case.world
-    return (world.published if settings.refit else world.train) + (world.labels if settings.augment else 0)
-
-
 def _banks(case: Case) -> float:
     """Return the bytes of the latest vectors that M1 keeps; those of label texts are as wide as one head."""
     settings = case.recipe.encoder
     documents, texts = settings.keeps
-    return documents * _trained(case) * case.width * _FLOAT + texts * case.table_bytes / settings.encoder.heads
+    return (
+        documents * trained_documents("encoder", case) * case.width * FLOAT
+        + texts * case.table_bytes / settings.encoder.heads
+    )
 
 
 def _joint_rows(case: Case) -> float:
@@ -100,7 +96,8 @@ def _mined(case: Case) -> float:
     if settings.epochs == 0 or settings.negatives.searches is None:
         return 0.0
     graph = case.world.labels > BATCHES_EXACT_UP_TO
-    return 2 * _trained(case) * settings.negatives.kept * _FLOAT + graph * settings.encoder.heads * case.table_bytes
+    vectors = graph * settings.encoder.heads * case.table_bytes
+    return 2 * trained_documents("encoder", case) * settings.negatives.kept * FLOAT + vectors
 
 
 def _pairs(case: Case) -> float:
@@ -122,7 +119,7 @@ def _rows(case: Case, table: Any, copies: float) -> float:
 def _candidates(case: Case, documents: int) -> float:
     """Return the bytes of an id and a value per score for each candidate, which every searching score proposes."""
     width = case.recipe.fusion.candidates * max(case.searched, 1)
-    return documents * width * _FLOAT * (2 + len(case.recipe.scores))
+    return documents * width * FLOAT * (2 + len(case.recipe.scores))
 
 
 WRITTEN: Final[dict[str, Callable[[Case], float]]] = {
@@ -130,7 +127,7 @@ WRITTEN: Final[dict[str, Callable[[Case], float]]] = {
     "tokens": lambda case: 2 * texts(case),
     # its size depends on the encoder alone, unless rows are trained along
     "encoder": lambda case: float(case.table_bytes if case.recipe.encoder.joint else 0),
-    "embeddings": lambda case: (case.world.documents + case.world.labels) * case.width * _FLOAT,
+    "embeddings": lambda case: (case.world.documents + case.world.labels) * case.width * FLOAT,
     "clusters": lambda case: 8.0 * case.world.published,
     "negatives": lambda case: 8.0 * case.world.published * case.recipe.negatives.k,
     "classifier": lambda case: float(len(case.world.folds(case.recipe)) * case.table_bytes),
@@ -143,6 +140,8 @@ WRITTEN: Final[dict[str, Callable[[Case], float]]] = {
     "model": lambda case: _score_bytes(case, served=True) + _WORD * case.world.label_tokens * case.world.labels,
 }
 """Bytes that a stage writes and keeps."""
+COPIES: Final = {"model": "encoder"}
+"""Stages that also write a copy of another one's artefact."""
 
 
 def _searched_bytes(case: Case, *, served: bool) -> float:

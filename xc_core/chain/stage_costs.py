@@ -14,7 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from xc_core.ann import Ivf
 from xc_core.ann.base import BATCHES_EXACT_UP_TO, EXACT_UP_TO
+from xc_core.ann.ivf import POINTS
 from xc_core.chain.pilots import Rates
 from xc_core.chain.world import World
 from xc_core.recipes import Recipe
@@ -22,13 +24,14 @@ from xc_core.scores import Neighbours
 
 _TEXT: Final = 8
 """A text costs as much as these tokens, whatever its length: an id, a row, a line (a guess)."""
-_FLOAT: Final = 4
+FLOAT: Final = 4
+"""Bytes of a number of a vector."""
 _MEASURED: Final = 1000
 """Documents on which the scores' indexes are measured (``stages.scores``)."""
 _AUDITED: Final = 2
 """Exact searches of the stage audit per sampled document."""
-_ROUNDS, _POINTS = 25, 64
-"""Rounds of k-means, and vectors per cell, that the cells of an IVF index are fitted on."""
+_ROUNDS: Final = 25
+"""Rounds of k-means by which faiss fits the cells of an IVF index."""
 _SPECIAL: Final = 2
 """Special tokens of a text."""
 
@@ -59,12 +62,12 @@ class Case:
     @property
     def table_bytes(self) -> int:
         """Bytes of a table with a row per label."""
-        return self.world.labels * self.width * _FLOAT
+        return self.world.labels * self.width * FLOAT
 
     @property
     def vector_bytes(self) -> int:
         """Bytes of the vectors of train and validation documents."""
-        return self.world.published * self.width * _FLOAT
+        return self.world.published * self.width * FLOAT
 
     @property
     def refreshes(self) -> int:
@@ -166,7 +169,7 @@ def searches(case: Case) -> dict[str, list[Search]]:
         "negatives": [Search(world.published, labels, graphs=large)] if recipe.negatives.k else [],
         "scores": [
             Search(case.searched * _MEASURED, labels, exact=True, graphs=case.searched * (served + held * large)),
-            Search((held + 1) * _ROUNDS * _POINTS * cells, cells, exact=True, nearest=True),
+            Search((held + 1) * _ROUNDS * POINTS * cells, cells, exact=True, nearest=True),
         ],
         "fusion": [Search(case.searched * case.fused, labels), Search(case.fused, near, exact=True)],
         # the served index compares batches of queries with all labels
@@ -183,7 +186,7 @@ def neighbours(case: Case) -> tuple[int, int]:
         return 0, 0
     if size <= found[0].exact_up_to:
         return size, 0
-    cells = round(4 * math.sqrt(size))
+    cells = Ivf().cells(size)
     return cells + found[0].probes * size // cells, cells
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from xc_core import artifacts
 from xc_core.chain import changelog, incoming
-from xc_core.chain.arrival import Arrival, papers, scratch
+from xc_core.chain.arrival import Arrival, papers, present_corpus, scratch
 from xc_core.chain.runner import run_stage
 from xc_core.chain.workspace import Workspace
 from xc_core.data.corpus import Corpus
@@ -48,7 +48,7 @@ def update(
                 f"update: the files of {dataset} have no uids, so its documents are known by their place: a row of the "
                 "new files replaces none of them"
             )
-        before, part = _corpus(workspace, dataset), _read(path, inner.root / "part", reading)
+        before, part = present_corpus(workspace, dataset), _read(path, inner.root / "part", reading)
         there, came = Tables.of(before), Tables.of(part)
         if not by_uid:
             came = _known_by_text(there, came, dataset)
@@ -86,11 +86,6 @@ def _known_by_text(there: Tables, came: Tables, dataset: str) -> Tables:
 def allowing(config: IngestConfig, *kinds: str) -> IngestConfig:
     """Return the settings with more kinds of imperfect data allowed."""
     return replace(config, allow=tuple(dict.fromkeys((*config.allow, *kinds))))
-
-
-def _corpus(workspace: Workspace, dataset: str) -> Corpus:
-    """Return the present corpus, made again first if it is out of date."""
-    return Corpus.open(run_stage(workspace, "corpus", dataset).folder)
 
 
 def _read(path: Path, folder: Path, config: IngestConfig) -> Corpus:

@@ -14,7 +14,7 @@ from xc_core.artifacts import read_made
 from xc_core.chain import STAGES, Workspace, changelog
 from xc_core.chain.drift import read_record
 from xc_core.chain.fingerprints import write_settings
-from xc_core.chain.plan import State, Status, order, states
+from xc_core.chain.plan import State, states
 from xc_core.cli.options import dataset_option
 from xc_core.errors import XCError
 from xc_core.params import plain
@@ -22,7 +22,6 @@ from xc_core.progress import report
 
 _STALE = 1
 """Exit code of ``xc status`` if something is out of date."""
-_BAD = (Status.STALE, Status.MISSING, Status.DAMAGED)
 
 
 @click.command(short_help="Show which artefacts are up to date, and why others are not.")
@@ -46,7 +45,7 @@ def status(dataset: str | None, recipe: str | None, as_json: bool) -> None:
             report(str(error))
             worst = max(worst, error.exit_code)
             continue
-        worst = max(worst, *(_STALE if state.status in _BAD else 0 for state in found))
+        worst = max(worst, *(0 if state.status.usable else _STALE for state in found))
         shown = {"corpus": _of_corpus(workspace, place[0]), "model": _of_model(workspace, *place)}
         (_echo_json if as_json else _echo)(*place, found, shown)
     if worst and not as_json:
@@ -63,7 +62,7 @@ def _places(workspace: Workspace, dataset: str | None) -> list[tuple[str, str | 
 def _states(workspace: Workspace, dataset: str, recipe: str | None) -> list[State]:
     partition = workspace.params.partition(dataset, recipe)
     write_settings(workspace, partition)
-    return order(states(workspace, partition))
+    return list(states(workspace, partition).values())
 
 
 def _of_corpus(workspace: Workspace, dataset: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -23,7 +23,7 @@ from xc_core.progress import report
 if TYPE_CHECKING:
     from xc_core.chain.experiment import Experiment
 
-_HOUR = "48m"
+_BUDGET: Final = "48m"
 """Time that training may take by default, so that a run with fusion and evaluation ends within the hour."""
 _AFTER = ("evaluation", "audit", "model")
 """If a run ends with one of these stages, its metrics are shown."""
@@ -54,7 +54,7 @@ class _Wanted:
               help="Last stage to run.")  # fmt: skip
 @click.option("--budget", default=None, metavar="TIME",
               help="Scale epochs so that training, encoding and fitting scores take this long at most, as 90s, 10m or "
-              f"1.5h; or none to train all epochs. [default: {_HOUR}, so that a run ends within the hour; none if "
+              f"1.5h; or none to train all epochs. [default: {_BUDGET}, so that a run ends within the hour; none if "
               "--set gives epochs]")  # fmt: skip
 @click.option("--learn-from", type=click.Choice(LEARN_FROM), default=None,
               help="What the final model learns from, to compare recipes as equals: train documents, or published "
@@ -78,7 +78,7 @@ def train(
         if not settings:
             changes, budget = declared, budget or "none"
             report(f"{recipe}: as params.yaml has it, a variant of {base}")
-    seconds = budget_seconds(budget or ("none" if any("epochs" in own for own in changes.values()) else _HOUR))
+    seconds = budget_seconds(budget or ("none" if any("epochs" in own for own in changes.values()) else _BUDGET))
     if recipe == "all" and base:
         raise UsageError("--recipe all with --base", expected="one of them", do="name one recipe, or drop --base")
     chosen = _train_all if recipe == "all" else _train_one
@@ -115,8 +115,8 @@ def _train_one(workspace: Workspace, wanted: _Wanted) -> None:
     if _reaches(until, "scores"):  # reported now, not after the training of the encoder
         declared.recipe.require(fusion=_reaches(until, "fusion"))
     if wanted.seconds and _reaches(until, "encoder"):
-        _fit_budget(workspace, wanted, declared, wanted.seconds)
-    _report_dropped(workspace, wanted, before)
+        wanted = _fit_budget(workspace, wanted, declared, wanted.seconds)
+    _report_dropped(wanted, before)
     for name in TRAIN_STAGES:
         if name == "encoder":
             _warn(workspace, declared)
@@ -137,12 +137,12 @@ def _train_one(workspace: Workspace, wanted: _Wanted) -> None:
         click.echo(f"pack it:     xc run model --dataset {dataset} --recipe {recipe}")
 
 
-def _report_dropped(workspace: Workspace, wanted: _Wanted, before: dict[str, Any]) -> None:
-    """Report which settings of an earlier call the experiment no longer has."""
-    _, now = workspace.params.declared(wanted.dataset, wanted.recipe) or ("", {})
-    was, has = ({name.removesuffix(".kind") for name in dotted(changes)} for changes in (before, now))
+def _report_dropped(wanted: _Wanted, before: dict[str, Any]) -> None:
+    """Report which settings of an earlier call the experiment no longer has; params.yaml does not say who set them."""
+    was, has = ({name.removesuffix(".kind") for name in dotted(changes)} for changes in (before, wanted.changes))
     if gone := sorted(was - has):
-        report(f"{wanted.recipe}: no longer set: {', '.join(gone)}; give them again with --set to keep them")
+        listed = f"dropped, set by an earlier call or its budget: {', '.join(gone)}"
+        report(f"{wanted.recipe}: {listed}; give them again with --set to keep them")
 
 
 def _learning(wanted: _Wanted) -> _Wanted:
@@ -185,14 +185,15 @@ def _warn(workspace: Workspace, declared: Experiment) -> None:
             report(f"warning: {declared.recipe.name} may not end: {line}; xc plan shows every stage")
 
 
-def _fit_budget(workspace: Workspace, wanted: _Wanted, declared: Experiment, seconds: float) -> None:
-    """Time a few steps and declare the experiment again, with epochs that fit."""
+def _fit_budget(workspace: Workspace, wanted: _Wanted, declared: Experiment, seconds: float) -> _Wanted:
+    """Time a few steps, declare the experiment again with epochs that fit, and return it."""
     from xc_core.chain.budget import scaled_epochs
 
     for stage in ("corpus", "tokens"):
         run_stage(workspace, stage, wanted.dataset)
     changes = deep_merged(wanted.changes, scaled_epochs(workspace, declared, seconds, again=wanted.force))
     workspace.params.declare_experiment(wanted.dataset, wanted.recipe, wanted.base, changes)
+    return replace(wanted, changes=changes)
 
 
 def changes_of(settings: Iterable[str]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
@@ -28,13 +29,14 @@ from xc_core.infer.predictor import Predictor, latencies_ms
 from xc_core.metrics.ranking import PerDocument, hits, packed, per_document, unpacked, without
 from xc_core.metrics.report import in_bins
 from xc_core.scores import Query
-from xc_core.shapes import F64, PAD_ID, Bool, Shortlist
+from xc_core.shapes import F64, PAD_ID, Bool, Shortlist, spans
 
 RECALL: Final = "{}_recall_at_5"
 """Name of the recall of a bin's labels (head, torso, tail) among the first five."""
 _DEEP: Final = 100
 """Labels predicted per document: enough for metrics at 10 even if many pairs are filtered."""
-_AT_ONCE: Final = 256
+AT_ONCE: Final = 256
+"""Texts that a model is asked at once."""
 _TIMED: Final = 40
 """Single texts that are timed."""
 _SEARCHED: Final = 300
@@ -147,21 +149,22 @@ def searched(predictor: Predictor, texts: list[str]) -> dict[str, float]:
 
 def answered(predictor: Predictor, accepted: AcceptanceSet) -> PerDocument:
     """Return the figures of each document; labels that the set does not know are left out of the answers."""
-    ids, texts = accepted.ids(), accepted.texts
-    id_L = np.array([ids.get(uid, PAD_ID) for uid in predictor.uids] + [PAD_ID], np.int32)  # the last is for holes
-    parts = []
-    for start in range(0, len(texts), _AT_ONCE):
-        found = predictor.shortlist(texts[start : start + _AT_ONCE], _DEEP)
-        parts.append(closed(Shortlist(id_L[found.ids_NK], found.scores_NK)))
     truth = accepted.truth
-    ranked = without(Shortlist.stack(parts), accepted.filters)
+    ranked = without(shortlists(predictor, accepted.texts, accepted.ids()), accepted.filters)
     figures = per_document(ranked, truth, accepted.weights_L)
     for name, chosen_L in in_bins(accepted.frequency_L):
         figures.num[RECALL.format(name)], figures.den[RECALL.format(name)] = _recall(ranked, truth, chosen_L)
     return figures
 
 
-def closed(short: Shortlist) -> Shortlist:
+def shortlists(predictor: Predictor, texts: list[str], ids: Mapping[str, int]) -> Shortlist:
+    """Return the model's labels of each text under the numbers that ``ids`` has for their uids, without any others."""
+    id_L = np.array([ids.get(uid, PAD_ID) for uid in predictor.uids] + [PAD_ID], np.int32)  # the last is for holes
+    found = Shortlist.stack([predictor.shortlist(texts[at], _DEEP) for at in spans(len(texts), AT_ONCE)])
+    return _closed(Shortlist(id_L[found.ids_NK], found.scores_NK))
+
+
+def _closed(short: Shortlist) -> Shortlist:
     """Return a shortlist with its holes at the end."""
     order = np.argsort(short.ids_NK == PAD_ID, axis=1, kind="stable")
     return Shortlist(np.take_along_axis(short.ids_NK, order, 1), np.take_along_axis(short.scores_NK, order, 1))

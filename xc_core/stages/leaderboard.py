@@ -24,19 +24,20 @@ _FITTED: Final = ("scores", "fusion")
 def run(context: Context[None]) -> None:
     """Collect the evaluations, test each against the best, write the table."""
     others = context.others
-    if others is None:
-        raise MissingError("no experiments", expected="a dataset with experiments", do="xc train")
+    assert others is not None
     evaluated: dict[str, Evaluation] = {}
+    dos: list[str] = []
     for recipe in others.recipes:
         try:
             evaluated[recipe] = others.open(recipe, Evaluation)
         except XCError as error:
             context.report(f"leaderboard: {recipe} is left out: {error.found}")
+            dos.append(error.do)
     if not evaluated:
         raise MissingError(
             f"no evaluated recipe of {context.run.dataset}",
             expected="at least one that is up to date",
-            do=f"xc train --dataset {context.run.dataset} --recipe NAME",
+            do=dos[0] if dos else f"xc train --dataset {context.run.dataset} --recipe ngame",
         )
     rows = [_row(recipe, found, others.costs(recipe), others.machines(recipe)) for recipe, found in evaluated.items()]
     largest = {name: max(row["passes"] for row in rows if row["group"] == name) for name in {r["group"] for r in rows}}
