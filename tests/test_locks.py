@@ -68,3 +68,11 @@ def test_a_lock_file_without_a_number_is_refused_too(tmp_path: Path) -> None:
 def test_locks_of_other_paths_do_not_interfere(tmp_path: Path) -> None:
     with locked(tmp_path / "x", "x"), locked(tmp_path / "y", "y"):
         assert sorted(path.name for path in tmp_path.iterdir()) == ["x", "y"]
+
+
+def test_a_shared_lock_has_several_owners_and_excludes_one_of_the_other_kind(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    with locked(path, "a reader", shared=True), locked(path, "another", shared=True), pytest.raises(BusyError):
+        locked(path, "the thing").__enter__()
+    with locked(path, "the thing"), pytest.raises(BusyError):
+        locked(path, "a reader", shared=True).__enter__()

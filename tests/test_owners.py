@@ -210,7 +210,7 @@ ALLOWED = {
         "a scratch workspace under .xc; artifacts.install puts the corpus in its place",
     ),
     ("folders", "xc_core/chain/arrival.py"): (
-        {"mkdir", "copyfile", "symlink_to", "TemporaryDirectory"},
+        {"mkdir", "copyfile", "symlink_to", "mkdtemp"},
         "a scratch workspace under .xc; artifacts.install puts the corpus in its place",
     ),
     ("folders", "xc_core/chain/update.py"): ({"copyfile"}, "raw files in a scratch workspace"),

@@ -17,17 +17,18 @@ _RETRY_SECONDS: Final = 0.05
 
 
 @contextlib.contextmanager
-def locked(path: Path, what: str, *, patience: float = 0.0) -> Iterator[None]:
+def locked(path: Path, what: str, *, patience: float = 0.0, shared: bool = False) -> Iterator[None]:
     """Hold the file lock ``path`` during the block; the system releases it when the process ends, for any reason.
 
-    ``what`` names the work in the error. Raises BusyError if another process still holds the lock after ``patience``
-    seconds, StorageError if the file cannot be written.
+    Several processes may hold it at once if all of them ask for a ``shared`` one. ``what`` names the work in the error.
+    Raises BusyError if another process still holds the lock after ``patience`` seconds, StorageError if the file cannot
+    be written.
     """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         stream = path.open("a+")
     with stream:
-        _lock(stream, what, time.monotonic() + patience)
+        _lock(stream, what, time.monotonic() + patience, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
         stream.seek(0)
         stream.truncate()
         stream.write(f"{os.getpid()}\n")
@@ -35,10 +36,10 @@ def locked(path: Path, what: str, *, patience: float = 0.0) -> Iterator[None]:
         yield
 
 
-def _lock(stream: TextIO, what: str, until: float) -> None:
+def _lock(stream: TextIO, what: str, until: float, kind: int) -> None:
     while True:
         try:
-            return fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return fcntl.flock(stream, kind | fcntl.LOCK_NB)
         except OSError as error:
             if time.monotonic() >= until:
                 stream.seek(0)

@@ -1,27 +1,33 @@
 """Copies of registered models whose files are not on a disk of this machine: the last few, under .xc/models.
 
 MLflow leaves a copy to its caller. A server that tries a broken version every minute would fill the disk with copies.
+A process holds the lock of its last copies until it ends, so that no other one deletes what it is reading.
 """
 
 from __future__ import annotations
 
 import tempfile
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from xc_core.leftovers import drop
+from xc_core.leftovers import abandoned, claimed, drop
 from xc_core.root import project_root
 
 _KEPT: Final = 3
 """Copies of a model, at most: the one that answers, the next one, and the one that the gate compares them with."""
+_OURS: Final[dict[Path, ExitStack]] = {}
+"""The locks of this process's copies."""
+_NOBODY: Final = 0
+"""The process of a copy that nobody has locked: its writer may go on without it."""
 
 
 def destination(uri: str, name: str, version: str) -> str | None:
     """Return an empty folder for a copy of a version; None if its files are here, so that MLflow copies nothing.
 
-    The oldest copies of the model are deleted; an open file outlives that. Outside a project, copies go with the
-    process.
+    The oldest copies of the model are deleted, but none that another process downloaded and may still open; an open
+    file outlives the deletion. Outside a project, copies go with the process.
     """
     if _is_here(uri):
         return None
@@ -30,8 +36,13 @@ def destination(uri: str, name: str, version: str) -> str | None:
     home.mkdir(parents=True, exist_ok=True)
     older = sorted(home.iterdir(), key=lambda path: path.stat().st_mtime_ns)
     for path in older[: max(len(older) - _KEPT + 1, 0)]:
-        drop(path)
-    return tempfile.mkdtemp(prefix=f"{version}-", dir=home)
+        _OURS.pop(path, ExitStack()).close()
+        if abandoned(path, _NOBODY):
+            drop(path)
+    folder = tempfile.mkdtemp(prefix=f"{version}-", dir=home)
+    _OURS[Path(folder)] = ExitStack()
+    _OURS[Path(folder)].enter_context(claimed(Path(folder)))
+    return folder
 
 
 def _is_here(uri: str) -> bool:

@@ -1,7 +1,8 @@
 """Where the champion's packed model is, so that ``xc predict`` finds it without importing MLflow.
 
-A pointer is only used if the registry still gives the alias to the version it names, and if the folder still holds the
-model it names. So a champion that is moved in MLflow's interface is noticed. Otherwise MLflow is asked.
+A pointer is only used if the registry still gives the alias to the version it names, and if that version and the folder
+still hold the model it names. So a champion that is moved in MLflow's interface is noticed, and so is another database
+in the place of the old one, whose versions have the same numbers. Otherwise MLflow is asked.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from xc_core.artifacts import read_manifest, write_file
 from xc_core.errors import StorageError, XCError
 
 _SQLITE: Final = "sqlite:///"
-_QUERY: Final = "SELECT version FROM registered_model_aliases WHERE name = ? AND alias = ?"
+_QUERY: Final = """\
+SELECT alias.version, tag.value FROM registered_model_aliases AS alias LEFT JOIN model_version_tags AS tag
+ON tag.name = alias.name AND tag.version = alias.version AND tag.key = 'bundle' WHERE alias.name = ? AND alias.alias = ?
+"""
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,12 @@ class Pointer:
         with contextlib.suppress(StorageError):
             write_file(path, json.dumps(asdict(self), indent=1) + "\n")
 
+    def names(self, uri: str, alias: Alias | None) -> bool:
+        """Return True if the pointer was written for the version that an alias of the registry ``uri`` points at."""
+        if alias is None or (self.uri, self.version) != (uri, alias.version):
+            return False
+        return alias.digest in (None, self.digest)
+
     def holds(self) -> bool:
         """Return True if the folder holds the packed model that the pointer names; file contents are not read."""
         try:
@@ -54,7 +64,16 @@ class Pointer:
             return False
 
 
-def alias_in_sqlite(uri: str, name: str, alias: str) -> int | None:
+@dataclass(frozen=True)
+class Alias:
+    """The version that an alias points at."""
+
+    version: int
+    digest: str | None
+    """Digest of the packed model that it was registered with; None if it has no such tag."""
+
+
+def alias_in_sqlite(uri: str, name: str, alias: str) -> Alias | None:
     """Return the version that an alias points at, read from MLflow's own sqlite file.
 
     None if the registry is of another kind, has no such alias, or has another layout than this version of MLflow.
@@ -67,4 +86,4 @@ def alias_in_sqlite(uri: str, name: str, alias: str) -> int | None:
             found = database.execute(_QUERY, (name, alias)).fetchall()
     except sqlite3.Error:
         return None
-    return int(found[0][0]) if len(found) == 1 else None
+    return Alias(int(found[0][0]), found[0][1]) if len(found) == 1 else None

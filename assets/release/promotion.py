@@ -14,7 +14,7 @@ import click
 
 from assets.release import versions
 from assets.release.pointer import Pointer, alias_in_sqlite
-from assets.settings import local_folder, mlflow_settings
+from assets.settings import hide_secrets, local_folder, mlflow_settings
 from xc_core.chain import STAGES, Workspace
 from xc_core.cli.doctor import Finding
 from xc_core.errors import CorruptError, MissingError, MovedError, RefusedError, UsageError, XCError
@@ -246,8 +246,8 @@ def champion(workspace: Workspace, dataset: str) -> Champion | None:
     from xc_core.infer.champion import Champion
 
     settings, path = mlflow_settings(workspace.root), _pointer_file(workspace, dataset)
-    pointer, version = Pointer.read(path), alias_in_sqlite(settings.uri, versions.model_name(dataset), "champion")
-    if pointer is not None and (pointer.uri, pointer.version) == (settings.shown, version) and pointer.holds():
+    pointer, alias = Pointer.read(path), alias_in_sqlite(settings.registry, versions.model_name(dataset), "champion")
+    if pointer is not None and pointer.names(hide_secrets(settings.registry), alias) and pointer.holds():
         return Champion(str(pointer.version), pointer.digest, partial(Path, pointer.folder), _repair(dataset))
     return _asked(workspace, dataset)
 
@@ -291,8 +291,8 @@ def _fetched(workspace: Workspace, dataset: str, version: Any) -> Path:
         folder = versions.download(version)
     digest = read_manifest(folder).digest() if folder.is_dir() else ""
     if digest and digest == version.tags.get("bundle", digest):
-        pointer = Pointer(mlflow_settings(workspace.root).shown, int(version.version), str(folder), digest)
-        pointer.write(_pointer_file(workspace, dataset))
+        registry = hide_secrets(mlflow_settings(workspace.root).registry)
+        Pointer(registry, int(version.version), str(folder), digest).write(_pointer_file(workspace, dataset))
     return folder
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from assets.release import copies, versions
 from assets.release.registry import Released
+from tests.artefacts import started
 from tests.assets.conftest import Store
 from xc_core.artifacts import verify
 
@@ -51,6 +52,35 @@ def test_the_last_three_copies_of_a_model_are_kept(
         assert all(folder.is_dir() for folder in folders[-3:])
     assert Path(str(copies.destination("", "xc-third", "1"))).is_dir()
     assert folders[-1].is_dir(), "each model has copies of its own"
+
+
+HOLDER = """
+    import sys, time
+    from assets.release import copies
+
+    copies._is_here = lambda uri: False
+    copies.destination("", "xc-other", "1")
+    print("ready", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_copy_that_another_process_reads_is_not_deleted(
+    elsewhere: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four predictions at once, or four servers on one disk, would delete each other's files."""
+    monkeypatch.setenv("XC_ROOT", str(tmp_path))
+    home = tmp_path / ".xc" / "models" / "other"
+    with started(HOLDER):
+        (first,) = home.iterdir()
+        os.utime(first, (1, 1))
+        for _ in range(4):
+            copies.destination("", "xc-other", "1")
+        assert first.is_dir()
+        assert len(list(home.iterdir())) == 4
+    copies.destination("", "xc-other", "1")
+    assert not first.exists()
+    assert len(list(home.iterdir())) == 3
 
 
 def test_outside_a_project_copies_go_with_their_process(tmp_path: Path) -> None:

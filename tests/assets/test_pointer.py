@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from assets.release import promotion
-from assets.release.pointer import alias_in_sqlite
+from assets.release.pointer import Alias, alias_in_sqlite
 from assets.release.registry import Released
 from tests.assets.conftest import Store
 from xc_core.chain import Workspace
@@ -30,12 +33,14 @@ def test_the_champion_is_found_again_without_mlflow_until_the_alias_moves(
     released: Released, project: Workspace, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = fetched(project)
-    assert alias_in_sqlite(store.uri, "xc-toy", "champion") == released.version
+    alias = alias_in_sqlite(store.uri, "xc-toy", "champion")
+    assert alias is not None and alias.version == released.version
     asked: list[str] = []
     monkeypatch.setattr(promotion, "_asked", lambda workspace, dataset: asked.append(dataset))
     assert fetched(project) == folder
     assert not asked, "the pointer is enough"
-    monkeypatch.setattr(promotion, "alias_in_sqlite", lambda uri, name, alias: released.version + 1)
+    moved = Alias(released.version + 1, alias.digest)
+    monkeypatch.setattr(promotion, "alias_in_sqlite", lambda uri, name, alias: moved)
     assert promotion.champion(project, "toy") is None
     assert asked == ["toy"], "a moved alias is noticed"
 
@@ -49,6 +54,35 @@ def test_a_version_has_one_name_whether_mlflow_or_the_pointer_answers(released: 
     assert asked is not None and pointed is not None
     assert (asked.version, asked.digest) == (pointed.version, pointed.digest)
     assert asked.version == str(released.version)
+
+
+def test_a_new_database_in_the_place_of_the_old_one_is_noticed(
+    released: Released, project: Workspace, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its versions have the same numbers, and the files of the old ones may still be there."""
+    path = tmp_path / "mlflow.db"
+    shutil.copyfile(store.uri.removeprefix("sqlite:///"), path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{path}")
+    folder = fetched(project)
+    asked: list[str] = []
+    monkeypatch.setattr(promotion, "_asked", lambda workspace, dataset: asked.append(dataset))
+    assert fetched(project) == folder
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE model_version_tags SET value = 'another model' WHERE key = 'bundle'")
+    assert promotion.champion(project, "toy") is None
+    assert asked == ["toy"]
+
+
+def test_a_registry_beside_the_tracking_store_is_asked(
+    released: Released, project: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MLflow reads the variable too, so an alias in the tracking store's own file is an old one."""
+    fetched(project)
+    asked: list[str] = []
+    monkeypatch.setattr(promotion, "_asked", lambda workspace, dataset: asked.append(dataset))
+    monkeypatch.setenv("MLFLOW_REGISTRY_URI", "http://127.0.0.1:9")
+    assert promotion.champion(project, "toy") is None
+    assert asked == ["toy"]
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -15,6 +17,7 @@ from tests.cli.test_update_command import drop, row
 from tests.conftest import open_corpus
 from tests.data.worlds import empty_workspace, files_of, write_world
 from xc_core.chain import STAGES, Workspace, changelog, run_stage
+from xc_core.chain.context import Context
 from xc_core.chain.forget import forget
 from xc_core.chain.names import ACCEPTANCE
 from xc_core.chain.places import GROUP, Place
@@ -24,6 +27,7 @@ from xc_core.data.acceptance import AcceptanceSet, take
 from xc_core.data.corpus import Corpus
 from xc_core.data.ingest import IngestConfig
 from xc_core.data.merge import Tables
+from xc_core.errors import BusyError
 
 UID, TEXT = "FORGET-ME-77", "Zaphod Beeblebrox of Betelgeuse"
 PLACES = ("inbox/toy/abc", "run/encoder@toy_ngame", "run/corpus@toy", "tune/toy/study", "reports/toy", "models/toy")
@@ -203,6 +207,40 @@ def test_files_in_the_inbox_are_neither_deleted_nor_passed_over(xc: Xc, own: Wor
     ended = xc(*asked)
     assert ended.code == 0, ended.err
     assert (own.data / "toy" / "inbox" / ".gitkeep").exists() and "toy/inbox\n" not in ended.out
+
+
+def test_nothing_is_forgotten_while_a_stage_runs(xc: Xc, known: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would keep what it makes of the rows if it ended between the deletion and the exchange of the corpus."""
+    from xc_core.stages import tokens
+
+    run, before = tokens.run, holding(known.root / "data", UID)
+    ended = []
+
+    def running(context: Context[Any]) -> None:
+        ended.append(xc("forget", *TOY, "--document", UID))
+        run(context)
+
+    monkeypatch.setattr(tokens, "run", running)
+    run_stage(known, "tokens", "toy", force=True)
+    assert ended[0].code == 75
+    assert f"a stage or a study of the dataset toy, which process {os.getpid()} is running" in ended[0].err
+    assert holding(known.root / "data", UID) == before
+    assert xc("forget", *TOY, "--document", UID).code == 0
+    assert holding(known.root / "data", UID) == []
+
+
+def test_no_stage_runs_while_rows_are_removed(xc: Xc, known: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    redact, refused = changelog.redact, []
+
+    def meanwhile(*given: Any) -> None:
+        with pytest.raises(BusyError, match="a removal from the dataset toy, which process"):
+            run_stage(known, "tokens", "toy")
+        refused.append("tokens")
+        redact(*given)
+
+    monkeypatch.setattr(changelog, "redact", meanwhile)
+    assert xc("forget", *TOY, "--document", UID).code == 0
+    assert refused and not known.folder("tokens", "toy").exists()
 
 
 def test_an_unknown_uid_is_refused(xc: Xc, own: Workspace) -> None:

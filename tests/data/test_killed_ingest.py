@@ -10,10 +10,13 @@ import pytest
 
 from tests import forks
 from tests.data.worlds import empty_workspace, files_of, small_world, write_world
-from xc_core.chain import Workspace, changelog
+from xc_core import artifacts
+from xc_core.chain import Workspace, changelog, incoming
+from xc_core.chain.params_file import ParamsFile
 from xc_core.chain.update import update
 from xc_core.cli.ingest import place
 from xc_core.data.ingest import IngestConfig
+from xc_core.errors import BusyError, StorageError
 
 MOMENTS = 10
 """Before and after: the record, the exchange of raw files, that of the corpus, params.yaml, the end of the record."""
@@ -101,3 +104,73 @@ def test_a_file_that_has_changed_is_another_command(tmp_path: Path) -> None:
     assert ingest(workspace, source, MOMENTS - 1).returncode == -9
     os.utime(source / "trn.json", (1, 1))
     assert ingest(workspace, source, 0).returncode == 64
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, step: str, error: BaseException) -> None:
+    """Let a step after the exchange of the raw files raise, not the same step of the copy that is prepared."""
+    install, declare = artifacts.install, ParamsFile.declare_dataset
+
+    def installed(new: Path, folder: Path) -> None:
+        if folder.name == step:
+            raise error
+        install(new, folder)
+
+    def declared(params: ParamsFile, dataset: str, config: IngestConfig) -> None:
+        if params.path.name == step and "ingest-" not in str(params.root):
+            raise error
+        declare(params, dataset, config)
+
+    monkeypatch.setattr(artifacts, "install", installed)
+    monkeypatch.setattr(ParamsFile, "declare_dataset", declared)
+
+
+ERRORS = {
+    "a full disk": StorageError("a full disk", expected="space", do="free some"),
+    "busy": BusyError("an edit", expected="none", do="wait"),
+    "Ctrl-C": KeyboardInterrupt(),
+}
+
+
+@pytest.mark.parametrize("step", ["corpus", "params.yaml"])
+@pytest.mark.parametrize("error", ERRORS)
+def test_a_replacement_that_fails_halfway_is_finished_by_the_next_command(
+    tmp_path: Path, sources: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, step: str, error: str
+) -> None:
+    """As after a kill. Otherwise a mixture of old and new files stays, and the same command calls it complete."""
+    whole, broken = (empty_workspace(tmp_path / name) for name in ("whole", "broken"))
+    given = IngestConfig(propensity="wikipedia")
+    for own in (whole, broken):
+        place(own, sources[0], "toy", IngestConfig(), replace=False)
+    place(whole, sources[1], "toy", given, replace=True)
+    with monkeypatch.context() as patch, pytest.raises(type(ERRORS[error])):
+        failing(patch, step, ERRORS[error])
+        place(broken, sources[1], "toy", given, replace=True)
+    assert place(broken.swept(), sources[1], "toy", given, replace=True).skipped
+    assert state(broken) == state(whole)
+    assert [entry["what"] for entry in changelog.entries(broken, "toy")] == ["replace"]
+
+
+def test_the_next_change_of_the_dataset_comes_after_the_one_that_failed(
+    tmp_path: Path, sources: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = empty_workspace(tmp_path / "project")
+    place(workspace, sources[0], "toy", IngestConfig(), replace=False)
+    with monkeypatch.context() as patch, pytest.raises(StorageError):
+        failing(patch, "corpus", ERRORS["a full disk"])
+        place(workspace, sources[1], "toy", IngestConfig(), replace=True)
+    update(workspace, sources[0], "toy")
+    found = changelog.entries(workspace, "toy")
+    assert [entry["what"] for entry in found] == ["replace", "update"]
+    assert found[0]["corpus"]["after"] == found[1]["corpus"]["before"]
+
+
+def test_nobody_deletes_what_another_command_finishes(tmp_path: Path, sources: tuple[Path, Path]) -> None:
+    workspace = empty_workspace(tmp_path / "project")
+    assert ingest(workspace, sources[1], 2).returncode == -9
+    (left,) = workspace.state.glob("ingest-*")
+    with incoming.alone(workspace, "toy"):  # as the command that finishes it does
+        workspace.swept()
+        assert left.is_dir()
+    workspace.swept()
+    assert not left.exists()
+    assert workspace.params.datasets() == ["toy"]

@@ -232,6 +232,13 @@ def test_a_study_runs_once_at_a_time(tune: Tune, project: Workspace) -> None:
         tune(LATE).refused(75, "the study ngame of toy", "wait for it to end")
 
 
+def test_no_study_runs_while_rows_are_removed(tune: Tune, project: Workspace) -> None:
+    from xc_core.chain.workspace import at_rest
+
+    with at_rest(project, "toy"):
+        tune(LATE).refused(75, "a removal from the dataset toy", "wait for it to end")
+
+
 def test_a_watcher_that_fails_does_not_end_the_study(
     tune: Tune, project: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ from xc_core.chain.dataset import Partition
 from xc_core.chain.fingerprints import fingerprint
 from xc_core.chain.plan import depends
 from xc_core.chain.registry import Stage, find_stage
-from xc_core.chain.workspace import Workspace
+from xc_core.chain.workspace import Workspace, working
 from xc_core.errors import MissingError
 from xc_core.linked import link
 from xc_core.locks import locked
@@ -42,7 +42,7 @@ def share(workspace: Workspace, name: str, dataset: str, recipe: str) -> str | N
     others = {workspace.folder(name, dataset, other): other for _, other in workspace.params.experiments(dataset)}
     taken = None
     lock = workspace.scratch("lock", stage, dataset, recipe)
-    with locked(lock, f"{name} of {dataset}/{recipe}"), suppress(MissingError):
+    with locked(lock, f"{name} of {dataset}/{recipe}"), working(workspace, dataset), suppress(MissingError):
         taken = adopt(workspace, stage, partition, others)
     if taken is None:
         return None

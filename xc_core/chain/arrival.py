@@ -18,7 +18,7 @@ from xc_core.data.corpus import Corpus
 from xc_core.data.difference import Difference
 from xc_core.data.ingest import IngestConfig
 from xc_core.errors import CorruptError, DataError, MissingError, storage_error, storage_reason
-from xc_core.leftovers import claimed
+from xc_core.leftovers import claimed, drop
 from xc_core.params import plain
 from xc_core.progress import report
 
@@ -115,19 +115,24 @@ def scratch(workspace: Workspace, dataset: str) -> Iterator[Workspace]:
     """Yield a workspace inside the state folder, with the same params.yaml; it is deleted afterwards.
 
     Until then no other command changes the dataset, so what is read of it inside the block is what a new version
-    replaces. Raises BusyError if another one is changing it, StorageError if the disk cannot be written.
+    replaces. If the block raises after it began to replace the dataset, the folder stays for the next command, which
+    does the rest. Raises BusyError if another one is changing the dataset, StorageError if the disk cannot be written.
     """
     try:
         workspace.state.mkdir(parents=True, exist_ok=True)
-        prefix = f"{incoming.PREFIX}-{os.getpid()}-"
-        with (
-            incoming.alone(workspace, dataset),
-            tempfile.TemporaryDirectory(prefix=prefix, dir=workspace.state) as folder,
-            claimed(Path(folder)),
-        ):
-            inner = Workspace(Path(folder))
-            shutil.copyfile(workspace.root / "params.yaml", inner.root / "params.yaml")
-            yield inner
+        with incoming.alone(workspace, dataset):
+            incoming.finish(workspace, dataset)
+            folder = Path(tempfile.mkdtemp(prefix=f"{incoming.PREFIX}-{os.getpid()}-", dir=workspace.state))
+            try:
+                with claimed(folder):
+                    inner = Workspace(folder)
+                    shutil.copyfile(workspace.root / "params.yaml", inner.root / "params.yaml")
+                    yield inner
+            finally:
+                if incoming.begun(workspace, dataset, folder):
+                    report(f"the change of {dataset} has begun; the next command of xc finishes it")
+                else:
+                    drop(folder)
     except OSError as error:
         if reason := storage_reason(error, workspace.state):
             raise storage_error(reason, workspace.state) from error

@@ -10,7 +10,7 @@ from xc_core.chain.arrival import Arrival, present_corpus, scratch
 from xc_core.chain.names import ACCEPTANCE, CHANGES, INBOX, SETTINGS
 from xc_core.chain.places import Place, places
 from xc_core.chain.update import allowing, validation_given, written
-from xc_core.chain.workspace import Workspace
+from xc_core.chain.workspace import Workspace, at_rest
 from xc_core.data.acceptance import AcceptanceSet
 from xc_core.data.merge import Tables
 from xc_core.errors import BusyError, CorruptError, MissingError, RefusedError, nearest
@@ -47,8 +47,8 @@ def forget(
     """Remove documents and labels by uid. If it is killed, the same command does the rest.
 
     ``with_documents`` also removes documents that would have no label. Raises MissingError for an unknown uid,
-    RefusedError if documents would be without a label, BusyError if the inbox has files that were not ingested or
-    another command is changing the dataset or dvc is running.
+    RefusedError if documents would be without a label, BusyError if the inbox has files that were not ingested, or a
+    stage or study of the dataset, another command that changes it, or dvc is running.
     """
     workspace.params.dataset(dataset)  # the error for an unknown dataset comes first
     with scratch(workspace, dataset) as inner:
@@ -71,11 +71,13 @@ def forget(
         config = allowing(config, "unseen-labels") if _unseen(left) else config
         config = written(workspace, inner, dataset, left, config)
         uids = (*documents, *labels)
-        unrecorded = dvc_lock.forget(workspace, dataset)  # first, because it can fail
-        accepted = _forget_accepted(workspace.data / dataset / ACCEPTANCE, documents, labels, tables.texts(documents))
-        deleted = _delete_derived(workspace, dataset)
-        changelog.redact(workspace, dataset, uids)
-        Arrival(workspace, inner, dataset, config, "", "forget", uids).install(1.0)
+        with at_rest(workspace, dataset):  # a stage that ends after the deletion would keep what it made of them
+            unrecorded = dvc_lock.forget(workspace, dataset)  # first, because it can fail
+            folder = workspace.data / dataset / ACCEPTANCE
+            accepted = _forget_accepted(folder, documents, labels, tables.texts(documents))
+            deleted = _delete_derived(workspace, dataset)
+            changelog.redact(workspace, dataset, uids)
+            Arrival(workspace, inner, dataset, config, "", "forget", uids).install(1.0)
     recipes = [recipe for _, recipe in workspace.params.experiments(dataset)]
     shown, copies = [path.relative_to(workspace.root) for path in deleted], tables.copies(documents)
     elsewhere = places(workspace, dataset)

@@ -103,23 +103,44 @@ def forget(workspace: Project, dataset: str) -> None:
 
 
 def interrupted(workspace: Project, dataset: str, command: str) -> bool:
-    """Return True if this command was killed after it had begun to replace the dataset, which is finished by now."""
+    """Return True if this command was stopped after it had begun to replace the dataset, which is finished by now."""
     record = _read(_record(workspace, dataset))
     return record is not None and record.command == command
 
 
 def recover(workspace: Project) -> None:
-    """Finish ingests that were killed while they replaced a dataset; delete the scratch folders of all killed ones."""
+    """Finish ingests that stopped while they replaced a dataset; delete the scratch folders of all killed ones."""
+    waiting = set()  # what another process finishes now
     for path in sorted((workspace.state / PREFIX).glob("*.json")):
         record = _read(path)
-        if record is not None and (workspace.state / record.scratch).is_dir():
-            with suppress(BusyError), alone(workspace, record.dataset):
-                record.finish(workspace)
-                drop(workspace.state / record.scratch)
+        if record is not None and _begun(workspace, record):
+            try:
+                with alone(workspace, record.dataset):
+                    finish(workspace, record.dataset)
+            except BusyError:
+                waiting.add(record.scratch)
     for folder in workspace.state.glob(f"{PREFIX}-*"):
         found = _SCRATCH.fullmatch(folder.name)
-        if found and abandoned(folder, int(found[1])):
+        if found and folder.name not in waiting and abandoned(folder, int(found[1])):
             drop(folder)
+
+
+def finish(workspace: Project, dataset: str) -> None:
+    """Finish an ingest that stopped while it replaced the dataset, if there is one. The caller holds ``alone``."""
+    record = _read(_record(workspace, dataset))
+    if record is not None and _begun(workspace, record):
+        record.finish(workspace)
+        drop(workspace.state / record.scratch)
+
+
+def begun(workspace: Project, dataset: str, scratch: Path) -> bool:
+    """Return True if the ingest in the folder ``scratch`` began to replace the dataset and is not finished."""
+    record = _read(_record(workspace, dataset))
+    return record is not None and record.scratch == scratch.name
+
+
+def _begun(workspace: Project, record: Incoming) -> bool:
+    return (workspace.state / record.scratch).is_dir()
 
 
 def _record(workspace: Project, dataset: str) -> Path:

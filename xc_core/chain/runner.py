@@ -23,7 +23,7 @@ from xc_core.chain.fingerprints import fingerprint, input_folder, inputs, write_
 from xc_core.chain.kept import check_training, check_unseen
 from xc_core.chain.plan import State, Status, depends, states
 from xc_core.chain.registry import STAGES, Stage, find_stage, of_scope
-from xc_core.chain.workspace import Workspace
+from xc_core.chain.workspace import Workspace, working
 from xc_core.distributed import World, alone, joined
 from xc_core.errors import MissingError, MovedError, XCError
 from xc_core.locks import locked
@@ -122,7 +122,7 @@ def run_stage(
 def _lead(job: _Job, world: World, *, force: bool) -> Ran:
     """Run the stage, if it is due, as the process that writes; tell the others of its group."""
     name, (dataset, recipe) = job.stage.name, job.partition.place
-    with locked(job.scratch("lock"), job.name):
+    with locked(job.scratch("lock"), job.name), working(job.workspace, dataset):
         kept = _checked(job) is Status.KEPT and job.keeps
         before = job.depends()
         if kept and name in _TRAINED:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -101,3 +102,17 @@ class Workspace:
     def digest(self, stage: str, dataset: str, recipe: str | None = None) -> str:
         """Return the digest of an artefact's content; raise MissingError if there is none."""
         return artifacts.read_manifest(self.folder(stage, dataset, recipe), stage).digest()
+
+
+def working(workspace: Workspace, dataset: str) -> AbstractContextManager[None]:
+    """Return a lock of everybody who makes artefacts of a dataset; raises BusyError while rows of it are removed."""
+    return locked(_makers(workspace, dataset), f"a removal from the dataset {dataset}", shared=True)
+
+
+def at_rest(workspace: Workspace, dataset: str) -> AbstractContextManager[None]:
+    """Return the lock of one who deletes artefacts of a dataset; raises BusyError while a stage or study makes one."""
+    return locked(_makers(workspace, dataset), f"a stage or a study of the dataset {dataset}")
+
+
+def _makers(workspace: Workspace, dataset: str) -> Path:
+    return workspace.state / "lock" / f"makers@{dataset}"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from xc_core.chain.workspace import working
 from xc_core.errors import BusyError, CorruptError, MissingError, MovedError, StorageError, XCError, in_words
 from xc_core.locks import locked
 from xc_core.params import deep_merged
@@ -64,7 +65,8 @@ def tune(tuning: Tuning, limits: Limits, watchers: Iterable[Watcher] = ()) -> St
     a trial if it is not of its settings, or if three trials in a row fail.
     """
     folder = study_folder(tuning.project, tuning.dataset, tuning.name)
-    with locked(folder / "lock", f"the study {tuning.name} of {tuning.dataset}"):
+    own = locked(folder / "lock", f"the study {tuning.name} of {tuning.dataset}")
+    with own, working(tuning.project, tuning.dataset):
         running = _Running(tuning, limits, folder, opened(folder, tuning), list(watchers))
         try:
             return running.finish(running.until_done())
