@@ -187,6 +187,7 @@ ALLOWED = {
     ("folders", "xc_core/classifiers/tables.py"): ({"mkdir"}, BUILDING),
     ("folders", "xc_core/data/cut.py"): ({"replace"}, f"the table of documents, written again {BUILDING}"),
     ("folders", "xc_core/data/families.py"): ({"mkdir", "rmtree"}, f"signatures spilled {BUILDING}"),
+    ("folders", "xc_core/data/nearness.py"): ({"TemporaryFile"}, "an unnamed file, which disappears with the process"),
     ("folders", "xc_core/data/splits.py"): ({"mkdir", "rmtree"}, f"digests spilled {BUILDING}"),
     ("folders", "xc_core/data/tokens.py"): ({"unlink"}, f"its own flat file {BUILDING}"),
     ("folders", "xc_core/scores/store.py"): ({"mkdir", "copytree"}, BUILDING),

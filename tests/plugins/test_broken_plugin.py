@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests import forks
 from tests.conftest import make_workspace
 from tests.plugins.conftest import METADATA, ROOT
 
@@ -25,8 +25,8 @@ def broken(tmp_path: Path) -> dict[str, str]:
 
 
 def xc(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "xc_core.cli.main", *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    site = environment["PYTHONPATH"].split(os.pathsep)[0]
+    return forks.run("tests.plugins.conftest:xc", site, *arguments, env=environment)
 
 
 def test_help_works_without_the_plugin(broken: dict[str, str]) -> None:

@@ -42,10 +42,14 @@ def manifests(workspace: Workspace) -> dict[Path, bytes]:
 
 
 def test_installing_parts_makes_no_stage_of_a_trained_experiment_stale(copy: Workspace, run: Run) -> None:
-    rows = [json.loads(line) for line in run(copy.root, "status", "--json").splitlines() if line.startswith("{")]
+    rows = [
+        json.loads(line)
+        for line in run(copy.root, "status", "--json", starts_python=True).splitlines()
+        if line.startswith("{")
+    ]
     assert {row["stage"]: row["status"] for row in rows} == dict.fromkeys(OTHERS, "up to date")
     before = manifests(copy)
-    printed = run(copy.root, "train", "--dataset", "toy", "--recipe", "ngame", *TOY_SETTINGS)
+    printed = run(copy.root, "train", "--dataset", "toy", "--recipe", "ngame", *TOY_SETTINGS, starts_python=True)
     assert [line for line in printed.splitlines() if line.endswith(": up to date")] == [
         f"{n}: up to date" for n in OTHERS
     ]

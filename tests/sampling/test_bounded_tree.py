@@ -35,17 +35,17 @@ def test_a_tree_fitted_in_blocks_is_the_tree(gathered: int, monkeypatch: pytest.
 
 
 def many_pairs() -> Callable[[], None]:
-    """About 1 M pairs of 100 K documents and 64 labels, at most 16 K of which are gathered at a time."""
-    doc_ND, truth = world(100_000, 64, PAIRS)
+    """About 0.7 M pairs of 100 K documents and 16 labels, at most 16 K of which are gathered at a time."""
+    doc_ND, truth = world(100_000, 16, PAIRS)
     tree_growth._GATHERED = 1 << 14  # type: ignore[misc]
     tree_growth.ROUNDS = 2  # type: ignore[misc]
 
     def fit() -> None:
-        assert LabelTree.fit(doc_ND, truth, width=16, seed=0).num_labels == 64
+        assert LabelTree.fit(doc_ND, truth, width=16, seed=0).num_labels == 16
 
     return fit
 
 
-def test_the_root_of_a_million_pairs_is_fitted_in_a_bounded_address_space() -> None:
-    """Their documents, 1 M x 17 x 8 bytes, and a copy of them for the Hessian would take 270 MB."""
+def test_the_root_of_many_pairs_is_fitted_in_a_bounded_address_space() -> None:
+    """Their documents, 0.7 M x 17 x 8 bytes, and a copy of them for the Hessian would take 200 MB."""
     bounded(many_pairs, megabytes=180)

@@ -71,7 +71,7 @@ def hardest(count: int) -> list[list[int]]:
 
 @pytest.mark.parametrize("draws", [1, 3, 4])
 def test_the_binary_loss_on_the_sample_is_the_loss_over_all_labels_in_expectation(draws: int) -> None:
-    """6,000 steps; the interval of the mean is so narrow that a bias of 2 % would fall outside. Gradients too."""
+    """1,500 steps; the interval of the mean is so narrow that a bias of 4 % would fall outside. Gradients too."""
     own = searched(hard=5, uniform=12, draws=draws)
     scores_NL = torch.from_numpy(np.random.default_rng(3).normal(0, 1.5, (SIZE, LABELS)).astype(np.float32))
     loss = Bce(temperature=1.0)
@@ -80,7 +80,7 @@ def test_the_binary_loss_on_the_sample_is_the_loss_over_all_labels_in_expectatio
     full, _ = loss(whole, known, known)
     (expected,) = torch.autograd.grad(full, whole)
     values, gradient = [], torch.zeros(len(DOCS), LABELS, dtype=torch.float64)
-    for step in range(6000):
+    for step in range(1500):
         pool = own.pool(DOCS, step)
         part = scores_NL[DOCS][:, pool.labels_U].clone().requires_grad_(True)
         assert pool.weight_BU is not None
@@ -90,9 +90,9 @@ def test_the_binary_loss_on_the_sample_is_the_loss_over_all_labels_in_expectatio
         values.append(float(total.detach()))
         gradient[:, pool.labels_U] += found.double()
     error = np.std(values) / math.sqrt(len(values))
-    assert 3.3 * error < 0.02 * float(full.detach())
+    assert 3.3 * error < 0.04 * float(full.detach())
     assert abs(np.mean(values) - float(full.detach())) < 3.3 * error
-    np.testing.assert_allclose((gradient / 6000).numpy(), expected.numpy(), atol=0.06)
+    np.testing.assert_allclose((gradient / 1500).numpy(), expected.numpy(), atol=0.12)
 
 
 def drawn_by(pool: Any, row: int) -> set[int]:
