@@ -15,6 +15,7 @@ from assets.partitions import DATASETS, RECIPES, experiment_key, split_key, sync
 from assets.stages import MODE_TAG
 from pipelines.jobs import ALL, NEXT_TAG, compare, drift, prepare, refresh, retrain
 from xc_core.chain.drift import Answer, read_record
+from xc_core.chain.kept import untrained
 from xc_core.chain.names import SETTINGS
 from xc_core.chain.workspace import Workspace
 from xc_core.errors import ConfigError, MissingError
@@ -165,14 +166,17 @@ def follow_up(workspace: Workspace) -> dg.SensorDefinition:
         run_status=dg.DagsterRunStatus.SUCCESS,
         request_jobs=[retrain, refresh, compare, drift],
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Starts retrain, refresh or drift (tag xc/next) for every recipe after prepare, what the rule asks "
-        "for after drift, and compare after every run that evaluates a recipe.",
+        description="Starts retrain, refresh or drift (tag xc/next) for every recipe after prepare (refresh: for every "
+        "trained one), what the rule asks for after drift, and compare after every run that evaluates a recipe.",
     )
     def _follow(context: dg.RunStatusSensorContext) -> Iterator[dg.RunRequest]:
         run = context.dagster_run
         dataset, recipe = split_key(run.tags.get("dagster/partition", ""))
         if run.job_name == prepare.name and run.tags.get(NEXT_TAG):
             for chosen in _recipes(context.instance, workspace, dataset):
+                if run.tags[NEXT_TAG] == refresh.name and untrained(workspace, dataset, chosen):
+                    context.log.info(f"{dataset}: no refresh of {chosen}, which was never trained; start retrain")
+                    continue
                 key = experiment_key(dataset, chosen)
                 yield dg.RunRequest(run_key=f"{run.run_id}/{chosen}", job_name=run.tags[NEXT_TAG], partition_key=key)
         elif run.job_name == drift.name and recipe is not None:

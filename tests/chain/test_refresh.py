@@ -86,8 +86,17 @@ def test_a_refresh_does_not_keep_rows_of_other_code_and_has_nothing_to_keep_with
     with pytest.raises(MovedError, match="rows that were trained with other code\n"):
         run_stage(copied, "classifier", "toy", "ngame", refresh=True)
     shutil.rmtree(folder_of(copied, "classifier"))
-    with pytest.raises(MissingError, match=r"no artefact at .*classifier"):
+    with pytest.raises(MissingError, match="no classifier of toy/ngame that a refresh could keep"):
         run_stage(copied, "classifier", "toy", "ngame", refresh=True)
+
+
+def test_a_refresh_never_trains_an_encoder(copied: Workspace) -> None:
+    shutil.rmtree(folder_of(copied, "encoder"))
+    with pytest.raises(MissingError, match="no encoder of toy/ngame") as caught:
+        run_stage(copied, "encoder", "toy", "ngame", refresh=True)
+    assert caught.value.do is not None
+    assert "xc train --dataset toy --recipe ngame" in caught.value.do
+    assert not folder_of(copied, "encoder").exists()
 
 
 def test_what_was_trained_is_not_what_was_refreshed(copied: Workspace) -> None:

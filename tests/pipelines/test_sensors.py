@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from itertools import product
 from pathlib import Path
 
 import dagster as dg
@@ -16,18 +17,23 @@ from assets.partitions import sync
 from pipelines import sensors
 from pipelines.definitions import build
 from tests.pipelines.ticker import Ticker
+from xc_core import artifacts
 from xc_core.chain import Workspace
 from xc_core.chain.drift import Answer, Record, Verdict
 
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Workspace:
-    """Two datasets without artefacts: toy with two recipes, other with one."""
+    """Two datasets: toy with two recipes that were trained, other with one that was not."""
     pairs = [("toy", "ngame"), ("toy", "variant"), ("other", "ngame")]
     experiments = {f"{dataset}_{recipe}": {"dataset": dataset, "recipe": recipe} for dataset, recipe in pairs}
     content = {"datasets": {"toy": {}, "other": {}}, "experiments": experiments}
     (tmp_path / "params.yaml").write_text(json.dumps(content))
-    return Workspace(tmp_path)
+    workspace = Workspace(tmp_path)
+    for name, recipe in product(("encoder", "classifier"), ("ngame", "variant")):
+        with artifacts.building(workspace.folder(name, "toy", recipe), kind=name):
+            pass
+    return workspace
 
 
 @pytest.fixture
@@ -97,6 +103,17 @@ def test_after_prepare_every_recipe_of_the_dataset_has_the_job_of_the_tag(
     assert follow_up.requested() == [], "a run is followed once"
 
 
+def test_a_recipe_that_was_never_trained_is_not_refreshed(
+    workspace: Workspace, follow_up: Ticker, instance: dg.DagsterInstance
+) -> None:
+    """A refresh trains nothing, so it would fail: each night, if a schedule asks for it."""
+    artifacts.remove(workspace.folder("classifier", "toy", "ngame"))
+    finish(instance, "prepare", dagster_partition="other", xc_next="refresh")
+    assert follow_up.requested() == []
+    run = finish(instance, "prepare", dagster_partition="toy", xc_next="refresh")
+    assert follow_up.requested() == [(f"{run}/variant", "refresh", "toy|variant", {})]
+
+
 def test_after_prepare_only_recipes_of_its_dataset_run(follow_up: Ticker, instance: dg.DagsterInstance) -> None:
     run = finish(instance, "prepare", dagster_partition="other", xc_next="retrain")
     assert follow_up.requested() == [(f"{run}/ngame", "retrain", "other|ngame", {})]
@@ -108,7 +125,7 @@ def test_a_params_yaml_with_an_error_loses_no_run_that_follows(
 ) -> None:
     """Their settings are on the disk since the recipes were last used; ``gone`` was never a partition."""
     for recipe in ("ngame", "variant", "gone"):
-        (workspace.raw("toy").parent / recipe / "settings").mkdir(parents=True)
+        (workspace.raw("toy").parent / recipe / "settings").mkdir(parents=True, exist_ok=True)
     (workspace.raw("toy").parent / "settings").mkdir()
     (workspace.raw("other").parent / "third" / "settings").mkdir(parents=True)
     if content is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Final
 
 from xc_core import artifacts
 from xc_core.chain.dataset import Partition
@@ -10,8 +11,36 @@ from xc_core.chain.fingerprints import differing, only_inputs
 from xc_core.chain.registry import Stage
 from xc_core.chain.workspace import Workspace
 from xc_core.data.corpus import Corpus
-from xc_core.errors import MissingError, MovedError
+from xc_core.errors import MissingError, MovedError, XCError
 from xc_core.params import plain
+
+REFRESHED: Final = "classifier"
+"""The stage with a refresh of its own: it keeps trained rows. The stages around it only accept the older encoder."""
+TRAINED: Final = ("encoder", REFRESHED)
+"""The stages whose older artefact a refresh keeps."""
+
+
+def untrained(workspace: Workspace, dataset: str, recipe: str) -> str | None:
+    """Return the first stage that a refresh keeps and that was never run for a recipe, None if there is none."""
+    for name in TRAINED:
+        try:
+            artifacts.read_manifest(workspace.folder(name, dataset, recipe))
+        except MissingError:
+            return name
+        except XCError:
+            continue  # a damaged artefact was trained
+    return None
+
+
+def check_trained(workspace: Workspace, partition: Partition) -> None:
+    """Raise MissingError if a refresh would have to train."""
+    dataset, recipe = partition.place
+    if recipe is not None and (name := untrained(workspace, dataset, recipe)):
+        raise MissingError(
+            f"no {name} of {dataset}/{recipe} that a refresh could keep",
+            expected="a trained model",
+            do=f"train: {workspace.params.train_command(dataset, recipe)}",
+        )
 
 
 def check_training(workspace: Workspace, stage: Stage, partition: Partition, now: dict[str, str]) -> None:

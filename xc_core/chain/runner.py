@@ -20,7 +20,7 @@ from xc_core.chain.costs import forget_peak_memory, machine, peak_memory_mb
 from xc_core.chain.dataset import Partition
 from xc_core.chain.extension import EXTENDED_FROM, check_extendable, predecessors, take_over
 from xc_core.chain.fingerprints import fingerprint, input_folder, inputs, write_settings
-from xc_core.chain.kept import check_training, check_unseen
+from xc_core.chain.kept import REFRESHED, TRAINED, check_trained, check_training, check_unseen
 from xc_core.chain.plan import State, Status, depends, states
 from xc_core.chain.registry import STAGES, Stage, find_stage, of_scope
 from xc_core.chain.workspace import Workspace, working
@@ -30,11 +30,6 @@ from xc_core.locks import locked
 from xc_core.params import plain
 from xc_core.plugins import importing
 from xc_core.progress import report, silence
-
-_REFRESHED = "classifier"
-"""The stage with a refresh of its own: it keeps trained rows. The stages around it only accept the older encoder."""
-_TRAINED = ("encoder", _REFRESHED)
-"""The stages whose older artefact a refresh keeps."""
 
 _MACHINE = "machine"
 
@@ -66,14 +61,14 @@ class _Job:
     @property
     def function(self) -> str:
         """The function of the stage's module that builds the artefact; new labels come to kept rows by a refresh."""
-        if self.stage.name == _REFRESHED and self.refresh:
+        if self.stage.name == REFRESHED and self.refresh:
             return "refresh"
         return "extend" if self.extend else "run"
 
     @property
     def keeps(self) -> bool:
         """True if an older artefact of the stage may stay as it is."""
-        return self.extend or (self.refresh and self.stage.name in _TRAINED)
+        return self.extend or (self.refresh and self.stage.name in TRAINED)
 
     @property
     def folder(self) -> Path:
@@ -125,12 +120,14 @@ def _lead(job: _Job, world: World, *, force: bool) -> Ran:
     with locked(job.scratch("lock"), job.name), working(job.workspace, dataset):
         kept = _checked(job) is Status.KEPT and job.keeps
         before = job.depends()
-        if kept and name in _TRAINED:
+        if kept and name in TRAINED:
             check_unseen(job.workspace, job.partition)
         if not force and (made := _present(job, before, kept=kept)) is not None:
-            report(f"{name}: {'kept, trained on older data' if kept and name in _TRAINED else 'up to date'}")
+            report(f"{name}: {'kept, trained on older data' if kept and name in TRAINED else 'up to date'}")
             world.of_first("")
             return Ran(job.folder, True, 0.0, dict(made.facts), read_costs(job.workspace, job.stage, dataset, recipe))
+        if job.refresh and name in TRAINED:
+            check_trained(job.workspace, job.partition)
         if job.function == "refresh":
             check_training(job.workspace, job.stage, job.partition, before)
         if job.extend:
