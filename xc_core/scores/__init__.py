@@ -9,8 +9,8 @@ from xc_core.scores.biased_rows import BiasedRows
 from xc_core.scores.classifier import Classifier
 from xc_core.scores.frequency import Frequency
 from xc_core.scores.label_text import LabelText
-from xc_core.scores.label_words import LabelWords
-from xc_core.scores.lexical import Lexical
+from xc_core.scores.label_words import LabelCharacters, LabelWords
+from xc_core.scores.lexical import Characters, Lexical
 from xc_core.scores.neighbours import Neighbours
 from xc_core.scores.noise import Noise
 from xc_core.scores.prior import Prior
@@ -25,6 +25,7 @@ __all__ = [
     "Classifier",
     "FittedScore",
     "Frequency",
+    "LabelCharacters",
     "LabelText",
     "LabelWords",
     "Lexical",

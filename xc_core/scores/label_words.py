@@ -50,6 +50,14 @@ class LabelWords(Score):
         return Matches.open(folder, Terms.open(folder))
 
 
+@SCORES.register("label_characters")
+@dataclass(frozen=True, kw_only=True)
+class LabelCharacters(LabelWords):
+    """Compares parts of the words."""
+
+    terms: TermSettings = field(default_factory=lambda: TermSettings(characters=4))
+
+
 @dataclass(frozen=True)
 class Matches(FittedScore):
     """The label texts as rows of terms (scipy CSR, unit vectors)."""

@@ -120,6 +120,14 @@ class Lexical(Score):
         return sample.seconds(self.fit, growth=_GROWTH)
 
 
+@SCORES.register("characters")
+@dataclass(frozen=True, kw_only=True)
+class Characters(Lexical):
+    """The same on parts of words: of inflected and compound words, misspelt ones and names only parts are known."""
+
+    terms: TermSettings = field(default_factory=lambda: TermSettings(characters=4))
+
+
 @dataclass(frozen=True, eq=False)
 class LabelTrees:
     """Fitted label trees; several threads may use them at once."""

@@ -1,4 +1,4 @@
-"""TF-IDF vectors of words and word n-grams, the features of the lexical scores.
+"""TF-IDF vectors of words and word n-grams, or of characters inside words: the features of the lexical scores.
 
 Files: ``terms.parquet`` (term and idf, in the order of columns), ``terms.json`` (settings).
 """
@@ -19,13 +19,14 @@ import numpy as np
 import polars as pl
 
 from xc_core.errors import DataError, MissingError
-from xc_core.params import at_least
+from xc_core.params import at_least, at_most, later
 from xc_core.scores.base import Query, ScoreData
 from xc_core.scores.ngrams import count_ngrams
 from xc_core.shapes import F32
 
 _TERMS: Final = "terms.parquet"
 _SETTINGS: Final = "terms.json"
+_LONGEST: Final = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +39,16 @@ class TermSettings:
     """Minimum number of train texts that a term occurs in."""
     terms: int = 300_000
     """Maximum number of terms; the most frequent ones are kept."""
+    characters: int = later(0, was=0)
+    """Number of characters of a term, which is a part of a word, its edges included; 0: terms are words."""
 
     def __post_init__(self) -> None:
-        at_least(self, ngrams=1, min_documents=1, terms=1)
+        at_least(self, ngrams=1, min_documents=1, terms=1, characters=0)
+        at_most(self, characters=_LONGEST)
+
+    def unused(self) -> frozenset[str]:
+        """Parts of words have one length."""
+        return frozenset({"ngrams"}) if self.characters else frozenset()
 
 
 @dataclass(frozen=True)
@@ -63,9 +71,12 @@ class Terms:
         from sklearn.preprocessing import normalize
 
         blank = _vectorizer(settings)
-        prepare, split = blank.build_preprocessor(), blank.build_tokenizer()
-        limits = {"ngrams": settings.ngrams, "min_documents": settings.min_documents, "limit": settings.terms}
-        found = count_ngrams(texts, lambda text: split(prepare(text)), **limits)
+        limits = {"min_documents": settings.min_documents, "limit": settings.terms}
+        if settings.characters:
+            found = count_ngrams(texts, blank.build_analyzer(), ngrams=1, **limits)
+        else:
+            prepare, split = blank.build_preprocessor(), blank.build_tokenizer()
+            found = count_ngrams(texts, lambda text: split(prepare(text)), ngrams=settings.ngrams, **limits)
         if not found.names:
             raise nothing_to_learn(settings)
         rows_NT = found.texts_NT
@@ -165,7 +176,11 @@ def _vectorizer(settings: TermSettings, terms: list[str] | None = None) -> Any:
     """Return an unfitted vectoriser, with the columns ``terms`` if given."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    options = {"ngram_range": (1, settings.ngrams), "sublinear_tf": True, "dtype": np.float32}
+    options: dict[str, Any] = {"sublinear_tf": True, "dtype": np.float32}
+    if settings.characters:
+        options |= {"analyzer": "char_wb", "ngram_range": (settings.characters, settings.characters)}
+    else:
+        options |= {"ngram_range": (1, settings.ngrams)}
     if terms is not None:
         return TfidfVectorizer(vocabulary=terms, **options)
     return TfidfVectorizer(min_df=settings.min_documents, max_features=settings.terms, **options)
