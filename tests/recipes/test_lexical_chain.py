@@ -25,7 +25,7 @@ from xc_core.fusion import FittedFusion, Inputs, Sum, summed
 from xc_core.infer.bundle import Model, Parts, open_predictor
 from xc_core.infer.predictor import Predictor
 from xc_core.metrics.evaluation import Evaluation
-from xc_core.scores import Scores
+from xc_core.scores import Query, Scores
 from xc_core.scores.label_words import Matches
 from xc_core.scores.lexical import LabelTrees
 from xc_core.shapes import PAD_ID
@@ -80,6 +80,25 @@ def test_the_packed_model_has_the_figures_of_its_evaluation(predictor: Predictor
     for k in (1, 5):
         hits = [len({a.label for a in row[:k]} & set(t["target_ind"])) for row, t in zip(found, TESTS, strict=True)]
         assert 100 * sum(hits) / (k * len(hits)) == pytest.approx(metrics[f"P_at_{k}"], abs=1e-9)
+
+
+def test_scores_on_parts_of_words_are_packed_and_know_forms_that_no_text_has(copied: Workspace) -> None:
+    parts = {"characters": {"trees": 1, "terms": {"characters": 3}}, "label_characters": {}}
+    changes = deepcopy(TOY_CHANGES) | {"model": {"min_index_recall": 0.0}, "scores": parts}
+    copied.params.declare_experiment("toy", "house", "house", changes)
+    for stage in ("scores", "fusion", "evaluation", "model"):
+        run_stage(copied, stage, "toy", "house")
+    packed = open_predictor(copied.folder("model", "toy", "house"))
+    found = Evaluation.open(copied.folder("evaluation", "toy", "house"))
+    assert found.report["ablation"]["characters"]["P_at_1"] > 90
+    asked = Query(np.zeros((1, packed.encoder.width), np.float32), ["rivering"])
+    trees, texts = (packed.scorer.scores[name] for name in ("characters", "label_characters"))
+    best, none = trees.candidates(asked, 1), packed.scorer.scores["lexical"].candidates(asked, 1)
+    assert best is not None
+    assert none is not None
+    assert (TOPICS[best[0, 0]], none[0, 0]) == ("river", PAD_ID)
+    every = np.arange(len(TOPICS), dtype=np.int32)[None]
+    assert TOPICS[int(texts.values(asked, every).argmax())] == "river"
 
 
 def test_the_evaluation_measures_the_lexical_score_alone_too(housed: Workspace) -> None:

@@ -11,8 +11,9 @@ from safetensors.numpy import load_file, save_file
 from tests.conftest import TOPICS
 from tests.naive import lexical as naive
 from tests.scores.toy import LABEL_TEXTS, TESTS, TEXTS, TRUTH, asked, data_of
+from xc_core.data.labels import LabelMatrix
 from xc_core.errors import CorruptError
-from xc_core.scores import LabelWords, label_words
+from xc_core.scores import LabelCharacters, LabelWords, label_words
 from xc_core.scores.label_words import Matches
 
 EVERY = np.tile(np.arange(len(TOPICS), dtype=np.int32), (len(TESTS), 1))
@@ -63,3 +64,13 @@ def test_label_texts_of_other_terms_are_refused_when_opened(matching: Matches, t
     save_file(parts, path)
     with pytest.raises(CorruptError, match="label texts with terms"):
         LabelWords().open(tmp_path)
+
+
+def test_parts_of_words_are_compared_too() -> None:
+    texts, labels = ["kissalla koiralla", "kissoissa koirissa", "kissan linnun", "linnut"], ["kissa", "lintu"]
+    truth = LabelMatrix.from_pairs(np.arange(4), np.array([0, 0, 0, 1]), (4, 2))
+    found = LabelCharacters().fit(data_of(texts, truth, labels))
+    both = np.array([[0, 1]], np.int32)
+    assert (found.values(asked(["kissoille"]), both) > 0).tolist() == [[True, False]]
+    words = LabelWords().fit(data_of([*texts, "kissan"], truth.above(LabelMatrix.none(1, 2)), labels))
+    assert not words.values(asked(["kissoille"]), both).any()

@@ -20,7 +20,7 @@ from tests.scores.toy import LABEL_TEXTS, NO_LABEL_TEXTS, TESTS, TEXTS, TRUTH, W
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import ConfigError, CorruptError, DataError, MissingError
 from xc_core.params import changed
-from xc_core.scores import LabelWords, Lexical, Query, lexical
+from xc_core.scores import Characters, LabelWords, Lexical, Query, lexical
 from xc_core.scores.lexical import LabelTrees, scores_of, write_rows
 from xc_core.scores.terms import TermSettings
 from xc_core.shapes import PAD_ID, Shortlist
@@ -58,6 +58,19 @@ def fitted() -> LabelTrees:
 def test_it_learns_the_toy_world(fitted: LabelTrees) -> None:
     for ids, row in zip(shortlist(fitted, TESTS).ids_NK.tolist(), WORLD.test, strict=True):
         assert sorted(ids[: len(row["target_ind"])]) == row["target_ind"]
+
+
+def test_parts_of_words_find_the_labels_of_forms_that_no_text_has() -> None:
+    """Each text has another end of its label's stem."""
+    stems = ("kissan", "koiran", "linnun", "hevosen")
+    ends = [chr(97 + at) * 2 for at in range(14)]
+    texts = [f"{stem}{end}" for end in ends[:12] for stem in stems]
+    truth = LabelMatrix.from_pairs(np.arange(48), np.arange(48) % 4, (48, 4))
+    asked_texts = [f"{stem}{ends[13]}" for stem in stems]
+    by_parts = fit(texts, truth, Characters(trees=1, terms=TermSettings(characters=3)), label_texts=[*stems])
+    assert shortlist(by_parts, asked_texts).ids_NK[:, 0].tolist() == [0, 1, 2, 3]
+    with pytest.raises(DataError, match="no train document"):
+        fit(texts, truth, ONE_TREE, label_texts=[*stems])
 
 
 def test_scores_are_shares_best_first_each_label_once_holes_last(fitted: LabelTrees) -> None:
@@ -185,7 +198,7 @@ def test_documents_that_teach_nothing_are_left_out() -> None:
 )
 def test_nothing_to_learn_from_is_an_error_that_says_what_to_do(texts: list[str], held: bool) -> None:
     docs = np.arange(len(texts) if held else 0)
-    with pytest.raises(DataError, match=r"scores\.lexical=null"):
+    with pytest.raises(DataError, match=r"scores\.NAME=null"):
         fit(texts, LabelMatrix.from_pairs(docs, docs, (len(texts), 2)))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,9 +54,22 @@ def test_counts_are_those_of_loops(ngrams: int, min_documents: int) -> None:
 
 
 @pytest.mark.parametrize("texts", [TEXTS, DRAWN, ODD, DRAWN + ODD])
-@pytest.mark.parametrize("settings", [TermSettings(), TermSettings(ngrams=1), TermSettings(ngrams=3, min_documents=1)])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        TermSettings(),
+        TermSettings(ngrams=1),
+        TermSettings(ngrams=3, min_documents=1),
+        TermSettings(characters=2, terms=9),
+        TermSettings(characters=4, min_documents=1),
+    ],
+)
 def test_a_fit_equals_that_of_scikit_learn(texts: list[str], settings: TermSettings) -> None:
-    options = {"ngram_range": (1, settings.ngrams), "min_df": settings.min_documents, "max_features": settings.terms}
+    options: dict[str, Any] = {"min_df": settings.min_documents, "max_features": settings.terms}
+    if settings.characters:
+        options |= {"analyzer": "char_wb", "ngram_range": (settings.characters,) * 2}
+    else:
+        options |= {"ngram_range": (1, settings.ngrams)}
     theirs = TfidfVectorizer(sublinear_tf=True, dtype=np.float32, **options)
     expected_NT = theirs.fit_transform(texts)
     terms, found_NT = Terms.fit(iter(texts), settings)

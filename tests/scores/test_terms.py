@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import pytest
 from tests.naive import lexical as naive
 from tests.scores.toy import LABEL_TEXTS, NO_LABEL_TEXTS, TESTS, TEXTS, TRUTH, WORLD, asked, data_of, truth_of
 from xc_core.errors import ConfigError, DataError
-from xc_core.params import changed
+from xc_core.params import changed, in_use
 from xc_core.scores import LabelWords, Lexical
 from xc_core.scores.terms import Terms, TermSettings
 
@@ -89,7 +91,7 @@ def test_a_query_is_turned_into_terms_once_for_equal_terms(fitted: Terms, tmp_pa
 
 
 def test_texts_without_a_term_in_common_are_refused() -> None:
-    with pytest.raises(DataError, match=r"scores\.lexical=null .*scores\.label_words=null"):
+    with pytest.raises(DataError, match=r"scores\.NAME=null for each of .*lexical, label_words.* has"):
         Terms.fit(["one", "two"], TermSettings())
 
 
@@ -98,3 +100,31 @@ def test_texts_without_a_term_in_common_are_refused() -> None:
 def test_a_setting_below_its_bound_is_refused(score: Lexical | LabelWords, name: str) -> None:
     with pytest.raises(ConfigError, match=name):
         changed(score, {"terms": {name: 0}}, "scores")
+
+
+@pytest.mark.parametrize(("characters", "refused"), [(-1, True), (0, False), (64, False), (65, True)])
+def test_parts_of_words_have_a_longest_length(characters: int, refused: bool) -> None:
+    with pytest.raises(ConfigError, match="characters") if refused else nullcontext():
+        TermSettings(characters=characters)
+
+
+def test_parts_of_words_are_read_as_they_were_fitted(tmp_path: Path) -> None:
+    """Edges of a word count, words beside each other do not: "cat" and "at c"."""
+    terms, rows_NT = Terms.fit(["cat cats", "cat", "xcat"], TermSettings(characters=3))
+    assert terms.vectorizer.get_feature_names_out().tolist() == [" ca", "at ", "cat"]
+    assert in_use(TermSettings(characters=3)) == {"characters": 3, "min_documents": 2, "terms": 300_000}
+    terms.save(tmp_path)
+    again = Terms.open(tmp_path)
+    assert again.digest == terms.digest != Terms.fit(["cat cats", "cat", "xcat"], TermSettings())[0].digest
+    for found in (again.vectors(["cat cats", "cat", "xcat"]), again.transform(["cat cats", "cat", "xcat"])):
+        np.testing.assert_allclose(found.toarray(), rows_NT.toarray(), rtol=1e-6)
+    assert again.vectors(["ca tsx"]).nnz == 1, "only the part at the first edge"
+
+
+def test_terms_of_before_parts_of_words_are_opened(tmp_path: Path) -> None:
+    Terms.fit(["cat cats", "cat"], TermSettings())[0].save(tmp_path)
+    path = tmp_path / "terms.json"
+    old = json.loads(path.read_text())
+    del old["characters"]
+    path.write_text(json.dumps(old))
+    assert Terms.open(tmp_path).settings == TermSettings()

@@ -77,7 +77,7 @@ BEST = {
     "prototype": [[0, 2], [2, 1]],
 }
 """Candidates for k = 2."""
-ELSEWHERE = {"label_words", "lexical", "biased_rows"}
+ELSEWHERE = {"label_words", "label_characters", "lexical", "characters", "biased_rows"}
 """Scores that read texts or train rows; they have tests of their own."""
 
 

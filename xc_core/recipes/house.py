@@ -36,7 +36,7 @@ from xc_core.train.table import ClassifierSettings
 
 _FUSION_ROWS = 4_500
 """Documents that the fusion is fitted on, which one held-out training gives on large data."""
-_TERMS = TermSettings(ngrams=2, min_documents=2, terms=300_000)
+_TERMS = TermSettings(ngrams=2, min_documents=2, terms=300_000, characters=0)
 """The words that the two scores by words read."""
 
 HOUSE = RECIPES.add(

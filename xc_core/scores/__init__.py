@@ -22,6 +22,7 @@ import_all(__name__, __path__)
 __all__ = [
     "SCORES",
     "BiasedRows",
+    "Characters",
     "Classifier",
     "FittedScore",
     "Frequency",

@@ -203,5 +203,6 @@ def nothing_to_learn(settings: TermSettings) -> DataError:
     return DataError(
         f"no train document with a label and a term that {settings.min_documents} train documents have",
         expected="words that several documents share, from which a lexical score can learn",
-        do="leave the lexical scores out: --set scores.lexical=null --set scores.label_words=null",
+        do="leave the scores by words out: --set scores.NAME=null for each of lexical, label_words, characters and "
+        "label_characters that the recipe has",
     )
