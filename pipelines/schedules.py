@@ -13,7 +13,7 @@ from xc_core.errors import XCError
 
 _SCHEDULES: Final = {
     "retrain": "Trains every recipe of {} again.",
-    "refresh": "Updates every recipe of {} for new data, without training.",
+    "refresh": "Updates every trained recipe of {} for new data, without training.",
     "drift": "Refreshes or retrains a recipe of {} if the rule of xc drift says so.",
 }
 """What they do, by the job that follows prepare; ``datasets.NAME.schedule`` of params.yaml says when."""

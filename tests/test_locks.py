@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from pathlib import Path
 
@@ -76,3 +77,19 @@ def test_a_shared_lock_has_several_owners_and_excludes_one_of_the_other_kind(tmp
         locked(path, "the thing").__enter__()
     with locked(path, "the thing"), pytest.raises(BusyError):
         locked(path, "a reader", shared=True).__enter__()
+
+
+def test_the_owners_of_a_shared_lock_are_named_as_long_as_they_run(tmp_path: Path) -> None:
+    path, other = tmp_path / "x", subprocess.Popen(["sleep", "60"])
+    path.write_text(f"{other.pid}\n")
+    try:
+        with locked(path, "a reader", shared=True):
+            with pytest.raises(BusyError, match=f"process {other.pid} and {os.getpid()} is running"):
+                locked(path, "the thing").__enter__()
+            other.kill()
+            other.wait()
+            with pytest.raises(BusyError, match=f"process {os.getpid()} is running"):
+                locked(path, "the thing").__enter__()
+    finally:
+        other.kill()
+        other.wait()

@@ -30,8 +30,10 @@ def locked(path: Path, what: str, *, patience: float = 0.0, shared: bool = False
     with stream:
         _lock(stream, what, time.monotonic() + patience, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
         stream.seek(0)
+        others = [pid for pid in stream.read().split() if _runs(pid)] if shared else []
+        stream.seek(0)
         stream.truncate()
-        stream.write(f"{os.getpid()}\n")
+        stream.write("".join(f"{pid}\n" for pid in dict.fromkeys([*others, str(os.getpid())])))
         stream.flush()
         yield
 
@@ -43,9 +45,22 @@ def _lock(stream: TextIO, what: str, until: float, kind: int) -> None:
         except OSError as error:
             if time.monotonic() >= until:
                 stream.seek(0)
+                pids = stream.read().split()
+                holders = [pid for pid in pids if _runs(pid)] or pids or ["unknown"]
                 raise BusyError(
-                    f"{what}, which process {stream.read().strip() or 'unknown'} is running",
+                    f"{what}, which process {' and '.join(holders)} is running",
                     expected="one run at a time",
                     do="wait for it to end, or stop it, then run the same command again",
                 ) from error
             time.sleep(_RETRY_SECONDS)
+
+
+def _runs(pid: str) -> bool:
+    """Return False for a number that no process has."""
+    try:
+        os.kill(int(pid), 0)
+    except (ValueError, OverflowError, ProcessLookupError):
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -7,7 +7,7 @@ A process holds the lock of its last copies until it ends, so that no other one 
 from __future__ import annotations
 
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -34,7 +34,7 @@ def destination(uri: str, name: str, version: str) -> str | None:
     root = project_root()
     home = (Path(_folder().name) if root is None else root / ".xc" / "models") / name.removeprefix("xc-")
     home.mkdir(parents=True, exist_ok=True)
-    older = sorted(home.iterdir(), key=lambda path: path.stat().st_mtime_ns)
+    older = sorted(home.iterdir(), key=_age)
     for path in older[: max(len(older) - _KEPT + 1, 0)]:
         _OURS.pop(path, ExitStack()).close()
         if abandoned(path, _NOBODY):
@@ -43,6 +43,13 @@ def destination(uri: str, name: str, version: str) -> str | None:
     _OURS[Path(folder)] = ExitStack()
     _OURS[Path(folder)].enter_context(claimed(Path(folder)))
     return folder
+
+
+def _age(path: Path) -> int:
+    """Return the time of a copy; 0 if another process has deleted it meanwhile."""
+    with suppress(FileNotFoundError):
+        return path.stat().st_mtime_ns
+    return 0
 
 
 def _is_here(uri: str) -> bool:

@@ -90,6 +90,31 @@ def test_a_refresh_does_not_keep_rows_of_other_code_and_has_nothing_to_keep_with
         run_stage(copied, "classifier", "toy", "ngame", refresh=True)
 
 
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("what", ["settings", "file"])
+def test_a_refresh_never_trains_another_encoder(what: str, force: bool, copied: Workspace, edit: Edit) -> None:
+    """The rows would no longer fit it."""
+    before = copied.digest("encoder", "toy", "ngame")
+    if what == "settings":
+        edit(copied, {f"{STAGES_OF}/encoder/epochs": 2.0})
+    else:
+        (folder_of(copied, "encoder") / "encoder.safetensors").write_bytes(b"damaged")
+    with pytest.raises(MovedError, match="encoder of toy/ngame with other settings or code, or damaged"):
+        run_stage(copied, "encoder", "toy", "ngame", refresh=True, force=force)
+    assert copied.digest("encoder", "toy", "ngame") == before
+
+
+def test_the_advice_to_keep_an_encoder_is_given_if_that_works(copied: Workspace, edit: Edit) -> None:
+    set_older(folder_of(copied, "encoder"), "corpus")
+    with pytest.raises(MovedError, match="or add --refresh"):
+        run_stage(copied, "embeddings", "toy", "ngame", force=True)
+    edit(copied, {f"{STAGES_OF}/encoder/epochs": 2.0})
+    with pytest.raises(MovedError) as caught:
+        run_stage(copied, "embeddings", "toy", "ngame", force=True)
+    assert caught.value.do is not None
+    assert "--refresh" not in caught.value.do
+
+
 def test_a_refresh_never_trains_an_encoder(copied: Workspace) -> None:
     shutil.rmtree(folder_of(copied, "encoder"))
     with pytest.raises(MissingError, match="no encoder of toy/ngame") as caught:

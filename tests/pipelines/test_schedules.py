@@ -74,7 +74,7 @@ def test_every_dataset_has_a_weekly_and_two_nightly_schedules_all_off(workspace:
 def test_a_schedule_names_its_dataset(workspace: Workspace) -> None:
     described = {s.name: str(s.description) for s in build(workspace).get_repository_def().schedule_defs}
     assert described["retrain_toy"] == "Trains every recipe of toy again."
-    assert described["refresh_toy_two"] == "Updates every recipe of toy-two for new data, without training."
+    assert described["refresh_toy_two"] == "Updates every trained recipe of toy-two for new data, without training."
 
 
 @pytest.mark.parametrize(("what", "when"), [("retrain", SUNDAY), ("refresh", NIGHT), ("drift", NIGHT)])

@@ -53,6 +53,8 @@ def forget(
     workspace.params.dataset(dataset)  # the error for an unknown dataset comes first
     with scratch(workspace, dataset) as inner:
         _check_inbox(workspace.raw(dataset).with_name(INBOX), dataset)
+        with at_rest(workspace, dataset):
+            pass  # reported before the dataset is read and written again
         own = workspace.params.dataset(dataset).corpus
         corpus = present_corpus(workspace, dataset)
         tables = Tables.of(corpus)

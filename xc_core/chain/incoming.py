@@ -18,10 +18,11 @@ from xc_core import artifacts
 from xc_core.chain.names import CHANGES
 from xc_core.chain.params_file import ParamsFile
 from xc_core.data.ingest import IngestConfig
-from xc_core.errors import BusyError
+from xc_core.errors import BusyError, XCError, in_words
 from xc_core.leftovers import abandoned, drop
 from xc_core.locks import locked
 from xc_core.params import changed, plain
+from xc_core.progress import report
 
 PREFIX: Final = "ingest"
 _SCRATCH: Final = re.compile(rf"{PREFIX}-(\d+)-.+")
@@ -110,7 +111,7 @@ def interrupted(workspace: Project, dataset: str, command: str) -> bool:
 
 def recover(workspace: Project) -> None:
     """Finish ingests that stopped while they replaced a dataset; delete the scratch folders of all killed ones."""
-    waiting = set()  # what another process finishes now
+    waiting = set()  # what another process finishes now, or what cannot be finished yet
     for path in sorted((workspace.state / PREFIX).glob("*.json")):
         record = _read(path)
         if record is not None and _begun(workspace, record):
@@ -119,6 +120,9 @@ def recover(workspace: Project) -> None:
                     finish(workspace, record.dataset)
             except BusyError:
                 waiting.add(record.scratch)
+            except (XCError, OSError) as error:  # it stops who changes this dataset, and nobody else
+                waiting.add(record.scratch)
+                report(f"warning: the change of {record.dataset} that has begun cannot be finished: {in_words(error)}")
     for folder in workspace.state.glob(f"{PREFIX}-*"):
         found = _SCRATCH.fullmatch(folder.name)
         if found and folder.name not in waiting and abandoned(folder, int(found[1])):

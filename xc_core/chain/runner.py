@@ -128,6 +128,8 @@ def _lead(job: _Job, world: World, *, force: bool) -> Ran:
             return Ran(job.folder, True, 0.0, dict(made.facts), read_costs(job.workspace, job.stage, dataset, recipe))
         if job.refresh and name in TRAINED:
             check_trained(job.workspace, job.partition)
+        if job.refresh and recipe is not None and name == "encoder":
+            raise _would_train(job, job.workspace.params.train_command(dataset, recipe))
         if job.function == "refresh":
             check_training(job.workspace, job.stage, job.partition, before)
         if job.extend:
@@ -173,10 +175,21 @@ def _checked(job: _Job) -> Status | None:
     return found[job.stage.name].status
 
 
+def _would_train(job: _Job, train: str) -> MovedError:
+    """Return the error for an encoder that a refresh cannot keep."""
+    return MovedError(
+        f"{job.name} with other settings or code, or damaged",
+        expected="the trained encoder, which a refresh keeps",
+        do=f"restore it or its settings, or train: {train}",
+    )
+
+
 def _out_of_date(job: _Job, root: State) -> MovedError:
     dataset, recipe = job.partition.place
     run = STAGES[root.stage].command(dataset, recipe)
-    keep = "; or add --refresh to keep the trained encoder" if root.stage == "encoder" else ""
+    keep = ""
+    if root.stage == "encoder" and states(job.workspace, job.partition, refresh=True)["encoder"].status is Status.KEPT:
+        keep = "; or add --refresh to keep the trained encoder"
     if recipe is None or (job.function == "refresh" and STAGES[root.stage].scope == "dataset"):
         do = f"{run}, then the same command"
     else:

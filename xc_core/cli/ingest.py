@@ -145,12 +145,11 @@ def place(
     with writing(workspace.state):
         incoming.recover(workspace)
     _, source = open_source(path, config.layout, config.read_options())
-    command = incoming.command(path, source.files, dataset, config)
-    if incoming.interrupted(workspace, dataset, command):
-        return _finished(workspace, dataset)
-    target = workspace.raw(dataset)
-    again = target.exists() and path.resolve() == target.resolve()
+    command, target = incoming.command(path, source.files, dataset, config), workspace.raw(dataset)
     with scratch(workspace, dataset) as inner:
+        if incoming.interrupted(workspace, dataset, command):
+            return _finished(workspace, dataset)
+        again = target.exists() and path.resolve() == target.resolve()
         if target.exists() and not replace and not again:
             raise UsageError(
                 f"a dataset {dataset!r} at {target.parent}",

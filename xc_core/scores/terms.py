@@ -145,7 +145,10 @@ class Terms:
         """Write the terms into an existing folder."""
         frame = pl.DataFrame({"term": self._names, "idf": self.vectorizer.idf_})
         frame.write_parquet(folder / _TERMS)
-        (folder / _SETTINGS).write_text(json.dumps(asdict(self.settings), sort_keys=True) + "\n", "utf-8")
+        content = asdict(self.settings)
+        if not self.settings.characters:  # earlier versions, which do not know it, can open the file
+            del content["characters"]
+        (folder / _SETTINGS).write_text(json.dumps(content, sort_keys=True) + "\n", "utf-8")
 
     @classmethod
     def open(cls, folder: Path) -> Terms:
