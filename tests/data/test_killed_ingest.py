@@ -164,6 +164,24 @@ def test_the_next_change_of_the_dataset_comes_after_the_one_that_failed(
     assert found[0]["corpus"]["after"] == found[1]["corpus"]["before"]
 
 
+def test_a_change_that_cannot_be_finished_stops_who_changes_this_dataset_and_nobody_else(
+    tmp_path: Path, sources: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace, said = empty_workspace(tmp_path / "project"), list[str]()
+    place(workspace, sources[0], "toy", IngestConfig(), replace=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(incoming, "report", said.append)
+        failing(patch, "corpus", ERRORS["a full disk"])
+        with pytest.raises(StorageError):
+            place(workspace, sources[1], "toy", IngestConfig(), replace=True)
+        workspace.swept()
+        (message,) = said
+        assert message.startswith("warning: the change of toy that has begun cannot be finished: a full disk")
+        with pytest.raises(StorageError):
+            place(workspace, sources[1], "toy", IngestConfig(), replace=True)
+    assert place(workspace, sources[1], "toy", IngestConfig(), replace=True).skipped
+
+
 def test_nobody_deletes_what_another_command_finishes(tmp_path: Path, sources: tuple[Path, Path]) -> None:
     workspace = empty_workspace(tmp_path / "project")
     assert ingest(workspace, sources[1], 2).returncode == -9
