@@ -21,6 +21,7 @@ from tests.chain.toy import (
 from tests.conftest import ToyWorld
 from xc_core import artifacts
 from xc_core.chain import STAGES, Workspace, run_stage
+from xc_core.chain.kept import untrained
 from xc_core.chain.plan import Status
 from xc_core.cli.ingest import place
 from xc_core.data.ingest import IngestConfig
@@ -88,6 +89,13 @@ def test_a_refresh_does_not_keep_rows_of_other_code_and_has_nothing_to_keep_with
     shutil.rmtree(folder_of(copied, "classifier"))
     with pytest.raises(MissingError, match="no classifier of toy/ngame that a refresh could keep"):
         run_stage(copied, "classifier", "toy", "ngame", refresh=True)
+
+
+def test_a_damaged_artefact_was_trained(copied: Workspace) -> None:
+    (folder_of(copied, "encoder") / "manifest.json").write_text("{")
+    assert untrained(copied, "toy", "ngame") is None
+    shutil.rmtree(folder_of(copied, "classifier"))
+    assert untrained(copied, "toy", "ngame") == "classifier"
 
 
 @pytest.mark.parametrize("force", [False, True])

@@ -17,6 +17,7 @@ from tests.cli.test_update_command import drop, row
 from tests.conftest import open_corpus
 from tests.data.worlds import empty_workspace, files_of, write_world
 from xc_core.chain import STAGES, Workspace, changelog, run_stage
+from xc_core.chain import forget as forget_module
 from xc_core.chain.context import Context
 from xc_core.chain.forget import forget
 from xc_core.chain.names import ACCEPTANCE
@@ -217,7 +218,9 @@ def test_nothing_is_forgotten_while_a_stage_runs(xc: Xc, known: Workspace, monke
     ended = []
 
     def running(context: Context[Any]) -> None:
-        ended.append(xc("forget", *TOY, "--document", UID))
+        with monkeypatch.context() as patch:
+            patch.setattr(forget_module, "present_corpus", None)  # refused before anything is read
+            ended.append(xc("forget", *TOY, "--document", UID))
         run(context)
 
     monkeypatch.setattr(tokens, "run", running)

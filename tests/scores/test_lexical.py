@@ -20,7 +20,7 @@ from tests.scores.toy import LABEL_TEXTS, NO_LABEL_TEXTS, TESTS, TEXTS, TRUTH, W
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import ConfigError, CorruptError, DataError, MissingError
 from xc_core.params import changed
-from xc_core.scores import Characters, LabelWords, Lexical, Query, lexical
+from xc_core.scores import Characters, LabelCharacters, LabelWords, Lexical, Query, lexical
 from xc_core.scores.lexical import LabelTrees, scores_of, write_rows
 from xc_core.scores.terms import TermSettings
 from xc_core.shapes import PAD_ID, Shortlist
@@ -58,6 +58,10 @@ def fitted() -> LabelTrees:
 def test_it_learns_the_toy_world(fitted: LabelTrees) -> None:
     for ids, row in zip(shortlist(fitted, TESTS).ids_NK.tolist(), WORLD.test, strict=True):
         assert sorted(ids[: len(row["target_ind"])]) == row["target_ind"]
+
+
+def test_parts_of_words_have_four_characters() -> None:
+    assert (Characters().terms.characters, LabelCharacters().terms.characters, Lexical().terms.characters) == (4, 4, 0)
 
 
 def test_parts_of_words_find_the_labels_of_forms_that_no_text_has() -> None:
