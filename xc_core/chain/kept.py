@@ -32,14 +32,25 @@ def untrained(workspace: Workspace, dataset: str, recipe: str) -> str | None:
     return None
 
 
-def check_trained(workspace: Workspace, partition: Partition) -> None:
-    """Raise MissingError if a refresh would have to train."""
+def check_trained(workspace: Workspace, stage: Stage, partition: Partition) -> None:
+    """Raise an error if a refresh would have to train, because it cannot keep the present artefact of ``stage``.
+
+    MissingError for a recipe that was never trained, MovedError for its encoder: the rows would fit no other one.
+    """
     dataset, recipe = partition.place
-    if recipe is not None and (name := untrained(workspace, dataset, recipe)):
+    assert recipe is not None
+    train = workspace.params.train_command(dataset, recipe)
+    if name := untrained(workspace, dataset, recipe):
         raise MissingError(
             f"no {name} of {dataset}/{recipe} that a refresh could keep",
             expected="a trained model",
-            do=f"train: {workspace.params.train_command(dataset, recipe)}",
+            do=f"train: {train}",
+        )
+    if stage.name != REFRESHED:
+        raise MovedError(
+            f"{stage.name} of {dataset}/{recipe} with other settings or code, or damaged",
+            expected="the trained encoder, which a refresh keeps",
+            do=f"restore it or its settings, or train: {train}",
         )
 
 

@@ -127,9 +127,7 @@ def _lead(job: _Job, world: World, *, force: bool) -> Ran:
             world.of_first("")
             return Ran(job.folder, True, 0.0, dict(made.facts), read_costs(job.workspace, job.stage, dataset, recipe))
         if job.refresh and name in TRAINED:
-            check_trained(job.workspace, job.partition)
-        if job.refresh and recipe is not None and name == "encoder":
-            raise _would_train(job, job.workspace.params.train_command(dataset, recipe))
+            check_trained(job.workspace, job.stage, job.partition)
         if job.function == "refresh":
             check_training(job.workspace, job.stage, job.partition, before)
         if job.extend:
@@ -173,15 +171,6 @@ def _checked(job: _Job) -> Status | None:
     if stale:
         raise _out_of_date(job, found[stale[0].root])
     return found[job.stage.name].status
-
-
-def _would_train(job: _Job, train: str) -> MovedError:
-    """Return the error for an encoder that a refresh cannot keep."""
-    return MovedError(
-        f"{job.name} with other settings or code, or damaged",
-        expected="the trained encoder, which a refresh keeps",
-        do=f"restore it or its settings, or train: {train}",
-    )
 
 
 def _out_of_date(job: _Job, root: State) -> MovedError:
