@@ -30,6 +30,8 @@ _AHEAD: Final = 2
 """Batches that are prepared while a card computes (a guess)."""
 _PASS: Final = 16_384
 """Padded tokens per pass, at most, on a card (a guess): more only add padding to the short texts of a pass."""
+_PASS_COST: Final = 64
+"""Tokens that take an encoder on a CPU as long as a pass takes beside its tokens."""
 _PINNED: Final = 1 << 30
 """Bytes of the largest array that is pinned (a guess)."""
 _KEPT_SHARE: Final = 0.5
@@ -107,6 +109,11 @@ class Device:
     def ahead(self) -> int:
         """Number of batches that a thread prepares ahead of the step; 0 if the step prepares its own."""
         return 0 if self.is_cpu else _AHEAD
+
+    @property
+    def pass_cost(self) -> int | None:
+        """Number of tokens that cost as much as starting a pass; None on a card, which is fast if passes are full."""
+        return _PASS_COST if self.is_cpu else None
 
     @property
     def labels_at_once(self) -> int:

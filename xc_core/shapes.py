@@ -100,10 +100,13 @@ class TokenBatch:
     """Token ids of B texts, padded to the longest of them.
 
     ``ids_BT`` (int64) holds token ids, special tokens included; ``lengths_B`` (int64) is the number of tokens per row.
+    ``states_BTH`` (float32): the states of the tokens after an encoder's frozen layers, if they are known; zero for
+    padding.
     """
 
     ids_BT: I64
     lengths_B: I64
+    states_BTH: F32 | None = None
 
     @property
     def mask_BT(self) -> Bool:

@@ -155,6 +155,17 @@ def test_label_trees_are_in_memory_while_they_are_fitted_and_asked() -> None:
         assert more >= (3 * 500 * pairs if name in ("scores", "fusion", "evaluation") else 0)
 
 
+def test_states_after_frozen_layers_are_counted_up_to_what_may_be_resident() -> None:
+    recipe = RECIPES["ngame"]
+    small = replace(LARGE, train=1000, validation=0, labels=100)
+    tokens = 1000 * min(LARGE.document_tokens + 2, 64) + 100 * min(LARGE.label_tokens + 2, 64)
+    without = recipe.changed({"encoder": {"encoder": {"frozen_layers": 0}}})
+    short = recipe.changed({"encoder": {"epochs": 1.5, "order": {"warmup_epochs": 1}}})
+    held = [HELD["encoder"](Case(one, small, 384)) for one in (recipe, without, short)]
+    assert held[0] - held[1] == pytest.approx(tokens * 384 * 4)
+    assert held[1] == held[2], "texts that are encoded once or twice have none"
+
+
 def test_the_label_table_decides_the_memory_of_many_labels() -> None:
     recipe = RECIPES["ngame"]
     many = Case(recipe, replace(LARGE, labels=100_000_000), 64)
@@ -172,7 +183,9 @@ def test_the_label_table_decides_the_memory_of_many_labels() -> None:
         found = HELD["encoder"](Case(recipe, fewer, width))
         ids = 2 * (401_000 if recipe.encoder.augment else 1000) * recipe.encoder.negatives.kept * 4
         copied = (1 << 28) if tables == 2 else 0
-        assert found == pytest.approx(tables * table + ids + copied, rel=0.02), name
+        assert found == pytest.approx(tables * table + ids + copied + (1 << 31), rel=0.02), name
+        trained = recipe.changed({"encoder": {"encoder": {"frozen_layers": 0}}})  # no states after frozen layers
+        assert found - HELD["encoder"](Case(trained, fewer, width)) == 1 << 31, name
     assert held_bytes(many)[1] == max(held(many) for held in HELD.values())
 
 

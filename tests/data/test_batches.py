@@ -44,6 +44,47 @@ def test_every_position_once_and_within_the_budget(lengths: list[int], max_token
     assert flat == sorted(flat)
 
 
+def cost(chunks: list[list[int]], lengths: list[int], pass_cost: int) -> int:
+    return sum(pass_cost + len(chunk) * max(lengths[position] for position in chunk) for chunk in chunks)
+
+
+def naive_least(lengths: list[int], pass_cost: int) -> int:
+    """Return the least cost of all ways to cut the ascending lengths."""
+    ascending = sorted(lengths)
+    best = [0]
+    for end in range(1, len(ascending) + 1):
+        best.append(min(best[start] + pass_cost + (end - start) * ascending[end - 1] for start in range(end)))
+    return best[-1]
+
+
+@settings(deadline=None, max_examples=150)
+@given(LENGTHS, st.integers(0, 60))
+def test_with_a_cost_per_chunk_the_sum_is_the_least_if_no_chunk_is_too_large(
+    lengths: list[int], pass_cost: int
+) -> None:
+    chunks = [chunk.tolist() for chunk in by_length(np.array(lengths, np.int64), 10**6, pass_cost)]
+    assert [lengths[position] for chunk in chunks for position in chunk] == sorted(lengths)
+    assert cost(chunks, lengths, pass_cost) == naive_least(lengths, pass_cost)
+
+
+@settings(deadline=None, max_examples=150)
+@given(LENGTHS, st.integers(1, 100), st.integers(0, 60))
+def test_with_a_cost_per_chunk_every_position_is_there_once_within_the_budget(
+    lengths: list[int], max_tokens: int, pass_cost: int
+) -> None:
+    chunks = by_length(np.array(lengths, np.int64), max_tokens, pass_cost)
+    assert sorted(position for chunk in chunks for position in chunk.tolist()) == list(range(len(lengths)))
+    assert all(len(chunk) == 1 or len(chunk) * np.array(lengths)[chunk].max() <= max_tokens for chunk in chunks)
+
+
+def test_a_cost_per_chunk_saves_padding_up_to_what_chunks_cost() -> None:
+    lengths = np.array([2] * 8 + [10] * 8)
+    assert [len(chunk) for chunk in by_length(lengths, 1000)] == [16]
+    assert [len(chunk) for chunk in by_length(lengths, 1000, 63)] == [8, 8], "64 padded tokens are saved"
+    assert [len(chunk) for chunk in by_length(lengths, 1000, 65)] == [16]
+    assert [len(chunk) for chunk in by_length(lengths, 40, 63)] == [8, 4, 4], "chunks are filled up to the budget"
+
+
 def test_equal_lengths_keep_their_order() -> None:
     assert [chunk.tolist() for chunk in by_length(np.full(5, 3), 6)] == [[0, 1], [2, 3], [4]]
 

@@ -21,7 +21,7 @@ from xc_core.losses import Triplet
 from xc_core.plugins import Part
 from xc_core.recipes import RECIPES, Recipe, base, settings
 from xc_core.recipes.settings import ClustersSettings
-from xc_core.train.encoder import EncoderSettings
+from xc_core.train.encoder_settings import EncoderSettings
 
 OFF: Final[dict[str, tuple[Any, str]]] = {
     "EncoderConfig.projection": (0, "no projection after the pooling"),

@@ -99,7 +99,7 @@ def test_a_fitted_fusion_on_scores_that_have_seen_its_documents_is_refused(
     refit = deep_merged(TOY_CHANGES, {"encoder": {"refit": True}})
     declare(workspace, "ngame", deep_merged(refit, SUM))
     run_until(workspace, "scores")
-    monkeypatch.setattr("xc_core.train.encoder.EncoderSettings.sees_validation", False)
+    monkeypatch.setattr("xc_core.train.encoder_settings.EncoderSettings.sees_validation", False)
     declare(workspace, "ngame", refit)
     with pytest.raises(MovedError, match="scores that were trained on all validation documents"):
         run_stage(workspace, "fusion", "toy", "ngame")

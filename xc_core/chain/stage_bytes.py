@@ -34,9 +34,15 @@ HELD: Final[dict[str, Callable[[Case], float]]] = {
     "corpus": lambda case: _STRING * (case.world.documents + case.world.labels) + 12 * _pairs(case),
     # places of texts, and the set of train rows
     "tokens": lambda case: _STRING * (case.world.documents + case.world.labels),
-    # banks of both sides, if they are kept, and a small copy; the table of a joint training; what a search finds
+    # banks of both sides, if they are kept, and a small copy; the table of a joint training; what a search finds; what
+    # may be resident of the states after the frozen layers
     "encoder": lambda case: (
-        _banks(case) + min(_banks(case), _COPIED) + _joint_rows(case) + _mined(case) + 12 * _pairs(case)
+        _banks(case)
+        + min(_banks(case), _COPIED)
+        + _joint_rows(case)
+        + _mined(case)
+        + min(_states(case), RESIDENT)
+        + 12 * _pairs(case)
     ),
     # the files are memory-mapped: pages are resident while they are written, and can be evicted
     "embeddings": lambda case: 0.0,
@@ -85,6 +91,13 @@ def _joint_rows(case: Case) -> float:
     """Return the bytes of the rows that M1 trains along, as wide as one head."""
     settings = case.recipe.encoder
     return _rows(case, getattr(settings.scorer, "rows", None), 1 / settings.encoder.heads) if settings.joint else 0.0
+
+
+def _states(case: Case) -> float:
+    """Return the bytes of the states after the layers that are not trained, in a file that M1 maps."""
+    settings = case.recipe.encoder
+    keeps = settings.encoder.frozen_layers > 0 and (case.fills_banks or settings.epochs >= 2)
+    return keeps * case.encoded(int(trained_documents("encoder", case)), case.world.labels) * case.width * FLOAT
 
 
 def _mined(case: Case) -> float:

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from xc_core.devices import Device
+from xc_core.devices import CPU, Device
 from xc_core.encoders.heads import joined, projection_head, split
 from xc_core.encoders.pooling import Pooling
 from xc_core.errors import ConfigError, CorruptError, MissingError, XCError, first_line
@@ -58,7 +58,7 @@ class EncoderConfig:
     precision: Precision = Precision.AUTO
     """"bf16", "fp32", or "auto": bf16 if the device multiplies it faster, which is measured."""
     tokens_per_pass: int = 2048
-    """Padded tokens per forward pass: more need more memory, fewer need more passes."""
+    """Padded tokens per forward pass, at most: more need more memory, fewer need more passes."""
 
     def __post_init__(self) -> None:
         _check_name(self.name)
@@ -93,7 +93,9 @@ class Encoder(nn.Module, ABC):
         self.second = projection_head(width, head_width) if config.heads == 2 else None
         self.width = head_width * config.heads
         self.tokens_per_pass = config.tokens_per_pass
-        """Padded tokens per forward pass on the present device."""
+        """Padded tokens per forward pass on the present device, at most."""
+        self.pass_cost = CPU.pass_cost
+        """Cost of a pass beside its tokens on the present device, in tokens; None: passes are filled."""
 
     @abstractmethod
     def pooled(self, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
@@ -103,12 +105,26 @@ class Encoder(nn.Module, ABC):
     def shape_facts(self) -> dict[str, Any]:
         """Return what ``Family.rebuild`` needs to build an encoder of this shape without pretrained weights."""
 
-    def forward(self, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
+    @property
+    def frozen_width(self) -> int:
+        """Width of a token's state after the layers that are not trained; 0 if layers are not computed apart."""
+        return 0
+
+    def frozen(self, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
+        """Return the states of tokens after the layers that are not trained (B x T x H); any value for padding."""
+        raise NotImplementedError(f"{type(self).__name__} does not compute its layers apart")
+
+    def above(self, states_BTH: Tensor, mask_BT: Tensor) -> Tensor:
+        """Return one vector per text, as ``pooled`` does, from the states after the layers that are not trained."""
+        raise NotImplementedError(f"{type(self).__name__} does not compute its layers apart")
+
+    def forward(self, ids_BT: Tensor, mask_BT: Tensor, states_BTH: Tensor | None = None) -> Tensor:
         """Return unit vectors (B x D), float32 even under autocast; the vector of a text without tokens may be zero.
 
-        With two heads, each half is a unit vector over sqrt(2): the first for label texts, the second for rows.
+        With two heads, each half is a unit vector over sqrt(2): the first for label texts, the second for rows. If the
+        states after the layers that are not trained are given, only the layers above are computed.
         """
-        pooled = self.pooled(ids_BT, mask_BT).float()
+        pooled = (self.pooled(ids_BT, mask_BT) if states_BTH is None else self.above(states_BTH, mask_BT)).float()
         first = nn.functional.normalize(self.head(pooled).float(), dim=1)
         if self.second is None:
             return first
@@ -135,6 +151,7 @@ class Encoder(nn.Module, ABC):
         """Move the encoder to ``device``, with the attention and the size of a pass that are fast there."""
         self.use_attention(device.attention)
         self.tokens_per_pass = device.tokens_per_pass(self.config.tokens_per_pass, self.bytes_per_token())
+        self.pass_cost = device.pass_cost
         return self.to(device.torch)
 
     def learns(self) -> bool:

@@ -22,8 +22,8 @@ from xc_core.shapes import F32, I64, TokenBatch
 class Passes:
     """Texts that are ready to be encoded: their tokens on the encoder's device, in passes of similar length."""
 
-    batches: list[tuple[Tensor, Tensor]]
-    """Token ids and mask of each pass (both B x T)."""
+    batches: list[tuple[Tensor, ...]]
+    """Token ids and mask of each pass (both B x T), and the states of the tokens (B x T x H) if they are known."""
     back_N: Tensor
     """Position of each text among the texts of all passes."""
 
@@ -31,14 +31,16 @@ class Passes:
     def of(cls, encoder: Encoder, store: Tokens, rows: I64) -> Passes:
         """Divide ``rows`` into passes and copy them to the encoder's device."""
         config = encoder.config
-        chunks = by_length(store.lengths(rows, config.max_length), encoder.tokens_per_pass) if len(rows) else []
+        lengths = store.lengths(rows, config.max_length)
+        chunks = by_length(lengths, encoder.tokens_per_pass, encoder.pass_cost)
         batches = [_put_batch(encoder, store.batch(rows[chunk], config.max_length)) for chunk in chunks]
         back = np.argsort(np.concatenate([np.zeros(0, np.int64), *chunks]), kind="stable")
         return cls(batches, put(back, encoder.device))
 
 
-def _put_batch(encoder: Encoder, batch: TokenBatch) -> tuple[Tensor, Tensor]:
-    return put(batch.ids_BT, encoder.device), put(batch.mask_BT, encoder.device)
+def _put_batch(encoder: Encoder, batch: TokenBatch) -> tuple[Tensor, ...]:
+    parts = (batch.ids_BT, batch.mask_BT, batch.states_BTH)
+    return tuple(put(part, encoder.device) for part in parts if part is not None)
 
 
 def encode_passes(encoder: Encoder, passes: Passes) -> Tensor:
@@ -48,7 +50,7 @@ def encode_passes(encoder: Encoder, passes: Passes) -> Tensor:
     """
     if not passes.batches:
         return torch.zeros((0, encoder.width), device=encoder.device)
-    return torch.cat([encoder(ids, mask) for ids, mask in passes.batches])[passes.back_N]
+    return torch.cat([encoder(*batch) for batch in passes.batches])[passes.back_N]
 
 
 def encode_batch(encoder: Encoder, batch: TokenBatch) -> Tensor:
@@ -81,9 +83,9 @@ class Cached:
         if self.vectors_UD.grad is None:
             return
         places_N, start = torch.argsort(self.passes.back_N), 0
-        for ids_BT, mask_BT in self.passes.batches:
+        for batch in self.passes.batches:
             with self.encoder.autocast():
-                again = self.encoder(ids_BT, mask_BT)
+                again = self.encoder(*batch)
             torch.autograd.backward(again, self.vectors_UD.grad[places_N[start : start + len(again)]])
             start += len(again)
 
@@ -106,7 +108,8 @@ def embed_rows(encoder: Encoder, store: Tokens, rows: I64, out_ND: Out, what: st
     encoder.eval()
     fast = encoder.without_gradients()
     lengths = store.lengths(rows, encoder.config.max_length)
-    chunks = by_length(lengths, min(world.everyone(encoder.tokens_per_pass)))  # cards differ in memory
+    most = min(world.everyone(encoder.tokens_per_pass))  # cards differ in memory
+    chunks = by_length(lengths, most, encoder.pass_cost)
     with Meter(what, int(lengths.sum()), "tokens") as meter, fast.autocast():
         for turn in (chunks[at : at + world.size] for at in range(0, len(chunks), world.size)):
             own = [_embedded(fast, store, rows[chunk]) for chunk in turn[world.rank : world.rank + 1]]

@@ -142,15 +142,31 @@ class PackedBert(Encoder):
         """True if products are in bf16, according to ``precision``, and this CPU has such products."""
         return super().in_bf16 and multiplies_packed_bf16()
 
+    @property
+    def frozen_width(self) -> int:
+        """The hidden size."""
+        return self.words_VD.shape[1]
+
     def pooled(self, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
         """Return the pooled last hidden states; no mask is computed for texts of one length."""
-        full = bool(mask_BT.all())
-        added = None if full else torch.where(mask_BT.bool(), 0.0, _UNSEEN)[:, None, None, :]
+        return self.above(self.frozen(ids_BT, mask_BT), mask_BT)
+
+    def frozen(self, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
+        """Return the states of tokens after the layers that are not trained (B x T x H); any value for padding."""
         hidden_BTD = self.norm(nn.functional.embedding(ids_BT, self.words_VD) + self.places_TD[: ids_BT.shape[1]])
-        for layer in self.layers:
-            hidden_BTD = layer(hidden_BTD, added)
-        mean = full and self.config.pooling is Pooling.MEAN
+        return self._through(self.layers[: self.config.frozen_layers], hidden_BTD, mask_BT)
+
+    def above(self, states_BTH: Tensor, mask_BT: Tensor) -> Tensor:
+        """Return the pooled last hidden states, from the states after the layers that are not trained."""
+        hidden_BTD = self._through(self.layers[self.config.frozen_layers :], states_BTH, mask_BT)
+        mean = self.config.pooling is Pooling.MEAN and bool(mask_BT.all())
         return hidden_BTD.mean(1) if mean else POOL[self.config.pooling](hidden_BTD, mask_BT)
+
+    def _through(self, layers: list[_Layer], hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+        added = None if bool(mask_BT.all()) else torch.where(mask_BT.bool(), 0.0, _UNSEEN)[:, None, None, :]
+        for layer in layers:
+            hidden_BTD = layer(hidden_BTD, added)
+        return hidden_BTD
 
     def shape_facts(self) -> dict[str, Any]:
         """Raise TypeError: it is not saved."""

@@ -56,6 +56,21 @@ class TransformerEncoder(Encoder):
         hidden_BTD = self.backbone(input_ids=ids_BT, attention_mask=seen).last_hidden_state
         return POOL[self.config.pooling](hidden_BTD.float(), mask_BT)
 
+    @property
+    def frozen_width(self) -> int:
+        """The hidden size, if the backbone is BERT and some of its layers are not trained."""
+        apart = self.config.frozen_layers and packs(self.shape_facts())
+        return int(self.backbone.config.hidden_size) if apart else 0
+
+    def above(self, states_BTH: Tensor, mask_BT: Tensor) -> Tensor:
+        """Return what ``pooled`` returns, up to rounding, from the states after the layers that are not trained."""
+        seen = mask_BT[:, None, None, :].bool()
+        if self.attention == "eager":  # it adds the mask to the scores
+            seen = torch.where(seen, 0.0, torch.finfo(torch.float32).min)
+        for layer in self.backbone.encoder.layer[self.config.frozen_layers :]:
+            states_BTH = layer(states_BTH, seen)
+        return POOL[self.config.pooling](states_BTH.float(), mask_BT)
+
     def use_attention(self, kind: str) -> None:
         """Choose "eager" (plain matrix products, which is faster on short texts on a CPU) or "sdpa" (fused).
 
@@ -78,7 +93,7 @@ class TransformerEncoder(Encoder):
         if self.device.type != "cpu" or not packs(facts):
             return self
         packed = PackedBert(self.config, facts, self.state_dict())
-        packed.tokens_per_pass = self.tokens_per_pass
+        packed.tokens_per_pass, packed.pass_cost = self.tokens_per_pass, self.pass_cost
         return packed.eval()
 
     def bytes_per_token(self) -> int:

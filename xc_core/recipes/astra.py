@@ -25,7 +25,7 @@ from xc_core.recipes.base import RECIPES, Recipe, named
 from xc_core.recipes.shared import NO_M4, PLAIN_SUM
 from xc_core.sampling import Importance, Random
 from xc_core.scores import Classifier
-from xc_core.train.encoder import EncoderSettings
+from xc_core.train.encoder_settings import EncoderSettings
 from xc_core.train.heads import ByRow
 from xc_core.train.optim import OptimConfig
 

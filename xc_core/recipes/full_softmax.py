@@ -18,7 +18,7 @@ from xc_core.recipes.base import RECIPES, Recipe, named
 from xc_core.recipes.shared import NO_M4, PLAIN_SUM
 from xc_core.sampling import All, Mixture, Random
 from xc_core.scores import Classifier, LabelText
-from xc_core.train.encoder import EncoderSettings
+from xc_core.train.encoder_settings import EncoderSettings
 from xc_core.train.heads import ByRow, ByText
 from xc_core.train.optim import OptimConfig
 

@@ -21,7 +21,8 @@ from xc_core.errors import ConfigError, bare
 from xc_core.pretrained import declared_pooling
 from xc_core.train.checkpoint import Checkpoints
 from xc_core.train.documents import EncoderData
-from xc_core.train.encoder import EncoderSettings, EncoderTask, encoder_task
+from xc_core.train.encoder import EncoderTask, encoder_task
+from xc_core.train.encoder_settings import EncoderSettings
 from xc_core.train.loop import Plan, fit
 from xc_core.train.state import History
 
@@ -39,6 +40,7 @@ def run(context: Context[EncoderSettings]) -> None:
         _report_if_short(context)
         corpus = context.read(Corpus)
         task = encoder_task(settings, encoder, EncoderData.of(corpus, tokens, settings), world)
+        task.keep_states(context.build.path)
         plan = Plan.on(device, settings.epochs, settings.optim.warmup, checkpoint_seconds(), world)
         history = fit(task, plan, Checkpoints(context.run.checkpoints, context.run.fingerprint, world))
         rows = _rows(task, corpus)

@@ -7,7 +7,7 @@ embeddings, NGAME section 3).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -19,29 +19,16 @@ from xc_core.classifiers import LabelTable, gradient_error
 from xc_core.cluster import theorem1
 from xc_core.devices import put
 from xc_core.distributed import ALONE, World
-from xc_core.encoders import Cached, Encoder, EncoderConfig, Passes, encode_passes
-from xc_core.errors import ConfigError
-from xc_core.losses import Loss, Triplet
-from xc_core.params import at_least, later
-from xc_core.sampling import (
-    ROWS,
-    TEXTS,
-    BatchOrder,
-    Clustered,
-    Documents,
-    EveryLabel,
-    InBatch,
-    Negatives,
-    NegativeSource,
-    Order,
-    missed_by_pools,
-)
+from xc_core.encoders import Cached, Encoder, Passes, encode_passes
+from xc_core.sampling import BatchOrder, Documents, EveryLabel, NegativeSource, missed_by_pools
 from xc_core.seeds import generator, torch_generator
 from xc_core.shapes import F32, I64, Computed, Vectors
 from xc_core.train.banks import Bank, Ready, encode_all
 from xc_core.train.documents import EncoderData
-from xc_core.train.heads import Batch, ByText, Head, Scorer
-from xc_core.train.optim import EncoderOptimizer, OptimConfig
+from xc_core.train.encoder_settings import EncoderSettings
+from xc_core.train.frozen import with_states
+from xc_core.train.heads import Batch, Head
+from xc_core.train.optim import EncoderOptimizer
 from xc_core.train.parallel import check_draws, gathered, ours
 from xc_core.train.searched import Searched
 from xc_core.train.state import diverged, part
@@ -52,82 +39,6 @@ _ROWS: Final = 4096
 """Labels on whose rows it is measured."""
 _DRAWS: Final = 8
 """Number of estimates that the error is averaged over."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class EncoderSettings:
-    """M1: how the encoder is trained."""
-
-    encoder: EncoderConfig = field(default_factory=EncoderConfig)
-    order: Order = field(default_factory=Clustered)
-    negatives: Negatives = field(default_factory=InBatch)
-    scorer: Scorer = field(default_factory=ByText)
-    """Source of a label's vector: its text, a row of a table that is trained along, or both."""
-    loss: Loss = field(default_factory=Triplet)
-    """The loss on label texts, or on rows if only rows are scored."""
-    optim: OptimConfig = field(default_factory=OptimConfig)
-    augment: bool = False
-    """Train on every label's text too, as a document of that label (ASTRA, Renee)."""
-    refit: bool = later(False, was=False)
-    """Train on validation documents too, and with them the classifier and the scores, in one training. Nothing is held
-    out then: no figures on validation documents, and no fusion that is fitted on them."""
-    cache: bool = later(False, was=False)
-    """Encode the documents of a batch twice instead of keeping their activations (GradCache), so that a batch may be
-    larger than memory; ``scorer.cache`` does so for label texts. Losses are the same up to rounding."""
-    epochs: float = 5.0
-    """Passes over the train documents; 0 leaves the encoder as it was pretrained."""
-    seed: int = 0
-    """Root seed."""
-
-    def __post_init__(self) -> None:
-        at_least(self, epochs=0)
-        if self.encoder.heads == 2 and self.epochs and not (self.scorer.reads_texts and self.scorer.trains_rows):
-            do = "set scorer to text-and-row, or heads to 1"
-            raise ConfigError(f"heads 2 with the scorer {self.scorer.kind!r}", expected="a scorer of both", do=do)
-        searched = self.negatives.searches
-        if searched == ROWS and not self.scorer.trains_rows:
-            raise ConfigError(
-                "a search in rows without a table", expected="a scorer with rows", do="set negatives.search_in to texts"
-            )
-        if searched == TEXTS and not (self.scorer.reads_texts or self.augment):
-            raise ConfigError(
-                "a search in label texts that nothing encodes",
-                expected="label texts as documents",
-                do="set augment to true, or negatives.search_in to rows",
-            )
-        for name, chosen in (("order", self.order), ("negatives", self.negatives)):
-            if chosen.stored:
-                raise ConfigError(
-                    f"the {name} {chosen.kind!r} for M1, which trains before they are computed",
-                    expected=f"{name} that the training computes itself",
-                    do=f"choose another kind of {name}",
-                )
-
-    @property
-    def joint(self) -> bool:
-        """True if a table is trained along with the encoder."""
-        return self.epochs > 0 and self.scorer.trains_rows
-
-    @property
-    def sees_validation(self) -> bool:
-        """True if validation documents are trained on."""
-        return self.epochs > 0 and self.refit
-
-    @property
-    def keeps(self) -> tuple[bool, bool]:
-        """True if the training keeps the latest vectors of documents, and of label texts; Theorem 1 compares both."""
-        adapts = self.order.adapts
-        return adapts or self.negatives.adapts, adapts or self.negatives.searches == TEXTS
-
-    def unused(self) -> frozenset[str]:
-        """Without epochs, no setting of the training is used."""
-        training = {"order", "negatives", "scorer", "loss", "optim", "augment", "refit", "cache"}
-        training |= {"encoder.frozen_layers"}
-        return frozenset() if self.epochs else frozenset(training)
-
-    def outside(self) -> dict[str, list[Path]]:
-        """Return the files of a local model folder."""
-        return self.encoder.outside()
 
 
 def encoder_task(settings: EncoderSettings, encoder: Encoder, data: EncoderData, world: World = ALONE) -> EncoderTask:
@@ -149,6 +60,7 @@ def encoder_task(settings: EncoderSettings, encoder: Encoder, data: EncoderData,
         world=world,
         keeps=settings.keeps,
         cache=settings.cache,
+        repeats=settings.epochs >= 2 or settings.order.due(0) or settings.negatives.due(0),
         reads=lambda epoch: settings.order.reads(epoch) or settings.negatives.reads(epoch),
     )
 
@@ -174,6 +86,8 @@ class EncoderTask:
     """Encode documents twice instead of keeping their activations."""
     keeps: tuple[bool, bool]
     """Keep the latest vectors of the documents, and of the label texts; a bank that is not kept is empty."""
+    repeats: bool
+    """True if the texts are encoded at least twice, before the first step included."""
     reads: Callable[[int], bool]
     """False for an epoch before which nothing reads the vectors of the documents; they are not copied from a card."""
     name: str = "encoder"
@@ -188,6 +102,30 @@ class EncoderTask:
         self.documents = Bank.zeros(len(self.data.rows_N), width, device, kept=self.keeps[0])
         heads, labels = self.encoder.config.heads, self.data.truth.num_labels
         self.texts = Bank.zeros(labels, width // heads, device, kept=self.keeps[1])
+
+    @property
+    def keeps_states(self) -> bool:
+        """True if it saves time to compute layers that are not trained once: on a CPU, in one process (a guess)."""
+        alone = self.world.size == 1 and self.encoder.device.type == "cpu"
+        return alone and self.repeats and self.encoder.frozen_width > 0
+
+    def keep_states(self, folder: Path, timed: int | None = None) -> None:
+        """Compute the layers that are not trained once for all texts, if that saves time; steps read their states.
+
+        Call it before the training starts. The states are in an unnamed file in ``folder``. With ``timed`` they are
+        those of so many batches of the first epoch, which cost what any others do. Raises StorageError.
+        """
+        if not self.keeps_states:
+            return
+        docs, labels = np.arange(len(self.data.rows_N)), np.arange(self.data.truth.num_labels)
+        if timed is not None:
+            batches = self.batches(0)[:timed]
+            docs = np.unique(np.concatenate(batches))
+            labels = np.unique(np.concatenate([self.negatives.pool(at, n).labels_U for n, at in enumerate(batches)]))
+        encoder, data = self.encoder, self.data
+        documents = with_states(encoder, data.documents, data.rows_N[docs], folder, "documents")
+        texts = with_states(encoder, data.labels, labels, folder, "labels") if self.head.reads_texts else data.labels
+        self.data = replace(data, documents=documents, labels=texts)
 
     @property
     def bank_ND(self) -> F32:
