@@ -1,5 +1,5 @@
 # make demo    set up, run the whole pipeline on the bundled dataset, show what the model predicts
-# make test    set up, run the default tests
+# make test    set up, run the default tests; make test-chain runs those of whole chains
 # make check   format, lint, strict types, import contracts, licences, tests, known vulnerabilities
 # make help    show all targets
 
@@ -8,6 +8,7 @@ VENV   ?= .venv
 # processes that run tests side by side; each takes one core and about 1 GB
 WORKERS ?= 2
 BIN    := $(VENV)/bin
+PYTEST  := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # what the environment of make has beside the required packages
 EXTRAS := cpu,minilm,dev
 
@@ -17,7 +18,7 @@ BUDGET  ?= 2m
 # benchmarks use one thread, whatever the machine has
 ONE     := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 RAYON_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 
-.PHONY: help demo test test-slow test-face test-gpu gpu-proof bench bench-full soak month kills fuzz mutants check format lint licences
+.PHONY: help demo test test-chain test-slow test-face test-gpu gpu-proof bench bench-full soak month kills fuzz mutants check format lint licences
 .PHONY: audit sbom release-check ui clean update
 
 help:  ## Show this list
@@ -36,8 +37,11 @@ $(VENV)/installed: pyproject.toml constraints.txt | $(BIN)/python
 demo: $(VENV)/installed  ## Run the whole pipeline on the bundled dataset (2 to 9 minutes on 2 cores)
 	$(BIN)/xc demo
 
-test: $(VENV)/installed  ## Run the default tests (15 to 20 minutes on 2 cores)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+test: $(VENV)/installed  ## Run the default tests (about 10 minutes on 2 cores)
+	$(PYTEST) -m 'not slow and not chain'
+
+test-chain: $(VENV)/installed  ## Run the tests of whole chains, and of several processes (about 8 minutes on 2 cores)
+	$(PYTEST) -m 'chain and not slow'
 
 test-slow: $(VENV)/installed  ## Run the tests that take minutes
 	$(BIN)/python -m pytest -m slow
@@ -87,7 +91,7 @@ audit: $(VENV)/installed  ## Ask for known vulnerabilities of the pinned package
 	$(BIN)/python -m supply audit --service $(or $(SERVICE),pypi)
 
 # the audit is last, so that "SKIPPED" is seen if nobody answers
-check: lint licences test audit  ## Run everything that a change must pass
+check: lint licences test test-chain audit  ## Run everything that a change must pass
 
 sbom: $(VENV)/installed  ## Write the CycloneDX list of a release's packages into dist/ (minutes)
 	$(BIN)/python -m supply sbom

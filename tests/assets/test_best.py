@@ -23,7 +23,7 @@ from xc_core.errors import MissingError
 from xc_core.infer import acceptance
 from xc_core.infer.acceptance import Measured
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.chain, pytest.mark.filterwarnings("ignore")]
 STEP = 0.009
 """Each model loses 0.9 points: less than max_drop, 1."""
 

@@ -22,7 +22,10 @@ from assets.processes import ProcessFailedError, StageProcesses, stop
 from tests.assets.stand_ins import describe, die, outlive, tidy, wait
 from xc_core.chain import Workspace
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux only")
+pytestmark = [
+    pytest.mark.chain,
+    pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux only"),
+]
 
 
 @pytest.fixture(autouse=True)

@@ -19,6 +19,8 @@ from tests.source import ROOT
 from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.chain.places import GROUP
 
+pytestmark = pytest.mark.chain
+
 UID, TEXT = "D0003", "n3"
 """A train document, and a word that only it has."""
 

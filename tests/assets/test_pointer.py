@@ -19,7 +19,7 @@ from tests.assets.conftest import Store
 from xc_core.chain import Workspace
 
 # MLflow and its dependencies warn of features that they will drop; nothing here uses these
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.chain, pytest.mark.filterwarnings("ignore")]
 
 
 def fetched(project: Workspace) -> Path:

@@ -25,7 +25,7 @@ from xc_core.params import deep_merged
 from xc_core.serve.models import Models
 
 # MLflow and its dependencies warn of features that they will drop; nothing here uses these
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.chain, pytest.mark.filterwarnings("ignore")]
 
 BAD = {"encoder": {"epochs": 0.1}, "classifier": {"epochs": 0.1, "refit": False}}
 UNREACHABLE = "http://127.0.0.1:9"

@@ -34,7 +34,7 @@ from xc_core.infer.bundle import open_predictor
 from xc_core.metrics.evaluation import Evaluation
 
 # MLflow and its dependencies warn of features that they will drop; nothing here uses these
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.chain, pytest.mark.filterwarnings("ignore")]
 
 
 # aliases

@@ -27,6 +27,8 @@ from xc_core.cli.ingest import place
 from xc_core.data.ingest import IngestConfig
 from xc_core.errors import MissingError, MovedError
 
+pytestmark = pytest.mark.chain
+
 NEW = {"uid": "L10", "title": "meadow", "content": "river0 river1 castle0"}
 
 

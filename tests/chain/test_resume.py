@@ -18,6 +18,8 @@ import pytest
 from tests.chain.toy import STAGES_OF, Edit, downstream
 from xc_core.chain import Workspace
 
+pytestmark = pytest.mark.chain
+
 KILLED = Path(__file__).with_name("killed.py")
 Starts = Callable[..., list[dict[str, Any]]]
 DROPOUT = {f"{STAGES_OF}/classifier/dropout": 0.2}

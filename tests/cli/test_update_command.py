@@ -25,6 +25,8 @@ from xc_core.data.ingest import IngestConfig
 from xc_core.data.merge import NewDocuments, Tables
 from xc_core.errors import BusyError, DataError
 
+pytestmark = pytest.mark.chain
+
 OWN = ("data/toy/raw", "data/toy/corpus", "data/toy/changes", "params")
 """Files of the dataset that an update changes."""
 

@@ -18,6 +18,8 @@ from xc_core.cli.ingest import place
 from xc_core.data.ingest import IngestConfig
 from xc_core.errors import BusyError, StorageError
 
+pytestmark = pytest.mark.chain
+
 MOMENTS = 10
 """Before and after: the record, the exchange of raw files, that of the corpus, params.yaml, the end of the record."""
 

@@ -31,7 +31,7 @@ from tests.pipelines.recorded import silent_mlflow as silent_mlflow
 from tests.pipelines.test_launcher import started as recorded_run
 from xc_core.chain import STAGES, Workspace
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.chain, pytest.mark.filterwarnings("ignore")]
 
 ROOT = Path(__file__).resolve().parents[2]
 

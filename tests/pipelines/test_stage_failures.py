@@ -25,7 +25,7 @@ from xc_core.chain import Workspace
 from xc_core.progress import report, silence
 
 # Dagster warns of previews inside its own Pipes client
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.chain, pytest.mark.filterwarnings("ignore")]
 
 ROOT = Path(__file__).resolve().parents[2]
 Broken = Callable[[str], Path]

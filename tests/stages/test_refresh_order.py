@@ -20,6 +20,8 @@ from xc_core.data.folds import FINAL
 from xc_core.errors import MovedError
 from xc_core.infer.bundle import open_predictor
 
+pytestmark = pytest.mark.chain
+
 TRAININGS = (FINAL, *HELD)
 TURNED = ["L7", "L2", "L9", "L0", "L5", "L1", "L8", "L3", "L6", "L4"]
 """No label is on its old line, and no two neighbours are neighbours still."""

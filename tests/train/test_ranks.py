@@ -24,6 +24,8 @@ from xc_core.distributed import ALONE
 from xc_core.encoders import TrainedEncoder
 from xc_core.sampling.hard import HardNegatives
 
+pytestmark = pytest.mark.chain
+
 NEAR = 1e-6
 KILLED = ("triplet, averaged", "all labels", "M1 of unidec")
 

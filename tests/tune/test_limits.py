@@ -22,6 +22,8 @@ from xc_core.tune import study, trial
 from xc_core.tune.limits import TimeIsUpError, stopped_after
 from xc_core.tune.record import State, study_folder
 
+pytestmark = pytest.mark.chain
+
 ROWS = {"classifier.table.lr": {"log": [0.001, 0.1]}}
 
 

@@ -14,6 +14,8 @@ from tests.tune.conftest import fixed, noisy_world, record_of, write_space
 from xc_core.chain import STAGES, Workspace
 from xc_core.tune.trial import TRIAL_STAGES
 
+pytestmark = pytest.mark.chain
+
 SPACE = {"classifier.table.lr": {"log": [0.001, 0.1]}, "fusion.rule.weight": [0.1, 1.0]}
 SHORT = fixed(encoder__epochs=1.0, classifier__table__lr=None, fusion__rule__weight=None)
 

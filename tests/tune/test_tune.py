@@ -21,6 +21,8 @@ from xc_core.tune import study
 from xc_core.tune.record import State, study_folder
 from xc_core.tune.trial import TRIAL_STAGES
 
+pytestmark = pytest.mark.chain
+
 EARLY = ("encoder", "embeddings", "clusters", "negatives", "classifier", "scores")
 
 
