@@ -48,7 +48,7 @@ def forget(
 
     ``with_documents`` also removes documents that would have no label. Raises MissingError for an unknown uid,
     RefusedError if documents would be without a label, BusyError if the inbox has files that were not ingested, or a
-    stage or study of the dataset, another command that changes it, or dvc is running.
+    stage, study or gate of the dataset, another command that changes it, or dvc is running.
     """
     workspace.params.dataset(dataset)  # the error for an unknown dataset comes first
     with scratch(workspace, dataset) as inner:
