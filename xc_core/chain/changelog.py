@@ -109,7 +109,8 @@ def _between(workspace: Workspace, dataset: str, was: str, now: str) -> list[dic
 
 
 def _entries(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(path.read_text("utf-8")) for path in sorted(folder.glob("*.json"))]
+    found = [json.loads(path.read_text("utf-8")) for path in folder.glob("*.json")]
+    return sorted(found, key=lambda entry: int(entry["number"]))  # by name, 10000 comes before 9999
 
 
 def write(inner: Workspace, dataset: str, entry: dict[str, Any]) -> None:
@@ -185,6 +186,7 @@ def keep(workspace: Workspace, dataset: str, number: int) -> Path:
 
 def prune(workspace: Workspace, dataset: str, most: int) -> None:
     """Delete all kept versions but the ``most`` last ones."""
-    kept = sorted((workspace.state / VERSIONS / dataset).glob("[0-9]*"))
+    found = (workspace.state / VERSIONS / dataset).glob("[0-9]*")
+    kept = sorted((folder for folder in found if folder.name.isdecimal()), key=lambda folder: int(folder.name))
     for folder in kept[: max(len(kept) - most, 0)]:
         drop(folder)
