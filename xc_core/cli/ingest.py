@@ -14,6 +14,7 @@ from xc_core import artifacts
 from xc_core.artifacts import writing
 from xc_core.chain import Ran, Workspace, incoming, run_stage
 from xc_core.chain.arrival import Arrival, papers, scratch
+from xc_core.chain.changelog import Kind
 from xc_core.chain.names import checked_name
 from xc_core.cli.options import Names, Number
 from xc_core.cli.tables import show_next
@@ -168,7 +169,7 @@ def place(
             config = changed(config, split=split)
             inner.params.declare_dataset(dataset, config)
             ran = run_stage(inner, "corpus", dataset)
-        what = "settings" if again else "replace"
+        what = Kind.SETTINGS if again else Kind.REPLACE
         difference = Arrival(workspace, inner, dataset, config, command, what).install(allow_loss)
     if difference is not None:
         report(f"ingest: {difference}")
