@@ -197,6 +197,19 @@ def test_label_trees_are_in_memory_while_they_are_fitted_and_asked() -> None:
         assert more >= (3 * 500 * pairs if name in ("scores", "fusion", "evaluation") else 0)
 
 
+def test_a_label_tree_on_parts_of_words_counts_twice() -> None:
+    """A text has more of them than words; the factor was measured."""
+    ngame = RECIPES["ngame"]
+    words, parts = (ngame.changed({"scores": {name: {"kind": name}}}) for name in ("lexical", "characters"))
+    pairs = LARGE.published * LARGE.pairs + LARGE.labels
+    for name in ("scores", "fusion", "evaluation"):
+        few, more = (HELD[name](Case(recipe, LARGE, WIDTH)) for recipe in (words, parts))
+        none = HELD[name](Case(ngame, LARGE, WIDTH))
+        room = 8 * LARGE.test  # the value of one more score for each candidate
+        assert 3 * 800 * pairs <= few - none <= 3 * 800 * pairs + 100 * 4 * room
+        assert more - few == pytest.approx(3 * 800 * pairs)
+
+
 def test_the_label_table_decides_the_memory_of_many_labels() -> None:
     recipe = RECIPES["ngame"]
     many = Case(recipe, replace(LARGE, labels=100_000_000), 64)
