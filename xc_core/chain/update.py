@@ -20,6 +20,7 @@ from xc_core.data.merge import NewDocuments, Tables
 from xc_core.data.splits import TEST
 from xc_core.errors import DataError
 from xc_core.progress import report
+from xc_core.visible import counted
 
 
 def update(
@@ -109,7 +110,7 @@ def _report_elsewhere(there: Tables, came: Tables) -> None:
     both = there.documents.select("uid", "split").join(came.documents.select("uid", "split"), on="uid")
     if moved := both.filter((both["split"] == TEST) != (both["split_right"] == TEST))["uid"].to_list():
         report(
-            f"update: {len(moved):,} documents keep their place in train or test, although the new files have them in "
+            f"update: train or test stays as it was for {counted(len(moved), 'document')} that the new files have in "
             f"the other one (the first: {moved[0]})"
         )
 
