@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import replace as changed
 from pathlib import Path
@@ -90,7 +91,8 @@ def ingest(path: Path, dataset: str, replace: bool, allow_loss: float | None, sp
         f"{ran.facts['labels']:,} labels"
     )
     _report_shared(Corpus.open(ran.folder), config)
-    if new and (workspace.state / "dagster").is_dir():  # `xc ui` was started before
+    dagster = os.environ.get("XC_STATE_DIR") or workspace.state / "dagster"
+    if new and Path(dagster).is_dir():  # `xc ui` was started before
         report(f"Dagster shows {dataset} by itself, and its schedules after Deployment > Reload definitions in the UI")
     show_next(workspace, dataset)
 
