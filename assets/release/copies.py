@@ -60,7 +60,8 @@ def _hold(copy: Path) -> None:
     if copy not in _OURS:
         with ExitStack() as stack:
             stack.enter_context(claimed(copy, shared=True))
-            os.utime(copy)
+            with suppress(OSError):  # the folder of another user
+                os.utime(copy)
             _OURS[copy] = stack.pop_all()
 
 
