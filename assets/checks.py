@@ -67,11 +67,12 @@ def leakage(context: dg.AssetCheckExecutionContext, project: Project) -> dg.Asse
     """Compare uids, which must differ, and texts, of which few may be equal."""
     from xc_core.data.checks import MOST_SHARED
     from xc_core.data.corpus import Corpus
+    from xc_core.data.splits import TEST
 
     workspace, dataset, _ = _where(context, project)
     opened = Corpus.open(workspace.folder("corpus", dataset))
     uids, texts = opened.shared("uid"), opened.shared("title", "content")
-    share = texts / max(len(opened.rows("test")), 1)
+    share = texts / max(len(opened.rows(TEST)), 1)
     return dg.AssetCheckResult(
         passed=uids == 0 and (share <= MOST_SHARED or opened.allows("shared-texts")),
         metadata={"shared_uids": uids, "shared_texts": texts, "share_of_test": share},

@@ -8,7 +8,7 @@ from typing import Any
 
 from assets.release.versions import model_name
 from assets.resources import Dvc
-from assets.settings import TRACKING_URI, dagster_environment, hide_secrets, local_folder, mlflow_settings
+from assets.settings import REGISTRY_URI, TRACKING_URI, dagster_environment, hide_secrets, local_folder, mlflow_settings
 from xc_core.chain.names import ACCEPTANCE
 from xc_core.chain.places import Place
 from xc_core.chain.workspace import Workspace
@@ -51,17 +51,22 @@ def _recorded(folder: Path, root: Path) -> str | None:
 
 
 def _mlflow(root: Path, dataset: str) -> list[Place]:
-    """Return MLflow's database or server, and the store of its files."""
-    if not os.environ.get(TRACKING_URI) and not (root / ".xc" / "mlflow").is_dir():
+    """Return MLflow's database or server, the store of its files, and the registry if it has another address."""
+    if not any(map(os.environ.get, (TRACKING_URI, REGISTRY_URI))) and not (root / ".xc" / "mlflow").is_dir():
         return []  # never used; asking for the settings would make the folder
     settings = mlflow_settings(root)
     name = model_name(dataset)
-    do = (
-        f"delete the registered versions of {name} with their models, and the runs of the experiment {name}, then run "
-        "`mlflow gc` (docs/runbook.md#old-versions)"
-    )
+    versions, runs = f"the registered versions of {name}", f"the runs of the experiment {name}"
+    collect = "then run `mlflow gc` (docs/runbook.md#old-versions)"
+    found = [Place(f"MLflow at {settings.shown}", f"delete {versions} with their models, and {runs}, {collect}")]
+    if settings.registry != settings.uri:
+        shown, copies = hide_secrets(settings.registry), "and its own copies of their files, if it keeps any"
+        found = [
+            Place(f"MLflow's registry at {shown}", f"delete {versions} there, {copies}"),
+            Place(f"MLflow at {settings.shown}", f"delete the models of these versions, and {runs}, {collect}"),
+        ]
     return [
-        Place(f"MLflow at {settings.shown}", do),
+        *found,
         Place(
             f"MLflow's files in {_shown(settings.artifacts)}", "the same commands delete them; check that they are gone"
         ),

@@ -13,7 +13,7 @@ from urllib.request import url2pathname
 from xc_core import artifacts
 
 TRACKING_URI: Final = "MLFLOW_TRACKING_URI"
-_REGISTRY_URI: Final = "MLFLOW_REGISTRY_URI"
+REGISTRY_URI: Final = "MLFLOW_REGISTRY_URI"
 _SQLITE: Final = "sqlite:///"
 _LOGIN: Final = re.compile(r"(?<=://)[^/\s]\S*(?=@)")
 _SECRET: Final = re.compile(r"(?<=[?&])([^=&\s]*(?:password|passwd|token|secret|key)[^=&\s]*=)[^&\s]+", re.IGNORECASE)
@@ -40,7 +40,7 @@ class MlflowSettings:
     @property
     def registry(self) -> str:
         """The address of the registry of models; MLflow itself reads this variable."""
-        return os.environ.get(_REGISTRY_URI) or self.uri
+        return os.environ.get(REGISTRY_URI) or self.uri
 
 
 def mlflow_settings(root: Path) -> MlflowSettings:

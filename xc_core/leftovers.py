@@ -30,13 +30,13 @@ def work(path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def claimed(path: Path) -> Iterator[None]:
-    """Hold the lock of a temporary file or folder, if its disk has locks."""
+def claimed(path: Path, *, shared: bool = False) -> Iterator[None]:
+    """Hold the lock of a temporary file or folder, if its disk has locks; several readers may hold a ``shared`` one."""
     descriptor = os.open(path, os.O_RDONLY)
     _OURS.add(path)
     try:
         with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         yield
     finally:
         _OURS.discard(path)

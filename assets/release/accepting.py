@@ -8,6 +8,7 @@ import click
 
 from assets.release.judge import acceptance_folder, acceptance_set
 from xc_core.chain import Workspace
+from xc_core.chain.workspace import working
 from xc_core.errors import UsageError
 from xc_core.visible import counted
 
@@ -30,11 +31,13 @@ def acceptance(dataset: str, given: Path | None, redraw: bool) -> None:
         raise UsageError("both --given and --redraw", expected="one of them", do="drop one")
     workspace = Workspace.find()
     own = workspace.params.dataset(dataset).corpus  # reports what is wrong with a name
-    corpus, folder = Corpus.open(workspace.folder("corpus", dataset)), acceptance_folder(workspace, dataset)
-    if given is not None:
-        found = take(given, corpus, dataset, folder, options=own.read_options(), allowed=Allowed.parse(own.allow))
-    else:
-        found = draw(corpus, dataset, folder) if redraw else acceptance_set(workspace, dataset, corpus)
+    folder = acceptance_folder(workspace, dataset)
+    with working(workspace, dataset):  # a set drawn while rows are removed would keep them
+        corpus = Corpus.open(workspace.folder("corpus", dataset))
+        if given is not None:
+            found = take(given, corpus, dataset, folder, options=own.read_options(), allowed=Allowed.parse(own.allow))
+        else:
+            found = draw(corpus, dataset, folder) if redraw else acceptance_set(workspace, dataset, corpus)
     facts = found.facts
     click.echo(f"{dataset}: acceptance set version {facts.version} ({facts.source}), {counted(len(found), 'document')}")
     if facts.source == TESTED:

@@ -1,11 +1,12 @@
 """Copies of registered models whose files are not on a disk of this machine: the last few, under .xc/models.
 
 MLflow leaves a copy to its caller. A server that tries a broken version every minute would fill the disk with copies.
-A process holds the lock of its last copies until it ends, so that no other one deletes what it is reading.
+A process holds a lock of the copies that it reads until it ends, so that no other one deletes them.
 """
 
 from __future__ import annotations
 
+import os
 import tempfile
 from contextlib import ExitStack, suppress
 from functools import cache
@@ -15,6 +16,8 @@ from typing import Any, Final
 from xc_core.leftovers import abandoned, claimed, drop
 from xc_core.root import project_root
 
+_HOME: Final = ".xc/models"
+"""Folder of the copies in a project."""
 _KEPT: Final = 3
 """Copies of a model, at most: the one that answers, the next one, and the one that the gate compares them with."""
 _OURS: Final[dict[Path, ExitStack]] = {}
@@ -26,13 +29,13 @@ _NOBODY: Final = 0
 def destination(uri: str, name: str, version: str) -> str | None:
     """Return an empty folder for a copy of a version; None if its files are here, so that MLflow copies nothing.
 
-    The oldest copies of the model are deleted, but none that another process downloaded and may still open; an open
-    file outlives the deletion. Outside a project, copies go with the process.
+    The oldest copies of the model are deleted, but none that another process downloaded or holds and may still open; an
+    open file outlives the deletion. Outside a project, copies go with the process.
     """
     if _is_here(uri):
         return None
     root = project_root()
-    home = (Path(_folder().name) if root is None else root / ".xc" / "models") / name.removeprefix("xc-")
+    home = (Path(_folder().name) if root is None else root / _HOME) / name.removeprefix("xc-")
     home.mkdir(parents=True, exist_ok=True)
     older = sorted(home.iterdir(), key=_age)
     for path in older[: max(len(older) - _KEPT + 1, 0)]:
@@ -40,9 +43,26 @@ def destination(uri: str, name: str, version: str) -> str | None:
         if abandoned(path, _NOBODY):
             drop(path)
     folder = tempfile.mkdtemp(prefix=f"{version}-", dir=home)
-    _OURS[Path(folder)] = ExitStack()
-    _OURS[Path(folder)].enter_context(claimed(Path(folder)))
+    _hold(Path(folder))
     return folder
+
+
+def hold(path: Path) -> None:
+    """Hold a lock of the copy that ``path`` is in until this process ends; do nothing if it is in no copy."""
+    root = project_root()
+    if root is not None and path.is_relative_to(root / _HOME):
+        with suppress(OSError):  # it was deleted meanwhile
+            _hold(root / _HOME / Path(*path.relative_to(root / _HOME).parts[:2]))
+
+
+def _hold(copy: Path) -> None:
+    """Hold a shared lock of a copy, and make it the youngest one, which is deleted last."""
+    if copy not in _OURS:
+        with ExitStack() as stack:
+            stack.enter_context(claimed(copy, shared=True))
+            with suppress(OSError):  # the folder of another user
+                os.utime(copy)
+            _OURS[copy] = stack.pop_all()
 
 
 def _age(path: Path) -> int:

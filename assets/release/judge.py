@@ -13,6 +13,7 @@ from assets.release.best import Best
 from assets.release.gate import Limits, Line, Verdict
 from xc_core.chain import Workspace
 from xc_core.chain.names import ACCEPTANCE
+from xc_core.chain.workspace import working
 from xc_core.errors import MissingError, RefusedError, XCError
 from xc_core.visible import counted
 
@@ -28,7 +29,7 @@ def acceptance_folder(workspace: Workspace, dataset: str) -> Path:
 
 
 def acceptance_set(workspace: Workspace, dataset: str, corpus: Corpus) -> AcceptanceSet:
-    """Return the acceptance set of a dataset; the first call draws it.
+    """Return the acceptance set of a dataset; the first call draws it. The caller holds ``working``.
 
     Raises CorruptError if its files have changed.
     """
@@ -58,13 +59,17 @@ class Judge:
     recipe: str
 
     def __call__(self, version: Any, champion: Any | None) -> Verdict:
-        """Return what the gate says of a registered version; ``champion`` is one too, or None."""
+        """Return what the gate says of a registered version; ``champion`` is one too, or None.
+
+        Raises BusyError while rows are removed from the dataset.
+        """
         from xc_core.data.corpus import Corpus
 
-        corpus = Corpus.open(self.workspace.folder("corpus", self.dataset))
-        accepted = acceptance_set(self.workspace, self.dataset, corpus)
         with tempfile.TemporaryDirectory() as scratch:
-            today = accepted.today(corpus, Path(scratch) / ACCEPTANCE)
+            with working(self.workspace, self.dataset):  # a set drawn while rows are removed would keep them
+                corpus = Corpus.open(self.workspace.folder("corpus", self.dataset))
+                accepted = acceptance_set(self.workspace, self.dataset, corpus)
+                today = accepted.today(corpus, Path(scratch) / ACCEPTANCE)
             lines, best = self._judged(version, champion, today)
             return Verdict(tuple(lines), describe(accepted, today), best)
 

@@ -2,7 +2,8 @@
 
 A pointer is only used if the registry still gives the alias to the version it names, and if that version and the folder
 still hold the model it names. So a champion that is moved in MLflow's interface is noticed, and so is another database
-in the place of the old one, whose versions have the same numbers. Otherwise MLflow is asked.
+in the place of the old one, whose versions have the same numbers. Otherwise MLflow is asked. If its registry is a
+server, MLflow is always asked for the version, and the pointer saves copying its files again.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from assets.release.copies import hold
 from xc_core.artifacts import read_manifest, write_file
 from xc_core.errors import StorageError, XCError
 
@@ -57,7 +59,11 @@ class Pointer:
         return alias.digest in (None, self.digest)
 
     def holds(self) -> bool:
-        """Return True if the folder holds the packed model that the pointer names; file contents are not read."""
+        """Return True if the folder holds the packed model that the pointer names; file contents are not read.
+
+        If it is a copy of this project, no other process deletes it until this one ends.
+        """
+        hold(Path(self.folder))
         try:
             return read_manifest(Path(self.folder)).digest() == self.digest
         except (XCError, OSError):

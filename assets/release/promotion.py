@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from assets.release import versions
-from assets.release.pointer import Pointer, alias_in_sqlite
+from assets.release.pointer import Alias, Pointer, alias_in_sqlite
 from assets.settings import hide_secrets, local_folder, mlflow_settings
 from xc_core.chain import STAGES, Workspace
 from xc_core.cli.doctor import Finding
@@ -135,11 +135,8 @@ def _challenger(client: Any, name: str) -> int:
 
     challenger = registry.version_of(client, name, registry.CHALLENGER)
     if challenger is None:
-        raise MissingError(
-            f"no challenger of {name}{registry.hint(client)}",
-            expected="a registered model",
-            do="name a recipe with --recipe",
-        )
+        found = f"no challenger of {name}{registry.hint(client)}"
+        raise MissingError(found, expected="a registered model", do="name a recipe with --recipe")
     return int(challenger.version)
 
 
@@ -281,18 +278,21 @@ def _repair(dataset: str) -> str:
 
 
 def _fetched(workspace: Workspace, dataset: str, version: Any) -> Path:
-    """Return a local folder with the packed model of a version, and write the pointer to it.
+    """Return a local folder with the packed model of a version: the one of the pointer, or one that it names then.
 
     Raises MissingError if its files are gone.
     """
     from xc_core.artifacts import read_manifest
 
+    registry, path = hide_secrets(mlflow_settings(workspace.root).registry), _pointer_file(workspace, dataset)
+    pointer, alias = Pointer.read(path), Alias(int(version.version), version.tags.get("bundle", ""))
+    if pointer is not None and pointer.names(registry, alias) and pointer.holds():
+        return Path(pointer.folder)
     with client_of(workspace):
         folder = versions.download(version)
     digest = read_manifest(folder).digest() if folder.is_dir() else ""
     if digest and digest == version.tags.get("bundle", digest):
-        registry = hide_secrets(mlflow_settings(workspace.root).registry)
-        Pointer(registry, int(version.version), str(folder), digest).write(_pointer_file(workspace, dataset))
+        Pointer(registry, int(version.version), str(folder), digest).write(path)
     return folder
 
 

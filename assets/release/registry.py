@@ -88,7 +88,8 @@ class Released:
 def register(client: Any, artifact_root: str, candidate: Candidate) -> Released:
     """Register a packed model once and ask the gate. It becomes challenger if it passes, and champion by the policy.
 
-    A model is known by its digest; one whose registered files are gone or damaged is registered again.
+    A model is known by its digest; one whose registered files are gone or damaged is registered again. Raises
+    MovedError if another process set the champion at the same moment (``set_champion``).
     """
     name = model_name(candidate.dataset)
     known, champion = registered(client, name, candidate.digest), version_of(client, name, CHAMPION)
@@ -97,28 +98,39 @@ def register(client: Any, artifact_root: str, candidate: Candidate) -> Released:
         client.set_registered_model_alias(name, CHALLENGER, str(version))
         return Released(version, True, f"version {version} is champion: it is already")
     own = known or client.get_model_version(name, str(version))
-    verdict = _judged(client, name, candidate, own, champion)
+    verdict, champion = _judged(client, name, candidate, own, champion)
     _record(client, version, candidate, verdict, candidate.tags if known is None else known.tags)
     if not verdict.passed:
         return Released(version, False, f"version {version} is refused: {verdict.reason}", verdict)
-    client.set_registered_model_alias(name, CHALLENGER, str(version))
     taken_out = known is not None and ROLLED_BACK in known.tags
     if taken_out or not candidate.auto:
+        client.set_registered_model_alias(name, CHALLENGER, str(version))
         why = f"it was rolled back on {known.tags[ROLLED_BACK]}" if known and taken_out else verdict.summary
         do = f"xc promote --dataset {candidate.dataset} --version {version} makes it champion"
         return Released(version, False, f"version {version} is challenger: {why}; {do}", verdict)
+    if not _same(champion, version_of(client, name, CHAMPION)):  # since the last comparison: recording takes seconds
+        return register(client, artifact_root, candidate)
     set_champion(client, name, version)
+    client.set_registered_model_alias(name, CHALLENGER, str(version))
     text = verdict.summary if champion is not None else "the first one"
     return Released(version, True, f"version {version} is champion: {text}", verdict)
 
 
-def _judged(client: Any, name: str, candidate: Candidate, own: Any, champion: Any | None) -> Verdict:
-    """Ask the gate, and ask again if another version became champion meanwhile: judging takes minutes."""
+def _judged(client: Any, name: str, candidate: Candidate, own: Any, champion: Any | None) -> tuple[Verdict, Any | None]:
+    """Ask the gate, and ask again if another version became champion meanwhile: judging takes minutes.
+
+    Returns its verdict and the champion that it compared the model with.
+    """
     while True:
         verdict = candidate.judge(own, champion)
         before, champion = champion, version_of(client, name, CHAMPION)
-        if (before and before.version) == (champion and champion.version):
-            return verdict
+        if _same(before, champion):
+            return verdict, champion
+
+
+def _same(one: Any | None, other: Any | None) -> bool:
+    """Return True for two equal versions, or none twice."""
+    return bool((one and one.version) == (other and other.version))
 
 
 def _record(client: Any, version: int, candidate: Candidate, verdict: Verdict, known: Mapping[str, str]) -> None:
@@ -277,7 +289,8 @@ def replaced(client: Any, artifact_root: str, candidate: Candidate, old: Any) ->
 def set_champion(client: Any, name: str, version: int) -> None:
     """Point champion at ``version`` and previous at the old champion, in an order that always leaves a champion.
 
-    Every change of the champion goes through this function.
+    Every change of the champion goes through this function. MLflow cannot set an alias on the condition that it still
+    points at the old version, so the alias is read again: raises MovedError if another process set it at that moment.
     """
     old = version_of(client, name, CHAMPION)
     if old is not None and int(old.version) != version:
@@ -285,6 +298,14 @@ def set_champion(client: Any, name: str, version: int) -> None:
     client.set_registered_model_alias(name, CHAMPION, str(version))
     if ROLLED_BACK in client.get_model_version(name, str(version)).tags:
         client.delete_model_version_tag(name, str(version), ROLLED_BACK)
+    now = version_of(client, name, CHAMPION)
+    if now is None or int(now.version) != version:
+        found, dataset = "no version" if now is None else f"version {now.version}", name.removeprefix(model_name(""))
+        raise MovedError(
+            f"{found} as champion of {name}: another process set the alias at the same moment",
+            expected=f"version {version}, which this one had set",
+            do=f"decide which one should serve; xc promote --dataset {dataset} --version {version} sets this one",
+        )
 
 
 def start_again(client: Any, name: str, version: int) -> None:

@@ -83,6 +83,55 @@ def test_a_copy_that_another_process_reads_is_not_deleted(
     assert len(list(home.iterdir())) == 3
 
 
+DOWNLOADER = """
+    from assets.release import copies
+
+    copies._is_here = lambda uri: False
+    for _ in range(4):
+        copies.destination("", "xc-other", "1")
+    print("ready", flush=True)
+"""
+
+
+def test_a_copy_of_an_ended_process_that_this_one_reads_again_is_not_deleted(
+    elsewhere: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XC_ROOT", str(tmp_path))
+    home = tmp_path / ".xc" / "models" / "other"
+    with started(HOLDER):
+        (copy,) = home.iterdir()
+        (copy / "artifacts" / "model").mkdir(parents=True)
+        copies.hold(copy / "artifacts" / "model")  # while the process that downloaded it holds it too
+    os.utime(copy, (1, 1))
+    with started(DOWNLOADER):
+        assert copy.is_dir()
+    copies._OURS.pop(copy).close()
+    with started(DOWNLOADER):
+        assert not copy.exists(), "nobody reads it any more"
+
+
+def test_a_copy_that_is_read_again_is_the_youngest(
+    elsewhere: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XC_ROOT", str(tmp_path))
+    first, second, third = (Path(str(copies.destination("", "xc-other", str(number)))) for number in range(3))
+    for folder in (first, second, third):
+        copies._OURS.pop(folder).close()
+        os.utime(folder, (1, 1))
+    copies.hold(first)
+    copies.destination("", "xc-other", "4")
+    copies.destination("", "xc-other", "5")
+    assert [folder.is_dir() for folder in (first, second, third)] == [True, False, False]
+
+
+def test_files_of_no_copy_need_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XC_ROOT", str(tmp_path))
+    before = dict(copies._OURS)
+    for path in (tmp_path / "data", tmp_path / ".xc" / "models" / "toy" / "gone", Path("/elsewhere")):
+        copies.hold(path)
+    assert before == copies._OURS
+
+
 def test_outside_a_project_copies_go_with_their_process(tmp_path: Path) -> None:
     code = (
         "from assets.release import copies; copies._is_here = lambda _: False; print(copies.destination('', 'm', '1'))"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from assets.release.gate import Limits, Line, Verdict
 from assets.release.registry import Released
 from tests.assets.conftest import Registry, failing
 from xc_core.chain.dataset import ReleaseConfig
+from xc_core.errors import MovedError
 from xc_core.infer.acceptance import Costs, Measured
 from xc_core.metrics.ranking import PerDocument
 
@@ -185,6 +187,62 @@ def test_a_model_is_judged_again_if_another_became_champion_meanwhile(versions: 
     assert versions.release(third).is_champion
     assert versions.asked == [None, first, second]
     assert versions.aliases() == {"champion": third, "challenger": third, "previous": second}
+
+
+def test_a_model_is_judged_again_if_another_became_champion_while_the_verdict_was_recorded(
+    versions: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, third = (versions.version() for _ in range(3))
+    versions.release(first)
+    pages, set_page = [second], registry.set_page
+
+    def meanwhile(*given: Any) -> None:
+        if pages:
+            registry.set_champion(versions.client, versions.name, pages.pop())
+        set_page(*given)
+
+    monkeypatch.setattr(registry, "set_page", meanwhile)
+    assert versions.release(third).is_champion
+    assert versions.asked == [None, first, second]
+    assert versions.aliases() == {"champion": third, "challenger": third, "previous": second}
+
+
+def test_a_model_that_is_refused_at_the_second_judgement_does_not_become_challenger(
+    versions: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, third = (versions.version() for _ in range(3))
+    versions.release(first)
+    pages, set_page = [second], registry.set_page
+
+    def meanwhile(*given: Any) -> None:
+        if pages:
+            registry.set_champion(versions.client, versions.name, pages.pop())
+        set_page(*given)
+
+    monkeypatch.setattr(registry, "set_page", meanwhile)
+    monkeypatch.setattr(Verdict, "passed", property(lambda _: len(versions.asked) < 3))
+    assert versions.release(third).refused
+    assert versions.aliases() == {"champion": second, "challenger": first, "previous": first}
+
+
+def test_two_processes_that_set_the_champion_at_the_same_moment_are_reported(
+    versions: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MLflow keeps the last one; the process that set the other one says so."""
+    first, second, third = (versions.version() for _ in range(3))
+    versions.release(first)
+    point = versions.client.set_registered_model_alias
+
+    def both(name: str, alias: str, number: str) -> None:
+        point(name, alias, number)
+        if alias == registry.CHAMPION:
+            point(name, alias, str(third))
+
+    monkeypatch.setattr(versions.client, "set_registered_model_alias", both)
+    with pytest.raises(MovedError, match=f"version {third} as champion of {versions.name}: another process") as caught:
+        versions.release(second)
+    assert f"xc promote --dataset {versions.dataset} --version {second}" in caught.value.do
+    assert versions.aliases() == {"champion": third, "challenger": first, "previous": first}
 
 
 def test_the_champion_itself_is_not_judged_again(versions: Registry) -> None:

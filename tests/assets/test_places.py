@@ -28,7 +28,13 @@ UID, TEXT = "D0003", "n3"
 @pytest.fixture(autouse=True)
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """No settings in the environment; the entry point as pyproject.toml declares it, installed or not."""
-    for name in ("MLFLOW_TRACKING_URI", "XC_MLFLOW_ARTIFACTS", "XC_DAGSTER_HOME", "DAGSTER_HOME"):
+    for name in (
+        "MLFLOW_TRACKING_URI",
+        "MLFLOW_REGISTRY_URI",
+        "XC_MLFLOW_ARTIFACTS",
+        "XC_DAGSTER_HOME",
+        "DAGSTER_HOME",
+    ):
         monkeypatch.delenv(name, raising=False)
     for name in ("XC_STATE_DIR", "XC_LOG_DIR"):
         monkeypatch.delenv(name, raising=False)
@@ -140,6 +146,29 @@ def test_places_of_the_production_profile_are_named_without_logins(
     assert "MLflow's files in s3://xc-mlflow/artifacts: " in found
     assert f"Dagster (postgres, set in {ROOT}/deploy/postgres/dagster.yaml; {bare.root}): " in found
     assert "hidden" not in found
+
+
+@pytest.mark.parametrize("tracking", ["http://tracking:5000", None])
+def test_a_registry_at_another_address_is_named_beside_the_tracking_server(
+    bare: Workspace, monkeypatch: pytest.MonkeyPatch, tracking: str | None
+) -> None:
+    monkeypatch.setenv("MLFLOW_REGISTRY_URI", "http://user:hidden@registry:5001")
+    if tracking is not None:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", tracking)
+    found = lines(bare)
+    assert "MLflow's registry at http://***@registry:5001: delete the registered versions of xc-toy there, " in found
+    own = tracking or f"sqlite:///{bare.state}/mlflow/mlflow.db"
+    assert f"MLflow at {own}: delete the models of these versions, and the runs of the experiment xc-toy, " in found
+    assert "hidden" not in found
+
+
+def test_a_registry_at_the_address_of_the_tracking_server_is_named_once(
+    bare: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI"):
+        monkeypatch.setenv(name, "http://tracking:5000")
+    files = f"MLflow's files in {bare.state}/mlflow/artifacts"
+    assert [place.name for place in places(bare, "toy")] == ["MLflow at http://tracking:5000", files]
 
 
 def test_a_home_of_dagster_that_was_set_by_hand_counts(bare: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:

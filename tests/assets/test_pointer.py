@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from assets.release import promotion
+from assets.release import copies, promotion
 from assets.release.pointer import Alias, alias_in_sqlite
 from assets.release.registry import Released
 from tests.assets.conftest import Store
@@ -83,6 +83,28 @@ def test_a_registry_beside_the_tracking_store_is_asked(
     monkeypatch.setenv("MLFLOW_REGISTRY_URI", "http://127.0.0.1:9")
     assert promotion.champion(project, "toy") is None
     assert asked == ["toy"]
+
+
+def test_a_registry_on_a_server_is_asked_for_the_version_and_its_files_are_copied_once(
+    released: Released, own: Workspace, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`xc predict` downloaded the champion at each call."""
+    monkeypatch.setattr(promotion, "alias_in_sqlite", lambda uri, name, alias: None)
+    monkeypatch.setattr(copies, "_is_here", lambda uri: False)
+    pointer = own.state / "champions" / "toy.json"
+    pointer.unlink(missing_ok=True)
+    folder = fetched(own)
+    assert folder.is_relative_to(own.state / "models" / "toy")
+    assert fetched(own) == folder
+    content = json.loads(pointer.read_text())
+    for change in ({"uri": "sqlite:///other.db"}, {"version": 0}, {"digest": "0"}):
+        pointer.write_text(json.dumps(content | change))
+        again = fetched(own)
+        assert again != folder, change
+        assert fetched(own) == again
+        folder = again
+    (folder / "manifest.json").unlink()
+    assert fetched(own) != folder, "a copy that is damaged"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from xc_core.chain.changelog import redacted
+from xc_core.canonical import canonical
+from xc_core.chain.changelog import Kind, redacted
 
 
 @pytest.mark.parametrize("part", ["documents", "labels", "moved"])
@@ -16,3 +17,9 @@ def test_every_list_of_uids_is_redacted(part: str) -> None:
 def test_a_word_of_an_entry_that_is_also_a_uid_stays() -> None:
     entry = {"what": "update", "moved": ["update"]}
     assert redacted(entry, ["update"]) == {"what": "update", "moved": ["(forgotten)"]}
+
+
+def test_the_stored_names_of_kinds_stay() -> None:
+    """Changelogs of earlier releases hold them."""
+    stored = ["replace", "settings", "update", "forget", "labels"]
+    assert [canonical({"what": kind}) for kind in Kind] == [canonical({"what": name}) for name in stored]

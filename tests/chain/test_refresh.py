@@ -167,7 +167,7 @@ def test_a_refresh_keeps_nothing_that_learnt_from_a_test_document(
     world = ToyWorld.make()
     into, out_of = world.train[3]["uid"], world.test[0]["uid"]
     place(copied, moved(world, out_of).write(tmp_path / "out"), "toy", IngestConfig(), replace=True)
-    assert lines[-1].endswith("; 1 documents moved into test, or out of it")
+    assert lines[-1].endswith("; 1 document moved into test, or out of it")
     for name in NAMES[1:]:
         run_stage(copied, name, "toy", "ngame", refresh=True)
 

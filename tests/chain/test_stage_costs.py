@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from xc_core.ann import INDEXES
+from xc_core.ann import INDEXES, ExactIndex
 from xc_core.ann.base import save_index
 from xc_core.chain import Workspace, run_stage, stage_bytes, stage_costs
 from xc_core.chain.estimator import Estimator, Line
@@ -26,6 +26,10 @@ from xc_core.chain.world import World
 from xc_core.data.corpus import Corpus
 from xc_core.data.folds import folds
 from xc_core.recipes import RECIPES, Recipe
+from xc_core.scores import Query
+from xc_core.scores.vectors import VectorScore
+from xc_core.seeds import generator
+from xc_core.shapes import F32, Shortlist
 
 WIDTH = 32
 LARGE = World(
@@ -135,6 +139,44 @@ def test_a_served_graph_is_built_above_its_bound_and_an_evaluation_compares_all(
     assert found["evaluation"][0].seconds(rates_of(case.recipe)) == pytest.approx(seconds)
 
 
+@pytest.mark.parametrize(("validation", "asked"), [(50, 50), (50_000, 300), (0, 300)])
+def test_an_index_is_asked_for_as_many_documents_as_a_plan_counts(
+    validation: int, asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = Case(RECIPES["ngame"], replace(LARGE, labels=40, validation=validation), 8)
+    random, searched, search = generator(0, "asked"), [], ExactIndex.search
+    score = VectorScore.build(random.standard_normal((40, 8), np.float32), INDEXES["auto"]())
+    query = Query(random.standard_normal((min(validation or LARGE.train, 1000), 8), np.float32), list)
+
+    def counted(index: ExactIndex, queries_BD: F32, k: int) -> Shortlist:
+        searched.append(len(queries_BD))
+        return search(index, queries_BD, k)
+
+    monkeypatch.setattr(ExactIndex, "search", counted)
+    assert score.figures(query) == {"recall": 1.0}
+    assert sum(searched) == 2 * asked
+    assert searches(case)["scores"][0].queries == case.searched * 2 * asked
+    large = replace(case, world=replace(case.world, labels=30_000))
+    assert searches(large)["scores"][0].queries == case.searched * asked, "a graph compares with few labels"
+
+
+def test_the_searches_of_m1_are_counted_once() -> None:
+    """A refresh of a pilot searches too."""
+    recipe = RECIPES["ance"]
+    rates = rates_of(recipe)
+    once = {cost.stage: cost.seconds for cost in Estimator(recipe, rates).costs(LARGE)}
+    pilots = []
+    for pilot in rates.pilots:
+        case = Case(recipe, pilot.world, WIDTH)
+        refresh = sum(one.seconds(rates) for one in searches(case)["encoder"]) / case.refreshes
+        encoder = pilot.stages["encoder"]
+        encoder = {**encoder, "refresh_seconds": refresh, "cpu_seconds": encoder["cpu_seconds"] + refresh}
+        pilots.append(replace(pilot, stages={**pilot.stages, "encoder": encoder}))
+        assert refresh > 0
+    searched = Estimator(recipe, replace(rates, pilots=tuple(pilots)))
+    assert {cost.stage: cost.seconds for cost in searched.costs(LARGE)} == pytest.approx(once)
+
+
 def test_a_query_costs_nothing_by_itself_if_nothing_is_searched_or_only_the_nearest_is_kept() -> None:
     rates = replace(rates_of(RECIPES["ngame"]), query=1.0)
     assert Search(10, 0, exact=True).seconds(rates) == 0
@@ -164,6 +206,19 @@ def test_states_after_frozen_layers_are_counted_up_to_what_may_be_resident() -> 
     held = [HELD["encoder"](Case(one, small, 384)) for one in (recipe, without, short)]
     assert held[0] - held[1] == pytest.approx(tokens * 384 * 4)
     assert held[1] == held[2], "texts that are encoded once or twice have none"
+
+
+def test_a_label_tree_on_parts_of_words_counts_twice() -> None:
+    """A text has more of them than words; the factor was measured."""
+    ngame = RECIPES["ngame"]
+    words, parts = (ngame.changed({"scores": {name: {"kind": name}}}) for name in ("lexical", "characters"))
+    pairs = LARGE.published * LARGE.pairs + LARGE.labels
+    for name in ("scores", "fusion", "evaluation"):
+        few, more = (HELD[name](Case(recipe, LARGE, WIDTH)) for recipe in (words, parts))
+        none = HELD[name](Case(ngame, LARGE, WIDTH))
+        room = 8 * LARGE.test  # the value of one more score for each candidate
+        assert 3 * 800 * pairs <= few - none <= 3 * 800 * pairs + 100 * 4 * room
+        assert more - few == pytest.approx(3 * 800 * pairs)
 
 
 def test_the_label_table_decides_the_memory_of_many_labels() -> None:

@@ -228,7 +228,7 @@ def test_nothing_is_forgotten_while_a_stage_runs(xc: Xc, known: Workspace, monke
     monkeypatch.setattr(tokens, "run", running)
     run_stage(known, "tokens", "toy", force=True)
     assert ended[0].code == 75
-    assert f"a stage or a study of the dataset toy, which process {os.getpid()} is running" in ended[0].err
+    assert f"a stage, a study or the gate of the dataset toy, which process {os.getpid()} is running" in ended[0].err
     assert holding(known.root / "data", UID) == before
     assert xc("forget", *TOY, "--document", UID).code == 0
     assert holding(known.root / "data", UID) == []

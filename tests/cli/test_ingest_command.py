@@ -45,11 +45,14 @@ def test_ingest_says_that_test_texts_stand_in_train(xc: Xc, fresh: Workspace, tm
     assert "also appear in train" not in ingest(xc, ToyWorld.make(60, 10).write(tmp_path / "clean"), "clean").err
 
 
+@pytest.mark.parametrize("elsewhere", [False, True])
 def test_ingest_says_when_dagster_shows_the_schedules_of_a_new_dataset(
-    xc: Xc, fresh: Workspace, tmp_path: Path
+    xc: Xc, fresh: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: bool
 ) -> None:
     source = ToyWorld.make(documents=60, tests=10).write(tmp_path / "drop")
-    (fresh.state / "dagster").mkdir(parents=True)
+    if elsewhere:
+        monkeypatch.setenv("XC_STATE_DIR", str(tmp_path / "dagster"))
+    (tmp_path / "dagster" if elsewhere else fresh.state / "dagster").mkdir(parents=True)
     message = "Dagster shows new by itself, and its schedules after Deployment > Reload definitions"
     assert message in ingest(xc, source).err
     assert "Reload definitions" not in ingest(xc, source, "new", "--replace").err

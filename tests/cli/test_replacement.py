@@ -182,6 +182,20 @@ def test_the_last_three_versions_are_kept(project: Workspace, tmp_path: Path) ->
     assert [e["number"] for e in changelog.entries(project, "toy")] == [1, 2, 3, 4, 5]
 
 
+def test_after_9999_changes_the_order_is_that_of_the_numbers(project: Workspace, tmp_path: Path) -> None:
+    """Names have four digits, and by name 10000 comes before 9999."""
+    replaced(project, world_of(tmp_path / "first", mark=" first"))
+    (entry,), versions = changelog.entries(project, "toy"), changelog.version(project, "toy", 1).parent
+    for number in (9_998, 9_999, 10_000):
+        changelog.write(project, "toy", {**entry, "number": number})
+        changelog.version(project, "toy", number).mkdir()
+    replaced(project, world_of(tmp_path / "next", mark=" next"))
+    assert [e["number"] for e in changelog.entries(project, "toy")] == [1, 9_998, 9_999, 10_000, 10_001]
+    last = changelog.last(project.folder("corpus", "toy"))
+    assert last is not None and last["number"] == 10_001
+    assert {folder.name for folder in versions.iterdir()} == {"9999", "10000", "10001"}
+
+
 def test_the_same_files_again_are_no_change(project: Workspace, tmp_path: Path) -> None:
     replaced(project, tmp_path / "first")
     assert changelog.entries(project, "toy") == []

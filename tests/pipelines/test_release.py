@@ -75,11 +75,15 @@ def moved(recorded: Recorded) -> list[tuple[str, str]]:
 
 def test_a_model_that_passes_the_gate_becomes_champion(toy: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = judged(monkeypatch, True)
-    toy.mlflow.get_model_version_by_alias.return_value = Version("2")
+    aliases = {"champion": Version("2")}
+    toy.mlflow.get_model_version_by_alias.side_effect = lambda name, alias: aliases[alias]
+    toy.mlflow.set_registered_model_alias.side_effect = lambda name, alias, number: aliases.update(
+        {alias: Version(number)}
+    )
     found, gate = run(toy)
     assert asked == [("3", "2")]
     assert (found["version"], found["champion"], gate.passed) == (3, True, True)
-    assert moved(toy) == [("challenger", "3"), ("previous", "2"), ("champion", "3")]
+    assert moved(toy) == [("previous", "2"), ("champion", "3"), ("challenger", "3")]
 
 
 def test_a_refused_model_is_a_failed_check_that_names_the_line(toy: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:

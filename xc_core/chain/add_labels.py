@@ -11,8 +11,9 @@ import polars as pl
 
 from xc_core import artifacts
 from xc_core.artifacts import Made
-from xc_core.chain import changelog, incoming
+from xc_core.chain import incoming
 from xc_core.chain.arrival import Arrival, present_corpus, scratch
+from xc_core.chain.changelog import Kind
 from xc_core.chain.extension import check_extendable
 from xc_core.chain.fingerprints import fingerprint
 from xc_core.chain.plan import Status, depends, states
@@ -125,7 +126,7 @@ def _add_to_corpus(workspace: Workspace, dataset: str, given: pl.DataFrame, path
         inner.params.declare_dataset(dataset, config)
         _check_same(corpus, _made(inner, dataset, corpus), labels)
         command = incoming.command(path, [path], dataset, own)
-        Arrival(workspace, inner, dataset, config, command, changelog.LABELS).install(None)
+        Arrival(workspace, inner, dataset, config, command, Kind.LABELS).install(None)
         return len(new)
 
 

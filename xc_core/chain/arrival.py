@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from xc_core.chain import changelog, incoming
+from xc_core.chain.changelog import Kind
 from xc_core.chain.plan import Status, states
 from xc_core.chain.runner import run_stage
 from xc_core.chain.workspace import Workspace
@@ -34,8 +35,7 @@ class Arrival:
     config: IngestConfig
     command: str
     """Identifies the command and its source files."""
-    what: str
-    """Kind of the change: replace, settings (the same files, read with others), update or forget."""
+    what: Kind
     forgotten: tuple[str, ...] = ()
     """Uids that must not stay anywhere: the earlier files are not kept, and the changelog does not name them."""
 
@@ -68,7 +68,7 @@ class Arrival:
         difference = Difference.of(before, after)
         allowed = settings.update.allow_loss if allow_loss is None else allow_loss
         same = (settings.corpus.test_fraction, settings.corpus.split) == (self.config.test_fraction, self.config.split)
-        split = same and self.what != "settings"
+        split = same and self.what != Kind.SETTINGS
         changelog.check_loss(difference, allowed, self.dataset, self.what, split=split)
         if before.digest != after.digest:
             entry = {

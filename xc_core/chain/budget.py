@@ -17,6 +17,7 @@ import numpy as np
 from xc_core import artifacts
 from xc_core.chain.experiment import Experiment
 from xc_core.chain.fingerprints import input_folder
+from xc_core.chain.kept import TRAINED
 from xc_core.chain.workspace import Workspace
 from xc_core.data.corpus import Corpus
 from xc_core.data.folds import folds
@@ -38,9 +39,8 @@ from xc_core.train.state import Task
 from xc_core.train.table import TableData, table_task
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600}
-_SCALED: Final = ("encoder", "classifier")
 _FIXED: Final = ("encoding", "scores")
-"""Parts of an estimate: trainings, whose time grows with the epochs, and parts whose time is fixed."""
+"""Parts of an estimate whose time is fixed; that of the others, the trainings (``TRAINED``), grows with the epochs."""
 _WARM, _TIMED = 2, 6
 """Steps before the clock starts, and steps that are timed."""
 _BUSY: Final = 1.5
@@ -83,7 +83,7 @@ def scaled_epochs(
     """
     recipe = experiment.recipe
     costs = _remembered(workspace, experiment, again=again)
-    steps, fixed = (sum(costs.get(part, 0.0) for part in names) for names in (_SCALED, _FIXED))
+    steps, fixed = (sum(costs.get(part, 0.0) for part in names) for names in (TRAINED, _FIXED))
     share = min(max(seconds - fixed, _LEAST * seconds) / steps, 1.0) if steps else 1.0
     parts = "encoding and scores" if costs.get("scores") else "encoding"
     report(
@@ -98,7 +98,7 @@ def scaled_epochs(
     if share == 1.0:
         return {}
     report("budget: --budget 3h sets another budget; --budget none trains all epochs")
-    epochs = {"encoder": recipe.encoder.epochs, "classifier": recipe.classifier.epochs}
+    epochs = {name: getattr(recipe, name).epochs for name in TRAINED}
     scaled = {name: {"epochs": float(f"{own * share:.3g}")} for name, own in epochs.items() if own}
     if recipe.encoder.epochs:
         scaled["encoder"] |= shortened(recipe.encoder, scaled["encoder"]["epochs"])

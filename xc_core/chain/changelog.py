@@ -10,6 +10,7 @@ import json
 import shutil
 from collections.abc import Collection
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from xc_core.chain.workspace import Workspace
 
 VERSIONS: Final = "versions"
-LABELS: Final = "labels"
-"""Kind of a change that only adds labels at the end: documents and their order stay."""
 _FORGOTTEN: Final = "(forgotten)"
 _WITH_UIDS: Final = ("documents", "labels", "moved")
 """Parts of an entry that list uids. A uid may be any word, such as the name of a command."""
@@ -35,15 +34,27 @@ _SHOWN: Final = 3
 """Uids that a message names."""
 
 
-def check_loss(difference: Difference, allowed: float, dataset: str, what: str, *, split: bool = True) -> None:
+class Kind(StrEnum):
+    """What made a change; an entry holds it under ``what``."""
+
+    REPLACE = "replace"
+    SETTINGS = "settings"
+    """The same files, read with other settings."""
+    UPDATE = "update"
+    FORGET = "forget"
+    LABELS = "labels"
+    """Labels were added at the end: documents and their order stay."""
+
+
+def check_loss(difference: Difference, allowed: float, dataset: str, what: Kind, *, split: bool = True) -> None:
     """Raise RefusedError if more than the share ``allowed`` of documents, labels, pairs or test documents would go.
 
-    ``what`` is the kind of the change. Test documents are compared if ``split`` is True: other settings of the split
+    Test documents are compared if ``split`` is True: other settings of the split
     may move them on purpose.
     """
     pairs, tests = difference.pairs, difference.tests
-    allow = "" if what == "update" else "pass --allow-loss {} to xc ingest, or "
-    add = "" if what == "update" else f"; to add rows: xc update FOLDER --dataset {dataset}"
+    allow = "" if what == Kind.UPDATE else "pass --allow-loss {} to xc ingest, or "
+    add = "" if what == Kind.UPDATE else f"; to add rows: xc update FOLDER --dataset {dataset}"
     for name, lost, before, removed in (
         ("documents", len(difference.documents.removed), difference.documents.before, difference.documents.removed),
         ("labels", len(difference.labels.removed), difference.labels.before, difference.labels.removed),
@@ -84,7 +95,7 @@ def last(corpus: Path) -> dict[str, Any] | None:
 def only_labels(workspace: Workspace, dataset: str, was: str, now: str) -> bool:
     """Return True if only labels were added between two versions of the corpus, given by their digests."""
     found = _between(workspace, dataset, was, now)
-    return found is not None and all(entry["what"] == LABELS for entry in found)
+    return found is not None and all(entry["what"] == Kind.LABELS for entry in found)
 
 
 def added_since(workspace: Workspace, dataset: str, was: str, now: str) -> set[str] | None:
@@ -109,7 +120,8 @@ def _between(workspace: Workspace, dataset: str, was: str, now: str) -> list[dic
 
 
 def _entries(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(path.read_text("utf-8")) for path in sorted(folder.glob("*.json"))]
+    found = [json.loads(path.read_text("utf-8")) for path in folder.glob("*.json")]
+    return sorted(found, key=lambda entry: int(entry["number"]))  # by name, 10000 comes before 9999
 
 
 def write(inner: Workspace, dataset: str, entry: dict[str, Any]) -> None:
@@ -185,6 +197,7 @@ def keep(workspace: Workspace, dataset: str, number: int) -> Path:
 
 def prune(workspace: Workspace, dataset: str, most: int) -> None:
     """Delete all kept versions but the ``most`` last ones."""
-    kept = sorted((workspace.state / VERSIONS / dataset).glob("[0-9]*"))
+    found = (workspace.state / VERSIONS / dataset).glob("[0-9]*")
+    kept = sorted((folder for folder in found if folder.name.isdecimal()), key=lambda folder: int(folder.name))
     for folder in kept[: max(len(kept) - most, 0)]:
         drop(folder)

@@ -81,11 +81,15 @@ class Estimator:
         return max(found, 0.0)
 
     def _refresh(self, case: Case) -> float:
-        """Return the seconds of clustering documents before epochs of M1; searches are counted apart."""
-        points = [
-            (clustering(pilot.world.train, self._target), pilot.stages["encoder"]["refresh_seconds"])
-            for pilot, _ in self._pilots
-        ]
+        """Return the seconds of clustering documents before epochs of M1; searches are counted apart.
+
+        The one refresh of a pilot clusters and searches, so its searches are taken off.
+        """
+        points = []
+        for pilot, own in self._pilots:
+            searched = sum(one.seconds(self.rates) for one in searches(own)["encoder"]) / max(own.refreshes, 1)
+            rest = max(pilot.stages["encoder"]["refresh_seconds"] - searched, 0.0)
+            points.append((clustering(pilot.world.train, self._target), rest))
         return case.refreshes * Line.through(points).at(clustering(case.world.train, self._target))
 
     @property

@@ -7,12 +7,14 @@ from pathlib import Path
 
 from xc_core.chain import changelog, dvc_lock, incoming
 from xc_core.chain.arrival import Arrival, present_corpus, scratch
+from xc_core.chain.changelog import Kind
 from xc_core.chain.names import ACCEPTANCE, CHANGES, INBOX, SETTINGS
 from xc_core.chain.places import Place, places
 from xc_core.chain.update import allowing, validation_given, written
 from xc_core.chain.workspace import Workspace, at_rest
 from xc_core.data.acceptance import AcceptanceSet
 from xc_core.data.merge import Tables
+from xc_core.data.splits import TEST
 from xc_core.errors import BusyError, CorruptError, MissingError, RefusedError, nearest
 from xc_core.leftovers import drop
 from xc_core.visible import counted
@@ -48,7 +50,7 @@ def forget(
 
     ``with_documents`` also removes documents that would have no label. Raises MissingError for an unknown uid,
     RefusedError if documents would be without a label, BusyError if the inbox has files that were not ingested, or a
-    stage or study of the dataset, another command that changes it, or dvc is running.
+    stage, study or gate of the dataset, another command that changes it, or dvc is running.
     """
     workspace.params.dataset(dataset)  # the error for an unknown dataset comes first
     with scratch(workspace, dataset) as inner:
@@ -79,7 +81,7 @@ def forget(
             accepted = _forget_accepted(folder, documents, labels, tables.texts(documents))
             deleted = _delete_derived(workspace, dataset)
             changelog.redact(workspace, dataset, uids)
-            Arrival(workspace, inner, dataset, config, "", "forget", uids).install(1.0)
+            Arrival(workspace, inner, dataset, config, "", Kind.FORGET, uids).install(1.0)
     recipes = [recipe for _, recipe in workspace.params.experiments(dataset)]
     shown, copies = [path.relative_to(workspace.root) for path in deleted], tables.copies(documents)
     elsewhere = places(workspace, dataset)
@@ -118,7 +120,7 @@ def _no_labels(lost: list[str]) -> RefusedError:
 
 def _unseen(tables: Tables) -> bool:
     """Return True if a label has no train or validation document."""
-    seen = tables.documents.filter(tables.documents["split"] != "test")
+    seen = tables.documents.filter(tables.documents["split"] != TEST)
     pairs = tables.pairs.join(seen, left_on="doc", right_on="uid", how="semi")
     return len(tables.labels.join(pairs, left_on="uid", right_on="label", how="anti")) > 0
 

@@ -28,6 +28,9 @@ _MEASURES: Final = 3000
 metrics."""
 _TREE: Final = 800
 """Bytes of a label tree per pair and label of its fit (docs/lab-notes/2026-11-22-what-a-plan-is-worth.md)."""
+_PARTS: Final = 2
+"""Times as many bytes of a label tree if its terms are parts of words. A text has three times as many of these as words
+and pairs of words; a tree keeps 1.9 times as many bytes (docs/lab-notes/2026-11-25-parts-of-words.md)."""
 
 HELD: Final[dict[str, Callable[[Case], float]]] = {
     # a digest of every uid and text finds repeated ones; pairs are ids
@@ -118,8 +121,12 @@ def _pairs(case: Case) -> float:
 
 
 def _trees(case: Case) -> float:
-    """Return the bytes of all label trees, which are trained on train and validation documents."""
-    trees = sum(score.trees for score in case.recipe.scores.values() if isinstance(score, Lexical))
+    """Return the bytes of all label trees, which are trained on train and validation documents.
+
+    Those on parts of words count more: a text has more terms, so a tree has more weights.
+    """
+    scores = [score for score in case.recipe.scores.values() if isinstance(score, Lexical)]
+    trees = sum(score.trees * (_PARTS if score.terms.characters else 1) for score in scores)
     return float(trees * _TREE * (case.world.published * case.world.pairs + case.world.labels))
 
 

@@ -21,13 +21,12 @@ from xc_core.chain.pilots import Rates
 from xc_core.chain.world import World
 from xc_core.recipes import Recipe
 from xc_core.scores import Neighbours
+from xc_core.scores.vectors import ALONE
 
 _TEXT: Final = 8
 """A text costs as much as these tokens, whatever its length: an id, a row, a line (a guess)."""
 FLOAT: Final = 4
 """Bytes of a number of a vector."""
-_MEASURED: Final = 1000
-"""Documents on which the scores' indexes are measured (``stages.scores``)."""
 _AUDITED: Final = 2
 """Exact searches of the stage audit per sampled document."""
 _ROUNDS: Final = 25
@@ -58,6 +57,11 @@ class Case:
     def searched(self) -> int:
         """Scores that search among the vectors of labels."""
         return sum(score.searches and hasattr(score, "index") for score in self.recipe.scores.values())
+
+    @property
+    def measured(self) -> int:
+        """Documents that the indexes of all searching scores are asked for their recall, each one once."""
+        return self.searched * min(self.world.validation or self.world.train, ALONE)
 
     @property
     def table_bytes(self) -> int:
@@ -167,8 +171,9 @@ def searches(case: Case) -> dict[str, list[Search]]:
     return {
         "encoder": [Search(mined * world.train, labels, graphs=mined * large)],
         "negatives": [Search(world.published, labels, graphs=large)] if recipe.negatives.k else [],
+        # the recall compares an index with exact search; a graph answers in next to no time
         "scores": [
-            Search(case.searched * _MEASURED, labels, exact=True, graphs=case.searched * (served + held * large)),
+            Search(case.measured * (2 - served), labels, exact=True, graphs=case.searched * (served + held * large)),
             Search((held + 1) * _ROUNDS * POINTS * cells, cells, exact=True, nearest=True),
         ],
         "fusion": [Search(case.searched * case.fused, labels), Search(case.fused, near, exact=True)],

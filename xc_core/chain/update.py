@@ -9,6 +9,7 @@ from pathlib import Path
 from xc_core import artifacts
 from xc_core.chain import changelog, incoming
 from xc_core.chain.arrival import Arrival, papers, present_corpus, scratch
+from xc_core.chain.changelog import Kind
 from xc_core.chain.runner import run_stage
 from xc_core.chain.workspace import Workspace
 from xc_core.data.corpus import Corpus
@@ -19,6 +20,7 @@ from xc_core.data.merge import NewDocuments, Tables
 from xc_core.data.splits import TEST
 from xc_core.errors import DataError
 from xc_core.progress import report
+from xc_core.visible import counted
 
 
 def update(
@@ -60,7 +62,7 @@ def update(
         if before.labels_in_test_only or part.labels_in_test_only:
             config = allowing(config, "unseen-labels")
         config = written(workspace, inner, dataset, merged, config)
-        return Arrival(workspace, inner, dataset, config, command, "update").install(None)
+        return Arrival(workspace, inner, dataset, config, command, Kind.UPDATE).install(None)
 
 
 def _no_names(path: Path) -> DataError:
@@ -98,12 +100,9 @@ def _read(path: Path, folder: Path, config: IngestConfig) -> Corpus:
 
 def validation_given(workspace: Workspace, corpus: Corpus, dataset: str) -> bool:
     """Return True if the validation documents came in a file of their own, not from a cut of ours."""
-    files = [
-        entry["what"]
-        for entry in changelog.entries(workspace, dataset)
-        if entry["what"] not in ("settings", changelog.LABELS)
-    ]
-    ours = bool(files) and files[-1] in ("update", "forget")
+    kinds = [entry["what"] for entry in changelog.entries(workspace, dataset)]
+    files = [kind for kind in kinds if kind not in (Kind.SETTINGS, Kind.LABELS)]
+    ours = bool(files) and files[-1] in (Kind.UPDATE, Kind.FORGET)
     return bool(artifacts.read_made(corpus.folder).facts["split"]["given"]) and not ours
 
 
@@ -111,7 +110,7 @@ def _report_elsewhere(there: Tables, came: Tables) -> None:
     both = there.documents.select("uid", "split").join(came.documents.select("uid", "split"), on="uid")
     if moved := both.filter((both["split"] == TEST) != (both["split_right"] == TEST))["uid"].to_list():
         report(
-            f"update: {len(moved):,} documents keep their place in train or test, although the new files have them in "
+            f"update: train or test stays as it was for {counted(len(moved), 'document')} that the new files have in "
             f"the other one (the first: {moved[0]})"
         )
 

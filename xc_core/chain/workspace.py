@@ -110,8 +110,8 @@ def working(workspace: Workspace, dataset: str) -> AbstractContextManager[None]:
 
 
 def at_rest(workspace: Workspace, dataset: str) -> AbstractContextManager[None]:
-    """Return the lock of one who deletes artefacts of a dataset; raises BusyError while a stage or study makes one."""
-    return locked(_makers(workspace, dataset), f"a stage or a study of the dataset {dataset}")
+    """Return the lock of one who deletes artefacts of a dataset; raises BusyError while somebody makes one."""
+    return locked(_makers(workspace, dataset), f"a stage, a study or the gate of the dataset {dataset}")
 
 
 def _makers(workspace: Workspace, dataset: str) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import replace as changed
 from pathlib import Path
@@ -14,6 +15,7 @@ from xc_core import artifacts
 from xc_core.artifacts import writing
 from xc_core.chain import Ran, Workspace, incoming, run_stage
 from xc_core.chain.arrival import Arrival, papers, scratch
+from xc_core.chain.changelog import Kind
 from xc_core.chain.names import checked_name
 from xc_core.cli.options import Names, Number
 from xc_core.cli.tables import show_next
@@ -89,7 +91,8 @@ def ingest(path: Path, dataset: str, replace: bool, allow_loss: float | None, sp
         f"{ran.facts['labels']:,} labels"
     )
     _report_shared(Corpus.open(ran.folder), config)
-    if new and (workspace.state / "dagster").is_dir():  # `xc ui` was started before
+    dagster = os.environ.get("XC_STATE_DIR") or workspace.state / "dagster"
+    if new and Path(dagster).is_dir():  # `xc ui` was started before
         report(f"Dagster shows {dataset} by itself, and its schedules after Deployment > Reload definitions in the UI")
     show_next(workspace, dataset)
 
@@ -168,7 +171,7 @@ def place(
             config = changed(config, split=split)
             inner.params.declare_dataset(dataset, config)
             ran = run_stage(inner, "corpus", dataset)
-        what = "settings" if again else "replace"
+        what = Kind.SETTINGS if again else Kind.REPLACE
         difference = Arrival(workspace, inner, dataset, config, command, what).install(allow_loss)
     if difference is not None:
         report(f"ingest: {difference}")

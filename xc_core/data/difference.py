@@ -10,6 +10,7 @@ import polars as pl
 
 from xc_core.data.corpus import Corpus
 from xc_core.data.splits import TEST
+from xc_core.visible import counted
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class Difference:
 
     def __str__(self) -> str:
         pairs = f"{self.pairs['added']:,} new, {self.pairs['removed']:,} removed"
-        moved = f"; {len(self.moved):,} documents moved into test, or out of it" if self.moved else ""
+        moved = f"; {counted(len(self.moved), 'document')} moved into test, or out of it" if self.moved else ""
         return f"documents: {self.documents}; labels: {self.labels}; pairs: {pairs}{moved}"
 
 

@@ -11,6 +11,7 @@ import polars as pl
 
 from xc_core.data.formats import ReadOptions
 from xc_core.data.formats.lines import lines
+from xc_core.data.splits import TEST
 from xc_core.errors import DataError, preview
 from xc_core.shapes import I64
 
@@ -67,7 +68,7 @@ def generated_pairs(folder: Path) -> I64:
         pl.scan_parquet(folder / "pairs.parquet")
         .rename({"doc": "seen_doc", "label": "seen_label"})
         .with_columns(pl.col("seen_doc").cast(pl.UInt32), pl.col("seen_label").cast(pl.UInt32))
-        .join(documents.filter(pl.col("split") != "test"), left_on="seen_doc", right_on="doc")
+        .join(documents.filter(pl.col("split") != TEST), left_on="seen_doc", right_on="doc")
         .join(labels.rename({"label_uid": "seen_uid"}), left_on="seen_label", right_on="label")
         .join(documents.select("doc", "uid"), left_on="seen_uid", right_on="uid")
         .join(labels, left_on="uid", right_on="label_uid")

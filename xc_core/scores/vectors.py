@@ -30,7 +30,7 @@ _DOCS_AT_ONCE: Final = 16
 """Documents whose candidate vectors are gathered at a time: 16 x 200 x 384 x 4 bytes = 5 MB fit into the CPU cache."""
 _RECALL_AT: Final = 100
 """Labels per document for which the recall of an index is measured."""
-_ALONE: Final = 300
+ALONE: Final = 300
 """Documents, at most, that are asked one at a time for it."""
 _VECTORS: Final = "vectors.npy"
 _INDEX: Final = "index"
@@ -102,7 +102,7 @@ class VectorScore(FittedScore):
             return {}
         if always_exact(self.index):  # a graph that does not reach its recall answers nothing
             return {"recall": 1.0}
-        asked_ND = self._asked(query)[:_ALONE]
+        asked_ND = self._asked(query)[:ALONE]
         if self.searched_LD is None:
             true = exact_search(self.index, asked_ND, _RECALL_AT)
         else:

@@ -10,13 +10,13 @@ from typing import Any, Final
 import numpy as np
 
 from xc_core.chain.context import Context
+from xc_core.chain.kept import TRAINED
 from xc_core.errors import MissingError, XCError
 from xc_core.metrics.evaluation import Evaluation
 from xc_core.metrics.leaderboard import METRICS, group, write_leaderboard
 from xc_core.seeds import generator
 
 _RESAMPLES: Final = 2000
-_TRAININGS: Final = ("encoder", "classifier")
 _FITTED: Final = ("scores", "fusion")
 """Stages that fit what a model serves beside its trainings; label trees may take a quarter as long as these."""
 
@@ -53,8 +53,8 @@ def run(context: Context[None]) -> None:
 
 def _row(recipe: str, found: Evaluation, costs: dict[str, dict[str, float]], machines: set[str]) -> dict[str, Any]:
     """Return metrics, intervals, what was learnt from and what was spent of one recipe."""
-    trained = {f"{stage}_seconds": costs[stage].get("train_seconds") for stage in _TRAININGS}
-    mined = sum(costs[stage].get("mining_seconds", 0.0) for stage in _TRAININGS)
+    trained = {f"{stage}_seconds": costs[stage].get("train_seconds") for stage in TRAINED}
+    mined = sum(costs[stage].get("mining_seconds", 0.0) for stage in TRAINED)
     known = [seconds for seconds in trained.values() if seconds is not None]
     intervals, recalls, learnt = found.report["intervals"], found.report["index_recall"], found.learnt
     return {

@@ -1,0 +1,65 @@
+"""The acceptance set while rows are removed: none is drawn then, and no row is removed while one is drawn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assets.release.accepting import acceptance
+from assets.release.judge import Judge, acceptance_folder
+from tests.cli.conftest import TOY, Xc, entry, offered
+from xc_core.chain import Workspace
+from xc_core.chain.forget import forget
+from xc_core.chain.workspace import at_rest
+from xc_core.data import acceptance as acceptance_module
+from xc_core.data.acceptance import AcceptanceSet
+from xc_core.data.corpus import Corpus
+from xc_core.errors import BusyError
+
+
+@pytest.fixture
+def project(own: Workspace, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    offered(monkeypatch, "xc.commands", entry("acceptance", acceptance))
+    return own
+
+
+@pytest.mark.parametrize("option", ["first", "redraw", "given"])
+def test_no_set_is_made_while_rows_are_removed(project: Workspace, xc: Xc, tmp_path: Path, option: str) -> None:
+    (tmp_path / "own.jsonl").write_text('{"text": "castle0", "labels": ["L1"]}\n')
+    options = {"first": (), "redraw": ("--redraw",), "given": ("--given", tmp_path / "own.jsonl")}[option]
+    with at_rest(project, "toy"):
+        xc("acceptance", *TOY, *options).refused(75, "a removal from the dataset toy, which process", "wait for it")
+    assert not acceptance_folder(project, "toy").exists()
+    assert xc("acceptance", *TOY, *options).code == 0
+
+
+def test_the_gate_draws_no_set_while_rows_are_removed(project: Workspace) -> None:
+    with at_rest(project, "toy"), pytest.raises(BusyError, match="a removal from the dataset toy"):
+        Judge(project, "toy", "ngame")(None, None)
+    assert not acceptance_folder(project, "toy").exists()
+
+
+@pytest.mark.parametrize("by", ["command", "gate"])
+def test_no_row_is_removed_while_a_set_is_drawn(
+    project: Workspace, xc: Xc, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    draw, drawn = acceptance_module.draw, []
+
+    def meanwhile(corpus: Corpus, *given: Any) -> AcceptanceSet:
+        uid = corpus.uids(corpus.rows("test"))[0]
+        with pytest.raises(BusyError, match="the gate of the dataset toy, which process"):
+            forget(project, "toy", [uid], [])
+        drawn.append(uid)
+        return draw(corpus, *given)
+
+    monkeypatch.setattr(acceptance_module, "draw", meanwhile)
+    if by == "command":
+        assert xc("acceptance", *TOY).code == 0
+    else:
+        monkeypatch.setattr(Judge, "_judged", lambda *given: ([], None))
+        Judge(project, "toy", "ngame")(None, None)
+    found = forget(project, "toy", drawn, [])
+    assert found.accepted == 1
+    assert drawn[0] not in AcceptanceSet.open(acceptance_folder(project, "toy")).documents["uid"]
