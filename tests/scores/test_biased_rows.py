@@ -34,14 +34,20 @@ def data(filters: LabelMatrix | None = FILTERS) -> ScoreData:
 
 @pytest.mark.parametrize(
     "parts",
-    [{}, {"loss": Bce(), "negatives": Importance(positives=0, hard=2, uniform=4, search_in="rows"), "dropout": 0.0}],
+    [
+        {},
+        {"epochs": 1, "order": Random(batch_size=DOCS)},
+        {"loss": Bce(), "negatives": Importance(positives=0, hard=2, uniform=4, search_in="rows"), "dropout": 0.0},
+    ],
 )
 def test_it_trains_as_the_stage_classifier_does_with_the_same_settings(parts: dict[str, Any], tmp_path: Path) -> None:
-    score = BiasedRows(**SMALL, **parts)
+    score = BiasedRows(**(SMALL | parts))
     names = ("order", "negatives", "loss", "bias", "warmup", "dropout", "seed")
-    settings = ClassifierSettings(**{name: getattr(score, name) for name in names}, table=score.rows, epochs=4.0)
+    settings = ClassifierSettings(
+        **{name: getattr(score, name) for name in names}, table=score.rows, epochs=score.epochs
+    )
     task = table_task(settings, TableData(VECTORS, TEXTS, TEXTS, Documents(TRUTH, FILTERS)))
-    fit(task, Plan(epochs=4.0, warmup=score.warmup), Checkpoints(tmp_path, "x"))
+    fit(task, Plan(epochs=score.epochs, warmup=score.warmup), Checkpoints(tmp_path, "x"))
     rows = task.head.released().numpy()
     found, query = score.fit(data()), Query(unit(7, 5))
     every = np.tile(np.arange(LABELS, dtype=np.int32), (7, 1))
