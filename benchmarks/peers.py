@@ -29,7 +29,9 @@ from xc_core.data.tokenizer import load as load_tokenizer
 from xc_core.data.tokens import TokenStore
 from xc_core.encoders import EncoderConfig, build_encoder
 from xc_core.encoders.embed import embed_rows
+from xc_core.encoders.pooling import Pooling
 from xc_core.metrics.ranking import per_document, without
+from xc_core.pretrained import declared_pooling
 from xc_core.scores.lexical import quiet, write_rows
 from xc_core.shapes import F32, PAD_ID, Shortlist, spans
 
@@ -87,8 +89,10 @@ class Data:
         return self.embedded(self.texts[0]), self.embedded(self.texts[1])
 
     def embedded(self, texts: list[str]) -> F32:
-        """Return unit vectors of texts, of their first 128 tokens."""
-        config = EncoderConfig(name=self.encoder_name, max_length=128)
+        """Return unit vectors of texts, of their first 128 tokens, by the pooling that a model folder declares."""
+        declared = declared_pooling(self.encoder_name)
+        pooling = Pooling(declared) if declared in list(Pooling) else Pooling.MEAN
+        config = EncoderConfig(name=self.encoder_name, max_length=128, pooling=pooling)
         tokenizer = load_tokenizer(config.tokenizer, texts=[self.texts[0]])
         store = TokenStore.of_texts(texts, tokenizer)
         encoder = build_encoder(config, tokenizer.vocabulary_size, seed=0)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 import benchmarks.__main__
 from benchmarks import harness
-from benchmarks.cases import CASES, QUICK
+from benchmarks.cases import CASES, QUICK, fusion
 from benchmarks.harness import Row, compare, read_floors, slower, table, write_floors
 from xc_core.errors import CorruptError
 
@@ -105,3 +107,23 @@ def test_every_row_says_case_ratio_spread_and_machine() -> None:
 
 def test_quick_cases_are_cases() -> None:
     assert set(QUICK) < set(CASES)
+
+
+@pytest.mark.parametrize(("documents", "share"), [(40, 0.7), (1250, 0.7), (1600, 0.625)])
+def test_both_boosted_trees_are_fitted_on_as_large_samples(
+    documents: int, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    docs, random = np.repeat(np.arange(documents), 2), np.random.default_rng(0)
+    drawn = random.random((len(docs), 3)).astype(np.float32), random.random(len(docs)), docs
+    asked: list[float] = []
+
+    class Peer(fusion.GradientBoostingRegressor):  # type: ignore[misc]
+        def __init__(self, subsample: float = 1.0, **options: Any) -> None:
+            asked.append(subsample)
+            super().__init__(subsample=subsample, **options)
+
+    monkeypatch.setattr(fusion, "_candidates", lambda world: drawn)
+    monkeypatch.setattr(fusion, "GradientBoostingRegressor", Peer)
+    monkeypatch.setattr(fusion, "_fitted_and_asked", lambda what, ours, theirs, x, y: [theirs()])
+    CASES["boosting"](None)  # type: ignore[arg-type]
+    assert asked[0] == share

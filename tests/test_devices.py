@@ -105,3 +105,9 @@ def test_a_card_keeps_what_takes_half_of_its_free_memory(
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1000, 4000))
     assert devices.Device("cuda:0").keeps(size) == kept
     assert devices.CPU.keeps(1 << 60)
+
+
+def test_a_card_that_only_emulates_bf16_multiplies_in_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those before Ampere do: torch says that they support it, unless it is asked about the hardware alone."""
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation)
+    assert not devices.Device("cuda:0").multiplies_bf16()

@@ -51,3 +51,14 @@ def test_on_the_toy_world_words_name_the_labels_and_each_peer_beats_chance(train
     assert rows["bonsai"][0] == 100.0
     assert all(figures[0] > 30 for figures in rows.values())
     assert all(figures[0] >= figures[2] for figures in rows.values()), "P@5 is at most 40, of two labels"
+
+
+@pytest.mark.parametrize(("declared", "pooling"), [("cls", "cls"), ("max_tokens", "mean"), (None, "mean")])
+def test_a_model_is_asked_as_it_was_trained(
+    trained: Workspace, monkeypatch: pytest.MonkeyPatch, declared: str | None, pooling: str
+) -> None:
+    build, asked = peers.build_encoder, []
+    monkeypatch.setattr(peers, "declared_pooling", {"bag": declared}.__getitem__)
+    monkeypatch.setattr(peers, "build_encoder", lambda own, size, seed: asked.append(own) or build(own, size, seed))
+    Data(open_corpus(trained), "bag").embedded(["river0 castle1"])
+    assert [config.pooling for config in asked] == [pooling]

@@ -128,7 +128,7 @@ class Device:
         and half as fast on an Intel Xeon with AVX-512 bf16 but without matrix units.
         """
         if self.kind == "cuda":
-            return bool(torch.cuda.is_bf16_supported())
+            return bool(torch.cuda.is_bf16_supported(including_emulation=False))
         # torch 2.13 has torch.cpu.get_capabilities, which earlier versions lack; without the probe bf16 is not used
         probe = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
         return self.is_cpu and bool(probe and probe()) and _cpu_speed_of_bf16() >= _FASTER

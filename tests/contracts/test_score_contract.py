@@ -315,5 +315,6 @@ def test_more_labels_of_scores_that_train_or_count_words(name: str) -> None:
         targets = np.r_[rows_LD.vectors_LD, np.zeros((WIDTH, WIDTH + 1))]
         slopes = np.linalg.lstsq(centred, targets, rcond=None)[0]
         wanted = np.c_[GROWN_LD[LABELS:] - LABEL_LD.mean(0), np.ones(2)] @ slopes
+        wanted[:, :-1] = unit(wanted[:, :-1])
         found: Any = extended(name)
         np.testing.assert_allclose(found.vectors_LD[LABELS:], wanted, atol=1e-4)

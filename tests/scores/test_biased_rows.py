@@ -14,7 +14,7 @@ from xc_core.data.labels import LabelMatrix
 from xc_core.errors import ConfigError
 from xc_core.losses import Bce
 from xc_core.sampling import Documents, Importance, Random, Stored
-from xc_core.scores import BiasedRows, Query, Sample, ScoreData
+from xc_core.scores import BiasedRows, NewLabels, Query, Sample, ScoreData
 from xc_core.scores.vectors import VectorScore
 from xc_core.shapes import F32
 from xc_core.train.checkpoint import Checkpoints
@@ -34,14 +34,20 @@ def data(filters: LabelMatrix | None = FILTERS) -> ScoreData:
 
 @pytest.mark.parametrize(
     "parts",
-    [{}, {"loss": Bce(), "negatives": Importance(positives=0, hard=2, uniform=4, search_in="rows"), "dropout": 0.0}],
+    [
+        {},
+        {"epochs": 1, "order": Random(batch_size=DOCS)},
+        {"loss": Bce(), "negatives": Importance(positives=0, hard=2, uniform=4, search_in="rows"), "dropout": 0.0},
+    ],
 )
 def test_it_trains_as_the_stage_classifier_does_with_the_same_settings(parts: dict[str, Any], tmp_path: Path) -> None:
-    score = BiasedRows(**SMALL, **parts)
+    score = BiasedRows(**(SMALL | parts))
     names = ("order", "negatives", "loss", "bias", "warmup", "dropout", "seed")
-    settings = ClassifierSettings(**{name: getattr(score, name) for name in names}, table=score.rows, epochs=4.0)
+    settings = ClassifierSettings(
+        **{name: getattr(score, name) for name in names}, table=score.rows, epochs=score.epochs
+    )
     task = table_task(settings, TableData(VECTORS, TEXTS, TEXTS, Documents(TRUTH, FILTERS)))
-    fit(task, Plan(epochs=4.0, warmup=score.warmup), Checkpoints(tmp_path, "x"))
+    fit(task, Plan(epochs=score.epochs, warmup=score.warmup), Checkpoints(tmp_path, "x"))
     rows = task.head.released().numpy()
     found, query = score.fit(data()), Query(unit(7, 5))
     every = np.tile(np.arange(LABELS, dtype=np.int32), (7, 1))
@@ -71,3 +77,13 @@ def test_the_cost_grows_with_the_epochs_and_counts_every_fit(monkeypatch: pytest
 def test_stored_negatives_are_refused() -> None:
     with pytest.raises(ConfigError, match="that no stage stores"):
         BiasedRows(negatives=Stored())
+
+
+@pytest.mark.parametrize("is_unit", [True, False])
+def test_rows_of_new_labels_are_as_long_as_trained_ones(is_unit: bool) -> None:
+    score, more = BiasedRows(**(SMALL | {"rows": TableConfig(lr=0.05, unit=is_unit)})), unit(3, 9)
+    texts_LD = np.concatenate([TEXTS, more])
+    new = NewLabels(LABELS, lambda: ["a", "b", "c"], texts_LD, np.zeros((LABELS + 3, TEXTS.shape[1]), np.float32))
+    grown: Any = score.extended(score.fit(data()), new)
+    lengths = np.linalg.norm(grown.vectors_LD[:, :-1], axis=1)
+    assert np.allclose(lengths, 1, atol=1e-5) == is_unit

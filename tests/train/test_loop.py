@@ -117,6 +117,14 @@ def test_the_schedule_runs_over_the_whole_training(tmp_path: Path) -> None:
     )
 
 
+def test_a_training_of_one_step_takes_it_although_a_warm_up_begins_at_0(tmp_path: Path) -> None:
+    task, two = Walk(), Walk()
+    fit(task, plan(0.25), Checkpoints(tmp_path / "run", "x"))
+    fit(two, plan(0.5), Checkpoints(tmp_path / "two", "x"))
+    assert [scale for _, _, scale in task.seen] == [1.0]
+    assert [scale for _, _, scale in two.seen] == [0.0, pytest.approx(0.625)]
+
+
 @pytest.mark.parametrize(
     ("epochs", "steps"),
     [(0, 0), (0.25, 1), (0.3, 2), (0.5, 2), (1, 4), (1.25, 5), (1.75, 7), (2.01, 9), (3, 12)],

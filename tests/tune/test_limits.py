@@ -138,6 +138,7 @@ def test_settings_that_fail_are_recorded_and_three_in_a_row_end_the_command(
     assert ended.code == 70
     assert "an odd setting" in ended.err
     assert [own.state for own in record_of(project).trials[5:]] == [State.FAILED] * 3
+    assert record_of(project).state == "failed"
 
 
 def test_an_error_of_the_machine_ends_the_command_and_the_trial_is_tried_again(

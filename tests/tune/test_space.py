@@ -123,7 +123,13 @@ def test_a_drawn_fraction_has_four_digits_and_stays_in_its_range() -> None:
     own = one({"log": [0.0123412, 0.1]})
     assert own.value(0.0765432109) == 0.07654
     assert own.value(0.0123412) == 0.0123412, "0.01234 is below the range"
-    assert one({"range": [0.0, 1.0], "step": 0.1}).value(0.30000000000000004) == 0.30000000000000004
+
+
+def test_a_sum_of_steps_is_the_number_that_a_user_writes() -> None:
+    """Else a trial would have the settings of another one and be counted beside it, in place of one never tried."""
+    own, third = one({"range": [0.1, 0.5], "step": 0.1}), 1 / 3
+    assert [own.value(0.1 + step * 0.1) for step in range(5)] == [0.1, 0.2, 0.3, 0.4, 0.5]
+    assert one({"range": [third, 1.0], "step": third}).value(third) == third
 
 
 def test_present_values_are_those_of_the_recipe() -> None:

@@ -70,12 +70,16 @@ class Boosting:
         at_least(self, rounds=1, shrinkage=1e-6, depth=1, min_leaf=1, share=1e-6, most=1)
         at_most(self, shrinkage=1, share=1)
 
+    def sample(self, documents: int) -> int:
+        """Return the number of documents that each tree is fitted on."""
+        return max(min(round(self.share * documents), self.most), 1)
+
     def fit(self, features_MF: F32, targets_M: F64, docs_M: I64) -> BoostedTrees:
         """Fit to M pairs with features (M x F), targets and documents; raise ValueError if there are no pairs."""
         if not len(features_MF):
             raise ValueError("no pairs to fit trees on")
         documents, doc_M = np.unique(docs_M, return_inverse=True)
-        size = max(min(round(self.share * len(documents)), self.most), 1)
+        size = self.sample(len(documents))
         features = SortedFeatures.of(features_MF)
         grown: list[RegressionTree] = []
         residual_M = targets_M.astype(np.float64)

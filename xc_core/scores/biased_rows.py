@@ -72,10 +72,13 @@ class BiasedRows(Score):
         return VectorScore.build(self._trained(data, self.epochs), self.index)
 
     def extended(self, fitted: FittedScore, new: NewLabels) -> FittedScore:
-        """Add rows that the linear map from texts to this table's rows predicts, bias included."""
+        """Add rows that the linear map from texts to this table's rows predicts, bias included.
+
+        The map shrinks: if rows are unit vectors, products with a new row would be too low without its length.
+        """
         assert isinstance(fitted, VectorScore)
         known_LD, text_ND = new.label_vectors[: new.before], new.label_vectors[new.before :]
-        return fitted.extended(foreseen_rows(text_ND, known_LD, fitted.vectors_LD, unit=False))
+        return fitted.extended(foreseen_rows(text_ND, known_LD, fitted.vectors_LD, unit=self.rows.unit))
 
     def open(self, folder: Path) -> FittedScore:
         """Open the rows and the index."""
@@ -109,6 +112,7 @@ class BiasedRows(Score):
                     torch.from_numpy(doc_ND[docs_B]), self.dropout, torch_generator(self.seed, "dropout", step)
                 )
                 scale = schedule((epoch + number / len(batches)) / epochs, self.warmup)
+                scale = scale if epochs * len(batches) > 1 else 1.0
                 head.descend(doc_BD, source.pool(docs_B, step), docs_B, scale)
                 step += 1
         return head.released().numpy()

@@ -6,6 +6,7 @@ Test documents are never read, validation documents only with ``refit``.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from xc_core.chain.context import Context, checkpoint_seconds
@@ -32,6 +33,7 @@ def run(context: Context[EncoderSettings]) -> None:
     settings, tokens = context.settings, context.read(Tokenised)
     _report_pooling(context)
     encoder = build_encoder(settings.encoder, tokens.tokenizer.vocabulary_size, settings.seed)
+    _cut_alike(context, encoder, tokens)
     device, world = Device.chosen(), World.from_environment()
     encoder.on(device)
     history, rows, documents = History(), {}, {}
@@ -48,6 +50,17 @@ def run(context: Context[EncoderSettings]) -> None:
     TrainedEncoder(encoder, tokens.tokenizer, history.results() | documents, **rows).write(context.build)
     context.build.facts["max_tokens"] = tokens.max_tokens
     context.costs.update({"train_seconds": history.seconds, "mining_seconds": history.refresh_seconds})
+
+
+def _cut_alike(context: Context[EncoderSettings], encoder: Encoder, tokens: Tokenised) -> None:
+    """Let the encoder read no more of a text than the tokens keep: else it would answer longer texts than it learns."""
+    kept = tokens.max_tokens + len(tokens.tokenizer.prefix) + len(tokens.tokenizer.suffix)
+    if kept < encoder.config.max_length:
+        context.report(
+            f"encoder: max_length {encoder.config.max_length:,}, but the dataset keeps {tokens.max_tokens:,} token ids "
+            f"of a text, so it reads {kept:,}; to keep more, raise datasets.{context.run.dataset}.tokens.max_tokens"
+        )
+        encoder.config = replace(encoder.config, max_length=kept)
 
 
 def _check_learns(settings: EncoderSettings, encoder: Encoder) -> None:

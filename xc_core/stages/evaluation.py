@@ -15,6 +15,7 @@ from xc_core.data.embeddings import Embeddings
 from xc_core.data.history import TrainedOn
 from xc_core.data.labels import LabelMatrix
 from xc_core.data.splits import TEST, VALIDATION
+from xc_core.devices import Device
 from xc_core.encoders import TrainedEncoder
 from xc_core.fusion import FittedFusion
 from xc_core.infer.examples import Ranked, examples, right_and_wrong, titles_of
@@ -61,7 +62,8 @@ def run(context: Context[EvaluationSettings]) -> None:
     found = examples(corpus, scorer, vectors_ND, rows, Ranked(short, truth, shown))
     write_evaluation(context.build, content, figures, found)
     _draw(context, {"encoder": trained.history, "classifier": tables.history}, content)
-    _latency(context, Predictor(trained.tokenizer, trained.encoder, scorer, [], []), corpus, rows[picked])
+    answering = trained.encoder.on(Device.chosen()).without_gradients()  # as a packed model encodes
+    _latency(context, Predictor(trained.tokenizer, answering, scorer, [], []), corpus, rows[picked])
     metrics = content["metrics"]
     context.report(
         f"evaluation: P@1 {metrics['P_at_1']:.2f}, P@5 {metrics['P_at_5']:.2f}, PSP@5 {metrics['PSP_at_5']:.2f} on test"

@@ -107,10 +107,13 @@ class Range:
         return value if self.low <= value <= self.high and math.isclose(steps, round(steps), abs_tol=1e-9) else None
 
     def value(self, label: Any) -> Any:
-        """Return the value of a stored label; a fraction drawn from a continuous range gets four digits."""
-        if self.whole or self.step:
+        """Return the value of a stored label; a fraction drawn from a continuous range gets four digits.
+
+        Optuna adds up steps: 0.1 + 2 * 0.1 is 0.30000000000000004, the same setting as 0.3.
+        """
+        if self.whole:
             return label
-        return min(max(float(f"{label:.4g}"), self.low), self.high)
+        return min(max(float(f"{label:.12g}" if self.step else f"{label:.4g}"), self.low), self.high)
 
     def typed(self, present: Any) -> Range:
         """Return the range with fractions if the setting's ``present`` value is one, even if its ends are whole."""

@@ -76,6 +76,9 @@ def tune(tuning: Tuning, limits: Limits, watchers: Iterable[Watcher] = ()) -> St
                 raise
             report("tune: the budget is used up; the trial that ran was cut and goes on with a larger --budget")
             return done
+        except Exception:
+            running.finish("failed")
+            raise
 
 
 @dataclass

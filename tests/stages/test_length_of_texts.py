@@ -1,0 +1,36 @@
+"""A served model reads as much of a text as its encoder was given in training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from xc_core.chain import Workspace, run_stage
+from xc_core.data.corpus import Corpus
+from xc_core.data.embeddings import Embeddings
+from xc_core.encoders import TrainedEncoder
+from xc_core.infer.predictor import Predictor
+
+Edit = Callable[[Workspace, Any], None]
+
+
+@pytest.mark.parametrize(("kept", "read"), [(2, 2), (510, 16)])
+def test_an_encoder_answers_texts_as_it_encodes_those_of_the_dataset(
+    workspace: Workspace, edit: Edit, lines: list[str], kept: int, read: int
+) -> None:
+    edit(workspace, {"datasets/toy/tokens/max_tokens": kept})
+    changes = {"encoder": {"encoder": {"name": "bag", "width": 8, "max_length": 16}, "epochs": 0}}
+    workspace.params.declare_experiment("toy", "ngame", "ngame", changes)
+    for stage in ("corpus", "tokens", "encoder", "embeddings"):
+        run_stage(workspace, stage, "toy", None if stage in ("corpus", "tokens") else "ngame")
+    corpus, rows = Corpus.open(workspace.folder("corpus", "toy")), np.arange(5)
+    trained = TrainedEncoder.open(workspace.folder("encoder", "toy", "ngame"))
+    asked: Any = Predictor(trained.tokenizer, trained.encoder, None, [], [])  # type: ignore[arg-type]
+    found = asked.embed(corpus.texts_of("documents", rows))
+    stored = Embeddings.open(workspace.folder("embeddings", "toy", "ngame")).documents_ND[rows]
+    np.testing.assert_allclose(found, stored, atol=1e-6)
+    assert trained.encoder.config.max_length == read
+    assert any("the dataset keeps 2 token ids of a text" in line for line in lines) == (kept < 16)
