@@ -197,7 +197,7 @@ def test_label_texts_that_nothing_scores_are_not_encoded(make: Make, small: Any,
     assert task.data.labels is small.labels
 
 
-def test_a_timing_keeps_the_states_of_its_batches_alone(make: Make, tmp_path: Path) -> None:
+def test_a_timing_keeps_the_states_of_its_steps_alone(make: Make, tmp_path: Path) -> None:
     task = make()
     batches = task.batches(0)
     task.keep_states(tmp_path, timed=2)
@@ -205,6 +205,19 @@ def test_a_timing_keeps_the_states_of_its_batches_alone(make: Make, tmp_path: Pa
         task.step(docs, number, 0.0)
     with pytest.raises(AssertionError, match="rows whose states are not kept"):
         task.step(batches[2], 2, 0.0)
+
+
+def test_a_timing_of_more_steps_than_batches_begins_again(make: Make, tmp_path: Path) -> None:
+    """A later step on the same batch draws other positives, whose texts it needs too."""
+    task = make(order=Random(batch_size=2))
+    task.batches = lambda epoch: [np.arange(2)]  # type: ignore[method-assign]
+    docs = np.arange(2)
+    drawn = [set(task.negatives.pool(docs, step).labels_U.tolist()) for step in range(8)]
+    task.keep_states(tmp_path, timed=8)
+    kept = set(np.flatnonzero(task.data.labels.starts_N >= 0).tolist())
+    assert kept == set().union(*drawn) > drawn[0]
+    for step in range(8):
+        task.step(docs, step, 0.0)
 
 
 def test_states_that_fill_the_disk_are_not_kept(
