@@ -207,6 +207,18 @@ def test_a_timing_keeps_the_states_of_its_batches_alone(make: Make, tmp_path: Pa
         task.step(batches[2], 2, 0.0)
 
 
+def test_a_timing_of_more_steps_than_batches_keeps_the_labels_of_all_of_them(make: Make, tmp_path: Path) -> None:
+    task = make(order=Random(batch_size=10_000))  # one batch, of whose labels each step draws others
+    (docs,) = task.batches(0)
+    docs = docs[:2]
+    task.batches = lambda epoch: [docs]  # type: ignore[method-assign]
+    drawn = [set(task.negatives.pool(docs, step).labels_U) for step in range(8)]
+    assert set.union(*drawn[1:]) - drawn[0]
+    task.keep_states(tmp_path, timed=8)
+    for step in range(8):
+        task.step(docs, step, 0.0)
+
+
 def test_states_that_fill_the_disk_are_not_kept(
     make: Make, small: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str]
 ) -> None:
