@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -237,6 +239,21 @@ def test_states_that_fill_the_disk_are_not_kept(
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=4 * docs))
     again.keep_states(tmp_path)
     assert isinstance(again.data.documents, WithStates)
+
+
+def test_states_that_a_quota_forbids_are_not_kept(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str]
+) -> None:
+    def refused(*given: Any) -> None:
+        raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+    monkeypatch.setattr(os, "posix_fallocate", refused)
+    task = make()
+    before = task.data
+    task.keep_states(tmp_path)
+    assert (task.data.documents, task.data.labels) == (before.documents, before.labels)
+    assert any("documents are computed in every step, because their states need" in line for line in lines)
+    assert any("quota" in line for line in lines)
 
 
 def test_texts_that_are_cut_elsewhere_have_other_states(make: Make, tmp_path: Path) -> None:
