@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -117,6 +118,27 @@ def gradients(task: EncoderTask) -> dict[str, torch.Tensor]:
     task.optimizer.step = keep  # type: ignore[method-assign]
     task.step(task.batches(0)[0], 0, 1.0)
     return kept
+
+
+def test_memory_holds_the_states_of_one_pass_if_activations_are_not_kept(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = make(**RECIPES["activations not kept"])
+    task.keep_states(tmp_path)
+    held: list[weakref.ref[Any]] = []
+    most: list[int] = []
+    batch = WithStates.batch
+
+    def counting(texts: WithStates, rows: Any, max_length: int) -> Any:
+        found = batch(texts, rows, max_length)
+        held.append(weakref.ref(found.states_BTH))
+        most.append(sum(one() is not None for one in held))
+        return found
+
+    monkeypatch.setattr(WithStates, "batch", counting)
+    train(task, tmp_path / "run")
+    assert len(most) > 20
+    assert max(most) <= 2, "the pass that is encoded, and the next one that is read"
 
 
 @pytest.mark.parametrize("kind", ["eager", "sdpa"])
