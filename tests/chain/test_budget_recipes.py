@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from xc_core.data import tokenizer
 from xc_core.data.corpus import Corpus
 from xc_core.params import deep_merged
 from xc_core.recipes import RECIPES
+from xc_core.train.encoder import EncoderTask
 
 
 def estimate(workspace: Workspace, name: str, changes: dict[str, Any]) -> budget._Estimate:
@@ -106,3 +108,11 @@ def test_a_step_is_timed_with_as_many_hard_negatives_as_a_search_keeps(ready: Wo
     hard = task.negatives.arrays()["hard"]
     assert hard.shape == (len(task.data.rows_N), 5)
     assert len(np.unique(hard)) > 1
+
+
+def test_a_timing_writes_nothing_beside_the_corpus(ready: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A named file there would be part of the artefact; some disks have no unnamed ones."""
+    folders: list[Path] = []
+    monkeypatch.setattr(EncoderTask, "keep_states", lambda task, folder, timed: folders.append(folder))
+    estimate(ready, "ngame", {}).trainings()
+    assert folders == [ready.state]
