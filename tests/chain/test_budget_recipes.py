@@ -115,4 +115,4 @@ def test_a_timing_writes_nothing_beside_the_corpus(ready: Workspace, monkeypatch
     folders: list[Path] = []
     monkeypatch.setattr(EncoderTask, "keep_states", lambda task, folder, timed: folders.append(folder))
     estimate(ready, "ngame", {}).trainings()
-    assert folders == [ready.state]
+    assert folders == [ready.root]

@@ -150,8 +150,8 @@ class _Estimate:
     tokens: Tokenised
     encoder: Encoder
     sizes: tuple[int, ...]
-    state: Path
-    """Folder of the project for what is not kept; artefacts may be on a disk that cannot be written."""
+    folder: Path
+    """Where an unnamed file may be: in the project, but beside no artefact, which may be read-only."""
 
     @classmethod
     def of(cls, workspace: Workspace, experiment: Experiment) -> _Estimate:
@@ -164,7 +164,7 @@ class _Estimate:
         settings, seen = recipe.classifier, recipe.encoder.sees_validation
         made = folds(corpus, refit=settings.refit, enough=settings.enough, seen=seen)
         sizes = tuple(len(fold.documents(corpus)) for fold in made)
-        return cls(recipe, corpus, tokens, encoder, sizes, workspace.state)
+        return cls(recipe, corpus, tokens, encoder, sizes, workspace.root)
 
     def seconds(self) -> dict[str, float]:
         """Return the estimated seconds of M1, M4, encoding and scores."""
@@ -200,8 +200,7 @@ class _Estimate:
             shape = (len(task.data.rows_N), settings.negatives.kept)
             found = random.integers(0, self.corpus.num_labels, shape, dtype=np.int32)
             task.negatives.load({**arrays, "hard": found})
-        self.state.mkdir(exist_ok=True)
-        task.keep_states(self.state, timed=_WARM + _TIMED)
+        task.keep_states(self.folder, timed=_WARM + _TIMED)
         return task
 
     def _classifier(self) -> float:
