@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from xc_core.data import tokenizer
 from xc_core.data.corpus import Corpus
 from xc_core.params import deep_merged
 from xc_core.recipes import RECIPES
+from xc_core.train.encoder import EncoderTask
 from xc_core.train.frozen import WithStates
 
 
@@ -125,3 +127,11 @@ def test_a_step_is_timed_with_the_states_of_frozen_layers(ready: Workspace, monk
     assert made.seconds()["encoding"] == pytest.approx(7 + 1 + 7 * share + 1)
     other = replace(estimate(ready, "dpr", {}), encoder=made.encoder)
     assert other.seconds()["encoding"] == pytest.approx(7 + 1 + (7 * share + 1) / 2)
+
+
+def test_a_timing_writes_nothing_beside_the_corpus(ready: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A named file there would be part of the artefact; some disks have no unnamed ones."""
+    folders: list[Path] = []
+    monkeypatch.setattr(EncoderTask, "keep_states", lambda task, folder, timed: folders.append(folder))
+    estimate(ready, "ngame", {}).trainings()
+    assert folders == [ready.root]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -115,6 +118,27 @@ def gradients(task: EncoderTask) -> dict[str, torch.Tensor]:
     task.optimizer.step = keep  # type: ignore[method-assign]
     task.step(task.batches(0)[0], 0, 1.0)
     return kept
+
+
+def test_memory_holds_the_states_of_one_pass_if_activations_are_not_kept(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = make(**RECIPES["activations not kept"])
+    task.keep_states(tmp_path)
+    held: list[weakref.ref[Any]] = []
+    most: list[int] = []
+    batch = WithStates.batch
+
+    def counting(texts: WithStates, rows: Any, max_length: int) -> Any:
+        found = batch(texts, rows, max_length)
+        held.append(weakref.ref(found.states_BTH))
+        most.append(sum(one() is not None for one in held))
+        return found
+
+    monkeypatch.setattr(WithStates, "batch", counting)
+    train(task, tmp_path / "run")
+    assert len(most) > 20
+    assert max(most) <= 2, "the pass that is encoded, and the next one that is read"
 
 
 @pytest.mark.parametrize("kind", ["eager", "sdpa"])
@@ -238,6 +262,21 @@ def test_states_that_fill_the_disk_are_not_kept(
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=4 * docs))
     again.keep_states(tmp_path)
     assert isinstance(again.data.documents, WithStates)
+
+
+def test_states_that_a_quota_forbids_are_not_kept(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str]
+) -> None:
+    def refused(*given: Any) -> None:
+        raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+    monkeypatch.setattr(os, "posix_fallocate", refused)
+    task = make()
+    before = task.data
+    task.keep_states(tmp_path)
+    assert (task.data.documents, task.data.labels) == (before.documents, before.labels)
+    assert any("documents are computed in every step, because their states need" in line for line in lines)
+    assert any("quota" in line for line in lines)
 
 
 def test_texts_that_are_cut_elsewhere_have_other_states(make: Make, tmp_path: Path) -> None:

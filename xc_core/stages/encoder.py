@@ -57,7 +57,7 @@ def run(context: Context[EncoderSettings]) -> None:
 
 
 def _cut_alike(context: Context[EncoderSettings], encoder: Encoder, tokens: Tokenised) -> None:
-    """Let the encoder read no more of a text than the tokens keep: else it would answer longer texts than it learns."""
+    """Limit ``max_length`` to what the stage tokens keeps; a served model would read more than the training did."""
     kept = tokens.max_tokens + len(tokens.tokenizer.prefix) + len(tokens.tokenizer.suffix)
     if kept < encoder.config.max_length:
         context.report(

@@ -113,8 +113,7 @@ class EncoderTask:
         """Compute the layers that are not trained once for all texts, if that saves time; steps read their states.
 
         Call it before the training starts. The states are in an unnamed file in ``folder``. With ``timed`` they are
-        those of so many steps on batches of the first epoch, again from the first one if there are fewer. Raises
-        StorageError.
+        those of so many first steps, which repeat the batches of the first epoch if there are fewer.
         """
         if not self.keeps_states:
             return
