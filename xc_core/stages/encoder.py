@@ -6,6 +6,7 @@ Test documents are never read, validation documents only with ``refit``.
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -36,20 +37,22 @@ def run(context: Context[EncoderSettings]) -> None:
     _cut_alike(context, encoder, tokens)
     device, world = Device.chosen(), World.from_environment()
     encoder.on(device)
-    history, rows, documents = History(), {}, {}
+    history, rows, documents, before = History(), {}, {}, 0.0
     if settings.epochs > 0:
         _check_learns(settings, encoder)
         _report_if_short(context)
         corpus = context.read(Corpus)
         task = encoder_task(settings, encoder, EncoderData.of(corpus, tokens, settings), world)
+        started = time.monotonic()
         task.keep_states(context.build.path)
+        before = time.monotonic() - started
         plan = Plan.on(device, settings.epochs, settings.optim.warmup, checkpoint_seconds(), world)
         history = fit(task, plan, Checkpoints(context.run.checkpoints, context.run.fingerprint, world))
         rows = _rows(task, corpus)
         documents = TrainedOn.of(corpus, validation=settings.refit, augment=settings.augment).recorded()
     TrainedEncoder(encoder, tokens.tokenizer, history.results() | documents, **rows).write(context.build)
     context.build.facts["max_tokens"] = tokens.max_tokens
-    context.costs.update({"train_seconds": history.seconds, "mining_seconds": history.refresh_seconds})
+    context.costs.update({"train_seconds": before + history.seconds, "mining_seconds": history.refresh_seconds})
 
 
 def _cut_alike(context: Context[EncoderSettings], encoder: Encoder, tokens: Tokenised) -> None:
