@@ -54,7 +54,7 @@ _ENCODED: Final = 1_024
 """Texts per side whose encoding is timed."""
 _FITTED: Final = 8_000
 """Documents that the timed scores are fitted on."""
-_FROZEN: Final = 0.5
+FROZEN: Final = 0.5
 """Share of the time of encoding that is spent in the layers that are not trained: three of six in ``minilm``."""
 _FIRST: Final = 64
 """Texts encoded, and documents fitted on, before the clock starts: first calls import and allocate."""
@@ -172,7 +172,7 @@ class _Estimate:
         found = {"encoding": documents + labels, "scores": self._scores()}
         if self.recipe.encoder.epochs:
             task = self._encoder_task()
-            before = 1.0 if task.fill_banks else _FROZEN * task.keeps_states
+            before = 1.0 if task.fill_banks else FROZEN * task.keeps_states
             found["encoding"] += before * (documents * len(task.data.rows_N) / self.corpus.num_documents + labels)
             found["encoder"] = self.recipe.encoder.epochs * _epoch_seconds(task)
         if self.recipe.classifier.epochs:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from xc_core.chain.budget import FROZEN
 from xc_core.chain.pilots import Pilot, Rates, short_epochs, slope_and_rest
 from xc_core.chain.registry import TRAIN_STAGES
 from xc_core.chain.stage_bytes import COPIES, HELD, WRITTEN
@@ -65,9 +66,14 @@ class Estimator:
         seconds = line.at(WORK[name](case)) + sum(one.seconds(self.rates) for one in searches(case).get(name, []))
         if name == "encoder":
             if not case.fills_banks:  # the pilots did
-                seconds = line.imports + line.fixed
+                seconds = line.imports + line.fixed + self._frozen(case)
             seconds += self._refresh(case)
         return seconds + self._steps(name, case)
+
+    def _frozen(self, case: Case) -> float:
+        """Return the seconds of the layers of M1 that are computed once, from the rate at which texts are encoded."""
+        points = [(WORK["embeddings"](own), self._rest("embeddings", pilot, own)) for pilot, own in self._pilots]
+        return case.keeps_states * FROZEN * Line.through(points).rate * WORK["encoder"](case)
 
     def _rest(self, name: str, pilot: Pilot, case: Case) -> float:
         """Return what a stage of a pilot cost beside searches, refreshes and the steps of a training."""

@@ -98,9 +98,8 @@ def _joint_rows(case: Case) -> float:
 
 def _states(case: Case) -> float:
     """Return the bytes of the states after the layers that are not trained, in a file that M1 maps."""
-    settings = case.recipe.encoder
-    keeps = settings.encoder.frozen_layers > 0 and (case.fills_banks or settings.epochs >= 2)
-    return keeps * case.encoded(int(trained_documents("encoder", case)), case.world.labels) * case.width * FLOAT
+    tokens = case.encoded(int(trained_documents("encoder", case)), case.world.labels)
+    return case.keeps_states * tokens * case.width * FLOAT
 
 
 def _mined(case: Case) -> float:
