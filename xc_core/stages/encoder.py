@@ -37,7 +37,7 @@ def run(context: Context[EncoderSettings]) -> None:
     _cut_alike(context, encoder, tokens)
     device, world = Device.chosen(), World.from_environment()
     encoder.on(device)
-    history, rows, documents, before = History(), {}, {}, 0.0
+    history, rows, documents = History(), {}, {}
     if settings.epochs > 0:
         _check_learns(settings, encoder)
         _report_if_short(context)
@@ -53,7 +53,7 @@ def run(context: Context[EncoderSettings]) -> None:
         documents = TrainedOn.of(corpus, validation=settings.refit, augment=settings.augment).recorded()
     TrainedEncoder(encoder, tokens.tokenizer, history.results() | documents, **rows).write(context.build)
     context.build.facts["max_tokens"] = tokens.max_tokens
-    context.costs.update({"train_seconds": before + history.seconds, "mining_seconds": history.refresh_seconds})
+    context.costs.update({"train_seconds": history.seconds, "mining_seconds": history.refresh_seconds})
 
 
 def _cut_alike(context: Context[EncoderSettings], encoder: Encoder, tokens: Tokenised) -> None:
