@@ -31,7 +31,7 @@ _AHEAD: Final = 2
 _PASS: Final = 16_384
 """Padded tokens per pass, at most, on a card (a guess): more only add padding to the short texts of a pass."""
 _PASS_COST: Final = 64
-"""Tokens that take an encoder on a CPU as long as a pass takes beside its tokens."""
+"""Fixed cost of a pass on a CPU, in tokens (docs/lab-notes/2026-11-25-frozen-layers-once.md)."""
 _PINNED: Final = 1 << 30
 """Bytes of the largest array that is pinned (a guess)."""
 _KEPT_SHARE: Final = 0.5

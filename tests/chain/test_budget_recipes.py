@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,14 @@ import pytest
 
 from tests.chain.toy import set_content
 from tests.conftest import TOY_CHANGES
+from tests.train.test_frozen import bert
 from xc_core.chain import Workspace, budget
 from xc_core.data import tokenizer
 from xc_core.data.corpus import Corpus
 from xc_core.params import deep_merged
 from xc_core.recipes import RECIPES
+from xc_core.train.encoder import EncoderTask
+from xc_core.train.frozen import WithStates
 
 
 def estimate(workspace: Workspace, name: str, changes: dict[str, Any]) -> budget._Estimate:
@@ -106,3 +110,28 @@ def test_a_step_is_timed_with_as_many_hard_negatives_as_a_search_keeps(ready: Wo
     hard = task.negatives.arrays()["hard"]
     assert hard.shape == (len(task.data.rows_N), 5)
     assert len(np.unique(hard)) > 1
+
+
+def test_a_step_is_timed_with_the_states_of_frozen_layers(ready: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are encoded before the first step: with the banks if there are any, else about half an encoding more."""
+    made = estimate(ready, "ngame", {})
+    made = replace(made, encoder=bert(made.tokens.tokenizer.vocabulary_size))
+    task = made._encoder_task()
+    assert isinstance(task.data.documents, WithStates)
+    assert isinstance(task.data.labels, WithStates)
+    assert made.seconds()["encoder"] > 0
+
+    share = len(task.data.rows_N) / made.corpus.num_documents
+    monkeypatch.setattr(budget, "encoding_seconds", lambda encoder, store: 7.0 if len(store) > 10 else 1.0)
+    monkeypatch.setattr(budget, "_epoch_seconds", lambda task: 1.0)
+    assert made.seconds()["encoding"] == pytest.approx(7 + 1 + 7 * share + 1)
+    other = replace(estimate(ready, "dpr", {}), encoder=made.encoder)
+    assert other.seconds()["encoding"] == pytest.approx(7 + 1 + (7 * share + 1) / 2)
+
+
+def test_a_timing_writes_nothing_beside_the_corpus(ready: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A named file there would be part of the artefact; some disks have no unnamed ones."""
+    folders: list[Path] = []
+    monkeypatch.setattr(EncoderTask, "keep_states", lambda task, folder, timed: folders.append(folder))
+    estimate(ready, "ngame", {}).trainings()
+    assert folders == [ready.root]

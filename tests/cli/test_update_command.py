@@ -323,7 +323,7 @@ def test_a_document_that_the_update_has_on_the_other_side_stays_and_this_is_repo
 ) -> None:
     update = drop(tmp_path / "new", [row("D0110", "a test document", [0])], [("L0", "river")])
     ended = xc("update", update, "--dataset", "toy")
-    assert "train or test stays as it was for 1 document that the new files have in the other one" in ended.err
+    assert "kept the split of 1 document that the new files move between train and test" in ended.err
     assert splits(project)["D0110"] == "test"
 
 

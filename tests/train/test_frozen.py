@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -117,6 +120,27 @@ def gradients(task: EncoderTask) -> dict[str, torch.Tensor]:
     return kept
 
 
+def test_memory_holds_the_states_of_one_pass_if_activations_are_not_kept(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = make(**RECIPES["activations not kept"])
+    task.keep_states(tmp_path)
+    held: list[weakref.ref[Any]] = []
+    most: list[int] = []
+    batch = WithStates.batch
+
+    def counting(texts: WithStates, rows: Any, max_length: int) -> Any:
+        found = batch(texts, rows, max_length)
+        held.append(weakref.ref(found.states_BTH))
+        most.append(sum(one() is not None for one in held))
+        return found
+
+    monkeypatch.setattr(WithStates, "batch", counting)
+    train(task, tmp_path / "run")
+    assert len(most) > 20
+    assert max(most) <= 2, "the pass that is encoded, and the next one that is read"
+
+
 @pytest.mark.parametrize("kind", ["eager", "sdpa"])
 def test_vectors_are_those_of_whole_encodings(make: Make, tmp_path: Path, kind: str) -> None:
     task = make()
@@ -208,7 +232,7 @@ def test_label_texts_that_nothing_scores_are_not_encoded(make: Make, small: Any,
     assert task.data.labels is small.labels
 
 
-def test_a_timing_keeps_the_states_of_its_batches_alone(make: Make, tmp_path: Path) -> None:
+def test_a_timing_keeps_the_states_of_its_steps_alone(make: Make, tmp_path: Path) -> None:
     task = make()
     batches = task.batches(0)
     task.keep_states(tmp_path, timed=2)
@@ -218,17 +242,17 @@ def test_a_timing_keeps_the_states_of_its_batches_alone(make: Make, tmp_path: Pa
         task.step(batches[2], 2, 0.0)
 
 
-def test_a_timing_keeps_the_states_of_the_labels_that_its_steps_draw(make: Make, tmp_path: Path) -> None:
-    task = make(order=Random(batch_size=1))
-    batches = task.batches(0)[:3]
-    drawn, first = (
-        {int(label) for n, docs in enumerate(batches) for label in task.negatives.pool(docs, n * counts).labels_U}
-        for counts in (1, 0)
-    )
-    assert drawn != first, "another step draws other positives"
-    task.keep_states(tmp_path, timed=3)
-    kept: Any = task.data.labels
-    assert set(np.flatnonzero(kept.starts_N >= 0).tolist()) == drawn
+def test_a_timing_of_more_steps_than_batches_begins_again(make: Make, tmp_path: Path) -> None:
+    """A later step on the same batch draws other positives, whose texts it needs too."""
+    task = make(order=Random(batch_size=2))
+    task.batches = lambda epoch: [np.arange(2)]  # type: ignore[method-assign]
+    docs = np.arange(2)
+    drawn = [set(task.negatives.pool(docs, step).labels_U.tolist()) for step in range(8)]
+    task.keep_states(tmp_path, timed=8)
+    kept = set(np.flatnonzero(task.data.labels.starts_N >= 0).tolist())
+    assert kept == set().union(*drawn) > drawn[0]
+    for step in range(8):
+        task.step(docs, step, 0.0)
 
 
 def test_states_that_fill_the_disk_are_not_kept(
@@ -251,6 +275,21 @@ def test_states_that_fill_the_disk_are_not_kept(
     again, free = make(), 4 * docs
     again.keep_states(tmp_path)
     assert isinstance(again.data.documents, WithStates)
+
+
+def test_states_that_a_quota_forbids_are_not_kept(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str]
+) -> None:
+    def refused(*given: Any) -> None:
+        raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+    monkeypatch.setattr(os, "posix_fallocate", refused)
+    task = make()
+    before = task.data
+    task.keep_states(tmp_path)
+    assert (task.data.documents, task.data.labels) == (before.documents, before.labels)
+    assert any("documents are computed in every step, because their states need" in line for line in lines)
+    assert any("quota" in line for line in lines)
 
 
 def test_texts_that_are_cut_elsewhere_have_other_states(make: Make, tmp_path: Path) -> None:

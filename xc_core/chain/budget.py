@@ -10,6 +10,7 @@ import json
 import re
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -149,6 +150,8 @@ class _Estimate:
     tokens: Tokenised
     encoder: Encoder
     sizes: tuple[int, ...]
+    folder: Path
+    """Where an unnamed file may be: in the project, but beside no artefact, which may be read-only."""
 
     @classmethod
     def of(cls, workspace: Workspace, experiment: Experiment) -> _Estimate:
@@ -160,7 +163,8 @@ class _Estimate:
         encoder.on(Device.chosen())
         settings, seen = recipe.classifier, recipe.encoder.sees_validation
         made = folds(corpus, refit=settings.refit, enough=settings.enough, seen=seen)
-        return cls(recipe, corpus, tokens, encoder, tuple(len(fold.documents(corpus)) for fold in made))
+        sizes = tuple(len(fold.documents(corpus)) for fold in made)
+        return cls(recipe, corpus, tokens, encoder, sizes, workspace.root)
 
     def seconds(self) -> dict[str, float]:
         """Return the estimated seconds of M1, M4, encoding and scores."""
@@ -196,7 +200,7 @@ class _Estimate:
             shape = (len(task.data.rows_N), settings.negatives.kept)
             found = random.integers(0, self.corpus.num_labels, shape, dtype=np.int32)
             task.negatives.load({**arrays, "hard": found})
-        task.keep_states(self.corpus.folder, timed=_WARM + _TIMED)
+        task.keep_states(self.folder, timed=_WARM + _TIMED)
         return task
 
     def _classifier(self) -> float:

@@ -110,8 +110,8 @@ def _report_elsewhere(there: Tables, came: Tables) -> None:
     both = there.documents.select("uid", "split").join(came.documents.select("uid", "split"), on="uid")
     if moved := both.filter((both["split"] == TEST) != (both["split_right"] == TEST))["uid"].to_list():
         report(
-            f"update: train or test stays as it was for {counted(len(moved), 'document')} that the new files have in "
-            f"the other one (the first: {moved[0]})"
+            f"update: kept the split of {counted(len(moved), 'document')} that the new files move between train and "
+            f"test (the first: {moved[0]})"
         )
 
 

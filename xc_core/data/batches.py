@@ -11,8 +11,8 @@ def by_length(lengths_N: I64, max_tokens: int, pass_cost: int | None = None) -> 
     """Return positions in chunks by ascending length; a padded chunk has at most ``max_tokens`` tokens.
 
     Every position appears once. A text longer than ``max_tokens`` forms its own chunk. Equal lengths keep their order.
-    Chunks are as large as they may be. With ``pass_cost`` they are smaller where that saves padding: a chunk costs its
-    padded tokens and ``pass_cost`` more, and the sum is about the least.
+    Without ``pass_cost`` chunks are as large as possible. With it they are cut to save padding: a chunk costs its
+    padded tokens plus ``pass_cost``, and the sum is close to the smallest.
     """
     order = np.argsort(lengths_N, kind="stable").astype(np.int64)
     sorted_lengths = np.asarray(lengths_N)[order]

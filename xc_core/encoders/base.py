@@ -95,7 +95,7 @@ class Encoder(nn.Module, ABC):
         self.tokens_per_pass = config.tokens_per_pass
         """Padded tokens per forward pass on the present device, at most."""
         self.pass_cost = CPU.pass_cost
-        """Cost of a pass beside its tokens on the present device, in tokens; None: passes are filled."""
+        """Fixed cost of a pass on the present device, in tokens; None: passes are filled."""
 
     @abstractmethod
     def pooled(self, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,11 +20,26 @@ from xc_core.shapes import F32, I64, TokenBatch
 
 
 @dataclass(frozen=True)
+class _WhenEncoded:
+    """Passes that are read when they are encoded, so that memory holds the states of one of them."""
+
+    chunks: list[I64]
+    read: Callable[[I64], tuple[Tensor, ...]]
+
+    def __len__(self) -> int:
+        return len(self.chunks)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
+        return map(self.read, self.chunks)
+
+
+@dataclass(frozen=True)
 class Passes:
     """Texts that are ready to be encoded: their tokens on the encoder's device, in passes of similar length."""
 
-    batches: list[tuple[Tensor, ...]]
-    """Token ids and mask of each pass (both B x T), and the states of the tokens (B x T x H) if they are known."""
+    batches: list[tuple[Tensor, ...]] | _WhenEncoded
+    """Token ids and mask of each pass (both B x T), and the states of the tokens (B x T x H) if they are known. On a
+    CPU a pass is read when it is encoded."""
     back_N: Tensor
     """Position of each text among the texts of all passes."""
 
@@ -33,8 +49,12 @@ class Passes:
         config = encoder.config
         lengths = store.lengths(rows, config.max_length)
         chunks = by_length(lengths, encoder.tokens_per_pass, encoder.pass_cost)
-        batches = [_put_batch(encoder, store.batch(rows[chunk], config.max_length)) for chunk in chunks]
         back = np.argsort(np.concatenate([np.zeros(0, np.int64), *chunks]), kind="stable")
+
+        def read(chunk: I64) -> tuple[Tensor, ...]:
+            return _put_batch(encoder, store.batch(rows[chunk], config.max_length))
+
+        batches = _WhenEncoded(chunks, read) if encoder.device.type == "cpu" else [read(chunk) for chunk in chunks]
         return cls(batches, put(back, encoder.device))
 
 
@@ -48,7 +68,7 @@ def encode_passes(encoder: Encoder, passes: Passes) -> Tensor:
 
     Call it in ``encoder.autocast()``: one context for all texts of a step casts the weights once.
     """
-    if not passes.batches:
+    if not len(passes.batches):
         return torch.zeros((0, encoder.width), device=encoder.device)
     return torch.cat([encoder(*batch) for batch in passes.batches])[passes.back_N]
 

@@ -6,6 +6,7 @@ Test documents are never read, validation documents only with ``refit``.
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -42,9 +43,12 @@ def run(context: Context[EncoderSettings]) -> None:
         _report_if_short(context)
         corpus = context.read(Corpus)
         task = encoder_task(settings, encoder, EncoderData.of(corpus, tokens, settings), world)
+        started = time.monotonic()
         task.keep_states(context.build.path)
+        before = time.monotonic() - started
         plan = Plan.on(device, settings.epochs, settings.optim.warmup, checkpoint_seconds(), world)
         history = fit(task, plan, Checkpoints(context.run.checkpoints, context.run.fingerprint, world))
+        history.seconds += before
         rows = _rows(task, corpus)
         documents = TrainedOn.of(corpus, validation=settings.refit, augment=settings.augment).recorded()
     TrainedEncoder(encoder, tokens.tokenizer, history.results() | documents, **rows).write(context.build)
@@ -53,7 +57,7 @@ def run(context: Context[EncoderSettings]) -> None:
 
 
 def _cut_alike(context: Context[EncoderSettings], encoder: Encoder, tokens: Tokenised) -> None:
-    """Let the encoder read no more of a text than the tokens keep: else it would answer longer texts than it learns."""
+    """Limit ``max_length`` to what the stage tokens keeps; a served model would read more than the training did."""
     kept = tokens.max_tokens + len(tokens.tokenizer.prefix) + len(tokens.tokenizer.suffix)
     if kept < encoder.config.max_length:
         context.report(

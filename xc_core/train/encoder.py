@@ -113,15 +113,16 @@ class EncoderTask:
         """Compute the layers that are not trained once for all texts, if that saves time; steps read their states.
 
         Call it before the training starts. The states are in an unnamed file in ``folder``. With ``timed`` they are
-        those of so many batches of the first epoch, which cost what any others do. Raises StorageError.
+        those of so many first steps, which repeat the batches of the first epoch if there are fewer.
         """
         if not self.keeps_states:
             return
         docs, labels = np.arange(len(self.data.rows_N)), np.arange(self.data.truth.num_labels)
         if timed is not None:
-            batches = self.batches(0)[:timed]
-            docs = np.unique(np.concatenate(batches))
-            labels = np.unique(np.concatenate([self.negatives.pool(at, n).labels_U for n, at in enumerate(batches)]))
+            batches = self.batches(0)
+            steps = [(batches[step % len(batches)], step) for step in range(timed)]
+            docs = np.unique(np.concatenate([docs_B for docs_B, _ in steps]))
+            labels = np.unique(np.concatenate([self.negatives.pool(*step).labels_U for step in steps]))
         encoder, data = self.encoder, self.data
         documents = with_states(encoder, data.documents, data.rows_N[docs], folder, "documents")
         texts = with_states(encoder, data.labels, labels, folder, "labels") if self.head.reads_texts else data.labels

@@ -20,6 +20,7 @@ from xc_core.data.labels import ragged_positions
 from xc_core.data.tokens import Tokens
 from xc_core.devices import CPU
 from xc_core.encoders import Encoder
+from xc_core.errors import StorageError
 from xc_core.progress import Meter, report
 from xc_core.shapes import I64, TokenBatch
 
@@ -49,7 +50,7 @@ class WithStates:
     def of(cls, encoder: Encoder, store: Tokens, rows: I64, folder: Path, what: str) -> WithStates:
         """Compute the states of ``rows``; the file is in ``folder``. ``what`` names the texts in the progress bar.
 
-        Raises StorageError if the disk is full.
+        Raises StorageError if there is no space for it.
         """
         longest, fast = encoder.config.max_length, encoder.without_gradients()
         lengths = store.lengths(rows, longest)
@@ -87,16 +88,19 @@ class WithStates:
 
 
 def with_states(encoder: Encoder, store: Tokens, rows: I64, folder: Path, what: str) -> Tokens:
-    """Return ``store`` with the states of ``rows``, or as it is if they take too much of the free disk space."""
+    """Return ``store`` with the states of ``rows``, or as it is if the disk has too little space for them."""
     size = state_bytes(encoder, int(store.lengths(rows, encoder.config.max_length).sum()))
     free = shutil.disk_usage(folder).free
+    slower = f"encoder: the frozen layers of {what} are computed in every step"
+    need = f"their states need {size / 1e9:.1f} GB"
     if size > _SHARE * free:
-        report(
-            f"encoder: the frozen layers of {what} are computed in every step, because their states need "
-            f"{size / 1e9:.1f} GB, more than a quarter of the {free / 1e9:.1f} GB that are free"
-        )
+        report(f"{slower}, because {need}, more than a quarter of the {free / 1e9:.1f} GB that are free")
         return store
-    return WithStates.of(encoder, store, rows, folder, what)
+    try:
+        return WithStates.of(encoder, store, rows, folder, what)
+    except StorageError as error:  # a quota, for example
+        report(f"{slower}, because {need} on disk ({error.found})")
+        return store
 
 
 def state_bytes(encoder: Encoder, tokens: int) -> int:

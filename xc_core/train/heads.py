@@ -295,8 +295,8 @@ class ByBoth(Scorer):
     reads_texts = True
     trains_rows = True
     share: float = 0.5
-    """Weight of the loss on label texts (lambda of UniDEC); that on rows has 1 - share. Both weigh the gradient of the
-    encoder; the rows get that of their own loss alone, and ``rmsprop`` does not depend on such a factor."""
+    """Weight of the loss on label texts (lambda of UniDEC); that on rows has 1 - share. Both weight the gradient of
+    the encoder. Rows get the gradient of their own loss without a weight; ``rmsprop`` does not depend on a factor."""
     loss: Loss = field(default_factory=DecoupledSoftmax)
     """The loss on rows; the loss on label texts is a setting of the training."""
     rows: TableConfig = field(default_factory=TableConfig)
