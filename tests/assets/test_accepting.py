@@ -63,3 +63,20 @@ def test_no_row_is_removed_while_a_set_is_drawn(
     found = forget(project, "toy", drawn, [])
     assert found.accepted == 1
     assert drawn[0] not in AcceptanceSet.open(acceptance_folder(project, "toy")).documents["uid"]
+
+
+def test_no_row_is_removed_while_the_gate_writes_what_it_judges_on(
+    project: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    today, busy = AcceptanceSet.today, []
+
+    def meanwhile(own: AcceptanceSet, corpus: Corpus, folder: Path) -> AcceptanceSet:
+        with pytest.raises(BusyError, match="the gate of the dataset toy, which process"):
+            forget(project, "toy", [corpus.uids(corpus.rows("test"))[0]], [])
+        busy.append(folder)
+        return today(own, corpus, folder)
+
+    monkeypatch.setattr(AcceptanceSet, "today", meanwhile)
+    monkeypatch.setattr(Judge, "_judged", lambda *given: ([], None))
+    Judge(project, "toy", "ngame")(None, None)
+    assert len(busy) == 1

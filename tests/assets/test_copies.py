@@ -12,7 +12,7 @@ import pytest
 from assets.release import copies, versions
 from assets.release.registry import Released
 from tests.artefacts import started
-from tests.assets.conftest import Store
+from tests.assets.conftest import Store, failing
 from xc_core.artifacts import verify
 
 
@@ -122,6 +122,18 @@ def test_a_copy_that_is_read_again_is_the_youngest(
     copies.destination("", "xc-other", "4")
     copies.destination("", "xc-other", "5")
     assert [folder.is_dir() for folder in (first, second, third)] == [True, False, False]
+
+
+def test_a_copy_of_another_user_is_locked_though_its_time_cannot_be_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XC_ROOT", str(tmp_path))
+    copy = tmp_path / ".xc" / "models" / "toy" / "1-theirs"
+    copy.mkdir(parents=True)
+    monkeypatch.setattr(os, "utime", failing(PermissionError()))
+    copies.hold(copy)
+    assert copy in copies._OURS
+    copies._OURS.pop(copy).close()
 
 
 def test_files_of_no_copy_need_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

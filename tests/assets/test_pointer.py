@@ -95,7 +95,10 @@ def test_a_registry_on_a_server_is_asked_for_the_version_and_its_files_are_copie
     pointer.unlink(missing_ok=True)
     folder = fetched(own)
     assert folder.is_relative_to(own.state / "models" / "toy")
+    copy = own.state / "models" / "toy" / folder.relative_to(own.state / "models" / "toy").parts[0]
+    copies._OURS.pop(copy).close()
     assert fetched(own) == folder
+    assert copy in copies._OURS, "another process downloaded it, and this one reads it"
     content = json.loads(pointer.read_text())
     for change in ({"uri": "sqlite:///other.db"}, {"version": 0}, {"digest": "0"}):
         pointer.write_text(json.dumps(content | change))

@@ -219,6 +219,8 @@ def test_states_after_frozen_layers_are_counted_up_to_what_may_be_resident() -> 
     held = [HELD["encoder"](Case(one, small, 384)) for one in (recipe, without, short)]
     assert held[0] - held[1] == pytest.approx(tokens * 384 * 4)
     assert held[1] == held[2], "texts that are encoded once or twice have none"
+    first = recipe.changed({"encoder": {"epochs": 1.5, "order": {"warmup_epochs": 0}}})
+    assert HELD["encoder"](Case(first, small, 384)) == held[0], "all are encoded before the first step too"
 
 
 def test_a_label_tree_on_parts_of_words_counts_twice() -> None:

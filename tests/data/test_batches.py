@@ -85,6 +85,12 @@ def test_a_cost_per_chunk_saves_padding_up_to_what_chunks_cost() -> None:
     assert [len(chunk) for chunk in by_length(lengths, 40, 63)] == [8, 4, 4], "chunks are filled up to the budget"
 
 
+def test_a_length_costs_as_many_chunks_as_the_budget_divides_it_into() -> None:
+    """A short text in a chunk of long ones saves no chunk if these need another one for it."""
+    chunks = by_length(np.array([1, 10, 10, 10, 10]), 20, 20)
+    assert [chunk.tolist() for chunk in chunks] == [[0], [1, 2], [3, 4]]
+
+
 def test_equal_lengths_keep_their_order() -> None:
     assert [chunk.tolist() for chunk in by_length(np.full(5, 3), 6)] == [[0, 1], [2, 3], [4]]
 

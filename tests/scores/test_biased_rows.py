@@ -37,6 +37,7 @@ def data(filters: LabelMatrix | None = FILTERS) -> ScoreData:
     [
         {},
         {"epochs": 1, "order": Random(batch_size=DOCS)},
+        {"epochs": 2, "order": Random(batch_size=DOCS)},
         {"loss": Bce(), "negatives": Importance(positives=0, hard=2, uniform=4, search_in="rows"), "dropout": 0.0},
     ],
 )

@@ -7,6 +7,7 @@ import copy
 import pytest
 
 from xc_core.chain import Workspace, run_stage
+from xc_core.devices import Device
 from xc_core.encoders import Encoder
 from xc_core.encoders.bag import BagEncoder
 from xc_core.stages import evaluation
@@ -17,6 +18,9 @@ def test_texts_are_timed_with_the_encoder_that_answers(copied: Workspace, monkey
     timed: list[Encoder] = []
     monkeypatch.setattr(BagEncoder, "without_gradients", lambda own: made.append(copy.deepcopy(own)) or made[-1])
     monkeypatch.setattr(evaluation, "latencies_ms", lambda own, texts: timed.append(own.encoder) or [1.0] * len(texts))
+    devices: list[Device] = []
+    monkeypatch.setattr(BagEncoder, "on", lambda own, device: devices.append(device) or own)
     run_stage(copied, "evaluation", "toy", "ngame", force=True)
+    assert devices == [Device.chosen()]
     assert [id(one) for one in timed] == [id(one) for one in made]
     assert len(timed) == 1

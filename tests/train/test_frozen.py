@@ -21,7 +21,7 @@ from xc_core.distributed import World
 from xc_core.encoders import EncoderConfig, build_encoder
 from xc_core.encoders.transformer import TransformerEncoder
 from xc_core.losses import Bce, DecoupledSoftmax, Triplet
-from xc_core.sampling import Clustered, InBatch, Random
+from xc_core.sampling import Clustered, InBatch, Mined, Random
 from xc_core.train.checkpoint import Checkpoints
 from xc_core.train.documents import EncoderData
 from xc_core.train.encoder import EncoderTask, encoder_task
@@ -150,12 +150,14 @@ def test_vectors_are_those_of_whole_encodings(make: Make, tmp_path: Path, kind: 
     batch = WithStates.of(encoder, store, rows, tmp_path, "documents").batch(rows[::-1].copy(), 6)
     assert not batch.mask_BT.all(), "some texts are padded"
     assert batch.states_BTH is not None
+    assert not batch.states_BTH[~batch.mask_BT].any(), "zero for padding"
     ids, mask, states = (torch.from_numpy(part) for part in (batch.ids_BT, batch.mask_BT, batch.states_BTH))
     torch.testing.assert_close(encoder(ids, mask, states), encoder(ids, mask), atol=1e-5, rtol=0)
 
 
-def test_no_frozen_layer_is_computed_in_the_training(make: Make, tmp_path: Path) -> None:
-    task = make()
+@pytest.mark.parametrize("changes", RECIPES.values(), ids=RECIPES)
+def test_no_frozen_layer_is_computed_in_the_training(make: Make, tmp_path: Path, changes: dict[str, Any]) -> None:
+    task = make(**changes)
     task.keep_states(tmp_path)
     for module in (task.encoder.backbone.embeddings, *task.encoder.backbone.encoder.layer[:FROZEN]):
         module.forward = None
@@ -189,6 +191,8 @@ def test_a_resumed_training_has_the_same_losses(make: Make, tmp_path: Path, monk
     [
         ({}, True),
         ({"order": CLUSTERS, "epochs": 0.5}, True),  # everything is encoded before the first step
+        ({"negatives": Mined(warmup_epochs=0), "epochs": 0.5}, True),
+        ({"negatives": Mined(warmup_epochs=1), "epochs": 1.9}, False),
         ({"epochs": 2.0}, True),
         ({"epochs": 1.9}, False),
         ({"frozen": 0}, False),
@@ -202,6 +206,13 @@ def test_states_are_kept_where_they_save_time(make: Make, tmp_path: Path, change
     assert isinstance(task.data.documents, WithStates) is kept
     assert isinstance(task.data.labels, WithStates) is kept
     assert kept or task.data is before
+
+
+def test_a_card_computes_all_layers(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = make()
+    assert task.keeps_states
+    monkeypatch.setattr(TransformerEncoder, "device", torch.device("cuda"))
+    assert not task.keeps_states
 
 
 def test_encoders_that_do_not_compute_layers_apart_keep_none(small: Any, tmp_path: Path) -> None:
@@ -253,13 +264,15 @@ def test_states_that_fill_the_disk_are_not_kept(
         for store, rows in ((small.documents, small.rows_N), (small.labels, np.arange(len(small.labels))))
     )
     assert labels < docs
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=4 * docs - 1))
+    asked: list[Path] = []
+    free = 4 * docs - 1
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: asked.append(folder) or SimpleNamespace(free=free))
     task.keep_states(tmp_path)
     assert task.data.documents is small.documents
     assert isinstance(task.data.labels, WithStates)
     assert any("the frozen layers of documents are computed in every step" in line for line in lines)
-    again = make()
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=4 * docs))
+    assert asked == [tmp_path, tmp_path]
+    again, free = make(), 4 * docs
     again.keep_states(tmp_path)
     assert isinstance(again.data.documents, WithStates)
 
