@@ -327,3 +327,14 @@ def test_one_batch_with_a_negative_is_enough(tmp_path: Path) -> None:
     fit(Late(), plan(1.0), Checkpoints(tmp_path / "all", "x"))
     with pytest.raises(ConfigError, match="found 3 batches of walk"):
         fit(Late(), plan(0.75), Checkpoints(tmp_path / "cut", "x"))
+
+
+def test_free_memory_is_returned_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    monkeypatch.setattr(loop, "give_back", lambda: calls.append(1))
+    plan = Plan(epochs=2, warmup=0.1, checkpoint_seconds=1e9)
+    fit(Walk(), plan, Checkpoints(tmp_path / "short", "x"))
+    assert not calls
+    monkeypatch.setattr(loop, "_GIVE_BACK", -1.0)
+    fit(Walk(), plan, Checkpoints(tmp_path / "long", "x"))
+    assert len(calls) == 2 * BATCHES

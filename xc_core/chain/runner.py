@@ -27,6 +27,7 @@ from xc_core.chain.workspace import Workspace, working
 from xc_core.distributed import World, alone, joined
 from xc_core.errors import MissingError, MovedError, XCError
 from xc_core.locks import locked
+from xc_core.memory import give_back
 from xc_core.params import plain
 from xc_core.plugins import importing
 from xc_core.progress import report, silence
@@ -195,6 +196,7 @@ def _make(job: _Job, before: dict[str, str], world: World, *, since: list[str]) 
     """Build the artefact; ``since`` are the digests of those that it extends, the oldest first."""
     started, worked = time.monotonic(), time.process_time()
     costs: dict[str, float] = {}
+    give_back()
     forget_peak_memory()
     settings = job.partition.settings(job.stage.name)
     refreshed, extended = job.function == "refresh", job.function == "extend"

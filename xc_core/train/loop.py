@@ -15,6 +15,7 @@ from torch import Tensor
 from xc_core.devices import Device
 from xc_core.distributed import ALONE, World
 from xc_core.errors import ConfigError
+from xc_core.memory import give_back
 from xc_core.progress import Meter, report_paced
 from xc_core.shapes import I64
 from xc_core.train.ahead import prepared
@@ -24,6 +25,8 @@ from xc_core.train.state import History, Number, Position, Task, diverged
 
 _READ_TOGETHER: Final = 64
 """Steps between two readings of the loss by several processes, which exchange their parts of it (a guess)."""
+_GIVE_BACK: Final = 120.0
+"""Seconds after which free memory is returned to the system, which takes about one second with MiniLM."""
 Combine = Callable[[list[tuple[float, float]]], list[tuple[float, float]]]
 
 
@@ -109,6 +112,8 @@ class _Run:
     """Loss and count of the last steps."""
     ends: list[float] = field(default_factory=list)
     """Epochs completed after each of these steps."""
+    given_back: float = field(default_factory=time.monotonic)
+    """When free memory was last returned to the system."""
 
     def steps(self, batches: list[I64], last: int, meter: Meter) -> None:
         """Train on the batches of an epoch from the present position up to ``last``; read the loss, save if due."""
@@ -131,6 +136,9 @@ class _Run:
                 due = self._due(reads)
                 if due or reads:
                     self._read()
+                if time.monotonic() - self.given_back > _GIVE_BACK:
+                    give_back()
+                    self.given_back = time.monotonic()
                 self.history.seconds += time.monotonic() - started
                 meter.update(1, f"loss {self.history.losses[-1]:.4f}" if self.history.losses else "")
                 if due:
