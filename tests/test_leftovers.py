@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -168,3 +170,25 @@ def test_a_claim_ends_with_its_block(tmp_path: Path) -> None:
     with claimed(file):
         assert not abandoned(file, os.getpid())
     assert abandoned(file, os.getpid())
+
+
+def test_a_reader_waits_for_one_that_asks(tmp_path: Path) -> None:
+    """Whoever asks holds the lock for a moment; a reader that went on without one would be deleted under."""
+    file = tmp_path / ".thing.9999999.tmp"
+    file.touch()
+    asking = os.open(file, os.O_RDONLY)
+    fcntl.flock(asking, fcntl.LOCK_EX)
+    ends = threading.Timer(0.1, os.close, [asking])
+    ends.start()
+    with claimed(file, shared=True):
+        leftovers._OURS.discard(file)  # as another process sees it
+        assert not abandoned(file, os.getpid())
+    ends.join()
+
+
+def test_a_lock_that_is_held_on_keeps_no_reader_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leftovers, "_MOMENT", 0.05)
+    file = tmp_path / ".thing.9999999.tmp"
+    file.touch()
+    with claimed(file), claimed(file, shared=True):
+        assert file in leftovers._OURS

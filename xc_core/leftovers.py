@@ -12,6 +12,7 @@ import fcntl
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
@@ -19,6 +20,8 @@ from typing import Final
 import psutil
 
 _NAME: Final = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)(-[0-9a-f]+)?\.tmp")
+_MOMENT: Final = 1.0
+"""Seconds that a reader waits for a lock at most."""
 _CLOCK_SECONDS: Final = 1.0
 _OURS: Final[set[Path]] = set()
 """What this process builds now: on a disk without locks, nothing else says so."""
@@ -31,16 +34,29 @@ def work(path: Path) -> Path:
 
 @contextlib.contextmanager
 def claimed(path: Path, *, shared: bool = False) -> Iterator[None]:
-    """Hold the lock of a temporary file or folder, if its disk has locks; several readers may hold a ``shared`` one."""
+    """Hold the lock of a temporary file or folder, if its disk has locks; several readers may hold a ``shared`` one.
+
+    A reader waits for one that asks whether somebody holds it (``abandoned``), which takes a moment.
+    """
     descriptor = os.open(path, os.O_RDONLY)
     _OURS.add(path)
     try:
-        with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        ends = time.monotonic() + (_MOMENT if shared else 0.0)
+        while not _locked(descriptor, shared=shared) and time.monotonic() < ends:
+            time.sleep(_MOMENT / 100)
         yield
     finally:
         _OURS.discard(path)
         os.close(descriptor)
+
+
+def _locked(descriptor: int, *, shared: bool) -> bool:
+    """Lock an open file; return False if another process holds its lock, True on a disk without locks."""
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno != errno.EWOULDBLOCK
+    return True
 
 
 def abandoned(path: Path, pid: int) -> bool:
