@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from xc_core.shapes import F32, I64, TokenBatch
 
 
 @dataclass(frozen=True)
-class _WhenEncoded:
+class _WhenEncoded(Sequence[tuple[Tensor, ...]]):
     """Passes that are read when they are encoded, so that memory holds the states of one of them."""
 
     chunks: list[I64]
@@ -29,15 +29,15 @@ class _WhenEncoded:
     def __len__(self) -> int:
         return len(self.chunks)
 
-    def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
-        return map(self.read, self.chunks)
+    def __getitem__(self, at: Any) -> Any:
+        return self.read(self.chunks[at])
 
 
 @dataclass(frozen=True)
 class Passes:
     """Texts that are ready to be encoded: their tokens on the encoder's device, in passes of similar length."""
 
-    batches: list[tuple[Tensor, ...]] | _WhenEncoded
+    batches: Sequence[tuple[Tensor, ...]]
     """Token ids and mask of each pass (both B x T), and the states of the tokens (B x T x H) if they are known. On a
     CPU a pass is read when it is encoded."""
     back_N: Tensor
@@ -68,7 +68,7 @@ def encode_passes(encoder: Encoder, passes: Passes) -> Tensor:
 
     Call it in ``encoder.autocast()``: one context for all texts of a step casts the weights once.
     """
-    if not len(passes.batches):
+    if not passes.batches:
         return torch.zeros((0, encoder.width), device=encoder.device)
     return torch.cat([encoder(*batch) for batch in passes.batches])[passes.back_N]
 
