@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from xc_core.errors import ConfigError
 
 
@@ -13,11 +15,14 @@ def check_decay(lr: float, weight_decay: float) -> None:
         )
 
 
-def schedule(done: float, warmup: float) -> float:
-    """Return the factor in [0, 1] on the learning rate after the share ``done`` of a training.
+def schedule(done: float, warmup: float, steps: float = math.inf) -> float:
+    """Return the factor in [0, 1] on the learning rate after the share ``done`` of a training of ``steps`` steps.
 
-    It rises linearly to 1 over the share ``warmup`` and falls linearly to 0 at the end.
+    It rises linearly to 1 over the share ``warmup`` and falls linearly to 0 at the end. A single step has 1: it is the
+    first one of a warm-up, and would learn nothing.
     """
+    if steps <= 1:
+        return 1.0
     if done < warmup:
         return done / warmup
     return max(1 - done, 0.0) / (1 - warmup)

@@ -111,8 +111,7 @@ class BiasedRows(Score):
                 doc_BD = dropped(
                     torch.from_numpy(doc_ND[docs_B]), self.dropout, torch_generator(self.seed, "dropout", step)
                 )
-                scale = schedule((epoch + number / len(batches)) / epochs, self.warmup)
-                scale = scale if epochs * len(batches) > 1 else 1.0
+                scale = schedule((epoch + number / len(batches)) / epochs, self.warmup, epochs * len(batches))
                 head.descend(doc_BD, source.pool(docs_B, step), docs_B, scale)
                 step += 1
         return head.released().numpy()

@@ -126,8 +126,8 @@ class _Run:
         started = time.monotonic()
         with closing(prepared(prepare, range(position.batch, last), plan.ahead)) as queue:
             for ready in queue:
-                scale = schedule((position.epoch + position.batch / len(batches)) / plan.epochs, plan.warmup)
-                scale = scale if meter.total > 1 else 1.0  # a warm-up begins at 0: a single step would learn nothing
+                done = (position.epoch + position.batch / len(batches)) / plan.epochs
+                scale = schedule(done, plan.warmup, meter.total)
                 more = () if ready is None else (ready,)
                 self.unread.append(self.task.step(batches[position.batch], position.step, scale, *more))
                 position.batch, position.step = position.batch + 1, position.step + 1
