@@ -84,14 +84,14 @@ class Case:
     def fills_banks(self) -> bool:
         """True if M1 encodes everything before its first step."""
         settings = self.recipe.encoder
-        return settings.epochs > 0 and (settings.order.due(0) or settings.negatives.due(0))
+        return settings.epochs > 0 and settings.fills_banks
 
     @property
     def keeps_states(self) -> bool:
         """True if M1, on a CPU, computes the layers that are not trained once, before its first step."""
         settings = self.recipe.encoder
         frozen = settings.encoder.frozen_layers > 0 and "frozen_layers" not in settings.encoder.unused()
-        return frozen and (self.fills_banks or settings.epochs >= 2)
+        return frozen and settings.epochs > 0 and settings.repeats
 
     def encoded(self, documents: int, labels: int) -> float:
         """Return the tokens that an encoder reads of so many documents and labels, special tokens included."""

@@ -56,11 +56,11 @@ def encoder_task(settings: EncoderSettings, encoder: Encoder, data: EncoderData,
         EncoderOptimizer(encoder, settings.optim, world),
         settings.seed,
         settings.order.radius,
-        fill_banks=settings.order.due(0) or settings.negatives.due(0),
+        fill_banks=settings.fills_banks,
         world=world,
         keeps=settings.keeps,
         cache=settings.cache,
-        repeats=settings.epochs >= 2 or settings.order.due(0) or settings.negatives.due(0),
+        repeats=settings.repeats,
         reads=lambda epoch: settings.order.reads(epoch) or settings.negatives.reads(epoch),
     )
 

@@ -74,6 +74,16 @@ class EncoderSettings:
         return self.epochs > 0 and self.refit
 
     @property
+    def fills_banks(self) -> bool:
+        """True if everything is encoded before the first step, for parts that refresh before epoch 0."""
+        return self.order.due(0) or self.negatives.due(0)
+
+    @property
+    def repeats(self) -> bool:
+        """True if texts are encoded at least twice in a training, before its first step included."""
+        return self.fills_banks or self.epochs >= 2
+
+    @property
     def keeps(self) -> tuple[bool, bool]:
         """True if the training keeps the latest vectors of documents, and of label texts; Theorem 1 compares both."""
         adapts = self.order.adapts
