@@ -68,10 +68,7 @@ def abandoned(path: Path, pid: int) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return not _runs(pid, path)
-    except OSError as error:  # held; or a disk without locks, where the process decides
-        return error.errno != errno.EWOULDBLOCK and not _runs(pid, path)
+        return _locked(descriptor, shared=False) and not _runs(pid, path)  # without locks the process decides
     finally:
         os.close(descriptor)
 

@@ -40,7 +40,7 @@ def m1(world: World) -> list[Row]:
             note=f"losses {step(ours):.6f} and {step(theirs):.6f}",
         )
 
-    return [row("all layers, full passes", whole), row("passes of full size", full)]
+    return [row("all layers, full passes", whole), row("full passes", full)]
 
 
 def _task(world: World) -> EncoderTask:

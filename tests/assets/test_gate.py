@@ -189,12 +189,9 @@ def test_a_model_is_judged_again_if_another_became_champion_meanwhile(versions: 
     assert versions.aliases() == {"champion": third, "challenger": third, "previous": second}
 
 
-def test_a_model_is_judged_again_if_another_became_champion_while_the_verdict_was_recorded(
-    versions: Registry, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, second, third = (versions.version() for _ in range(3))
-    versions.release(first)
-    pages, set_page = [second], registry.set_page
+def another_becomes_champion(versions: Registry, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let ``version`` become champion while the next verdict is recorded."""
+    pages, set_page = [version], registry.set_page
 
     def meanwhile(*given: Any) -> None:
         if pages:
@@ -202,6 +199,14 @@ def test_a_model_is_judged_again_if_another_became_champion_while_the_verdict_wa
         set_page(*given)
 
     monkeypatch.setattr(registry, "set_page", meanwhile)
+
+
+def test_a_model_is_judged_again_if_another_became_champion_while_the_verdict_was_recorded(
+    versions: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, third = (versions.version() for _ in range(3))
+    versions.release(first)
+    another_becomes_champion(versions, second, monkeypatch)
     assert versions.release(third).is_champion
     assert versions.asked == [None, first, second]
     assert versions.aliases() == {"champion": third, "challenger": third, "previous": second}
@@ -212,14 +217,7 @@ def test_a_model_that_is_refused_at_the_second_judgement_does_not_become_challen
 ) -> None:
     first, second, third = (versions.version() for _ in range(3))
     versions.release(first)
-    pages, set_page = [second], registry.set_page
-
-    def meanwhile(*given: Any) -> None:
-        if pages:
-            registry.set_champion(versions.client, versions.name, pages.pop())
-        set_page(*given)
-
-    monkeypatch.setattr(registry, "set_page", meanwhile)
+    another_becomes_champion(versions, second, monkeypatch)
     monkeypatch.setattr(Verdict, "passed", property(lambda _: len(versions.asked) < 3))
     assert versions.release(third).refused
     assert versions.aliases() == {"champion": second, "challenger": first, "previous": first}

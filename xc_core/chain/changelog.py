@@ -49,8 +49,7 @@ class Kind(StrEnum):
 def check_loss(difference: Difference, allowed: float, dataset: str, what: Kind, *, split: bool = True) -> None:
     """Raise RefusedError if more than the share ``allowed`` of documents, labels, pairs or test documents would go.
 
-    Test documents are compared if ``split`` is True: other settings of the split
-    may move them on purpose.
+    Test documents are compared if ``split`` is True: other settings of the split may move them on purpose.
     """
     pairs, tests = difference.pairs, difference.tests
     allow = "" if what == Kind.UPDATE else "pass --allow-loss {} to xc ingest, or "
