@@ -16,6 +16,7 @@ from xc_core.errors import ConfigError, MissingError
 from xc_core.fusion import FittedFusion, Inputs, LightGBM, Objective, Pairs
 from xc_core.fusion.boosting import BoostedTrees
 from xc_core.fusion.gradient import _levels, converted
+from xc_core.fusion.linear import fit_weights
 from xc_core.shapes import F32
 
 NAMES = ("label_text", "classifier", "frequency")
@@ -136,6 +137,55 @@ def test_with_a_tail_the_rarer_of_two_equal_candidates_comes_first(objective: Ob
         ahead.append(rare - common)
     assert abs(ahead[0]) < 0.1
     assert ahead[1] > 0.25
+
+
+def test_with_linear_the_trees_are_added_to_the_linear_model_that_they_start_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """LightGBM's own prediction leaves the start out."""
+    pairs = world()
+    fitted, booster = fitted_with_booster(LightGBM(linear=True, rounds=20), pairs, monkeypatch)
+    alone, _ = fitted_with_booster(LightGBM(rounds=20), pairs, monkeypatch)
+    assert (fitted.add, fitted.baselines, list(fitted.parts())) == (NAMES, NAMES[:2], [*NAMES[:2], "sum"])
+    weights = fit_weights(pairs.values_NKF, pairs.target_NK, pairs.filled_NK)
+    assert fitted.weights == tuple(weights.tolist())
+    new = world(50, seed=1)
+    trees = booster.predict(new.values_NKF[new.filled_NK], raw_score=True)
+    expected = new.values_NKF[new.filled_NK] @ weights + trees
+    np.testing.assert_allclose(fitted.scores(new.values_NKF, new.filled_NK)[new.filled_NK], expected, atol=1e-5)
+    assert alone.tree is not None
+    assert np.abs(trees - alone.tree.predict(new.values_NKF[new.filled_NK])).max() > 0.5, "they start from it"
+
+
+def test_with_few_documents_a_linear_start_ranks_better_than_trees_alone() -> None:
+    """Positives are the candidates with the highest sum of two scores; the trees have to build it from steps."""
+    few, new = world(12), world(400, seed=1)
+
+    def right(rule: LightGBM) -> float:
+        scores = rule.fit(INPUTS, few).scores(new.values_NKF, new.filled_NK)
+        best = np.where(new.filled_NK, scores, -np.inf).argmax(1)
+        return float(new.target_NK[np.arange(len(best)), best].mean())
+
+    assert right(LightGBM(linear=True)) > right(LightGBM()) + 0.03
+
+
+def test_a_penalty_makes_leaves_smaller() -> None:
+    trees = [LightGBM(penalty=penalty, rounds=1).fit(INPUTS, world()).tree for penalty in (0.0, 100.0)]
+    free, held = (np.abs(own.predict(np.zeros((1, 3), np.float32))).max() for own in trees if own is not None)
+    assert 0 < held < 0.9 * free
+
+
+def test_a_linear_model_refuses_what_it_cannot_rank() -> None:
+    for other in ({"weight": 0.5}, {"objective": Objective.BINARY}):
+        with pytest.raises(ConfigError, match="linear=true with weight=") as error:
+            LightGBM(linear=True, **other)  # type: ignore[arg-type]
+        assert "linear=false" in str(error.value)
+    pairs = world()
+    pairs.values_NKF[0, :, 1] = -np.inf
+    with pytest.raises(ConfigError, match="values of the score 'classifier' that are not finite") as error:
+        LightGBM(linear=True).fit(INPUTS, pairs)
+    assert "fusion.rule.features" in str(error.value)
+    assert LightGBM(linear=True, features=("label_text",)).fit(INPUTS, pairs).add == ("label_text",)
 
 
 def test_levels_keep_the_order_and_the_total_of_the_targets() -> None:

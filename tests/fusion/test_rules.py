@@ -54,7 +54,7 @@ def alone(rule: Fusion) -> FittedFusion:
 
 
 def with_stump(add: tuple[str, ...], weight: float = 1.0) -> FittedFusion:
-    return FittedFusion(Tree(weight=weight), NAMES, add, weight, ("frequency",), STUMP)
+    return FittedFusion(Tree(weight=weight), NAMES, add, (weight,) * len(add), ("frequency",), STUMP)
 
 
 def random_pairs(scores: int) -> Pairs:
@@ -97,7 +97,7 @@ def test_the_tree_reads_its_own_scores_whatever_else_is_added() -> None:
     """A tree on the frequency reads the frequency, whether it is its first or its second score."""
     plain_tree = with_stump(("label_text",))
     tree = RegressionTree(np.array([1, -1, -1]), STUMP.threshold, STUMP.left, STUMP.right, STUMP.value)
-    wider = FittedFusion(Tree(), NAMES, ("label_text",), 1.0, ("classifier", "frequency"), tree)
+    wider = FittedFusion(Tree(), NAMES, ("label_text",), (), ("classifier", "frequency"), tree)
     np.testing.assert_array_equal(wider.scores(VALUES), plain_tree.scores(VALUES))
 
 
@@ -190,7 +190,7 @@ def test_a_rule_survives_its_file_bit_for_bit(kind: str, tmp_path: Path) -> None
     fitted.write(tmp_path)
     again = FittedFusion.read(tmp_path)
     assert (again.rule, again.names, again.add) == (fitted.rule, NAMES, ("classifier",))
-    assert (again.weight, again.features, again.candidates) == (fitted.weight, fitted.features, fitted.candidates)
+    assert (again.weights, again.features, again.candidates) == (fitted.weights, fitted.features, fitted.candidates)
     np.testing.assert_array_equal(again.scores(values), fitted.scores(values))
     again.write(tmp_path / "again")
     assert (tmp_path / "again" / "fusion.json").read_bytes() == (tmp_path / "fusion.json").read_bytes()
@@ -205,6 +205,29 @@ def test_a_file_from_before_baselines_is_read(tmp_path: Path) -> None:
     del content["baselines"]
     (tmp_path / "fusion.json").write_text(json.dumps(content))
     assert list(FittedFusion.read(tmp_path).parts()) == list(fitted.parts())
+
+
+@pytest.mark.parametrize(("kind", "weight"), [("tree", 0.25), ("boosted", 0.1), ("sum", 0.25)])
+def test_a_file_from_before_a_weight_per_score_is_read(kind: str, weight: float, tmp_path: Path) -> None:
+    """A sum had no weight, whatever its file says; a registered model may be that old."""
+    scores = ("label_text", "classifier")
+    fitted = replace(fitted_rule(kind), add=scores, weights=() if kind == "sum" else (weight, weight))
+    fitted.write(tmp_path)
+    content = json.loads((tmp_path / "fusion.json").read_text())
+    del content["weights"]
+    (tmp_path / "fusion.json").write_text(json.dumps({**content, "weight": weight}))
+    read = FittedFusion.read(tmp_path)
+    np.testing.assert_array_equal(read.scores(VALUES), fitted.scores(VALUES))
+    assert read.weight_of() == dict.fromkeys(scores, 1.0 if kind == "sum" else weight)
+
+
+def test_each_score_has_its_own_weight_and_one_without_weight_is_not_read() -> None:
+    values = VALUES.copy()
+    values[..., 3] = np.inf
+    fitted = replace(with_stump(()), add=("label_text", "classifier", "noise"), weights=(2.0, -0.5, 0.0))
+    expected = 2 * VALUES[..., 0] - 0.5 * VALUES[..., 1] + with_stump(()).scores(VALUES)
+    np.testing.assert_allclose(fitted.scores(values), expected, atol=1e-6)
+    assert fitted.weight_of() == {"label_text": 2.0, "classifier": -0.5}
 
 
 def test_the_artefact_is_verified_when_opened(tmp_path: Path) -> None:

@@ -61,16 +61,22 @@ def test_the_order_in_a_pass_changes_nothing(predictor: Predictor) -> None:
 
 
 @pytest.mark.parametrize("tail", [None, 0.0, 0.5, 1.0])
-@pytest.mark.parametrize("rule", ["tree", "sum"])
+@pytest.mark.parametrize("rule", ["tree", "sum", "weighted"])
 def test_the_parts_sum_to_the_score(predictor: Predictor, tail: float | None, rule: str) -> None:
     fusion = predictor.scorer.fusion
     if rule == "sum":
-        fusion = replace(fusion, rule=Sum(), tree=None, weight=0.3)
-        predictor = replace(predictor, scorer=replace(predictor.scorer, fusion=fusion))
+        fusion = replace(fusion, rule=Sum(), tree=None, weights=())
+    elif rule == "weighted":
+        weights = tuple(0.3 + place for place in range(len(fusion.names)))
+        fusion = replace(fusion, add=fusion.names, weights=weights)
+    predictor = replace(predictor, scorer=replace(predictor.scorer, fusion=fusion))
     (answers,) = explained(predictor, [Question(TEXTS, k=5, tail=tail)])
     for label in (label for answer in answers for label in answer):
         assert [reason.score for reason in label.reasons] == list(fusion.names)
         assert (label.trees is None) == (rule == "sum")
+        if rule == "weighted":
+            for reason, weight in zip(label.reasons, weights, strict=True):
+                assert reason.adds == pytest.approx(weight * (reason.value or 0.0))
         parts = [reason.adds or 0.0 for reason in label.reasons]
         assert sum(parts) + (label.trees or 0.0) + label.dial == pytest.approx(label.score, abs=1e-5)
         if tail == 0.0:
@@ -94,7 +100,9 @@ def test_a_reason_has_the_value_of_its_score_and_its_rank_among_the_candidates(p
 
 def test_a_score_that_the_fusion_does_not_add_adds_nothing(predictor: Predictor) -> None:
     fusion = predictor.scorer.fusion
-    less = replace(predictor, scorer=replace(predictor.scorer, fusion=replace(fusion, add=fusion.add[:1])))
+    less = replace(
+        predictor, scorer=replace(predictor.scorer, fusion=replace(fusion, add=fusion.add[:1], weights=(1.0,)))
+    )
     ((answer,),) = explained(less, [Question(TEXTS[:1], k=1)])
     assert [reason.score for reason in answer[0].reasons if reason.adds is not None] == [fusion.add[0]]
 

@@ -55,7 +55,7 @@ def make(
 ) -> Scorer:
     features = () if tree is None else ("frequency",)
     rule = Sum(add=add) if tree is None else Tree(add=add, features=features)
-    return Scorer(scores, FittedFusion(rule, tuple(scores), add, 1.0, features, tree, asked))
+    return Scorer(scores, FittedFusion(rule, tuple(scores), add, (), features, tree, asked))
 
 
 def no_texts() -> list[str]:

@@ -151,8 +151,8 @@ class FittedFusion:
     names: tuple[str, ...]
     """All scores, in the order of the columns of their values."""
     add: tuple[str, ...]
-    weight: float = 1.0
-    """Weight of the sum."""
+    weights: tuple[float, ...] = ()
+    """Weight of each score in ``add``; if empty, 1."""
     features: tuple[str, ...] = ()
     tree: Trees | None = None
     candidates: int = 100
@@ -171,14 +171,18 @@ class FittedFusion:
 
         ``found_NK`` marks the labels among the candidates, by default all; scores of holes have no meaning.
         """
-        column = {name: i for i, name in enumerate(self.names)}
-        added = sum((values_NKF[..., column[name]] for name in self.add), np.float32(0.0))
-        total = np.broadcast_to(np.asarray(added, np.float32), values_NKF.shape[:2]).copy()
+        total = np.zeros(values_NKF.shape[:2], np.float32)
+        for name, weight in self.weight_of().items():
+            total += np.float32(weight) * values_NKF[..., self.names.index(name)]
         if self.tree is not None:
-            total *= np.float32(self.weight)
             read_NK = np.ones(total.shape, bool) if found_NK is None else found_NK
             total[read_NK] += self.tree.predict(self.features_of(values_NKF, read_NK)).astype(np.float32)
         return total
+
+    def weight_of(self) -> dict[str, float]:
+        """Return the weight of each score that is added and has one; without 0, which would make infinity a NaN."""
+        weights = self.weights or (1.0,) * len(self.add)
+        return {name: weight for name, weight in zip(self.add, weights, strict=True) if weight}
 
     def features_of(self, values_NKF: F32, found_NK: Bool) -> F32:
         """Return what the trees read of the M found candidates, document by document (M x G)."""
@@ -232,7 +236,7 @@ class FittedFusion:
             "rule": plain(self.rule),
             "names": self.names,
             "add": self.add,
-            "weight": self.weight,
+            "weights": self.weights,
             "features": self.features,
             "candidates": self.candidates,
             "baselines": self.baselines,
@@ -266,7 +270,14 @@ class FittedFusion:
         names, add, features = (tuple(content[name]) for name in ("names", "add", "features"))
         baselines = tuple(content.get("baselines", ()))  # older files have none
         tree = rule.trees(content["tree"]) if content["tree"] else None
-        fitted = cls(rule, names, add, float(content["weight"]), features, tree, int(content["candidates"]), baselines)
+        fitted = cls(rule, names, add, _weights(content), features, tree, int(content["candidates"]), baselines)
         dial = Dial.read(folder, content["dial"]) if "dial" in content else None
         read_derived, offsets = bool(content.get("derived", False)), tuple(content.get("offsets", ()))
         return replace(fitted, derived=read_derived, dial=dial, offsets=offsets)
+
+
+def _weights(content: dict[str, Any]) -> tuple[float, ...]:
+    """Return the weight of each added score; files before version 0.3 have one for all, which needs trees."""
+    if "weights" in content:
+        return tuple(map(float, content["weights"]))
+    return (float(content["weight"]),) * len(content["add"]) if content["tree"] else ()

@@ -5,7 +5,7 @@ LightGBM is needed for fitting only. A saved fusion is read and evaluated withou
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from xc_core.errors import ConfigError, MissingError
 from xc_core.fusion.base import FUSIONS, FittedFusion, Inputs, Pairs, Trees
 from xc_core.fusion.boosting import BoostedTrees
 from xc_core.fusion.leaves import MAX_LEAVES
+from xc_core.fusion.linear import fit_weights
 from xc_core.fusion.rules import WithTrees
 from xc_core.fusion.tree import RegressionTree
 from xc_core.params import at_least, at_most
@@ -48,6 +49,8 @@ class LightGBM(WithTrees):
 
     weight: float = 0.0
     objective: Objective = Objective.LAMBDARANK
+    linear: bool = False
+    """Start from a linear model of the scores (``xc_core/fusion/linear.py``), which the trees then correct."""
     derived: bool = False
     """Also read ranks, gaps and statistics of the document (``xc_core/fusion/derived.py``)."""
     rounds: int = 50
@@ -56,6 +59,8 @@ class LightGBM(WithTrees):
     """Maximum number of leaves of a tree."""
     shrinkage: float = 0.1
     """Factor of each tree's values (the learning rate)."""
+    penalty: float = 0.0
+    """Weight of the squared values of leaves (lambda_l2)."""
     truncation: int = 10
     """Number of top candidates whose orders count (lambdarank)."""
     seed: int = 0
@@ -63,8 +68,14 @@ class LightGBM(WithTrees):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, rounds=1, leaves=2, shrinkage=1e-6, truncation=1)
+        at_least(self, rounds=1, leaves=2, shrinkage=1e-6, penalty=0, truncation=1)
         at_most(self, leaves=MAX_LEAVES, shrinkage=1)
+        if self.linear and (self.weight or self.objective is not Objective.LAMBDARANK):
+            raise ConfigError(
+                f"linear=true with weight={self.weight:g} and objective={self.objective}",
+                expected=f"weight=0 and objective={Objective.LAMBDARANK}: the linear model ranks, in place of the sum",
+                do="change the other setting, or set linear=false",
+            )
 
     def require(self) -> None:
         """Raise MissingError if LightGBM is not installed."""
@@ -74,28 +85,36 @@ class LightGBM(WithTrees):
         """Fit the trees on the found candidates.
 
         Raises MissingError if LightGBM is not installed, ValueError if no candidate was found, ConfigError if a
-        document has more candidates than LightGBM can rank.
+        document has more candidates than LightGBM can rank or the linear model reads a value that is not finite.
         """
         reads = self.features or inputs.names
         used_NK = pairs.found_NK & pairs.filled_NK
         if not used_NK.any():
             raise ValueError("no found candidates to fit trees on")
-        fitted = FittedFusion(self, inputs.names, self.summed(inputs), self.weight, reads, derived=self.derived)
+        add = self.summed(inputs)
+        fitted = FittedFusion(self, inputs.names, add, (self.weight,) * len(add), reads, derived=self.derived)
+        start_M = None
+        if self.linear:
+            fitted = replace(fitted, add=reads, weights=_weights(reads, inputs, pairs, used_NK), baselines=add)
+            start_M = fitted.scores(pairs.values_NKF)[used_NK]
         features_MG = fitted.features_of(pairs.values_NKF, used_NK)
-        trees = self._boosted(features_MG, pairs.target_NK[used_NK].astype(np.float64), used_NK.sum(1))
+        trees = self._boosted(features_MG, pairs.target_NK[used_NK].astype(np.float64), used_NK.sum(1), start_M)
         return fitted.with_tree(trees)
 
     def trees(self, content: dict[str, list[Any]]) -> Trees:
         """Return the trees from their plain lists."""
         return BoostedTrees.from_dict(content)
 
-    def _boosted(self, features_MG: F32, targets_M: F64, count_N: I64) -> BoostedTrees:
-        """Return the trees for M pairs, given document by document; ``count_N`` is the number of pairs of each."""
+    def _boosted(self, features_MG: F32, targets_M: F64, count_N: I64, start_M: F32 | None) -> BoostedTrees:
+        """Return the trees for M pairs, given document by document; ``count_N`` is the number of pairs of each.
+
+        With ``start_M`` they are fitted to be added to it.
+        """
         lightgbm = _lightgbm()
         self._check_count(int(count_N.max()))
         target_M, weight_M, extra = self._relevance(targets_M)
         group = count_N[count_N > 0] if self.objective is Objective.LAMBDARANK else None
-        data = lightgbm.Dataset(features_MG, target_M, weight=weight_M, group=group)
+        data = lightgbm.Dataset(features_MG, target_M, weight=weight_M, group=group, init_score=start_M)
         return converted(lightgbm.train({**self._parameters(), **extra}, data, self.rounds))
 
     def _check_count(self, most: int) -> None:
@@ -124,6 +143,7 @@ class LightGBM(WithTrees):
             "num_leaves": self.leaves,
             "learning_rate": self.shrinkage,
             "min_data_in_leaf": self.min_leaf,
+            "lambda_l2": self.penalty,
             "lambdarank_truncation_level": self.truncation,
             "seed": self.seed,
             "deterministic": True,
@@ -131,6 +151,19 @@ class LightGBM(WithTrees):
             "num_threads": 1,
             "verbose": -1,
         }
+
+
+def _weights(reads: tuple[str, ...], inputs: Inputs, pairs: Pairs, used_NK: Bool) -> tuple[float, ...]:
+    """Return the weights of the linear model; raise ConfigError if a score is not finite for every used candidate."""
+    values_NKF = pairs.values_NKF[..., [inputs.names.index(name) for name in reads]]
+    finite_F = np.isfinite(values_NKF[used_NK]).all(axis=0)
+    if not finite_F.all():
+        raise ConfigError(
+            f"values of the score {reads[int(finite_F.argmin())]!r} that are not finite",
+            expected="finite values of every score that the linear model reads",
+            do="leave the score out with fusion.rule.features, or set fusion.rule.linear=false",
+        )
+    return tuple(fit_weights(values_NKF, pairs.target_NK, used_NK).tolist())
 
 
 def converted(booster: Any) -> BoostedTrees:

@@ -83,7 +83,8 @@ class WithTrees(Fusion):
         features_MF = pairs.values_NKF[pairs.filled_NK][:, columns]
         targets_M = pairs.target_NK[pairs.filled_NK].astype(np.float64)
         tree = self._grow(features_MF, targets_M, pairs.docs_M)
-        return FittedFusion(self, inputs.names, self.summed(inputs), self.weight, features, tree)
+        add = self.summed(inputs)
+        return FittedFusion(self, inputs.names, add, (self.weight,) * len(add), features, tree)
 
     def _grow(self, features_MF: F32, targets_M: F64, docs_M: I64) -> Trees:
         raise NotImplementedError

@@ -148,7 +148,7 @@ def _allowed(ids_NK: I32, question: Question) -> Bool:
 def _labels(predictor: Predictor, scored: _Scored, turned_NK: F32, row: int, labels_K: I64) -> list[Explained]:
     """Return the labels of one text, which are in the order of ``labels_K``, with their reasons."""
     fusion, ids, values_KF = predictor.scorer.fusion, scored.ids_NK[row], scored.values_NKF[row]
-    weight = 1.0 if fusion.tree is None else fusion.weight
+    weights = fusion.weight_of()
     held_KF = values_KF[ids != PAD_ID]
     found = []
     for label in labels_K.tolist():
@@ -160,7 +160,7 @@ def _labels(predictor: Predictor, scored: _Scored, turned_NK: F32, row: int, lab
                 name,
                 float(value) if np.isfinite(value) else None,
                 int(rank),
-                weight * float(value) if weight and name in fusion.add else None,
+                weights[name] * float(value) if name in weights else None,
             )
             for name, value, rank in zip(fusion.names, values_F, ranks_F, strict=True)
         )
