@@ -25,7 +25,8 @@ def fit_weights(values_NKF: F32, target_NK: F32, used_NK: Bool) -> F64:
     values_MF = values_NKF[used_NK].astype(np.float64)
     spread_F = values_MF.std(axis=0)
     scale_F = np.divide(1.0, spread_F, out=np.zeros_like(spread_F), where=spread_F > 0)
-    values_MF = (values_MF - values_MF.mean(axis=0)) * scale_F
+    values_MF -= values_MF.mean(axis=0)
+    values_MF *= scale_F
     doc_M, target_M = np.nonzero(used_NK)[0], target_NK[used_NK].astype(np.float64)
     kept_M = np.isin(doc_M, np.intersect1d(doc_M[target_M > 0], doc_M[target_M <= 0]))
     if not kept_M.any():
