@@ -79,7 +79,7 @@ def states(workspace: Workspace, partition: Partition, *, refresh: bool = False)
 
 
 def packed_state(workspace: Workspace, dataset: str, recipe: str) -> State:
-    """Return the state of a recipe's packed model; raise MissingError, with the command that makes it, if it has none."""
+    """Return the state of a recipe's packed model; raise MissingError, with the command to train, if it has none."""
     state = states(workspace, workspace.params.experiment(dataset, recipe))["model"]
     if state.status is Status.MISSING:
         raise MissingError(

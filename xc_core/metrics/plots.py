@@ -142,7 +142,8 @@ def label_map(folder: Path, content: LabelMap, title: str) -> None:
         x, y = place[-1].tolist()
         axis.scatter(x, y, s=170, c=INK, marker="*", label=f"document: {_short(content.text, 28)}", zorder=5)
         named = ((content.positives[:20], GREEN), (content.missed[:4], RED), (content.held[:4], AMBER))
-        names = [Name(_short(content.titles[i], 22), *at[i], colour) for ids, colour in named for i in ids.tolist()]
+        texts = {i: _short(content.titles[i], 22) for ids, _ in named for i in ids.tolist()}
+        names = [Name(texts[i], at[i][0], at[i][1], colour) for ids, colour in named for i in ids.tolist()]
         _names_beside(axis, names, size=7)
         axis.set(xticks=[], yticks=[], title=f"{title}: one document and its labels (PCA)")
         axis.legend(facecolor="white", edgecolor="none", framealpha=1, fontsize=8, loc="best")
