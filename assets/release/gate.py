@@ -165,7 +165,7 @@ def _costs(model: Measured, champion: Measured, release: ReleaseConfig) -> Itera
 
 
 def _change(ours: float, theirs: float, difference: Difference) -> str:
-    interval = f"{difference.points:+.2f} [{difference.low:+.2f}, {difference.high:+.2f}]"
+    interval = f"{difference.points:+z.2f} [{difference.low:+z.2f}, {difference.high:+z.2f}]"
     return f"{ours:.2f} against {theirs:.2f} ({interval})"
 
 

@@ -155,11 +155,11 @@ def _registered(workspace: Workspace, client: Any, dataset: str, recipe: str) ->
 
 
 def _check_up_to_date(workspace: Workspace, dataset: str, recipe: str) -> None:
-    from xc_core.chain.plan import Status, states
+    from xc_core.chain.plan import Status, packed_state
     from xc_core.infer.bundle import Model
 
+    state = packed_state(workspace, dataset, recipe)
     Model.open(workspace.folder("model", dataset, recipe))
-    state = states(workspace, workspace.params.experiment(dataset, recipe))["model"]
     if state.status is Status.STALE:
         raise MovedError(
             f"a model of {dataset}/{recipe} that is out of date: {state.why} since it was packed",

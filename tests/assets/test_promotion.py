@@ -236,6 +236,12 @@ def test_a_model_that_is_out_of_date_is_not_promoted(released: Released, xc: Xc,
     assert aliases(store) == before
 
 
+def test_a_recipe_without_a_packed_model_is_trained_before_it_is_promoted(xc: Xc, own: Workspace, store: Store) -> None:
+    shutil.rmtree(own.folder("model", "toy", "ngame"))
+    promoted = xc("promote", "--dataset", "toy", "--recipe", "ngame")
+    promoted.refused(66, "no packed model at", "xc train --dataset toy --recipe ngame")
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "found"),
     [

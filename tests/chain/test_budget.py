@@ -197,7 +197,7 @@ def test_time_in_which_a_step_waits_for_other_work_is_not_counted_and_much_of_it
     monkeypatch.setattr(EncoderTask, "step", waits)
     lines.clear()
     assert budget.scaled_epochs(ready, experiment_of(ready), 0.2, again=True) == alone
-    said = "budget: other processes are running, so training may take 2.0 times as long as estimated"
+    said = "budget: other processes are running, so training the encoder may take 2.0 times as long as estimated"
     assert (said in lines) == reported, lines
 
 

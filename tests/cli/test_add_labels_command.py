@@ -48,7 +48,10 @@ def test_files_of_labels(name: str, content: str, texts: Any, xc: Xc, tmp_path: 
         ended.refused(65, texts)
         return
     assert ended.code == 0, ended.err
-    assert "toy: 2 new labels, in no model" in ended.out
+    counted, *following = ended.out.splitlines()
+    assert counted.startswith("toy: 2 new labels, in no model")
+    assert following[0] == "next: train again, or refresh (docs/runbook.md#refresh):"
+    assert any("xc train --dataset toy --recipe ngame" in line for line in following[1:])
     corpus = open_corpus(workspace)
     assert corpus.texts_of("labels", np.arange(10, 12)) == texts
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.cli.conftest import TOY, Xc
 from tests.conftest import ToyWorld
 from xc_core.chain import Workspace, run_stage
+from xc_core.metrics.paired import Difference
 
 
 def test_compare_prints_paired_differences_of_recipes_and_scores(xc: Xc, ready: Workspace) -> None:
@@ -19,6 +22,12 @@ def test_compare_prints_paired_differences_of_recipes_and_scores(xc: Xc, ready: 
     xc("compare", *TOY, "ngame", "ngame:classifer").refused(64, "nearest: 'classifier'", "fix the name")
     xc("compare", *TOY, "ngame", "npr").refused(66, "no evaluation of 'npr' on toy", "xc train --dataset toy")
     xc("compare", "--dataset", "tay", "ngame", "ngame").refused(66, "no dataset 'tay' in params.yaml (nearest: 'toy')")
+
+
+def test_no_difference_has_a_minus_before_zero(xc: Xc, ready: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny = {"R_at_10": Difference(-0.001, -0.0049, 0.3)}
+    monkeypatch.setattr("xc_core.metrics.paired.differences", lambda *_: tiny)
+    assert "R@10       +0.00   [+0.00, +0.30]   not clear" in xc("compare", *TOY, "ngame", "ngame:classifier").out
 
 
 def test_compare_refuses_figures_of_documents_that_were_replaced(xc: Xc, own: Workspace) -> None:

@@ -10,7 +10,10 @@ import pytest
 
 from tests.cli.conftest import Xc
 from xc_core.chain import STAGES, Workspace, pilots, planned, run_stage
+from xc_core.chain.estimator import Cost
 from xc_core.chain.on_gpu import GPU_RATES
+from xc_core.chain.world import World
+from xc_core.cli.plan import table
 
 SIZES = ("--documents", "3000", "--labels", "200", "--tokens", "12")
 BAG = ("--set", "encoder.encoder.name=bag", "--dim", "16")
@@ -39,7 +42,21 @@ def test_every_stage_of_made_up_data_is_planned_and_rates_are_kept(xc: Xc, fresh
     assert not [path for path in fresh.state.iterdir() if path.name.startswith("pilot-")]
     again = xc("plan", *SIZES, *BAG)
     assert "using the rates of an earlier call" in again.err
-    assert "ngame: 3,000 documents of 12 tokens, 200 labels of 6; one process on cpu" in again.out
+    assert "ngame with changes: 3,000 documents of 12 tokens, 200 labels of 6; one process on cpu" in again.out
+
+
+@pytest.mark.parametrize(
+    ("recipe", "changes", "title"),
+    [
+        ("ngame", {}, "ngame"),
+        ("ngame", {"encoder": {"epochs": 2}}, "ngame with changes"),
+        ("quick", {"encoder": {"epochs": 2}}, "quick, ngame with changes"),
+    ],
+)
+def test_the_table_names_the_recipe_that_was_asked_for(recipe: str, changes: dict[str, Any], title: str) -> None:
+    subject = planned.Subject("ngame", changes, World.of_sizes(100, 10, 12, 6, 2))
+    head = table(subject, recipe, "cpu", [Cost("corpus", 1.0, 1 << 20, 1 << 20)]).splitlines()[0]
+    assert head == f"{title}: 100 documents of 12 tokens, 10 labels of 6; one process on cpu"
 
 
 @pytest.mark.usefixtures("quick")

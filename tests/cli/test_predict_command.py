@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -60,6 +60,21 @@ def test_predict_turns_the_dial(xc: Xc, ready: Workspace) -> None:
     assert (answer("--tail", "1") != answer()) == (dial.reach > 0)
     refused = xc("predict", *NGAME, "--tail", "1.5", "falcon")
     assert (refused.code, "tail 1.5" in refused.err) == (64, True)
+
+
+@pytest.mark.parametrize("reach", [0.0, 0.5])
+def test_predict_notes_a_dial_that_changes_nothing(
+    xc: Xc, ready: Workspace, monkeypatch: pytest.MonkeyPatch, reach: float
+) -> None:
+    predictor = open_predictor(ready.folder("model", "toy", "ngame"))
+    fusion = predictor.scorer.fusion
+    assert fusion.dial is not None
+    changed = replace(fusion, dial=replace(fusion.dial, reach=reach))
+    given = replace(predictor, scorer=replace(predictor.scorer, fusion=changed))
+    monkeypatch.setattr("xc_core.infer.bundle.open_predictor", lambda _: given)
+    notes = [xc("predict", *NGAME, *tail, "falcon").err for tail in ((), ("--tail", "0"), ("--tail", "0.5"))]
+    assert notes[:2] == ["", ""]
+    assert ("--tail has no effect on this model" in notes[2]) == (reach == 0)
 
 
 def test_no_answer_has_a_minus_before_zero(xc: Xc, ready: Workspace) -> None:

@@ -73,7 +73,7 @@ def test_what_is_next_is_a_command_that_keeps_the_settings(xc: Xc, project: Work
     project.params.declare_experiment("toy", "ngame", "ngame", {"classifier": {"epochs": 2}})
     project.params.declare_experiment("toy", "short", "ngame", {"classifier": {"epochs": 1}})
     assert xc("update", update, "--dataset", "toy").out.splitlines()[-3:] == [
-        "next: train again, or refresh (docs/runbook.md#schedules):",
+        "next: train again, or refresh (docs/runbook.md#refresh):",
         "  xc train --dataset toy --recipe ngame --set classifier.epochs=2 --budget none",
         "  xc train --dataset toy --recipe short",
     ]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.text import Text
 
 from tests.metrics.test_metric_artefacts import labels
 from xc_core.metrics import plots
@@ -83,7 +86,22 @@ def test_a_label_map_has_every_label_at_its_principal_components(drawn: Callable
     }
     for name, ids in layers.items():
         np.testing.assert_array_equal(points(axis, name), found[ids], err_msg=name)
-    assert [text.get_text() for text in axis.texts] == [rf"label \${number}" for number in (1, 2, 12, 13, 3)]
+    ids = sorted((1, 2, 12, 13, 3), key=lambda label: found[label, 1])
+    assert [text.get_text() for text in axis.texts] == [rf"label \${number}" for number in ids], "from low to high"
+    colours = {1: plots.GREEN, 2: plots.GREEN, 12: plots.RED, 13: plots.RED, 3: plots.AMBER}
+    assert [text.get_color() for text in axis.texts] == [colours[number] for number in ids]
+
+
+@pytest.mark.filterwarnings("ignore:Glyph")
+def test_names_of_labels_do_not_overlap(drawn: Callable[..., list[Axes]]) -> None:
+    content = labels()
+    same = np.repeat(content.label_LD[:1], len(content.label_LD), axis=0)  # all labels in one place
+    (axis,) = drawn(plots.label_map, replace(content, label_LD=same))
+    axis.figure.draw_without_rendering()  # lays the figure out
+    boxes = [Text.get_window_extent(text) for text in axis.texts]  # without its line
+    assert len(boxes) == 5
+    assert all(low.y1 <= high.y0 for low, high in pairwise(boxes))
+    assert min(box.x0 for box in boxes) >= axis.get_window_extent().x1
 
 
 def test_a_leaderboard_has_the_recipes_whose_time_and_figure_are_known(drawn: Callable[..., list[Axes]]) -> None:

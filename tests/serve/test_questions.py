@@ -78,6 +78,18 @@ def test_the_dial_is_turned(start: Start, dialled: Predictor) -> None:
     assert max(moved) > 0
 
 
+def test_the_page_offers_a_dial_only_if_it_changes_something(start: Start, dialled: Predictor) -> None:
+    running = start()
+    fusion = dialled.scorer.fusion
+    assert fusion.dial is not None
+    for dial, offered in ((fusion.dial, True), (replace(fusion.dial, reach=0.0), False), (None, False)):
+        predictor = replace(dialled, scorer=replace(dialled.scorer, fusion=replace(fusion, dial=dial)))
+        running.server.models.current = replace(running.server.models.current, predictor=predictor)
+        assert running.client.get("/ready").json()["dial"] is offered
+        if dial is not None:
+            assert running.ask(text="castle0", tail=1.0)["tail"] == 1.0, "a client may always ask for a position"
+
+
 @pytest.mark.parametrize(
     ("question", "status", "found"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from tests.fusion.test_dial import world
@@ -34,3 +35,17 @@ def test_the_figures_are_those_at_the_default_of_the_dial(documents: int, cost: 
         assert figures["PSP_at_5"] > at_zero["PSP_at_5"]
     else:
         assert figures == pytest.approx(at_zero)
+
+
+@pytest.mark.parametrize("even", [False, True])
+def test_a_dial_that_changes_nothing_is_reported_as_such(even: bool) -> None:
+    ids, scores, truth, weights = world(400)
+    lines: list[str] = []
+    stub = SimpleNamespace(settings=FusionSettings(), build=SimpleNamespace(facts={}), report=lines.append)
+    given = np.ones_like(weights) if even else weights  # labels of one weight keep their order
+    fusion = summed(Sum(), Inputs(("a",), ("a",)))
+    served, _ = _with_dial(cast(Context[Any], stub), fusion, Shortlist.ranked(ids, scores), truth, given)
+    assert served.turns is not even
+    (line,) = lines
+    assert ("has no effect" in line) is even
+    assert ("at each position of the dial" in line) is not even

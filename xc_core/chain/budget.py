@@ -271,5 +271,8 @@ def _epoch_seconds(task: Task) -> float:
         times.append(now() - started)
     waited = (time.perf_counter() - began) / max(sum(times), 1e-9)
     if waited > _BUSY:
-        report(f"budget: other processes are running, so training may take {waited:.1f} times as long as estimated")
+        report(
+            f"budget: other processes are running, so training the {task.name} may take {waited:.1f} times as long as "
+            "estimated"
+        )
     return len(batches) * float(np.median(times[_WARM:]))

@@ -230,7 +230,7 @@ def measured(workspace: Workspace, base: str, changes: dict[str, Any], source: S
     width = 0
     sizes = [size for size in SIZES if size < source.world.documents] or SIZES[:1]
     for number, size in enumerate(sizes):
-        report(f"plan: running {base} on {size:,} documents")
+        report(f"plan: running {base}{' with changes' if changes else ''} on {size:,} documents")
         runs = {} if number == 0 and len(sizes) > 2 else _RUNS
         with tempfile.TemporaryDirectory(prefix="pilot-", dir=workspace.state) as folder, quiet():
             pilot, width = _run(Workspace(Path(folder)), base, changes, source, size, runs)

@@ -78,6 +78,18 @@ def states(workspace: Workspace, partition: Partition, *, refresh: bool = False)
     return found
 
 
+def packed_state(workspace: Workspace, dataset: str, recipe: str) -> State:
+    """Return the state of a recipe's packed model; raise MissingError, with the command to train, if it has none."""
+    state = states(workspace, workspace.params.experiment(dataset, recipe))["model"]
+    if state.status is Status.MISSING:
+        raise MissingError(
+            f"no packed model at {workspace.folder('model', dataset, recipe)}",
+            expected="a recipe whose stages have run",
+            do=workspace.params.train_command(dataset, recipe),
+        )
+    return state
+
+
 def _made(workspace: Workspace, stage: str, partition: Partition) -> Made:
     return artifacts.read_made(workspace.folder(stage, *partition.place))
 

@@ -52,6 +52,11 @@ class Subject:
     """The experiment of a data set that is there; None for sizes alone."""
 
     @property
+    def title(self) -> str:
+        """What is planned, in words."""
+        return f"{self.base} with changes" if self.changes else self.base
+
+    @property
     def recipe(self) -> Recipe:
         """The recipe with its changes."""
         return find_recipe(self.base).changed(self.changes)

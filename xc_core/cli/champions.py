@@ -47,19 +47,12 @@ def _champion(workspace: Workspace, dataset: str) -> Champion:
 
 def _packed(workspace: Workspace, dataset: str, recipe: str) -> Path:
     """Return the folder of a recipe's packed model; note one that is out of date."""
-    from xc_core.chain.plan import Status, states
+    from xc_core.chain.plan import Status, packed_state
 
-    state = states(workspace, workspace.params.experiment(dataset, recipe))["model"]
-    folder = workspace.folder("model", dataset, recipe)
-    if state.status is Status.MISSING:
-        raise MissingError(
-            f"no packed model at {folder}",
-            expected="a recipe whose stages have run",
-            do=workspace.params.train_command(dataset, recipe),
-        )
+    state = packed_state(workspace, dataset, recipe)
     if state.status is Status.STALE:
         rebuild = workspace.params.train_command(dataset, recipe)
         click.echo(
             f"note: this model is out of date ({state.why} since it was packed). Rebuild it: {rebuild}", err=True
         )
-    return folder
+    return workspace.folder("model", dataset, recipe)

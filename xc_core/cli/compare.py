@@ -32,8 +32,8 @@ def compare(dataset: str, ours: str, theirs: str) -> None:
     for name, difference in found.items():
         verdict = "" if difference.clear else "   not clear"
         click.echo(
-            f"{name.replace('_at_', '@'):<8}{difference.points:>+8.2f}   "
-            f"[{difference.low:+.2f}, {difference.high:+.2f}]{verdict}"
+            f"{name.replace('_at_', '@'):<8}{difference.points:>+z8.2f}   "
+            f"[{difference.low:+z.2f}, {difference.high:+z.2f}]{verdict}"
         )
 
 

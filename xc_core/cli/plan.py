@@ -66,7 +66,7 @@ def plan(
         click.echo(json.dumps({"recipe": recipe, "world": asdict(subject.world), "stages": rows, "notes": notes}))
         return
     for name, costs in found.items():
-        click.echo(table(subject, name, costs))
+        click.echo(table(subject, recipe, name, costs))
         most = max(costs, key=lambda cost: cost.memory)
         if most.memory > memory_bytes():
             click.echo(f"warning: {most.stage} needs more memory than this machine has ({_size(memory_bytes())})")
@@ -127,11 +127,12 @@ def _subject(
     return Subject.of_experiment(workspace, dataset, base, deep_merged(declared, changes))
 
 
-def table(subject: Subject, device: str, costs: list[Cost]) -> str:
+def table(subject: Subject, recipe: str, device: str, costs: list[Cost]) -> str:
     """Return the costs as an aligned table."""
     world = subject.world
+    title = subject.title if recipe == subject.base else f"{recipe}, {subject.title}"
     lines = [
-        f"{subject.base}: {world.documents:,} documents of {world.document_tokens:.0f} tokens, {world.labels:,} labels "
+        f"{title}: {world.documents:,} documents of {world.document_tokens:.0f} tokens, {world.labels:,} labels "
         f"of {world.label_tokens:.0f}; one process on {device}",
         f"{'stage':<12}{'time':>12}{'memory':>12}{'disk':>12}",
     ]

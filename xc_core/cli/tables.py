@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from xc_core.metrics.evaluation import Evaluation
 
 COLUMNS: Final = ("P_at_1", "P_at_3", "P_at_5", "nDCG_at_5", "PSP_at_1", "PSP_at_3", "PSP_at_5", "R_at_10")
+REFRESH: Final = "train again, or refresh (docs/runbook.md#refresh)"
+"""What to do after a change of the data."""
 
 
 def show_metrics(workspace: Workspace, dataset: str, recipe: str) -> None:

@@ -9,7 +9,7 @@ import click
 from xc_core.chain import Workspace
 from xc_core.chain.update import update
 from xc_core.cli.options import Names, dataset_option
-from xc_core.cli.tables import show_next
+from xc_core.cli.tables import REFRESH, show_next
 from xc_core.data.checks import Allowed
 from xc_core.data.formats import LAYOUTS
 
@@ -31,4 +31,4 @@ def command(path: Path, dataset: str, layout: str, allow: tuple[str, ...]) -> No
     difference = update(workspace, path, dataset, layout=layout, allow=allow)
     if difference is not None:
         click.echo(f"{dataset}: {difference}")
-    show_next(workspace, dataset, "train again, or refresh (docs/runbook.md#schedules)")
+    show_next(workspace, dataset, REFRESH)

@@ -195,6 +195,11 @@ class FittedFusion:
         """Return the fusion with these trees."""
         return replace(self, tree=tree)
 
+    @property
+    def turns(self) -> bool:
+        """True if the position of the dial changes the order."""
+        return self.dial is not None and self.dial.reach > 0
+
     def rank(self, ids_NK: I32, values_NKF: F32, tail: float | None = None) -> Shortlist:
         """Return the candidates by descending fused score at dial ``tail``, by default the dial's own; holes last.
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -141,18 +141,12 @@ def label_map(folder: Path, content: LabelMap, title: str) -> None:
             axis.scatter(points[:, 0], points[:, 1], s=size, c=colour, marker=marker, label=name, linewidths=0.9)
         x, y = place[-1].tolist()
         axis.scatter(x, y, s=170, c=INK, marker="*", label=f"document: {_short(content.text, 28)}", zorder=5)
-        for ids, colour in ((content.positives, GREEN), (content.missed[:4], RED), (content.held[:4], AMBER)):
-            for i in ids.tolist():
-                axis.annotate(
-                    _short(content.titles[i], 22),
-                    at[i],
-                    fontsize=7,
-                    color=colour,
-                    xytext=(4, 3),
-                    textcoords="offset points",
-                )
+        named = ((content.positives[:20], GREEN), (content.missed[:4], RED), (content.held[:4], AMBER))
+        texts = {i: _short(content.titles[i], 22) for ids, _ in named for i in ids.tolist()}
+        names = [Name(texts[i], at[i][0], at[i][1], colour) for ids, colour in named for i in ids.tolist()]
+        _names_beside(axis, names, size=7)
         axis.set(xticks=[], yticks=[], title=f"{title}: one document and its labels (PCA)")
-        axis.legend(frameon=False, fontsize=8, loc="best")
+        axis.legend(facecolor="white", edgecolor="none", framealpha=1, fontsize=8, loc="best")
         _save(figure, folder / "label_map.png")
 
 
@@ -162,20 +156,30 @@ def _short(text: str, limit: int) -> str:
     return cut.replace("$", r"\$")
 
 
-def _names_beside(axis: Any, points: dict[str, tuple[float, float]]) -> None:
+class Name(NamedTuple):
+    """The name of a point."""
+
+    text: str
+    x: float
+    y: float
+    colour: str = "black"
+
+
+def _names_beside(axis: Any, names: list[Name], size: float = 8) -> None:
     """Write the names of points in a column right of the axis, without overlaps, joined to the points by thin lines."""
     low, high = axis.get_ylim()
-    step = 1 / max(len(points), 14)
+    step = 1 / max(len(names), 14)
     at = -step
-    for name, (x, y) in sorted(points.items(), key=lambda item: item[1][1]):
-        left = sum(other[1] > y for other in points.values())
-        at = min(max(at + step, (y - low) / (high - low)), 1 - step * left)
+    for place, name in enumerate(sorted(names, key=lambda name: name.y), 1):
+        left = len(names) - place
+        at = min(max(at + step, (name.y - low) / (high - low)), 1 - step * left)
         axis.annotate(
-            name,
-            (x, y),
+            name.text,
+            (name.x, name.y),
             xytext=(1.03, at),
             textcoords="axes fraction",
-            fontsize=8,
+            fontsize=size,
+            color=name.colour,
             va="center",
             annotation_clip=False,
             arrowprops={"arrowstyle": "-", "linewidth": 0.4, "color": "0.6"},
@@ -189,11 +193,11 @@ def leaderboard(folder: Path, rows: list[dict[str, Any]], title: str) -> None:
         figure = _figure(2 * max(3.4, 0.22 * len(timed)))
         for axis, metric, colour in zip(figure.subplots(2, 1), ("P_at_1", "PSP_at_5"), (BLUE, GREEN), strict=True):
             known = (row for row in timed if row[metric] is not None)
-            points = {row["recipe"]: (row["train_seconds"] / 60, row[metric]) for row in known}
-            if points:
-                axis.scatter(*zip(*points.values(), strict=True), s=40, c=colour)
+            names = [Name(row["recipe"], row["train_seconds"] / 60, row[metric]) for row in known]
+            if names:
+                axis.scatter([name.x for name in names], [name.y for name in names], s=40, c=colour)
             axis.set(xlabel="training time (minutes)", ylabel=metric.replace("_at_", "@"))
             axis.margins(0.1)
-            _names_beside(axis, points)
+            _names_beside(axis, names)
         figure.suptitle(title, fontsize=11, color=INK)
         _save(figure, folder / "leaderboard.png")

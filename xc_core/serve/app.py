@@ -72,7 +72,7 @@ class Server:
         content = {
             "ready": not self.draining,
             "model": self.models.current.name,
-            "dial": self.models.current.has_dial,
+            "dial": self.models.current.predictor.scorer.fusion.turns,
             "refused": refusal and {"version": refusal.version, "reason": refusal.reason},
             "registry": self.models.source_error or "ok",
         }

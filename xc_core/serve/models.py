@@ -44,7 +44,7 @@ class Served:
 
     @property
     def has_dial(self) -> bool:
-        """True if the dial can be turned."""
+        """True if positions of the dial are answered, even if they change nothing."""
         return self.predictor.scorer.fusion.dial is not None
 
     @property

@@ -177,8 +177,11 @@ def _with_dial(
         return fusion, _figures({FUSION: ranked}, truth, weights_L)[FUSION]
     dial, curve = found
     context.build.facts["tail"] = {"default": dial.default, "reach": dial.reach, "curve": curve}
-    shown = ", ".join(f"{one['tail']:g}: {one['P_at_1']:.1f} / {one['PSP_at_5']:.1f}" for one in curve[::2])
-    context.report(f"fusion: P@1 / PSP@5 at each position of the dial (tail): {shown}; default {dial.default:g}")
+    if dial.reach:
+        shown = ", ".join(f"{one['tail']:g}: {one['P_at_1']:.1f} / {one['PSP_at_5']:.1f}" for one in curve[::2])
+        context.report(f"fusion: P@1 / PSP@5 at each position of the dial (tail): {shown}; default {dial.default:g}")
+    else:
+        context.report("fusion: no weight of rare labels raises PSP@5 on validation, so the dial (tail) has no effect")
     served = next(one for one in curve if one["tail"] == dial.default)
     return replace(fusion, dial=dial), {metric: served[metric] for metric in _SHOWN}
 

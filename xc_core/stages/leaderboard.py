@@ -15,6 +15,7 @@ from xc_core.errors import MissingError, XCError
 from xc_core.metrics.evaluation import Evaluation
 from xc_core.metrics.leaderboard import METRICS, group, write_leaderboard
 from xc_core.seeds import generator
+from xc_core.visible import counted
 
 _RESAMPLES: Final = 2000
 _FITTED: Final = ("scores", "fusion")
@@ -48,7 +49,7 @@ def run(context: Context[None]) -> None:
         row["p_value"] = None if row["recipe"] == first else _p_value(evaluated[row["recipe"]], evaluated[first])
     write_leaderboard(context.build, rows, context.run.dataset)
     names = "; ".join(f"{recipe} ({name})" for name, recipe in best.items())
-    context.report(f"leaderboard: {len(rows)} recipes, best by P@1: {names}")
+    context.report(f"leaderboard: {counted(len(rows), 'recipe')}, best by P@1: {names}")
 
 
 def _row(recipe: str, found: Evaluation, costs: dict[str, dict[str, float]], machines: set[str]) -> dict[str, Any]:
