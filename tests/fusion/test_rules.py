@@ -177,6 +177,15 @@ def test_a_score_that_is_the_same_for_every_document_is_compared_with_each_other
     assert FittedFusion.read(tmp_path) == part
 
 
+@pytest.mark.parametrize("name", ["label_text", "classifier", "classifier_and_frequency", "sum"])
+def test_a_part_that_is_used_instead_of_the_rule_knows_its_name(name: str, tmp_path: Path) -> None:
+    own = replace(with_stump(NAMES[:3]), offsets=("frequency",))
+    assert own.instead == ""
+    own.part(name).write(tmp_path)
+    assert FittedFusion.read(tmp_path).instead == name
+    assert alone(Sum()).instead == "", "a sum is the rule itself"
+
+
 def fitted_rule(kind: str) -> FittedFusion:
     settings = {} if kind == "sum" else {"depth": 4, "min_leaf": 2}
     rule: Fusion = changed(FUSIONS[kind](), {**settings, "add": ["classifier"]}, "rule")

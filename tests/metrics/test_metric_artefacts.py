@@ -148,6 +148,8 @@ ROWS_OF = TrainedOn(train=1000, epochs=1.0)
         ({"dial": True}, "fusion", "not fitted; its dial is, on validation documents that no score has seen"),
         ({"fitted": True, "dial": True}, "fusion",
          "chosen and fitted on validation documents that no score has seen"),
+        ({"fitted": True, "dial": True, "instead": "classifier"}, "fusion",
+         "not used; classifier alone was chosen on validation documents that no score has seen"),
     ],
 )  # fmt: skip
 def test_what_a_model_learnt_from_in_words(changes: dict[str, Any], part: str, words: str) -> None:

@@ -235,6 +235,13 @@ class FittedFusion:
         baselines = self.baselines or self.add
         return replace(self.parts()[name], candidates=self.candidates, baselines=baselines, offsets=self.offsets)
 
+    @property
+    def instead(self) -> str:
+        """The part that is used instead of the fitted rule, as in ``parts``; empty if the rule itself is used."""
+        if not self.rule.learns or self.tree is not None:
+            return ""
+        return next(name for name, part in self.parts().items() if part.add == self.add)
+
     def write(self, folder: Path) -> None:
         """Write ``fusion.json`` and the dial's ``log_weights.npy`` into ``folder``."""
         content = {

@@ -44,6 +44,8 @@ class Learnt:
     """Train and validation documents of the corpus."""
     dial: bool = False
     """True if the fusion has a dial, which is fitted like a fusion."""
+    instead: str = ""
+    """The score, or the sum, that is used instead of the fitted fusion."""
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> Learnt:
@@ -62,7 +64,9 @@ class Learnt:
         if self.joint:
             rows = "trained with the encoder" + (f", then on {rows}" if self.classifier.epochs else "")
         held_out = "on validation documents that no score has seen"
-        if self.fitted:
+        if self.instead:
+            fusion = f"not used; {self.instead} alone was chosen {held_out}"
+        elif self.fitted:
             fusion = f"chosen and fitted {held_out}"
         else:
             fusion = "not fitted" + (f"; its dial is, {held_out}" if self.dial else "")

@@ -98,6 +98,7 @@ def _learnt(corpus: Corpus, trained: TrainedEncoder, tables: LabelTables, fusion
         fitted=fusion.rule.learns and len(corpus.rows(VALIDATION)) > 0,
         published=len(corpus.published_rows()),
         dial=fusion.dial is not None,
+        instead=fusion.instead,
     )
 
 
