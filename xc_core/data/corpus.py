@@ -221,10 +221,16 @@ class Corpus:
 
         Raises IndexError for a row that there is not, ValueError if the rows do not ascend.
         """
+        for block in self.blocks_of_texts(side, rows):
+            yield from block
+
+    def blocks_of_texts(self, side: str, rows: I64) -> Iterator[list[str]]:
+        """Yield the texts as ``each_text`` does, those of a block of the file at a time."""
         if (np.diff(rows) < 0).any():
             raise ValueError("rows that do not ascend, in which order the file is read")
         for _, batch in self._batches(side, self.fields, rows):
-            yield from _joined(batch, self.fields)
+            if len(batch):
+                yield _joined(batch, self.fields)
 
     def table(self, side: str, rows: I64 | None = None) -> pl.DataFrame:
         """Return uid, title, content (and split) of ``rows`` of ``side``; of all rows if None.
