@@ -199,7 +199,7 @@ class _Counts:
 
 def _counts(corpus: Corpus, rows: I64) -> Iterator[_Counts]:
     """Yield the words of the documents ``rows``, which ascend, block by block."""
-    for texts in corpus.blocks_of_texts("documents", rows):
+    for texts in corpus.texts("documents", rows=rows):
         words = Words.of(texts)
         columns = (words.known >> np.uint64(64 - _COLUMNS_BITS)).astype(np.int32)[words.numbers]
         yield _Counts(words.indptr, columns, words.counts.astype(np.int32))
