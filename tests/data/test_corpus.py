@@ -63,6 +63,13 @@ def test_texts_of_are_those_of_the_rows_in_their_order(corpus: Corpus) -> None:
         assert corpus.texts_of("documents", np.array(rows, np.int64)) == [texts[row] for row in rows]
 
 
+def test_blocks_of_texts_of_some_rows_leave_out_the_others(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xc_core.data.corpus._ROWS_AT_ONCE", 20)
+    rows = np.array([0, 3, 4, 60, 61], np.int64)
+    expected = corpus.texts_of("documents", rows)
+    assert list(corpus.texts("documents", rows=rows)) == [expected[:3], expected[3:]]
+
+
 def test_each_text_is_that_of_its_row_and_rows_that_do_not_ascend_are_refused(corpus: Corpus) -> None:
     rows = np.array([0, 3, 4, 60, 61], np.int64)
     assert list(corpus.each_text("documents", rows)) == corpus.texts_of("documents", rows)

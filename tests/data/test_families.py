@@ -11,8 +11,10 @@ from random import Random
 import numpy as np
 import pytest
 
+from xc_core.data import families as module
 from xc_core.data.families import LEVELS, NearDuplicates, components, signatures, similarity
 from xc_core.data.words import Words
+from xc_core.seeds import derive
 
 VOCABULARY = [f"w{i}" for i in range(3000)]
 
@@ -76,8 +78,37 @@ def test_the_similarity_is_the_share_of_common_words() -> None:
         base = random.sample(VOCABULARY, 80 - shared)
         texts = [" ".join(base[:40]), " ".join([*base[:shared], *base[40:]])]
         words = Words.of(texts)
-        estimated = similarity(signatures(words.hashes, words.indptr[:-1]), np.array([[0, 1]]))[0]
+        estimated = similarity(signatures(words, np.arange(2)), np.array([[0, 1]]))[0]
         assert abs(estimated - jaccard(*texts)) < 4 * (0.25 / 128) ** 0.5
+
+
+@pytest.mark.parametrize("at_once", [1, 10, 2048])
+def test_signatures_are_those_of_a_loop(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For any number of words that are gathered at a time; a text without words is left out."""
+    monkeypatch.setattr(module, "_WORDS", at_once)
+    random = Random(2)
+    texts = [" ".join(random.sample(VOCABULARY, size)) for size in (3, 1, 0, 3, 40, 17, 1, 3)]
+    words, rows = Words.of(texts), [0, 1, 3, 4, 5, 6, 7]
+    found = signatures(words, np.array(rows))
+    for row, own in zip(rows, found.tolist(), strict=True):
+        hashes = words.hashes[words.indptr[row] : words.indptr[row + 1]].tolist()
+        for place, value in enumerate(own):
+            multiplier, offset = (derive(root, "minhash", place) for root in (0, 1))
+            assert value == min((h * (multiplier | 1) + offset) % 2**64 >> 32 for h in hashes)
+
+
+@pytest.mark.parametrize("keys", [1, 5, 300, 10**9])
+def test_candidates_are_those_of_a_loop(keys: int) -> None:
+    """Each text with an equal key is compared with the one before it and with the first one, once."""
+    random = Random(keys)
+    drawn = [random.randrange(keys) for _ in range(200)]
+    seen: dict[int, list[int]] = {}
+    expected = set()
+    for text, key in enumerate(drawn):
+        own = seen.setdefault(key, [])
+        expected |= {own[0] * 200 + text, own[-1] * 200 + text} if own else set()
+        own.append(text)
+    assert sorted(module._neighbours(np.array(drawn, np.uint64)).tolist()) == sorted(expected)
 
 
 def test_order_of_words_case_and_punctuation_do_not_matter_and_texts_without_words_are_alone(tmp_path: Path) -> None:

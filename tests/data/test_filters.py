@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -96,6 +97,32 @@ def test_a_line_that_is_no_pair_is_refused(tmp_path: Path, line: str) -> None:
     path.write_text(f"0 0\n{line}\n", "utf-8")
     with pytest.raises(DataError, match=r"filter\.txt, line 2: "):
         given_pairs(path, first_row=0, rows=9, labels=9, options=ReadOptions())
+
+
+@pytest.mark.parametrize("block_bytes", [40, 1 << 20])
+def test_given_pairs_are_those_of_a_loop(tmp_path: Path, block_bytes: int) -> None:
+    """With spaces and tabs, Windows' line ends, leading zeros, and pairs that are repeated."""
+    random = Random(0)
+    pairs = [(random.randrange(30), random.randrange(20)) for _ in range(400)]
+    ends = ["\n", "\r\n", " \n", "\t\r\n", "\f\n", "\v\r\r\n"]
+    text = "".join(
+        f"{'0' * random.randrange(3)}{document}{random.choice([' ', chr(9), '  '])}{label}{random.choice(ends)}"
+        for document, label in pairs
+    )
+    (tmp_path / "filter.txt").write_bytes(text.removesuffix("\n").encode())
+    options = ReadOptions(block_bytes=block_bytes)
+    found = given_pairs(tmp_path / "filter.txt", first_row=7, rows=30, labels=20, options=options)
+    assert [tuple(pair) for pair in found.tolist()] == sorted({(7 + document, label) for document, label in pairs})
+
+
+@pytest.mark.parametrize(("line", "found"), [("1", "the line '1'"), ("", "an empty line"), (f"{10**17} 2", "document")])
+def test_the_first_wrong_line_of_a_file_of_many_blocks_is_named(tmp_path: Path, line: str, found: str) -> None:
+    lines = ["1 2"] * 80
+    lines[36], lines[70] = line, "?"
+    (tmp_path / "filter.txt").write_text("\n".join(lines))
+    with pytest.raises(DataError, match=r"filter\.txt, line 37: ") as refused:
+        given_pairs(tmp_path / "filter.txt", first_row=0, rows=9, labels=9, options=ReadOptions(block_bytes=64))
+    assert found in str(refused.value)
 
 
 def test_an_empty_filter_file_is_no_filter(tmp_path: Path) -> None:

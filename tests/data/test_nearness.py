@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.sparse import random_array
 
 from tests.conftest import ToyWorld
 from tests.data.worlds import read_world
 from xc_core.data import nearness as module
 from xc_core.data.corpus import Corpus
-from xc_core.data.nearness import is_nearer, nearest, nearness, sentence, warning
+from xc_core.data.nearness import _Parts, is_nearer, nearest, nearness, sentence, warning
 
 
 def naive_nearest(queries: list[str], train: list[str]) -> list[float]:
@@ -56,6 +57,24 @@ def test_the_cosines_are_those_of_the_naive_search(
     queries, train = np.concatenate([corpus.rows("test"), corpus.rows("validation")]), corpus.rows("train")
     naive = naive_nearest(corpus.texts_of("documents", queries), corpus.texts_of("documents", train))
     np.testing.assert_allclose(nearest(corpus, queries, train), naive, atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_highest_products_are_those_of_whole_matrices_to_the_bit(seed: int) -> None:
+    """The sparse part is added only where it can raise the result; rows without any, and known results, stay."""
+    random = np.random.default_rng(seed)
+    query, block = (
+        _Parts(
+            (random.random((size, 6)) * (random.random((size, 6)) < 0.5)).astype(np.float32),
+            random_array((size, 90), density=0.05, format="csr", dtype=np.float32, rng=random),
+        )
+        for size in (40, 70)
+    )
+    known, rows = np.where(random.random(30) < 0.5, 3 * random.random(30), 0), slice(5, 35)
+    whole = query.dense[rows] @ block.dense.T + (query.sparse[rows] @ block.sparse.T).toarray()
+    found = query.highest(rows, block.transposed(), known)
+    assert found.tolist() == np.maximum(whole.max(axis=1), known).tolist()
+    assert 0 < (found == known).sum() < 30
 
 
 def test_a_known_answer(tmp_path: Path, world: ToyWorld) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
+from random import Random
 
 import pytest
 
@@ -12,6 +13,17 @@ from xc_core.data import words as module
 from xc_core.data.words import Words
 
 TEXTS = ["Red river, red RIVER blue", "", "blue_1 blue-1", "ä Ä ö", "!?"]
+
+
+def naive(texts: list[str]) -> list[dict[int, int]]:
+    """Return how often each word of each text occurs, by the hash of the word."""
+    return [
+        {
+            int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little"): count
+            for word, count in Counter(re.findall(r"\w+", text.lower())).items()
+        }
+        for text in texts
+    ]
 
 
 def counted(words: Words) -> list[dict[int, int]]:
@@ -25,9 +37,34 @@ def test_they_are_those_of_loops_however_many_hashes_are_kept(kept: int, monkeyp
     module._known.clear()
     found = counted(Words.of(TEXTS))
     assert len(module._known) <= kept
-    expected = [Counter(re.findall(r"\w+", text.lower())) for text in TEXTS]
-    hashes = {word: int(Words.of([word]).hashes[0]) for own in expected for word in own}
-    assert found == [{hashes[word]: n for word, n in own.items()} for own in expected]
+    assert found == naive(TEXTS)
+
+
+def test_every_character_of_unicode_is_one_of_words_or_not_as_in_the_loop() -> None:
+    texts = ["".join(f"x{chr(at)}" for at in range(start, start + 256)) for start in range(0, 0x110000, 256)]
+    assert counted(Words.of(texts)) == naive(texts)
+
+
+def test_every_character_has_the_same_lower_case_as_in_the_loop() -> None:
+    """Those of Latin, Greek and Cyrillic, one by one: a lower case may depend on the characters around it."""
+    texts = [f"{before}{chr(at)}{after}" for at in range(0x600) for before, after in (("", ""), ("A", ""), ("A", "'B"))]
+    assert counted(Words.of(texts)) == naive(texts)
+    assert [counted(Words.of([text]))[0] for text in texts] == naive(texts)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_random_texts_have_the_words_of_the_loop(seed: int) -> None:
+    """With line breaks, capitals whose lower case is unusual, and texts that end where the next one begins."""
+    random = Random(seed)
+    texts = [
+        "".join(random.choices("aAbÄßΑΣσςİiIı_9'. \n-\U0001d400😀\ud800", k=random.randrange(9))) for _ in range(300)
+    ]
+    assert counted(Words.of(texts)) == naive(texts)
+
+
+def test_no_texts_and_texts_without_words() -> None:
+    assert counted(Words.of([])) == []
+    assert counted(Words.of(["", "-"])) == [{}, {}]
 
 
 def test_hashes_ascend_within_a_text_and_never_change() -> None:

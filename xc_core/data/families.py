@@ -26,6 +26,9 @@ ROWS: Final = 4
 _HASHES: Final = BANDS * ROWS
 _PAIRS: Final = 1 << 16
 """Pairs whose signatures are compared at a time."""
+_HASHES_AT_ONCE: Final = 64
+_WORDS: Final = 2048
+"""Words whose hashes are gathered at a time, 512 KB."""
 
 
 class NearDuplicates:
@@ -47,9 +50,7 @@ class NearDuplicates:
         rows = np.flatnonzero(np.diff(words.indptr))
         self._with_words.append(self._texts + rows)
         self._texts += len(texts)
-        if not len(rows):
-            return
-        signature_NH = signatures(words.hashes, words.indptr[rows])
+        signature_NH = signatures(words, rows)
         _append(self._folder / "signatures", signature_NH)
         for band, key_N in enumerate(_keys(signature_NH)):
             _append(self._folder / f"band-{band}", key_N)
@@ -75,21 +76,41 @@ class NearDuplicates:
         codes, alike = np.zeros(0, np.int64), np.zeros(0)
         for band in range(BANDS):
             pairs = _neighbours(np.fromfile(self._folder / f"band-{band}", np.uint64))
-            fresh = np.setdiff1d(pairs[:, 0] * size + pairs[:, 1], codes)
+            fresh = np.setdiff1d(pairs, codes, assume_unique=True)
             similar = similarity(signature_NH, np.stack(np.divmod(fresh, size), axis=1))
             kept = similar >= LEVELS[0]
             codes, alike = np.concatenate([codes, fresh[kept]]), np.concatenate([alike, similar[kept]])
         return components(size, np.stack(np.divmod(codes, size), axis=1), alike)
 
 
-def signatures(hashes: Array, starts: I64) -> Array:
-    """Return the MinHash signature of each text (N x 128, uint32); text i has the hashes from ``starts[i]`` on."""
-    found = np.empty((len(starts), _HASHES), np.uint32)
-    for i in range(_HASHES):
-        multiplier, offset = (np.uint64(derive(place, "minhash", i)) for place in (0, 1))
-        mixed = (hashes * (multiplier | np.uint64(1)) + offset) >> np.uint64(32)
-        found[:, i] = np.minimum.reduceat(mixed, starts)
+def signatures(words: Words, rows: I64) -> Array:
+    """Return the MinHash signatures of the texts ``rows`` (N x 128, uint32); each of them has words.
+
+    A word is hashed once for all texts; texts of equally many words are gathered at a time.
+    """
+    found = np.empty((len(rows), _HASHES), np.uint32)
+    size_N = np.diff(words.indptr)[rows]
+    order = np.argsort(size_N, kind="stable")
+    sizes, starts = np.unique(size_N[order], return_index=True)
+    groups = list(zip(sizes.tolist(), np.split(order, starts[1:]), strict=True))
+    for first in range(0, _HASHES, _HASHES_AT_ONCE):
+        columns = slice(first, first + _HASHES_AT_ONCE)
+        hashed_WH = _hashed(words.known, columns)
+        for size, own in groups:
+            step = max(1, _WORDS // size)
+            for part in (own[start : start + step] for start in range(0, len(own), step)):
+                numbers = words.numbers[words.indptr[rows[part]] + np.arange(size)[:, None]]
+                found[part, columns] = hashed_WH.take(numbers, axis=0, mode="clip").min(axis=0)
     return found
+
+
+def _hashed(known: Array, columns: slice) -> Array:
+    """Return some of the 128 hashes of each word (W x columns, uint32)."""
+    hashed = [
+        (known * np.uint64(derive(0, "minhash", i) | 1) + np.uint64(derive(1, "minhash", i))) >> np.uint64(32)
+        for i in range(columns.start, columns.stop)
+    ]
+    return np.stack(hashed, axis=1, dtype=np.uint32, casting="unsafe")
 
 
 def similarity(signature_NH: Array, pairs: I64) -> F64:
@@ -133,14 +154,17 @@ def _keys(signature_NH: Array) -> Array:
 
 
 def _neighbours(key_N: Array) -> I64:
-    """Return pairs (P x 2, first < second) of texts with equal keys: each with the next one and with the first one."""
-    order = np.argsort(key_N, kind="stable")
-    same = key_N[order][1:] == key_N[order][:-1]
-    new = np.flatnonzero(np.concatenate([[True], ~same]))
-    first = np.repeat(new, np.diff(np.append(new, len(order))))
-    later = np.flatnonzero(same) + 1
-    pairs = np.concatenate([np.stack([later - 1, later], 1), np.stack([first[later], later], 1)])
-    return np.unique(order[pairs], axis=0)
+    """Return pairs of texts with equal keys (first * N + second): each with the one before it and with the first."""
+    order = np.argsort(key_N)
+    same = np.diff(key_N[order]) == 0
+    rows = np.sort(order[np.append(same, False) | np.append(False, same)])  # few texts share their key with others
+    rows = rows[np.argsort(key_N[rows], kind="stable")]
+    later = np.flatnonzero(np.diff(key_N[rows]) == 0) + 1
+    new = np.setdiff1d(np.arange(len(rows)), later, assume_unique=True)
+    first = new[np.searchsorted(new, later, side="right") - 1]
+    third = first < later - 1  # the first one is not the one before it
+    pairs = np.concatenate([rows[[later - 1, later]], rows[[first[third], later[third]]]], axis=1)
+    return pairs[0] * len(key_N) + pairs[1]
 
 
 def _append(path: Path, values: Array) -> None:

@@ -10,12 +10,13 @@ import numpy as np
 import polars as pl
 
 from xc_core.data.formats import ReadOptions
-from xc_core.data.formats.lines import lines
+from xc_core.data.formats.lines import blocks
 from xc_core.data.splits import TEST
 from xc_core.errors import DataError, preview
 from xc_core.shapes import I64
 
 _PAIR: Final = re.compile(r"(\d{1,18})[ \t]+(\d{1,18})\s*", re.ASCII)
+_PAIRS: Final = re.compile(rb"^\d{1,18}[ \t]+\d{1,18}[^\S\n]*$", re.MULTILINE)
 
 
 def given_pairs(path: Path, *, first_row: int, rows: int, labels: int, options: ReadOptions) -> I64:
@@ -25,14 +26,10 @@ def given_pairs(path: Path, *, first_row: int, rows: int, labels: int, options: 
     ``rows`` x ``labels``.
     """
     parts = [np.zeros((0, 2), np.int64)]
-    for number, texts in lines(path, options):
-        pairs = np.empty((len(texts), 2), np.int64)
-        for offset, text in enumerate(texts):
-            match = _PAIR.fullmatch(text)
-            if match is None:
-                found = f"the line {preview(text)}" if text else "an empty line"
-                _refuse(found, "'document label': two numbers from 0", path, number + offset)
-            pairs[offset] = int(match[1]), int(match[2])
+    for number, block in blocks(path, options):
+        if len(_PAIRS.findall(block)) < block.count(b"\n"):
+            _refuse_line(block, path, number)
+        pairs = np.fromstring(block, np.int64, sep=" ").reshape(-1, 2)
         for column, limit, what in ((0, rows, "document"), (1, labels, "label")):
             outside = np.flatnonzero(pairs[:, column] >= limit)
             if len(outside):
@@ -40,9 +37,17 @@ def given_pairs(path: Path, *, first_row: int, rows: int, labels: int, options: 
                 expected = f"{what}s from 0 to {limit - 1}: the dataset has {limit}"
                 _refuse(found, expected, path, number + int(outside[0]))
         parts.append(pairs)
-    pairs = np.unique(np.concatenate(parts), axis=0)
-    pairs[:, 0] += first_row
-    return pairs
+    pairs = np.concatenate(parts)
+    codes = np.unique(pairs[:, 0] * labels + pairs[:, 1])
+    return np.stack([first_row + codes // max(labels, 1), codes % max(labels, 1)], axis=1)
+
+
+def _refuse_line(block: bytes, path: Path, number: int) -> NoReturn:
+    """Raise DataError for the first line of a block that is not a pair."""
+    lines = [line.removesuffix("\r") for line in block.decode().split("\n")[:-1]]
+    offset = next(at for at, line in enumerate(lines) if _PAIR.fullmatch(line) is None)
+    found = f"the line {preview(lines[offset])}" if lines[offset] else "an empty line"
+    _refuse(found, "'document label': two numbers from 0", path, number + offset)
 
 
 def _refuse(found: str, expected: str, path: Path, line: int) -> NoReturn:

@@ -97,10 +97,10 @@ def nearest(corpus: Corpus, queries: I64, train: I64) -> F64:
         query = _Parts.of(vstack(asked, format="csr"), common)
         kept.seek(0)
         while kept.tell() < size:
-            block = _Parts.of(_Counts.load(kept).vectors(idf), common)
+            block = _Parts.of(_Counts.load(kept).vectors(idf), common).transposed()
             for start in range(0, len(queries), _QUERY_BLOCK):
                 part = slice(start, start + _QUERY_BLOCK)
-                best[part] = np.maximum(best[part], query.cosines(part, block).max(axis=1))
+                best[part] = query.highest(part, block, best[part])
     return np.minimum(best[np.argsort(order)], 1.0)
 
 
@@ -119,12 +119,25 @@ class _Parts:
         sparse.eliminate_zeros()
         return cls(dense, sparse)
 
-    def cosines(self, rows: slice, others: _Parts) -> F32:
-        """Return the products of ``rows`` with all vectors of ``others``."""
-        product: F32 = self.dense[rows] @ others.dense.T
-        found = (self.sparse[rows] @ others.sparse.T).tocoo()
-        product[found.row, found.col] += found.data
-        return product
+    def transposed(self) -> _Parts:
+        """Return the vectors as columns, by which rows can be multiplied."""
+        return _Parts(self.dense.T, self.sparse.T.tocsr())
+
+    def highest(self, rows: slice, columns: _Parts, known: F64) -> F64:
+        """Return the highest product of each of ``rows`` with a column, or the number in ``known`` if that is higher.
+
+        No product is negative. So the sparse part counts only where it exceeds ``known`` together with the highest
+        dense part of its row, and there the two parts are added.
+        """
+        dense: F32 = self.dense[rows] @ columns.dense
+        sparse = self.sparse[rows] @ columns.sparse
+        highest = dense.max(axis=1)
+        best = np.maximum(known, highest)
+        sizes = np.diff(sparse.indptr)
+        at = np.flatnonzero(sparse.data + np.repeat(highest, sizes) > np.repeat(best, sizes))
+        row = np.repeat(np.arange(len(best)), sizes)[at]
+        np.maximum.at(best, row, dense[row, sparse.indices[at]] + sparse.data[at])
+        return best
 
 
 def sentence(found: Mapping[str, Any]) -> str:
@@ -186,14 +199,10 @@ class _Counts:
 
 def _counts(corpus: Corpus, rows: I64) -> Iterator[_Counts]:
     """Yield the words of the documents ``rows``, which ascend, block by block."""
-    start = 0
-    for block in corpus.texts("documents"):
-        inside = rows[slice(*np.searchsorted(rows, (start, start + len(block))))] - start
-        if len(inside):
-            words = Words.of([block[i] for i in inside.tolist()])
-            columns = (words.hashes >> np.uint64(64 - _COLUMNS_BITS)).astype(np.int32)
-            yield _Counts(words.indptr, columns, words.counts.astype(np.int32))
-        start += len(block)
+    for texts in corpus.texts("documents", rows=rows):
+        words = Words.of(texts)
+        columns = (words.known >> np.uint64(64 - _COLUMNS_BITS)).astype(np.int32)[words.numbers]
+        yield _Counts(words.indptr, columns, words.counts.astype(np.int32))
 
 
 def _figures(cosines: F64) -> dict[str, Any]:

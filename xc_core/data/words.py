@@ -5,46 +5,107 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
-from itertools import chain
+from functools import cache
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
 
-from xc_core.shapes import I64, Array
+from xc_core.shapes import I64, Array, Bool
 
 _WORD: Final = re.compile(r"\w+")
-_MOST: Final = 1 << 16
-"""Hashes that are kept; most texts have words of earlier ones."""
+_UNUSUAL: Final = "\u0130\u03a3"
+"""The characters whose lower case is of two characters, or depends on those around it. Any other has one, which is a
+character of a word if and only if it is one itself, so words can be found first, and only distinct ones made lower."""
+_CHARACTERS: Final = 0x40000
+"""No character from this one on is one of a word."""
+_BYTES: Final = 4
+"""Bytes of a character in UTF-32."""
+_MOST: Final = 1 << 18
+"""Hashes that are kept, about 40 MB; most texts have words of earlier ones."""
+_EMPTY: Final = hashlib.blake2b(digest_size=8)
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The distinct words of N texts in CSR form: ``hashes`` (uint64, ascending within a text), how often each occurs in
-    its text (``counts``), and ``indptr`` (int64, N + 1)."""
+    """The distinct words of N texts in CSR form: their hashes (``known[numbers]``, ascending within a text), how often
+    each occurs in its text (``counts``), and ``indptr`` (int64, N + 1)."""
 
     indptr: I64
-    hashes: Array
+    known: Array
+    """The hashes of all words of the texts (uint64, ascending)."""
+    numbers: I64
+    """The place in ``known`` of each word of each text."""
     counts: I64
 
     @classmethod
     def of(cls, texts: list[str]) -> Words:
         """Split texts into lower-case words: runs of letters, digits and underscores."""
-        found = [_WORD.findall(text.lower()) for text in texts]
-        counts = np.fromiter(map(len, found), np.int64, len(found))
-        flat = np.fromiter(map(_known.__getitem__, chain.from_iterable(found)), np.uint64, int(counts.sum()))
-        rows = np.repeat(np.arange(len(texts), dtype=np.uint16 if len(texts) <= 1 << 16 else np.int64), counts)
-        order = np.argsort(flat)
-        order = order[np.argsort(rows[order], kind="stable")]  # by counting, if rows are of 16 bits
-        flat, rows = flat[order], rows[order]
-        first = np.ones(len(flat), bool)
-        first[1:] = (flat[1:] != flat[:-1]) | (rows[1:] != rows[:-1])
-        starts = np.flatnonzero(first)
-        indptr = np.zeros(len(texts) + 1, np.int64)
-        np.cumsum(np.bincount(rows[starts], minlength=len(texts)), out=indptr[1:])
-        return cls(indptr, flat[starts], np.diff(np.append(starts, len(flat))).astype(np.int64))
+        size_N, spelt, hashes = _split(texts)
+        known, number = np.unique(hashes, return_inverse=True)
+        bits = max(len(known) - 1, 1).bit_length()
+        first_N = np.arange(len(texts) + 1) << bits
+        keys = np.repeat(first_N[:-1], size_N) | number[spelt]
+        keys.sort()
+        new = np.ones(len(keys) + 1, bool)
+        np.not_equal(keys[1:], keys[:-1], out=new[1:-1])
+        starts = np.flatnonzero(new)
+        keys = keys[starts[:-1]]
+        return cls(np.searchsorted(keys, first_N), known, keys & ((1 << bits) - 1), np.diff(starts))
 
     def __len__(self) -> int:
         return len(self.indptr) - 1
+
+    @property
+    def hashes(self) -> Array:
+        """The hash of each word of each text (uint64)."""
+        return self.known[self.numbers]
+
+
+def _split(texts: list[str]) -> tuple[I64, Array, Array]:
+    """Return how many words each text has, the number of each word's spelling, and the hash of each spelling."""
+    joined = "\n".join(texts)
+    if _unusual(joined):
+        texts = [text.lower() if _unusual(text) else text for text in texts]
+        joined = "\n".join(texts)
+    characters = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), "<u4")
+    inside = np.zeros(len(characters) + 2, bool)
+    _of_words().take(characters, mode="clip", out=inside[1:-1])
+    edges = np.flatnonzero(inside[1:] != inside[:-1])
+    ends_N = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)) + 1)
+    spelt, spellings = _numbered(characters[inside[1:-1]], np.diff(edges)[::2])
+    hashes = np.fromiter(map(_known.__getitem__, spellings), np.uint64, len(spellings))
+    return np.diff(np.searchsorted(edges[::2], ends_N), prepend=0), spelt, hashes
+
+
+def _unusual(text: str) -> bool:
+    return any(character in text for character in _UNUSUAL)
+
+
+def _numbered(characters: Array, sizes: I64) -> tuple[Array, list[str]]:
+    """Return the number of each word, given its size and the characters of all, and the distinct words in lower case.
+
+    Words that differ in case have different numbers.
+    """
+    ends = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes * _BYTES, out=ends[1:])
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(characters)]
+    found = pa.Array.from_buffers(pa.large_binary(), len(sizes), buffers).dictionary_encode()
+    _, places, content = found.dictionary.buffers()
+    text = bytes(content).decode("utf-32-le").lower()
+    at = (np.frombuffer(places, np.int64)[: len(found.dictionary) + 1] // _BYTES).tolist()
+    return np.from_dlpack(found.indices), [text[start:end] for start, end in pairwise(at)]
+
+
+@cache
+def _of_words() -> Bool:
+    """Return which characters are those of words."""
+    characters = np.arange(_CHARACTERS, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
+    found = np.zeros(_CHARACTERS, bool)
+    for word in _WORD.finditer(characters):
+        found[word.start() : word.end()] = True
+    return found
 
 
 class _Known(dict[str, int]):
@@ -53,7 +114,9 @@ class _Known(dict[str, int]):
     def __missing__(self, word: str) -> int:
         if len(self) >= _MOST:
             self.clear()
-        self[word] = found = int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little")
+        hashed = _EMPTY.copy()  # faster than a new one
+        hashed.update(word.encode())
+        self[word] = found = int.from_bytes(hashed.digest(), "little")
         return found
 
 
