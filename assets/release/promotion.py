@@ -16,6 +16,7 @@ from assets.release import versions
 from assets.release.pointer import Alias, Pointer, alias_in_sqlite
 from assets.settings import hide_secrets, local_folder, mlflow_settings
 from xc_core.chain import STAGES, Workspace
+from xc_core.cli.champions import packed
 from xc_core.cli.doctor import Finding
 from xc_core.errors import CorruptError, MissingError, MovedError, RefusedError, UsageError, XCError
 
@@ -155,14 +156,13 @@ def _registered(workspace: Workspace, client: Any, dataset: str, recipe: str) ->
 
 
 def _check_up_to_date(workspace: Workspace, dataset: str, recipe: str) -> None:
-    from xc_core.chain.plan import Status, states
     from xc_core.infer.bundle import Model
 
-    Model.open(workspace.folder("model", dataset, recipe))
-    state = states(workspace, workspace.params.experiment(dataset, recipe))["model"]
-    if state.status is Status.STALE:
+    folder, why = packed(workspace, dataset, recipe)
+    Model.open(folder)
+    if why:
         raise MovedError(
-            f"a model of {dataset}/{recipe} that is out of date: {state.why} since it was packed",
+            f"a model of {dataset}/{recipe} that is out of date: {why} since it was packed",
             expected="the model whose figures xc evaluate shows",
             do=f"{workspace.params.train_command(dataset, recipe)}; a registered one is promoted by --version",
         )

@@ -28,7 +28,7 @@ def source_of(dataset: str | None, recipe: str | None, bundle: Path | None) -> S
         raise UsageError("neither --dataset nor --bundle", expected="one of them", do="name the dataset")
     workspace = Workspace.find()
     if recipe is not None:
-        return partial(in_folder, _packed(workspace, dataset, recipe))
+        return partial(in_folder, _noted(workspace, dataset, recipe))
     workspace.params.dataset(dataset)  # raises the error of an unknown name
     return partial(_champion, workspace, dataset)
 
@@ -45,8 +45,11 @@ def _champion(workspace: Workspace, dataset: str) -> Champion:
     )
 
 
-def _packed(workspace: Workspace, dataset: str, recipe: str) -> Path:
-    """Return the folder of a recipe's packed model; note one that is out of date."""
+def packed(workspace: Workspace, dataset: str, recipe: str) -> tuple[Path, str]:
+    """Return the folder of a recipe's packed model, and what changed since it was packed, empty if nothing did.
+
+    Raises MissingError if there is none.
+    """
     from xc_core.chain.plan import Status, states
 
     state = states(workspace, workspace.params.experiment(dataset, recipe))["model"]
@@ -57,9 +60,13 @@ def _packed(workspace: Workspace, dataset: str, recipe: str) -> Path:
             expected="a recipe whose stages have run",
             do=workspace.params.train_command(dataset, recipe),
         )
-    if state.status is Status.STALE:
+    return folder, state.why if state.status is Status.STALE else ""
+
+
+def _noted(workspace: Workspace, dataset: str, recipe: str) -> Path:
+    """Return the folder of a recipe's packed model; note one that is out of date."""
+    folder, why = packed(workspace, dataset, recipe)
+    if why:
         rebuild = workspace.params.train_command(dataset, recipe)
-        click.echo(
-            f"note: this model is out of date ({state.why} since it was packed). Rebuild it: {rebuild}", err=True
-        )
+        click.echo(f"note: this model is out of date ({why} since it was packed). Rebuild it: {rebuild}", err=True)
     return folder
