@@ -116,6 +116,14 @@ def test_parts_answer_a_file_together(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["whole.parquet", "x.parquet", "y.parquet"]
 
 
+def test_the_texts_are_those_of_the_column_that_is_named(xc: Xc, ready: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text('{"text": "falcon", "body": "castle"}\n')
+    command = ("predict", *NGAME, "--input", tmp_path / "x.jsonl", "--output", tmp_path / "y.jsonl")
+    for options, title in (((), "falcon"), (("--column", "body"), "castle")):
+        assert xc(*command, *options).code == 0
+        assert read(tmp_path / "y.jsonl")[0]["labels"][0]["title"] == title
+
+
 @pytest.mark.parametrize("part", ["0/3", "4/3", "3", "1/0", "-1/3", "1/3/5", "x", "1/99999999", "1 / 3"])
 def test_a_part_is_one_of_its_number(xc: Xc, ready: Workspace, tmp_path: Path, part: str) -> None:
     source = write(tmp_path / "x.parquet", TEXTS)

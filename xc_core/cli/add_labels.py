@@ -10,6 +10,7 @@ import click
 from xc_core.artifacts import writing
 from xc_core.chain import Workspace, incoming
 from xc_core.cli.options import dataset_option, device_option
+from xc_core.visible import counted
 
 
 @click.command("add-labels", short_help="Add labels to a dataset and its models, without training.")
@@ -31,6 +32,6 @@ def command(file: Path, dataset: str, recipe: str | None) -> None:
         incoming.recover(workspace)
     added = add_labels(workspace, file, dataset, recipe)
     models = ", ".join(added.recipes) or "no model"
-    click.echo(f"{dataset}: {added.labels:,} new labels, in {models}; {time.monotonic() - started:.1f} s")
+    click.echo(f"{dataset}: {counted(added.labels, 'new label')}, in {models}; {time.monotonic() - started:.1f} s")
     for name in added.recipes:
         click.echo(f"next: xc promote --dataset {dataset} --recipe {name}, if the champion is to know them too")
