@@ -254,6 +254,17 @@ def test_what_a_killed_process_set_aside_is_deleted_by_the_next_drop(tmp_path: P
     assert kept.is_dir() and other.is_dir() and not aside.exists()
 
 
+def test_a_drop_that_comes_again_is_archived_although_a_killed_process_left_its_earlier_archive(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    put(inbox(workspace, "toy"), "train.csv")
+    kept = archived(workspace)
+    left = kept.with_name(f".{kept.name}")
+    put(left, "train.csv")
+    put(inbox(workspace, "toy"), "train.csv")
+    assert archived(workspace) == kept
+    assert kept.is_dir() and not left.exists()
+
+
 def test_two_processes_do_not_archive_one_dataset_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     workspace = Workspace(tmp_path)
     put(inbox(workspace, "toy"), "train.csv")
