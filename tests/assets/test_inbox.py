@@ -6,6 +6,7 @@ import errno
 import json
 import math
 import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -272,6 +273,15 @@ def test_two_processes_do_not_archive_one_dataset_at_once(tmp_path: Path, monkey
     with locked(workspace.state / "lock" / "inbox@toy", "a test"), pytest.raises(BusyError, match="archiving of the"):
         archived(workspace)
     assert archived(workspace).is_dir()
+
+
+def test_the_archiving_waits_for_that_of_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A move to another disk takes minutes."""
+    workspace, asked = Workspace(tmp_path), list[float]()
+    put(inbox(workspace, "toy"), "train.csv")
+    monkeypatch.setattr("assets.inbox.locked", lambda *_, patience: asked.append(patience) or nullcontext())
+    assert archived(workspace).is_dir()
+    assert asked == [600.0]
 
 
 @pytest.mark.parametrize("name", ["train.csv", "more.csv"])
