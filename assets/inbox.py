@@ -98,6 +98,7 @@ def _archive(workspace: Workspace, dataset: str, ingested: str, keep: int) -> Pa
     target.parent.mkdir(parents=True, exist_ok=True)
     before = target.with_name(f".{target.name}")
     if target.is_dir():
+        drop(before)  # a process that was killed here may have left one
         target.rename(before)
     folder.rename(_aside(workspace, dataset, ingested))
     _settle(workspace, dataset, ingested)
@@ -105,7 +106,6 @@ def _archive(workspace: Workspace, dataset: str, ingested: str, keep: int) -> Pa
         if before.is_dir():
             before.rename(target)
         raise _changed(f"an inbox of {dataset} that changed while its files were ingested")
-    drop(before)
     os.utime(target)
     _prune(target.parent, keep)
     return target

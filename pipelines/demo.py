@@ -26,7 +26,6 @@ from xc_core.visible import printable
 def run(workspace: Workspace, dataset: str, recipe: str) -> None:
     """Materialise prepare, retrain and compare in this process; print metrics and examples."""
     started = time.monotonic()
-    workspace.params.experiment(dataset, recipe)
     definitions = build(workspace)
     with dg.DagsterInstance.get() as instance:
         sync(instance, workspace)

@@ -21,6 +21,7 @@ from assets.settings import dagster_environment, mlflow_settings
 from xc_core import artifacts
 from xc_core.chain.workspace import Workspace
 from xc_core.cli.doctor import Finding
+from xc_core.errors import UnavailableError
 from xc_core.plugins import importing
 from xc_core.visible import http_address
 
@@ -34,6 +35,7 @@ _EVERYWHERE: Final = ("0.0.0.0", "::", "")
 def demo(dataset: str, recipe: str) -> None:
     """Run every stage through Dagster, register the model, and show what it predicts."""
     workspace = Workspace.find()
+    workspace.params.experiment(dataset, recipe)  # reports what is wrong with a name, before Dagster is imported
     os.environ.update(dagster_environment(workspace.root))
     os.chdir(workspace.root)
     with importing():
@@ -83,10 +85,22 @@ def ui(host: str, dagster_port: int, mlflow_port: int) -> None:
     try:
         while all(process.poll() is None for process in running):
             time.sleep(0.5)
+        _check_ended(commands, running)
     except KeyboardInterrupt:
         click.echo("stopping", err=True)
     finally:
         _stop(running)
+
+
+def _check_ended(commands: list[list[str]], running: list[subprocess.Popen[bytes]]) -> None:
+    """Raise UnavailableError for a server that failed: a service manager starts again what did not end with 0."""
+    for command, process in zip(commands, running, strict=True):
+        if code := process.poll():
+            raise UnavailableError(
+                f"`{Path(command[0]).name} {command[1]}` ended with exit code {code} (see its messages above)",
+                expected="servers that run until they are interrupted",
+                do="fix what it reports; for a port that is in use, choose another --dagster-port or --mlflow-port",
+            )
 
 
 def started(commands: list[list[str]], root: Path, environment: dict[str, str]) -> list[subprocess.Popen[bytes]]:

@@ -6,6 +6,7 @@ import errno
 import json
 import math
 import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -254,6 +255,17 @@ def test_what_a_killed_process_set_aside_is_deleted_by_the_next_drop(tmp_path: P
     assert kept.is_dir() and other.is_dir() and not aside.exists()
 
 
+def test_a_drop_that_comes_again_is_archived_although_a_killed_process_left_its_earlier_archive(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    put(inbox(workspace, "toy"), "train.csv")
+    kept = archived(workspace)
+    left = kept.with_name(f".{kept.name}")
+    put(left, "train.csv")
+    put(inbox(workspace, "toy"), "train.csv")
+    assert archived(workspace) == kept
+    assert kept.is_dir() and not left.exists()
+
+
 def test_two_processes_do_not_archive_one_dataset_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     workspace = Workspace(tmp_path)
     put(inbox(workspace, "toy"), "train.csv")
@@ -261,6 +273,15 @@ def test_two_processes_do_not_archive_one_dataset_at_once(tmp_path: Path, monkey
     with locked(workspace.state / "lock" / "inbox@toy", "a test"), pytest.raises(BusyError, match="archiving of the"):
         archived(workspace)
     assert archived(workspace).is_dir()
+
+
+def test_the_archiving_waits_for_that_of_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A move to another disk takes minutes."""
+    workspace, asked = Workspace(tmp_path), list[float]()
+    put(inbox(workspace, "toy"), "train.csv")
+    monkeypatch.setattr("assets.inbox.locked", lambda *_, patience: asked.append(patience) or nullcontext())
+    assert archived(workspace).is_dir()
+    assert asked == [600.0]
 
 
 @pytest.mark.parametrize("name", ["train.csv", "more.csv"])

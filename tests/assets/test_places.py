@@ -134,6 +134,14 @@ def test_places_inside_the_project_are_named(bare: Workspace) -> None:
     assert f"Dagster ({bare.state / 'dagster'}): delete the runs" in found
 
 
+def test_a_folder_with_both_state_and_logs_of_dagster_is_named_once(
+    bare: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("XC_STATE_DIR", "XC_LOG_DIR"):
+        monkeypatch.setenv(name, str(bare.root))
+    assert f"Dagster ({bare.root}): delete the runs" in lines(bare)
+
+
 def test_places_of_the_production_profile_are_named_without_logins(
     bare: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,6 +182,15 @@ def test_a_registry_at_the_address_of_the_tracking_server_is_named_once(
 def test_a_home_of_dagster_that_was_set_by_hand_counts(bare: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DAGSTER_HOME", str(ROOT / "deploy" / "postgres"))
     assert "Dagster (postgres, set in" in lines(bare)
+
+
+def test_every_remote_of_dvc_has_a_command_of_its_own(bare: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    (bare.root / ".dvc").mkdir()
+    remotes = {"near": "/srv/dvc", "far": "s3://me:hidden@bucket"}
+    monkeypatch.setattr("assets.resources.Dvc.remotes", lambda self: remotes)
+    _, *found = places(bare, "toy")
+    assert [place.name for place in found] == ["DVC's remote near (/srv/dvc)", "DVC's remote far (s3://***@bucket)"]
+    assert [place.commands for place in found] == [(f"dvc gc --workspace --cloud --remote {name}",) for name in remotes]
 
 
 def test_an_acceptance_set_that_dvc_tracks_is_recorded_too(bare: Workspace) -> None:

@@ -228,18 +228,17 @@ def test_a_version_that_holds_another_model_than_registered_is_not_promoted(xc: 
     xc(*asked).refused(74, f"of xc-toy version {other}", f"xc promote --dataset toy --version {other} --repair")
 
 
+def test_a_recipe_without_a_packed_model_is_not_promoted(xc: Xc, fresh: Workspace, store: Store) -> None:
+    promoted = xc("promote", "--dataset", "toy", "--recipe", "ngame")
+    promoted.refused(66, f"no packed model at {fresh.folder('model', 'toy', 'ngame')}", "xc train --dataset toy")
+
+
 def test_a_model_that_is_out_of_date_is_not_promoted(released: Released, xc: Xc, own: Workspace, store: Store) -> None:
     before = aliases(store)
     own.params.declare_experiment("toy", "ngame", "ngame", {**TOY_CHANGES, "fusion": {"candidates": 5}})
     promoted = xc("promote", "--dataset", "toy", "--recipe", "ngame")
     promoted.refused(76, "a model of toy/ngame that is out of date", "xc train --dataset toy --recipe ngame")
     assert aliases(store) == before
-
-
-def test_a_recipe_without_a_packed_model_is_trained_before_it_is_promoted(xc: Xc, own: Workspace, store: Store) -> None:
-    shutil.rmtree(own.folder("model", "toy", "ngame"))
-    promoted = xc("promote", "--dataset", "toy", "--recipe", "ngame")
-    promoted.refused(66, "no packed model at", "xc train --dataset toy --recipe ngame")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 from tests.cli.conftest import TOY, Xc
 from tests.conftest import ToyWorld
 from xc_core.chain import Workspace, run_stage
+from xc_core.metrics import paired
 from xc_core.metrics.paired import Difference
 
 
@@ -34,3 +35,13 @@ def test_compare_refuses_figures_of_documents_that_were_replaced(xc: Xc, own: Wo
     ToyWorld.make(documents=200).write(own.raw("toy"))
     run_stage(own, "corpus", "toy")
     xc("compare", *TOY, "ngame", "ngame:classifier").refused(76, "on another corpus", "xc train --dataset toy")
+
+
+def test_a_figure_above_zero_means_that_the_first_is_better(
+    xc: Xc, fresh: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures = {"better": 60.0, "worse": 50.0}
+    monkeypatch.setattr("xc_core.cli.compare._figures", lambda workspace, dataset, name: figures[name])
+    monkeypatch.setattr(paired, "differences", lambda a, b: {"P_at_1": Difference(a - b, a - b - 1, a - b + 1)})
+    assert xc("compare", *TOY, "better", "worse").out.splitlines()[1] == "P@1       +10.00   [+9.00, +11.00]"
+    assert xc("compare", *TOY, "worse", "better").out.splitlines()[1] == "P@1       -10.00   [-11.00, -9.00]"

@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.conftest import Xc, entry, offered, spoil
 from xc_core.chain import STAGES, Workspace
-from xc_core.cli.doctor import Finding
+from xc_core.cli.doctor import Finding, _machine, _selection_parser, _versions
 
 
 def test_doctor_finds_a_healthy_project_well(xc: Xc, own: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,6 +60,33 @@ def test_doctor_compares_versions_with_the_pins(xc: Xc, own: Workspace, monkeypa
     (own.root / "constraints.txt").write_text("# pins\nnumpy==0.1\nnot-installed-here==1.0\n")
     said = xc("doctor").out
     assert re.search(r"^ note  versions differ from constraints.txt: numpy \S+ instead of 0\.1$", said, re.MULTILINE)
+
+
+def test_a_build_of_a_pinned_version_is_that_version(monkeypatch: pytest.MonkeyPatch, fresh: Workspace) -> None:
+    """torch for the CPU is 2.6.0+cpu."""
+    (fresh.root / "constraints.txt").write_text("torch==2.6.0\nnumpy==2.0.1+local\n")
+    monkeypatch.setattr("importlib.metadata.version", {"torch": "2.6.0+cpu", "numpy": "2.0.1"}.__getitem__)
+    assert [finding.text for finding in _versions()] == ["versions as pinned"]
+
+
+@pytest.mark.parametrize(("version", "level"), [("4.13.2", "ok"), ("4.9.3", "fault")])
+def test_doctor_finds_the_parser_that_breaks_the_selection_of_assets(
+    monkeypatch: pytest.MonkeyPatch, version: str, level: str
+) -> None:
+    monkeypatch.setattr("importlib.metadata.version", lambda name: version)
+    (finding,) = _selection_parser()
+    assert finding.level == level
+    assert finding.text.startswith(f"antlr4-python3-runtime {version}")
+    assert ("pip install -c constraints.txt" in finding.text) == (level == "fault")
+
+
+@pytest.mark.parametrize(("free", "level"), [(5.1e9, "ok"), (4.9e9, "note")])
+def test_doctor_notes_a_disk_that_is_nearly_full(
+    fresh: Workspace, monkeypatch: pytest.MonkeyPatch, free: float, level: str
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Disk", (), {"free": free})())
+    found = [finding.level for finding in _machine() if "GB free on the project's disk" in finding.text]
+    assert found == [level]
 
 
 def test_doctor_says_how_git_reads_the_project_again(xc: Xc, own: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,6 +97,25 @@ def test_help_wrong_names_and_stages_do_not_wait_for_libraries_they_may_not_need
     assert done.stdout == "[]\n", done.stderr
 
 
+def test_an_unknown_dataset_is_refused_before_slow_libraries_are_imported(fresh: Workspace) -> None:
+    commands = (
+        "run encoder --recipe ngame", "plan", "train", "tune --recipe ngame --space none", "evaluate", "status",
+        "settings", "drift", "compare a b", "report", "predict text", "serve", "promote --recipe ngame", "demo",
+    )  # fmt: skip
+    code = f"""
+import sys
+from xc_core.cli.main import main
+for command in {commands}:
+    try:
+        main([*command.split(), "--dataset", "nope"])
+    except SystemExit as ended:
+        print(command, ended.code, [name for name in ("torch", "dagster", "mlflow") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "XC_ROOT": str(fresh.root)},
+                          capture_output=True, text=True, check=False)  # fmt: skip
+    assert done.stdout.splitlines() == [f"{command} 66 []" for command in commands]
+
+
 def test_a_command_does_not_search_the_libraries_for_garbage_when_it_ends() -> None:
     code = (
         "import atexit, gc; atexit.register(lambda: print(gc.get_freeze_count() > 10_000))\n"

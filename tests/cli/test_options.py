@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 import pytest
 
 from xc_core.cli.main import cli
+from xc_core.cli.options import Names, _use_device
+from xc_core.devices import Device
 
 OPTIONS = [
     (name, option)
@@ -32,6 +36,26 @@ def test_every_option_has_help_that_shows_its_default(option: click.Option) -> N
     if isinstance(default, str | int | float) and not option.is_flag and not option.multiple:
         shown = option.get_help_extra(click.Context(cli))
         assert "default" in shown or "default" in text, f"--help does not show the default {default}"
+
+
+def test_names_are_completed_by_their_beginning_and_shown_in_the_help() -> None:
+    context, kind = click.Context(cli), Names("stage", ["model", "audit"], "auto")
+    asked, given = click.Argument(["stage"], type=kind), click.Option(["--until"], type=kind)
+    assert [item.value for item in kind.shell_complete(context, asked, "au")] == ["auto", "audit"]
+    assert kind.shell_complete(context, asked, "del") == []
+    assert (kind.get_metavar(asked, context), kind.get_metavar(given, context)) == (
+        "{auto|model|audit}", "[auto|model|audit]",
+    )  # fmt: skip
+
+
+def test_a_device_is_used_by_this_process_and_those_that_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XC_DEVICE", "auto")
+    param = click.Option(["--device"])
+    _use_device(click.Context(cli), param, None)
+    assert os.environ["XC_DEVICE"] == "auto"
+    monkeypatch.setattr("xc_core.devices.Device.of", lambda name: Device(name))
+    _use_device(click.Context(cli), param, "cuda:1")
+    assert os.environ["XC_DEVICE"] == "cuda:1"
 
 
 def test_every_command_asks_for_its_dataset() -> None:

@@ -13,7 +13,8 @@ from xc_core.chain import STAGES, Workspace, pilots, planned, run_stage
 from xc_core.chain.estimator import Cost
 from xc_core.chain.on_gpu import GPU_RATES
 from xc_core.chain.world import World
-from xc_core.cli.plan import table
+from xc_core.cli.plan import _recipe, _time, table
+from xc_core.params import deep_merged
 
 SIZES = ("--documents", "3000", "--labels", "200", "--tokens", "12")
 BAG = ("--set", "encoder.encoder.name=bag", "--dim", "16")
@@ -112,10 +113,52 @@ def test_what_is_planned_must_be_clear(xc: Xc, fresh: Workspace) -> None:
     xc("plan", "--dataset", "toy", "--test-documents", "9").refused(
         64, "--dataset and --test-documents", "xc plan --documents"
     )
+    for option in ("--label-tokens", "--labels-per-document"):
+        xc("plan", "--dataset", "toy", option, "6").refused(64, f"xc plan with --dataset and {option}", "xc plan --doc")
     xc("plan", *SIZES, "--test-documents", "3000").refused(
         64, "--test-documents 3000 of --documents 3000", "fewer test"
     )
     xc("plan", *SIZES, "--devices", "tpu").refused(64, "--devices tpu", "fix 'tpu'")
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_what_is_asked_for_reaches_the_estimate(
+    xc: Xc, fresh: Workspace, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    asked: list[Any] = []
+    costs = [Cost("corpus", 59.5, 2e9, 1e6), Cost("encoder", 3_540.5, 3e9, 1e9)]
+    monkeypatch.setattr(planned, "rates_of", lambda _, subject, *, again: asked.append((subject.world, again)))
+    monkeypatch.setattr(planned, "costs_of", lambda *_: costs)
+    monkeypatch.setattr(planned, "memory_bytes", lambda: 2.5e9)
+    sizes = ("--test-documents", "500", "--label-tokens", "4", "--labels-per-document", "3")
+    ended = xc("plan", *SIZES, *sizes, *(["--force"] if again else []))
+    assert ended.code == 0, ended.err
+    world = World(
+        train=2250, validation=250, test=500, labels=200, document_tokens=12.0, label_tokens=4.0, pairs=3.0
+    )  # fmt: skip
+    assert asked == [(world, again)]
+    assert [line.split()[:3] for line in ended.out.splitlines()[2:5]] == [
+        ["corpus", "59.50", "s"], ["encoder", "59.0", "min"], ["all", "1.0", "h"],
+    ]  # fmt: skip
+    assert ended.out.splitlines()[5:] == ["warning: encoder needs more memory than this machine has (2.5 GB)"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(60, "1.0 min"), (3_600, "1.0 h"), (86_400, "1.0 days"), (31_557_600, "1.0 years")]
+)
+def test_a_time_has_the_largest_unit_that_is_not_below_1(seconds: float, text: str) -> None:
+    assert _time(seconds) == text
+    assert not _time(seconds * 0.9).endswith(text.split()[1])
+
+
+@pytest.mark.parametrize(("name", "field"), [("bag", "width"), ("minilm", "projection")])
+def test_the_width_is_that_of_the_encoder_that_params_has(fresh: Workspace, name: str, field: str) -> None:
+    declared = {"encoder": {"encoder": {"name": name, "max_length": 16}}}
+    for recipe in ("ngame", "mine"):
+        fresh.params.declare_experiment("toy", recipe, "ngame", declared)
+        changes = deep_merged(declared, {"encoder": {"epochs": 2, "encoder": {field: 8}}})
+        assert _recipe(fresh, "toy", recipe, ("encoder.epochs=2",), 8) == ("ngame", changes)
+        assert _recipe(fresh, "toy", recipe, (), None) == ("ngame", declared)
 
 
 def test_a_training_that_cannot_end_is_warned_of_before_it_starts(

@@ -106,6 +106,19 @@ def test_predict_notes_answers_that_are_short(xc: Xc, ready: Workspace) -> None:
     assert (ended.code, len(found), ended.err.splitlines()) == (0, 2, notes)
 
 
+def test_as_many_labels_as_the_model_has_may_be_asked_for(xc: Xc, ready: Workspace) -> None:
+    assert "fewer than the" not in xc("predict", *NGAME, "-k", len(TOPICS), "falcon").err
+
+
+@pytest.mark.parametrize(("lines", "size", "code"), [(2, 13, 0), (1, 13, 64), (2, 12, 64)])
+def test_the_standard_input_may_have_as_much_as_its_limits(
+    xc: Xc, ready: Workspace, monkeypatch: pytest.MonkeyPatch, lines: int, size: int, code: int
+) -> None:
+    monkeypatch.setattr("xc_core.cli.predict._MOST_LINES", lines)
+    monkeypatch.setattr("xc_core.cli.predict._MOST_BYTES", size)
+    assert xc("predict", *NGAME, stdin=b"falcon\nriver\n").code == code
+
+
 def test_predict_asks_any_bundle(xc: Xc, ready: Workspace) -> None:
     ended = xc("predict", "--bundle", ready.folder("model", "toy", "ngame"), "--json", "falcon")
     assert json.loads(ended.out)[0]["title"] == "falcon"

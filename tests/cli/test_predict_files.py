@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -80,15 +81,20 @@ def test_a_stopped_command_resumes(xc: Xc, ready: Workspace, tmp_path: Path, mon
     assert pl.read_parquet(tmp_path / "y.parquet").equals(whole)
 
 
+@pytest.mark.parametrize("options", [("-k", "2"), ("--tail", "1")])
 def test_blocks_of_another_question_are_not_used(
-    xc: Xc, ready: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    xc: Xc, ready: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
 ) -> None:
     files = ("--input", write(tmp_path / "x.parquet", TEXTS), "--output", tmp_path / "y.parquet")
     with monkeypatch.context() as patch:
         patch.setattr(predict_files, "_joined", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         assert xc("predict", *NGAME, *files).code == 130
-    assert xc("predict", *NGAME, "-k", 2, *files).code == 0
-    assert {len(row["labels"]) for row in read(tmp_path / "y.parquet")} == {2}
+    real, asked = Predictor.predict, list[str]()
+    monkeypatch.setattr(
+        Predictor, "predict", lambda self, texts, *rest: asked.extend(texts) or real(self, texts, *rest)
+    )
+    assert xc("predict", *NGAME, *options, *files).code == 0
+    assert asked == TEXTS
 
 
 def test_parts_answer_a_file_together(
@@ -114,6 +120,14 @@ def test_parts_answer_a_file_together(
     assert sorted(asked) == sorted(TEXTS)
     assert pl.read_parquet(tmp_path / "y.parquet").equals(pl.read_parquet(tmp_path / "whole.parquet"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["whole.parquet", "x.parquet", "y.parquet"]
+
+
+def test_the_texts_are_those_of_the_column_that_is_named(xc: Xc, ready: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text('{"text": "falcon", "body": "castle"}\n')
+    command = ("predict", *NGAME, "--input", tmp_path / "x.jsonl", "--output", tmp_path / "y.jsonl")
+    for options, title in (((), "falcon"), (("--column", "body"), "castle")):
+        assert xc(*command, *options).code == 0
+        assert read(tmp_path / "y.jsonl")[0]["labels"][0]["title"] == title
 
 
 @pytest.mark.parametrize("part", ["0/3", "4/3", "3", "1/0", "-1/3", "1/3/5", "x", "1/99999999", "1 / 3"])
@@ -227,6 +241,17 @@ def test_a_cell_of_parquet_that_is_too_long_is_refused(
     pq.write_table(pa.table({"text": pa.array(["a"] * 20 + ["é" * 4 + "a"]).cast(kind)}), job.source)
     with pytest.raises(DataError, match=r"x\.parquet, row 21: found a cell of more than 8 bytes"):
         job.run(answer)
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "x.csv"])  # the end of a Parquet file is read first
+def test_the_progress_ends_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    moved: list[int] = []
+    meter = type("Meter", (), {"update": lambda self, size: moved.append(size)})()
+    monkeypatch.setattr(predict_files, "Meter", lambda *_: nullcontext(meter))
+    source = write(tmp_path / name, TEXTS)
+    Job(source, tmp_path / "y.jsonl", "text", "q").run(answer)
+    assert len(moved) == 7
+    assert min(moved) >= 0 and sum(moved) == source.stat().st_size
 
 
 def test_the_input_is_never_replaced_by_its_answers(tmp_path: Path) -> None:

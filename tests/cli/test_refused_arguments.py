@@ -11,6 +11,7 @@ from tests.cli.conftest import NGAME, TOY, Xc
 from xc_core.chain import Workspace
 from xc_core.cli.main import cli
 from xc_core.cli.options import Number
+from xc_core.data.ingest import IngestConfig
 
 
 @pytest.mark.parametrize(
@@ -41,6 +42,16 @@ from xc_core.cli.options import Number
         (["predict", "a"], 64, "neither --dataset nor --bundle", "name the dataset"),
         (["predict", *TOY, "--bundle", "x", "a"], 64, "--bundle with --dataset or --recipe", "drop the other"),
         (["predict", "--bundle", "nowhere", "a"], 66, "no artefact at nowhere", ""),
+        (["predict", *TOY, "--column", "body", "a"], 64, "--column without files", "drop --column"),
+        (["predict", *TOY, "--part", "1/2", "a"], 64, "--part without files", "drop --part"),
+        (["predict", *TOY, "--input", "a.csv", "--output", "b.jsonl", "--json"], 64, "--json with files", "drop"),
+        # the value of a variable that is not set, in a script
+        (["predict", *TOY, "--part", "", "a"], 64, "--part without files", "drop --part"),
+        (["train", *TOY, "--base", ""], 78, "recipe ''", ""),
+        (["train", *TOY, "--budget", ""], 64, "--budget ", ""),
+        (["status", "--dataset", ""], 64, "the dataset name ''", "another name"),
+        (["status", *TOY, "--recipe", ""], 64, "the recipe name ''", "another name"),
+        (["drift", *TOY, "--recipe", ""], 64, "the recipe name ''", "another name"),
     ],
 )  # fmt: skip
 def test_a_wrong_name_is_refused_and_the_nearest_named(
@@ -99,6 +110,11 @@ def test_a_budget_that_is_no_duration_is_refused_before_anything_runs(xc: Xc, fr
     before = (fresh.root / "params.yaml").read_bytes()
     xc("train", *NGAME, "--budget", "ten minutes").refused(64, "--budget ten minutes")
     assert (fresh.root / "params.yaml").read_bytes() == before
+
+
+def test_a_dataset_without_experiments_has_no_model_for_drift(xc: Xc, fresh: Workspace) -> None:
+    fresh.params.declare_dataset("bare", IngestConfig())
+    xc("drift", "--dataset", "bare").refused(66, "no experiment of bare", "xc train --dataset bare --recipe ngame")
 
 
 def options_of(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Option]]:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
+
+import pytest
 
 from tests.cli.conftest import NGAME, TOY, Xc
 from xc_core.chain import STAGES, Workspace
+from xc_core.chain.runner import read_costs
 from xc_core.locks import locked
 
 
@@ -32,9 +36,22 @@ def test_evaluate_prints_the_metrics_of_every_score(xc: Xc, ready: Workspace) ->
     assert [line.partition(":")[0] for line in lines[8:]] == ["encoder", "classifier", "fusion"], (
         "what each learnt from"
     )
+    seconds = read_costs(ready, STAGES["encoder"], "toy", "ngame")["train_seconds"]
+    assert lines[8].endswith(f", {seconds:.0f} s")
     assert set(rows) == {"label_text", "classifier", "sum", "fusion", "95 % from", "to"}
     assert rows["fusion"][0] == f"{metrics['P_at_1']:.2f}"
     assert rows["fusion"][6] == f"{metrics['PSP_at_5']:.2f}"
+
+
+@pytest.mark.parametrize("command", [("evaluate", *NGAME), ("leaderboard", *TOY)])
+def test_force_rebuilds_what_is_shown(
+    xc: Xc, ready: Workspace, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr("xc_core.cli.run.run_stage", lambda *place, force: asked.append((*place[1:], force)))
+    assert [xc(*command, *more).code for more in ([], ["--force"])] == [0, 0]
+    place = ("evaluation", "toy", "ngame") if command[0] == "evaluate" else ("leaderboard", "toy")
+    assert asked == [(*place, False), (*place, True)]
 
 
 def test_leaderboard_prints_one_row_a_recipe(xc: Xc, ready: Workspace) -> None:

@@ -9,6 +9,7 @@ import pytest
 from tests.cli.conftest import NGAME, Xc
 from xc_core import artifacts
 from xc_core.chain import Workspace
+from xc_core.data.ingest import IngestConfig
 
 EXPECTED = {"nothing": "up to date", "out of date": "out of date", "missing": "missing", "damaged": "damaged"}
 
@@ -30,3 +31,21 @@ def test_the_exit_code_is_1_unless_every_artefact_is_up_to_date(xc: Xc, own: Wor
     assert found.code == 0
     states = {row["stage"]: row["status"] for row in map(json.loads, found.out.splitlines())}
     assert states["model"] == EXPECTED[change]
+
+
+def test_a_recipe_without_a_dataset_is_shown_for_every_dataset_that_has_it(xc: Xc, fresh: Workspace) -> None:
+    fresh.params.declare_experiment("toy", "dpr", "dpr", {})
+    for dataset, recipe in (("other", "ngame"), ("bare", None)):
+        fresh.params.declare_dataset(dataset, IngestConfig())
+        if recipe:
+            fresh.params.declare_experiment(dataset, recipe, recipe, {})
+
+    def shown(*arguments: str) -> list[tuple[str, str | None]]:
+        rows = [json.loads(line) for line in xc("status", "--json", *arguments).out.splitlines()]
+        return list(dict.fromkeys((row["dataset"], row["recipe"]) for row in rows))
+
+    assert shown() == [("bare", None), ("other", "ngame"), ("toy", "dpr"), ("toy", "ngame")]
+    assert shown("--dataset", "toy") == [("toy", "dpr"), ("toy", "ngame")]
+    assert shown("--recipe", "ngame") == [("other", "ngame"), ("toy", "ngame")]
+    xc("status", "--recipe", "ngam").refused(66, "no experiment of recipe 'ngam' in params.yaml (nearest: 'ngame')",
+                                             "xc train --dataset NAME --recipe ngam")  # fmt: skip

@@ -45,6 +45,36 @@ def test_one_recipe_that_fails_does_not_keep_the_others_from_being_trained(
         assert fresh.folder("encoder", "toy", name).is_dir() == (name != "dpr")
 
 
+@pytest.mark.parametrize(
+    ("failing", "options", "shown"),
+    [
+        ((), (), [False]),
+        ((), ("--force",), [True]),
+        ((), ("--until", "fusion"), []),
+        (("dpr",), ("--until", "evaluation"), [False]),
+        (("dpr", "ngame"), (), []),
+    ],
+)
+def test_all_recipes_end_with_the_leaderboard_if_one_was_evaluated(
+    xc: Xc, fresh: Workspace, monkeypatch: pytest.MonkeyPatch, failing: tuple[str, ...], options: tuple[str, ...],
+    shown: list[bool],
+) -> None:  # fmt: skip
+    def train(workspace: Workspace, wanted: Any) -> None:
+        if wanted.recipe in failing:
+            raise ConfigError("a broken recipe", expected="one that works", do="fix it")
+
+    def run(workspace: Workspace, name: str, dataset: str, *, force: bool = False) -> None:
+        ran.extend([force] if name == "leaderboard" else [])
+
+    ran: list[bool] = []
+    monkeypatch.setattr(RECIPES, "names", lambda: ["dpr", "ngame"])
+    monkeypatch.setattr("xc_core.cli.train._train_one", train)
+    monkeypatch.setattr("xc_core.cli.train.run_stage", run)
+    monkeypatch.setattr("xc_core.cli.train.show_leaderboard", lambda workspace, dataset: None)
+    assert xc("train", *TOY, "--recipe", "all", *options).code == (78 if failing else 0)
+    assert ran == shown
+
+
 def test_all_recipes_are_no_variant_of_one(xc: Xc, fresh: Workspace) -> None:
     xc("train", "--dataset", "toy", "--recipe", "v1").refused(78, "recipe 'v1'", "--base KNOWN")
     xc("train", "--dataset", "toy", "--recipe", "all", "--base", "ngame").refused(64, "--recipe all", "drop --base")
@@ -91,6 +121,7 @@ def test_a_budget_shortens_the_training_and_stands_in_the_parameters(xc: Xc, fre
         (("--set", "encoder.epochs=1"), None),
         (("--set", "encoder.epochs=1", "--budget", "2h"), 7200.0),
         (("--set", "encoder.optim.lr=0.1"), 2880.0),
+        (("--force",), 2880.0),
     ],
 )
 def test_a_training_has_its_part_of_an_hour_unless_told_otherwise(
@@ -100,6 +131,7 @@ def test_a_training_has_its_part_of_an_hour_unless_told_otherwise(
 
     def scaled(workspace: Workspace, experiment: Experiment, seconds: float, *, again: bool) -> dict[str, Any]:
         asked.append(seconds)
+        assert again == ("--force" in options), "the steps are timed again"
         return {"encoder": {"epochs": 0.25}}
 
     monkeypatch.setattr("xc_core.chain.budget.scaled_epochs", scaled)

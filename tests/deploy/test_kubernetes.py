@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import json
 import os
 import subprocess
 import tomllib
@@ -223,6 +224,16 @@ def test_jobs_that_train_ask_for_gpus_and_others_do_not(monkeypatch: pytest.Monk
     asked = {job.name: "dagster-k8s/config" in (job.tags or {}) for job in module.ALL}
     assert asked == {"prepare": False, "retrain": True, "refresh": True, "compare": False, "drift": False}
     assert not [job.name for job in jobs.ALL if "dagster-k8s/config" in (job.tags or {})], "none without the variable"
+
+
+@pytest.mark.parametrize(("text", "number"), [("00", None), ("02", "2")])
+def test_a_number_of_gpus_is_written_as_kubernetes_reads_it(
+    monkeypatch: pytest.MonkeyPatch, text: str, number: str | None
+) -> None:
+    monkeypatch.setenv(GPUS, text)
+    tags = [json.loads(value) for value in gpu_tags().values()]
+    limits = [{"container_config": {"resources": {"limits": {"nvidia.com/gpu": number}}}}]
+    assert tags == (limits if number else [])
 
 
 def test_another_number_of_gpus_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import json
 import smtplib
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from email.message import EmailMessage
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
@@ -208,6 +209,22 @@ def test_a_mail_server_is_this_machine_and_port_25_by_default(
     alerts.alert(log, "retrain of toy failed")
     assert asked == ["http://hook", (place, 10)]
     assert log == ["retrain of toy failed", "the alert was not sent to XC_ALERT_MAIL: SMTPServerDisconnected"]
+
+
+def test_the_subject_of_a_mail_is_the_start_of_its_first_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[EmailMessage] = []
+    server: Any = nullcontext(type("Server", (), {"send_message": lambda self, message: sent.append(message)})())
+    monkeypatch.setattr(smtplib, "SMTP", lambda *_, **__: server)
+    alerts._mail("team@example.org", f"{'x' * 200}\nmore")
+    assert (sent[0]["Subject"], sent[0].get_content()) == ("x" * 120, f"{'x' * 200}\nmore\n")
+
+
+def test_the_cause_of_a_failure_is_that_of_the_first_error() -> None:
+    def error(message: str, cause: Any = None) -> Any:
+        return type("Error", (), {"message": message, "cause": cause})()
+
+    assert alerts._root(error("outer", error("middle", error(" inner\n")))) == "inner"
+    assert alerts._root(None) == ""
 
 
 def test_a_long_alert_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,10 +105,10 @@ def test_a_killed_run_fails_and_gives_its_place_in_the_pool_back(
     instance: dg.DagsterInstance, sleeper: subprocess.Popen[bytes], status: dg.DagsterRunStatus
 ) -> None:
     lost, alive = started(instance, 2**22 + 1, status), started(instance, sleeper.pid)
-    instance.event_log_storage.set_concurrency_slots("gpu", 2)
-    for run in (lost, alive):
-        instance.event_log_storage.claim_concurrency_slot("gpu", run.run_id, "encoder")
-    assert holders(instance, "gpu") == {lost.run_id, alive.run_id}
+    instance.event_log_storage.set_concurrency_slots("gpu", 3)
+    for run_id in (lost.run_id, alive.run_id, "deleted"):
+        instance.event_log_storage.claim_concurrency_slot("gpu", run_id, "encoder")
+    assert holders(instance, "gpu") == {lost.run_id, alive.run_id, "deleted"}
     assert end_lost_runs(instance) == [lost.run_id]
     found = instance.get_run_by_id(lost.run_id)
     assert found is not None and found.status is dg.DagsterRunStatus.FAILURE

@@ -20,7 +20,7 @@ import pytest
 from assets.processes import ProcessFailedError
 from assets.release.gate import Line, Verdict
 from assets.release.judge import Judge
-from pipelines.demo import _make_room
+from pipelines.demo import _cut, _make_room
 from pipelines.servers import _stop, check, started
 from tests.cli.conftest import Xc
 from tests.cli.conftest import xc as xc
@@ -144,6 +144,11 @@ def test_the_demo_ends_killed_runs_and_names_those_it_waits_for(
     ]
 
 
+@pytest.mark.parametrize(("text", "shown"), [("x" * 100, "x" * 100), ("x" * 101, "x" * 99 + "…")])
+def test_a_long_text_of_the_demo_is_cut(text: str, shown: str) -> None:
+    assert _cut(text, 100) == shown
+
+
 # xc ui
 
 
@@ -154,6 +159,7 @@ class Server:
     pid = 2**30
 
     def __init__(self, command: list[str], **options: Any) -> None:
+        self.command = command
         self.started.append((command, options))
 
     def poll(self) -> int:
@@ -205,6 +211,7 @@ def test_both_servers_listen_on_loopback_by_default(
     assert options["cwd"] == others["cwd"] == tmp_path
     assert options["env"]["DAGSTER_HOME"] == others["env"]["XC_ROOT"] == str(tmp_path)
     assert options["start_new_session"] and others["start_new_session"]
+    assert others["env"]["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] == "false", "eight processes that nobody needs"
 
 
 def test_the_pool_and_the_partitions_are_set_before_the_servers_start(
@@ -215,6 +222,20 @@ def test_the_pool_and_the_partitions_are_set_before_the_servers_start(
     monkeypatch.setattr("assets.partitions.sync", lambda instance, workspace: done.append(("partitions", len(servers))))
     assert xc("ui").code == 0
     assert sorted(done) == [("partitions", 0), ("pool", 0)]
+
+
+def test_a_server_that_fails_ends_the_command_with_an_error(
+    xc: Xc, servers: list[tuple[list[str], dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service manager starts it again; with exit code 0 it would not."""
+    stopped: list[Any] = []
+    monkeypatch.setattr("pipelines.servers._stop", stopped.extend)
+    monkeypatch.setattr(Server, "poll", lambda self: 3 if Path(self.command[0]).name == "mlflow" else None)
+    ended = xc("ui")
+    assert ended.code == 69
+    assert "found `mlflow server` ended with exit code 3 (see its messages above)" in ended.err
+    assert "choose another --dagster-port or --mlflow-port" in ended.err
+    assert len(stopped) == 2, "the other server too"
 
 
 @pytest.mark.parametrize(

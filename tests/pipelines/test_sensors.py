@@ -119,9 +119,10 @@ def test_after_prepare_only_recipes_of_its_dataset_run(follow_up: Ticker, instan
     assert follow_up.requested() == [(f"{run}/ngame", "retrain", "other|ngame", {})]
 
 
+@pytest.mark.parametrize("job", ["refresh", "retrain"])
 @pytest.mark.parametrize("content", ["datasets: {toy: [", "", None])
 def test_a_params_yaml_with_an_error_loses_no_run_that_follows(
-    content: str | None, workspace: Workspace, follow_up: Ticker, instance: dg.DagsterInstance
+    content: str | None, job: str, workspace: Workspace, follow_up: Ticker, instance: dg.DagsterInstance
 ) -> None:
     """Their settings are on the disk since the recipes were last used; ``gone`` was never a partition."""
     for recipe in ("ngame", "variant", "gone"):
@@ -132,10 +133,10 @@ def test_a_params_yaml_with_an_error_loses_no_run_that_follows(
         (workspace.root / "params.yaml").unlink()
     else:
         (workspace.root / "params.yaml").write_text(content)
-    run = finish(instance, "prepare", dagster_partition="toy", xc_next="refresh")
+    run = finish(instance, "prepare", dagster_partition="toy", xc_next=job)
     assert follow_up.requested() == [
-        (f"{run}/ngame", "refresh", "toy|ngame", {}),
-        (f"{run}/variant", "refresh", "toy|variant", {}),
+        (f"{run}/ngame", job, "toy|ngame", {}),
+        (f"{run}/variant", job, "toy|variant", {}),
     ]
 
 

@@ -96,12 +96,11 @@ class ParamsFile:
 
         Raises MissingError if there is none, ConfigError for a wrong parameter.
         """
+        own, key = self.dataset(dataset), f"{dataset}_{checked_name('recipe', recipe)}"
         with importing():  # torch, which the settings of parts need
             from xc_core.chain.experiment import Experiment, resolve
             from xc_core.recipes import RECIPES
 
-        own = self.dataset(dataset)
-        key = f"{dataset}_{checked_name('recipe', recipe)}"
         variant = "" if recipe in RECIPES else ", with --base KNOWN for a variant"
         entries = {k: e for k, e in (self.read().get("experiments") or {}).items() if e["dataset"] == dataset}
         chosen = _entry(entries, key, "experiment", f"xc train --dataset {dataset} --recipe {recipe}{variant}")

@@ -9,6 +9,7 @@ import click
 
 from xc_core.chain import Workspace
 from xc_core.cli.options import dataset_option, device_option
+from xc_core.errors import MissingError
 
 
 @click.command("drift", short_help="Check whether new data require a refresh or a retraining.")
@@ -22,11 +23,17 @@ def command(dataset: str, recipe: str | None, as_json: bool) -> None:
     The answer is nothing, refresh or retrain, with its reasons; xc status shows the last one. The command starts
     nothing; Dagster's schedule drift_DATASET does.
     """
+    workspace = Workspace.find()
+    workspace.params.dataset(dataset)  # reports what is wrong with a name, before torch is imported
+    recipes = [own for _, own in workspace.params.experiments(dataset)] if recipe is None else [recipe]
+    if not recipes:
+        raise MissingError(
+            f"no experiment of {dataset} in params.yaml",
+            expected="a model that the data may have moved away from",
+            do=f"xc train --dataset {dataset} --recipe ngame",
+        )
     from xc_core.chain.drift_figures import judged
 
-    workspace = Workspace.find()
-    recipes = [recipe] if recipe else [own for _, own in workspace.params.experiments(dataset)]
-    workspace.params.dataset(dataset)  # reports what is wrong with a name
     for name in recipes:
         record = judged(workspace, dataset, name)
         shown = {"dataset": dataset, "recipe": name, **asdict(record)}

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.core import ParameterSource
 
 from xc_core.chain import Workspace
 from xc_core.cli.options import Number
@@ -48,12 +49,13 @@ def plan(
     running time of one process (CPU seconds), memory is the largest resident memory. On a GPU, rates that
     `make gpu-proof` recorded are used; without them nothing is estimated for it.
     """
+    workspace, wanted = Workspace.find(), _devices(devices)
+    _check_data(workspace, dataset, sizes)
     from xc_core.chain.on_gpu import gpu_rates, on_gpu
     from xc_core.chain.planned import costs_of, memory_bytes, rates_of
 
-    workspace = Workspace.find()
-    wanted, recorded = _devices(devices), gpu_rates(workspace)
-    subject = _subject(workspace, dataset, recipe, _changes(settings, recipe, dim), sizes)
+    recorded, (base, changes) = gpu_rates(workspace), _recipe(workspace, dataset, recipe, settings, dim)
+    subject = _subject(workspace, dataset, base, changes, sizes)
     rates = rates_of(workspace, subject, again=force)
     found, notes = {}, []
     for name in wanted:
@@ -82,28 +84,29 @@ def _devices(text: str) -> list[str]:
     return names
 
 
-def _changes(settings: tuple[str, ...], recipe: str, dim: int | None) -> dict[str, Any]:
-    """Return the changes of --set and --dim: the width of ``bag``, a projection of any other encoder."""
-    from xc_core.params import deep_merged
-    from xc_core.recipes import RECIPES, find_recipe
+def _recipe(
+    workspace: Workspace, dataset: str | None, recipe: str, settings: tuple[str, ...], dim: int | None
+) -> tuple[str, dict[str, Any]]:
+    """Return a registered recipe and its changes: those of params.yaml for the dataset, then of --set, then of --dim.
 
-    changes = changes_of(settings)
-    if dim is None or recipe not in RECIPES:
-        return changes
-    config = find_recipe(recipe).changed(changes).encoder.encoder
+    --dim is the width of ``bag``, a projection of any other encoder.
+    """
+    from xc_core.params import deep_merged
+    from xc_core.recipes import find_recipe
+
+    base, declared = (workspace.params.declared(dataset, recipe) if dataset else None) or (recipe, {})
+    changes = deep_merged(declared, changes_of(settings))
+    if dim is None:
+        return base, changes
+    config = find_recipe(base).changed(changes).encoder.encoder
     field = "width" if config.name == "bag" and not config.projection else "projection"
-    return deep_merged(changes, {"encoder": {"encoder": {field: dim}}})
+    return base, deep_merged(changes, {"encoder": {"encoder": {field: dim}}})
 
 
-def _subject(
-    workspace: Workspace, dataset: str | None, recipe: str, changes: dict[str, Any], sizes: dict[str, Any]
-) -> Subject:
-    """Return what is planned; raise UsageError unless there is either a dataset or its sizes."""
-    from xc_core.chain.planned import Subject
-    from xc_core.chain.world import World
-    from xc_core.params import deep_merged
-
-    given = [name for name in (*_SIZES, "test_documents") if sizes[name] is not None]
+def _check_data(workspace: Workspace, dataset: str | None, sizes: dict[str, Any]) -> None:
+    """Raise UsageError unless there is either a dataset or its sizes, MissingError for an unknown dataset."""
+    source = click.get_current_context().get_parameter_source
+    given = [name for name in sizes if source(name) is not ParameterSource.DEFAULT]
     if bool(dataset) == bool(given) or (given and not set(_SIZES) <= set(given)):
         options = ["--" + "-".join(name.split("_")) for name in (*(["dataset"] if dataset else []), *given)]
         raise UsageError(
@@ -111,7 +114,18 @@ def _subject(
             expected="--dataset NAME, or --documents, --labels and --tokens",
             do="for instance xc plan --documents 1000000 --labels 100000 --tokens 20 --recipe ngame",
         )
-    if dataset is None:
+    if dataset:
+        workspace.params.dataset(dataset)
+
+
+def _subject(
+    workspace: Workspace, dataset: str | None, base: str, changes: dict[str, Any], sizes: dict[str, Any]
+) -> Subject:
+    """Return what is planned."""
+    from xc_core.chain.planned import Subject
+    from xc_core.chain.world import World
+
+    if not dataset:
         documents, test = sizes["documents"], sizes["test_documents"]
         if test is not None and documents - test < 1:
             raise UsageError(
@@ -122,9 +136,8 @@ def _subject(
         world = World.of_sizes(
             documents, sizes["labels"], sizes["tokens"], sizes["label_tokens"], sizes["labels_per_document"], test
         )
-        return Subject(recipe, changes, world)
-    base, declared = workspace.params.declared(dataset, recipe) or (recipe, {})
-    return Subject.of_experiment(workspace, dataset, base, deep_merged(declared, changes))
+        return Subject(base, changes, world)
+    return Subject.of_experiment(workspace, dataset, base, changes)
 
 
 def table(subject: Subject, recipe: str, device: str, costs: list[Cost]) -> str:

@@ -41,7 +41,7 @@ _MOST_LINES: Final = 100_000
 @click.option("--input", type=click.Path(path_type=Path), default=None, help="A .parquet, .jsonl or .csv of texts.")
 @click.option("--output", type=click.Path(path_type=Path), default=None, help="The .parquet or .jsonl to write.")
 @click.option("--part", default=None, metavar="I/N", help="Answer part I of N of --input; N processes share a file.")
-@click.option("--column", default="text", show_default=True, help="Column or field of --input with the text.")
+@click.option("--column", default=None, help="Column or field of --input with the text.  [default: text]")
 @device_option
 def predict(
     texts: tuple[str, ...],
@@ -59,15 +59,19 @@ def predict(
     With --part I/N too, N processes share the file, on one machine or several with a shared disk. When all have ended,
     the command without --part answers what a lost process left and writes the output.
     """
-    if options["input"] or options["output"]:
-        if texts or not (options["input"] and options["output"]):
+    as_json = options.pop("as_json")
+    if options["input"] is not None or options["output"] is not None:
+        if texts or options["input"] is None or options["output"] is None:
             raise UsageError("one of --input and --output, or texts beside them", expected="both, and no texts",
                              do="give both files")  # fmt: skip
+        if as_json:
+            raise UsageError("--json with files", expected="the format in the name of --output: .parquet or .jsonl",
+                             do="drop --json")  # fmt: skip
         _answer_file(source_of(dataset, recipe, bundle)(), k, tail, options)
         return
-    if options["part"]:
-        raise UsageError("--part without files", expected="--input and --output", do="give both files, or no part")
-    as_json = options["as_json"]
+    if (unused := next((name for name in ("part", "column") if options[name] is not None), None)) is not None:
+        raise UsageError(f"--{unused} without files", expected="--input and --output",
+                         do=f"give both files, or drop --{unused}")  # fmt: skip
     with importing():
         predictor = _opened(source_of(dataset, recipe, bundle)())
     asked = list(texts) or _lines()
@@ -143,10 +147,11 @@ def _answer_file(champion: Champion, k: int, tail: float | None, options: dict[s
     from xc_core.cli.predict_files import Job, Share
     from xc_core.infer.bundle import open_predictor
 
-    share = Share.of(options["part"]) if options["part"] else None
+    share = None if options["part"] is None else Share.of(options["part"])
+    column = "text" if options["column"] is None else options["column"]
     with champion.opening() as folder:
         question = f"model {read_manifest(folder, 'model').digest()}, k {k}, tail {tail}"
-        job = Job(options["input"], options["output"], options["column"], question)
+        job = Job(options["input"], options["output"], column, question)
         predictor = open_predictor(folder)
     predictor.predict([], k, tail)  # refuses a wrong k or tail before anything is read
     _note_dial(predictor, tail)

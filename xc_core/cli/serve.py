@@ -51,11 +51,6 @@ def command(dataset: str | None, recipe: str | None, bundle: Path | None, **opti
 
     A page to try the model is at /, the API at /docs. docs/serving.md says what to put in front.
     """
-    with importing():
-        import torch
-
-        from xc_core.serve.server import Address, serve
-
     host, port, allowed, poll, threads = (
         options.pop(name) for name in ("host", "port", "allow_host", "poll", "threads")
     )
@@ -66,6 +61,11 @@ def command(dataset: str | None, recipe: str | None, bundle: Path | None, **opti
             do="fix the number",
         )
     limits, source = Limits(**options), source_of(dataset, recipe, bundle)
+    with importing():
+        import torch
+
+        from xc_core.serve.server import Address, serve
+
     if threads:
         torch.set_num_threads(threads)
     serve(source, Address(host=host, port=port, allowed=allowed), limits, poll)

@@ -16,7 +16,7 @@ from xc_core.chain.drift import read_record
 from xc_core.chain.fingerprints import write_settings
 from xc_core.chain.plan import State, states
 from xc_core.cli.options import dataset_option
-from xc_core.errors import XCError
+from xc_core.errors import MissingError, XCError, nearest
 from xc_core.params import plain
 from xc_core.progress import report
 
@@ -26,7 +26,7 @@ _STALE = 1
 
 @click.command(short_help="Show which artefacts are up to date, and why others are not.")
 @click.option("--dataset", default=None, help="Name of the dataset; by default all.")
-@click.option("--recipe", default=None, help="Name of the recipe; by default all of the dataset.")
+@click.option("--recipe", default=None, help="Name of the recipe; by default all.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per artefact; the exit code is 0.")
 def status(dataset: str | None, recipe: str | None, as_json: bool) -> None:
     """Print the state of every stage. The exit code is 1 if a stage is out of date, missing or damaged.
@@ -34,7 +34,7 @@ def status(dataset: str | None, recipe: str | None, as_json: bool) -> None:
     An experiment whose settings are wrong is reported, and the others are shown.
     """
     workspace = Workspace.find()
-    places = [(dataset, recipe)] if dataset and recipe else _places(workspace, dataset)
+    places = _places(workspace, dataset, recipe)
     worst = 0
     for place in places:
         try:
@@ -52,11 +52,26 @@ def status(dataset: str | None, recipe: str | None, as_json: bool) -> None:
         sys.exit(worst)
 
 
-def _places(workspace: Workspace, dataset: str | None) -> list[tuple[str, str | None]]:
-    """Return every (dataset, recipe), or (dataset, None) for a dataset without recipes."""
-    names = [dataset] if dataset else workspace.params.datasets()
-    none: tuple[None] = (None,)
-    return [(name, own) for name in names for own in [own for _, own in workspace.params.experiments(name)] or none]
+def _places(workspace: Workspace, dataset: str | None, recipe: str | None) -> list[tuple[str, str | None]]:
+    """Return every (dataset, recipe) that is asked for, or (dataset, None) for a dataset without recipes.
+
+    Raises MissingError if no dataset has the recipe.
+    """
+    if recipe is None:
+        names = workspace.params.datasets() if dataset is None else [dataset]
+        none: tuple[None] = (None,)
+        return [(name, own) for name in names for own in [own for _, own in workspace.params.experiments(name)] or none]
+    if dataset is not None:
+        return [(dataset, recipe)]
+    pairs = workspace.params.experiments()
+    if found := [(name, own) for name, own in pairs if own == recipe]:
+        return [*found]
+    known = sorted({own for _, own in pairs})
+    raise MissingError(
+        f"no experiment of recipe {recipe!r} in params.yaml{nearest(recipe, known)}",
+        expected=f"one of {', '.join(known)}" if known else "an experiment; there is none yet",
+        do=f"fix the name, or create it: xc train --dataset NAME --recipe {recipe}",
+    )
 
 
 def _states(workspace: Workspace, dataset: str, recipe: str | None) -> list[State]:

@@ -73,16 +73,19 @@ def train(
     """
     workspace = Workspace.find()
     changes = changes_of(settings)
+    workspace.params.dataset(dataset)  # reports what is wrong with a name, before torch is imported
     if base is None and (variant := _variant(workspace, dataset, recipe)):
         base, declared = variant
         if not settings:
-            changes, budget = declared, budget or "none"
+            changes, budget = declared, "none" if budget is None else budget
             report(f"{recipe}: as params.yaml has it, a variant of {base}")
-    seconds = budget_seconds(budget or ("none" if any("epochs" in own for own in changes.values()) else _BUDGET))
-    if recipe == "all" and base:
+    if budget is None:
+        budget = "none" if any("epochs" in own for own in changes.values()) else _BUDGET
+    seconds = budget_seconds(budget)
+    if recipe == "all" and base is not None:
         raise UsageError("--recipe all with --base", expected="one of them", do="name one recipe, or drop --base")
     chosen = _train_all if recipe == "all" else _train_one
-    chosen(workspace, _Wanted(dataset, recipe, base or recipe, changes, seconds, **ending))
+    chosen(workspace, _Wanted(dataset, recipe, recipe if base is None else base, changes, seconds, **ending))
 
 
 def _train_all(workspace: Workspace, wanted: _Wanted) -> None:

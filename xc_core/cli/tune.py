@@ -58,6 +58,8 @@ def tune(dataset: str, recipe: str, space: Path, settings: tuple[str, ...], **op
     Test documents are never read. The same command again continues the study; trials done count. Studies are kept in
     .xc/tune/DATASET/STUDY, not in params.yaml; the command that trains the winner is printed.
     """
+    workspace = Workspace.find()
+    workspace.params.dataset(dataset)  # reports what is wrong with a name, before torch is imported
     from xc_core.tune.asked import Tuning
     from xc_core.tune.metric import Metric
     from xc_core.tune.report import note, summary
@@ -67,9 +69,9 @@ def tune(dataset: str, recipe: str, space: Path, settings: tuple[str, ...], **op
     from xc_core.tune.study import tune as run
 
     require_optuna()
-    workspace = Workspace.find()
-    seconds, metric = budget_seconds(options["budget"] or "none"), Metric.of(options["metric"])
-    study = checked_name("study", options["study"] or recipe)
+    budget, study = options["budget"], options["study"]
+    seconds, metric = budget_seconds("none" if budget is None else budget), Metric.of(options["metric"])
+    study = checked_name("study", recipe if study is None else study)
     how = {"sampler": options["sampler"], "seed": options["seed"], "prune": options["pruner"] != "none"}
     changes = changes_of(settings)
     tuning = Tuning.of(workspace, dataset, recipe, changes, Space.read(space), name=study, metric=metric, **how)
