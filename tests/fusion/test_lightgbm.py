@@ -153,6 +153,7 @@ def test_with_linear_the_trees_are_added_to_the_linear_model_that_they_start_fro
     trees = booster.predict(new.values_NKF[new.filled_NK], raw_score=True)
     expected = new.values_NKF[new.filled_NK] @ weights + trees
     np.testing.assert_allclose(fitted.scores(new.values_NKF, new.filled_NK)[new.filled_NK], expected, atol=1e-5)
+    assert abs(np.corrcoef(trees, expected - trees)[0, 1]) < 0.5, "they correct the start, they do not repeat it"
     assert alone.tree is not None
     assert np.abs(trees - alone.tree.predict(new.values_NKF[new.filled_NK])).max() > 0.5, "they start from it"
 
