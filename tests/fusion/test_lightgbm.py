@@ -170,6 +170,19 @@ def test_with_few_documents_a_linear_start_ranks_better_than_trees_alone() -> No
     assert right(LightGBM(linear=True)) > right(LightGBM()) + 0.03
 
 
+def test_a_linear_start_reads_only_candidates_that_a_score_proposed() -> None:
+    """The others are holes, and positives that were added for the rules of the papers."""
+    pairs, rule = world(), LightGBM(linear=True, rounds=3)
+    proposed = np.random.default_rng(2).random(pairs.filled_NK.shape) < 0.7
+    found = pairs.filled_NK & proposed
+    values = np.where(found[..., None], pairs.values_NKF, np.float32(np.nan))
+    target = np.where(found, pairs.target_NK, np.float32(1.0))
+    fitted = rule.fit(INPUTS, Pairs(values, target, pairs.filled_NK, proposed))
+    expected = rule.fit(INPUTS, replace(pairs, filled_NK=found))
+    assert fitted.weights == expected.weights
+    np.testing.assert_array_equal(fitted.scores(pairs.values_NKF), expected.scores(pairs.values_NKF))
+
+
 def test_a_penalty_makes_leaves_smaller() -> None:
     trees = [LightGBM(penalty=penalty, rounds=1).fit(INPUTS, world()).tree for penalty in (0.0, 100.0)]
     free, held = (np.abs(own.predict(np.zeros((1, 3), np.float32))).max() for own in trees if own is not None)
