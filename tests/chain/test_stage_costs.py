@@ -20,7 +20,7 @@ from xc_core.chain.experiment import Experiment
 from xc_core.chain.pilots import Pilot, Rates, Source, Timed, short_epochs, slope_and_rest
 from xc_core.chain.planned import world_of
 from xc_core.chain.registry import TRAIN_STAGES
-from xc_core.chain.stage_bytes import HELD, WRITTEN, held_bytes
+from xc_core.chain.stage_bytes import HELD, LINEAR, WRITTEN, held_bytes
 from xc_core.chain.stage_costs import WORK, Case, Search, searches
 from xc_core.chain.world import World
 from xc_core.data.corpus import Corpus
@@ -234,6 +234,15 @@ def test_a_label_tree_on_parts_of_words_counts_twice() -> None:
         room = 8 * LARGE.test  # the value of one more score for each candidate
         assert 3 * 800 * pairs <= few - none <= 3 * 800 * pairs + 100 * 4 * room
         assert more - few == pytest.approx(3 * 800 * pairs)
+
+
+def test_the_fit_of_a_linear_model_counts_for_the_fusion_alone() -> None:
+    house = RECIPES["house"]
+    without = house.changed({"fusion": {"rule": {"linear": False}}})
+    values = Case(house, LARGE, WIDTH).fused * 100 * Case(house, LARGE, WIDTH).searched * len(house.scores) * 4
+    for name in TRAIN_STAGES:
+        more = HELD[name](Case(house, LARGE, WIDTH)) - HELD[name](Case(without, LARGE, WIDTH))
+        assert more == pytest.approx(LINEAR * values if name == "fusion" else 0)
 
 
 def test_the_label_table_decides_the_memory_of_many_labels() -> None:

@@ -153,6 +153,7 @@ def test_with_linear_the_trees_are_added_to_the_linear_model_that_they_start_fro
     trees = booster.predict(new.values_NKF[new.filled_NK], raw_score=True)
     expected = new.values_NKF[new.filled_NK] @ weights + trees
     np.testing.assert_allclose(fitted.scores(new.values_NKF, new.filled_NK)[new.filled_NK], expected, atol=1e-5)
+    assert abs(np.corrcoef(trees, expected - trees)[0, 1]) < 0.5, "they correct the start, they do not repeat it"
     assert alone.tree is not None
     assert np.abs(trees - alone.tree.predict(new.values_NKF[new.filled_NK])).max() > 0.5, "they start from it"
 
@@ -167,6 +168,19 @@ def test_with_few_documents_a_linear_start_ranks_better_than_trees_alone() -> No
         return float(new.target_NK[np.arange(len(best)), best].mean())
 
     assert right(LightGBM(linear=True)) > right(LightGBM()) + 0.03
+
+
+def test_a_linear_start_reads_only_candidates_that_a_score_proposed() -> None:
+    """The others are holes, and positives that were added for the rules of the papers."""
+    pairs, rule = world(), LightGBM(linear=True, rounds=3)
+    proposed = np.random.default_rng(2).random(pairs.filled_NK.shape) < 0.7
+    found = pairs.filled_NK & proposed
+    values = np.where(found[..., None], pairs.values_NKF, np.float32(np.nan))
+    target = np.where(found, pairs.target_NK, np.float32(1.0))
+    fitted = rule.fit(INPUTS, Pairs(values, target, pairs.filled_NK, proposed))
+    expected = rule.fit(INPUTS, replace(pairs, filled_NK=found))
+    assert fitted.weights == expected.weights
+    np.testing.assert_array_equal(fitted.scores(pairs.values_NKF), expected.scores(pairs.values_NKF))
 
 
 def test_a_penalty_makes_leaves_smaller() -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import scipy
 
-from xc_core.fusion.linear import _PENALTY, fit_weights
+from xc_core.chain.stage_bytes import LINEAR
+from xc_core.fusion import Inputs, LightGBM, Pairs
+from xc_core.fusion.linear import _PENALTY, _Loss, fit_weights
 from xc_core.shapes import F32, F64, Bool
 
 
@@ -93,3 +97,38 @@ def test_positives_count_in_proportion_to_their_targets() -> None:
     first, second = fit_weights(values, target, np.ones((40, 2), bool)).tolist()
     assert first > 0.3
     assert second == pytest.approx(-first)
+
+
+def test_the_fit_holds_at_most_what_a_plan_counts() -> None:
+    """Beside the values; ``tracemalloc`` counts the arrays of numpy."""
+    random = np.random.default_rng(0)
+    values = random.normal(size=(250, 500, 8)).astype(np.float32)
+    target = (values[..., 0] > 2).astype(np.float32)
+    pairs, names = Pairs(values, target, np.ones(target.shape, bool)), tuple("abcdefgh")
+    rule, inputs = LightGBM(linear=True, rounds=1), Inputs(names, names)
+    rule.fit(inputs, replace(pairs, values_NKF=values[:9], target_NK=target[:9], filled_NK=pairs.filled_NK[:9]))
+    tracemalloc.start()  # all packages are imported
+    try:
+        rule.fit(inputs, pairs)
+        held = tracemalloc.get_traced_memory()[1] / values.nbytes
+    finally:
+        tracemalloc.stop()
+    assert 0.7 * LINEAR < held < LINEAR
+
+
+def test_a_score_that_makes_no_mistake_gets_a_weight_that_few_documents_bound() -> None:
+    """Without the penalty any higher weight has a lower loss; one wrong document could not be outvoted."""
+    target = np.tile(np.arange(10) < 2, (30, 1)).astype(np.float32)
+    (weight,) = fit_weights(target[..., None], target, np.ones(target.shape, bool)) * target.std()
+    assert 2.8 < weight < 3.6
+
+
+@pytest.mark.parametrize("factor", [1e3, -1e3])
+def test_a_long_step_of_the_search_overflows_nothing(factor: float) -> None:
+    """The loss is then the gap from a positive to the best negative; the gradient is that of the gap."""
+    values = np.array([[2.0], [1.0], [-1.0], [0.5], [3.0]])
+    target, doc = np.array([1.0, 0, 0, 1, 0]), np.array([0, 0, 0, 1, 1])
+    loss, (gradient,) = _Loss(values, target, doc, np.ones(5, bool))(np.array([factor]))
+    gaps = np.array([1.0 - 2.0 if factor > 0 else -1.0 - 2.0, 3.0 - 0.5]) * factor
+    assert loss == pytest.approx(np.maximum(gaps, 0).mean() + _PENALTY * factor**2)
+    assert gradient == pytest.approx((gaps[gaps > 0] / factor).sum() / 2 + 2 * _PENALTY * factor)

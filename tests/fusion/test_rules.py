@@ -239,6 +239,12 @@ def test_each_score_has_its_own_weight_and_one_without_weight_is_not_read() -> N
     assert fitted.weight_of() == {"label_text": 2.0, "classifier": -0.5}
 
 
+def test_a_score_that_is_named_twice_has_the_sum_of_its_weights() -> None:
+    twice = Sum(add=("label_text", "classifier", "label_text")).fit(INPUTS, random_pairs(4))
+    np.testing.assert_allclose(twice.scores(VALUES), 2 * VALUES[..., 0] + VALUES[..., 1], atol=1e-6)
+    assert replace(twice, weights=(0.5, 1.0, -0.5)).weight_of() == {"classifier": 1.0}
+
+
 def test_the_artefact_is_verified_when_opened(tmp_path: Path) -> None:
     fitted = fitted_rule("tree")
     with artifacts.building(tmp_path / "fusion", kind=FittedFusion.kind) as build:

@@ -16,6 +16,7 @@ from tests.stages.halves import open_corpus, open_tables, run_until
 from xc_core.chain import STAGES, run_stage
 from xc_core.classifiers import TableHead
 from xc_core.fusion import FittedFusion
+from xc_core.fusion.rules import WithTrees
 from xc_core.infer.bundle import open_predictor
 from xc_core.losses import Loss
 from xc_core.metrics.evaluation import Evaluation
@@ -198,8 +199,12 @@ def check_fusion(fusion: FittedFusion, recipe: Recipe) -> None:
     assert fusion.candidates == recipe.fusion.candidates
     assert fusion.names == tuple(recipe.scores)
     summed = tuple(name for name, score in recipe.scores.items() if score.summed)
-    assert fusion.add == (rule.add or summed)
-    assert fusion.weight == getattr(rule, "weight", 1.0)
+    if getattr(rule, "linear", False):
+        assert (fusion.add, fusion.baselines) == (tuple(recipe.scores), rule.add or summed)
+        assert len(fusion.weights) == len(fusion.add)
+    else:
+        assert fusion.add == (rule.add or summed)
+        assert set(fusion.weights) == ({rule.weight} if isinstance(rule, WithTrees) else set())
     assert fusion.features == (tuple(recipe.scores) if rule.learns else ())
 
 

@@ -31,6 +31,9 @@ _TREE: Final = 800
 _PARTS: Final = 2
 """Times as many bytes of a label tree if its terms are parts of words. A text has three times as many of these as words
 and pairs of words; a tree keeps 1.9 times as many bytes (docs/lab-notes/2026-11-25-parts-of-words.md)."""
+LINEAR: Final = 6.5
+"""Times the bytes of the candidates' values that the fit of a linear model holds beside them
+(``tests/fusion/test_linear.py``)."""
 
 HELD: Final[dict[str, Callable[[Case], float]]] = {
     # a digest of every uid and text finds repeated ones; pairs are ids
@@ -66,7 +69,10 @@ HELD: Final[dict[str, Callable[[Case], float]]] = {
         + case.world.published * (_STRING + _WORD * case.world.document_tokens)
     ),
     "fusion": lambda case: (
-        case.searched * _searched_bytes(case, served=False) + _trees(case) + _candidates(case, case.fused)
+        case.searched * _searched_bytes(case, served=False)
+        + _trees(case)
+        + _candidates(case, case.fused)
+        + _linear(case)
     ),
     "evaluation": lambda case: (
         case.searched * _searched_bytes(case, served=True)
@@ -139,6 +145,15 @@ def _candidates(case: Case, documents: int) -> float:
     """Return the bytes of an id and a value per score for each candidate, which every searching score proposes."""
     width = case.recipe.fusion.candidates * max(case.searched, 1)
     return documents * width * FLOAT * (2 + len(case.recipe.scores))
+
+
+def _linear(case: Case) -> float:
+    """Return the bytes that the fit of the fusion's linear model holds, if it has one."""
+    rule = case.recipe.fusion.rule
+    if not getattr(rule, "linear", False):
+        return 0.0
+    ids_and_score = 2 + len(case.recipe.scores)
+    return LINEAR * _candidates(case, case.fused) * len(case.recipe.scores) / ids_and_score
 
 
 WRITTEN: Final[dict[str, Callable[[Case], float]]] = {

@@ -180,9 +180,14 @@ class FittedFusion:
         return total
 
     def weight_of(self) -> dict[str, float]:
-        """Return the weight of each score that is added and has one; without 0, which would make infinity a NaN."""
-        weights = self.weights or (1.0,) * len(self.add)
-        return {name: weight for name, weight in zip(self.add, weights, strict=True) if weight}
+        """Return the weight of each score that is added; without 0, which would make infinity a NaN.
+
+        A score that is named twice has the sum of its weights.
+        """
+        total = dict.fromkeys(self.add, 0.0)
+        for name, weight in zip(self.add, self.weights or (1.0,) * len(self.add), strict=True):
+            total[name] += weight
+        return {name: weight for name, weight in total.items() if weight}
 
     def features_of(self, values_NKF: F32, found_NK: Bool) -> F32:
         """Return what the trees read of the M found candidates, document by document (M x G)."""

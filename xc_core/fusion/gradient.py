@@ -50,7 +50,9 @@ class LightGBM(WithTrees):
     weight: float = 0.0
     objective: Objective = Objective.LAMBDARANK
     linear: bool = False
-    """Start from a linear model of the scores (``xc_core/fusion/linear.py``), which the trees then correct."""
+    """Start from a linear model of the scores (``xc_core/fusion/linear.py``), which the trees then correct.
+
+    It reads the scores that the trees read; ``add`` then only names those that the fusion is compared with."""
     derived: bool = False
     """Also read ranks, gaps and statistics of the document (``xc_core/fusion/derived.py``)."""
     rounds: int = 50

@@ -18,9 +18,9 @@ def fit_weights(values_NKF: F32, target_NK: F32, used_NK: Bool) -> F64:
 
     They minimise the mean of log(1 + exp(m - s)) over positives, in proportion to their targets: s is the weighted sum
     of a positive's scores, m the log of the sum of exp of those of all negatives of its document. This is the decoupled
-    softmax (DEXML; UniDEC, section 4.3) with the scores as features. The problem is convex. Documents without a
-    positive or without a negative say nothing. A score that is the same for all used candidates has the weight 0. Used
-    values must be finite.
+    softmax (DEXML; UniDEC, section 4.3) with the scores as features; in UniDEC each document counts the same, here each
+    positive. A small penalty (``_PENALTY``) is added. The problem is convex. Documents without a positive or without a
+    negative say nothing. A score that is the same for all used candidates has the weight 0. Used values must be finite.
     """
     values_MF = values_NKF[used_NK].astype(np.float64)
     spread_F = values_MF.std(axis=0)
@@ -31,20 +31,22 @@ def fit_weights(values_NKF: F32, target_NK: F32, used_NK: Bool) -> F64:
     kept_M = np.isin(doc_M, np.intersect1d(doc_M[target_M > 0], doc_M[target_M <= 0]))
     if not kept_M.any():
         return np.zeros(len(scale_F))
-    loss = _Loss(values_MF[kept_M], target_M[kept_M], np.unique(doc_M[kept_M], return_inverse=True)[1])
+    doc_M[kept_M] = np.unique(doc_M[kept_M], return_inverse=True)[1]
+    loss = _Loss(values_MF, target_M, doc_M, kept_M)
+    del values_MF  # half of what is held while the weights are fitted
     found = scipy.optimize.minimize(loss, np.zeros(len(scale_F)), jac=True, method="L-BFGS-B")
     return np.asarray(found.x * scale_F, np.float64)
 
 
 class _Loss:
-    """The loss and its gradient by the weights; pairs are in the order of their documents."""
+    """The loss of the kept pairs and its gradient by the weights; pairs are in the order of their documents."""
 
-    def __init__(self, values_MF: F64, target_M: F64, doc_M: I64) -> None:
-        positive_M = target_M > 0
-        self._positive_PF, self._negative_MF = values_MF[positive_M], values_MF[~positive_M]
+    def __init__(self, values_MF: F64, target_M: F64, doc_M: I64, kept_M: Bool) -> None:
+        positive_M, negative_M = kept_M & (target_M > 0), kept_M & (target_M <= 0)
+        self._positive_PF, self._negative_MF = values_MF[positive_M], values_MF[negative_M]
         self._share_P = target_M[positive_M] / target_M[positive_M].sum()
-        self._doc_P, self._doc_M = doc_M[positive_M], doc_M[~positive_M]
-        self._starts = np.searchsorted(self._doc_M, np.arange(doc_M.max() + 1))
+        self._doc_P, self._doc_M = doc_M[positive_M], doc_M[negative_M]
+        self._starts = np.searchsorted(self._doc_M, np.arange(self._doc_M[-1] + 1))
 
     def __call__(self, weights_F: F64) -> tuple[float, F64]:
         negative_M = self._negative_MF @ weights_F
