@@ -164,7 +164,7 @@ def _neighbours(key_N: Array) -> I64:
     first = new[np.searchsorted(new, later, side="right") - 1]
     third = first < later - 1  # the first one is not the one before it
     pairs = np.concatenate([rows[[later - 1, later]], rows[[first[third], later[third]]]], axis=1)
-    return pairs[0] * len(key_N) + pairs[1]
+    return np.asarray(pairs[0] * len(key_N) + pairs[1], np.int64)
 
 
 def _append(path: Path, values: Array) -> None:

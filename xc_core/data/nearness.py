@@ -137,7 +137,7 @@ class _Parts:
         at = np.flatnonzero(sparse.data + np.repeat(highest, sizes) > np.repeat(best, sizes))
         row = np.repeat(np.arange(len(best)), sizes)[at]
         np.maximum.at(best, row, dense[row, sparse.indices[at]] + sparse.data[at])
-        return best
+        return np.asarray(best, np.float64)
 
 
 def sentence(found: Mapping[str, Any]) -> str:
