@@ -230,13 +230,17 @@ def test_a_file_from_before_a_weight_per_score_is_read(kind: str, weight: float,
     assert read.weight_of() == dict.fromkeys(scores, 1.0 if kind == "sum" else weight)
 
 
-def test_each_score_has_its_own_weight_and_one_without_weight_is_not_read() -> None:
+def test_each_score_has_its_own_weight_and_one_without_weight_is_not_read(tmp_path: Path) -> None:
     values = VALUES.copy()
     values[..., 3] = np.inf
     fitted = replace(with_stump(()), add=("label_text", "classifier", "noise"), weights=(2.0, -0.5, 0.0))
     expected = 2 * VALUES[..., 0] - 0.5 * VALUES[..., 1] + with_stump(()).scores(VALUES)
     np.testing.assert_allclose(fitted.scores(values), expected, atol=1e-6)
     assert fitted.weight_of() == {"label_text": 2.0, "classifier": -0.5}
+    fitted.write(tmp_path)
+    np.testing.assert_array_equal(FittedFusion.read(tmp_path).scores(values), fitted.scores(values))
+    np.testing.assert_allclose(fitted.parts()["label_text"].scores(VALUES), VALUES[..., 0])  # alone, a score has none
+    np.testing.assert_allclose(fitted.part("sum").scores(VALUES), VALUES[..., [0, 1, 3]].sum(-1), atol=1e-6)
 
 
 def test_a_score_that_is_named_twice_has_the_sum_of_its_weights() -> None:
