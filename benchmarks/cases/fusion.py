@@ -13,10 +13,11 @@ from benchmarks.cases.table import case
 from benchmarks.harness import Row, compare
 from benchmarks.world import World
 from xc_core.data.splits import TRAIN, VALIDATION
-from xc_core.fusion import Boosted, Inputs, LightGBM, Pairs
+from xc_core.fusion import Boosted, Inputs, Pairs
 from xc_core.fusion.boosting import BoostedTrees, Boosting
 from xc_core.fusion.tree import RegressionTree
 from xc_core.infer.score import candidates, values
+from xc_core.recipes import find_recipe
 from xc_core.scores import Classifier, Frequency, LabelText, Query, ScoreData
 from xc_core.shapes import F32, F64, I32, I64, PAD_ID, Bool
 
@@ -61,11 +62,11 @@ def boosting(world: World) -> list[Row]:
 
 @case
 def ranker(world: World) -> list[Row]:
-    """The rule lightgbm of house against the rule boosted: a fit, the ranking of many texts, of one."""
+    """The rule of the recipe house against the rule boosted: a fit, the ranking of many texts, of one."""
     ids, own, positive = _values(world)
     inputs = Inputs(tuple(_SCORES), ("label_text", "classifier"))
     pairs = Pairs(own, positive.astype(np.float32), ids != PAD_ID)
-    trees, ranks = Boosted(depth=4, weight=0.1), LightGBM()
+    trees, ranks = Boosted(depth=4, weight=0.1), find_recipe("house").fusion.rule
     fitted, other = ranks.fit(inputs, pairs), trees.fit(inputs, pairs)
     one, some = slice(0, 1), slice(0, 512)
     what = f"{pairs.filled_NK.sum():,} pairs"
