@@ -84,6 +84,13 @@ def renamed(source: Path, target: Path, ending: str) -> Path:
     return repacked(source, rename, target)
 
 
+def turn(folder: Path) -> None:
+    """Give a model a dial that changes something; the page shows no other."""
+    content = json.loads((folder / "fusion.json").read_text())
+    content["dial"]["reach"] = 0.5
+    (folder / "fusion.json").write_text(json.dumps(content))
+
+
 def test_a_swap_under_load_loses_no_answer_and_mixes_none(folder: Path, tmp_path: Path) -> None:
     """Each answer's titles are those of the version that it names; a damaged model in between changes nothing."""
     bundle = renamed(folder, tmp_path / "bundle", " v0")
@@ -193,7 +200,7 @@ def test_what_cannot_be_served_is_refused(
 def test_a_person_types_a_text_and_sees_labels_and_reasons(folder: Path, tmp_path: Path) -> None:
     from playwright.sync_api import expect, sync_playwright
 
-    bundle = renamed(folder, tmp_path / "bundle", HOSTILE)
+    bundle = repacked(renamed(folder, tmp_path / "bundle", HOSTILE), turn, tmp_path / "turned")
     with forked("--bundle", bundle) as (port, _), sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         page, logged, requested = browser.new_page(), [], []  # type: ignore[var-annotated]
