@@ -91,7 +91,7 @@ def test_signatures_are_those_of_a_loop(at_once: int, monkeypatch: pytest.Monkey
     words, rows = Words.of(texts), [0, 1, 3, 4, 5, 6, 7]
     found = signatures(words, np.array(rows))
     for row, own in zip(rows, found.tolist(), strict=True):
-        hashes = words.hashes[words.indptr[row] : words.indptr[row + 1]].tolist()
+        hashes = words.known[words.numbers][words.indptr[row] : words.indptr[row + 1]].tolist()
         for place, value in enumerate(own):
             multiplier, offset = (derive(root, "minhash", place) for root in (0, 1))
             assert value == min((h * (multiplier | 1) + offset) % 2**64 >> 32 for h in hashes)

@@ -9,6 +9,7 @@ from xc_core.ann.base import BATCHES_EXACT_UP_TO, EXACT_UP_TO
 from xc_core.chain.stage_costs import FLOAT, Case, neighbours, texts, trained_documents
 from xc_core.classifiers import MAPPED
 from xc_core.classifiers.storage import BF16, FP32, RESIDENT
+from xc_core.fusion import LightGBM
 from xc_core.infer.score import DOCS_AT_ONCE
 from xc_core.scores import Lexical
 
@@ -143,17 +144,19 @@ def _rows(case: Case, table: Any, copies: float) -> float:
 
 def _candidates(case: Case, documents: int) -> float:
     """Return the bytes of an id and a value per score for each candidate, which every searching score proposes."""
-    width = case.recipe.fusion.candidates * max(case.searched, 1)
-    return documents * width * FLOAT * (2 + len(case.recipe.scores))
+    return _candidate_floats(case, documents) * (2 + len(case.recipe.scores))
+
+
+def _candidate_floats(case: Case, documents: int) -> float:
+    """Return the bytes of one number per candidate."""
+    return documents * case.recipe.fusion.candidates * max(case.searched, 1) * FLOAT
 
 
 def _linear(case: Case) -> float:
     """Return the bytes that the fit of the fusion's linear model holds, if it has one."""
     rule = case.recipe.fusion.rule
-    if not getattr(rule, "linear", False):
-        return 0.0
-    ids_and_score = 2 + len(case.recipe.scores)
-    return LINEAR * _candidates(case, case.fused) * len(case.recipe.scores) / ids_and_score
+    linear = isinstance(rule, LightGBM) and rule.linear
+    return LINEAR * _candidate_floats(case, case.fused) * len(case.recipe.scores) if linear else 0.0
 
 
 WRITTEN: Final[dict[str, Callable[[Case], float]]] = {

@@ -15,8 +15,7 @@ from xc_core.data.splits import TEST
 from xc_core.errors import DataError, preview
 from xc_core.shapes import I64
 
-_PAIR: Final = re.compile(r"(\d{1,18})[ \t]+(\d{1,18})\s*", re.ASCII)
-_PAIRS: Final = re.compile(rb"^\d{1,18}[ \t]+\d{1,18}[^\S\n]*$", re.MULTILINE)
+_PAIR: Final = re.compile(rb"^\d{1,18}[ \t]+\d{1,18}[^\S\n]*$", re.MULTILINE)
 
 
 def given_pairs(path: Path, *, first_row: int, rows: int, labels: int, options: ReadOptions) -> I64:
@@ -27,7 +26,7 @@ def given_pairs(path: Path, *, first_row: int, rows: int, labels: int, options: 
     """
     parts = [np.zeros((0, 2), np.int64)]
     for number, block in blocks(path, options):
-        if len(_PAIRS.findall(block)) < block.count(b"\n"):
+        if len(_PAIR.findall(block)) < block.count(b"\n"):
             _refuse_line(block, path, number)
         pairs = np.fromstring(block, np.int64, sep=" ").reshape(-1, 2)
         for column, limit, what in ((0, rows, "document"), (1, labels, "label")):
@@ -44,9 +43,10 @@ def given_pairs(path: Path, *, first_row: int, rows: int, labels: int, options: 
 
 def _refuse_line(block: bytes, path: Path, number: int) -> NoReturn:
     """Raise DataError for the first line of a block that is not a pair."""
-    lines = [line.removesuffix("\r") for line in block.decode().split("\n")[:-1]]
+    lines = block.split(b"\n")[:-1]
     offset = next(at for at, line in enumerate(lines) if _PAIR.fullmatch(line) is None)
-    found = f"the line {preview(lines[offset])}" if lines[offset] else "an empty line"
+    line = lines[offset].decode().removesuffix("\r")
+    found = f"the line {preview(line)}" if line else "an empty line"
     _refuse(found, "'document label': two numbers from 0", path, number + offset)
 
 

@@ -57,11 +57,6 @@ class Words:
     def __len__(self) -> int:
         return len(self.indptr) - 1
 
-    @property
-    def hashes(self) -> Array:
-        """The hash of each word of each text (uint64)."""
-        return self.known[self.numbers]
-
 
 def _split(texts: list[str]) -> tuple[I64, Array, Array]:
     """Return how many words each text has, the number of each word's spelling, and the hash of each spelling."""

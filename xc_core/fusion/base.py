@@ -294,7 +294,7 @@ class FittedFusion:
 
 
 def _weights(content: dict[str, Any]) -> tuple[float, ...]:
-    """Return the weight of each added score; files before version 0.3 have one for all, which needs trees."""
+    """Return the weight of each added score; older files have one for all, which counts beside trees."""
     if "weights" in content:
         return tuple(map(float, content["weights"]))
     return (float(content["weight"]),) * len(content["add"]) if content["tree"] else ()
