@@ -27,8 +27,8 @@ def truth() -> LabelMatrix:
     return LabelMatrix.from_pairs(*np.nonzero(np.random.default_rng(0).random((SIZE, LABELS)) < 0.1), (SIZE, LABELS))
 
 
-def source(kind: str = "importance", **settings: Any) -> NegativeSource:
-    return NEGATIVES[kind](positives=0, search_in=ROWS, **settings).build(Documents(truth()), 0)
+def source(kind: str = "importance", filters: LabelMatrix | None = None, **settings: Any) -> NegativeSource:
+    return NEGATIVES[kind](positives=0, search_in=ROWS, **settings).build(Documents(truth(), filters), 0)
 
 
 class Labels(dict[str, F32]):
@@ -274,8 +274,9 @@ def test_a_shorter_training_searches_in_its_last_epoch_at_the_latest(epochs: flo
     assert not Importance(hard=0, warmup_epochs=3).shortened(epochs, of=10.0)
 
 
-def test_the_comparison_has_as_many_negatives_all_uniform() -> None:
-    own = searched(hard=4, uniform=8)
+@pytest.mark.parametrize("filters", [None, LabelMatrix.from_pairs(DOCS, DOCS % 5, (SIZE, LABELS))])
+def test_the_comparison_has_as_many_negatives_all_uniform(filters: LabelMatrix | None) -> None:
+    own = searched(filters=filters, hard=4, uniform=8)
     estimates = own.estimates()
     assert list(estimates) == ["gradient_error", "gradient_error_uniform"]
     assert estimates["gradient_error"] is own
