@@ -104,6 +104,19 @@ def test_a_tree_that_was_saved_draws_the_same() -> None:
     np.testing.assert_array_equal(other.pool(docs, 9).weight_BU, saved.pool(docs, 9).weight_BU)
 
 
+def test_a_tree_is_fitted_with_the_settings_of_its_source() -> None:
+    own = Tree(width=3, regulariser=0.5).build(Documents(truth()), 0)
+    own.refresh(0, vectors(), {})
+    found, every = own.noise(), np.tile(np.arange(LABELS), (SIZE, 1))
+    assert found is not None
+    expected, *others = (
+        LabelTree.fit(vectors(), truth(), width=width, regulariser=regulariser, seed=0).log_prob(vectors(), every)
+        for width, regulariser in ((3, 0.5), (WIDTH, 0.5), (3, 0.01))
+    )
+    np.testing.assert_array_equal(found.log_prob(vectors(), every), expected)
+    assert all(np.abs(other - expected).max() > 0.01 for other in others)
+
+
 def test_a_tree_is_fitted_once_and_reports_its_signal() -> None:
     own = Tree(width=4).build(Documents(truth()), 0)
     figures = own.refresh(0, vectors(), {})

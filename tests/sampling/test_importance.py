@@ -173,6 +173,17 @@ def test_a_curriculum_lets_hard_negatives_grow_and_keeps_the_sum() -> None:
     assert used == [0, 2, 4, 6, 8, 8, 8]
 
 
+def test_a_curriculum_goes_on_where_it_was_saved() -> None:
+    own, other = (source(hard=8, uniform=4, curriculum=4.0) for _ in range(2))
+    for epoch in range(3):
+        refresh(own, epoch, *banks())
+    other.load(own.arrays())
+    found, again = own.pool(DOCS, 4), other.pool(DOCS, 4)
+    np.testing.assert_array_equal(again.labels_U, found.labels_U)
+    np.testing.assert_array_equal(again.weight_BU, found.weight_BU)
+    assert (found.weight_BU == 1).sum() == 4 * len(DOCS), "half of the way"
+
+
 @pytest.mark.parametrize("kind", ["mined", "importance"])
 def test_a_search_in_the_background_uses_the_vectors_at_its_start(kind: str) -> None:
     """The search starts an epoch ahead; later changes of the vectors do not matter."""
