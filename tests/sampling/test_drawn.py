@@ -142,6 +142,11 @@ def test_reported_signals_and_likelihood_are_those_of_their_definitions() -> Non
     assert figures["tree_log_likelihood"] == pytest.approx(np.mean(likelihoods), rel=1e-5)
 
 
+def test_a_label_without_documents_counts_as_half_a_pair() -> None:
+    pairs = LabelMatrix.from_pairs(np.arange(4), np.array([0, 0, 0, 2]), (4, 3))
+    np.testing.assert_allclose(np.exp(FrequencyNoise.of(pairs).log_prob_L), np.array([3, 0.5, 1]) / 4.5)
+
+
 @pytest.mark.parametrize("kind", ["frequency", "tree"])
 def test_noise_survives_its_file(kind: str, tmp_path: Path) -> None:
     noise = fitted(kind).noise()

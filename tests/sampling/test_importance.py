@@ -202,6 +202,14 @@ def test_a_search_in_the_background_uses_the_vectors_at_its_start(kind: str) -> 
     np.testing.assert_array_equal(ahead.arrays()["hard"], plain.arrays()["hard"])
 
 
+def test_vectors_are_read_when_a_search_begins_and_when_it_ends() -> None:
+    """In other epochs they are not even copied from a card."""
+    settings = Importance(warmup_epochs=2, ahead=1, refresh_every=3)
+    assert [epoch for epoch in range(9) if settings.due(epoch)] == [2, 5, 8]
+    assert [epoch for epoch in range(9) if settings.reads(epoch)] == [1, 2, 4, 5, 7, 8]
+    assert [epoch for epoch in range(9) if Importance(refresh_every=3).reads(epoch)] == [1, 4, 7]
+
+
 @pytest.mark.parametrize(
     ("labels", "beside", "copied", "waits"),
     [(Labels, 1 << 20, True, False), (Labels, 0, False, True), (Steady, 0, False, False)],
