@@ -137,8 +137,7 @@ class LabelTree:
             best_BK = np.argsort(-log_BK, axis=1, kind="stable")[:, :k]
             node_BK = np.take_along_axis(node_BK, best_BK, axis=1)
             log_BK = np.take_along_axis(log_BK, best_BK, axis=1)
-        found = self.label_M[node_BK - len(self.bias_V)]
-        return np.where(np.isneginf(log_BK), PAD_ID, found).astype(np.int32)
+        return self.label_M[node_BK - len(self.bias_V)].astype(np.int32)  # padding has no probability, so it is last
 
     def arrays(self) -> dict[str, Array]:
         """Return the whole tree as plain arrays, to be saved."""
