@@ -126,7 +126,7 @@ def _among(ids_NK: I32, known_NK: I32) -> Bool:
     """Return True for each id that is among the known ones of its row, False for a hole."""
     width = 1 + max(ids_NK.max(initial=0), known_NK.max(initial=0))
     keys, known = (np.arange(len(own))[:, None] * np.int64(width) + own for own in (ids_NK, known_NK))
-    return np.isin(keys, known[known_NK != PAD_ID]) & (ids_NK != PAD_ID)
+    return np.asarray(np.isin(keys, known[known_NK != PAD_ID]) & (ids_NK != PAD_ID))
 
 
 def _answered(predictor: Predictor, scored: _Scored, question: Question) -> list[list[Explained]]:
