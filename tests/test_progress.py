@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 
 from xc_core import progress
-from xc_core.progress import Meter, duration, listen, pace, report, report_paced, silence, track
+from xc_core.progress import Meter, duration, listen, pace, report, report_paced, silence
 
 
 class Clock:
@@ -73,8 +73,10 @@ def test_lines_that_come_often_are_paced_by_kind(lines: list[str], clock: Clock)
 
 
 def test_a_short_step_reports_nothing(lines: list[str], clock: Clock) -> None:
-    for _ in track(range(100), "encode", 100):
-        clock.now += progress.QUIET_SECONDS / 101
+    with Meter("encode", 100) as meter:
+        for _ in range(100):
+            clock.now += progress.QUIET_SECONDS / 101
+            meter.update()
     assert lines == []
 
 
@@ -137,8 +139,10 @@ def test_on_a_terminal_a_bar_is_drawn_and_erased(
 ) -> None:
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
-    for _ in track(range(10), "encode", 10):
-        clock.now += 1
+    with Meter("encode", 10) as meter:
+        for _ in range(10):
+            clock.now += 1
+            meter.update()
     shown = screen.getvalue().split("\r\x1b[2K")
     assert "encode: 100%" in shown[-2]
     assert shown[-1] == "", "the bar must be gone at the end"
@@ -151,8 +155,10 @@ def test_without_a_listener_there_is_no_output(
     monkeypatch.setattr(progress, "_listeners", [])
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
-    for _ in track(range(10), "encode", 10):
-        clock.now += 1
+    with Meter("encode", 10) as meter:
+        for _ in range(10):
+            clock.now += 1
+            meter.update()
     assert screen.getvalue() == ""
     assert capsys.readouterr().out == ""
 

@@ -1,6 +1,6 @@
 """Progress of long steps: a bar with the time left on a terminal, a sentence every few seconds elsewhere.
 
-A step calls ``track`` or ``report``; the process decides once who listens: the CLI prints the lines, a Dagster worker
+A step calls ``Meter`` or ``report``; the process decides once who listens: the CLI prints the lines, a Dagster worker
 also forwards them to the event log.
 """
 
@@ -9,13 +9,11 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
 
 from tqdm import tqdm
 
-T = TypeVar("T")
 Listener = Callable[[str], None]
 
 QUIET_SECONDS = 3.0
@@ -157,11 +155,3 @@ class Meter:
                 initial=self.already,
             )
         )
-
-
-def track(items: Iterable[T], what: str, total: int, unit: str = "items") -> Iterator[T]:
-    """Yield ``items`` and show progress towards ``total`` of them."""
-    with Meter(what, total, unit) as meter:
-        for item in items:
-            yield item
-            meter.update()

@@ -6,6 +6,7 @@ import json
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from assets.release.registry import Candidate, Released
 from tests.assets.conftest import Registry, Store, failing
 from tests.cli.conftest import Xc
 from xc_core.chain import STAGES, Workspace
+from xc_core.errors import MissingError
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -57,6 +59,21 @@ def test_a_registry_with_a_model_is_not_new(versions: Registry) -> None:
     versions.version()
     assert not registry.is_new(versions.client)
     assert registry.hint(versions.client) == ""
+
+
+def test_the_page_of_a_version_that_is_judged_again_names_who_made_it(versions: Registry) -> None:
+    """The run that registers the same model again has another origin."""
+    number = versions.version()
+    versions.client.set_model_version_tag(versions.name, str(number), "made_by", "Ada")
+    versions.release(number, passes=False)
+    assert "- made by: Ada" in versions.client.get_model_version(versions.name, str(number)).description
+
+
+def test_the_tenth_version_of_a_model_is_newer_than_the_ninth() -> None:
+    """MLflow has numbers of versions as texts."""
+    found = [SimpleNamespace(version=number) for number in ("9", "10", "2")]
+    client = SimpleNamespace(search_model_versions=lambda _: found)
+    assert [one.version for one in registry.versions_of(client, "xc-toy", "aa")] == ["10", "9", "2"]
 
 
 @pytest.mark.parametrize("name", ["constraints.txt", "params.yaml", "data/toy/raw.dvc"])
@@ -141,6 +158,16 @@ def test_a_rebuild_gets_the_recorded_files_in_their_folders(tmp_path: Path, monk
     assert [(what[0], what[3]) for what in done if what[0] == "_xc"] == [("_xc", "corpus"), ("_xc", "encoder")]
     assert {what[0] for what in done} == {"_fetch_raw", "_xc", "_compare"}
     assert replace(found, files={}).chain.keys() == {"corpus", "encoder"}
+
+
+@pytest.mark.parametrize("recorded", [{}, {"trn.json.gz": {"sha256": "0" * 64}}])
+def test_a_rebuild_takes_no_raw_data_that_is_not_known_to_be_the_same(
+    workspace: Workspace, tmp_path: Path, recorded: dict[str, Any]
+) -> None:
+    found = Lineage("toy", "ngame", 1, "none", {}, {}, {"corpus": {"digest": "aa", "source": recorded}})
+    with pytest.raises(MissingError, match="no raw data of version 1"):
+        lineage._fetch_raw(workspace, found, tmp_path / "clone")
+    assert not (tmp_path / "clone").exists()
 
 
 def test_a_clone_gets_the_remotes_of_the_project_whatever_their_names(tmp_path: Path) -> None:

@@ -102,6 +102,10 @@ def test_label_texts_as_documents_make_every_training_of_the_classifier_longer(
     assert estimate(ready, "ngame", plain).seconds()["classifier"] == pytest.approx(5 * 2)
     found = estimate(ready, "ngame", augmented).seconds()["classifier"]
     assert found == pytest.approx(5 * 2 * (train + labels) / train)
+    refitted = {"classifier": {**augmented["classifier"], "refit": True}}
+    documents = 3 * len(corpus.published_rows()) - len(corpus.rows("validation"))
+    found = estimate(ready, "ngame", refitted).seconds()["classifier"]
+    assert found == pytest.approx(5 * 2 * (documents + 3 * labels) / train), "two trainings leave out a half each"
 
 
 def test_a_step_is_timed_with_as_many_hard_negatives_as_a_search_keeps(ready: Workspace) -> None:

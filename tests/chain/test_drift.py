@@ -287,6 +287,23 @@ def test_added_labels_are_known_but_not_trained_and_a_retraining_ends_it(
     assert "new data:" not in xc("status", "--dataset", "toy").out, "there is no model to speak of"
 
 
+def test_the_changelog_says_what_came_between_two_corpora(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files of c were put back once, so there are two ways to b."""
+    kinds = [("a", "labels", "b"), ("b", "update", "c"), ("c", "replace", "b")]
+    found = [
+        {"corpus": {"before": before, "after": after}, "what": what, "documents": {"added": [f"{before}{after}"]}}
+        for before, what, after in kinds
+    ]
+    monkeypatch.setattr(changelog, "entries", lambda *_: found)
+    added = {was: changelog.added_since(workspace, "toy", was, "b") for was in "abcz"}
+    assert added == {"a": None, "b": set(), "c": {"cb"}, "z": None}, "the last way to b leads from c and b"
+    monkeypatch.setattr(changelog, "entries", lambda *_: found[:2])
+    ways = {way: changelog.only_labels(workspace, "toy", *way) for way in ("aa", "ab", "ac", "bc", "za")}
+    assert ways == {"aa": True, "ab": True, "ac": False, "bc": False, "za": False}
+
+
 def test_a_recipe_without_a_model_and_a_history_that_nobody_knows(workspace: Workspace, copied: Workspace) -> None:
     run_stage(workspace, "corpus", "toy")
     assert judged(workspace, "toy", "ngame").line == "retrain: there is no model yet"

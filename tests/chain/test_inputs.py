@@ -144,7 +144,7 @@ def test_the_source_is_of_the_corpus_alone_and_counts_files_in_folders(copied: W
 
 
 def test_source_files_are_hashed_once_until_one_of_them_changes(
-    copied: Workspace, monkeypatch: pytest.MonkeyPatch
+    copied: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, plain, hashed = print_of(copied, "corpus"), artifacts.sha256_file, []
 
@@ -161,8 +161,14 @@ def test_source_files_are_hashed_once_until_one_of_them_changes(
     facts = test.stat()
     test.write_bytes(test.read_bytes()[::-1])  # the same size
     os.utime(test, ns=(facts.st_atime_ns, facts.st_mtime_ns + 1))
-    assert print_of(copied, "corpus") != before
+    changed = print_of(copied, "corpus")
+    assert changed != before
     assert "tst.json.gz" in hashed
+    other = tmp_path / "other"
+    other.write_bytes(test.read_bytes()[::-1])
+    os.utime(other, ns=(facts.st_atime_ns, facts.st_mtime_ns + 1))
+    other.replace(test)
+    assert print_of(copied, "corpus") == before != changed, "size and date are those of the file that it replaces"
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"facts": {}}'])

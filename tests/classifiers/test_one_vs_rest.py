@@ -129,6 +129,20 @@ def test_the_error_of_a_gradient_is_zero_for_all_labels_and_falls_with_more_of_t
     assert torch.equal(own.table.rows_LD, before)
 
 
+def test_the_errors_of_a_gradient_are_those_of_their_definition() -> None:
+    """E |g_r - g|^2 / |g|^2, by loops over the draws."""
+    own, docs, pools = head(100), documents(), uniform(10)[:5]
+    found, labels = gradient_error(own, docs, BATCH, pools, pool("all"), EVERY_ROW), EVERY_ROW
+    exact_BD, exact_LD = own.gradient(docs, pool("all"), BATCH), own.row_gradient(docs, pool("all"), BATCH, labels)
+    for name, exact, drawn in (
+        ("documents", exact_BD, [own.gradient(docs, each, BATCH) for each in pools]),
+        ("batch", exact_BD.sum(0), [own.gradient(docs, each, BATCH).sum(0) for each in pools]),
+        ("rows", exact_LD, [own.row_gradient(docs, each, BATCH, labels) for each in pools]),
+    ):
+        errors = [float((each - exact).norm() ** 2 / exact.norm() ** 2) for each in drawn]
+        assert getattr(found, name) == pytest.approx(np.mean(errors), rel=1e-4), name
+
+
 def test_more_draws_per_batch_lower_the_error_of_the_batch_and_of_the_rows_alone() -> None:
     """Documents that share a draw share its error, which then does not cancel in sums over the batch."""
     own, docs = head(100), documents()

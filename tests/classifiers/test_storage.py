@@ -12,7 +12,7 @@ import torch
 
 from tests.classifiers.test_table import LABELS, WIDTH, start, steps
 from xc_core.classifiers import LabelTable, TableConfig
-from xc_core.classifiers.storage import BF16, FP32, MAPPED, Mapping, Rows, stochastic
+from xc_core.classifiers.storage import BF16, FP32, MAPPED, MEMORY, Mapping, Rows, stochastic
 from xc_core.errors import ConfigError
 
 
@@ -74,12 +74,31 @@ def test_stochastic_rounding_is_right_on_average_and_never_off_by_a_step(
         assert len(found.unique()) == 2
 
 
+@pytest.mark.parametrize("storage", [MEMORY, MAPPED])
+@pytest.mark.parametrize(("precision", "error"), [(FP32, 0.0), (BF16, 2**-8)])
+def test_initial_rows_are_multiplied_by_their_factor(storage: str, precision: str, error: float) -> None:
+    table = LabelTable(start(), TableConfig(storage=storage, precision=precision), factor=0.3)
+    torch.testing.assert_close(table.rows_LD.float(), start() * 0.3, rtol=error, atol=0.0)
+
+
 def test_steps_too_small_for_bfloat16_arrive_on_average() -> None:
     """1,000 steps of a thousandth of the distance of two numbers: rounded to the nearest, no row would move."""
     table = LabelTable(torch.ones(1, 4000), TableConfig(unit=False, optimiser="sgd", lr=2**-17, precision=BF16))
     for _ in range(1000):
         table.update(torch.tensor([0]), torch.ones(1, 4000), 1.0)
     assert float(table.rows_LD.float().mean()) == pytest.approx(1 - 1000 * 2**-17, abs=2e-4)
+
+
+def test_rounding_goes_on_from_restored_state() -> None:
+    """Each write has random bits of its own; a resumed training must not repeat the first ones."""
+    config, parts = TableConfig(precision=BF16), steps(12)
+    old, new = LabelTable(start(), config, seed=3), LabelTable(start(), config, seed=3)
+    for number, part in enumerate(parts):
+        if number == 6:
+            new.load(old.tensors())
+        for table in (old, new) if number >= 6 else (old,):
+            table.update(*part)
+    assert torch.equal(old.rows_LD, new.rows_LD)
 
 
 def test_bf16_follows_fp32() -> None:

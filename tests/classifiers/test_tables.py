@@ -76,10 +76,10 @@ def test_each_fold_has_its_noise(tmp_path: Path) -> None:
 
 def test_the_batches_of_the_first_epoch_are_stored_without_label_texts(tmp_path: Path) -> None:
     """Positions from 4 on are label texts; a batch of label texts only is left out."""
-    tables = write(tmp_path / "tables", batches=[np.array([3, 5, 0]), np.array([4, 6]), np.array([2, 1])])
+    tables = write(tmp_path / "tables", batches=[np.array([3, 5, 0]), np.array([1]), np.array([4, 6]), np.array([2])])
     found = tables.audited_batches()
     assert found is not None
-    assert [batch.tolist() for batch in found] == [[0, 3], [1, 2]]
+    assert [batch.tolist() for batch in found] == [[0, 3], [1], [2]]
     assert tables.trained
     assert write(tmp_path / "untrained").audited_batches() is None
 

@@ -129,8 +129,10 @@ def test_twins_have_title_and_content_of_a_train_document(tmp_path: Path, world:
     known = probe.table("documents", probe.rows("train")[:3])
     for row, title, content in zip(world.test, known["title"], known["content"], strict=False):
         row["title"], row["content"] = title, content
-    found = nearness(corpus_of(world, tmp_path / "twins"))
+    corpus = corpus_of(world, tmp_path / "twins")
+    found = nearness(corpus)
     assert found["test"]["twins"] == 3 / 30
+    assert nearness(corpus, queries=10)["test"]["twins"] == 3 / 30, "of all documents, not of a sample"
     assert found["validation"]["twins"] == 0
 
 

@@ -240,6 +240,16 @@ def test_documents_that_are_trained_on_today_are_left_out(drawn: AcceptanceSet, 
     assert today.facts == drawn.facts
 
 
+def test_documents_of_a_given_file_are_known_by_their_texts_alone(present: Corpus, tmp_path: Path) -> None:
+    """Whoever wrote the file knows nothing of the uids of the corpus."""
+    rows = present.published_rows()
+    uid, text = present.uids(rows)[0], present.texts_of("documents", rows)[1]
+    given = [{"uid": uid, "text": "castle0", "labels": ["L1"]}, {"uid": "own", "text": text, "labels": ["L1"]}]
+    (tmp_path / "own.jsonl").write_text("\n".join(map(json.dumps, given)))
+    own = take(tmp_path / "own.jsonl", present, "toy", tmp_path / "set")
+    assert own.today(present, tmp_path / "today").documents["uid"].to_list() == [uid]
+
+
 def test_labels_that_are_gone_today_are_no_longer_asked_for(
     drawn: AcceptanceSet, model: Path, toy: ToyWorld, tmp_path: Path
 ) -> None:

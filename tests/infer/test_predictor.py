@@ -36,6 +36,12 @@ ODD = {
 }
 
 
+def test_only_the_first_characters_of_a_text_are_read(predictor: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xc_core.infer.predictor.MAX_CHARS", 8)
+    whole, beginning, other = predictor.predict(["falcon0 castle0 castle1", "falcon0 ", "castle0 castle1"], 3)
+    assert whole == beginning != other
+
+
 @pytest.mark.parametrize("text", [*TOPICS, *(f"{topic}0 {topic}1" for topic in TOPICS), *map(str.upper, TOPICS)])
 def test_a_label_is_found_by_its_name_and_by_its_words(predictor: Predictor, text: str) -> None:
     (found,) = predictor.predict([text], 1)

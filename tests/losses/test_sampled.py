@@ -152,8 +152,9 @@ def test_estimates_of_augment_and_reduce_belong_to_pairs_in_any_order_and_surviv
     chosen = torch.nn.functional.one_hot(torch.tensor([1, 1, 4]), 6).bool()
     straight, turned, loaded = build(), build(), build()
     where = Sampled(docs_B=torch.arange(3), labels_U=torch.arange(6))
-    for loss in (straight, turned):
-        loss(scores, chosen, chosen, where)
+    for visit in (1, -1):  # the weight of the next estimate depends on how many there were
+        for loss in (straight, turned):
+            loss(visit * scores, chosen, chosen, where)
     loaded.load(straight.tensors())
     docs, labels = torch.tensor([2, 0, 1]), torch.tensor([5, 4, 3, 2, 1, 0])
     other = Sampled(docs_B=docs, labels_U=labels)
@@ -262,6 +263,10 @@ def test_scores_are_divided_by_the_divisor(name: str) -> None:
         total, _ = config.build()(temperature * given["scores"], given["chosen"], given["chosen"])
         values.append(float(total))
     assert values[0] == pytest.approx(values[1], rel=1e-5)
+
+
+def test_rows_trained_with_a_softmax_and_bce_are_divided_by_the_temperature_of_the_softmax() -> None:
+    assert WithBinary(softmax=SupCon(temperature=0.25), binary=Bce(temperature=0.5)).divisor == 0.25
 
 
 def test_the_temperature_of_the_triplet_loss_is_that_of_its_weights_and_divides_no_score() -> None:

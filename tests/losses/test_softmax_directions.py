@@ -10,7 +10,7 @@ import torch
 
 from tests.losses.test_triplet import batch
 from tests.naive import sampled, softmax
-from xc_core.losses import LOSSES, Bce, DecoupledSoftmax, Loss, SupCon, WithBinary
+from xc_core.losses import LOSSES, Bce, DecoupledSoftmax, Loss, Sampled, SupCon, WithBinary
 
 NAMES = ("decoupled-softmax", "supcon")
 Lists = list[list[float]]
@@ -58,6 +58,18 @@ def test_both_directions_equal_the_slow_twin_on_a_batch_and_on_the_turned_one(
     found = fast(parts, config)
     assert found[:2] == (pytest.approx(expected[0], rel=1e-5), expected[1])
     np.testing.assert_allclose(found[2], expected[2], rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_weights_count_from_labels_to_documents_too(name: str) -> None:
+    """A backward loss is the loss of the turned batch; what a weight means there is tested in ``test_softmax``."""
+    scores, chosen, known = batch(0)
+    weight = torch.from_numpy(np.random.default_rng(0).integers(0, 4, scores.shape).astype(np.float32))
+    weight[known | chosen] = 0.0
+    back, ahead = (LOSSES[name](temperature=0.3, forward=forward).build() for forward in (0.0, 1.0))
+    found = float(back(scores, chosen, known, Sampled(weight))[0])
+    assert found == pytest.approx(float(ahead(scores.T, chosen.T, known.T, Sampled(weight.T))[0]), rel=1e-6)
+    assert found != pytest.approx(float(back(scores, chosen, known, Sampled((weight > 0).float()))[0]), rel=1e-3)
 
 
 def test_the_count_is_the_number_of_documents_for_any_share_of_the_backward_part() -> None:

@@ -104,6 +104,19 @@ def test_a_tree_that_was_saved_draws_the_same() -> None:
     np.testing.assert_array_equal(other.pool(docs, 9).weight_BU, saved.pool(docs, 9).weight_BU)
 
 
+def test_a_tree_is_fitted_with_the_settings_of_its_source() -> None:
+    own = Tree(width=3, regulariser=0.5).build(Documents(truth()), 0)
+    own.refresh(0, vectors(), {})
+    found, every = own.noise(), np.tile(np.arange(LABELS), (SIZE, 1))
+    assert found is not None
+    expected, *others = (
+        LabelTree.fit(vectors(), truth(), width=width, regulariser=regulariser, seed=0).log_prob(vectors(), every)
+        for width, regulariser in ((3, 0.5), (WIDTH, 0.5), (3, 0.01))
+    )
+    np.testing.assert_array_equal(found.log_prob(vectors(), every), expected)
+    assert all(np.abs(other - expected).max() > 0.01 for other in others)
+
+
 def test_a_tree_is_fitted_once_and_reports_its_signal() -> None:
     own = Tree(width=4).build(Documents(truth()), 0)
     figures = own.refresh(0, vectors(), {})
@@ -127,6 +140,11 @@ def test_reported_signals_and_likelihood_are_those_of_their_definitions() -> Non
         assert figures[f"signal_{kind}"] == pytest.approx(np.mean(signals), rel=1e-5), kind
     likelihoods = [np.log(noises["tree"][doc, label]) for doc, found in enumerate(labels) for label in found]
     assert figures["tree_log_likelihood"] == pytest.approx(np.mean(likelihoods), rel=1e-5)
+
+
+def test_a_label_without_documents_counts_as_half_a_pair() -> None:
+    pairs = LabelMatrix.from_pairs(np.arange(4), np.array([0, 0, 0, 2]), (4, 3))
+    np.testing.assert_allclose(np.exp(FrequencyNoise.of(pairs).log_prob_L), np.array([3, 0.5, 1]) / 4.5)
 
 
 @pytest.mark.parametrize("kind", ["frequency", "tree"])
@@ -215,7 +233,8 @@ def test_a_wide_beam_finds_the_same_likeliest_labels_as_a_sort_of_all(kind: str,
 def test_a_narrow_beam_finds_most_of_the_likeliest() -> None:
     tree = fitted("tree").noise()
     assert isinstance(tree, LabelTree)
-    best = np.argsort(-tree.log_probs(vectors()), axis=1)[:, :3]
+    everything = tree.log_prob(vectors(), np.broadcast_to(np.arange(LABELS), (SIZE, LABELS)))
+    best = np.argsort(-everything, axis=1)[:, :3]
     found = tree.likely(vectors(), 3)
     share = np.mean([len(set(a.tolist()) & set(b.tolist())) / 3 for a, b in zip(found, best, strict=True)])
     assert share > 0.8

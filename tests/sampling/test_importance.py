@@ -27,8 +27,8 @@ def truth() -> LabelMatrix:
     return LabelMatrix.from_pairs(*np.nonzero(np.random.default_rng(0).random((SIZE, LABELS)) < 0.1), (SIZE, LABELS))
 
 
-def source(kind: str = "importance", **settings: Any) -> NegativeSource:
-    return NEGATIVES[kind](positives=0, search_in=ROWS, **settings).build(Documents(truth()), 0)
+def source(kind: str = "importance", filters: LabelMatrix | None = None, **settings: Any) -> NegativeSource:
+    return NEGATIVES[kind](positives=0, search_in=ROWS, **settings).build(Documents(truth(), filters), 0)
 
 
 class Labels(dict[str, F32]):
@@ -173,6 +173,17 @@ def test_a_curriculum_lets_hard_negatives_grow_and_keeps_the_sum() -> None:
     assert used == [0, 2, 4, 6, 8, 8, 8]
 
 
+def test_a_curriculum_goes_on_where_it_was_saved() -> None:
+    own, other = (source(hard=8, uniform=4, curriculum=4.0) for _ in range(2))
+    for epoch in range(3):
+        refresh(own, epoch, *banks())
+    other.load(own.arrays())
+    found, again = own.pool(DOCS, 4), other.pool(DOCS, 4)
+    np.testing.assert_array_equal(again.labels_U, found.labels_U)
+    np.testing.assert_array_equal(again.weight_BU, found.weight_BU)
+    assert (found.weight_BU == 1).sum() == 4 * len(DOCS), "half of the way"
+
+
 @pytest.mark.parametrize("kind", ["mined", "importance"])
 def test_a_search_in_the_background_uses_the_vectors_at_its_start(kind: str) -> None:
     """The search starts an epoch ahead; later changes of the vectors do not matter."""
@@ -189,6 +200,14 @@ def test_a_search_in_the_background_uses_the_vectors_at_its_start(kind: str) -> 
     refresh(plain, 2, docs, rows)
     refresh(ahead, 3, *banks(3))
     np.testing.assert_array_equal(ahead.arrays()["hard"], plain.arrays()["hard"])
+
+
+def test_vectors_are_read_when_a_search_begins_and_when_it_ends() -> None:
+    """In other epochs they are not even copied from a card."""
+    settings = Importance(warmup_epochs=2, ahead=1, refresh_every=3)
+    assert [epoch for epoch in range(9) if settings.due(epoch)] == [2, 5, 8]
+    assert [epoch for epoch in range(9) if settings.reads(epoch)] == [1, 2, 4, 5, 7, 8]
+    assert [epoch for epoch in range(9) if Importance(refresh_every=3).reads(epoch)] == [1, 4, 7]
 
 
 @pytest.mark.parametrize(
@@ -274,8 +293,9 @@ def test_a_shorter_training_searches_in_its_last_epoch_at_the_latest(epochs: flo
     assert not Importance(hard=0, warmup_epochs=3).shortened(epochs, of=10.0)
 
 
-def test_the_comparison_has_as_many_negatives_all_uniform() -> None:
-    own = searched(hard=4, uniform=8)
+@pytest.mark.parametrize("filters", [None, LabelMatrix.from_pairs(DOCS, DOCS % 5, (SIZE, LABELS))])
+def test_the_comparison_has_as_many_negatives_all_uniform(filters: LabelMatrix | None) -> None:
+    own = searched(filters=filters, hard=4, uniform=8)
     estimates = own.estimates()
     assert list(estimates) == ["gradient_error", "gradient_error_uniform"]
     assert estimates["gradient_error"] is own

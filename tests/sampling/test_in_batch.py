@@ -27,15 +27,26 @@ def source(truth: LabelMatrix, config: Negatives | None = None, **settings: Any)
     return (config or InBatch(**settings)).build(Documents(truth), 0)
 
 
+ROWS = [[0, 1, 2], [2, 3], [], [4], [0, 5]]
+
+
+@pytest.mark.parametrize("kind", ["in-batch", "mixture", "mined", "all"])
+def test_with_shared_positives_a_document_learns_from_all_that_the_pool_has(kind: str) -> None:
+    truth, everyone = matrix(ROWS, 7), np.arange(5)
+    shared, sampled = (source(truth, NEGATIVES[kind](positives=1, share=share)) for share in (True, False))
+    found = shared.pool(everyone, 3)
+    assert found.chosen_BU.tolist() == naive.masks(found.labels_U.tolist(), [set(row) for row in ROWS])
+    assert found.chosen_BU.sum() > sampled.pool(everyone, 3).chosen_BU.sum() == 4
+
+
 def test_the_pool_is_the_union_of_the_chosen_and_nothing_else() -> None:
-    rows = [[0, 1, 2], [2, 3], [], [4], [0, 5]]
-    truth = matrix(rows, 7)
+    truth = matrix(ROWS, 7)
     for step in range(20):
         found = source(truth, positives=1).pool(np.arange(5), step)
         chosen = [set(found.labels_U[row].tolist()) for row in found.chosen_BU]
         assert found.labels_U.tolist() == sorted(set().union(*chosen))
         assert [len(own) for own in chosen] == [1, 1, 0, 1, 1]
-        assert found.known_BU.tolist() == naive.masks(found.labels_U.tolist(), [set(row) for row in rows])
+        assert found.known_BU.tolist() == naive.masks(found.labels_U.tolist(), [set(row) for row in ROWS])
 
 
 def test_zero_positives_means_all_of_them() -> None:

@@ -18,9 +18,14 @@ from xc_core.data.labels import LabelMatrix
 from xc_core.errors import ConfigError
 from xc_core.sampling import label_tree, tree_growth
 from xc_core.sampling.label_tree import LabelTree
-from xc_core.shapes import F32, PAD_ID
+from xc_core.shapes import F32, I64, PAD_ID
 
 SIZES = [1, 2, 3, 5, 16, 37]
+
+
+def drawn(tree: LabelTree, vectors: F32, random: np.random.Generator, count: int = 1) -> I64:
+    """Return labels drawn for each document (B x count)."""
+    return tree.walk(tree.features(vectors), random, count)
 
 
 @pytest.mark.parametrize("labels", SIZES)
@@ -35,7 +40,6 @@ def test_splits_and_probabilities_are_those_of_the_slow_twin(
     mean, directions = naive.pca(vectors, width)
     points = (vectors[:9] - mean) @ directions
     expected = [[naive.log_prob(twin, x, y) for y in range(labels)] for x in points]
-    np.testing.assert_allclose(tree.log_probs(vectors[:9]), expected, rtol=1e-8, atol=1e-8)
     np.testing.assert_allclose(tree.log_prob(vectors[:9], every(labels, 9)), expected, rtol=1e-8, atol=1e-8)
 
 
@@ -69,11 +73,9 @@ def test_splitting_with_the_first_weights_only_is_another_and_worse_tree() -> No
 def test_probabilities_sum_to_one_and_the_objective_never_falls(labels: int, docs: int, width: int, seed: int) -> None:
     vectors, truth = world(labels, docs=docs, width=width, seed=seed)
     tree = LabelTree.fit(vectors, truth, width=3, seed=seed)
-    found = tree.log_probs(vectors)
-    assert found.shape == (docs, labels)
+    found = tree.log_prob(vectors, every(labels, docs))
     assert np.isfinite(found).all()
     np.testing.assert_allclose(np.exp(found).sum(1), 1.0, rtol=1e-12)
-    np.testing.assert_allclose(tree.log_prob(vectors, every(labels, docs)), found, rtol=1e-12, atol=1e-12)
     falls = np.diff(tree.history_HT, axis=1)
     assert (falls >= -1e-9 * (1 + np.abs(tree.history_HT[:, 1:]))).all()
     assert sorted(tree.label_M[tree.label_M != PAD_ID].tolist()) == list(range(labels))
@@ -99,13 +101,13 @@ def test_the_gradient_is_zero_at_every_node_and_no_label_gains_by_moving(scale: 
         assert min(deltas[y] for y in right) >= max(deltas[y] for y in below if y not in right)
 
 
-def statistic(drawn: np.ndarray, expected: np.ndarray) -> tuple[float, int]:
+def statistic(labels: I64, expected: np.ndarray) -> tuple[float, int]:
     """Return Pearson's chi-square of the labels drawn, with the cells below 5 merged, and the number of cells."""
-    wanted = expected * drawn.size
-    counts = np.bincount(drawn.ravel(), minlength=len(expected)).astype(float)
+    wanted = expected * labels.size
+    counts = np.bincount(labels.ravel(), minlength=len(expected)).astype(float)
     small = wanted < 5
     wanted, counts = (np.append(x[~small], x[small].sum()) for x in (wanted, counts))
-    kept = wanted > 1e-6 * drawn.size
+    kept = wanted > 1e-6 * labels.size
     return float(((counts - wanted)[kept] ** 2 / wanted[kept]).sum()), int(kept.sum())
 
 
@@ -116,12 +118,12 @@ def test_draws_follow_the_twins_probabilities(labels: int) -> None:
     twin = slow(vectors, truth, 4, 0.1)
     mean, directions = naive.pca(vectors, 4)
     random = np.random.default_rng(7)
-    alone = tree.sample(np.repeat(vectors[1:2], 20_000, axis=0), random)
-    beside = tree.sample(vectors[:3], random, 20_000)
+    alone = drawn(tree, np.repeat(vectors[1:2], 20_000, axis=0), random)
+    beside = drawn(tree, vectors[:3], random, 20_000)
     assert (alone.shape, beside.shape) == ((20_000, 1), (3, 20_000))
-    for row, drawn in ((1, alone), (0, beside[0]), (2, beside[2])):
+    for row, found_K in ((1, alone), (0, beside[0]), (2, beside[2])):
         expected = np.array(naive.distribution(twin, (vectors[row] - mean) @ directions, labels))
-        found, cells = statistic(drawn, expected)
+        found, cells = statistic(found_K, expected)
         assert found < chi2.ppf(0.999, max(cells - 1, 1))
     uniform, cells = statistic(alone, np.full(labels, 1 / labels))
     assert uniform > chi2.ppf(0.999, cells - 1), "a sampler that ignores the document would fail"
@@ -131,9 +133,9 @@ def test_draws_follow_the_twins_probabilities(labels: int) -> None:
 def test_padding_is_never_drawn_and_has_no_probability(labels: int) -> None:
     vectors, truth = world(labels)
     tree = LabelTree.fit(vectors, truth, seed=0)
-    drawn = tree.sample(100 * vectors, np.random.default_rng(0), 500)
-    assert drawn.min() >= 0
-    assert drawn.max() < labels
+    found = drawn(tree, 100 * vectors, np.random.default_rng(0), 500)
+    assert found.min() >= 0
+    assert found.max() < labels
     assert len(tree.label_M) - labels == (tree.label_M == PAD_ID).sum() < max(labels, 1)
 
 
@@ -142,8 +144,7 @@ def test_one_label_is_certain_and_needs_no_decision() -> None:
     tree = LabelTree.fit(vectors, truth, seed=0)
     assert (tree.depth, tree.bias_V.shape, tree.history_HT.shape) == (0, (0,), (0, 0))
     assert tree.log_prob(vectors, np.zeros((60, 2), np.int64)).tolist() == [[0.0, 0.0]] * 60
-    assert tree.log_probs(vectors).tolist() == [[0.0]] * 60
-    assert not tree.sample(vectors, np.random.default_rng(0), 3).any()
+    assert not drawn(tree, vectors, np.random.default_rng(0), 3).any()
 
 
 def test_separable_labels_are_nearly_certain_far_above_the_uniform() -> None:
@@ -159,17 +160,18 @@ def test_labels_without_documents_get_some_probability() -> None:
     vectors, _ = world(3)
     some = LabelMatrix.from_pairs(np.arange(60), np.arange(60) % 2, (60, 8))
     tree = LabelTree.fit(vectors, some, seed=0)
-    found = np.exp(tree.log_probs(vectors))
+    found = np.exp(tree.log_prob(vectors, every(8, 60)))
     assert found.min() > 0
     assert found[:, :2].sum(1).min() > 0.9
     none = LabelMatrix(np.zeros(61, np.int64), np.zeros(0, np.int32), 8)
-    np.testing.assert_allclose(LabelTree.fit(vectors, none, seed=0).log_probs(vectors), -math.log(8))
+    np.testing.assert_allclose(LabelTree.fit(vectors, none, seed=0).log_prob(vectors, every(8, 60)), -math.log(8))
 
 
 def test_documents_that_are_all_equal_leave_the_frequencies() -> None:
     truth = LabelMatrix.from_pairs(np.arange(4000), np.repeat([0, 1, 2, 3], [400, 800, 1600, 1200]), (4000, 4))
     tree = LabelTree.fit(np.ones((4000, 3), np.float32), truth, seed=0)
-    np.testing.assert_allclose(np.exp(tree.log_probs(np.ones((1, 3), np.float32)))[0], [0.1, 0.2, 0.4, 0.3], atol=1e-3)
+    found = np.exp(tree.log_prob(np.ones((1, 3), np.float32), every(4, 1)))
+    np.testing.assert_allclose(found, [[0.1, 0.2, 0.4, 0.3]], atol=1e-3)
 
 
 def test_far_documents_have_finite_log_probabilities() -> None:
@@ -177,7 +179,6 @@ def test_far_documents_have_finite_log_probabilities() -> None:
     tree = LabelTree.fit(vectors, truth, seed=0)
     far = np.float32(1e6) * vectors
     assert np.isfinite(tree.log_prob(far, every(37, 60))).all()
-    assert np.isfinite(tree.log_probs(far)).all()
 
 
 def test_a_hole_of_a_shortlist_has_log_probability_minus_infinity() -> None:
@@ -194,10 +195,11 @@ def test_a_saved_tree_is_the_same_without_pickle() -> None:
     file.seek(0)
     with np.load(file, allow_pickle=False) as saved:
         again = LabelTree.from_arrays(dict(saved))
-    assert np.array_equal(again.log_probs(vectors), tree.log_probs(vectors))
-    assert np.array_equal(
-        again.sample(vectors, np.random.default_rng(1)), tree.sample(vectors, np.random.default_rng(1))
+    found, expected = (
+        (each.log_prob(vectors, every(37, 60)), drawn(each, vectors, np.random.default_rng(1)))
+        for each in (again, tree)
     )
+    assert all(np.array_equal(one, other) for one, other in zip(found, expected, strict=True))
     assert [f.name for f in dataclasses.fields(LabelTree)] == list(tree.arrays())
 
 
@@ -227,7 +229,8 @@ def test_how_many_nodes_are_fitted_together_does_not_matter(together: int, monke
     monkeypatch.setattr(tree_growth, "_TOGETHER", together)
     found = LabelTree.fit(vectors, truth, seed=0)
     assert np.array_equal(found.label_M, expected.label_M)
-    np.testing.assert_allclose(found.log_probs(vectors), expected.log_probs(vectors), rtol=1e-8, atol=1e-8)
+    first, second = (tree.log_prob(vectors, every(37, 120)) for tree in (found, expected))
+    np.testing.assert_allclose(first, second, rtol=1e-8, atol=1e-8)
 
 
 def broken(value: float) -> F32:
@@ -266,16 +269,13 @@ def test_documents_labels_and_counts_that_mean_nothing_are_refused() -> None:
             tree.log_prob(docs, labels)
     for docs in (broken(math.nan), broken(-math.inf), vectors[0]):
         with pytest.raises(ConfigError):
-            tree.log_probs(docs)
-        with pytest.raises(ConfigError):
-            tree.sample(docs, np.random.default_rng(0))
+            tree.features(docs)
     with pytest.raises(ConfigError):
-        tree.sample(vectors, np.random.default_rng(0), -1)
+        drawn(tree, vectors, np.random.default_rng(0), -1)
 
 
 def test_no_documents_and_no_draws_give_nothing() -> None:
     vectors, truth = world(5)
     tree = LabelTree.fit(vectors, truth, seed=0)
-    assert tree.log_probs(vectors[:0]).shape == (0, 5)
     assert tree.log_prob(vectors[:0], np.zeros((0, 3), np.int64)).shape == (0, 3)
-    assert tree.sample(vectors, np.random.default_rng(0), 0).shape == (60, 0)
+    assert drawn(tree, vectors, np.random.default_rng(0), 0).shape == (60, 0)

@@ -44,6 +44,16 @@ def test_a_clustered_batch_is_a_union_of_whole_clusters(size: int, batch_size: i
         assert all(sum(cluster <= batch for cluster in clusters) <= per_batch for batch in batches)
 
 
+def test_each_clustering_begins_with_other_documents() -> None:
+    """Vectors that have not moved are in other clusters in the next epoch, and in the same ones in a resumed one."""
+    vectors, found = np.random.default_rng(0).standard_normal((100, 5)).astype(np.float32), []
+    for epoch in (1, 2, 1):
+        order = build(Clustered(batch_size=20, size=5), 100)
+        order.refresh(epoch, vectors)
+        found.append({frozenset(cluster) for cluster in naive.clusters_of(*order.clusters())})  # type: ignore[misc]
+    assert found[0] == found[2] != found[1]
+
+
 def test_near_documents_share_clustered_batches_and_not_random_ones() -> None:
     vectors, own = planted(groups=32, each=8)
     stored = np.argsort(own, kind="stable"), np.full(32, 8)

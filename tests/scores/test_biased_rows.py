@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from xc_core.data.labels import LabelMatrix
 from xc_core.errors import ConfigError
 from xc_core.losses import Bce
 from xc_core.sampling import Documents, Importance, Random, Stored
-from xc_core.scores import BiasedRows, NewLabels, Query, Sample, ScoreData
+from xc_core.scores import BiasedRows, NewLabels, Query, Sample, ScoreData, base
 from xc_core.scores.vectors import VectorScore
 from xc_core.shapes import F32
 from xc_core.train.checkpoint import Checkpoints
@@ -70,8 +71,10 @@ def test_the_cost_grows_with_the_epochs_and_counts_every_fit(monkeypatch: pytest
     calls: list[int] = []
     trained = BiasedRows._trained
     monkeypatch.setattr(BiasedRows, "_trained", lambda *own: calls.append(own[2]) or trained(*own))
+    half_a_second = SimpleNamespace(perf_counter=lambda: 0.5 * len(calls))
+    monkeypatch.setattr(base, "time", half_a_second)
     sample = Sample(ScoreData(TRUTH), ScoreData(TRUTH.rows(np.arange(8))), (DOCS, 2 * DOCS))
-    assert BiasedRows(**SMALL).cost(sample) > 0
+    assert BiasedRows(**SMALL).cost(sample) == pytest.approx(4 * 0.5 * (1 + 2)), "epochs of two fits, one twice as long"
     assert calls == [1, 1]
 
 

@@ -78,6 +78,21 @@ def test_a_query_that_is_searched_for_few_labels_can_be_searched_for_more() -> N
             np.testing.assert_array_equal(found, order[:, :k])
 
 
+@pytest.mark.parametrize("index", [Exact(), Hnsw(), Ivf()])
+def test_a_search_over_sums_finds_new_labels_by_their_sums_and_a_score_alone_by_its_own_values(
+    index: IndexPart,
+) -> None:
+    """The new labels have the vectors of the documents as texts, and none of their rows fits."""
+    rows, texts, docs = unit(203, 1), unit(203, 2), unit(3, 3)
+    rows[200:], texts[200:] = -0.1 * docs, 2 * docs
+    score = VectorScore.build(rows[:200], index, rows[:200] + texts[:200])
+    grown, query = score.extended(rows[200:], rows + texts), Query(docs)
+    joint, alone = grown.candidates(query, 1), grown.alone(query, 1)
+    assert joint is not None and alone is not None
+    assert joint[:, 0].tolist() == [200, 201, 202]
+    assert alone[:, 0].tolist() == (docs @ rows.T).argmax(1).tolist()
+
+
 def test_an_index_that_cannot_take_more_vectors_is_built_again() -> None:
     """IVF stores a coordinate that evens out lengths, so a longer vector cannot be added."""
     lengths = np.random.default_rng(0).lognormal(size=(200, 1)).astype(np.float32)

@@ -7,7 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import Any, cast
 
 import pytest
@@ -110,6 +110,26 @@ def test_a_large_question_is_answered_in_parts_in_its_order(make: Make, work: Wo
     assert [len(texts) for _, texts in work.passes] == [3, 3, 1]
 
 
+def test_a_question_that_fills_more_than_is_left_waits_for_the_next_pass(make: Make, work: Work) -> None:
+    """An answer must not depend on who shares its pass, which holds if at most so many texts do."""
+    batcher = make(max_batch=4)
+    work.hold(batcher)
+    asked = [batcher.submit(ONE, Question(tuple(texts)), 20) for texts in ("abc", "de", "fg")]
+    work.gate.set()
+    assert [len(got(one)) for one in asked] == [3, 2, 2]
+    assert [texts for _, texts in work.passes[1:]] == [["a", "b", "c"], ["d", "e", "f", "g"]]
+
+
+def test_a_pass_is_reported_with_its_texts_and_not_with_its_questions(work: Work) -> None:
+    reported: list[int] = []
+    batcher = Batcher(Limits(max_wait_ms=0.0), work, lambda texts, _: reported.append(texts))
+    try:
+        got(batcher.submit(ONE, Question(("a", "b", "c")), 20))
+    finally:
+        batcher.stop()  # which waits for what follows a pass
+    assert reported == [3]
+
+
 def test_a_full_queue_takes_all_of_a_question_or_nothing(make: Make, work: Work) -> None:
     batcher = make(queue=4, max_batch=2)
     work.hold(batcher)
@@ -163,6 +183,16 @@ def test_what_nobody_waits_for_is_not_computed(make: Make, work: Work) -> None:
     assert got(last) == ["one last"]
     assert late[0].cancelled()
     assert [texts for _, texts in work.passes] == [["held"], ["last"]]
+
+
+def test_a_question_is_dropped_after_its_own_time(make: Make, work: Work) -> None:
+    batcher = make()
+    work.hold(batcher)
+    late = batcher.submit(ONE, Question(("late",)), 0.3)
+    time.sleep(0.4)
+    work.gate.set()
+    with pytest.raises(CancelledError):
+        got(late)
 
 
 def test_a_cancelled_question_leaves_its_place_in_the_queue(make: Make, work: Work) -> None:

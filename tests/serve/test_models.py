@@ -6,7 +6,10 @@ import json
 import shutil
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -117,6 +120,64 @@ def test_another_model_than_the_registered_one_is_refused(running: Running, own_
     running.server.models.poll()
     assert running.server.models.current.version == "1"
     assert running.server.models.refusal is not None and "content" in running.server.models.refusal.reason
+
+
+@dataclass
+class Registry:
+    """A registry whose models open unless a test says otherwise."""
+
+    champion: Champion
+    damaged: set[str] = field(default_factory=set)
+    loaded: list[tuple[str, str]] = field(default_factory=list)
+
+    def __call__(self) -> Champion:
+        return self.champion
+
+    def names(self, version: str, digest: str = "") -> None:
+        self.champion = Champion(version, digest, Path)
+
+    def load(self, champion: Champion) -> Any:
+        self.loaded.append((champion.version, champion.digest))
+        if champion.version in self.damaged:
+            raise CorruptError("a damaged file", expected="a whole one", do="repair it")
+        return SimpleNamespace(version=champion.version, digest=champion.digest or "unknown")
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> Registry:
+    own = Registry(Champion("1", "aa", Path), damaged={"2"})
+    monkeypatch.setattr(module, "load", own.load)
+    return own
+
+
+def test_a_version_after_a_damaged_one_is_loaded_at_once(registry: Registry) -> None:
+    """Only the damaged one waits until it is tried again."""
+    models = Models(registry)
+    for version, current in (("2", "1"), ("3", "3")):
+        registry.names(version)
+        models.poll()
+        assert models.current.version == current
+    assert models.refusal is None
+
+
+def test_a_champion_that_returns_to_the_model_that_answers_is_no_refusal(registry: Registry) -> None:
+    """A rollback while the server refuses the newer version."""
+    models = Models(registry)
+    registry.names("2")
+    models.poll()
+    assert models.refusal is not None
+    registry.names("1", "aa")
+    models.poll()
+    assert models.refusal is None
+    assert registry.loaded == [("1", "aa"), ("2", "")], "the model is not loaded again"
+
+
+def test_a_version_with_another_content_is_another_model(registry: Registry) -> None:
+    """Another database in the place of the old one gives its versions the same numbers."""
+    models = Models(registry)
+    registry.names("1", "bb")
+    models.poll()
+    assert models.current.digest == "bb"
 
 
 @pytest.mark.parametrize(

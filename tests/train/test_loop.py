@@ -6,6 +6,7 @@ import json
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -166,6 +167,34 @@ def test_a_resume_right_after_an_epochs_last_step_refreshes_once(tmp_path: Path)
     task = Walk()
     fit(task, plan(2), Checkpoints(tmp_path / "run", "x"))
     assert task.refreshed == [1]
+
+
+def test_seconds_add_up_over_epochs_and_a_resume_and_leave_out_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By this clock an epoch takes ten seconds to open, a step one, a checkpoint a thousand."""
+    now, save = [0.0], Checkpoints.save
+
+    class Timed(Walk):
+        def start_epoch(self, epoch: int) -> dict[str, float]:
+            now[0] += 10
+            return super().start_epoch(epoch)
+
+        def step(self, docs_B: I64, step: int, scale: float) -> tuple[float, float]:
+            now[0] += 1
+            return super().step(docs_B, step, scale)
+
+    def slow(self: Checkpoints, *given: Any, **named: Any) -> None:
+        now[0] += 1000
+        save(self, *given, **named)
+
+    monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(Checkpoints, "save", slow)
+    with pytest.raises(CrashError):
+        fit(Timed(crash_at=BATCHES + 1), plan(3), Checkpoints(tmp_path / "run", "x"))
+    history = fit(Timed(), plan(3), Checkpoints(tmp_path / "run", "x"))
+    assert history.seconds == 3 * 10 + 3 * BATCHES
+    assert history.refresh_seconds == 2 * 10, "nothing was refreshed before the first epoch"
 
 
 def test_the_interval_of_checkpoints_does_not_change_the_result(tmp_path: Path) -> None:

@@ -47,12 +47,13 @@ def make(
     loss: Loss | None = None,
     bias: float = 0.0,
     average: float = 0.0,
+    unit_rows: bool = True,
 ) -> ClassifierTask:
     settings = ClassifierSettings(
         order=order or Random(batch_size=12),
         negatives=negatives or InBatch(positives=0),
         loss=loss or Triplet(margin=0.5),
-        table=TableConfig(lr=lr),
+        table=TableConfig(lr=lr, unit=unit_rows),
         bias=BiasConfig(lr=bias),
         dropout=dropout,
         average=average,
@@ -129,6 +130,14 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(tmp_path: Pa
     assert not torch.equal(one.head.table.rows_LD, other.head.table.rows_LD)
 
 
+def test_batches_and_pools_are_drawn_by_the_seed_of_the_training() -> None:
+    tasks = [make(seed, negatives=Mixture(positives=1, uniform=4)) for seed in (0, 0, 1)]
+    batches = [np.concatenate(task.batches(0)).tolist() for task in tasks]
+    pools = [task.negatives.pool(np.arange(3), 0).labels_U.tolist() for task in tasks]
+    for drawn in (batches, pools):
+        assert drawn[0] == drawn[1] != drawn[2]
+
+
 @pytest.mark.parametrize("crash", [1, 5, 10, 13])
 @pytest.mark.parametrize(
     "parts",
@@ -165,6 +174,16 @@ def test_a_search_reads_the_vectors_that_its_setting_names(where: str, monkeypat
     monkeypatch.setattr(task.negatives, "_search", lambda docs, labels: searched.append(labels) or np.zeros((N, 1)))
     task.start_epoch(0)
     assert np.allclose(searched[0], task.data.text_LD if where == "texts" else task.data.rows_LD, atol=1e-6)
+
+
+def test_a_search_beside_the_training_does_not_read_rows_that_steps_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = make(negatives=Mined(positives=0, search_in="rows", ahead=1, warmup_epochs=2), unit_rows=False)
+    searched: list[F32] = []
+    monkeypatch.setattr(task.negatives, "_search", lambda docs, labels: searched.append(labels) or np.zeros((N, 1)))
+    task.start_epoch(1)
+    task.negatives.arrays()  # waits for the search
+    assert np.array_equal(searched[0], task.head.table.rows_LD.numpy())
+    assert not np.shares_memory(searched[0], task.head.table.rows_LD.numpy())
 
 
 @pytest.mark.parametrize("where", ["texts", "rows"])

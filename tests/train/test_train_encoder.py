@@ -121,9 +121,9 @@ def test_a_refresh_sees_the_bank_and_encodes_nothing(
     assert 0 <= figures["missed"] <= 1
 
 
-def test_theorem_1_leaves_out_labels_that_no_batch_has_drawn(encoder_task: Make, tmp_path: Path) -> None:
-    """Their vectors in the bank are zero, so they would count as distant positives."""
-    task = encoder_task()
+def test_theorem_1_leaves_out_labels_that_no_batch_has_drawn(encoder_task: Make, small: Any, tmp_path: Path) -> None:
+    """Their vectors in the bank are zero, so they would count as distant positives. The last label has no document."""
+    task = encoder_task(data=replace(small.data(), truth=small.truth.only(np.arange(5) < 4)))
     train(task, tmp_path / "run", epochs=1)
     task.radius, task.label_bank_LD[:3] = 1.3, 0
     seen = np.any(task.label_bank_LD, axis=1)
@@ -133,6 +133,7 @@ def test_theorem_1_leaves_out_labels_that_no_batch_has_drawn(encoder_task: Make,
     far = [math.dist(task.bank_ND[i], task.label_bank_LD[x]) > task.radius for i, x in pairs]
     assert figures["eps1"] == pytest.approx(np.mean(far), abs=1e-6)
     used = task.data.truth.frequency_L() > 0
+    assert not used.all()
     assert figures["labels_seen"] == pytest.approx(seen[used].mean())
     assert 0 <= figures["missed_by_batches"] <= 1
 
@@ -150,6 +151,15 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(encoder_task
     assert found["a"][0] == found["b"][0] != found["c"][0]
     assert all(torch.equal(found["a"][1][name], value) for name, value in found["b"][1].items())
     assert not all(torch.equal(found["a"][1][name], value) for name, value in found["c"][1].items())
+
+
+def test_batches_and_pools_are_drawn_by_the_seed_of_the_training(encoder_task: Make) -> None:
+    tasks = [encoder_task(seed) for seed in (0, 0, 1)]
+    everyone = np.arange(len(tasks[0].data.rows_N))
+    batches = [np.concatenate(task.batches(0)).tolist() for task in tasks]
+    pools = [task.negatives.pool(everyone, 0).chosen_BU.tolist() for task in tasks]
+    for drawn in (batches, pools):
+        assert drawn[0] == drawn[1] != drawn[2]
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,16 @@ def test_a_trial_is_judged_by_what_is_served(
     assert (found.figures, found.served, found.documents) == (at_default or figures[served], served, 31)
 
 
+@pytest.mark.parametrize(("names", "expected"), [(["classifier", "sum"], "sum"), (["classifier"], "classifier")])
+def test_a_rule_that_learns_nothing_is_judged_by_the_sum_or_by_its_only_score(
+    names: list[str], expected: str, trained: TrialWorkspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures = {name: {"P_at_1": float(place)} for place, name in enumerate(names)}
+    monkeypatch.setattr(trial, "read_made", lambda _: SimpleNamespace(facts={"validation": figures, "documents": 31}))
+    found = Trial(trained).result()
+    assert (found.figures, found.served) == (figures[expected], expected)
+
+
 def test_another_version_of_a_stage_is_another_study(
     tune: Tune, project: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

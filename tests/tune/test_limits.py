@@ -115,10 +115,26 @@ def test_time_is_up_only_inside_the_block() -> None:
         pass
 
 
+def test_another_timer_of_the_process_goes_on_after_the_block() -> None:
+    rung = []
+    before = signal.signal(signal.SIGALRM, lambda *_: rung.append(time.monotonic()))
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        with stopped_after(20):
+            assert signal.getsignal(signal.SIGALRM) != before
+        started = time.monotonic()
+        while not rung and time.monotonic() - started < 3:
+            time.sleep(0.01)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert rung
+
+
 def test_settings_that_fail_are_recorded_and_three_in_a_row_end_the_command(
     tune: Tune, project: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain, bad = trial.run_stage, {1, 3}
+    plain, bad = trial.run_stage, {1, 3, 5}
     count = [-1]
 
     def run(workspace: Workspace, name: str, *place: Any) -> Any:
@@ -128,16 +144,16 @@ def test_settings_that_fail_are_recorded_and_three_in_a_row_end_the_command(
         return plain(workspace, name, *place)
 
     monkeypatch.setattr(trial, "run_stage", run)
-    assert tune(LATE, "--trials", "5").code == 0
+    assert tune(LATE, "--trials", "7").code == 0, "three fail, but not in a row"
     record = record_of(project)
     states = [own.state for own in record.trials]
-    assert states == [State.DONE, State.FAILED, State.DONE, State.FAILED, State.DONE]
+    assert states == [State.DONE, State.FAILED, State.DONE, State.FAILED, State.DONE, State.FAILED, State.DONE]
     assert record.trials[1].why == "ValueError: an odd setting"
     bad |= set(range(100))
     ended = tune(LATE, "--trials", "20")
     assert ended.code == 70
     assert "an odd setting" in ended.err
-    assert [own.state for own in record_of(project).trials[5:]] == [State.FAILED] * 3
+    assert [own.state for own in record_of(project).trials[7:]] == [State.FAILED] * 3
     assert record_of(project).state == "failed"
 
 
@@ -165,6 +181,7 @@ def test_the_lowest_quarter_is_that_of_all_earlier_trials() -> None:
     others = [float(number) for number in range(1, 9)]
     assert [study.is_low(value, others) for value in (1.0, 2.5, 2.75, 2.8, 9.0)] == [True, True, False, False, False]
     assert not study.is_low(0.0, others[:4]), "too few"
+    assert study.is_low(0.0, others[:5])
     assert not study.is_low(3.0, [3.0] * 20), "all are equal"
     assert not study.is_low(float("nan"), others)
     random = np.random.default_rng(0).random(400)

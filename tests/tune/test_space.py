@@ -24,6 +24,7 @@ def one(spec: Any, name: str = "classifier.table.lr") -> Any:
         ({"log": [0.001, 0.1]}, FloatDistribution(0.001, 0.1, log=True), None),
         ({"range": [0.5, 1]}, FloatDistribution(0.5, 1.0), None),
         ({"range": [0, 1.0], "step": 0.25}, FloatDistribution(0, 1, step=0.25), 5),
+        ({"range": [0.1, 0.7], "step": 0.1}, FloatDistribution(0.1, 0.7, step=0.1), 7),
         ({"range": [2, 9]}, IntDistribution(2, 9), 8),
         ({"range": [8, 64], "step": 8}, IntDistribution(8, 64, step=8), 8),
         ({"log": [1, 100]}, IntDistribution(1, 100, log=True), 100),

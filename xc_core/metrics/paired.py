@@ -32,7 +32,7 @@ class Difference:
         return self.differing >= _FEWEST and (self.low > 0 or self.high < 0)
 
 
-def differences(ours: PerDocument, theirs: PerDocument, *, seed: int = 0) -> dict[str, Difference]:
+def differences(ours: PerDocument, theirs: PerDocument) -> dict[str, Difference]:
     """Return the difference of each metric that both have, with a percentile interval of a paired bootstrap.
 
     Both models are evaluated on the same resamples of documents (above ``GROUPS``: of random groups of documents), so
@@ -45,7 +45,7 @@ def differences(ours: PerDocument, theirs: PerDocument, *, seed: int = 0) -> dic
     size = len(tables[0])
     if len(tables[1]) != size:
         raise ValueError(f"{size} and {len(tables[1])} documents")
-    random = generator(seed, "paired")
+    random = generator(0, "paired")
     groups = [np.ascontiguousarray(table) for table in np.split(grouped(np.hstack(tables), random), 2, axis=1)]
     sums = [[weights @ group for group in groups] for weights in resamples(random, len(groups[0]), RESAMPLES)]
     ours_RM, theirs_RM = percent(np.array(sums)).swapaxes(0, 1)

@@ -106,33 +106,10 @@ class LabelTree:
             total += scipy.special.log_expit(np.where(right_BK, logit_BK, -logit_BK))
         return np.where(real, total, -np.inf)
 
-    def log_probs(self, doc_BD: F32) -> F64:
-        """Return log p_n(y | x) (B x L) of all labels, level by level, in O(Q L) per document.
-
-        Raises ConfigError as ``log_prob`` does for documents.
-        """
-        x_BQ = self.features(doc_BD)
-        log_BJ = np.zeros((len(x_BQ), 1))
-        for level in range(self.depth):
-            nodes = slice((1 << level) - 1, (2 << level) - 1)
-            logit_BJ = x_BQ @ self.weight_VQ[nodes].T + self.bias_V[nodes]
-            sides = np.stack(
-                [log_BJ + scipy.special.log_expit(-logit_BJ), log_BJ + scipy.special.log_expit(logit_BJ)], axis=2
-            )
-            log_BJ = sides.reshape(len(x_BQ), 2 << level)
-        return np.asarray(log_BJ[:, self.leaf_L])
-
-    def sample(self, doc_BD: F32, random: np.random.Generator, count: int = 1) -> I64:
+    def walk(self, x_BQ: F64, random: np.random.Generator, count: int = 1) -> I64:
         """Draw ``count`` labels per document (B x count), with replacement, in O(Q log L) per label.
 
-        Raises ConfigError for a ``count`` below 0, and as ``log_prob`` does for documents.
-        """
-        return self.walk(self.features(doc_BD), random, count)
-
-    def walk(self, x_BQ: F64, random: np.random.Generator, count: int = 1) -> I64:
-        """Return ``sample`` of documents whose ``features`` (B x Q) are known.
-
-        Raises ConfigError for a ``count`` below 0.
+        ``x_BQ`` are the ``features`` of the documents. Raises ConfigError for a ``count`` below 0.
         """
         if count < 0:
             raise ConfigError(f"count {count}", expected="at least 0", do="raise it")
@@ -160,8 +137,7 @@ class LabelTree:
             best_BK = np.argsort(-log_BK, axis=1, kind="stable")[:, :k]
             node_BK = np.take_along_axis(node_BK, best_BK, axis=1)
             log_BK = np.take_along_axis(log_BK, best_BK, axis=1)
-        found = self.label_M[node_BK - len(self.bias_V)]
-        return np.where(np.isneginf(log_BK), PAD_ID, found).astype(np.int32)
+        return self.label_M[node_BK - len(self.bias_V)].astype(np.int32)  # padding has no probability, so it is last
 
     def arrays(self) -> dict[str, Array]:
         """Return the whole tree as plain arrays, to be saved."""
