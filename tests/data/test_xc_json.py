@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.data.spoil import drop_key, put, put_json
 from tests.data.worlds import contents, facts_of, read_world, small_world, write_world
 from xc_core.data.formats import ReadOptions
-from xc_core.data.formats.xc_json import XCJson
+from xc_core.data.formats.xc_json import XCJson, object_of
 from xc_core.data.ingest import IngestConfig
 from xc_core.errors import DataError
 
@@ -127,3 +127,85 @@ def test_what_json_writes_is_what_is_read(
         ids = [block.label_ids[end - n : end].tolist() for end, n in zip(ends, block.label_counts, strict=True)]
         found += list(zip(block.titles, block.contents, ids, strict=True))
     assert found == [(title, content, targets) for title, content, targets in rows]
+
+
+VALUES = ["1", "-0", "1.5", "1e3", "1e999", "01", "+1", "NaN", "Infinity", "null", "true", "[]", "{}", "[1]", '"1"',
+          '""', '"a"', '"\\ud83d"', '"\\ud83d\\ude00"', '"\\u0000"', '"\\u00e4 ö"', '"\\n"', '"\\x"', '"a\tb"',
+          "9" * 19, "9" * 25, "[1, 2]", "[1,2,]", "[1, null]", "[1.0]", "[1.0, 2]", "['1']", "", '"a',
+          "[4611686018427387904]", "[4611686018427387903, 0]"]  # fmt: skip
+GOOD = {"uid": '"a"', "title": '"t"', "content": '"c"', "target_ind": "[1, 2]", "target_rel": "[1.0, 0.5]"}
+UNREAD = ("more", "uid ")
+PART = st.tuples(st.sampled_from([*GOOD, "group", "near_duplicate_of"]), st.sampled_from(VALUES)) | st.tuples(
+    st.sampled_from(UNREAD), st.sampled_from([value for value in VALUES if value not in ("NaN", "Infinity", "1e999")])
+)
+"""A field that is not read may be NaN, but not a number that is too large for a float, which Python takes."""
+FORMS = [
+    '{"uid": "a", "title": "t", "target_ind": [1]} ', ' {"uid": "a", "title": "t", "target_ind": []}\r', "{}", "null",
+    "", " ", "{", "}", '{"uid": "a", "title": "t", "target_ind": [1]}{"uid": "b", "title": "t", "target_ind": [1]}',
+    '{"uid": "a", "title": "t", "target_ind": [1]} null',
+    '{"uid": "a", "uid": "b", "title": "t", "target_ind": [1]}', '{"uid": "a", "title": "}", "target_ind": [1]}',
+]  # fmt: skip
+
+
+@st.composite
+def json_lines(draw: st.DrawFn) -> str:
+    """Return a line: often right, or with a few fields that have another value, are new, or are away."""
+    if draw(st.integers(0, 9)) == 0:
+        return draw(st.sampled_from(FORMS))
+    fields = dict(GOOD) | dict(draw(st.lists(PART, max_size=2)))
+    for key in draw(st.lists(st.sampled_from([*GOOD]), max_size=1)):
+        fields.pop(key)
+    comma, colon = draw(st.sampled_from([(", ", ": "), (",", ":"), (" ,\t", " : ")]))
+    return "{" + comma.join(f'"{key}"{colon}{value}' for key, value in fields.items()) + "}"
+
+
+def naive(line: str) -> tuple[Any, ...] | None:
+    """Return uid, title, content, targets and relevance of a line as Python's parser reads it; None if it is wrong."""
+    row = object_of(line)
+    if not isinstance(row, dict) or not isinstance(row.get("uid"), str):
+        return None
+    title, content, targets = row.get("title"), row.get("content"), row.get("target_ind")
+    names = [title, content, row.get("group"), row.get("near_duplicate_of")]
+    if not all(isinstance(name, str | None) for name in names) or (title is None and content is None):
+        return None
+    if not isinstance(targets, list) or any(
+        type(target) is not int or not -(2**63) <= target < 2**63 for target in targets
+    ):
+        return None
+    relevance = row.get("target_rel", None)
+    if relevance is None:
+        return row["uid"], title or "", content or "", targets, [1.0] * len(targets)
+    if not isinstance(relevance, list) or len(relevance) != len(targets):
+        return None
+    if any(type(value) not in (int, float) for value in relevance):
+        return None
+    return row["uid"], title or "", content or "", targets, [float(value) for value in relevance]
+
+
+@settings(deadline=None, max_examples=400)
+@given(st.lists(json_lines(), min_size=1, max_size=6), st.integers(1, 500))
+def test_blocks_are_read_as_python_reads_each_line(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[str], block_bytes: int
+) -> None:
+    """Valid or not: every line before the first wrong one has the values of Python's parser, and the error names it."""
+    folder = tmp_path_factory.mktemp("json")
+    for stem in ("trn", "tst", "lbl"):
+        (folder / f"{stem}.json").write_text("\n".join(lines) + "\n", "utf-8", newline="")
+    rows = [naive(line) for line in lines]
+    wrong = rows.index(None) if None in rows else None
+    found: list[tuple[Any, ...]] = []
+    try:
+        for block in XCJson(folder, ReadOptions(block_bytes=block_bytes)).documents("train"):
+            ends = block.label_counts.cumsum()
+            assert block.relevance is not None
+            parts = [slice(end - n, end) for end, n in zip(ends, block.label_counts, strict=True)]
+            numbers = [(block.label_ids[part].tolist(), block.relevance[part].tolist()) for part in parts]
+            texts = zip(block.uids, block.titles, block.contents, strict=True)
+            found += [(*text, *own) for text, own in zip(texts, numbers, strict=True)]
+    except DataError as error:
+        assert wrong is not None, f"{error} of a right line"
+        assert f"trn.json, line {wrong + 1}:" in str(error)
+    else:
+        assert wrong is None
+        assert found == rows
+    assert found == rows[: len(found)]

@@ -206,7 +206,7 @@ class _CorpusWriter:
         self._doc_file.write_batch(pa.record_batch(columns, schema=schemas.DOCUMENTS))
         doc_ids = self.documents + np.repeat(np.arange(len(block)), block.label_counts)
         label_ids = block.label_ids.astype(np.int32)
-        order = np.lexsort((label_ids, doc_ids))
+        order = np.argsort(doc_ids * np.int64(self.labels) + label_ids, kind="stable")  # fast if most are in order
         self._pair_file.write_batch(_pairs(doc_ids[order], label_ids[order]))
         if split == TEST:
             self._test_frequency = _grown(self._test_frequency, self.labels)

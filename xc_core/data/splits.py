@@ -32,16 +32,14 @@ _RECORD: Final = np.dtype([("high", "<u8"), ("low", "<u8"), ("row", "<i8")])
 
 def digests(uids: Sequence[str]) -> Array:
     """Return 128-bit BLAKE2 digests of ``uids`` as records (high, low, row) with row 0."""
-    raw = b"".join([_digest(uid.encode()) for uid in uids])
+    found = []
+    for uid in uids:
+        hashed = _EMPTY.copy()  # faster than a new one
+        hashed.update(uid.encode())
+        found.append(hashed.digest())
     records = np.zeros(len(uids), _RECORD)
-    records["high"], records["low"] = np.frombuffer(raw, "<u8").reshape(-1, 2).T
+    records["high"], records["low"] = np.frombuffer(b"".join(found), "<u8").reshape(-1, 2).T
     return records
-
-
-def _digest(content: bytes) -> bytes:
-    hashed = _EMPTY.copy()  # faster than a new one
-    hashed.update(content)
-    return hashed.digest()
 
 
 def is_validation(digest_N: Array, fraction: float) -> Bool:
@@ -105,8 +103,8 @@ class Distinct:
         """Append the records in memory to the files."""
         self._folder.mkdir(exist_ok=True)
         records = self._taken()
-        bucket_N = (records["low"] % _BUCKETS).astype(np.int64)
-        order = np.argsort(bucket_N, kind="stable")
+        bucket_N = (records["low"] % _BUCKETS).astype(np.uint8)
+        order = np.argsort(bucket_N, kind="stable")  # fast for a number of one byte
         for part in np.split(records[order], np.flatnonzero(np.diff(bucket_N[order])) + 1) if len(records) else ():
             with (self._folder / str(part["low"][0] % _BUCKETS)).open("ab") as stream:
                 stream.write(part.tobytes())
@@ -124,6 +122,9 @@ class Distinct:
 
 def _first_repeat(records: Array) -> tuple[int, int] | None:
     """Return (earlier row, later row) of the first digest among ``records`` that is repeated, or None."""
+    low_N = np.sort(records["low"])
+    if (low_N[1:] != low_N[:-1]).all():
+        return None
     records = records[np.lexsort((records["row"], records["low"], records["high"]))]
     same = (records["high"][1:] == records["high"][:-1]) & (records["low"][1:] == records["low"][:-1])
     later = np.flatnonzero(same) + 1

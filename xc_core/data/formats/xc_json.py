@@ -104,8 +104,8 @@ class XCJson:
 
 def _parse(raw: bytes, schema: pa.Schema) -> pa.Table | None:
     """Return lines as a table, one object per row; None if any line is wrong."""
-    seams = raw.count(b"\n") - 1
-    if (raw.count(b"}\n{") != seams and len(_SEAM.findall(raw)) != seams) or not raw.lstrip().startswith(b"{"):
+    rows = _rows(raw)
+    if rows is None or not raw.lstrip().startswith(b"{"):
         return None  # pyarrow ends the process (SIGSEGV) if a line is null
     try:
         table = pa_json.read_json(
@@ -115,7 +115,17 @@ def _parse(raw: bytes, schema: pa.Schema) -> pa.Table | None:
         )
     except pa.ArrowInvalid:
         return None
-    return table if table.num_rows == raw.count(b"\n") and _complete(table) else None
+    return table if table.num_rows == rows and _complete(table) else None
+
+
+def _rows(raw: bytes) -> int | None:
+    """Return the number of lines if one object ends and the next one starts at each line break between them."""
+    content = np.frombuffer(raw, np.uint8)
+    ends = np.flatnonzero(content == ord("\n"))
+    between = ends[:-1]
+    if (content[between - 1] == ord("}")).all() and (content[between + 1] == ord("{")).all():
+        return len(ends)
+    return len(ends) if len(_SEAM.findall(raw)) == len(between) else None
 
 
 def _complete(table: pa.Table) -> bool:
