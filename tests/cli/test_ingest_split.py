@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.cli.conftest import Ended, Xc
 from tests.conftest import ToyWorld
+from tests.data.worlds import files_of
 from xc_core import artifacts
 from xc_core.chain import Workspace
+from xc_core.stages import corpus as corpus_stage
 
 
 def plain_world() -> ToyWorld:
@@ -60,6 +63,35 @@ def test_near_duplicates_are_held_out_together_if_validation_would_be_nearer(
     assert "400 train and validation documents are in 100 families of at least two" in ended.err
     assert "0.0% of the validation and 0.0% of the test documents" in ended.err.splitlines()[-1]
     assert xc("run", "corpus", "--dataset", "new").out.startswith("corpus: up to date")
+
+
+@pytest.mark.parametrize(("named", "more", "reads"), [
+    (False, (), 1), (True, (), 2), (False, ("--acceptance-fraction", "0.1"), 2),
+])  # fmt: skip
+def test_the_files_are_read_once_if_the_first_corpus_has_all_that_families_need(
+    xc: Xc, fresh: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    named: bool, more: tuple[str, ...], reads: int,
+) -> None:  # fmt: skip
+    """The result is that of --split family."""
+    world, calls = family_world(), []
+    if named:
+        world.train[3]["near_duplicate_of"] = world.train[8]["uid"]
+
+    def counted(*given: Any) -> None:
+        calls.append(given)
+        read(*given)
+
+    read = corpus_stage.ingest
+    folder = world.write(tmp_path / "drop")
+    with monkeypatch.context() as patch:
+        patch.setattr(corpus_stage, "ingest", counted)
+        ingest(xc, folder, *more)
+    assert len(calls) == reads
+    found = files_of(fresh.folder("corpus", "new"))
+    assert json.loads(found["made.json"])["settings"]["split"] == "family"
+    ended = xc("ingest", folder, "--dataset", "new", "--replace", "--split", "family", *more)
+    assert ended.code == 0, ended.err
+    assert files_of(fresh.folder("corpus", "new")) == found
 
 
 def test_groups_are_used_if_there_are_any(xc: Xc, fresh: Workspace, tmp_path: Path) -> None:

@@ -58,12 +58,16 @@ class _Job:
     """Trained parts are kept although their inputs have changed."""
     extend: bool
     """The same, and the artefact is extended by new labels instead of built again."""
+    recut: bool = False
+    """The corpus is cut again, from the present one."""
 
     @property
     def function(self) -> str:
         """The function of the stage's module that builds the artefact; new labels come to kept rows by a refresh."""
         if self.stage.name == REFRESHED and self.refresh:
             return "refresh"
+        if self.recut:
+            return "recut"
         return "extend" if self.extend else "run"
 
     @property
@@ -108,10 +112,26 @@ def run_stage(
     workspace.folder(name, dataset, recipe)  # raises the error of a recipe that is not named
     partition = workspace.params.partition(dataset, recipe if stage.scope == "experiment" else None)
     write_settings(workspace, partition)
-    job = _Job(workspace, stage, partition, refresh or extend, extend)
-    if not stage.shared:
-        alone(f"the stage {name}")
-    with joined(f"the stage {name}") as world:
+    return _started(_Job(workspace, stage, partition, refresh or extend, extend), force=force)
+
+
+def recut_corpus(workspace: Workspace, dataset: str) -> Ran:
+    """Run the stage corpus with another split on the tables of its present artefact, see ``data.recut``.
+
+    The caller knows that it was made of the same files and with the same settings but for the split. Raises as
+    ``run_stage``, and CorruptError for a damaged artefact.
+    """
+    partition = workspace.params.partition(dataset, None)
+    write_settings(workspace, partition)
+    job = _Job(workspace, find_stage("corpus"), partition, refresh=False, extend=False, recut=True)
+    return _started(job, force=False)
+
+
+def _started(job: _Job, *, force: bool) -> Ran:
+    what = f"the stage {job.stage.name}"
+    if not job.stage.shared:
+        alone(what)
+    with joined(what) as world:
         return _lead(job, world, force=force) if world.first else _follow(job, world)
 
 

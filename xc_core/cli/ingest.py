@@ -13,7 +13,7 @@ from click.core import ParameterSource
 
 from xc_core import artifacts
 from xc_core.artifacts import writing
-from xc_core.chain import Ran, Workspace, incoming, run_stage
+from xc_core.chain import Ran, Workspace, incoming, recut_corpus, run_stage
 from xc_core.chain.arrival import Arrival, papers, scratch
 from xc_core.chain.changelog import Kind
 from xc_core.chain.names import checked_name
@@ -127,6 +127,15 @@ def _choice(facts: dict[str, Any]) -> str:
     return "family" if facts["nearness"].get("nearer") and not facts["split"]["given"] else "uid"
 
 
+def _with_split(inner: Workspace, dataset: str, config: IngestConfig, facts: dict[str, Any]) -> Ran:
+    """Make the corpus by the settings ``config``, which differ from those of the present one in the split.
+
+    ``facts`` are those of the present one, a split by uid. If it has all that families need, no file is read again.
+    """
+    enough = config.split == "family" and not config.acceptance_fraction and "families_named" not in facts["split"]
+    return recut_corpus(inner, dataset) if enough else run_stage(inner, "corpus", dataset)
+
+
 def place(
     workspace: Workspace,
     path: Path,
@@ -170,7 +179,7 @@ def place(
             report(f"ingest: reading again with --split {split}, so that a {split} is held out as a whole")
             config = changed(config, split=split)
             inner.params.declare_dataset(dataset, config)
-            ran = run_stage(inner, "corpus", dataset)
+            ran = _with_split(inner, dataset, config, ran.facts)
         what = Kind.SETTINGS if again else Kind.REPLACE
         difference = Arrival(workspace, inner, dataset, config, command, what).install(allow_loss)
     if difference is not None:

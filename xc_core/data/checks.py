@@ -1,14 +1,18 @@
-"""Checks of each row of a dataset. Imperfect data is accepted only if the user allows its kind by name."""
+"""Checks of each row of a dataset. Imperfect data is accepted only if the user allows its kind by name.
+
+Also a check that no part of a dataset is empty.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
 import numpy as np
 
 from xc_core.data.formats import Block, Texts
+from xc_core.data.splits import TEST, TRAIN, VALIDATION
 from xc_core.errors import ConfigError, DataError, nearest, preview
 from xc_core.shapes import Array, Bool
 from xc_core.visible import CONTROL, INK
@@ -188,3 +192,16 @@ def _check_labels(block: Block, allowed: Allowed, num_labels: int) -> None:
             do="drop pairs that are not relevant",
             where=block.where_labels(int(rows[wrong[0]])),
         )
+
+
+def check_sizes(labels: int, sizes: Mapping[str, int]) -> None:
+    """Raise DataError if there are no labels, or no documents of train or of test."""
+    if labels and sizes[TRAIN] and sizes[TEST]:
+        return
+    counts = f"{labels} labels, {sizes[TRAIN]} train and {sizes[TEST]} test documents"
+    held = f" ({sizes[VALIDATION]} more for validation)" if sizes[VALIDATION] else ""
+    all_held = bool(held) and not sizes[TRAIN]
+    do = "check that the files are complete" + (", or lower --validation-fraction" if all_held else "")
+    if not sizes[TEST]:
+        do += "; test rows are split off a table if there is no test file, so delete an empty one"
+    raise DataError(counts + held, expected="at least one of each", do=do)

@@ -46,6 +46,7 @@ class Cut:
         self._documents = 0
         self.grouped = 0
         """Train and validation documents that have a group."""
+        self._names_unused = False
 
     def splits(self, block: Block, split: str, digest_N: Array) -> Array:
         """Return the split of each document of a block of the file ``split`` (train, validation, test).
@@ -66,6 +67,8 @@ class Cut:
             self._near.add([f"{title} {content}" for title, content in zip(block.titles, block.contents, strict=True)])
             self._held.append(held_N)
             self._named += block.families or [""] * len(block)
+        elif block.families:
+            self._names_unused = True
         self._documents += len(block)
         return np.where(held_N, VALIDATION, TRAIN)
 
@@ -115,8 +118,13 @@ class Cut:
         pq.write_table(table, self._folder / FAMILIES, compression="zstd")
 
     def facts(self) -> dict[str, Any]:
-        """Return the number of families with at least two documents, of their documents, and of the largest one."""
+        """Return the number of families with at least two documents, of their documents, and of the largest one.
+
+        ``families_named`` is there if the files name families, which this split does not use.
+        """
         facts: dict[str, Any] = {"grouped": self.grouped, "given": self._given}
+        if self._names_unused:
+            facts["families_named"] = True
         if (self._folder / FAMILIES).is_file():
             sizes = pl.read_parquet(self._folder / FAMILIES)["family"].value_counts()["count"].to_numpy()
             several = sizes[sizes > 1]

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from xc_core.artifacts import Build
 from xc_core.data import corpus as schemas
-from xc_core.data.checks import Allowed, check_block, clean_block
+from xc_core.data.checks import Allowed, check_block, check_sizes, clean_block
 from xc_core.data.cut import BY, Cut, move
 from xc_core.data.filters import generated_pairs, given_pairs
 from xc_core.data.formats import LAYOUTS, Block, ReadOptions, Source, arrow, open_source, splits_of, splits_off
@@ -245,14 +245,7 @@ class _CorpusWriter:
     def check_whole(self) -> None:
         """Check what only a whole dataset has: documents of both kinds, groups, and a train document of each label."""
         self.cut.check_groups()
-        if not self.labels or not self.sizes[TRAIN] or not self.sizes[TEST]:
-            counts = f"{self.labels} labels, {self.sizes[TRAIN]} train and {self.sizes[TEST]} test documents"
-            held = f" ({self.sizes[VALIDATION]} more for validation)" if self.sizes[VALIDATION] else ""
-            all_held = bool(held) and not self.sizes[TRAIN]
-            do = "check that the files are complete" + (", or lower --validation-fraction" if all_held else "")
-            if not self.sizes[TEST]:
-                do += "; test rows are split off a table if there is no test file, so delete an empty one"
-            raise DataError(counts + held, expected="at least one of each", do=do)
+        check_sizes(self.labels, self.sizes)
         unseen = np.flatnonzero(self._unseen_L & ~self._split_off_L)
         if len(unseen) and not self.allowed.unseen_labels:
             uids = pl.scan_parquet(self.folder / "labels.parquet").select("uid").slice(int(unseen[0]), 1).collect()

@@ -11,11 +11,23 @@ from xc_core.data.alike import sentence as alike_sentence
 from xc_core.data.corpus import Corpus
 from xc_core.data.ingest import IngestConfig, ingest
 from xc_core.data.nearness import nearness, sentence, warning
+from xc_core.data.recut import recut as recut_corpus
 
 
 def run(context: Context[IngestConfig]) -> None:
     """Ingest the dataset's raw folder; report equal label texts, and how near held-out documents are to train."""
     ingest(context.run.raw, context.build, context.settings)
+    _describe(context)
+
+
+def recut(context: Context[IngestConfig]) -> None:
+    """Make the same of the present artefact, which an ingest with a split by uid has made of the same files."""
+    recut_corpus(context.old, context.build, context.settings)
+    _describe(context)
+
+
+def _describe(context: Context[IngestConfig]) -> None:
+    """Add facts that need the whole corpus, and report on it."""
     facts = context.build.facts
     corpus = Corpus.unsealed(context.build.path)
     facts["nearness"], facts["alike_labels"] = nearness(corpus), alike_labels(corpus)

@@ -1,0 +1,60 @@
+"""Cut the validation documents of a corpus again, by families: its files stay, and no source file is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pyarrow.parquet as pq
+
+from xc_core import artifacts
+from xc_core.artifacts import Build
+from xc_core.data.checks import check_sizes
+from xc_core.data.corpus import CONTENT, Corpus
+from xc_core.data.cut import Cut, move
+from xc_core.data.formats import Block, Texts
+from xc_core.data.ingest import IngestConfig
+from xc_core.data.splits import TEST, TRAIN, VALIDATION, digests
+from xc_core.linked import link_files
+from xc_core.progress import Meter
+
+_TABLES: Final = tuple(f"{name}.parquet" for name in ("documents", "labels", "pairs", "filters"))
+_ROWS_AT_ONCE: Final = 16_384
+
+
+def recut(old: Path, build: Build, config: IngestConfig) -> None:
+    """Make in ``build`` what an ingest with ``config``, a split by family, would make of the files of a corpus.
+
+    The corpus at ``old`` must come from an ingest with the same settings but for a split by uid, without an acceptance
+    set and a validation file, of files that name no families. Raises DataError if no train documents are left.
+    """
+    before = Corpus.open(old)
+    link_files(old, build.path, _TABLES)
+    content = dict(before.facts)
+    rows, pairs = ({split: content[what][split] for split in (TRAIN, VALIDATION, TEST)} for what in ("rows", "pairs"))
+    cut = Cut(build.path, config.split, config.validation_fraction, given=False)
+    with Meter("reading documents", 0, "documents") as meter:
+        for block in _published(old, rows[TRAIN] + rows[VALIDATION]):
+            cut.splits(block, TRAIN, digests(block.uids))
+            meter.update(len(block))
+    held_N = cut.finish()
+    if held_N is not None:
+        moved = move(build.path, held_N)
+        rows, pairs = rows | moved[0], pairs | moved[1]
+    check_sizes(before.num_labels, rows)
+    content |= {"rows": rows, "pairs": pairs}
+    build.json(CONTENT, content)
+    facts = artifacts.read_made(old).facts
+    build.facts |= {**facts, **content, "split": {**facts["split"], "by": config.split, **cut.facts()}}
+
+
+def _published(folder: Path, count: int) -> Iterator[Block]:
+    """Yield the first ``count`` documents of a corpus, those of train and validation."""
+    file, fields = pq.ParquetFile(folder / "documents.parquet"), ["uid", "title", "content"]
+    for batch in file.iter_batches(_ROWS_AT_ONCE, columns=fields):
+        own = batch.slice(0, count)
+        if not len(own):
+            return
+        count -= len(own)
+        yield Block("documents.parquet", 1, *map(Texts, own.columns))
