@@ -57,4 +57,5 @@ def _published(folder: Path, count: int) -> Iterator[Block]:
         if not len(own):
             return
         count -= len(own)
-        yield Block("documents.parquet", 1, *map(Texts, own.columns))
+        uids, titles, contents = map(Texts, own.columns)
+        yield Block("documents.parquet", 1, uids, titles, contents)
