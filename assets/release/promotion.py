@@ -58,8 +58,8 @@ def promote(dataset: str, recipe: str | None, version: int | None, reason: str |
             return
         if recipe is not None:
             released = _registered(workspace, client, dataset, recipe)
-            if released.refused and not reason:
-                raise _refusal(dataset, released)
+            if (verdict := released.verdict) is not None and not verdict.passed and not reason:
+                raise verdict.refusal(dataset, released.version)
             version = released.version
         elif version is None:
             version = _challenger(client, name)
@@ -81,14 +81,6 @@ def _check_asked(
         from assets.resources import Dvc
 
         Dvc.of(workspace.root).check_git(dataset, recipe)
-
-
-def _refusal(dataset: str, released: Released) -> RefusedError:
-    return RefusedError(
-        f"version {released.version} refused by the gate: {released.message.partition(': ')[2]}",
-        expected="a model that passes every line; the champion is unchanged",
-        do=f'train a better one, or xc promote --dataset {dataset} --version {released.version} --reason "WHY"',
-    )
 
 
 def by_hand(workspace: Workspace, client: Any, dataset: str, version: int, reason: str | None) -> None:

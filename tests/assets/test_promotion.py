@@ -179,6 +179,7 @@ def test_promote_and_rollback_move_the_champion_that_predict_uses(xc: Xc, second
     asked = ("promote", "--dataset", "toy", "--recipe", "ngame")
     refused = xc(*asked)
     assert refused.code == 77 and "cannot be compared: no files of xc-toy" in refused.err
+    assert f"do this:  xc promote --dataset toy --version {second} --repair. To overrule the gate: " in refused.err
     assert xc(*asked, "--reason", "its files are gone").out == "models:/xc-toy@champion is version 1\n"
 
 
