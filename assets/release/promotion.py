@@ -62,7 +62,7 @@ def promote(dataset: str, recipe: str | None, version: int | None, reason: str |
                 raise verdict.refusal(dataset, released.version)
             version = released.version
         elif version is None:
-            version = _challenger(client, name)
+            version = _challenger(client, dataset)
         registry.check_version(client, name, version)
         by_hand(workspace, client, dataset, version, reason)
     _point(workspace, dataset)
@@ -122,13 +122,15 @@ def _serves(client: Any, name: str, version: int) -> bool:
     return version in {int(one.version) for one in found if one is not None}
 
 
-def _challenger(client: Any, name: str) -> int:
+def _challenger(client: Any, dataset: str) -> int:
     from assets.release import registry
 
+    name = versions.model_name(dataset)
     challenger = registry.version_of(client, name, registry.CHALLENGER)
     if challenger is None:
         found = f"no challenger of {name}{registry.hint(client)}"
-        raise MissingError(found, expected="a registered model", do="name a recipe with --recipe")
+        do = f"register a model: xc promote --dataset {dataset} --recipe NAME"
+        raise MissingError(found, expected="a model that passed the gate", do=do)
     return int(challenger.version)
 
 

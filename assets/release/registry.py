@@ -238,12 +238,17 @@ def check_version(client: Any, name: str, version: int) -> None:
     except MlflowException as error:
         if not is_absent(error):
             raise
-        have = sorted(int(v.version) for v in client.search_model_versions(f"name = '{name}'"))
+        have = _numbers(client, name)
         raise MissingError(
             f"no version {version} of {name}",
             expected=f"one of {', '.join(map(str, have))}" if have else "a registered version; there is none yet",
             do="name one of these" if have else "register a recipe's model: xc promote with --recipe",
         ) from error
+
+
+def _numbers(client: Any, name: str) -> list[int]:
+    """Return the numbers of all versions."""
+    return sorted(int(version.version) for version in client.search_model_versions(f"name = '{name}'"))
 
 
 def is_new(client: Any) -> bool:
@@ -324,10 +329,13 @@ def roll_back(client: Any, dataset: str) -> tuple[int, int]:
     champion, previous = version_of(client, name, CHAMPION), version_of(client, name, PREVIOUS)
     if champion is None or previous is None or champion.version == previous.version:
         what = "champion" if champion is None else "previous champion"
+        others = [number for number in _numbers(client, name) if champion is None or number != int(champion.version)]
         raise MissingError(
             f"no {what} of {name}{hint(client)}",
             expected="a model that was champion before",
-            do=f"promote a version instead: xc promote --dataset {dataset} --version N",
+            do=f"promote one of the versions {', '.join(map(str, others))}: xc promote --dataset {dataset} --version N"
+            if others
+            else f"there is no other version; register one: xc promote --dataset {dataset} --recipe NAME",
         )
     check_opens(previous)
     set_tags(client, name, int(champion.version), {ROLLED_BACK: datetime.now(UTC).isoformat(timespec="seconds")})

@@ -65,7 +65,8 @@ def test_promote_without_a_name_makes_the_challenger_champion(xc: Xc, declared: 
 
 def test_promote_without_a_challenger_is_refused(xc: Xc, declared: Registry) -> None:
     declared.version()
-    xc("promote", "--dataset", declared.dataset).refused(66, f"no challenger of xc-{declared.dataset}", "--recipe")
+    do = f"register a model: xc promote --dataset {declared.dataset} --recipe NAME"
+    xc("promote", "--dataset", declared.dataset).refused(66, f"no challenger of xc-{declared.dataset}", do)
 
 
 def test_artefacts_in_git_are_reported_before_anything_is_registered(
