@@ -168,7 +168,7 @@ def test_both_files_are_needed_and_no_text(xc: Xc, ready: Workspace, tmp_path: P
     xc("predict", *NGAME, "--input", source).refused(64, "one of --input and --output")
     xc("predict", *NGAME, "--input", source, "--output", tmp_path / "y.jsonl", "a").refused(64, "texts beside them")
     xc("predict", *NGAME, "--input", source, "--output", tmp_path / "y.csv").refused(64, "y.csv")
-    xc("predict", *NGAME, "--input", tmp_path / "no.csv", "--output", tmp_path / "y.jsonl").refused(64, "no file")
+    xc("predict", *NGAME, "--input", tmp_path / "no.csv", "--output", tmp_path / "y.jsonl").refused(66, "no file")
     xc("predict", *NGAME, "--input", source, "--output", tmp_path / "y.jsonl", "-k", 0).refused(64, "k 0")
 
 
