@@ -90,6 +90,8 @@ def by_hand(workspace: Workspace, client: Any, dataset: str, version: int, reaso
     it cannot be opened; then nothing changes.
     """
     from assets.release import registry
+    from assets.release.best import start_again
+    from assets.release.candidate import moving
     from assets.release.origin import person
     from assets.release.page import overruled
 
@@ -108,10 +110,11 @@ def by_hand(workspace: Workspace, client: Any, dataset: str, version: int, reaso
     tags |= {"promoted_reason": reason.strip()} if reason else {}
     registry.set_tags(client, name, version, tags)
     if reason:
-        registry.start_again(client, name, version)
+        start_again(client, name, version)
         page = f"{overruled(tags)}\n\n{found.description or ''}".strip()
         registry.set_page(client, name, version, page)
-    registry.set_champion(client, name, version)
+    with moving(workspace, dataset):
+        registry.set_champion(client, name, version)
 
 
 def _serves(client: Any, name: str, version: int) -> bool:
@@ -220,11 +223,12 @@ def _to_repair(client: Any, name: str, number: int | None) -> Any:
 def rollback(dataset: str) -> None:
     """Return to the previous champion, if its files are complete. A second call undoes the first."""
     from assets.release import registry
+    from assets.release.candidate import moving
 
     workspace = Workspace.find()
     workspace.params.dataset(dataset)  # reports what is wrong with a name
     with client_of(workspace) as client:
-        now, before = registry.roll_back(client, dataset)
+        now, before = registry.roll_back(client, dataset, partial(moving, workspace, dataset))
     _point(workspace, dataset)
     click.echo(f"models:/{versions.model_name(dataset)}@champion is version {now} again (instead of {before})")
 

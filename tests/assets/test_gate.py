@@ -256,6 +256,15 @@ def test_a_model_that_is_refused_at_the_second_judgement_does_not_become_challen
     assert versions.aliases() == {"champion": second, "challenger": first, "previous": first}
 
 
+def test_the_champion_is_compared_under_the_lock_of_those_who_change_it(versions: Registry) -> None:
+    first, second, third = (versions.version() for _ in range(3))
+    versions.release(first)
+    versions.before.append(second)
+    assert versions.release(third).is_champion
+    assert versions.asked == [None, first, second]
+    assert versions.aliases() == {"champion": third, "challenger": third, "previous": second}
+
+
 def test_two_processes_that_set_the_champion_at_the_same_moment_are_reported(
     versions: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from assets.release import candidate as candidates
 from assets.release import promotion, registry
 from assets.release.registry import Released
 from tests.assets.conftest import Registry, Store, champion_files
@@ -20,7 +21,7 @@ from xc_core.artifacts import read_manifest
 from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.cli.champions import source_of
 from xc_core.data.ingest import IngestConfig
-from xc_core.errors import CorruptError
+from xc_core.errors import BusyError, CorruptError
 from xc_core.params import deep_merged
 from xc_core.serve.models import Models
 
@@ -61,6 +62,32 @@ def test_promote_without_a_name_makes_the_challenger_champion(xc: Xc, declared: 
     assert (promoted.code, promoted.out) == (0, f"models:/xc-{declared.dataset}@champion is version 2\n")
     assert declared.aliases() == {"champion": 2, "challenger": 2, "previous": 1}
     assert "promoted_by" in declared.client.get_model_version(declared.name, "2").tags
+
+
+def test_the_champion_is_changed_by_one_process_at_a_time(
+    xc: Xc, declared: Registry, fresh: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(2):
+        declared.release(declared.version())
+    monkeypatch.setattr(candidates, "_PATIENCE", 0.1)
+    with candidates.moving(fresh, declared.dataset):
+        for asked in (("rollback",), ("promote", "--version", 1)):
+            ended = xc(asked[0], "--dataset", declared.dataset, *asked[1:])
+            ended.refused(75, f"a change of the champion of {declared.dataset}, which process")
+    assert declared.aliases()["champion"] == 2
+    assert xc("rollback", "--dataset", declared.dataset).code == 0
+
+
+def test_a_candidate_brings_the_lock_of_its_project(project: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In Dagster as on the command line."""
+    monkeypatch.setattr(candidates, "_PATIENCE", 0.1)
+    own = candidates.candidate(project, "toy", "ngame")
+    with (
+        candidates.moving(project, "toy"),
+        pytest.raises(BusyError, match="a change of the champion of toy"),
+        own.moving(),
+    ):
+        raise AssertionError("nothing may begin")
 
 
 def test_promote_without_a_challenger_is_refused(xc: Xc, declared: Registry) -> None:
