@@ -151,7 +151,8 @@ class _Running:
 
     def _ran(self, frozen: Any) -> float:
         """Return the seconds that a killed trial ran, up to the last file that it wrote, for instance a checkpoint."""
-        started, own = frozen.datetime_start.timestamp(), Workspace(self.folder)
+        started: float = frozen.datetime_start.timestamp()
+        own = Workspace(self.folder)
         files = (path for place in (own.data, own.state) for path in place.rglob("*") if path.is_file())
         last = max((path.stat().st_mtime for path in files), default=started)
         return round(max(last - started, 0.0), 3)
