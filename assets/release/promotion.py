@@ -341,7 +341,8 @@ def check() -> Iterator[Finding]:
             version = registry.version_of(client, versions.model_name(dataset), registry.CHAMPION)
             yield _champion_finding(workspace, dataset, version)
         if registry.is_new(client) and _packed(workspace):
-            yield Finding("note", f"the registry at {settings.shown} is new: it has no model, but the project has some")
+            shown = hide_secrets(settings.registry)
+            yield Finding("note", f"the registry at {shown} is new: it has no model, but the project has some")
     for dataset, recipe in workspace.params.experiments():
         folder = workspace.folder("model", dataset, recipe)
         if states(workspace, workspace.params.experiment(dataset, recipe))["model"].status is not Status.MISSING:

@@ -408,17 +408,18 @@ def test_the_champion_of_a_moved_project_is_repaired_where_it_is_now(
     assert not (tmp_path / "old").exists()
 
 
+@pytest.mark.parametrize("variable", ["MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI"])
 def test_a_new_registry_is_called_new(
-    ready: Workspace, xc: Xc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ready: Workspace, xc: Xc, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
     """As after the deletion of MLflow's database."""
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'new.db'}")
+    monkeypatch.setenv(variable, f"sqlite:///{tmp_path / 'new.db'}")
     new = "; the registry is new, it has no model at all"
     xc("promote", "--dataset", "toy").refused(66, f"no challenger of xc-toy{new}")
     xc("rollback", "--dataset", "toy").refused(66, f"no champion of xc-toy{new}")
     xc("predict", "--dataset", "toy", "falcon").refused(66, f"no champion of toy{new}", "MLflow's database has changed")
     notes = [finding.text for finding in promotion.check() if finding.level == "note"]
-    assert any("is new: it has no model, but the project has some" in text for text in notes)
+    assert any(f"{tmp_path / 'new.db'} is new: it has no model, but the project has some" in text for text in notes)
 
 
 # without a server
