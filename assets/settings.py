@@ -46,9 +46,12 @@ class MlflowSettings:
 def mlflow_settings(root: Path) -> MlflowSettings:
     """Return the settings: MLFLOW_TRACKING_URI and XC_MLFLOW_ARTIFACTS, else sqlite and a folder under ``.xc``.
 
-    A path without a leading slash is relative to the project: each command may run in another folder.
+    A path without a leading slash is relative to the project: each command may run in another folder. That of
+    MLFLOW_REGISTRY_URI is made absolute in the environment, where MLflow itself reads it.
     """
     state = root / ".xc" / "mlflow"
+    if registry := os.environ.get(REGISTRY_URI):
+        os.environ[REGISTRY_URI] = _of_project(registry, root)
     uri = _of_project(os.environ.get(TRACKING_URI) or "", root)
     if not uri:
         state.mkdir(parents=True, exist_ok=True)

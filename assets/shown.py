@@ -76,7 +76,8 @@ def _evaluation(folder: Path) -> Shown:
     found = Evaluation.open(folder)
     metrics = {name: value for name, value in found.metrics.items() if value is not None}
     ablation = dict(found.report["ablation"])
-    rows = {_MODEL: ablation.pop("fusion"), **ablation} if "fusion" in ablation else ablation
+    model = _MODEL + (f": {found.learnt.instead} alone" if found.learnt.instead else "")
+    rows = {model: ablation.pop("fusion"), **ablation} if "fusion" in ablation else ablation
     first = {"metrics": table("ranked by", rows, _COLUMNS)}
     learnt = "; ".join(f"{part}: {words}" for part, words in found.learnt.words().items())
     return Shown(first, {**metrics, "learnt_from": learnt}, metrics, [found.report_file])

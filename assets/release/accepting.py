@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from assets.release.judge import acceptance_folder, acceptance_set
-from xc_core.chain import Workspace
+from xc_core.chain import STAGES, Workspace
 from xc_core.chain.workspace import working
 from xc_core.errors import UsageError
 from xc_core.visible import counted
@@ -26,6 +26,7 @@ def acceptance(dataset: str, given: Path | None, redraw: bool) -> None:
     from xc_core.data.acceptance import TESTED, draw, take
     from xc_core.data.checks import Allowed
     from xc_core.data.corpus import Corpus
+    from xc_core.infer.champion import advising
 
     if given is not None and redraw:
         raise UsageError("both --given and --redraw", expected="one of them", do="drop one")
@@ -33,7 +34,8 @@ def acceptance(dataset: str, given: Path | None, redraw: bool) -> None:
     own = workspace.params.dataset(dataset).corpus  # reports what is wrong with a name
     folder = acceptance_folder(workspace, dataset)
     with working(workspace, dataset):  # a set drawn while rows are removed would keep them
-        corpus = Corpus.open(workspace.folder("corpus", dataset))
+        with advising(f"make it first: {STAGES['corpus'].command(dataset, None)} --force"):
+            corpus = Corpus.open(workspace.folder("corpus", dataset))
         if given is not None:
             found = take(given, corpus, dataset, folder, options=own.read_options(), allowed=Allowed.parse(own.allow))
         else:

@@ -41,3 +41,9 @@ class Best:
     def text(self) -> str:
         """Return the value of the tag."""
         return json.dumps({"acceptance": self.acceptance, "models": dict(self.models)})
+
+
+def start_again(client: Any, name: str, version: int) -> None:
+    """Forget the best champions before a version: a person who overrules the gate accepts its level."""
+    if BEST in client.get_model_version(name, str(version)).tags:
+        client.delete_model_version_tag(name, str(version), BEST)

@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Final
+
 from assets.release.judge import Judge
 from assets.release.origin import origin
 from assets.release.page import page
 from assets.release.registry import Candidate
 from xc_core.chain import Workspace
+from xc_core.locks import locked
+
+_PATIENCE: Final = 60.0
+"""Seconds that a change of the champion waits for another one, which takes a few requests to MLflow."""
+
+
+def moving(workspace: Workspace, dataset: str) -> AbstractContextManager[None]:
+    """Return the lock of those who change the champion of a dataset, in all processes of the project on this machine.
+
+    Raises BusyError if another process holds it for a minute.
+    """
+    path = workspace.state / "lock" / f"champion@{dataset}"
+    return locked(path, f"a change of the champion of {dataset}", patience=_PATIENCE)
 
 
 def candidate(workspace: Workspace, dataset: str, recipe: str, dagster_run: str = "") -> Candidate:
@@ -26,4 +43,5 @@ def candidate(workspace: Workspace, dataset: str, recipe: str, dagster_run: str 
         origin(workspace, dataset, recipe, dagster_run),
         page(workspace, dataset, recipe),
         workspace.params.dataset(dataset).release.policy == "auto",
+        partial(moving, workspace, dataset),
     )

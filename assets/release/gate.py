@@ -22,6 +22,13 @@ _QUICK_MS: Final = 20.0
 """A single text that takes no longer than this is fast enough, however fast the champion is."""
 _SMALL_MB: Final = 10.0
 """A model of at most this size is small enough."""
+_TRAIN: Final = "train a better model"
+_INDEX: Final = "use a more exact index (--set scores.SCORE.index=exact)"
+_LATENCY: Final = (
+    "if the machine was busy, run this again, because the latency is measured again; otherwise use a smaller encoder "
+    "or raise release.max_slower"
+)
+_SIZE: Final = "use a smaller encoder or raise release.max_larger"
 
 
 @dataclass(frozen=True)
@@ -32,6 +39,8 @@ class Line:
     passed: bool
     found: str
     limit: str = "-"
+    do: str = _TRAIN
+    """What to do if it failed."""
 
     @property
     def result(self) -> str:
@@ -69,6 +78,15 @@ class Verdict:
         """What was found of the first metric."""
         return next((f"{line.name} {line.found}" for line in self.lines if line.name == "P@5"), "nothing to compare")
 
+    def refusal(self, dataset: str, version: int) -> RefusedError:
+        """Return the error of the version, with what to do about each line that failed."""
+        advice = "; ".join(dict.fromkeys(line.do for line in self.failed))
+        return RefusedError(
+            f"version {version} refused by the gate: {self.reason}",
+            expected="a model that passes every line; the champion is unchanged",
+            do=f'{advice}. To overrule the gate: xc promote --dataset {dataset} --version {version} --reason "WHY"',
+        )
+
     def rows(self) -> list[dict[str, str]]:
         """Return the lines as rows of a table."""
         return [
@@ -97,7 +115,7 @@ class Limits:
 
 def refused(name: str, error: RefusedError) -> Line:
     """Return the line of a model that could not be measured."""
-    return Line(name, False, error.found, error.expected)
+    return Line(name, False, error.found, error.expected, error.do)
 
 
 def alone(model: Measured, champion: Measured | None, limits: Limits) -> Iterator[Line]:
@@ -105,7 +123,7 @@ def alone(model: Measured, champion: Measured | None, limits: Limits) -> Iterato
     yield Line(OPENS, True, f"{len(model.figures.num['P_at_1']):,} texts answered in a clean process")
     found, least = model.recall, limits.min_index_recall
     other = "" if champion is None else f" against {champion.recall:.3f}"
-    yield Line("index recall", found >= least, f"{found:.3f}{other}", f"at least {least:g}")
+    yield Line("index recall", found >= least, f"{found:.3f}{other}", f"at least {least:g}", _INDEX)
 
 
 def against(model: Measured, champion: Measured, limits: Limits) -> Iterator[Line]:
@@ -140,10 +158,11 @@ def not_compared(metric: str) -> Line:
     return Line(_against_best(metric), True, "not compared: the best champion so far was deleted from the registry")
 
 
-def best_unknown(metric: str, version: str, error: XCError) -> Line:
+def best_unknown(metric: str, version: str, error: XCError, do: str) -> Line:
     """Return the line, which fails, of a best champion so far that is registered but cannot be measured."""
     expected = "a version that opens; try again, repair it, or delete the version"
-    return Line(_against_best(metric), False, f"version {version} cannot be measured: {error.found}", expected)
+    found = f"version {version} cannot be measured: {error.found}"
+    return Line(_against_best(metric), False, found, expected, do)
 
 
 def _against_best(metric: str) -> str:
@@ -158,10 +177,10 @@ def _costs(model: Measured, champion: Measured, release: ReleaseConfig) -> Itera
     ours, theirs = model.costs, champion.costs
     most = max(release.max_slower * theirs.latency_p50_ms, _QUICK_MS)
     passed, text = ours.latency_p50_ms <= most, f"{ours.latency_p50_ms:.1f} ms against {theirs.latency_p50_ms:.1f}"
-    yield Line("latency", passed, text, f"at most {most:.1f} ms")
+    yield Line("latency", passed, text, f"at most {most:.1f} ms", _LATENCY)
     most = max(release.max_larger * theirs.megabytes, _SMALL_MB)
     text = f"{ours.megabytes:.1f} MB against {theirs.megabytes:.1f}"
-    yield Line("size", ours.megabytes <= most, text, f"at most {most:.1f} MB")
+    yield Line("size", ours.megabytes <= most, text, f"at most {most:.1f} MB", _SIZE)
 
 
 def _change(ours: float, theirs: float, difference: Difference) -> str:

@@ -79,7 +79,8 @@ class Judge:
         from xc_core.infer.acceptance import measured
 
         if not len(accepted):
-            return [Line("documents", False, "none that today's models do not train on", "at least one")], None
+            found, do = "none that today's models do not train on", f"xc acceptance --dataset {self.dataset} --redraw"
+            return [Line("documents", False, found, "at least one", do)], None
         try:
             own = measured(download(version), accepted)
         except RefusedError as error:
@@ -104,14 +105,15 @@ class Judge:
 
 def _champion(version: Any, accepted: AcceptanceSet) -> Measured | Line:
     """Return the figures of the champion, or a line that fails because it cannot be measured."""
-    from assets.release.versions import download
+    from assets.release.versions import download, repair_command
     from xc_core.infer.acceptance import measured
 
     try:
         return measured(download(version), accepted)
     except XCError as error:
         found = f"version {version.version} cannot be compared: {error.found}"
-        return Line("champion", False, found, "a champion that opens; repair it with xc promote --repair")
+        expected = "a champion that opens; repair it with xc promote --repair"
+        return Line("champion", False, found, expected, repair_command(version))
 
 
 def _best_so_far(
@@ -125,7 +127,7 @@ def _best_so_far(
     from mlflow import MlflowClient
 
     from assets.release.registry import versions_of
-    from assets.release.versions import download, is_whole
+    from assets.release.versions import download, is_whole, repair_command
     from xc_core.infer.acceptance import measured
 
     present = champion.tags.get("bundle", "")
@@ -141,7 +143,7 @@ def _best_so_far(
             if digest not in models:
                 models[digest] = measured(download(version), accepted)
         except XCError as error:
-            yield gate.best_unknown(metric, str(version.version), error)
+            yield gate.best_unknown(metric, str(version.version), error, repair_command(version))
             continue
         yield gate.against_best(metric, own, models[digest], str(version.version), limits)
 

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from assets.release.gate import Verdict
 
 MODEL_PAGE: Final = """\
-Labels for texts of the dataset `{dataset}`. Input: a list of texts, and `k`, the number of labels of each. Output: uid,
-title and score of the best labels.
+Labels for texts of the dataset `{dataset}`. Input: a list of texts; parameters: `k`, the number of labels of each text,
+and `tail`, the dial from 0 (the likeliest labels first) to 1 (rare labels higher; -1: the model's own). Output: uid,
+title and score of the best labels. Ask it: `xc predict --dataset {dataset} "some text"`.
 
 Aliases: `champion` is served, `challenger` passed the gate last, `previous` was champion before. Every version says
 where it comes from: `xc lineage VERSION --dataset {dataset}`."""

@@ -58,11 +58,11 @@ def promote(dataset: str, recipe: str | None, version: int | None, reason: str |
             return
         if recipe is not None:
             released = _registered(workspace, client, dataset, recipe)
-            if released.refused and not reason:
-                raise _refusal(dataset, released)
+            if (verdict := released.verdict) is not None and not verdict.passed and not reason:
+                raise verdict.refusal(dataset, released.version)
             version = released.version
         elif version is None:
-            version = _challenger(client, name)
+            version = _challenger(client, dataset)
         registry.check_version(client, name, version)
         by_hand(workspace, client, dataset, version, reason)
     _point(workspace, dataset)
@@ -83,14 +83,6 @@ def _check_asked(
         Dvc.of(workspace.root).check_git(dataset, recipe)
 
 
-def _refusal(dataset: str, released: Released) -> RefusedError:
-    return RefusedError(
-        f"version {released.version} refused by the gate: {released.message.partition(': ')[2]}",
-        expected="a model that passes every line; the champion is unchanged",
-        do=f'train a better one, or xc promote --dataset {dataset} --version {released.version} --reason "WHY"',
-    )
-
-
 def by_hand(workspace: Workspace, client: Any, dataset: str, version: int, reason: str | None) -> None:
     """Make a version champion, and record who did it and why.
 
@@ -98,6 +90,8 @@ def by_hand(workspace: Workspace, client: Any, dataset: str, version: int, reaso
     it cannot be opened; then nothing changes.
     """
     from assets.release import registry
+    from assets.release.best import start_again
+    from assets.release.candidate import moving
     from assets.release.origin import person
     from assets.release.page import overruled
 
@@ -116,10 +110,11 @@ def by_hand(workspace: Workspace, client: Any, dataset: str, version: int, reaso
     tags |= {"promoted_reason": reason.strip()} if reason else {}
     registry.set_tags(client, name, version, tags)
     if reason:
-        registry.start_again(client, name, version)
+        start_again(client, name, version)
         page = f"{overruled(tags)}\n\n{found.description or ''}".strip()
         registry.set_page(client, name, version, page)
-    registry.set_champion(client, name, version)
+    with moving(workspace, dataset):
+        registry.set_champion(client, name, version)
 
 
 def _serves(client: Any, name: str, version: int) -> bool:
@@ -130,13 +125,15 @@ def _serves(client: Any, name: str, version: int) -> bool:
     return version in {int(one.version) for one in found if one is not None}
 
 
-def _challenger(client: Any, name: str) -> int:
+def _challenger(client: Any, dataset: str) -> int:
     from assets.release import registry
 
+    name = versions.model_name(dataset)
     challenger = registry.version_of(client, name, registry.CHALLENGER)
     if challenger is None:
         found = f"no challenger of {name}{registry.hint(client)}"
-        raise MissingError(found, expected="a registered model", do="name a recipe with --recipe")
+        do = f"register a model: xc promote --dataset {dataset} --recipe NAME"
+        raise MissingError(found, expected="a model that passed the gate", do=do)
     return int(challenger.version)
 
 
@@ -226,11 +223,12 @@ def _to_repair(client: Any, name: str, number: int | None) -> Any:
 def rollback(dataset: str) -> None:
     """Return to the previous champion, if its files are complete. A second call undoes the first."""
     from assets.release import registry
+    from assets.release.candidate import moving
 
     workspace = Workspace.find()
     workspace.params.dataset(dataset)  # reports what is wrong with a name
     with client_of(workspace) as client:
-        now, before = registry.roll_back(client, dataset)
+        now, before = registry.roll_back(client, dataset, partial(moving, workspace, dataset))
     _point(workspace, dataset)
     click.echo(f"models:/{versions.model_name(dataset)}@champion is version {now} again (instead of {before})")
 
@@ -343,7 +341,8 @@ def check() -> Iterator[Finding]:
             version = registry.version_of(client, versions.model_name(dataset), registry.CHAMPION)
             yield _champion_finding(workspace, dataset, version)
         if registry.is_new(client) and _packed(workspace):
-            yield Finding("note", f"the registry at {settings.shown} is new: it has no model, but the project has some")
+            shown = hide_secrets(settings.registry)
+            yield Finding("note", f"the registry at {shown} is new: it has no model, but the project has some")
     for dataset, recipe in workspace.params.experiments():
         folder = workspace.folder("model", dataset, recipe)
         if states(workspace, workspace.params.experiment(dataset, recipe))["model"].status is not Status.MISSING:

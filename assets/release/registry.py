@@ -6,6 +6,7 @@ Aliases: ``champion`` is served, ``challenger`` passed the gate last, ``previous
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import metadata
@@ -62,6 +63,8 @@ class Candidate:
     page: Page = field(default_factory=Page)
     auto: bool = True
     """True if it becomes champion when the gate lets it pass."""
+    moving: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Returns the lock of those who change the champion."""
 
     @property
     def tags(self) -> dict[str, str]:
@@ -108,9 +111,11 @@ def register(client: Any, artifact_root: str, candidate: Candidate) -> Released:
         why = f"it was rolled back on {known.tags[ROLLED_BACK]}" if known and taken_out else verdict.summary
         do = f"xc promote --dataset {candidate.dataset} --version {version} makes it champion"
         return Released(version, False, f"version {version} is challenger: {why}; {do}", verdict)
-    if not _same(champion, version_of(client, name, CHAMPION)):  # since the last comparison: recording takes seconds
+    with candidate.moving():
+        if unchanged := _same(champion, version_of(client, name, CHAMPION)):  # recording the verdict takes seconds
+            set_champion(client, name, version)
+    if not unchanged:
         return register(client, artifact_root, candidate)
-    set_champion(client, name, version)
     client.set_registered_model_alias(name, CHALLENGER, str(version))
     text = verdict.summary if champion is not None else "the first one"
     return Released(version, True, f"version {version} is champion: {text}", verdict)
@@ -238,12 +243,17 @@ def check_version(client: Any, name: str, version: int) -> None:
     except MlflowException as error:
         if not is_absent(error):
             raise
-        have = sorted(int(v.version) for v in client.search_model_versions(f"name = '{name}'"))
+        have = _numbers(client, name)
         raise MissingError(
             f"no version {version} of {name}",
             expected=f"one of {', '.join(map(str, have))}" if have else "a registered version; there is none yet",
             do="name one of these" if have else "register a recipe's model: xc promote with --recipe",
         ) from error
+
+
+def _numbers(client: Any, name: str) -> list[int]:
+    """Return the numbers of all versions."""
+    return sorted(int(version.version) for version in client.search_model_versions(f"name = '{name}'"))
 
 
 def is_new(client: Any) -> bool:
@@ -273,24 +283,26 @@ def replaced(client: Any, artifact_root: str, candidate: Candidate, old: Any) ->
     set_tags(client, old.name, version, {**old.tags, "repairs": str(old.version)})
     if old.description:
         client.update_model_version(old.name, str(version), old.description)
-    before = {alias: version_of(client, old.name, alias) for alias in (CHAMPION, CHALLENGER, PREVIOUS)}
-    held = {alias for alias, one in before.items() if one is not None and one.version == old.version}
-    if CHAMPION in held:
-        set_champion(client, old.name, version)  # which makes the damaged version previous
-        if before[PREVIOUS] is None:
-            client.delete_registered_model_alias(old.name, PREVIOUS)
-        else:
-            client.set_registered_model_alias(old.name, PREVIOUS, before[PREVIOUS].version)
-    for alias in sorted(held - {CHAMPION}):
-        client.set_registered_model_alias(old.name, alias, str(version))
+    with candidate.moving():
+        before = {alias: version_of(client, old.name, alias) for alias in (CHAMPION, CHALLENGER, PREVIOUS)}
+        held = {alias for alias, one in before.items() if one is not None and one.version == old.version}
+        if CHAMPION in held:
+            set_champion(client, old.name, version)  # which makes the damaged version previous
+            if before[PREVIOUS] is None:
+                client.delete_registered_model_alias(old.name, PREVIOUS)
+            else:
+                client.set_registered_model_alias(old.name, PREVIOUS, before[PREVIOUS].version)
+        for alias in sorted(held - {CHAMPION}):
+            client.set_registered_model_alias(old.name, alias, str(version))
     return version
 
 
 def set_champion(client: Any, name: str, version: int) -> None:
     """Point champion at ``version`` and previous at the old champion, in an order that always leaves a champion.
 
-    Every change of the champion goes through this function. MLflow cannot set an alias on the condition that it still
-    points at the old version, so the alias is read again: raises MovedError if another process set it at that moment.
+    Every change of the champion goes through this function, under the lock of one machine, which the caller holds.
+    MLflow cannot set an alias on the condition that it still points at the old version, so the alias is read again:
+    raises MovedError if another process set it at that moment.
     """
     old = version_of(client, name, CHAMPION)
     if old is not None and int(old.version) != version:
@@ -308,13 +320,9 @@ def set_champion(client: Any, name: str, version: int) -> None:
         )
 
 
-def start_again(client: Any, name: str, version: int) -> None:
-    """Forget the best champions before a version: a person who overrules the gate accepts its level."""
-    if BEST in client.get_model_version(name, str(version)).tags:
-        client.delete_model_version_tag(name, str(version), BEST)
-
-
-def roll_back(client: Any, dataset: str) -> tuple[int, int]:
+def roll_back(
+    client: Any, dataset: str, moving: Callable[[], AbstractContextManager[None]] = nullcontext
+) -> tuple[int, int]:
     """Exchange champion and previous; return (new champion, what it replaced), which the gate does not bring back.
 
     Raises MissingError if there is no previous champion, MissingError or CorruptError if it cannot be opened; then the
@@ -323,13 +331,16 @@ def roll_back(client: Any, dataset: str) -> tuple[int, int]:
     name = model_name(dataset)
     champion, previous = version_of(client, name, CHAMPION), version_of(client, name, PREVIOUS)
     if champion is None or previous is None or champion.version == previous.version:
-        what = "champion" if champion is None else "previous champion"
+        others = [number for number in _numbers(client, name) if champion is None or number != int(champion.version)]
         raise MissingError(
-            f"no {what} of {name}{hint(client)}",
+            f"no {'champion' if champion is None else 'previous champion'} of {name}{hint(client)}",
             expected="a model that was champion before",
-            do=f"promote a version instead: xc promote --dataset {dataset} --version N",
+            do=f"promote one of the versions {', '.join(map(str, others))}: xc promote --dataset {dataset} --version N"
+            if others
+            else f"there is no other version; register one: xc promote --dataset {dataset} --recipe NAME",
         )
     check_opens(previous)
     set_tags(client, name, int(champion.version), {ROLLED_BACK: datetime.now(UTC).isoformat(timespec="seconds")})
-    set_champion(client, name, int(previous.version))
+    with moving():
+        set_champion(client, name, int(previous.version))
     return int(previous.version), int(champion.version)

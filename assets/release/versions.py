@@ -43,7 +43,7 @@ def check_opens(version: Any) -> None:
     from xc_core.infer.bundle import Model
     from xc_core.infer.champion import advising
 
-    with advising(f"{_repair(version)}; the champion is unchanged"):
+    with advising(f"{repair_command(version)}; the champion is unchanged"):
         model = Model.open(download(version))
         _check_content(version, model.digest)
     model.predictor()
@@ -56,11 +56,11 @@ def _check_content(version: Any, digest: str) -> None:
         raise CorruptError(
             f"content {digest[:12]} of {version.name} version {version.version}",
             expected=f"{registered[:12]}, which was registered",
-            do=_repair(version),
+            do=repair_command(version),
         )
 
 
-def _repair(version: Any) -> str:
+def repair_command(version: Any) -> str:
     """Return the command that repairs the files of a version."""
     dataset = version.name.removeprefix(model_name(""))
     return f"xc promote --dataset {dataset} --version {version.version} --repair"
@@ -86,7 +86,7 @@ def download(version: Any) -> Path:
         raise MissingError(
             f"no files of {version.name} version {version.version} ({error})",
             expected=f"the folder that {version.source} names",
-            do=_repair(version),
+            do=repair_command(version),
         ) from error
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,8 @@ class Registry:
     """The version of each champion that a model was compared with."""
     meanwhile: list[int] = field(default_factory=list)
     """Versions that become champion while the gate judges, one at each judgement."""
+    before: list[int] = field(default_factory=list)
+    """Versions that become champion before the lock of the champion is taken, one each time."""
 
     @property
     def name(self) -> str:
@@ -95,8 +98,14 @@ class Registry:
                 registry.set_champion(self.client, self.name, self.meanwhile.pop(0))
             return Verdict((line,), "40 documents")
 
+        @contextmanager
+        def moving() -> Iterator[None]:
+            if self.before:
+                registry.set_champion(self.client, self.name, self.before.pop(0))
+            yield
+
         digest = self.digests[number]
-        candidate = Candidate(self.dataset, "ngame", self.folder, digest, judge, auto=auto)
+        candidate = Candidate(self.dataset, "ngame", self.folder, digest, judge, auto=auto, moving=moving)
         return registry.register(self.client, "", candidate)
 
     def aliases(self) -> dict[str, int]:

@@ -41,6 +41,16 @@ def test_the_gate_draws_no_set_while_rows_are_removed(project: Workspace) -> Non
     assert not acceptance_folder(project, "toy").exists()
 
 
+def test_without_a_corpus_the_command_that_makes_it_is_named(
+    fresh: Workspace, xc: Xc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offered(monkeypatch, "xc.commands", entry("acceptance", acceptance))
+    missing = "make it first: xc run corpus --dataset toy --force"
+    xc("acceptance", *TOY).refused(66, str(fresh.folder("corpus", "toy")), missing)
+    assert xc("run", "corpus", *TOY, "--force").code == 0
+    assert xc("acceptance", *TOY).code == 0
+
+
 @pytest.mark.parametrize("by", ["command", "gate"])
 def test_no_row_is_removed_while_a_set_is_drawn(
     project: Workspace, xc: Xc, monkeypatch: pytest.MonkeyPatch, by: str

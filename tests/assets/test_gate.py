@@ -14,7 +14,7 @@ from assets.release.gate import Limits, Line, Verdict
 from assets.release.registry import Released
 from tests.assets.conftest import Registry, failing
 from xc_core.chain.dataset import ReleaseConfig
-from xc_core.errors import MovedError
+from xc_core.errors import MovedError, RefusedError
 from xc_core.infer.acceptance import Costs, Measured
 from xc_core.metrics.ranking import PerDocument
 
@@ -131,6 +131,39 @@ def test_a_verdict_names_the_lines_that_failed() -> None:
     assert [row["line"] for row in verdict.rows() if row["result"] == "failed"] == ["P@5", "tail recall@5"]
 
 
+@pytest.mark.parametrize(
+    ("ours", "do"),
+    [
+        (model(P_at_5=0.4, tail_recall_at_5=0.3), "train a better model"),
+        (model(megabytes=300), "use a smaller encoder or raise release.max_larger"),
+        (
+            model(ms=300),
+            "if the machine was busy, run this again, because the latency is measured again; otherwise use a smaller "
+            "encoder or raise release.max_slower",
+        ),
+        (model(P_at_5=0.4, megabytes=300), "train a better model; use a smaller encoder or raise release.max_larger"),
+    ],
+)
+def test_a_refusal_says_what_to_do_about_the_lines_that_failed_and_about_no_other(ours: Measured, do: str) -> None:
+    refusal = Verdict(tuple(gate.against(ours, model(), LIMITS)), "a set").refusal("toy", 4)
+    assert refusal.do == f'{do}. To overrule the gate: xc promote --dataset toy --version 4 --reason "WHY"'
+
+
+def test_a_refusal_names_the_index_the_error_of_a_model_and_the_repair_of_an_old_one() -> None:
+    error = RefusedError("a model that does not open", expected="labels", do="pack it again")
+    lines = (
+        gate.refused(gate.OPENS, error),
+        *gate.alone(replace(_answering(), recalls={"a": 0.1}), None, LIMITS),
+        gate.best_unknown("P_at_5", "3", error, "xc promote --dataset toy --version 3 --repair"),
+    )
+    refusal = Verdict(lines, "a set").refusal("toy", 4)
+    assert refusal.do.partition(". To")[0].split("; ") == [
+        "pack it again",
+        "use a more exact index (--set scores.SCORE.index=exact)",
+        "xc promote --dataset toy --version 3 --repair",
+    ]
+
+
 def test_a_verdict_without_failed_lines_passes() -> None:
     assert Verdict((Line("a", True, "b"),), "a set").passed
 
@@ -221,6 +254,15 @@ def test_a_model_that_is_refused_at_the_second_judgement_does_not_become_challen
     monkeypatch.setattr(Verdict, "passed", property(lambda _: len(versions.asked) < 3))
     assert versions.release(third).refused
     assert versions.aliases() == {"champion": second, "challenger": first, "previous": first}
+
+
+def test_the_champion_is_compared_under_the_lock_of_those_who_change_it(versions: Registry) -> None:
+    first, second, third = (versions.version() for _ in range(3))
+    versions.release(first)
+    versions.before.append(second)
+    assert versions.release(third).is_champion
+    assert versions.asked == [None, first, second]
+    assert versions.aliases() == {"champion": third, "challenger": third, "previous": second}
 
 
 def test_two_processes_that_set_the_champion_at_the_same_moment_are_reported(

@@ -7,6 +7,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from mlflow import get_registry_uri
 
 from assets.metadata import Shown, link, numbers, picture, plots, short, summary, table
 from assets.settings import dagster_environment, mlflow_settings
@@ -131,6 +132,8 @@ def test_mlflow_is_in_the_project_unless_the_environment_says_otherwise(
         ("MLFLOW_TRACKING_URI", "sqlite:////data/mlflow.db", "sqlite:////data/mlflow.db"),
         ("MLFLOW_TRACKING_URI", "sqlite:///:memory:", "sqlite:///:memory:"),
         ("MLFLOW_TRACKING_URI", "postgresql:///mlflow", "postgresql:///mlflow"),
+        ("MLFLOW_REGISTRY_URI", "sqlite:///runs/models.db", "sqlite:///{root}/runs/models.db"),
+        ("MLFLOW_REGISTRY_URI", "http://models:5000", "http://models:5000"),
         ("XC_MLFLOW_ARTIFACTS", "runs/files", "file://{root}/runs/files"),
         ("XC_MLFLOW_ARTIFACTS", "/data/files", "file:///data/files"),
         ("XC_MLFLOW_ARTIFACTS", "mlflow-artifacts:/files", "mlflow-artifacts:/files"),
@@ -142,8 +145,10 @@ def test_a_relative_path_of_mlflow_is_one_in_the_project(
     """Each command would otherwise have a database of its own, in the folder it happens to run in."""
     monkeypatch.setenv(variable, value)
     settings = mlflow_settings(tmp_path)
-    got = settings.uri if variable == "MLFLOW_TRACKING_URI" else settings.artifacts
-    assert got == found.format(root=tmp_path)
+    got = {"MLFLOW_TRACKING_URI": settings.uri, "MLFLOW_REGISTRY_URI": settings.registry}
+    assert got.get(variable, settings.artifacts) == found.format(root=tmp_path)
+    if variable == "MLFLOW_REGISTRY_URI":
+        assert get_registry_uri() == settings.registry, "MLflow reads the variable itself"
 
 
 def test_dagster_keeps_its_state_in_the_project_unless_the_environment_says_otherwise(

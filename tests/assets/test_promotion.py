@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from assets.release import candidate as candidates
 from assets.release import promotion, registry
 from assets.release.registry import Released
 from tests.assets.conftest import Registry, Store, champion_files
@@ -20,7 +21,7 @@ from xc_core.artifacts import read_manifest
 from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.cli.champions import source_of
 from xc_core.data.ingest import IngestConfig
-from xc_core.errors import CorruptError
+from xc_core.errors import BusyError, CorruptError
 from xc_core.params import deep_merged
 from xc_core.serve.models import Models
 
@@ -63,9 +64,36 @@ def test_promote_without_a_name_makes_the_challenger_champion(xc: Xc, declared: 
     assert "promoted_by" in declared.client.get_model_version(declared.name, "2").tags
 
 
+def test_the_champion_is_changed_by_one_process_at_a_time(
+    xc: Xc, declared: Registry, fresh: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(2):
+        declared.release(declared.version())
+    monkeypatch.setattr(candidates, "_PATIENCE", 0.1)
+    with candidates.moving(fresh, declared.dataset):
+        for asked in (("rollback",), ("promote", "--version", 1)):
+            ended = xc(asked[0], "--dataset", declared.dataset, *asked[1:])
+            ended.refused(75, f"a change of the champion of {declared.dataset}, which process")
+    assert declared.aliases()["champion"] == 2
+    assert xc("rollback", "--dataset", declared.dataset).code == 0
+
+
+def test_a_candidate_brings_the_lock_of_its_project(project: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In Dagster as on the command line."""
+    monkeypatch.setattr(candidates, "_PATIENCE", 0.1)
+    own = candidates.candidate(project, "toy", "ngame")
+    with (
+        candidates.moving(project, "toy"),
+        pytest.raises(BusyError, match="a change of the champion of toy"),
+        own.moving(),
+    ):
+        raise AssertionError("nothing may begin")
+
+
 def test_promote_without_a_challenger_is_refused(xc: Xc, declared: Registry) -> None:
     declared.version()
-    xc("promote", "--dataset", declared.dataset).refused(66, f"no challenger of xc-{declared.dataset}", "--recipe")
+    do = f"register a model: xc promote --dataset {declared.dataset} --recipe NAME"
+    xc("promote", "--dataset", declared.dataset).refused(66, f"no challenger of xc-{declared.dataset}", do)
 
 
 def test_artefacts_in_git_are_reported_before_anything_is_registered(
@@ -179,6 +207,7 @@ def test_promote_and_rollback_move_the_champion_that_predict_uses(xc: Xc, second
     asked = ("promote", "--dataset", "toy", "--recipe", "ngame")
     refused = xc(*asked)
     assert refused.code == 77 and "cannot be compared: no files of xc-toy" in refused.err
+    assert f"do this:  xc promote --dataset toy --version {second} --repair. To overrule the gate: " in refused.err
     assert xc(*asked, "--reason", "its files are gone").out == "models:/xc-toy@champion is version 1\n"
 
 
@@ -379,17 +408,18 @@ def test_the_champion_of_a_moved_project_is_repaired_where_it_is_now(
     assert not (tmp_path / "old").exists()
 
 
+@pytest.mark.parametrize("variable", ["MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI"])
 def test_a_new_registry_is_called_new(
-    ready: Workspace, xc: Xc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ready: Workspace, xc: Xc, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
     """As after the deletion of MLflow's database."""
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'new.db'}")
+    monkeypatch.setenv(variable, f"sqlite:///{tmp_path / 'new.db'}")
     new = "; the registry is new, it has no model at all"
     xc("promote", "--dataset", "toy").refused(66, f"no challenger of xc-toy{new}")
     xc("rollback", "--dataset", "toy").refused(66, f"no champion of xc-toy{new}")
     xc("predict", "--dataset", "toy", "falcon").refused(66, f"no champion of toy{new}", "MLflow's database has changed")
     notes = [finding.text for finding in promotion.check() if finding.level == "note"]
-    assert any("is new: it has no model, but the project has some" in text for text in notes)
+    assert any(f"{tmp_path / 'new.db'} is new: it has no model, but the project has some" in text for text in notes)
 
 
 # without a server

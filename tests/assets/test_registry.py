@@ -57,14 +57,30 @@ def test_rollback_exchanges_champion_and_previous_and_a_second_one_undoes_the_fi
     assert versions.aliases() == {"champion": second, "previous": first}
 
 
-@pytest.mark.parametrize(("promoted", "found"), [(False, "no champion of"), (True, "no previous champion of")])
-def test_rollback_needs_a_previous_champion(versions: Registry, promoted: bool, found: str) -> None:
-    number = versions.version()
-    if promoted:
-        registry.set_champion(versions.client, versions.name, number)
+@pytest.mark.parametrize(
+    ("champion", "versions_there", "found", "do"),
+    [
+        (None, 0, "no champion of", "there is no other version; register one: xc promote --dataset {} --recipe NAME"),
+        (None, 1, "no champion of", "promote one of the versions 1: xc promote --dataset {} --version N"),
+        (
+            1,
+            1,
+            "no previous champion of",
+            "there is no other version; register one: xc promote --dataset {} --recipe NAME",
+        ),
+        (2, 3, "no previous champion of", "promote one of the versions 1, 3: xc promote --dataset {} --version N"),
+    ],
+)
+def test_rollback_needs_a_previous_champion(
+    versions: Registry, champion: int | None, versions_there: int, found: str, do: str
+) -> None:
+    for _ in range(versions_there):
+        versions.version()
+    if champion is not None:
+        registry.set_champion(versions.client, versions.name, champion)
     with pytest.raises(MissingError, match=found) as caught:
         registry.roll_back(versions.client, versions.dataset)
-    assert f"xc promote --dataset {versions.dataset}" in caught.value.do
+    assert caught.value.do == do.format(versions.dataset)
 
 
 def test_a_version_that_is_not_there_is_named_with_those_that_are(versions: Registry) -> None:

@@ -28,6 +28,8 @@ from xc_core.data.tokens import Tokenised, write_tokens
 from xc_core.errors import DataError, MissingError, MovedError
 from xc_core.infer.bundle import open_predictor
 from xc_core.recipes import RECIPES
+from xc_core.scores import NewLabels
+from xc_core.stages import scores as scores_stage
 
 NEW = [("N1", "meadow", "grass flowers"), ("N2", "tunnel", "dark rails")]
 EXTENDED = ("embeddings", "clusters", "negatives", "classifier", "scores", "fusion", "evaluation", "audit", "model")
@@ -142,10 +144,13 @@ def test_status_says_what_is_kept_and_a_refresh_rebuilds_it(extended: Workspace,
 
 
 def test_labels_that_come_one_after_the_other_get_the_rows_that_they_get_together(
-    copied: Workspace, extended: Workspace, tmp_path: Path
+    copied: Workspace, extended: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    told: list[frozenset[int]] = []
+    monkeypatch.setattr(scores_stage, "NewLabels", lambda *given: told.append(given[-1]) or NewLabels(*given))
     for number, row in enumerate(NEW):
         add_labels(copied, label_file(tmp_path / f"{number}.jsonl", [row]), "toy")
+    assert (told[0], told[-1]) == ({10}, {10, 11}), "scores with rows of their own leave these out of their map too"
     np.testing.assert_allclose(open_tables(copied).rows(), open_tables(extended).rows(), atol=1e-6)
     assert open_tables(copied).foreseen == {10, 11}
     assert [entry["what"] for entry in changelog.entries(copied, "toy")] == ["labels", "labels"]

@@ -65,7 +65,7 @@ def test_what_params_does_not_have_is_missing_and_the_error_says_how_to_create_i
     with pytest.raises(MissingError) as caught:
         bare.params.experiment(dataset, recipe)
     assert caught.value.found == found
-    assert caught.value.do == f"create it: {do}"
+    assert caught.value.do == f"fix the name, or create it: {do}"
 
 
 WRONG = {

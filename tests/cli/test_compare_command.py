@@ -21,7 +21,9 @@ def test_compare_prints_paired_differences_of_recipes_and_scores(xc: Xc, ready: 
         "P@1", "P@3", "P@5", "nDCG@1", "nDCG@3", "nDCG@5", "PSP@1", "PSP@3", "PSP@5", "R@10",
     ]  # fmt: skip
     xc("compare", *TOY, "ngame", "ngame:classifer").refused(64, "nearest: 'classifier'", "fix the name")
-    xc("compare", *TOY, "ngame", "npr").refused(66, "no evaluation of 'npr' on toy", "xc train --dataset toy")
+    xc("compare", *TOY, "ngame", "npr").refused(
+        66, "no evaluation of 'npr' on toy", "fix the name, or train it: xc train"
+    )
     xc("compare", "--dataset", "tay", "ngame", "ngame").refused(66, "no dataset 'tay' in params.yaml (nearest: 'toy')")
 
 

@@ -35,6 +35,15 @@ def test_ingest_makes_a_dataset_and_says_what_is_next(xc: Xc, fresh: Workspace, 
     assert again.out == f"corpus: up to date, {fresh.folder('corpus', 'new')}\n"
 
 
+def test_ingest_counts_every_document_that_it_read(xc: Xc, fresh: Workspace, tmp_path: Path) -> None:
+    ended = ingest(xc, ToyWorld.make(60, 10).write(tmp_path / "drop"), "new", "--acceptance-fraction", "0.2")
+    rows = artifacts.read_made(fresh.folder("corpus", "new")).facts["rows"]
+    assert rows["acceptance"] and sum(rows.values()) == 70
+    train, validation, accepted = (rows[split] for split in ("train", "validation", "acceptance"))
+    line = f"new: {train} train, {validation} validation, 10 test, {accepted} acceptance documents, 10 labels"
+    assert ended.out.splitlines()[0] == line
+
+
 def test_ingest_says_that_test_texts_stand_in_train(xc: Xc, fresh: Workspace, tmp_path: Path) -> None:
     world = ToyWorld.make(documents=60, tests=10)
     for known, test in zip(world.train[:3], world.test[:3], strict=True):

@@ -58,6 +58,11 @@ def test_a_device_is_used_by_this_process_and_those_that_it_starts(monkeypatch: 
     assert os.environ["XC_DEVICE"] == "cuda:1"
 
 
+def test_every_command_that_runs_an_encoder_takes_a_device() -> None:
+    computing = {"train", "tune", "run", "evaluate", "drift", "add-labels", "predict", "serve"}
+    assert {name for name, option in OPTIONS if "--device" in option.opts} == computing
+
+
 def test_every_command_asks_for_its_dataset() -> None:
     optional = {name for name, option in OPTIONS if option.opts == ["--dataset"] and not option.required}
     assert optional == set(WITHOUT_DATASET)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,11 @@ from tests.cli.conftest import NGAME, Xc
 from tests.conftest import TOPICS
 from xc_core.chain import Workspace
 from xc_core.cli import predict_files
+from xc_core.cli.predict import _answer_file
 from xc_core.cli.predict_files import Job
-from xc_core.errors import DataError, UsageError
+from xc_core.errors import DataError, MissingError, UsageError
 from xc_core.infer.bundle import open_predictor
+from xc_core.infer.champion import in_folder
 from xc_core.infer.predictor import Prediction, Predictor
 
 TEXTS = [f'{topic}0 {topic}1, "quoted"\nand {number}' for number in range(5) for topic in TOPICS]
@@ -168,7 +171,7 @@ def test_both_files_are_needed_and_no_text(xc: Xc, ready: Workspace, tmp_path: P
     xc("predict", *NGAME, "--input", source).refused(64, "one of --input and --output")
     xc("predict", *NGAME, "--input", source, "--output", tmp_path / "y.jsonl", "a").refused(64, "texts beside them")
     xc("predict", *NGAME, "--input", source, "--output", tmp_path / "y.csv").refused(64, "y.csv")
-    xc("predict", *NGAME, "--input", tmp_path / "no.csv", "--output", tmp_path / "y.jsonl").refused(64, "no file")
+    xc("predict", *NGAME, "--input", tmp_path / "no.csv", "--output", tmp_path / "y.jsonl").refused(66, "no file")
     xc("predict", *NGAME, "--input", source, "--output", tmp_path / "y.jsonl", "-k", 0).refused(64, "k 0")
 
 
@@ -278,6 +281,14 @@ def test_another_file_of_the_same_size_and_time_is_answered_itself(tmp_path: Pat
     Job(tmp_path / "a.jsonl", tmp_path / "y.jsonl", "text", "q").answer(answer)
     Job(tmp_path / "b.jsonl", tmp_path / "y.jsonl", "text", "q").run(answer)
     assert read(tmp_path / "y.jsonl")[0]["labels"][0]["title"] == "house"
+
+
+def test_a_missing_input_is_no_reason_to_repair_the_champion(ready: Workspace, tmp_path: Path) -> None:
+    champion = replace(in_folder(ready.folder("model", "toy", "ngame")), repair="xc promote --repair")
+    files = {"input": tmp_path / "no.csv", "output": tmp_path / "y.jsonl", "part": None, "column": None}
+    with pytest.raises(MissingError, match="no file") as caught:
+        _answer_file(champion, 5, None, files)
+    assert caught.value.do == "fix the name"
 
 
 def test_a_folder_as_output_is_refused_before_anything_is_answered(tmp_path: Path) -> None:

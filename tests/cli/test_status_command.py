@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import NGAME, Xc
+from tests.conftest import ToyWorld
 from xc_core import artifacts
 from xc_core.chain import Workspace
 from xc_core.data.ingest import IngestConfig
@@ -49,3 +51,18 @@ def test_a_recipe_without_a_dataset_is_shown_for_every_dataset_that_has_it(xc: X
     assert shown("--recipe", "ngame") == [("other", "ngame"), ("toy", "ngame")]
     xc("status", "--recipe", "ngam").refused(66, "no experiment of recipe 'ngam' in params.yaml (nearest: 'ngame')",
                                              "xc train --dataset NAME --recipe ngam")  # fmt: skip
+
+
+def test_an_empty_project_and_a_dataset_without_a_recipe_name_the_next_command(
+    xc: Xc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XC_ROOT", str(tmp_path))
+    (tmp_path / "params.yaml").write_text("datasets: {}\nexperiments: {}\n")
+    empty = xc("status")
+    assert (empty.code, empty.out) == (0, "no dataset yet; create one: xc ingest FOLDER --dataset NAME\n")
+    assert xc("status", "--json").out == ""
+    assert xc("ingest", ToyWorld.make().write(tmp_path / "drop"), "--dataset", "new").code == 0
+    ingested = xc("status")
+    assert ingested.code == 1, "the tokens are missing"
+    assert ingested.out.splitlines()[-1] == "next: xc train --dataset new --recipe ngame"
+    assert [json.loads(line)["stage"] for line in xc("status", "--json").out.splitlines()] == ["corpus", "tokens"]

@@ -57,7 +57,7 @@ def test_rows(content: bytes, rows: list[tuple[str, str]]) -> None:
     [
         (b'a,b\n1,2\n3,"x\n4,y\n5,z\n', 3, "a quote that is never closed"),
         (b'a,b\n1,"x\n2,"y"\n3,"z"\n', 2, "text behind the closing quote of a cell"),
-        (b"a,b\n1,2\n\n3\n", 3, "1 cells"),
+        (b"a,b\n1,2\n\n3\n", 3, "1 cell"),
         (b"a,b\n1,2,3\n", 2, "3 cells"),
         (b'"a,b\n1,2\n', 1, "a quote that is never closed"),
         (b"", 0, "no row"),

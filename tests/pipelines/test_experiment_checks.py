@@ -109,13 +109,13 @@ def test_sizes_that_do_not_sum_to_the_documents_fail(own: Workspace, judge: Judg
 # finite_weights
 
 
-def table(workspace: Workspace, edit: Callable[[Array], Array], *, unit: bool) -> None:
-    """Edit the final rows of the classifier, which are unit vectors or not."""
+def table(workspace: Workspace, edit: Callable[[Array], Array], *, unit: bool, biased: bool = False) -> None:
+    """Edit the final rows of the classifier, which are unit vectors or not, and whose last column may be a bias."""
     folder = workspace.folder("classifier", "toy", "ngame")
     with rewritten(folder) as build:
         path, content = build.path / FINAL / "rows.npy", build.path / "tables.json"
         np.save(path, edit(np.load(path)))
-        build.json("tables.json", {**json.loads(content.read_text()), "unit": unit})
+        build.json("tables.json", {**json.loads(content.read_text()), "unit": unit, "biased": biased})
     assert LabelTables.open(folder).unit is unit
 
 
@@ -176,6 +176,16 @@ def test_rows_are_unit_vectors_if_the_recipe_makes_such(
     found = judge(own, "finite_weights")
     assert (found.passed, found.went_on) == (passes, passes)
     assert found.facts == {"finite": True, "unit": abs(factor - 1) < 1e-3, "rows": 10}
+
+
+@pytest.mark.parametrize(("bias", "factor", "passes"), [(-3.0, 1.0, True), (-3.0, 1.002, False), (np.nan, 1.0, False)])
+def test_a_bias_is_finite_and_no_part_of_the_unit_vector(
+    own: Workspace, judge: Judge, bias: float, factor: float, passes: bool
+) -> None:
+    table(own, lambda rows: np.insert(scaled(factor)(rows), rows.shape[1], bias, axis=1), unit=True, biased=True)
+    found = judge(own, "finite_weights")
+    assert (found.passed, found.went_on) == (passes, passes)
+    assert found.facts == {"finite": not np.isnan(bias), "unit": factor == 1, "rows": 10}
 
 
 # floors

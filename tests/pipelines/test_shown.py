@@ -6,6 +6,7 @@ import html
 import json
 import re
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 from assets import links
 from assets.markdown import escaped
+from assets.shown import SHOWN
 from tests.pipelines.judging import own as own
 from tests.pipelines.judging import rewritten
 from tests.pipelines.recorded import Recorded
@@ -22,6 +24,8 @@ from tests.pipelines.recorded import silent_mlflow as silent_mlflow
 from xc_core import artifacts
 from xc_core.chain import STAGES, Workspace
 from xc_core.chain.reports import report_path
+from xc_core.data.history import TrainedOn
+from xc_core.metrics.evaluation import Learnt, write_evaluation
 from xc_core.sampling.audit import Audit
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -139,6 +143,22 @@ def test_a_fusion_shows_the_figures_at_each_position_of_the_dial(toy: Recorded) 
     assert head == ["dial", "P@1", "P@5", "PSP@5"]
     assert [line[0] for line in lines] == [f"{one['tail']:g}" for one in facts["curve"]]
     assert shown(toy, "fusion")["default_tail"] == facts["default"] == 0
+
+
+@pytest.mark.parametrize(
+    ("instead", "row"), [("", "fusion (the model)"), ("classifier", "fusion (the model): classifier alone")]
+)
+def test_the_row_of_the_model_names_the_score_that_is_used_instead_of_the_fusion(
+    tmp_path: Path, instead: str, row: str
+) -> None:
+    rows = TrainedOn(train=1000, epochs=1.0)
+    learnt = Learnt(encoder=rows, classifier=rows, joint=False, fitted=True, published=1000, instead=instead)
+    figures = {"P_at_1": 50.0}
+    report = {"metrics": figures, "ablation": {"classifier": figures, "fusion": figures}, "learnt_from": asdict(learnt)}
+    with artifacts.building(tmp_path / "evaluation", kind="evaluation") as build:
+        write_evaluation(build, report, {}, [])
+    head, *lines = plain(SHOWN["evaluation"](tmp_path / "evaluation").first["metrics"])
+    assert [line[0] for line in (head, *lines)] == ["ranked by", row, "classifier"]
 
 
 def test_an_evaluation_shows_metrics_and_pictures_and_no_text_of_the_data(toy: Recorded) -> None:

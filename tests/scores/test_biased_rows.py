@@ -91,3 +91,16 @@ def test_rows_of_new_labels_are_as_long_as_trained_ones(is_unit: bool) -> None:
     grown: Any = score.extended(score.fit(data()), new)
     lengths = np.linalg.norm(grown.vectors_LD[:, :-1], axis=1)
     assert np.allclose(lengths, 1, atol=1e-5) == is_unit
+
+
+def test_labels_that_come_one_after_the_other_get_the_rows_that_they_would_get_together() -> None:
+    """The map learns from trained rows only, not from those that an earlier addition predicted."""
+    score, texts_LD = BiasedRows(**SMALL), np.concatenate([TEXTS, unit(4, 9)])
+    fitted, rows_LD = score.fit(data()), np.zeros((LABELS + 4, TEXTS.shape[1]), np.float32)
+
+    def grown(fitted: Any, before: int, after: int) -> Any:
+        new = NewLabels(before, list, texts_LD[:after], rows_LD[:after], frozenset(range(LABELS, after)))
+        return score.extended(fitted, new)
+
+    together, first = grown(fitted, LABELS, LABELS + 4), grown(fitted, LABELS, LABELS + 1)
+    np.testing.assert_allclose(grown(first, LABELS + 1, LABELS + 4).vectors_LD, together.vectors_LD, atol=1e-6)

@@ -186,6 +186,7 @@ def test_another_address_than_loopback_is_warned_of(folder: Path) -> None:
         ([], 64, "neither --dataset nor --bundle"),
         (["--recipe", "ngame", "--dataset", "toy", "--queue", "0"], 78, "queue 0"),
         (["--recipe", "ngame", "--dataset", "toy", "--poll", "0"], 64, "--poll 0.0"),
+        (["--recipe", "ngame", "--dataset", "toy", "--device", "gpu"], 78, "device 'gpu'"),
         (["--recipe", "ngame", "--dataset", "toy", "--host", "203.0.113.9"], 64, "203.0.113.9, port 8080"),
         (["--recipe", "ngame", "--dataset", "toy", "--port", "99999999"], 64, "127.0.0.1, port 99999999"),
     ],

@@ -70,6 +70,21 @@ def test_a_killed_study_goes_on_and_gives_what_an_unbroken_one_gives(
     assert seen(record_of(project, "unbroken")) == seen(record)
 
 
+def test_the_seconds_of_a_killed_trial_count(tune: Tune, project: Workspace, tmp_path: Path) -> None:
+    """Up to the last file that it wrote; it is killed when a checkpoint of its classifier is 100 s old."""
+    space, folder = write_space(tmp_path / "rows.yaml", ROWS), study_folder(project, "toy", "ngame")
+    assert forks.run(f"{__name__}:dies", "1", *command(space, "--trials", "1")).returncode == -signal.SIGKILL
+    (written,) = folder.glob("data/toy/trial-*/classifier/manifest.json")
+    os.utime(written, (time.time() + 100,) * 2)
+    assert tune(ROWS, "--trials", "1", "--budget", "90s").code == 0
+    record = record_of(project)
+    assert [own.state for own in record.trials] == [State.STOPPED]
+    assert 100 <= record.trials[0].seconds < 200 and record.state == "budget used up"
+    assert tune(ROWS, "--trials", "1", "--budget", "10m").code == 0
+    assert [own.state for own in record_of(project).trials] == [State.STOPPED, State.DONE]
+    assert record_of(project).trials[0].seconds == record.trials[0].seconds, "counted once"
+
+
 def test_the_budget_cuts_the_trial_that_runs_and_a_larger_one_finishes_it(
     tune: Tune, project: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

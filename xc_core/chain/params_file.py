@@ -248,7 +248,7 @@ def _entry(entries: dict[str, Any], name: str, kind: str, make: str) -> Any:
         raise MissingError(
             f"no {kind} {name!r} in {FILE}{nearest(name, entries)}",
             expected=f"one of {', '.join(sorted(entries))}" if entries else f"a {kind}; there is none yet",
-            do=f"create it: {make}",
+            do=f"{'fix the name, or ' if entries else ''}create it: {make}",
         )
     return entries[name] or {}
 

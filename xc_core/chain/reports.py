@@ -66,7 +66,7 @@ def check_evaluated(workspace: Workspace, dataset: str, recipe: str) -> None:
     raise MissingError(
         f"no evaluation of {recipe!r} on {dataset}{nearest(recipe, have)}",
         expected=f"one of {', '.join(have)}" if have else "an evaluated recipe; there is none yet",
-        do=workspace.params.train_command(dataset, recipe),
+        do=("fix the name, or train it: " if have else "") + workspace.params.train_command(dataset, recipe),
     )
 
 

@@ -18,6 +18,7 @@ from xc_core.chain import STAGES, Workspace
 from xc_core.errors import ConfigError, XCError
 from xc_core.git import trouble
 from xc_core.plugins import GROUP, importing, load_plugins
+from xc_core.visible import counted
 
 _LEAST_DISK_GB = 5
 _LINE, _INDENTED = "\n", "\n       "
@@ -52,7 +53,7 @@ def doctor() -> None:
                 click.echo(f"{finding.level:>5}  {finding.text.replace(_LINE, _INDENTED)}")
             seen.add(finding)
     faults = sum(finding.level == "fault" for finding in seen)
-    click.echo("all well" if not faults else f"{faults} fault{'s' if faults > 1 else ''}")
+    click.echo("all well" if not faults else counted(faults, "fault"))
     if faults:
         sys.exit(ConfigError.exit_code)
 
@@ -108,11 +109,9 @@ def _selection_parser() -> Iterator[Finding]:
     except metadata.PackageNotFoundError:
         return
     fits = found.startswith("4.13")
-    text = f"antlr4-python3-runtime {found}"
-    yield Finding(
-        "ok" if fits else "fault",
-        text if fits else f"{text}: Dagster's asset selection needs 4.13; pip install -c constraints.txt again",
-    )
+    text = f"parser of Dagster's asset selection: antlr4-python3-runtime {found} (4.13 is needed)"
+    do = "\n  do this:  install the project again with its pins: pip install -c constraints.txt -e ."
+    yield Finding("ok" if fits else "fault", text if fits else text + do)
 
 
 def _checkout() -> Iterator[Finding]:
@@ -147,7 +146,7 @@ def _project() -> Iterator[Finding]:
     """Resolve every experiment and verify every artefact."""
     workspace = Workspace.find()
     datasets, pairs = workspace.params.datasets(), workspace.params.experiments()
-    yield Finding("ok", f"params.yaml: {len(datasets)} datasets, {len(pairs)} experiments")
+    yield Finding("ok", f"params.yaml: {counted(len(datasets), 'dataset')}, {counted(len(pairs), 'experiment')}")
     for dataset, recipe in [*((name, None) for name in datasets), *pairs]:
         try:
             workspace.params.partition(dataset, recipe)
@@ -161,7 +160,7 @@ def _project() -> Iterator[Finding]:
     present = sorted(folder for folder in folders if folder.is_dir())
     broken = list(_broken(present))
     yield from (Finding("fault", text) for text in broken)
-    yield Finding("ok", f"{len(present) - len(broken)} artefacts whole")
+    yield Finding("ok", f"{counted(len(present) - len(broken), 'artefact')} whole")
 
 
 def _broken(folders: list[Path]) -> Iterator[str]:

@@ -85,11 +85,8 @@ def ingest(path: Path, dataset: str, replace: bool, allow_loss: float | None, sp
                      _DEFAULT if new else workspace.params.dataset(dataset).corpus)  # fmt: skip
     ran = place(workspace, path, dataset, config, replace=replace, choose=new and split == _AUTO,
                 allow_loss=allow_loss)  # fmt: skip
-    rows = ran.facts["rows"]
-    click.echo(
-        f"{dataset}: {rows['train']:,} train, {rows['validation']:,} validation, {rows['test']:,} test documents, "
-        f"{ran.facts['labels']:,} labels"
-    )
+    rows = ", ".join(f"{count:,} {split}" for split, count in ran.facts["rows"].items())
+    click.echo(f"{dataset}: {rows} documents, {ran.facts['labels']:,} labels")
     _report_shared(Corpus.open(ran.folder), config)
     dagster = os.environ.get("XC_STATE_DIR") or workspace.state / "dagster"
     if new and Path(dagster).is_dir():  # `xc ui` was started before

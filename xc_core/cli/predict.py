@@ -151,7 +151,8 @@ def _answer_file(champion: Champion, k: int, tail: float | None, options: dict[s
     column = "text" if options["column"] is None else options["column"]
     with champion.opening() as folder:
         question = f"model {read_manifest(folder, 'model').digest()}, k {k}, tail {tail}"
-        job = Job(options["input"], options["output"], column, question)
+    job = Job(options["input"], options["output"], column, question)  # its errors are not about the model's files
+    with champion.opening() as folder:
         predictor = open_predictor(folder)
     predictor.predict([], k, tail)  # refuses a wrong k or tail before anything is read
     _note_dial(predictor, tail)

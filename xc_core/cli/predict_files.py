@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from xc_core import artifacts
 from xc_core.data.formats.csv_rows import csv_batches, csv_names
+from xc_core.data.label_file import not_a_file
 from xc_core.errors import CorruptError, DataError, MissingError, UsageError, bare, first_line, nearest
 from xc_core.infer.predictor import Prediction
 from xc_core.progress import Meter, report
@@ -84,7 +85,7 @@ class Job:
             if path.suffix not in known:
                 raise UsageError(f"{path.name}", expected=f"a name that ends in {' or '.join(known)}", do="rename it")
         if not self.source.is_file():
-            raise UsageError(f"no file {self.source}", expected="a file of texts", do="fix the name")
+            raise MissingError(not_a_file(self.source), expected="a file of texts", do="fix the name")
         if self.target.exists() and self.target.samefile(self.source):
             raise UsageError(
                 f"{self.target} as input and output", expected="two files", do="name another file with --output"

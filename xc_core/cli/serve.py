@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from xc_core.cli.champions import source_of
-from xc_core.cli.options import Number
+from xc_core.cli.options import Number, device_option
 from xc_core.errors import UsageError
 from xc_core.plugins import importing
 from xc_core.serve.limits import Limits
@@ -45,6 +45,7 @@ def _limit_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--allow-host", multiple=True, help="A further host name that requests may address, as of a proxy.")
 @click.option("--poll", type=Number(), default=2.0, show_default=True, help="Seconds between looks for a new champion.")
 @click.option("--threads", default=0, help="Threads of a pass through the model; by default one per core.")
+@device_option
 @_limit_options
 def command(dataset: str | None, recipe: str | None, bundle: Path | None, **options: Any) -> None:
     """Serve the model of a dataset on loopback. SIGTERM and Ctrl-C stop it after the requests that have arrived.

@@ -16,6 +16,7 @@ from xc_core.chain.drift import read_record
 from xc_core.chain.fingerprints import write_settings
 from xc_core.chain.plan import State, states
 from xc_core.cli.options import dataset_option
+from xc_core.cli.tables import show_next
 from xc_core.errors import MissingError, XCError, nearest
 from xc_core.params import plain
 from xc_core.progress import report
@@ -48,6 +49,10 @@ def status(dataset: str | None, recipe: str | None, as_json: bool) -> None:
         worst = max(worst, *(0 if state.status.usable else _STALE for state in found))
         shown = {"corpus": _of_corpus(workspace, place[0]), "model": _of_model(workspace, *place)}
         (_echo_json if as_json else _echo)(*place, found, shown)
+        if place[1] is None and not as_json:  # only ingested so far
+            show_next(workspace, place[0])
+    if not places and not as_json:
+        click.echo("no dataset yet; create one: xc ingest FOLDER --dataset NAME")
     if worst and not as_json:
         sys.exit(worst)
 

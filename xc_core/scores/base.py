@@ -106,6 +106,8 @@ class NewLabels:
     """Unit vectors of the texts of all labels (L x D); those of labels that were there are as they were."""
     rows: F32
     """Rows of the label table for all labels (L x D); those of new labels are predicted, the others as they were."""
+    foreseen: frozenset[int] = frozenset()
+    """Labels, as positions, whose row in the label table was not trained but predicted, also by an earlier addition."""
 
     def __len__(self) -> int:
         return len(self.label_vectors) - self.before

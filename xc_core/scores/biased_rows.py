@@ -30,7 +30,7 @@ from xc_core.sampling import Documents, InBatch, Negatives, Order, Random
 from xc_core.scores.base import SCORES, FittedScore, NewLabels, Sample, Score, ScoreData
 from xc_core.scores.vectors import VectorScore
 from xc_core.seeds import generator, torch_generator
-from xc_core.shapes import F32
+from xc_core.shapes import F32, as_slice
 
 _WIDTH: Final = 384
 """Width of the random vectors on which a training is timed: that of MiniLM."""
@@ -74,11 +74,14 @@ class BiasedRows(Score):
     def extended(self, fitted: FittedScore, new: NewLabels) -> FittedScore:
         """Add rows that the linear map from texts to this table's rows predicts, bias included.
 
-        The map shrinks: if rows are unit vectors, products with a new row would be too low without its length.
+        The map shrinks: if rows are unit vectors, products with a new row would be too low without its length. It
+        learns from labels whose rows in the label table are trained, so from none that an earlier addition predicted.
         """
         assert isinstance(fitted, VectorScore)
+        learnt = as_slice(np.setdiff1d(np.arange(new.before), sorted(new.foreseen)))
         known_LD, text_ND = new.label_vectors[: new.before], new.label_vectors[new.before :]
-        return fitted.extended(foreseen_rows(text_ND, known_LD, fitted.vectors_LD, unit=self.rows.unit))
+        rows_ND = foreseen_rows(text_ND, known_LD[learnt], fitted.vectors_LD[learnt], unit=self.rows.unit)
+        return fitted.extended(rows_ND)
 
     def open(self, folder: Path) -> FittedScore:
         """Open the rows and the index."""

@@ -102,7 +102,8 @@ def extend(context: Context[Mapping[str, Score]]) -> None:
         fitted = old.fitted(fold.name)
         known = next(iter(fitted.values())).num_labels
         texts = partial(corpus.texts_of, "labels", np.arange(known, corpus.num_labels))
-        new = NewLabels(known, texts, inputs.embeddings.labels_LD, inputs.tables.rows(fold.name))
+        rows, foreseen = inputs.tables.rows(fold.name), inputs.tables.foreseen
+        new = NewLabels(known, texts, inputs.embeddings.labels_LD, rows, foreseen)
         for name, score in old.parts.items():
             if score.per_fold or fold.final:
                 extended = score.extended(fitted[name], new)

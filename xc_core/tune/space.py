@@ -141,7 +141,7 @@ class Space:
             content = yaml_of(text_of(path), str(path))
         except FileNotFoundError as error:
             raise MissingError(
-                f"no {path}", expected="a space file", do=f"write one, a line per setting: {_EXAMPLE}"
+                f"no file {path}", expected="a space file", do=f"write one, a line per setting: {_EXAMPLE}"
             ) from error
         return cls.of(content, str(path))
 

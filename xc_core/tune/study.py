@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from xc_core.chain.workspace import working
+from xc_core.chain.workspace import Workspace, working
 from xc_core.errors import BusyError, CorruptError, MissingError, MovedError, StorageError, XCError, in_words
 from xc_core.locks import locked
 from xc_core.params import deep_merged
@@ -44,6 +44,8 @@ _LOWEST: Final = 0.25
 _FIRST: Final = 5
 """Trials before the pruner begins."""
 _RECORD: Final = "record"
+_KILLED: Final = "killed"
+"""Attribute of a study: seconds that killed trials ran, by their numbers."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,8 @@ class _Running:
     def record(self, state: str) -> StudyRecord:
         """Return the record of the study."""
         asked, origin = (self.study.user_attrs[name] for name in ("asked", "origin"))
-        trials = tuple(found for frozen in self.study.get_trials(deepcopy=False) if (found := _recorded(frozen)))
+        ran, drawn = self.study.user_attrs.get(_KILLED, {}), self.study.get_trials(deepcopy=False)
+        trials = tuple(own for one in drawn if (own := _recorded(one, ran.get(str(one.number), 0.0))))
         return StudyRecord(
             name=self.tuning.name,
             asked=asked,
@@ -138,11 +141,21 @@ class _Running:
             if frozen.state is TrialState.RUNNING:
                 report(f"tune: trial {frozen.number} was killed; its settings are tried again")
                 self.study.enqueue_trial(frozen.params)
+                ran = self.study.user_attrs.get(_KILLED, {})
+                self.study.set_user_attr(_KILLED, {**ran, str(frozen.number): self._ran(frozen)})
                 self.study.tell(frozen.number, state=TrialState.FAIL)
         if not trials and (own := self.tuning.defaults()) is not None:
             self.study.enqueue_trial(own)
         elif not trials:
             report("tune: the recipe's own settings are not in the space, so no trial shows what it reaches as it is")
+
+    def _ran(self, frozen: Any) -> float:
+        """Return the seconds that a killed trial ran, up to the last file that it wrote, for instance a checkpoint."""
+        started: float = frozen.datetime_start.timestamp()
+        own = Workspace(self.folder)
+        files = (path for place in (own.data, own.state) for path in place.rglob("*") if path.is_file())
+        last = max((path.stat().st_mtime for path in files), default=started)
+        return round(max(last - started, 0.0), 3)
 
     def _one(self, record: StudyRecord) -> None:
         """Draw a trial and run it; one with the settings of an earlier trial takes its result over."""
@@ -275,13 +288,15 @@ def is_low(value: float, others: Sequence[float]) -> bool:
     return len(known) >= _FIRST and bool(value < np.quantile(known, _LOWEST))
 
 
-def _recorded(frozen: Any) -> TrialRecord | None:
-    """Return the record of a trial of Optuna; one that a killed command left has none, so it counts as stopped."""
+def _recorded(frozen: Any, seconds: float) -> TrialRecord | None:
+    """Return the record of a trial of Optuna; one that was killed after ``seconds`` has none, and counts as stopped."""
     if not frozen.state.is_finished():
         return None
     stored = frozen.user_attrs.get(_RECORD)
     if stored is None:
-        return TrialRecord(number=frozen.number, state=State.STOPPED, values=frozen.params, why="killed")
+        return TrialRecord(
+            number=frozen.number, state=State.STOPPED, values=frozen.params, why="killed", seconds=seconds
+        )
     return TrialRecord(**{**stored, "state": State(stored["state"]), "taken": tuple(stored["taken"])})
 
 

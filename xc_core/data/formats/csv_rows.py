@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from xc_core.data.formats.base import arrow
 from xc_core.errors import DataError
+from xc_core.visible import counted
 
 Bytes = IO[bytes] | io.BufferedIOBase
 _LONGEST: Final = 64 << 20
@@ -57,9 +58,9 @@ def csv_batches(stream: Bytes, where: str, rows: int) -> Iterator[pa.RecordBatch
     for number, cells in found:
         if len(cells) != len(names):
             raise DataError(
-                f"{len(cells)} cells",
+                counted(len(cells), "cell"),
                 expected=f"{len(names)}, as in the header",
-                do='fix the row; a cell with a comma stands between quotes: "a, b"',
+                do='fix the row; put a cell with a comma between quotes: "a, b"',
                 where=f"{where}, row {number}",
             )
         part.append(cells)
