@@ -86,10 +86,10 @@ def read(client: Any, dataset: str, version: int) -> Lineage:
     """
     import mlflow
 
-    from assets.release import registry, versions
+    from assets.release import versions
 
     name = versions.model_name(dataset)
-    registry.check_version(client, name, version)
+    versions.check_version(client, name, version)
     found = client.get_model_version(name, str(version))
     files: dict[str, Path] = {}
     if versions.experiment_of(client, found.run_id) and client.list_artifacts(found.run_id, FOLDER):

@@ -45,7 +45,6 @@ def promote(dataset: str, recipe: str | None, version: int | None, reason: str |
     The model is that of a recipe, a version or, by default, the challenger: the model that passed the gate last. A
     model that the gate refused, or has not seen, needs a --reason. xc rollback returns to the old champion.
     """
-    from assets.release import registry
 
     workspace = Workspace.find()
     _check_asked(workspace, dataset, recipe, version, reason)
@@ -63,7 +62,7 @@ def promote(dataset: str, recipe: str | None, version: int | None, reason: str |
             version = released.version
         elif version is None:
             version = _challenger(client, dataset)
-        registry.check_version(client, name, version)
+        versions.check_version(client, name, version)
         by_hand(workspace, client, dataset, version, reason)
     _point(workspace, dataset)
     click.echo(f"models:/{name}@champion is version {version}")
@@ -132,7 +131,7 @@ def _challenger(client: Any, dataset: str) -> int:
     challenger = registry.version_of(client, name, registry.CHALLENGER)
     if challenger is None:
         found = f"no challenger of {name}{registry.hint(client)}"
-        do = f"register a model: xc promote --dataset {dataset} --recipe NAME"
+        do = f"register one: {versions.register_command(name)}"
         raise MissingError(found, expected="a model that passed the gate", do=do)
     return int(challenger.version)
 
@@ -210,11 +209,12 @@ def _to_repair(client: Any, name: str, number: int | None) -> Any:
     from assets.release import registry
 
     if number is not None:
-        registry.check_version(client, name, number)
+        versions.check_version(client, name, number)
         return client.get_model_version(name, str(number))
     champion = registry.version_of(client, name, registry.CHAMPION)
     if champion is None:
-        raise MissingError(f"no champion of {name}", expected="one to repair", do="xc promote with --recipe")
+        do = f"register one: {versions.register_command(name)}"
+        raise MissingError(f"no champion of {name}", expected="one to repair", do=do)
     return champion
 
 

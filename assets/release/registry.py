@@ -16,7 +16,17 @@ from typing import TYPE_CHECKING, Any, Final
 from assets.release.best import BEST
 from assets.release.origin import Origin
 from assets.release.page import MODEL_PAGE, Page, description, log_page
-from assets.release.versions import check_opens, content, experiment_of, is_absent, is_whole, model_name
+from assets.release.versions import (
+    check_opens,
+    content,
+    experiment_of,
+    is_absent,
+    is_whole,
+    model_name,
+    numbers_of,
+    one_of,
+    register_command,
+)
 from assets.tracking import Logged, experiment_id
 from xc_core.errors import MissingError, MovedError
 
@@ -234,28 +244,6 @@ def version_of(client: Any, name: str, alias: str) -> Any | None:
         return None
 
 
-def check_version(client: Any, name: str, version: int) -> None:
-    """Raise MissingError if ``name`` has no such version."""
-    from mlflow.exceptions import MlflowException
-
-    try:
-        client.get_model_version(name, str(version))
-    except MlflowException as error:
-        if not is_absent(error):
-            raise
-        have = _numbers(client, name)
-        raise MissingError(
-            f"no version {version} of {name}",
-            expected=f"one of {', '.join(map(str, have))}" if have else "a registered version; there is none yet",
-            do="name one of these" if have else "register a recipe's model: xc promote with --recipe",
-        ) from error
-
-
-def _numbers(client: Any, name: str) -> list[int]:
-    """Return the numbers of all versions."""
-    return sorted(int(version.version) for version in client.search_model_versions(f"name = '{name}'"))
-
-
 def is_new(client: Any) -> bool:
     """Return True if the registry has no model at all: its database may have been deleted."""
     return not client.search_registered_models(max_results=1)
@@ -331,13 +319,13 @@ def roll_back(
     name = model_name(dataset)
     champion, previous = version_of(client, name, CHAMPION), version_of(client, name, PREVIOUS)
     if champion is None or previous is None or champion.version == previous.version:
-        others = [number for number in _numbers(client, name) if champion is None or number != int(champion.version)]
+        others = [number for number in numbers_of(client, name) if champion is None or number != int(champion.version)]
         raise MissingError(
             f"no {'champion' if champion is None else 'previous champion'} of {name}{hint(client)}",
             expected="a model that was champion before",
-            do=f"promote one of the versions {', '.join(map(str, others))}: xc promote --dataset {dataset} --version N"
+            do=f"promote {one_of(others)}: xc promote --dataset {dataset} --version N"
             if others
-            else f"there is no other version; register one: xc promote --dataset {dataset} --recipe NAME",
+            else f"there is no other version; register one: {register_command(name)}",
         )
     check_opens(previous)
     set_tags(client, name, int(champion.version), {ROLLED_BACK: datetime.now(UTC).isoformat(timespec="seconds")})

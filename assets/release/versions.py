@@ -1,4 +1,4 @@
-"""A registered version of a model: its name, and its files."""
+"""Registered versions of a model: their names, their files, and the commands that make and repair them."""
 
 from __future__ import annotations
 
@@ -62,8 +62,23 @@ def _check_content(version: Any, digest: str) -> None:
 
 def repair_command(version: Any) -> str:
     """Return the command that repairs the files of a version."""
-    dataset = version.name.removeprefix(model_name(""))
-    return f"xc promote --dataset {dataset} --version {version.version} --repair"
+    return f"xc promote --dataset {_dataset(version.name)} --version {version.version} --repair"
+
+
+def register_command(name: str) -> str:
+    """Return the command that registers a version of a model; a person puts in the name of a recipe."""
+    return f"xc promote --dataset {_dataset(name)} --recipe NAME"
+
+
+def one_of(numbers: list[int]) -> str:
+    """Return version numbers in words."""
+    shown = ", ".join(map(str, numbers))
+    return f"one of the versions {shown}" if len(numbers) > 1 else f"version {shown}"
+
+
+def _dataset(name: str) -> str:
+    """Return the dataset of a registered model."""
+    return name.removeprefix(model_name(""))
 
 
 def download(version: Any) -> Path:
@@ -107,3 +122,25 @@ def experiment_of(client: Any, run: str | None) -> str | None:
 def is_absent(error: MlflowException) -> bool:
     """Return True if MLflow says that a model, a version or an alias does not exist; anything else is a fault."""
     return error.error_code in _ABSENT
+
+
+def check_version(client: Any, name: str, version: int) -> None:
+    """Raise MissingError if ``name`` has no such version."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        client.get_model_version(name, str(version))
+    except MlflowException as error:
+        if not is_absent(error):
+            raise
+        have = numbers_of(client, name)
+        raise MissingError(
+            f"no version {version} of {name}",
+            expected=one_of(have) if have else "a registered version; there is none yet",
+            do="name one that is there" if have else f"register one: {register_command(name)}",
+        ) from error
+
+
+def numbers_of(client: Any, name: str) -> list[int]:
+    """Return the numbers of all versions."""
+    return sorted(int(version.version) for version in client.search_model_versions(f"name = '{name}'"))

@@ -92,7 +92,7 @@ def test_a_candidate_brings_the_lock_of_its_project(project: Workspace, monkeypa
 
 def test_promote_without_a_challenger_is_refused(xc: Xc, declared: Registry) -> None:
     declared.version()
-    do = f"register a model: xc promote --dataset {declared.dataset} --recipe NAME"
+    do = f"register one: xc promote --dataset {declared.dataset} --recipe NAME"
     xc("promote", "--dataset", declared.dataset).refused(66, f"no challenger of xc-{declared.dataset}", do)
 
 

@@ -22,7 +22,7 @@ from assets.release.gate import Line, Verdict
 from assets.release.origin import origin
 from assets.release.page import Page, description
 from assets.release.registry import Released
-from assets.release.versions import model_name
+from assets.release.versions import check_version, model_name
 from assets.resources import Tracking
 from tests.assets.conftest import FIRST, Registry, Store, champion_files, failing
 from tests.test_bundle import pickled
@@ -61,7 +61,7 @@ def test_rollback_exchanges_champion_and_previous_and_a_second_one_undoes_the_fi
     ("champion", "versions_there", "found", "do"),
     [
         (None, 0, "no champion of", "there is no other version; register one: xc promote --dataset {} --recipe NAME"),
-        (None, 1, "no champion of", "promote one of the versions 1: xc promote --dataset {} --version N"),
+        (None, 1, "no champion of", "promote version 1: xc promote --dataset {} --version N"),
         (
             1,
             1,
@@ -85,12 +85,12 @@ def test_rollback_needs_a_previous_champion(
 
 def test_a_version_that_is_not_there_is_named_with_those_that_are(versions: Registry) -> None:
     with pytest.raises(MissingError, match="there is none yet"):
-        registry.check_version(versions.client, versions.name, 1)
+        check_version(versions.client, versions.name, 1)
     for _ in range(2):
         versions.version()
-    registry.check_version(versions.client, versions.name, 2)
-    with pytest.raises(MissingError, match=r"no version 7 of xc-d\d+\n  expected: one of 1, 2\n"):
-        registry.check_version(versions.client, versions.name, 7)
+    check_version(versions.client, versions.name, 2)
+    with pytest.raises(MissingError, match=r"no version 7 of xc-d\d+\n  expected: one of the versions 1, 2\n"):
+        check_version(versions.client, versions.name, 7)
 
 
 # the model itself
