@@ -107,12 +107,12 @@ def by_hand(workspace: Workspace, client: Any, dataset: str, version: int, reaso
     versions.check_opens(found)
     tags = {"promoted_by": person(workspace.root), "promoted_at": datetime.now(UTC).isoformat(timespec="seconds")}
     tags |= {"promoted_reason": reason.strip()} if reason else {}
-    registry.set_tags(client, name, version, tags)
-    if reason:
-        start_again(client, name, version)
-        page = f"{overruled(tags)}\n\n{found.description or ''}".strip()
-        registry.set_page(client, name, version, page)
     with moving(workspace, dataset):
+        registry.set_tags(client, name, version, tags)
+        if reason:
+            start_again(client, name, version)
+            page = f"{overruled(tags)}\n\n{found.description or ''}".strip()
+            registry.set_page(client, name, version, page)
         registry.set_champion(client, name, version)
 
 

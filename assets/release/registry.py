@@ -124,9 +124,9 @@ def register(client: Any, artifact_root: str, candidate: Candidate) -> Released:
     with candidate.moving():
         if unchanged := _same(champion, version_of(client, name, CHAMPION)):  # recording the verdict takes seconds
             set_champion(client, name, version)
+            client.set_registered_model_alias(name, CHALLENGER, str(version))
     if not unchanged:
         return register(client, artifact_root, candidate)
-    client.set_registered_model_alias(name, CHALLENGER, str(version))
     text = verdict.summary if champion is not None else "the first one"
     return Released(version, True, f"version {version} is champion: {text}", verdict)
 
@@ -313,8 +313,8 @@ def roll_back(
 ) -> tuple[int, int]:
     """Exchange champion and previous; return (new champion, what it replaced), which the gate does not bring back.
 
-    Raises MissingError if there is no previous champion, MissingError or CorruptError if it cannot be opened; then the
-    champion stays.
+    Raises MissingError if there is no previous champion, MissingError or CorruptError if it cannot be opened,
+    MovedError if another process changed the champion meanwhile; then the champion stays.
     """
     name = model_name(dataset)
     champion, previous = version_of(client, name, CHAMPION), version_of(client, name, PREVIOUS)
@@ -328,7 +328,11 @@ def roll_back(
             else f"there is no other version; register one: {register_command(name)}",
         )
     check_opens(previous)
-    set_tags(client, name, int(champion.version), {ROLLED_BACK: datetime.now(UTC).isoformat(timespec="seconds")})
     with moving():
+        if not _same(champion, version_of(client, name, CHAMPION)):  # to open a model takes seconds
+            found = f"another champion of {name} than version {champion.version}, since the rollback began"
+            do = f"if it is to be replaced too: xc rollback --dataset {dataset}"
+            raise MovedError(found, expected="the same one; nothing was changed", do=do)
+        set_tags(client, name, int(champion.version), {ROLLED_BACK: datetime.now(UTC).isoformat(timespec="seconds")})
         set_champion(client, name, int(previous.version))
     return int(previous.version), int(champion.version)

@@ -75,6 +75,9 @@ def test_the_champion_is_changed_by_one_process_at_a_time(
             ended = xc(asked[0], "--dataset", declared.dataset, *asked[1:])
             ended.refused(75, f"a change of the champion of {declared.dataset}, which process")
     assert declared.aliases()["champion"] == 2
+    for number in ("1", "2"):
+        tags = declared.client.get_model_version(declared.name, number).tags
+        assert not {registry.ROLLED_BACK, "promoted_by"} & set(tags), "nothing was changed"
     assert xc("rollback", "--dataset", declared.dataset).code == 0
 
 

@@ -6,6 +6,8 @@ import html
 import json
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -55,6 +57,24 @@ def test_rollback_exchanges_champion_and_previous_and_a_second_one_undoes_the_fi
     assert versions.aliases() == {"champion": first, "previous": second}
     assert registry.roll_back(versions.client, versions.dataset) == (second, first)
     assert versions.aliases() == {"champion": second, "previous": first}
+
+
+def test_a_rollback_does_not_replace_a_champion_that_it_has_not_seen(versions: Registry) -> None:
+    """Another process promotes a version while the previous champion is opened."""
+    first, second, third = (versions.version() for _ in range(3))
+    for number in (first, second):
+        registry.set_champion(versions.client, versions.name, number)
+
+    @contextmanager
+    def moving() -> Iterator[None]:
+        registry.set_champion(versions.client, versions.name, third)
+        yield
+
+    with pytest.raises(MovedError, match=r"another champion of .* than version 2"):
+        registry.roll_back(versions.client, versions.dataset, moving)
+    assert versions.aliases() == {"champion": third, "previous": second}
+    tags = [versions.client.get_model_version(versions.name, str(number)).tags for number in (first, second, third)]
+    assert not any(registry.ROLLED_BACK in own for own in tags)
 
 
 @pytest.mark.parametrize(

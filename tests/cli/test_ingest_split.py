@@ -13,6 +13,7 @@ from tests.conftest import ToyWorld
 from tests.data.worlds import files_of
 from xc_core import artifacts
 from xc_core.chain import Workspace
+from xc_core.cli import ingest as module
 from xc_core.stages import corpus as corpus_stage
 
 
@@ -92,6 +93,27 @@ def test_the_files_are_read_once_if_the_first_corpus_has_all_that_families_need(
     ended = xc("ingest", folder, "--dataset", "new", "--replace", "--split", "family", *more)
     assert ended.code == 0, ended.err
     assert files_of(fresh.folder("corpus", "new")) == found
+
+
+def test_files_that_change_between_the_two_corpora_are_refused(
+    xc: Xc, fresh: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are where they stay, so no copy of them is read. The corpus would count as one of the changed files."""
+    raw = family_world().write(fresh.raw("new"))
+
+    def changes_a_file(*given: Any) -> Any:
+        world = family_world()
+        world.train[0]["title"] = "another title"
+        world.write(raw)
+        return again(*given)
+
+    again = module._with_split
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_with_split", changes_a_file)
+        ended = xc("ingest", raw, "--dataset", "new")
+    assert ended.code == 76 and "inputs of corpus that changed during the run" in ended.err
+    assert not fresh.folder("corpus", "new").exists()
+    assert ingest(xc, raw).code == 0
 
 
 def test_groups_are_used_if_there_are_any(xc: Xc, fresh: Workspace, tmp_path: Path) -> None:

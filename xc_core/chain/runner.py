@@ -19,7 +19,7 @@ from xc_core.chain.context import Context, Others, Run
 from xc_core.chain.costs import forget_peak_memory, machine, peak_memory_mb
 from xc_core.chain.dataset import Partition
 from xc_core.chain.extension import EXTENDED_FROM, check_extendable, predecessors, take_over
-from xc_core.chain.fingerprints import fingerprint, input_folder, inputs, write_settings
+from xc_core.chain.fingerprints import fingerprint, input_folder, inputs, recorded, write_settings
 from xc_core.chain.kept import REFRESHED, TRAINED, check_trained, check_training, check_unseen
 from xc_core.chain.plan import State, Status, depends, states
 from xc_core.chain.registry import STAGES, Stage, find_stage, of_scope
@@ -118,8 +118,8 @@ def run_stage(
 def recut_corpus(workspace: Workspace, dataset: str) -> Ran:
     """Run the stage corpus with another split on the tables of its present artefact, see ``data.recut``.
 
-    The caller knows that it was made of the same files and with the same settings but for the split. Raises as
-    ``run_stage``, and CorruptError for a damaged artefact.
+    The caller knows that it was made with the same settings but for the split. Raises as ``run_stage``, MovedError
+    also if the source files have changed since, and CorruptError for a damaged artefact.
     """
     partition = workspace.params.partition(dataset, None)
     write_settings(workspace, partition)
@@ -224,6 +224,9 @@ def _make(job: _Job, before: dict[str, str], world: World, *, since: list[str]) 
     with artifacts.building(job.folder, kind=job.stage.name) as build:
         world.of_first(mark if job.function == "run" else "")
         build.origin = Made(mark, before, plain(settings), refreshed)
+        if job.recut:  # of the files that the present corpus was made of
+            present = recorded(job.workspace, job.stage, job.partition)
+            _check_unmoved(job, {**present, "settings": before["settings"]})
         code(job.stage, job.function)(_context(job, build, costs, mark))
         _check_unmoved(job, before)
         build.facts |= {EXTENDED_FROM: since} if since else {}
