@@ -88,9 +88,16 @@ class Verdict:
         )
 
     def rows(self) -> list[dict[str, str]]:
-        """Return the lines as rows of a table."""
+        """Return the lines as rows of a table, with what to do about those that failed."""
         return [
-            {"line": line.name, "found": line.found, "limit": line.limit, "result": line.result} for line in self.lines
+            {
+                "line": line.name,
+                "found": line.found,
+                "limit": line.limit,
+                "result": line.result,
+                "do": "" if line.passed else line.do,
+            }
+            for line in self.lines
         ]
 
     def table(self) -> str:
