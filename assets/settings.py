@@ -46,8 +46,8 @@ class MlflowSettings:
 def mlflow_settings(root: Path) -> MlflowSettings:
     """Return the settings: MLFLOW_TRACKING_URI and XC_MLFLOW_ARTIFACTS, else sqlite and a folder under ``.xc``.
 
-    A path without a leading slash is relative to the project: each command may run in another folder. That of
-    MLFLOW_REGISTRY_URI is made absolute in the environment, where MLflow itself reads it.
+    A path of sqlite without a leading slash is relative to the project: each command may run in another folder. That
+    of MLFLOW_REGISTRY_URI is made absolute in the environment, where MLflow itself reads it.
     """
     state = root / ".xc" / "mlflow"
     if registry := os.environ.get(REGISTRY_URI):
