@@ -45,7 +45,6 @@ def promote(dataset: str, recipe: str | None, version: int | None, reason: str |
     The model is that of a recipe, a version or, by default, the challenger: the model that passed the gate last. A
     model that the gate refused, or has not seen, needs a --reason. xc rollback returns to the old champion.
     """
-
     workspace = Workspace.find()
     _check_asked(workspace, dataset, recipe, version, reason)
     if repair and (recipe is not None or reason is not None):

@@ -146,13 +146,14 @@ def _answer_file(champion: Champion, k: int, tail: float | None, options: dict[s
     from xc_core.artifacts import read_manifest
     from xc_core.cli.predict_files import Job, Share
     from xc_core.infer.bundle import open_predictor
+    from xc_core.infer.champion import advising
 
     share = None if options["part"] is None else Share.of(options["part"])
     column = "text" if options["column"] is None else options["column"]
     with champion.opening() as folder:
         question = f"model {read_manifest(folder, 'model').digest()}, k {k}, tail {tail}"
     job = Job(options["input"], options["output"], column, question)  # its errors are not about the model's files
-    with champion.opening() as folder:
+    with advising(champion.repair):
         predictor = open_predictor(folder)
     predictor.predict([], k, tail)  # refuses a wrong k or tail before anything is read
     _note_dial(predictor, tail)
