@@ -127,7 +127,7 @@ def test_groups_are_used_if_there_are_any(xc: Xc, fresh: Workspace, tmp_path: Pa
 def test_otherwise_the_uid_decides_as_before(xc: Xc, fresh: Workspace, tmp_path: Path) -> None:
     ended = ingest(xc, plain_world().write(tmp_path / "drop"))
     assert recorded(fresh) == {}
-    assert "reading again" not in ended.err and "too good" not in ended.err
+    assert "splitting again" not in ended.err and "too good" not in ended.err
 
 
 def test_a_chosen_split_wins_and_a_warning_says_what_it_costs(xc: Xc, fresh: Workspace, tmp_path: Path) -> None:

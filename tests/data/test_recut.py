@@ -14,7 +14,7 @@ from xc_core import artifacts
 from xc_core.data import recut as module
 from xc_core.data.corpus import Corpus
 from xc_core.data.ingest import IngestConfig
-from xc_core.data.recut import recut
+from xc_core.data.recut import is_enough, recut
 from xc_core.errors import CorruptError, DataError
 
 
@@ -44,6 +44,20 @@ def test_the_bytes_are_those_of_an_ingest(
     assert files_of(again) == files_of(whole.folder)
     if settings.get("validation_fraction") == FRACTION:
         assert files_of(again)["documents.parquet"] != before["documents.parquet"], "or this test shows nothing"
+
+
+@pytest.mark.parametrize(("settings", "split", "enough"), [
+    ({}, {}, True),
+    ({"split": "group"}, {}, False),
+    ({"acceptance_fraction": 0.1}, {}, False),
+    ({}, {"given": True}, False),
+    ({}, {"families_named": True}, False),
+])  # fmt: skip
+def test_what_the_first_corpus_lacks_is_read_again(
+    settings: dict[str, Any], split: dict[str, bool], enough: bool
+) -> None:
+    config = IngestConfig(**{"split": "family", **settings})
+    assert is_enough(config, {"split": {"by": "uid", "given": False, **split}}) is enough
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

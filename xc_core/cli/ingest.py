@@ -25,6 +25,7 @@ from xc_core.data.cut import BY
 from xc_core.data.formats import LAYOUTS, open_source
 from xc_core.data.ingest import FILTERS, IngestConfig
 from xc_core.data.propensity import PROPENSITY
+from xc_core.data.recut import is_enough
 from xc_core.data.splits import TEST
 from xc_core.errors import UsageError, bare
 from xc_core.params import plain
@@ -129,8 +130,7 @@ def _with_split(inner: Workspace, dataset: str, config: IngestConfig, facts: dic
 
     ``facts`` are those of the present one, a split by uid. If it has all that families need, no file is read again.
     """
-    enough = config.split == "family" and not config.acceptance_fraction and "families_named" not in facts["split"]
-    return recut_corpus(inner, dataset) if enough else run_stage(inner, "corpus", dataset)
+    return recut_corpus(inner, dataset) if is_enough(config, facts) else run_stage(inner, "corpus", dataset)
 
 
 def place(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow.parquet as pq
 
@@ -23,11 +23,21 @@ _TABLES: Final = tuple(f"{name}.parquet" for name in ("documents", "labels", "pa
 _ROWS_AT_ONCE: Final = 16_384
 
 
+def is_enough(config: IngestConfig, facts: Mapping[str, Any]) -> bool:
+    """Return True if ``recut`` can make the corpus of ``config``; if not, the files have to be read again.
+
+    ``facts`` are those of a corpus by uid that was made of the same files, with settings otherwise the same.
+    """
+    split = facts["split"]
+    kept = not config.acceptance_fraction and not split["given"] and "families_named" not in split
+    return config.split == "family" and kept
+
+
 def recut(old: Path, build: Build, config: IngestConfig) -> None:
     """Make in ``build`` what an ingest with ``config``, a split by family, would make of the files of a corpus.
 
-    The corpus at ``old`` must come from an ingest with the same settings but for a split by uid, without an acceptance
-    set and a validation file, of files that name no families. Raises DataError if no train documents are left.
+    The corpus at ``old`` must come from an ingest of which it ``is_enough``. Raises DataError if no train documents are
+    left.
     """
     before = Corpus.open(old)
     link_files(old, build.path, _TABLES)
