@@ -49,6 +49,33 @@ def test_yaml_beyond_a_bound_is_refused_at_once(name: str, round_trip: bool) -> 
     assert time.process_time() - started < 10
 
 
+PLACED = {
+    "an open bracket": ("datasets: [", "expected the node content, but found '<stream end>'", "line 1, column 12"),
+    "an open quote": (
+        "a: 1\nb: 'it\n",
+        "found unexpected end of stream, while scanning a quoted scalar that starts in line 2",
+        "line 3, column 1",
+    ),
+    "a quote within braces": (
+        "a: {'b: 3\nc: 'd'",
+        "expected ',' or '}', but got '<scalar>', while parsing a flow mapping that starts in line 1",
+        "line 2, column 5",
+    ),
+    "a colon too many": ("a: b: c", "mapping values are not allowed here", "line 1, column 5"),
+}
+
+
+@pytest.mark.parametrize("name", PLACED)
+def test_text_that_is_no_yaml_is_shown_as_the_parser_says_it_with_its_line_and_column(name: str) -> None:
+    text, reason, place = PLACED[name]
+    with pytest.raises(ConfigError) as caught:
+        yaml_of(text, "params.yaml")
+    assert caught.value.found == f"invalid YAML ({reason})" and caught.value.where == f"params.yaml, {place}"
+    with pytest.raises(ConfigError) as caught:
+        yaml_of(text)
+    assert caught.value.where == place
+
+
 @pytest.mark.parametrize("text", ["a: 1\nb: *foo", "a: 1\nb: &c [*c]", "a: 1\nb: !c 1", "1\n--- 2", "[\n" + "[" * 40])
 def test_the_line_of_what_is_refused_is_named(text: str) -> None:
     with pytest.raises(ConfigError) as caught:

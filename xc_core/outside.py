@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.events import (
     AliasEvent,
     DocumentStartEvent,
@@ -21,6 +22,7 @@ from ruamel.yaml.events import (
 )
 
 from xc_core.errors import ConfigError, bare, preview
+from xc_core.visible import printable
 
 MOST_BYTES: Final = 1 << 20
 """Bytes of a file of settings."""
@@ -87,9 +89,19 @@ def yaml_of(text: str, where: str = "", *, round_trip: bool = False) -> Any:
     except ConfigError:
         raise
     except Exception as error:  # ruamel.yaml raises errors of many types, a ValueError for the date 2001-99-99
-        reason = " ".join(str(error).split()) or type(error).__name__
-        found = f"invalid YAML ({bare(reason, 200)})"
-        raise ConfigError(found, expected="YAML", do="fix it, or quote texts", where=where) from error
+        raise _invalid(error, where) from error
+
+
+def _invalid(error: Exception, where: str) -> ConfigError:
+    """Return the error for a text that ruamel.yaml refuses, with its line and column where they are known."""
+    reason = str(error) or type(error).__name__
+    if isinstance(error, MarkedYAMLError):
+        reason, mark, start = str(error.problem), error.problem_mark, error.context_mark
+        if start and start.line != mark.line:
+            reason += f", {error.context} that starts in line {start.line + 1}"
+        where = f"{where}, line {mark.line + 1}, column {mark.column + 1}".removeprefix(", ")
+    found = f"invalid YAML ({printable(' '.join(reason.split()))[:200]})"
+    return ConfigError(found, expected="YAML", do="fix it, or quote texts", where=where)
 
 
 @lru_cache(maxsize=4)

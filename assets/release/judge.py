@@ -112,7 +112,7 @@ def _champion(version: Any, accepted: AcceptanceSet) -> Measured | Line:
         return measured(download(version), accepted)
     except XCError as error:
         found = f"version {version.version} cannot be compared: {error.found}"
-        expected = "a champion that opens; repair it with xc promote --repair"
+        expected = "a champion that opens"
         return Line("champion", False, found, expected, repair_command(version))
 
 
