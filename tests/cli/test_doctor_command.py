@@ -90,7 +90,7 @@ def test_doctor_finds_the_parser_that_breaks_the_selection_of_assets(
     assert ("pip install -c constraints.txt" in finding.text) == (level == "fault")
 
 
-@pytest.mark.parametrize(("free", "level"), [(5.1e9, "ok"), (4.9e9, "note")])
+@pytest.mark.parametrize(("free", "level"), [(5.1e9, "ok"), (5.0e9, "note"), (4.9e9, "note")])
 def test_doctor_notes_a_disk_that_is_nearly_full(
     fresh: Workspace, monkeypatch: pytest.MonkeyPatch, free: float, level: str
 ) -> None:
