@@ -118,7 +118,7 @@ def test_what_is_planned_must_be_clear(xc: Xc, fresh: Workspace) -> None:
     xc("plan", *SIZES, "--test-documents", "3000").refused(
         64, "--test-documents 3000 of --documents 3000", "fewer test"
     )
-    xc("plan", *SIZES, "--devices", "tpu").refused(64, "--devices tpu", "fix 'tpu'")
+    xc("plan", *SIZES, "--devices", "tpu,cpu,npu").refused(64, "--devices tpu,cpu,npu", "fix 'tpu'")
 
 
 @pytest.mark.parametrize("again", [False, True])
