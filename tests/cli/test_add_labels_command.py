@@ -106,6 +106,8 @@ def test_the_command_names_its_models_and_xc_status_ends_with_0(
     ended = xc("add-labels", new, "--dataset", "toy", "--recipe", "ngame")
     assert ended.code == 0, ended.err
     assert "toy: 2 new labels, in ngame;" in ended.out
+    following = "next: xc promote --dataset toy --recipe ngame, if the champion is to know them too"
+    assert ended.out.splitlines()[1:] == [following]
     assert xc("status", "--dataset", "toy", "--recipe", "ngame").code == 0
     assert "N1" in xc("predict", "--dataset", "toy", "--recipe", "ngame", "meadow grass").out
     assert read_made(copied.folder("scores", "toy", "ngame")).facts["extended_from"]

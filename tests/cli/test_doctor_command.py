@@ -6,13 +6,14 @@ import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.cli.conftest import Xc, entry, offered, spoil
 from xc_core.chain import STAGES, Workspace
-from xc_core.cli.doctor import Finding, _machine, _selection_parser, _versions
+from xc_core.cli.doctor import Finding, _machine, _python, _selection_parser, _versions
 
 
 def test_doctor_finds_a_healthy_project_well(xc: Xc, own: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,6 +70,15 @@ def test_a_build_of_a_pinned_version_is_that_version(monkeypatch: pytest.MonkeyP
     assert [finding.text for finding in _versions()] == ["versions as pinned"]
 
 
+@pytest.mark.parametrize(("version", "level"), [((3, 11, 0), "ok"), ((3, 10, 9), "fault"), ((4, 0, 1), "ok")])
+def test_doctor_wants_a_python_that_is_new_enough(
+    monkeypatch: pytest.MonkeyPatch, version: tuple[int, ...], level: str
+) -> None:
+    monkeypatch.setattr("xc_core.cli.doctor.sys", SimpleNamespace(version_info=(*version, "final", 0)))
+    text = f"Python {'.'.join(map(str, version))} (3.11 or newer is needed)"
+    assert list(_python()) == [Finding(level, text)]
+
+
 @pytest.mark.parametrize(("version", "level"), [("4.13.2", "ok"), ("4.9.3", "fault")])
 def test_doctor_finds_the_parser_that_breaks_the_selection_of_assets(
     monkeypatch: pytest.MonkeyPatch, version: str, level: str
@@ -80,7 +90,7 @@ def test_doctor_finds_the_parser_that_breaks_the_selection_of_assets(
     assert ("pip install -c constraints.txt" in finding.text) == (level == "fault")
 
 
-@pytest.mark.parametrize(("free", "level"), [(5.1e9, "ok"), (4.9e9, "note")])
+@pytest.mark.parametrize(("free", "level"), [(5.1e9, "ok"), (5.0e9, "note"), (4.9e9, "note")])
 def test_doctor_notes_a_disk_that_is_nearly_full(
     fresh: Workspace, monkeypatch: pytest.MonkeyPatch, free: float, level: str
 ) -> None:

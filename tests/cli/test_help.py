@@ -12,6 +12,7 @@ import click
 import pytest
 
 from tests.cli.conftest import TOY, Xc, entry, offered
+from xc_core import __version__
 from xc_core.chain import Workspace
 from xc_core.cli.main import _LISTED, cli
 from xc_core.errors import XCError
@@ -62,6 +63,7 @@ def test_an_error_of_any_kind_ends_with_its_code(xc: Xc, kind: type[XCError], mo
     [
         (RuntimeError("odd"), 70, "RuntimeError: odd\n  a fault of xc; `xc --debug ...` shows where; please report it"),
         (OSError(28, "No space left on device"), 73, "found a full disk"),
+        (MemoryError(), 71, "found too little memory (MemoryError)\n  expected: memory for"),
         (KeyboardInterrupt(), 130, "interrupted"),
     ],
 )
@@ -76,6 +78,28 @@ def test_what_nobody_gave_words_to_has_a_code_too(
     assert ended.code == code
     assert said in ended.err
     assert "Traceback" not in ended.err
+
+
+def test_debug_shows_the_traceback_and_then_the_message(xc: Xc, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise RuntimeError("odd")
+
+    monkeypatch.setenv("XC_DEBUG", "")  # what the command sets is gone after the test
+    monkeypatch.setattr(Workspace, "find", classmethod(lambda cls: fail()))
+    ended = xc("--debug", "leaderboard", *TOY)
+    assert ended.code == 70
+    assert 0 <= ended.err.find("Traceback (most recent call last)") < ended.err.find("xc: RuntimeError: odd\n  a fault")
+    assert re.search(r'^  File ".+", line \d+, in fail$', ended.err, re.MULTILINE)
+
+
+def test_help_has_a_short_name_and_uses_a_wide_terminal_and_the_version_is_printed(
+    xc: Xc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    for command in ((), ("train",)):
+        assert xc(*command, "-h") == xc(*command, "--help")
+    assert 100 < max(map(len, xc("train", "--help").out.splitlines())) < 120
+    assert (xc("--version").code, xc("--version").out) == (0, f"xc, version {__version__}\n")
 
 
 @pytest.mark.parametrize(
@@ -157,6 +181,8 @@ def test_help_lists_the_commands_of_other_packages(xc: Xc, monkeypatch: pytest.M
     command = click.Command("labels", short_help="Print the labels.")
     offered(monkeypatch, "xc.commands", entry("labels", command))
     assert re.search(r"^Other:\n  labels  Print the labels\.$", xc("--help").out, re.MULTILINE)
+    shown = re.findall(r"^  ([a-z][a-z-]*)  +[A-Z]", xc("--help").out, re.MULTILINE)
+    assert cli.list_commands(click.Context(cli)) == shown, "the completion has the order of the help"
 
 
 def test_a_closed_pipe_ends_with_the_code_of_the_signal(own: Workspace) -> None:

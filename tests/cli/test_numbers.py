@@ -37,7 +37,9 @@ def test_there_are_numbers_and_ordinary_ones_are_taken() -> None:
     found = {(command, str(param.name)): param for command, param in numbers()}
     assert len(found) > 20
     port = found["serve", "port"]
-    assert port.type.convert("80", port, None) == 80
+    assert (port.type.convert("80", port, None), port.type.convert(str(-MOST), port, None)) == (80, -MOST)
+    with pytest.raises(UsageError, match=f"--port '{MOST + 1}'\n  expected: a whole number up to 1,000,000,000,000"):
+        port.type.convert(str(MOST + 1), port, None)
     share = found["ingest", "validation_fraction"]
     assert share.type.convert("0.25", share, None) == 0.25
     assert click.INT.convert(str(10 * MOST), None, None) == 10 * MOST, "click's own type is as it was"

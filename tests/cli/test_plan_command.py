@@ -118,7 +118,7 @@ def test_what_is_planned_must_be_clear(xc: Xc, fresh: Workspace) -> None:
     xc("plan", *SIZES, "--test-documents", "3000").refused(
         64, "--test-documents 3000 of --documents 3000", "fewer test"
     )
-    xc("plan", *SIZES, "--devices", "tpu").refused(64, "--devices tpu", "fix 'tpu'")
+    xc("plan", *SIZES, "--devices", "tpu,cpu,npu").refused(64, "--devices tpu,cpu,npu", "fix 'tpu'")
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -140,7 +140,31 @@ def test_what_is_asked_for_reaches_the_estimate(
     assert [line.split()[:3] for line in ended.out.splitlines()[2:5]] == [
         ["corpus", "59.50", "s"], ["encoder", "59.0", "min"], ["all", "1.0", "h"],
     ]  # fmt: skip
+    assert len({len(line) for line in ended.out.splitlines()[1:5]}) == 1, "columns are aligned"
     assert ended.out.splitlines()[5:] == ["warning: encoder needs more memory than this machine has (2.5 GB)"]
+
+
+def test_the_smallest_data_can_be_planned_and_nothing_smaller(
+    xc: Xc, fresh: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    least = {"--documents": 10, "--labels": 1, "--tokens": 1, "--test-documents": 1, "--label-tokens": 1,
+             "--labels-per-document": 1, "--dim": 1}  # fmt: skip
+    worlds: list[Any] = []
+    monkeypatch.setattr(planned, "rates_of", lambda _, subject, *, again: worlds.append(subject.world))
+    monkeypatch.setattr(planned, "costs_of", lambda *_: [Cost("corpus", 1.0, 2e9, 1e6)])
+    ended = xc("plan", *(part for size in least.items() for part in size))
+    assert ended.code == 0, ended.err
+    assert worlds == [World(train=9, validation=0, test=1, labels=1, document_tokens=1, label_tokens=1, pairs=1)]
+    for option, number in least.items():
+        assert xc("plan", *(part for size in {**least, option: number - 1}.items() for part in size)).code in (2, 64)
+    assert len(worlds) == 1
+
+
+def test_an_unknown_dataset_is_refused_before_anything_is_imported_for_the_plan(
+    xc: Xc, fresh: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "xc_core.chain.planned", None)
+    xc("plan", "--dataset", "tyo").refused(66, "no dataset 'tyo' in params.yaml (nearest: 'toy')", "xc ingest")
 
 
 @pytest.mark.parametrize(

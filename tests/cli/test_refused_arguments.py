@@ -20,6 +20,7 @@ from xc_core.data.ingest import IngestConfig
         (["run", "corpus", "--dataset", "toyy"], 66, "no dataset 'toyy' in params.yaml (nearest: 'toy')", "xc ingest"),
         (["leaderboard", "--dataset", "tay"], 66, "(nearest: 'toy')", "xc ingest PATH --dataset tay"),
         (["predict", "--dataset", "tyo", "a"], 66, "(nearest: 'toy')", "xc ingest"),
+        (["drift", "--dataset", "tyo"], 66, "no dataset 'tyo' in params.yaml (nearest: 'toy')", "xc ingest"),
         (["evaluate", *TOY, "--recipe", "ngme"], 66, "no experiment 'toy_ngme' in params.yaml (nearest: 'toy_ngame')",
          "xc train --dataset toy --recipe ngme"),
         (["predict", *TOY, "--recipe", "ngme", "a"], 66, "(nearest: 'toy_ngame')", "xc train"),

@@ -61,5 +61,8 @@ def test_a_report_shows_no_facts_of_data_that_came_later(
 
 
 def test_a_report_on_nothing_is_refused(xc: Xc, ready: Workspace) -> None:
-    xc("report", *TOY, "--recipe", "ngam").refused(66, "ngam")
-    xc("report", *TOY, "--recipe", "dpr").refused(66, "dpr")
+    do = "xc train --dataset toy --recipe ngam"
+    xc("report", *TOY, "--recipe", "ngam").refused(
+        66, "no experiment 'toy_ngam' in params.yaml (nearest: 'toy_ngame')", do
+    )
+    xc("report", *TOY, "--recipe", "dpr").refused(66, "no experiment 'toy_dpr' in params.yaml")

@@ -32,6 +32,8 @@ def test_evaluate_prints_the_metrics_of_every_score(xc: Xc, ready: Workspace) ->
     metrics = json.loads((ready.folder("evaluation", "toy", "ngame") / "metrics.json").read_text())
     lines = xc("evaluate", *NGAME).out.splitlines()
     assert lines[1].split() == ["P@1", "P@3", "P@5", "nDCG@5", "PSP@1", "PSP@3", "PSP@5", "R@10", "candidates", "of"]
+    ends = [[cell.end() for cell in re.finditer(r"\S+", line[12:])][:8] for line in lines[1:8]]
+    assert ends == [ends[0]] * 7, "columns are aligned"
     rows = {line[:12].strip(): line[12:].split() for line in lines[2:8]}
     assert [line.partition(":")[0] for line in lines[8:]] == ["encoder", "classifier", "fusion"], (
         "what each learnt from"
@@ -43,7 +45,7 @@ def test_evaluate_prints_the_metrics_of_every_score(xc: Xc, ready: Workspace) ->
     assert rows["fusion"][6] == f"{metrics['PSP_at_5']:.2f}"
 
 
-@pytest.mark.parametrize("command", [("evaluate", *NGAME), ("leaderboard", *TOY)])
+@pytest.mark.parametrize("command", [("evaluate", *NGAME), ("evaluate", *TOY), ("leaderboard", *TOY)])
 def test_force_rebuilds_what_is_shown(
     xc: Xc, ready: Workspace, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
 ) -> None:

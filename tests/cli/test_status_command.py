@@ -1,4 +1,4 @@
-"""``xc status``: the exit code says whether something is out of date, missing or damaged."""
+"""``xc status`` and ``xc settings``: what they show; an exit code says whether something is not up to date."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
-from tests.cli.conftest import NGAME, Xc
+from tests.cli.conftest import NGAME, TOY, Xc
 from tests.conftest import ToyWorld
 from xc_core import artifacts
-from xc_core.chain import Workspace
+from xc_core.chain import STAGES, Workspace
 from xc_core.data.ingest import IngestConfig
 
 EXPECTED = {"nothing": "up to date", "out of date": "out of date", "missing": "missing", "damaged": "damaged"}
@@ -66,3 +67,19 @@ def test_an_empty_project_and_a_dataset_without_a_recipe_name_the_next_command(
     assert ingested.code == 1, "the tokens are missing"
     assert ingested.out.splitlines()[-1] == "next: xc train --dataset new --recipe ngame"
     assert [json.loads(line)["stage"] for line in xc("status", "--json").out.splitlines()] == ["corpus", "tokens"]
+
+
+def test_settings_shows_all_settings_of_a_dataset_or_an_experiment_and_writes_those_that_dvc_compares(
+    xc: Xc, fresh: Workspace
+) -> None:
+    fresh.params.declare_dataset("toy", IngestConfig(validation_fraction=0.2))
+    shown = {scope: xc("settings", *asked) for scope, asked in (("dataset", TOY), ("experiment", NGAME))}
+    dataset, experiment = (YAML(typ="safe").load(ended.out) for ended in shown.values())
+    assert list(dataset) == ["corpus", "tokens"]
+    assert list(experiment) == [name for name in STAGES if name not in ("corpus", "tokens", "leaderboard")]
+    assert (dataset["corpus"]["validation_fraction"], dataset["corpus"]["label_separator"]) == (0.2, ";")
+    assert (experiment["encoder"]["epochs"], experiment["encoder"]["refit"]) == (4.0, False)
+    assert "  fields:\n    - title\n    - content\n" in shown["dataset"].out, "as in params.yaml"
+    for content, recipe in ((dataset, None), (experiment, "ngame")):
+        for name in content:
+            assert fresh.settings_file(STAGES[name], "toy", recipe).is_file()

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests import forks
+from tests.cli.conftest import TOY, Xc
 from tests.conftest import TOY_CHANGES, make_workspace
 from xc_core.chain import Workspace, run_stage
 
@@ -65,3 +66,19 @@ def test_a_signal_that_is_ignored_stays_so(tmp_path: Path) -> None:
         "m.cli.main = lambda **_: os.kill(os.getpid(), signal.SIGHUP); m.main([])"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_a_signal_ends_a_command_in_this_process_and_what_handled_it_before_does_so_again(
+    xc: Xc, fresh: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a test that runs a command, or a notebook, could not be interrupted afterwards."""
+    heard: list[int] = []
+    monkeypatch.setattr(Workspace, "find", classmethod(lambda cls: signal.raise_signal(signal.SIGTERM)))
+    before = signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))
+    try:
+        ended = xc("leaderboard", *TOY)
+        assert (ended.code, ended.err.strip(), heard) == (143, "xc: terminated", [])
+        signal.raise_signal(signal.SIGTERM)
+        assert heard == [signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGTERM, before)

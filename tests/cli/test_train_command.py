@@ -142,6 +142,17 @@ def test_a_training_has_its_part_of_an_hour_unless_told_otherwise(
     assert (recipe.encoder.epochs == 0.25) == bool(asked)
 
 
+@pytest.mark.parametrize(("options", "allowed"), [((), []), (("--budget", "10m"), [600.0])])
+def test_a_variant_of_params_yaml_keeps_its_epochs_unless_a_budget_is_given(
+    xc: Xc, fresh: Workspace, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], allowed: list[float]
+) -> None:
+    asked: list[float] = []
+    monkeypatch.setattr("xc_core.chain.budget.scaled_epochs", lambda *given, again: asked.append(given[2]) or {})
+    fresh.params.declare_experiment("toy", "mine", "ngame", {"encoder": {"encoder": {"name": "bag"}, "epochs": 0.0}})
+    assert xc("train", *TOY, "--recipe", "mine", "--until", "encoder", *options).code == 0
+    assert asked == allowed
+
+
 def test_nothing_is_timed_for_stages_before_the_training(
     xc: Xc, fresh: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
