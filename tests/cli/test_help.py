@@ -86,6 +86,8 @@ def test_what_nobody_gave_words_to_has_a_code_too(
             for name in ("train", "tune", "run", "status", "compare", "doctor", "ingest", "predict", "serve")
         ),
         "assets.release.promotion",
+        "assets.release.champions",
+        "assets.release.health",
         "assets.worker",  # the process of a stage
         "pipelines.servers",
     ],
