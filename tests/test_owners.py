@@ -251,7 +251,8 @@ ALLOWED = {
         "a clone, of which git and DVC decide what it holds",
     ),
     ("files asked for", "assets/release/origin.py"): ({"is_file"}, "files that a project may be without"),
-    ("files asked for", "assets/release/promotion.py"): ({"is_dir"}, "a project may be without DVC or packed models"),
+    ("files asked for", "assets/release/champions.py"): ({"is_dir"}, "a project may be without packed models"),
+    ("files asked for", "assets/release/promotion.py"): ({"is_dir"}, "an experiment may be without some artefacts"),
     ("files asked for", "assets/places.py"): (
         {"is_dir", "is_file"},
         "folders of Dagster, MLflow and DVC, which a project may be without",

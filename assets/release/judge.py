@@ -126,8 +126,7 @@ def _best_so_far(
     """
     from mlflow import MlflowClient
 
-    from assets.release.registry import versions_of
-    from assets.release.versions import download, is_whole, repair_command
+    from assets.release.versions import download, is_whole, repair_command, versions_of
     from xc_core.infer.acceptance import measured
 
     present = champion.tags.get("bundle", "")

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import click
 
+from assets.release.client import client_of
 from assets.release.origin import ARTEFACTS, DIFF, FOLDER
 from assets.release.page import ORIGIN
-from assets.release.promotion import client_of
 from xc_core.artifacts import read_manifest, sha256_file
 from xc_core.chain import Workspace
 from xc_core.chain.registry import TRAIN_STAGES

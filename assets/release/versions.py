@@ -1,7 +1,8 @@
-"""Registered versions of a model: their names, their files, and the commands that make and repair them."""
+"""Registered versions of a model: names, files, tags and pages, and the commands that make and repair them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 _ABSENT: Final = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 """MLflow's error codes for a missing model or version, and for a missing alias."""
+_LONGEST_TAG: Final = 5000
+"""Characters of a tag's value, or of a description, that MLflow stores; sqlite would take more."""
 
 
 def model_name(dataset: str) -> str:
@@ -144,3 +147,20 @@ def check_version(client: Any, name: str, version: int) -> None:
 def numbers_of(client: Any, name: str) -> list[int]:
     """Return the numbers of all versions."""
     return sorted(int(version.version) for version in client.search_model_versions(f"name = '{name}'"))
+
+
+def versions_of(client: Any, name: str, digest: str) -> list[Any]:
+    """Return all versions of a model, by its digest, the newest first."""
+    found = client.search_model_versions(f"name = '{name}' and tags.bundle = '{digest}'")
+    return sorted(found, key=lambda version: int(version.version), reverse=True)
+
+
+def set_tags(client: Any, name: str, version: int, tags: Mapping[str, str]) -> None:
+    """Set tags of a version; a value is cut to the length that MLflow stores."""
+    for key, value in tags.items():
+        client.set_model_version_tag(name, str(version), key, value[:_LONGEST_TAG])
+
+
+def set_page(client: Any, name: str, version: int, text: str) -> None:
+    """Set the description of a version, cut to the length that MLflow stores."""
+    client.update_model_version(name, str(version), text[:_LONGEST_TAG])

@@ -13,7 +13,7 @@ from typing import Any
 import mlflow
 import pytest
 
-from assets.release import registry
+from assets.release import aliases, registry
 from assets.release import versions as released_versions
 from assets.release.candidate import candidate
 from assets.release.gate import Line, Verdict
@@ -95,13 +95,13 @@ class Registry:
         def judge(_: Any, champion: Any | None) -> Verdict:
             self.asked.append(None if champion is None else int(champion.version))
             if self.meanwhile:
-                registry.set_champion(self.client, self.name, self.meanwhile.pop(0))
+                aliases.set_champion(self.client, self.name, self.meanwhile.pop(0))
             return Verdict((line,), "40 documents")
 
         @contextmanager
         def moving() -> Iterator[None]:
             if self.before:
-                registry.set_champion(self.client, self.name, self.before.pop(0))
+                aliases.set_champion(self.client, self.name, self.before.pop(0))
             yield
 
         digest = self.digests[number]
@@ -109,8 +109,8 @@ class Registry:
         return registry.register(self.client, "", candidate)
 
     def aliases(self) -> dict[str, int]:
-        names = (registry.CHAMPION, registry.CHALLENGER, registry.PREVIOUS)
-        found = {name: registry.version_of(self.client, self.name, name) for name in names}
+        names = (aliases.CHAMPION, aliases.CHALLENGER, aliases.PREVIOUS)
+        found = {name: aliases.version_of(self.client, self.name, name) for name in names}
         return {name: int(version.version) for name, version in found.items() if version is not None}
 
 
@@ -118,7 +118,7 @@ class Registry:
 def versions(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
     whole, opens, folder = released_versions.is_whole, released_versions.check_opens, str(tmp_path / "versions")
     monkeypatch.setattr(registry, "is_whole", lambda version: version.source == folder or whole(version))
-    for module in (registry, released_versions):
+    for module in (aliases, released_versions):
         monkeypatch.setattr(module, "check_opens", lambda version: version.source == folder or opens(version))
     return Registry(store.client, f"d{next(_numbers)}", tmp_path / "versions")
 
@@ -140,7 +140,7 @@ def released(opened: Store, trained: Workspace) -> Released:
 
 def champion_files(store: Store, dataset: str) -> Path:
     """Return the folder with the packed model of a champion."""
-    champion = registry.version_of(store.client, model_name(dataset), registry.CHAMPION)
+    champion = aliases.version_of(store.client, model_name(dataset), aliases.CHAMPION)
     assert champion is not None
     return download(champion)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from assets.release import promotion, registry
+from assets.release import aliases, promotion, registry
 from assets.release import versions as released_versions
 from assets.release.best import BEST, Best
 from assets.release.judge import Judge, acceptance_folder, acceptance_set
@@ -150,7 +150,7 @@ def test_who_goes_back_to_a_version_goes_back_to_its_level(gated: Gated, by: str
     gated.release(P_at_5=0.5)
     gated.release(P_at_5=0.6)
     if by == "rollback":
-        registry.roll_back(gated.versions.client, gated.versions.dataset)
+        aliases.roll_back(gated.versions.client, gated.versions.dataset)
     else:
         gated.promote(1)
     assert gated.versions.aliases()["champion"] == 1

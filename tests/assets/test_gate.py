@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from mlflow.exceptions import MlflowException
 
-from assets.release import gate, registry
+from assets.release import aliases, gate, registry
 from assets.release.gate import Limits, Line, Verdict
 from assets.release.registry import Released
 from tests.assets.conftest import Registry, failing
@@ -229,7 +229,7 @@ def another_becomes_champion(versions: Registry, version: int, monkeypatch: pyte
 
     def meanwhile(*given: Any) -> None:
         if pages:
-            registry.set_champion(versions.client, versions.name, pages.pop())
+            aliases.set_champion(versions.client, versions.name, pages.pop())
         set_page(*given)
 
     monkeypatch.setattr(registry, "set_page", meanwhile)
@@ -276,7 +276,7 @@ def test_two_processes_that_set_the_champion_at_the_same_moment_are_reported(
 
     def both(name: str, alias: str, number: str) -> None:
         point(name, alias, number)
-        if alias == registry.CHAMPION:
+        if alias == aliases.CHAMPION:
             point(name, alias, str(third))
 
     monkeypatch.setattr(versions.client, "set_registered_model_alias", both)
@@ -317,4 +317,4 @@ def test_of_several_versions_of_one_model_the_newest_is_released(versions: Regis
     first, again = versions.version(), versions.version()
     versions.client.set_model_version_tag(versions.name, str(again), "bundle", versions.digests[first])
     assert versions.release(first).version == again
-    assert registry.version_of(versions.client, versions.name, registry.CHAMPION).version == again  # type: ignore[union-attr]
+    assert aliases.version_of(versions.client, versions.name, aliases.CHAMPION).version == again  # type: ignore[union-attr]

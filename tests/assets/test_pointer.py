@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from assets.release import copies, promotion
+from assets.release import champions, copies
 from assets.release.pointer import Alias, alias_in_sqlite
 from assets.release.registry import Released
 from tests.assets.conftest import Store
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.chain, pytest.mark.filterwarnings("ignore")]
 
 def fetched(project: Workspace) -> Path:
     """Return the folder of the champion."""
-    found = promotion.champion(project, "toy")
+    found = champions.champion(project, "toy")
     assert found is not None
     return found.fetch()
 
@@ -36,21 +36,21 @@ def test_the_champion_is_found_again_without_mlflow_until_the_alias_moves(
     alias = alias_in_sqlite(store.uri, "xc-toy", "champion")
     assert alias is not None and alias.version == released.version
     asked: list[str] = []
-    monkeypatch.setattr(promotion, "_asked", lambda workspace, dataset: asked.append(dataset))
+    monkeypatch.setattr(champions, "_asked", lambda workspace, dataset: asked.append(dataset))
     assert fetched(project) == folder
     assert not asked, "the pointer is enough"
     moved = Alias(released.version + 1, alias.digest)
-    monkeypatch.setattr(promotion, "alias_in_sqlite", lambda uri, name, alias: moved)
-    assert promotion.champion(project, "toy") is None
+    monkeypatch.setattr(champions, "alias_in_sqlite", lambda uri, name, alias: moved)
+    assert champions.champion(project, "toy") is None
     assert asked == ["toy"], "a moved alias is noticed"
 
 
 def test_a_version_has_one_name_whether_mlflow_or_the_pointer_answers(released: Released, project: Workspace) -> None:
     """MLflow numbers versions, a server compares names: it would load the same version again."""
     (project.state / "champions" / "toy.json").unlink(missing_ok=True)
-    asked = promotion.champion(project, "toy")
+    asked = champions.champion(project, "toy")
     fetched(project)
-    pointed = promotion.champion(project, "toy")
+    pointed = champions.champion(project, "toy")
     assert asked is not None and pointed is not None
     assert (asked.version, asked.digest) == (pointed.version, pointed.digest)
     assert asked.version == str(released.version)
@@ -65,11 +65,11 @@ def test_a_new_database_in_the_place_of_the_old_one_is_noticed(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{path}")
     folder = fetched(project)
     asked: list[str] = []
-    monkeypatch.setattr(promotion, "_asked", lambda workspace, dataset: asked.append(dataset))
+    monkeypatch.setattr(champions, "_asked", lambda workspace, dataset: asked.append(dataset))
     assert fetched(project) == folder
     with closing(sqlite3.connect(path)) as database, database:
         database.execute("UPDATE model_version_tags SET value = 'another model' WHERE key = 'bundle'")
-    assert promotion.champion(project, "toy") is None
+    assert champions.champion(project, "toy") is None
     assert asked == ["toy"]
 
 
@@ -79,9 +79,9 @@ def test_a_registry_beside_the_tracking_store_is_asked(
     """MLflow reads the variable too, so an alias in the tracking store's own file is an old one."""
     fetched(project)
     asked: list[str] = []
-    monkeypatch.setattr(promotion, "_asked", lambda workspace, dataset: asked.append(dataset))
+    monkeypatch.setattr(champions, "_asked", lambda workspace, dataset: asked.append(dataset))
     monkeypatch.setenv("MLFLOW_REGISTRY_URI", "http://127.0.0.1:9")
-    assert promotion.champion(project, "toy") is None
+    assert champions.champion(project, "toy") is None
     assert asked == ["toy"]
 
 
@@ -89,7 +89,7 @@ def test_a_registry_on_a_server_is_asked_for_the_version_and_its_files_are_copie
     released: Released, own: Workspace, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`xc predict` downloaded the champion at each call."""
-    monkeypatch.setattr(promotion, "alias_in_sqlite", lambda uri, name, alias: None)
+    monkeypatch.setattr(champions, "alias_in_sqlite", lambda uri, name, alias: None)
     monkeypatch.setattr(copies, "_is_here", lambda uri: False)
     pointer = own.state / "champions" / "toy.json"
     pointer.unlink(missing_ok=True)
@@ -133,7 +133,7 @@ def test_an_alias_is_read_only_from_a_registry_in_a_sqlite_file(tmp_path: Path) 
 
 
 def test_a_second_answer_imports_only_what_it_needs(released: Released, project: Workspace) -> None:
-    promotion.champion(project, "toy")
+    champions.champion(project, "toy")
     code = (
         "import sys; from xc_core.cli.main import cli; "
         "cli(['predict', '--dataset', 'toy', 'x'], standalone_mode=False); "

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from assets.release import aliases, champions, health
 from assets.release import candidate as candidates
-from assets.release import promotion, registry
 from assets.release.registry import Released
 from tests.assets.conftest import Registry, Store, champion_files
 from tests.cli.conftest import Xc, entry, offered
@@ -48,7 +48,7 @@ def declared(versions: Registry, fresh: Workspace) -> Registry:
     return versions
 
 
-def aliases(store: Store) -> dict[str, int]:
+def pointed(store: Store) -> dict[str, int]:
     """Return the version of each alias of xc-toy."""
     found = store.client.get_registered_model("xc-toy").aliases
     return {alias: int(version) for alias, version in found.items()}
@@ -77,7 +77,7 @@ def test_the_champion_is_changed_by_one_process_at_a_time(
     assert declared.aliases()["champion"] == 2
     for number in ("1", "2"):
         tags = declared.client.get_model_version(declared.name, number).tags
-        assert not {registry.ROLLED_BACK, "promoted_by"} & set(tags), "nothing was changed"
+        assert not {aliases.ROLLED_BACK, "promoted_by"} & set(tags), "nothing was changed"
     assert xc("rollback", "--dataset", declared.dataset).code == 0
 
 
@@ -155,7 +155,7 @@ def test_a_version_that_the_gate_has_not_seen_needs_a_reason(xc: Xc, declared: R
 def test_a_former_champion_needs_no_reason(xc: Xc, declared: Registry) -> None:
     """A version of an older release has no tag of the gate."""
     for number in (declared.version(), declared.version()):
-        registry.set_champion(declared.client, declared.name, number)
+        aliases.set_champion(declared.client, declared.name, number)
     assert xc("promote", "--dataset", declared.dataset, "--version", 1).code == 0
     assert declared.aliases() == {"champion": 1, "previous": 2}
 
@@ -164,7 +164,7 @@ def test_a_recipe_that_the_gate_refuses_leaves_the_champion(
     released: Released, xc: Xc, own: Workspace, store: Store
 ) -> None:
     """Another model of the dataset, with one epoch of everything, cannot be as good; nothing is registered twice."""
-    before = aliases(store)
+    before = pointed(store)
     own.params.declare_experiment("toy", "bad", "ngame", deep_merged(TOY_CHANGES, BAD))
     for stage in STAGES:
         if stage != "leaderboard":
@@ -172,7 +172,7 @@ def test_a_recipe_that_the_gate_refuses_leaves_the_champion(
     refused = xc("promote", "--dataset", "toy", "--recipe", "bad")
     own_words = replace(refused, err=refused.err[refused.err.index("xc: ") :])  # after those of MLflow
     own_words.refused(77, "refused by the gate: P@5", '--reason "WHY"')
-    assert aliases(store) == before
+    assert pointed(store) == before
     found = max(int(version.version) for version in store.client.search_model_versions("name = 'xc-toy'"))
     store.client.delete_model_version("xc-toy", str(found))
 
@@ -188,9 +188,9 @@ def second(released: Released, project: Workspace, store: Store) -> Iterator[int
 
 
 def only_the_first(store: Store) -> None:
-    registry.set_champion(store.client, "xc-toy", 1)
-    store.client.set_registered_model_alias("xc-toy", registry.CHALLENGER, "1")
-    store.client.delete_registered_model_alias("xc-toy", registry.PREVIOUS)
+    aliases.set_champion(store.client, "xc-toy", 1)
+    store.client.set_registered_model_alias("xc-toy", aliases.CHALLENGER, "1")
+    store.client.delete_registered_model_alias("xc-toy", aliases.PREVIOUS)
     for version in store.client.search_model_versions("name = 'xc-toy'"):
         if int(version.version) != 1:
             store.client.delete_model_version("xc-toy", version.version)
@@ -206,7 +206,7 @@ def test_promote_and_rollback_move_the_champion_that_predict_uses(xc: Xc, second
         f"models:/xc-toy@champion is version 1 again (instead of {copy})\n"
     )
     assert json.loads(xc("predict", "--dataset", "toy", "--json", "falcon").out)[0]["title"] == "falcon"
-    registry.set_champion(store.client, "xc-toy", second)
+    aliases.set_champion(store.client, "xc-toy", second)
     asked = ("promote", "--dataset", "toy", "--recipe", "ngame")
     refused = xc(*asked)
     assert refused.code == 77 and "cannot be compared: no files of xc-toy" in refused.err
@@ -217,21 +217,21 @@ def test_promote_and_rollback_move_the_champion_that_predict_uses(xc: Xc, second
 def test_a_version_whose_files_are_gone_never_becomes_champion(xc: Xc, second: int, store: Store) -> None:
     asked, do = ("promote", "--dataset", "toy"), f"xc promote --dataset toy --version {second} --repair; the champion"
     xc(*asked, "--version", second, "--reason", "new labels").refused(66, f"no files of xc-toy version {second}", do)
-    assert aliases(store) == {"champion": 1, "challenger": 1}
+    assert pointed(store) == {"champion": 1, "challenger": 1}
     assert "promoted_by" not in store.client.get_model_version("xc-toy", str(second)).tags, "nothing was recorded"
-    store.client.set_registered_model_alias("xc-toy", registry.PREVIOUS, str(second))
+    store.client.set_registered_model_alias("xc-toy", aliases.PREVIOUS, str(second))
     xc("rollback", "--dataset", "toy").refused(66, f"no files of xc-toy version {second}", do)
-    assert aliases(store) == {"champion": 1, "challenger": 1, "previous": second}
+    assert pointed(store) == {"champion": 1, "challenger": 1, "previous": second}
 
 
 def test_a_previous_champion_is_repaired_in_its_place(xc: Xc, second: int, store: Store) -> None:
     """It has the content of the packed model, as its tag says."""
-    store.client.set_registered_model_alias("xc-toy", registry.PREVIOUS, str(second))
+    store.client.set_registered_model_alias("xc-toy", aliases.PREVIOUS, str(second))
     ended = xc("promote", "--dataset", "toy", "--version", second, "--repair")
     assert ended.code == 0, ended.err
-    new = aliases(store)["previous"]
+    new = pointed(store)["previous"]
     assert ended.out == f"version {new} of xc-toy replaces version {second}, with the same content\n"
-    assert aliases(store) == {"champion": 1, "challenger": 1, "previous": new} and new != second
+    assert pointed(store) == {"champion": 1, "challenger": 1, "previous": new} and new != second
     assert xc("rollback", "--dataset", "toy").code == 0
     assert json.loads(xc("predict", "--dataset", "toy", "--json", "falcon").out)[0]["title"] == "falcon"
     xc("promote", "--dataset", "toy", "--version", 99, "--repair").refused(66, "no version 99 of xc-toy")
@@ -245,11 +245,11 @@ def test_a_former_champion_with_damaged_files_does_not_return(
 ) -> None:
     if spoil is not None:
         spoil(damaged / "encoder.safetensors")
-    registry.set_champion(store.client, "xc-toy", second)
-    before = aliases(store)
+    aliases.set_champion(store.client, "xc-toy", second)
+    before = pointed(store)
     for asked in (("rollback", "--dataset", "toy"), ("promote", "--dataset", "toy", "--version", 1)):
         xc(*asked).refused(74, found, "xc promote --dataset toy --version 1 --repair; the champion is unchanged")
-        assert aliases(store) == before
+        assert pointed(store) == before
 
 
 def test_a_version_that_holds_another_model_than_registered_is_not_promoted(xc: Xc, second: int, store: Store) -> None:
@@ -266,11 +266,11 @@ def test_a_recipe_without_a_packed_model_is_not_promoted(xc: Xc, fresh: Workspac
 
 
 def test_a_model_that_is_out_of_date_is_not_promoted(released: Released, xc: Xc, own: Workspace, store: Store) -> None:
-    before = aliases(store)
+    before = pointed(store)
     own.params.declare_experiment("toy", "ngame", "ngame", {**TOY_CHANGES, "fusion": {"candidates": 5}})
     promoted = xc("promote", "--dataset", "toy", "--recipe", "ngame")
     promoted.refused(76, "a model of toy/ngame that is out of date", "xc train --dataset toy --recipe ngame")
-    assert aliases(store) == before
+    assert pointed(store) == before
 
 
 @pytest.mark.parametrize(
@@ -301,7 +301,7 @@ def test_what_cannot_be_promoted_or_rolled_back_is_refused(
 
 
 def test_doctor_names_the_champion(released: Released, project: Workspace, store: Store) -> None:
-    found = [(finding.level, finding.text) for finding in promotion.check()]
+    found = [(finding.level, finding.text) for finding in health.check()]
     assert found[:2] == [
         ("ok", f"MLflow answers at {store.uri}"),
         ("ok", "champion of toy: version 1, recipe ngame"),
@@ -309,15 +309,15 @@ def test_doctor_names_the_champion(released: Released, project: Workspace, store
 
 
 def test_a_dataset_without_a_champion_has_no_folder_and_a_note(declared: Registry, fresh: Workspace) -> None:
-    assert promotion.champion(fresh, declared.dataset) is None
-    found = [(finding.level, finding.text) for finding in promotion.check()]
+    assert champions.champion(fresh, declared.dataset) is None
+    found = [(finding.level, finding.text) for finding in health.check()]
     assert ("note", f"champion of {declared.dataset}: none yet") in found
 
 
 def test_doctor_names_every_packed_model(trained: Workspace, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XC_ROOT", str(trained.root))
     digest = read_manifest(trained.folder("model", "toy", "ngame")).digest()
-    assert ("ok", f"packed model of toy/ngame: {digest[:12]}") in [(f.level, f.text) for f in promotion.check()]
+    assert ("ok", f"packed model of toy/ngame: {digest[:12]}") in [(f.level, f.text) for f in health.check()]
 
 
 @pytest.fixture
@@ -332,18 +332,18 @@ def damaged(project: Workspace, store: Store, released: Released) -> Iterator[Pa
 
 
 def test_a_damaged_champion_is_seen_and_repaired(damaged: Path, xc: Xc, store: Store) -> None:
-    (fault,) = [finding for finding in promotion.check() if finding.level == "fault"]
+    (fault,) = [finding for finding in health.check() if finding.level == "fault"]
     assert "encoder.safetensors, whose content has changed" in fault.text
     assert "xc promote --dataset toy --repair" in fault.text
     before = store.client.get_model_version("xc-toy", "1")
     ended = xc("promote", "--dataset", "toy", "--repair")
     assert ended.code == 0
-    version = registry.version_of(store.client, "xc-toy", registry.CHAMPION)
+    version = aliases.version_of(store.client, "xc-toy", aliases.CHAMPION)
     assert version is not None
     assert ended.out == f"version {version.version} of xc-toy replaces version 1, with the same content\n"
     assert {**before.tags, "repairs": "1"} == version.tags
     assert version.description == before.description
-    assert "previous" not in aliases(store), "the damaged version cannot be rolled back to"
+    assert "previous" not in pointed(store), "the damaged version cannot be rolled back to"
     assert json.loads(xc("predict", "--dataset", "toy", "--json", "falcon").out)[0]["title"] == "falcon"
     assert xc("promote", "--dataset", "toy", "--repair").out == f"version {version.version} of xc-toy is whole\n"
 
@@ -354,7 +354,7 @@ def test_what_asks_a_damaged_champion_says_how_to_repair_it(
     damaged: Path, xc: Xc, project: Workspace, tmp_path: Path,
     spoil: Callable[[Path], None] | None, found: str, known: bool,
 ) -> None:  # fmt: skip
-    promotion._point(project, "toy")
+    champions.point(project, "toy")
     if not known:
         (project.state / "champions" / "toy.json").unlink()
     if spoil is not None:
@@ -371,7 +371,7 @@ def test_what_asks_a_damaged_champion_says_how_to_repair_it(
 def test_a_champion_whose_folder_is_gone_is_repaired_by_the_command_that_is_named(
     second: int, xc: Xc, store: Store
 ) -> None:
-    registry.set_champion(store.client, "xc-toy", second)
+    aliases.set_champion(store.client, "xc-toy", second)
     ended = xc("predict", "--dataset", "toy", "falcon")
     ended.refused(66, f"no files of xc-toy version {second}", "xc promote --dataset toy --repair")
     assert xc("promote", "--dataset", "toy", "--repair").code == 0
@@ -390,7 +390,7 @@ def test_doctor_sees_a_champion_under_another_root(
     released: Released, project: Workspace, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XC_MLFLOW_ARTIFACTS", (tmp_path / "moved").as_uri())
-    faults = [finding.text for finding in promotion.check() if finding.level == "fault"]
+    faults = [finding.text for finding in health.check() if finding.level == "fault"]
     assert len(faults) == 1
     assert "champion of toy: version 1, recipe ngame: found its files under another root" in faults[0]
 
@@ -407,7 +407,7 @@ def test_the_champion_of_a_moved_project_is_repaired_where_it_is_now(
     xc("predict", "--dataset", "toy", "falcon").refused(66, "no files of xc-toy version 1", "--repair")
     assert xc("promote", "--dataset", "toy", "--repair").code == 0
     assert json.loads(xc("predict", "--dataset", "toy", "--json", "falcon").out)[0]["title"] == "falcon"
-    assert [finding.level for finding in promotion.check() if "champion of toy" in finding.text] == ["ok"]
+    assert [finding.level for finding in health.check() if "champion of toy" in finding.text] == ["ok"]
     assert not (tmp_path / "old").exists()
 
 
@@ -421,7 +421,7 @@ def test_a_new_registry_is_called_new(
     xc("promote", "--dataset", "toy").refused(66, f"no challenger of xc-toy{new}")
     xc("rollback", "--dataset", "toy").refused(66, f"no champion of xc-toy{new}")
     xc("predict", "--dataset", "toy", "falcon").refused(66, f"no champion of toy{new}", "MLflow's database has changed")
-    notes = [finding.text for finding in promotion.check() if finding.level == "note"]
+    notes = [finding.text for finding in health.check() if finding.level == "note"]
     assert any(f"{tmp_path / 'new.db'} is new: it has no model, but the project has some" in text for text in notes)
 
 
@@ -449,7 +449,7 @@ def test_without_a_server_a_named_recipe_still_predicts(xc: Xc, no_server: Works
 
 
 def test_without_a_server_doctor_reports_a_fault(xc: Xc, no_server: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    offered(monkeypatch, "xc.checks", entry("mlflow", promotion.check))
+    offered(monkeypatch, "xc.checks", entry("mlflow", health.check))
     ended = xc("doctor")
     assert ended.code == 78
     assert f"fault  found no answer from MLflow at {UNREACHABLE}" in ended.out

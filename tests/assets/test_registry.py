@@ -18,13 +18,13 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST
 
 from assets.markdown import escaped
-from assets.release import registry
+from assets.release import aliases, registry
 from assets.release.candidate import candidate
 from assets.release.gate import Line, Verdict
 from assets.release.origin import origin
 from assets.release.page import Page, description
 from assets.release.registry import Released
-from assets.release.versions import check_version, model_name
+from assets.release.versions import check_version, model_name, set_page
 from assets.resources import Tracking
 from tests.assets.conftest import FIRST, Registry, Store, champion_files, failing
 from tests.test_bundle import pickled
@@ -45,17 +45,17 @@ pytestmark = [pytest.mark.chain, pytest.mark.filterwarnings("ignore")]
 def test_promoting_keeps_the_last_champion_as_previous(versions: Registry) -> None:
     first, second, third = (versions.version() for _ in range(3))
     for number in (first, second, second, third):
-        registry.set_champion(versions.client, versions.name, number)
+        aliases.set_champion(versions.client, versions.name, number)
     assert versions.aliases() == {"champion": third, "previous": second}
 
 
 def test_rollback_exchanges_champion_and_previous_and_a_second_one_undoes_the_first(versions: Registry) -> None:
     first, second = versions.version(), versions.version()
     for number in (first, second):
-        registry.set_champion(versions.client, versions.name, number)
-    assert registry.roll_back(versions.client, versions.dataset) == (first, second)
+        aliases.set_champion(versions.client, versions.name, number)
+    assert aliases.roll_back(versions.client, versions.dataset) == (first, second)
     assert versions.aliases() == {"champion": first, "previous": second}
-    assert registry.roll_back(versions.client, versions.dataset) == (second, first)
+    assert aliases.roll_back(versions.client, versions.dataset) == (second, first)
     assert versions.aliases() == {"champion": second, "previous": first}
 
 
@@ -63,18 +63,18 @@ def test_a_rollback_does_not_replace_a_champion_that_it_has_not_seen(versions: R
     """Another process promotes a version while the previous champion is opened."""
     first, second, third = (versions.version() for _ in range(3))
     for number in (first, second):
-        registry.set_champion(versions.client, versions.name, number)
+        aliases.set_champion(versions.client, versions.name, number)
 
     @contextmanager
     def moving() -> Iterator[None]:
-        registry.set_champion(versions.client, versions.name, third)
+        aliases.set_champion(versions.client, versions.name, third)
         yield
 
     with pytest.raises(MovedError, match=r"another champion of .* than version 2"):
-        registry.roll_back(versions.client, versions.dataset, moving)
+        aliases.roll_back(versions.client, versions.dataset, moving)
     assert versions.aliases() == {"champion": third, "previous": second}
     tags = [versions.client.get_model_version(versions.name, str(number)).tags for number in (first, second, third)]
-    assert not any(registry.ROLLED_BACK in own for own in tags)
+    assert not any(aliases.ROLLED_BACK in own for own in tags)
 
 
 @pytest.mark.parametrize(
@@ -97,9 +97,9 @@ def test_rollback_needs_a_previous_champion(
     for _ in range(versions_there):
         versions.version()
     if champion is not None:
-        registry.set_champion(versions.client, versions.name, champion)
+        aliases.set_champion(versions.client, versions.name, champion)
     with pytest.raises(MissingError, match=found) as caught:
-        registry.roll_back(versions.client, versions.dataset)
+        aliases.roll_back(versions.client, versions.dataset)
     assert caught.value.do == do.format(versions.dataset)
 
 
@@ -270,8 +270,8 @@ def test_markdown_of_others_is_shown_as_it_is() -> None:
 
 def test_the_champions_files_are_found_by_its_alias(released: Released, store: Store) -> None:
     assert open_predictor(champion_files(store, "toy")).predict(["falcon"], 1)[0][0].title == "falcon"
-    assert registry.version_of(store.client, "xc-toy", registry.PREVIOUS) is None
-    assert registry.version_of(store.client, "xc-unheard-of", registry.CHAMPION) is None
+    assert aliases.version_of(store.client, "xc-toy", aliases.PREVIOUS) is None
+    assert aliases.version_of(store.client, "xc-unheard-of", aliases.CHAMPION) is None
 
 
 # failures
@@ -286,7 +286,7 @@ def test_a_failing_registration_leaves_the_last_champion_in_place(
     with pytest.raises(UnavailableError, match="connection lost"), tracking.client() as client:
         registry.register(client, store.artifacts, other)
     assert mlflow.active_run() is None
-    champion = registry.version_of(store.client, "xc-toy", registry.CHAMPION)
+    champion = aliases.version_of(store.client, "xc-toy", aliases.CHAMPION)
     assert champion is not None
     assert int(champion.version) == released.version
     assert mlflow.pyfunc.load_model("models:/xc-toy@champion").predict(["falcon"])[0][0]["title"] == "falcon"
@@ -331,7 +331,7 @@ def test_a_version_whose_run_is_gone_is_judged_again(
     """`mlflow gc` deletes runs; the files of their models stay."""
     own = replace(candidate(trained, "toy", "ngame"), dataset="outlived", judge=passing)
     registry.register(store.client, store.artifacts, own)
-    store.client.delete_registered_model_alias("xc-outlived", registry.CHAMPION)
+    store.client.delete_registered_model_alias("xc-outlived", aliases.CHAMPION)
     gone = MlflowException("no run", error_code=RESOURCE_DOES_NOT_EXIST)
     monkeypatch.setattr(type(store.client), "get_run", failing(gone))
     found = registry.register(store.client, store.artifacts, own)
@@ -390,31 +390,31 @@ def test_the_gate_does_not_bring_back_what_a_person_rolled_back(
     for number, own in ((1, first), (2, second)):
         found = registry.register(store.client, store.artifacts, own)
         assert (found.version, found.is_champion) == (number, True)
-    assert registry.roll_back(store.client, "back") == (1, 2)
+    assert aliases.roll_back(store.client, "back") == (1, 2)
     again = registry.register(store.client, store.artifacts, second)
     assert (again.version, again.is_champion) == (2, False)
     assert "it was rolled back on 20" in again.message and "--version 2 makes it champion" in again.message
-    champion = registry.version_of(store.client, "xc-back", registry.CHAMPION)
+    champion = aliases.version_of(store.client, "xc-back", aliases.CHAMPION)
     assert champion is not None and int(champion.version) == 1
 
-    registry.set_champion(store.client, "xc-back", 2)
-    assert registry.ROLLED_BACK not in store.client.get_model_version("xc-back", "2").tags
-    registry.set_champion(store.client, "xc-back", 1)
+    aliases.set_champion(store.client, "xc-back", 2)
+    assert aliases.ROLLED_BACK not in store.client.get_model_version("xc-back", "2").tags
+    aliases.set_champion(store.client, "xc-back", 1)
     assert registry.register(store.client, store.artifacts, second).is_champion
 
 
 def test_a_rollback_that_was_killed_is_not_repeated_onto_the_same_version(versions: Registry) -> None:
     number = versions.version()
-    for alias in (registry.CHAMPION, registry.PREVIOUS):
+    for alias in (aliases.CHAMPION, aliases.PREVIOUS):
         versions.client.set_registered_model_alias(versions.name, alias, str(number))
     with pytest.raises(MissingError, match="no previous champion of"):
-        registry.roll_back(versions.client, versions.dataset)
+        aliases.roll_back(versions.client, versions.dataset)
 
 
 def test_a_page_is_no_longer_than_what_mlflow_stores_in_any_database(versions: Registry) -> None:
     """Postgres refuses 5,001 characters, sqlite takes them."""
     number = versions.version()
-    registry.set_page(versions.client, versions.name, number, "x" * 6000)
+    set_page(versions.client, versions.name, number, "x" * 6000)
     assert len(versions.client.get_model_version(versions.name, str(number)).description) == 5000
     tags = dict.fromkeys(("git_changed", "promoted_reason"), "path/of/a/file.py, " * 250)
     tags |= {"promoted_by": "Ada", "promoted_at": "today"}
@@ -424,4 +424,4 @@ def test_a_page_is_no_longer_than_what_mlflow_stores_in_any_database(versions: R
 
 def test_models_are_named_after_their_dataset() -> None:
     assert model_name("toy") == "xc-toy"
-    assert (registry.CHAMPION, registry.CHALLENGER, registry.PREVIOUS) == ("champion", "challenger", "previous")
+    assert (aliases.CHAMPION, aliases.CHALLENGER, aliases.PREVIOUS) == ("champion", "challenger", "previous")

@@ -13,7 +13,8 @@ import pytest
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST
 
-from assets.release import lineage, promotion, registry
+from assets.release import aliases, champions, lineage, registry
+from assets.release import versions as released_versions
 from assets.release.judge import describe
 from assets.release.lineage import Lineage
 from assets.release.origin import ARTEFACTS, origin
@@ -57,8 +58,8 @@ def test_a_repair_leaves_another_challenger_and_makes_no_previous(
 
 def test_a_registry_with_a_model_is_not_new(versions: Registry) -> None:
     versions.version()
-    assert not registry.is_new(versions.client)
-    assert registry.hint(versions.client) == ""
+    assert not aliases.is_new(versions.client)
+    assert aliases.hint(versions.client) == ""
 
 
 def test_the_page_of_a_version_that_is_judged_again_names_who_made_it(versions: Registry) -> None:
@@ -73,7 +74,7 @@ def test_the_tenth_version_of_a_model_is_newer_than_the_ninth() -> None:
     """MLflow has numbers of versions as texts."""
     found = [SimpleNamespace(version=number) for number in ("9", "10", "2")]
     client = SimpleNamespace(search_model_versions=lambda _: found)
-    assert [one.version for one in registry.versions_of(client, "xc-toy", "aa")] == ["10", "9", "2"]
+    assert [one.version for one in released_versions.versions_of(client, "xc-toy", "aa")] == ["10", "9", "2"]
 
 
 @pytest.mark.parametrize("name", ["constraints.txt", "params.yaml", "data/toy/raw.dvc"])
@@ -104,9 +105,9 @@ def test_the_origin_names_the_source_of_the_stage_that_reads_it(trained: Workspa
 def test_after_a_promotion_the_pointer_leads_to_the_champion(
     released: Released, own: Workspace, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = promotion._pointer_file(own, "toy")
+    path = champions._pointer_file(own, "toy")
     path.unlink(missing_ok=True)
-    promotion._point(own, "toy")
+    champions.point(own, "toy")
     assert path.is_file(), "the next prediction asks no MLflow"
 
 

@@ -110,6 +110,8 @@ def test_help_has_a_short_name_and_uses_a_wide_terminal_and_the_version_is_print
             for name in ("train", "tune", "run", "status", "compare", "doctor", "ingest", "predict", "serve")
         ),
         "assets.release.promotion",
+        "assets.release.champions",
+        "assets.release.health",
         "assets.worker",  # the process of a stage
         "pipelines.servers",
     ],

@@ -246,7 +246,7 @@ class Project:
 
     @contextmanager
     def _client(self) -> Iterator[Any]:
-        from assets.release.promotion import client_of
+        from assets.release.client import client_of
 
         wait_for(lambda: self.servers.answers("tracking", 0.0), 120, "tracking server")  # it may have been killed
         with (
@@ -257,9 +257,9 @@ class Project:
 
 
 def _alias(client: Any, name: str) -> Any:
-    from assets.release import registry
+    from assets.release import aliases
 
-    return registry.version_of(client, "xc-toy", name)
+    return aliases.version_of(client, "xc-toy", name)
 
 
 def _answers(port: int) -> bool:

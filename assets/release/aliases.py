@@ -1,0 +1,114 @@
+"""Aliases of a registered model: which version is served, which passed the gate last, which was served before.
+
+``champion`` is served, ``challenger`` passed the gate last, ``previous`` was champion before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from assets.release.versions import check_opens, is_absent, model_name, numbers_of, one_of, register_command, set_tags
+from xc_core.errors import MissingError, MovedError
+
+CHAMPION: Final = "champion"
+CHALLENGER: Final = "challenger"
+PREVIOUS: Final = "previous"
+ROLLED_BACK: Final = "rolled_back"
+"""Tag: when a person took the version out of service; the gate alone does not bring it back."""
+
+
+def version_of(client: Any, name: str, alias: str) -> Any | None:
+    """Return the model version that an alias points at, None if there is none.
+
+    An error of the server is raised: otherwise the gate would take any model for the first one.
+    """
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return client.get_model_version_by_alias(name, alias)
+    except MlflowException as error:
+        if not is_absent(error):
+            raise
+        return None
+
+
+def same(one: Any | None, other: Any | None) -> bool:
+    """Return True for two equal versions, or none twice."""
+    return bool((one and one.version) == (other and other.version))
+
+
+def set_champion(client: Any, name: str, version: int) -> None:
+    """Point champion at ``version`` and previous at the old champion, in an order that always leaves a champion.
+
+    Every change of the champion goes through this function, under the lock of one machine, which the caller holds.
+    MLflow cannot set an alias on the condition that it still points at the old version, so the alias is read again:
+    raises MovedError if another process set it at that moment.
+    """
+    old = version_of(client, name, CHAMPION)
+    if old is not None and int(old.version) != version:
+        client.set_registered_model_alias(name, PREVIOUS, old.version)
+    client.set_registered_model_alias(name, CHAMPION, str(version))
+    if ROLLED_BACK in client.get_model_version(name, str(version)).tags:
+        client.delete_model_version_tag(name, str(version), ROLLED_BACK)
+    now = version_of(client, name, CHAMPION)
+    if now is None or int(now.version) != version:
+        found, dataset = "no version" if now is None else f"version {now.version}", name.removeprefix(model_name(""))
+        raise MovedError(
+            f"{found} as champion of {name}: another process set the alias at the same moment",
+            expected=f"version {version}, which this one had set",
+            do=f"decide which one should serve; xc promote --dataset {dataset} --version {version} sets this one",
+        )
+
+
+def roll_back(
+    client: Any, dataset: str, moving: Callable[[], AbstractContextManager[None]] = nullcontext
+) -> tuple[int, int]:
+    """Exchange champion and previous; return (new champion, what it replaced), which the gate does not bring back.
+
+    Raises MissingError if there is no previous champion, MissingError or CorruptError if it cannot be opened,
+    MovedError if another process changed the champion meanwhile; then the champion stays.
+    """
+    name = model_name(dataset)
+    champion, previous = version_of(client, name, CHAMPION), version_of(client, name, PREVIOUS)
+    if champion is None or previous is None or champion.version == previous.version:
+        others = [number for number in numbers_of(client, name) if champion is None or number != int(champion.version)]
+        raise MissingError(
+            f"no {'champion' if champion is None else 'previous champion'} of {name}{hint(client)}",
+            expected="a model that was champion before",
+            do=f"promote {one_of(others)}: xc promote --dataset {dataset} --version N"
+            if others
+            else f"there is no other version; register one: {register_command(name)}",
+        )
+    check_opens(previous)
+    with moving():
+        if not same(champion, version_of(client, name, CHAMPION)):  # to open a model takes seconds
+            found = f"another champion of {name} than version {champion.version}, since the rollback began"
+            do = f"if it is to be replaced too: xc rollback --dataset {dataset}"
+            raise MovedError(found, expected="the same one; nothing was changed", do=do)
+        set_tags(client, name, int(champion.version), {ROLLED_BACK: datetime.now(UTC).isoformat(timespec="seconds")})
+        set_champion(client, name, int(previous.version))
+    return int(previous.version), int(champion.version)
+
+
+def is_new(client: Any) -> bool:
+    """Return True if the registry has no model at all: its database may have been deleted."""
+    return not client.search_registered_models(max_results=1)
+
+
+def check_not_new(client: Any, dataset: str) -> None:
+    """Raise MissingError if the registry has no model at all; for a project that has packed some."""
+    if new := hint(client):
+        raise MissingError(
+            f"no champion of {dataset}{new}",
+            expected=f"a registered model {model_name(dataset)} with the alias {CHAMPION}",
+            do=f"name a trained recipe with --recipe, or release one: xc promote --dataset {dataset} --recipe NAME; if "
+            "there was one, MLFLOW_TRACKING_URI or MLflow's database has changed",
+        )
+
+
+def hint(client: Any) -> str:
+    """Return what to add to the message of a missing model."""
+    return "; the registry is new, it has no model at all" if is_new(client) else ""

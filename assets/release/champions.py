@@ -1,0 +1,90 @@
+"""The champion of a dataset: which version it is, and a local folder with its packed model."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from assets.release import aliases, versions
+from assets.release.client import client_of
+from assets.release.pointer import Alias, Pointer, alias_in_sqlite
+from assets.settings import hide_secrets, mlflow_settings
+from xc_core.chain import Workspace
+from xc_core.errors import MissingError
+
+if TYPE_CHECKING:
+    from xc_core.infer.champion import Champion
+
+
+def champion(workspace: Workspace, dataset: str) -> Champion | None:
+    """Return the champion, None if there is none (entry point ``xc.champions``); MissingError if the registry is new.
+
+    MLflow is asked only if the pointer of the last answer is missing or out of date.
+    """
+    from xc_core.infer.champion import Champion
+
+    settings, path = mlflow_settings(workspace.root), _pointer_file(workspace, dataset)
+    pointer, alias = (
+        Pointer.read(path),
+        alias_in_sqlite(settings.registry, versions.model_name(dataset), aliases.CHAMPION),
+    )
+    if pointer is not None and pointer.names(hide_secrets(settings.registry), alias) and pointer.holds():
+        return Champion(str(pointer.version), pointer.digest, partial(Path, pointer.folder), repair_champion(dataset))
+    return _asked(workspace, dataset)
+
+
+def point(workspace: Workspace, dataset: str) -> None:
+    """Write the pointer to the new champion; a version whose files are gone has none."""
+    with suppress(MissingError):
+        found = champion(workspace, dataset)
+        if found is not None:
+            found.fetch()
+
+
+def _asked(workspace: Workspace, dataset: str) -> Champion | None:
+    """Ask MLflow for the champion."""
+    from xc_core.infer.champion import Champion
+
+    with client_of(workspace) as client:
+        version = aliases.version_of(client, versions.model_name(dataset), aliases.CHAMPION)
+        if version is None:
+            if packed(workspace):
+                aliases.check_not_new(client, dataset)
+            return None
+    fetch = partial(_fetched, workspace, dataset, version)
+    return Champion(str(version.version), version.tags.get("bundle", ""), fetch, repair_champion(dataset))
+
+
+def _fetched(workspace: Workspace, dataset: str, version: Any) -> Path:
+    """Return a local folder with the packed model of a version: the one of the pointer, or one that it names then.
+
+    Raises MissingError if its files are gone.
+    """
+    from xc_core.artifacts import read_manifest
+
+    registry, path = hide_secrets(mlflow_settings(workspace.root).registry), _pointer_file(workspace, dataset)
+    pointer, alias = Pointer.read(path), Alias(int(version.version), version.tags.get("bundle", ""))
+    if pointer is not None and pointer.names(registry, alias) and pointer.holds():
+        return Path(pointer.folder)
+    with client_of(workspace):
+        folder = versions.download(version)
+    digest = read_manifest(folder).digest() if folder.is_dir() else ""
+    if digest and digest == version.tags.get("bundle", digest):
+        Pointer(registry, int(version.version), str(folder), digest).write(path)
+    return folder
+
+
+def _pointer_file(workspace: Workspace, dataset: str) -> Path:
+    return workspace.state / "champions" / f"{dataset}.json"
+
+
+def packed(workspace: Workspace) -> bool:
+    """Return True if the project has a packed model."""
+    return any(workspace.folder("model", *pair).is_dir() for pair in workspace.params.experiments())
+
+
+def repair_champion(dataset: str) -> str:
+    """Return the command that repairs the champion's files."""
+    return f"xc promote --dataset {dataset} --repair"

@@ -1,0 +1,54 @@
+"""What ``xc doctor`` reports of MLflow: its server, the champions and the packed models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from assets.release import aliases, versions
+from assets.release.champions import packed, repair_champion
+from assets.release.client import client_of
+from assets.release.repair import elsewhere
+from assets.settings import hide_secrets, mlflow_settings
+from xc_core.chain import Workspace
+from xc_core.cli.doctor import Finding
+from xc_core.errors import XCError
+
+
+def check() -> Iterator[Finding]:
+    """Report whether the tracking server answers and which champions there are (entry point ``xc.checks``)."""
+    from xc_core.artifacts import read_manifest
+    from xc_core.chain.plan import Status, states
+
+    workspace = Workspace.find()
+    settings = mlflow_settings(workspace.root)
+    with client_of(workspace) as client:
+        yield Finding("ok", f"MLflow answers at {settings.shown}")
+        for dataset in workspace.params.datasets():
+            version = aliases.version_of(client, versions.model_name(dataset), aliases.CHAMPION)
+            yield _champion_finding(workspace, dataset, version)
+        if aliases.is_new(client) and packed(workspace):
+            shown = hide_secrets(settings.registry)
+            yield Finding("note", f"the registry at {shown} is new: it has no model, but the project has some")
+    for dataset, recipe in workspace.params.experiments():
+        folder = workspace.folder("model", dataset, recipe)
+        if states(workspace, workspace.params.experiment(dataset, recipe))["model"].status is not Status.MISSING:
+            yield Finding("ok", f"packed model of {dataset}/{recipe}: {read_manifest(folder).digest()[:12]}")
+
+
+def _champion_finding(workspace: Workspace, dataset: str, version: Any | None) -> Finding:
+    """Return whether the champion's files are there, whole, and within this project's reach."""
+    from xc_core import artifacts
+
+    if version is None:
+        return Finding("note", f"champion of {dataset}: none yet")
+    text = f"champion of {dataset}: version {version.version}, recipe {version.tags.get('recipe')}"
+    do = f"  do this:  {repair_champion(dataset)}"
+    try:
+        folder = versions.download(version)
+        artifacts.verify(folder, kind="model")
+    except XCError as error:
+        return Finding("fault", f"{text}: found {error.found}\n{do}")
+    if elsewhere(workspace, folder):
+        return Finding("fault", f"{text}: found its files under another root, {folder}\n{do}")
+    return Finding("ok", text)

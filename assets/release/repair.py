@@ -1,0 +1,62 @@
+"""``xc promote --repair``: damaged or missing files of a registered version are replaced by the packed model."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from assets.release import aliases, versions
+from assets.settings import local_folder, mlflow_settings
+from xc_core.chain import Workspace
+from xc_core.errors import CorruptError, MissingError
+
+
+def repaired(workspace: Workspace, client: Any, dataset: str, number: int | None = None) -> str:
+    """Replace the files of a version, by default the champion, if they are damaged or gone; return what was done.
+
+    Raises MissingError if no packed model of the project has the version's digest.
+    """
+    from assets.release import registry
+    from assets.release.candidate import candidate
+    from xc_core.artifacts import read_manifest
+    from xc_core.infer.bundle import Model
+
+    name = versions.model_name(dataset)
+    old = _to_repair(client, name, number)
+    if versions.is_whole(old) and not elsewhere(workspace, versions.download(old)):
+        return f"version {old.version} of {name} is whole"
+    digest = old.tags.get("bundle", "")
+    for _, recipe in workspace.params.experiments(dataset):
+        folder, found = workspace.folder("model", dataset, recipe), None
+        with suppress(MissingError, CorruptError):  # the model of another recipe may be damaged or half there
+            found = read_manifest(folder).digest()
+        if found == digest:
+            Model.open(folder)  # raises CorruptError if this copy is damaged too
+            own = candidate(workspace, dataset, recipe)
+            version = registry.replaced(client, mlflow_settings(workspace.root).artifacts, own, old)
+            return f"version {version} of {name} replaces version {old.version}, with the same content"
+    raise MissingError(
+        f"no packed model with the content of version {old.version} ({digest[:12]})",
+        expected="the same model under data/, made again or from DVC",
+        do=f"xc lineage {old.version} --dataset {dataset} --rebuild FOLDER, or "
+        + (f"xc rollback --dataset {dataset}" if number is None else "promote another version"),
+    )
+
+
+def _to_repair(client: Any, name: str, number: int | None) -> Any:
+
+    if number is not None:
+        versions.check_version(client, name, number)
+        return client.get_model_version(name, str(number))
+    champion = aliases.version_of(client, name, aliases.CHAMPION)
+    if champion is None:
+        do = f"register one: {versions.register_command(name)}"
+        raise MissingError(f"no champion of {name}", expected="one to repair", do=do)
+    return champion
+
+
+def elsewhere(workspace: Workspace, folder: Path) -> bool:
+    """Return True if the files belong to another project: they are neither in the artifact root nor in a copy of it."""
+    root = local_folder(mlflow_settings(workspace.root).artifacts)
+    return root is not None and not folder.resolve().is_relative_to(root)
