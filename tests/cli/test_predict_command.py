@@ -147,7 +147,7 @@ def test_predict_says_that_there_is_no_champion(xc: Xc, ready: Workspace, monkey
         ([], b"a" * ((16 << 20) + 1), "more than 16,777,216 bytes or 100,000 lines on the standard input"),
         ([], b"a\n" * 100_001, "more than 16,777,216 bytes or 100,000 lines on the standard input"),
         ([], b"ok\nf\xfcr\n", "bytes that are not UTF-8 in line 2 of the standard input"),
-        (["ab\udcff"], b"", "half a character (U+DCFF) at place 2 of text 0"),
+        (["ab\udcff"], b"", "half a character (U+DCFF) as character 3 of text 1"),
     ],
 )
 def test_predict_refuses_what_it_cannot_answer(

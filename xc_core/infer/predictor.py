@@ -110,16 +110,16 @@ def _check(texts: object) -> None:
     """Raise UsageError unless ``texts`` is a list of strings that UTF-8 can encode."""
     if not isinstance(texts, list):
         raise UsageError(f"a {type(texts).__name__} of texts", expected="a list of strings", do="pass a list")
-    for number, text in enumerate(texts):
+    for number, text in enumerate(texts, 1):
         if not isinstance(text, str):
             raise UsageError(
-                f"a {type(text).__name__} as text {number}", expected="strings", do="send a list of strings"
+                f"text {number} of type {type(text).__name__}", expected="strings", do="send a list of strings"
             )
         try:
             text.encode()
         except UnicodeEncodeError as error:
             raise UsageError(
-                f"half a character (U+{ord(text[error.start]):X}) at place {error.start} of text {number}",
+                f"half a character (U+{ord(text[error.start]):X}) as character {error.start + 1} of text {number}",
                 expected="characters that UTF-8 can encode",
                 do="decode the text correctly where it is read",
             ) from error
