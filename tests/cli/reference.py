@@ -23,10 +23,11 @@ Every command with its arguments and options, as `xc COMMAND --help` shows them;
 def page() -> str:
     """Return the text of the page."""
     context = click.Context(cli, info_name="xc", help_option_names=cli.context_settings["help_option_names"])
-    sections = [_HEAD, *_section(context, cli)]
-    for name in cli.list_commands(context):
-        command = cli.get_command(context, name)
-        assert command is not None, name
+    commands = {name: command for name in cli.list_commands(context) if (command := cli.get_command(context, name))}
+    lines = [f"| [xc {name}](#xc-{name}) | {_cell(own.get_short_help_str(200))} |" for name, own in commands.items()]
+    table = "\n".join(("| command | what it does |", "| --- | --- |", *lines))
+    sections = [_HEAD, *_section(context, cli), table]
+    for name, command in commands.items():
         own = click.Context(command, info_name=name, parent=context)
         sections += [f"## xc {name}", *_section(own, command)]
     return "\n\n".join(sections) + "\n"
