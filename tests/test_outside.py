@@ -61,6 +61,18 @@ PLACED = {
         "expected ',' or '}', but got '<scalar>', while parsing a flow mapping that starts in line 1",
         "line 2, column 5",
     ),
+    "a long key, twice": (
+        f"a:\n  {'k' * 300}: 1\n  {'k' * 300}: 2",
+        f'found duplicate key "{"k" * 176}..., while constructing a mapping that starts in line 2',
+        "line 3, column 3",
+    ),
+    "a key that cannot be seen, twice": (
+        '{"\u200b": 1, "\u200b": 2}',
+        'found duplicate key "\\u200b" with value "2" (original value: "1")',
+        "line 1, column 10",
+    ),
+    "a NUL": ("a: 1\nb: 'x\0'\n", "unacceptable character #x0000", "line 2, column 6"),
+    "a NUL first": ("\0", "unacceptable character #x0000", "line 1, column 1"),
     "a colon too many": ("a: b: c", "mapping values are not allowed here", "line 1, column 5"),
 }
 

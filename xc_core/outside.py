@@ -20,9 +20,9 @@ from ruamel.yaml.events import (
     SequenceEndEvent,
     SequenceStartEvent,
 )
+from ruamel.yaml.reader import ReaderError
 
 from xc_core.errors import ConfigError, bare, preview
-from xc_core.visible import printable
 
 MOST_BYTES: Final = 1 << 20
 """Bytes of a file of settings."""
@@ -89,18 +89,24 @@ def yaml_of(text: str, where: str = "", *, round_trip: bool = False) -> Any:
     except ConfigError:
         raise
     except Exception as error:  # ruamel.yaml raises errors of many types, a ValueError for the date 2001-99-99
-        raise _invalid(error, where) from error
+        raise _invalid(error, text, where) from error
 
 
-def _invalid(error: Exception, where: str) -> ConfigError:
-    """Return the error for a text that ruamel.yaml refuses, with its line and column where they are known."""
-    reason = str(error) or type(error).__name__
+def _invalid(error: Exception, text: str, where: str) -> ConfigError:
+    """Return the error for a text that ruamel.yaml refuses, with its line and column if they are known."""
+    reason, start, place = str(error) or type(error).__name__, "", None
     if isinstance(error, MarkedYAMLError):
-        reason, mark, start = str(error.problem), error.problem_mark, error.context_mark
-        if start and start.line != mark.line:
-            reason += f", {error.context} that starts in line {start.line + 1}"
-        where = f"{where}, line {mark.line + 1}, column {mark.column + 1}".removeprefix(", ")
-    found = f"invalid YAML ({printable(' '.join(reason.split()))[:200]})"
+        reason, mark, begun = str(error.problem), error.problem_mark, error.context_mark
+        place = mark.line, mark.column
+        if begun and begun.line != mark.line:
+            start = f", {error.context} that starts in line {begun.line + 1}"
+    elif isinstance(error, ReaderError):  # names a position, and calls the text "<unicode string>"
+        reason, before = f"unacceptable character #x{error.character:04x}", text[: error.position]
+        place = before.count("\n"), len(before) - before.rfind("\n") - 1
+    if place:
+        where = f"{where}, line {place[0] + 1}, column {place[1] + 1}".removeprefix(", ")
+    shown = "".join(char if char.isprintable() else repr(char)[1:-1] for char in " ".join(reason.split()))
+    found = f"invalid YAML ({shown if len(shown) <= 200 else f'{shown[:197]}...'}{start})"
     return ConfigError(found, expected="YAML", do="fix it, or quote texts", where=where)
 
 

@@ -10,7 +10,16 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from assets.release.versions import check_opens, is_absent, model_name, numbers_of, one_of, register_command, set_tags
+from assets.release.versions import (
+    check_opens,
+    hint_if_new,
+    is_absent,
+    model_name,
+    numbers_of,
+    one_of,
+    register_command,
+    set_tags,
+)
 from xc_core.errors import MissingError, MovedError
 
 CHAMPION: Final = "champion"
@@ -35,7 +44,7 @@ def version_of(client: Any, name: str, alias: str) -> Any | None:
         return None
 
 
-def same(one: Any | None, other: Any | None) -> bool:
+def same_version(one: Any | None, other: Any | None) -> bool:
     """Return True for two equal versions, or none twice."""
     return bool((one and one.version) == (other and other.version))
 
@@ -76,7 +85,7 @@ def roll_back(
     if champion is None or previous is None or champion.version == previous.version:
         others = [number for number in numbers_of(client, name) if champion is None or number != int(champion.version)]
         raise MissingError(
-            f"no {'champion' if champion is None else 'previous champion'} of {name}{hint(client)}",
+            f"no {'champion' if champion is None else 'previous champion'} of {name}{hint_if_new(client)}",
             expected="a model that was champion before",
             do=f"promote {one_of(others)}: xc promote --dataset {dataset} --version N"
             if others
@@ -84,31 +93,10 @@ def roll_back(
         )
     check_opens(previous)
     with moving():
-        if not same(champion, version_of(client, name, CHAMPION)):  # to open a model takes seconds
+        if not same_version(champion, version_of(client, name, CHAMPION)):  # to open a model takes seconds
             found = f"another champion of {name} than version {champion.version}, since the rollback began"
             do = f"if it is to be replaced too: xc rollback --dataset {dataset}"
             raise MovedError(found, expected="the same one; nothing was changed", do=do)
         set_tags(client, name, int(champion.version), {ROLLED_BACK: datetime.now(UTC).isoformat(timespec="seconds")})
         set_champion(client, name, int(previous.version))
     return int(previous.version), int(champion.version)
-
-
-def is_new(client: Any) -> bool:
-    """Return True if the registry has no model at all: its database may have been deleted."""
-    return not client.search_registered_models(max_results=1)
-
-
-def check_not_new(client: Any, dataset: str) -> None:
-    """Raise MissingError if the registry has no model at all; for a project that has packed some."""
-    if new := hint(client):
-        raise MissingError(
-            f"no champion of {dataset}{new}",
-            expected=f"a registered model {model_name(dataset)} with the alias {CHAMPION}",
-            do=f"name a trained recipe with --recipe, or release one: xc promote --dataset {dataset} --recipe NAME; if "
-            "there was one, MLFLOW_TRACKING_URI or MLflow's database has changed",
-        )
-
-
-def hint(client: Any) -> str:
-    """Return what to add to the message of a missing model."""
-    return "; the registry is new, it has no model at all" if is_new(client) else ""

@@ -25,17 +25,15 @@ def champion(workspace: Workspace, dataset: str) -> Champion | None:
     """
     from xc_core.infer.champion import Champion
 
-    settings, path = mlflow_settings(workspace.root), _pointer_file(workspace, dataset)
-    pointer, alias = (
-        Pointer.read(path),
-        alias_in_sqlite(settings.registry, versions.model_name(dataset), aliases.CHAMPION),
-    )
+    settings, pointer = mlflow_settings(workspace.root), Pointer.read(_pointer_file(workspace, dataset))
+    alias = alias_in_sqlite(settings.registry, versions.model_name(dataset), aliases.CHAMPION)
     if pointer is not None and pointer.names(hide_secrets(settings.registry), alias) and pointer.holds():
-        return Champion(str(pointer.version), pointer.digest, partial(Path, pointer.folder), repair_champion(dataset))
+        fetch, repair = partial(Path, pointer.folder), versions.repair_champion_command(dataset)
+        return Champion(str(pointer.version), pointer.digest, fetch, repair)
     return _asked(workspace, dataset)
 
 
-def point(workspace: Workspace, dataset: str) -> None:
+def write_pointer(workspace: Workspace, dataset: str) -> None:
     """Write the pointer to the new champion; a version whose files are gone has none."""
     with suppress(MissingError):
         found = champion(workspace, dataset)
@@ -50,11 +48,23 @@ def _asked(workspace: Workspace, dataset: str) -> Champion | None:
     with client_of(workspace) as client:
         version = aliases.version_of(client, versions.model_name(dataset), aliases.CHAMPION)
         if version is None:
-            if packed(workspace):
-                aliases.check_not_new(client, dataset)
+            if has_packed_model(workspace):
+                _check_not_new(client, dataset)
             return None
     fetch = partial(_fetched, workspace, dataset, version)
-    return Champion(str(version.version), version.tags.get("bundle", ""), fetch, repair_champion(dataset))
+    repair = versions.repair_champion_command(dataset)
+    return Champion(str(version.version), version.tags.get("bundle", ""), fetch, repair)
+
+
+def _check_not_new(client: Any, dataset: str) -> None:
+    """Raise MissingError if the registry has no model at all; for a project that has packed some."""
+    if new := versions.hint_if_new(client):
+        raise MissingError(
+            f"no champion of {dataset}{new}",
+            expected=f"a registered model {versions.model_name(dataset)} with the alias {aliases.CHAMPION}",
+            do=f"name a trained recipe with --recipe, or release one: xc promote --dataset {dataset} --recipe NAME; if "
+            "there was one, MLFLOW_TRACKING_URI or MLflow's database has changed",
+        )
 
 
 def _fetched(workspace: Workspace, dataset: str, version: Any) -> Path:
@@ -80,11 +90,6 @@ def _pointer_file(workspace: Workspace, dataset: str) -> Path:
     return workspace.state / "champions" / f"{dataset}.json"
 
 
-def packed(workspace: Workspace) -> bool:
+def has_packed_model(workspace: Workspace) -> bool:
     """Return True if the project has a packed model."""
     return any(workspace.folder("model", *pair).is_dir() for pair in workspace.params.experiments())
-
-
-def repair_champion(dataset: str) -> str:
-    """Return the command that repairs the champion's files."""
-    return f"xc promote --dataset {dataset} --repair"

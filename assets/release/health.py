@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from assets.release import aliases, versions
-from assets.release.champions import packed, repair_champion
+from assets.release.champions import has_packed_model
 from assets.release.client import client_of
 from assets.release.repair import elsewhere
 from assets.settings import hide_secrets, mlflow_settings
@@ -27,7 +27,7 @@ def check() -> Iterator[Finding]:
         for dataset in workspace.params.datasets():
             version = aliases.version_of(client, versions.model_name(dataset), aliases.CHAMPION)
             yield _champion_finding(workspace, dataset, version)
-        if aliases.is_new(client) and packed(workspace):
+        if versions.registry_is_new(client) and has_packed_model(workspace):
             shown = hide_secrets(settings.registry)
             yield Finding("note", f"the registry at {shown} is new: it has no model, but the project has some")
     for dataset, recipe in workspace.params.experiments():
@@ -43,7 +43,7 @@ def _champion_finding(workspace: Workspace, dataset: str, version: Any | None) -
     if version is None:
         return Finding("note", f"champion of {dataset}: none yet")
     text = f"champion of {dataset}: version {version.version}, recipe {version.tags.get('recipe')}"
-    do = f"  do this:  {repair_champion(dataset)}"
+    do = f"  do this:  {versions.repair_champion_command(dataset)}"
     try:
         folder = versions.download(version)
         artifacts.verify(folder, kind="model")

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from assets.release import aliases, versions
-from assets.release.champions import point
+from assets.release.champions import write_pointer
 from assets.release.client import client_of
+from assets.release.repair import repaired
 from assets.settings import mlflow_settings
 from xc_core.chain import STAGES, Workspace
 from xc_core.errors import MissingError, MovedError, RefusedError, UsageError
@@ -40,8 +41,6 @@ def promote(dataset: str, recipe: str | None, version: int | None, reason: str |
     name = versions.model_name(dataset)
     with client_of(workspace) as client:
         if repair:
-            from assets.release.repair import repaired
-
             click.echo(repaired(workspace, client, dataset, version))
             return
         if recipe is not None:
@@ -53,7 +52,7 @@ def promote(dataset: str, recipe: str | None, version: int | None, reason: str |
             version = _challenger(client, dataset)
         versions.check_version(client, name, version)
         by_hand(workspace, client, dataset, version, reason)
-    point(workspace, dataset)
+    write_pointer(workspace, dataset)
     click.echo(f"models:/{name}@champion is version {version}")
 
 
@@ -107,17 +106,15 @@ def by_hand(workspace: Workspace, client: Any, dataset: str, version: int, reaso
 
 def _serves(client: Any, name: str, version: int) -> bool:
     """Return True if the version is champion, or was before."""
-
     found = (aliases.version_of(client, name, alias) for alias in (aliases.CHAMPION, aliases.PREVIOUS))
     return version in {int(one.version) for one in found if one is not None}
 
 
 def _challenger(client: Any, dataset: str) -> int:
-
     name = versions.model_name(dataset)
     challenger = aliases.version_of(client, name, aliases.CHALLENGER)
     if challenger is None:
-        found = f"no challenger of {name}{aliases.hint(client)}"
+        found = f"no challenger of {name}{versions.hint_if_new(client)}"
         do = f"register one: {versions.register_command(name)}"
         raise MissingError(found, expected="a model that passed the gate", do=do)
     return int(challenger.version)
@@ -170,5 +167,5 @@ def rollback(dataset: str) -> None:
     workspace.params.dataset(dataset)  # reports what is wrong with a name
     with client_of(workspace) as client:
         now, before = aliases.roll_back(client, dataset, partial(moving, workspace, dataset))
-    point(workspace, dataset)
+    write_pointer(workspace, dataset)
     click.echo(f"models:/{versions.model_name(dataset)}@champion is version {now} again (instead of {before})")

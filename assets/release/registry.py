@@ -9,19 +9,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from assets.release.aliases import CHALLENGER, CHAMPION, PREVIOUS, ROLLED_BACK, same, set_champion, version_of
+from assets.release.aliases import CHALLENGER, CHAMPION, PREVIOUS, ROLLED_BACK, same_version, set_champion, version_of
 from assets.release.best import BEST
 from assets.release.origin import Origin
 from assets.release.page import MODEL_PAGE, Page, description, log_page
-from assets.release.versions import (
-    content,
-    experiment_of,
-    is_whole,
-    model_name,
-    set_page,
-    set_tags,
-    versions_of,
-)
+from assets.release.versions import content, experiment_of, is_whole, model_name, set_page, set_tags, versions_of
 from assets.tracking import Logged, experiment_id
 from xc_core.errors import MovedError
 
@@ -110,7 +102,7 @@ def register(client: Any, artifact_root: str, candidate: Candidate) -> Released:
         do = f"xc promote --dataset {candidate.dataset} --version {version} makes it champion"
         return Released(version, False, f"version {version} is challenger: {why}; {do}", verdict)
     with candidate.moving():
-        if unchanged := same(champion, version_of(client, name, CHAMPION)):  # recording the verdict takes seconds
+        if unchanged := same_version(champion, version_of(client, name, CHAMPION)):  # recording a verdict takes seconds
             set_champion(client, name, version)
             client.set_registered_model_alias(name, CHALLENGER, str(version))
     if not unchanged:
@@ -127,7 +119,7 @@ def _judged(client: Any, name: str, candidate: Candidate, own: Any, champion: An
     while True:
         verdict = candidate.judge(own, champion)
         before, champion = champion, version_of(client, name, CHAMPION)
-        if same(before, champion):
+        if same_version(before, champion):
             return verdict, champion
 
 

@@ -45,7 +45,6 @@ def repaired(workspace: Workspace, client: Any, dataset: str, number: int | None
 
 
 def _to_repair(client: Any, name: str, number: int | None) -> Any:
-
     if number is not None:
         versions.check_version(client, name, number)
         return client.get_model_version(name, str(number))

@@ -68,6 +68,11 @@ def repair_command(version: Any) -> str:
     return f"xc promote --dataset {_dataset(version.name)} --version {version.version} --repair"
 
 
+def repair_champion_command(dataset: str) -> str:
+    """Return the command that repairs the files of a champion, whichever version it is."""
+    return f"xc promote --dataset {dataset} --repair"
+
+
 def register_command(name: str) -> str:
     """Return the command that registers a version of a model; a person puts in the name of a recipe."""
     return f"xc promote --dataset {_dataset(name)} --recipe NAME"
@@ -153,6 +158,16 @@ def versions_of(client: Any, name: str, digest: str) -> list[Any]:
     """Return all versions of a model, by its digest, the newest first."""
     found = client.search_model_versions(f"name = '{name}' and tags.bundle = '{digest}'")
     return sorted(found, key=lambda version: int(version.version), reverse=True)
+
+
+def registry_is_new(client: Any) -> bool:
+    """Return True if the registry has no model at all: its database may have been deleted."""
+    return not client.search_registered_models(max_results=1)
+
+
+def hint_if_new(client: Any) -> str:
+    """Return what to add to the message of a missing model."""
+    return "; the registry is new, it has no model at all" if registry_is_new(client) else ""
 
 
 def set_tags(client: Any, name: str, version: int, tags: Mapping[str, str]) -> None:

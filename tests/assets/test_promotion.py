@@ -354,7 +354,7 @@ def test_what_asks_a_damaged_champion_says_how_to_repair_it(
     damaged: Path, xc: Xc, project: Workspace, tmp_path: Path,
     spoil: Callable[[Path], None] | None, found: str, known: bool,
 ) -> None:  # fmt: skip
-    champions.point(project, "toy")
+    champions.write_pointer(project, "toy")
     if not known:
         (project.state / "champions" / "toy.json").unlink()
     if spoil is not None:

@@ -13,7 +13,7 @@ import pytest
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST
 
-from assets.release import aliases, champions, lineage, registry
+from assets.release import champions, lineage, registry
 from assets.release import versions as released_versions
 from assets.release.judge import describe
 from assets.release.lineage import Lineage
@@ -58,8 +58,8 @@ def test_a_repair_leaves_another_challenger_and_makes_no_previous(
 
 def test_a_registry_with_a_model_is_not_new(versions: Registry) -> None:
     versions.version()
-    assert not aliases.is_new(versions.client)
-    assert aliases.hint(versions.client) == ""
+    assert not released_versions.registry_is_new(versions.client)
+    assert released_versions.hint_if_new(versions.client) == ""
 
 
 def test_the_page_of_a_version_that_is_judged_again_names_who_made_it(versions: Registry) -> None:
@@ -107,7 +107,7 @@ def test_after_a_promotion_the_pointer_leads_to_the_champion(
 ) -> None:
     path = champions._pointer_file(own, "toy")
     path.unlink(missing_ok=True)
-    champions.point(own, "toy")
+    champions.write_pointer(own, "toy")
     assert path.is_file(), "the next prediction asks no MLflow"
 
 

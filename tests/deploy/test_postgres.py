@@ -11,7 +11,7 @@ import dagster as dg
 import pytest
 from ruamel.yaml import YAML
 
-from assets.release.registry import CHAMPION, version_of
+from assets.release.aliases import CHAMPION, version_of
 from assets.release.versions import model_name
 from assets.tracking import connect
 from tests.conftest import TOY_CHANGES
