@@ -20,7 +20,6 @@ def repaired(workspace: Workspace, client: Any, dataset: str, number: int | None
     from assets.release import registry
     from assets.release.candidate import candidate
     from xc_core.artifacts import read_manifest
-    from xc_core.infer.bundle import Model
 
     name = versions.model_name(dataset)
     old = _to_repair(client, name, number)
@@ -32,8 +31,7 @@ def repaired(workspace: Workspace, client: Any, dataset: str, number: int | None
         with suppress(MissingError, CorruptError):  # the model of another recipe may be damaged or half there
             found = read_manifest(folder).digest()
         if found == digest:
-            Model.open(folder)  # raises CorruptError if this copy is damaged too
-            own = candidate(workspace, dataset, recipe)
+            own = candidate(workspace, dataset, recipe)  # raises CorruptError if this copy is damaged too
             version = registry.replaced(client, mlflow_settings(workspace.root).artifacts, own, old)
             return f"version {version} of {name} replaces version {old.version}, with the same content"
     raise MissingError(

@@ -196,15 +196,20 @@ def only_the_first(store: Store) -> None:
             store.client.delete_model_version("xc-toy", version.version)
 
 
-def test_promote_and_rollback_move_the_champion_that_predict_uses(xc: Xc, second: int, store: Store) -> None:
+def test_promote_and_rollback_move_the_champion_that_predict_uses(
+    xc: Xc, second: int, store: Store, project: Workspace
+) -> None:
+    pointer = project.state / "champions" / "toy.json"
     source = store.client.get_model_version("xc-toy", "1").source
     copy = store.client.create_model_version("xc-toy", source).version
     assert xc("promote", "--dataset", "toy", "--version", copy, "--reason", "a test").out == (
         f"models:/xc-toy@champion is version {copy}\n"
     )
+    assert json.loads(pointer.read_text())["version"] == int(copy), "the next prediction asks no MLflow"
     assert xc("rollback", "--dataset", "toy").out == (
         f"models:/xc-toy@champion is version 1 again (instead of {copy})\n"
     )
+    assert json.loads(pointer.read_text())["version"] == 1
     assert json.loads(xc("predict", "--dataset", "toy", "--json", "falcon").out)[0]["title"] == "falcon"
     aliases.set_champion(store.client, "xc-toy", second)
     asked = ("promote", "--dataset", "toy", "--recipe", "ngame")
@@ -369,9 +374,10 @@ def test_what_asks_a_damaged_champion_says_how_to_repair_it(
 
 
 def test_a_champion_whose_folder_is_gone_is_repaired_by_the_command_that_is_named(
-    second: int, xc: Xc, store: Store
+    second: int, xc: Xc, store: Store, project: Workspace
 ) -> None:
     aliases.set_champion(store.client, "xc-toy", second)
+    champions.write_pointer(project, "toy")  # there is none of a version without files
     ended = xc("predict", "--dataset", "toy", "falcon")
     ended.refused(66, f"no files of xc-toy version {second}", "xc promote --dataset toy --repair")
     assert xc("promote", "--dataset", "toy", "--repair").code == 0

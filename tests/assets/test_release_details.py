@@ -13,16 +13,17 @@ import pytest
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST
 
-from assets.release import champions, lineage, registry
+from assets.release import champions, health, lineage, registry, repair
 from assets.release import versions as released_versions
 from assets.release.judge import describe
 from assets.release.lineage import Lineage
 from assets.release.origin import ARTEFACTS, origin
 from assets.release.registry import Candidate, Released
 from tests.assets.conftest import Registry, Store, failing
-from tests.cli.conftest import Xc
+from tests.cli.conftest import Xc, spoil
+from tests.conftest import TOY_CHANGES
 from xc_core.chain import STAGES, Workspace
-from xc_core.errors import MissingError
+from xc_core.errors import CorruptError, MissingError
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -54,6 +55,42 @@ def test_a_repair_leaves_another_challenger_and_makes_no_previous(
     versions.release(versions.version(), auto=False)
     assert versions.aliases() == {"champion": 1, "challenger": 2}
     assert repaired(versions, 1, monkeypatch) == {"champion": 3, "challenger": 2}, "the damaged one is not previous"
+
+
+def test_a_damaged_packed_model_repairs_nothing(
+    released: Released, own: Workspace, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(released_versions, "is_whole", lambda version: False)
+    spoil(own)
+    with pytest.raises(CorruptError):
+        repair.repaired(own, store.client, "toy")
+    assert len(store.client.search_model_versions("name = 'xc-toy'")) == 1, "nothing was registered"
+
+
+def test_files_belong_to_the_project_whatever_path_leads_to_its_artifact_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    for root in ("link", "disk"):
+        monkeypatch.setenv("XC_MLFLOW_ARTIFACTS", (tmp_path / root).as_uri())
+        assert not any(repair.elsewhere(Workspace(tmp_path), tmp_path / name / "1") for name in ("link", "disk"))
+        assert repair.elsewhere(Workspace(tmp_path), tmp_path / "1")
+    monkeypatch.setenv("XC_MLFLOW_ARTIFACTS", "s3://bucket/models")
+    assert not repair.elsewhere(Workspace(tmp_path), tmp_path / "1"), "a copy"
+
+
+def test_a_new_registry_is_nothing_new_to_a_project_without_models(
+    fresh: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'new.db'}")
+    assert champions.champion(fresh, "toy") is None
+    assert not any("is new" in finding.text for finding in health.check())
+
+
+def test_doctor_names_a_packed_model_that_is_out_of_date(released: Released, own: Workspace) -> None:
+    own.params.declare_experiment("toy", "ngame", "ngame", {**TOY_CHANGES, "fusion": {"candidates": 5}})
+    assert any(finding.text.startswith("packed model of toy/ngame: ") for finding in health.check())
 
 
 def test_a_registry_with_a_model_is_not_new(versions: Registry) -> None:
