@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,13 @@ def test_yaml_beyond_a_bound_is_refused_at_once(name: str, round_trip: bool) -> 
     assert found in caught.value.found and caught.value.where.partition(",")[0] == "here"
     assert len(str(caught.value)) < 600 and "\n" not in caught.value.found
     assert time.process_time() - started < 10
+
+
+@pytest.mark.parametrize("round_trip", [False, True])
+def test_an_anchor_may_be_used_again_without_a_warning(round_trip: bool) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert yaml_of("a: &x 1\nb: &x 2\nc: *x", round_trip=round_trip) == {"a": 1, "b": 2, "c": 2}
 
 
 PLACED = {

@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 import os
 import stat
+import warnings
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
 from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.error import MarkedYAMLError, ReusedAnchorWarning
 from ruamel.yaml.events import (
     AliasEvent,
     DocumentStartEvent,
@@ -84,8 +85,10 @@ def yaml_of(text: str, where: str = "", *, round_trip: bool = False) -> Any:
     but mappings, lists, texts, numbers, true, false, null and dates is ever built.
     """
     try:
-        _check_events(text, where)
-        return YAML().load(text) if round_trip else copy.deepcopy(_loaded(text))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ReusedAnchorWarning)  # YAML allows it
+            _check_events(text, where)
+            return YAML().load(text) if round_trip else copy.deepcopy(_loaded(text))
     except ConfigError:
         raise
     except Exception as error:  # ruamel.yaml raises errors of many types, a ValueError for the date 2001-99-99
