@@ -107,10 +107,15 @@ def _invalid(error: Exception, text: str, where: str) -> ConfigError:
         reason, before = f"unacceptable character #x{error.character:04x}", text[: error.position]
         place = before.count("\n"), len(before) - before.rfind("\n") - 1
     if place:
-        where = f"{where}, line {place[0] + 1}, column {place[1] + 1}".removeprefix(", ")
+        where = f"{_line(where, place[0])}, column {place[1] + 1}"
     shown = "".join(char if char.isprintable() else repr(char)[1:-1] for char in " ".join(reason.split()))
     found = f"invalid YAML ({shown if len(shown) <= 200 else f'{shown[:197]}...'}{start})"
     return ConfigError(found, expected="YAML", do="fix it, or quote texts", where=where)
+
+
+def _line(where: str, number: int) -> str:
+    """Return the name of a line, counted from 0, of the text at ``where``."""
+    return f"{where}, line {number + 1}".removeprefix(", ")
 
 
 @lru_cache(maxsize=4)
@@ -126,7 +131,7 @@ def _check_events(text: str, where: str) -> None:
     anchors: list[str | None] = []
     sizes: dict[str, int] = {}  # nodes behind each anchor that is complete
     for event in YAML(typ="safe").parse(text):
-        line = f"{where}, line {event.start_mark.line + 1}".removeprefix(", ")
+        line = _line(where, event.start_mark.line)
         documents += isinstance(event, DocumentStartEvent)
         if getattr(event, "tag", None):
             raise _over(f"the tag {preview(str(event.tag))}", "plain values without tags", line)

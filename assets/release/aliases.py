@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from assets.release.versions import (
     check_opens,
+    dataset_of,
     hint_if_new,
     is_absent,
     model_name,
@@ -64,11 +65,12 @@ def set_champion(client: Any, name: str, version: int) -> None:
         client.delete_model_version_tag(name, str(version), ROLLED_BACK)
     now = version_of(client, name, CHAMPION)
     if now is None or int(now.version) != version:
-        found, dataset = "no version" if now is None else f"version {now.version}", name.removeprefix(model_name(""))
+        found = "no version" if now is None else f"version {now.version}"
+        do = f"xc promote --dataset {dataset_of(name)} --version {version} sets this one"
         raise MovedError(
             f"{found} as champion of {name}: another process set the alias at the same moment",
             expected=f"version {version}, which this one had set",
-            do=f"decide which one should serve; xc promote --dataset {dataset} --version {version} sets this one",
+            do=f"decide which one should serve; {do}",
         )
 
 

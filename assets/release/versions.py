@@ -65,7 +65,7 @@ def _check_content(version: Any, digest: str) -> None:
 
 def repair_command(version: Any) -> str:
     """Return the command that repairs the files of a version."""
-    return f"xc promote --dataset {_dataset(version.name)} --version {version.version} --repair"
+    return f"xc promote --dataset {dataset_of(version.name)} --version {version.version} --repair"
 
 
 def repair_champion_command(dataset: str) -> str:
@@ -75,7 +75,7 @@ def repair_champion_command(dataset: str) -> str:
 
 def register_command(name: str) -> str:
     """Return the command that registers a version of a model; a person puts in the name of a recipe."""
-    return f"xc promote --dataset {_dataset(name)} --recipe NAME"
+    return f"xc promote --dataset {dataset_of(name)} --recipe NAME"
 
 
 def one_of(numbers: list[int]) -> str:
@@ -84,7 +84,7 @@ def one_of(numbers: list[int]) -> str:
     return f"one of the versions {shown}" if len(numbers) > 1 else f"version {shown}"
 
 
-def _dataset(name: str) -> str:
+def dataset_of(name: str) -> str:
     """Return the dataset of a registered model."""
     return name.removeprefix(model_name(""))
 
