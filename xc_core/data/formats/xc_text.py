@@ -6,19 +6,17 @@ If counts differ, reading fails: rows are never padded or cut to fit.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 
-from xc_core.data.formats.base import LAYOUTS, Block, Layout, ReadOptions, find, need
+from xc_core.data.formats.aligned import Aligned, Rows
+from xc_core.data.formats.base import LAYOUTS, Layout, ReadOptions
 from xc_core.data.formats.lines import blocks, lines
 from xc_core.errors import DataError, preview
-from xc_core.shapes import F64, I64
+from xc_core.shapes import F64
 
-_STEM = {"train": "trn", "test": "tst"}
 _PAIR = rb"\d+:[-+0-9.eE]+"
 _LINE = rb"[ \t]*(?:" + _PAIR + rb"(?:[ \t]+" + _PAIR + rb")*[ \t]*)?\r?\n"
 _ROW, _ROWS = re.compile(_LINE), re.compile(rb"(?:" + _LINE + rb")*+")
@@ -27,51 +25,20 @@ _HEADER_BYTES = 1 << 12
 """Text read at a time while looking for the end of the header."""
 
 
-class XCText:
+class XCText(Aligned):
     """Source over ``{trn,tst}_X.txt``, ``Y.txt`` and ``{trn,tst}_X_Y.txt``."""
 
-    has_uids = False
+    text_file, matrix_file, label_file = "{}_X.txt", "{}_X_Y.txt", "Y.txt"
+    filter_file = "{}_filter_labels.txt"
+    row_place = ("line", 2)
 
-    def __init__(self, folder: Path, options: ReadOptions) -> None:
-        self.folder, self.options = folder, options
-        self._texts = {split: need(folder, f"{stem}_X.txt") for split, stem in _STEM.items()}
-        self._targets = {split: need(folder, f"{stem}_X_Y.txt") for split, stem in _STEM.items()}
-        self._labels = need(folder, "Y.txt")
-        filters = [path for split in _STEM if (path := self.filters(split))]
-        self.files = [*self._texts.values(), *self._targets.values(), self._labels, *filters]
+    def stated(self, matrix: Path) -> tuple[int, str, str]:
+        """Return the number of labels in the header."""
+        return read_header(matrix, self.options)[1], "labels in the header", f"{matrix.name}, line 1"
 
-    def labels(self) -> Iterator[Block]:
-        """Yield the lines of Y.txt; compare their number with the headers of the matrices."""
-        total = 0
-        for block in text_rows(self._labels, "", self.options):
-            total += len(block)
-            yield block
-        for path in self._targets.values():
-            _, columns = read_header(path, self.options)
-            if columns != total:
-                raise DataError(
-                    f"{columns} labels in the header",
-                    expected=f"{total}, the number of lines of {self._labels.name}",
-                    do="download both files again; a line break inside a text shifts all lines after it",
-                    where=f"{path.name}, line 1",
-                )
-
-    def documents(self, split: str) -> Iterator[Block]:
-        """Yield the lines of the texts with the rows of the matrix."""
-        matrix = self._targets[split]
-        texts = text_rows(self._texts[split], f"{split}-", self.options)
-        yield from zip_rows(texts, matrix_rows(matrix, self.options), self._texts[split].name, (matrix.name, "line", 2))
-
-    def filters(self, split: str) -> Path | None:
-        """Return the filter file under either of its two names; None if there is none."""
-        return find(self.folder, f"filter_labels_{split}.txt", f"{_STEM[split]}_filter_labels.txt")
-
-
-def text_rows(path: Path, prefix: str, options: ReadOptions) -> Iterator[Block]:
-    """Yield a text file as blocks; the uid of a row is ``prefix`` and its 0-based row number."""
-    for number, rows in lines(path, options):
-        uids = [f"{prefix}{number - 1 + i}" for i in range(len(rows))]
-        yield Block(path.name, number, uids, rows, [""] * len(rows))
+    def rows(self, matrix: Path, texts: Path) -> Rows:
+        """Yield the lines of the matrix."""
+        return matrix_rows(matrix, self.options)
 
 
 def read_header(path: Path, options: ReadOptions) -> tuple[int, int]:
@@ -88,7 +55,7 @@ def read_header(path: Path, options: ReadOptions) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def matrix_rows(path: Path, options: ReadOptions) -> Iterator[tuple[I64, I64, F64]]:
+def matrix_rows(path: Path, options: ReadOptions) -> Rows:
     """Yield (flat label ids, number of ids per row, relevance), block by block.
 
     Raises DataError for a malformed row, a label index beyond the header, or another number of rows than the header's.
@@ -151,48 +118,6 @@ def _is_row(line: bytes) -> bool:
     except ValueError:
         return False
     return True
-
-
-def zip_rows(
-    texts: Iterator[Block],
-    targets: Iterator[tuple[I64, I64, F64]],
-    text_file: str,
-    target_place: tuple[str, str, int],
-) -> Iterator[Block]:
-    """Join blocks of texts with blocks of targets of other sizes, row by row.
-
-    ``target_place`` is the file of the targets, the unit of its rows, and the number of the first row. Raises DataError
-    if one side ends before the other.
-    """
-    ids, counts, values = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float64)
-    done = 0
-    target_file, unit, first = target_place
-    for block in texts:
-        while len(counts) < len(block):
-            more = next(targets, None)
-            if more is None:
-                rows = done + len(counts)
-                _uneven(f"more than {rows} texts", f"{rows} rows in {target_file}", f"{text_file}, line {rows + 1}")
-            ids, counts = np.concatenate([ids, more[0]]), np.concatenate([counts, more[1]])
-            values = np.concatenate([values, more[2]])
-        cut = int(counts[: len(block)].sum())
-        block.label_ids, block.label_counts, block.relevance = ids[:cut], counts[: len(block)], values[:cut]
-        block.label_place = target_file, unit, first + done
-        ids, counts, values = ids[cut:], counts[len(block) :], values[cut:]
-        done += len(block)
-        yield block
-    left = len(counts) + sum(len(more[1]) for more in targets)
-    if left:
-        _uneven(f"{done} texts", f"{done + left} rows in {target_file}", f"{text_file}, after line {done}")
-
-
-def _uneven(texts: str, rows: str, where: str) -> NoReturn:
-    raise DataError(
-        f"{texts} and {rows}",
-        expected="as many texts as rows",
-        do="look for a text with an inner line break, or download both files again",
-        where=where,
-    )
 
 
 LAYOUTS.add(
