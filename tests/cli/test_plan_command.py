@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from tests.cli.conftest import Xc
 from xc_core.chain import STAGES, Workspace, on_gpu, pilots, planned, run_stage
 from xc_core.chain.estimator import Cost
 from xc_core.chain.on_gpu import GPU_RATES
+from xc_core.chain.pilots import Rates
 from xc_core.chain.stage_costs import Case
 from xc_core.chain.world import World
 from xc_core.cli.plan import _recipe, _time, table
@@ -66,7 +68,10 @@ def test_the_table_names_the_recipe_that_was_asked_for(recipe: str, changes: dic
 def test_a_dataset_is_planned_as_params_has_the_recipe(xc: Xc, fresh: Workspace) -> None:
     ended = xc("plan", "--dataset", "toy", "--json")
     assert ended.code == 0
-    assert json.loads(ended.out)["world"]["labels"] == 10
+    world = json.loads(ended.out)["world"]
+    assert world["labels"] == 10
+    (rates,) = (Rates.from_json(path.read_text("utf-8")) for path in (fresh.state / "plan").glob("*.json"))
+    assert asdict(rates.timed.world) == world, "steps are timed on the dataset itself"
 
 
 @pytest.mark.usefixtures("quick")
