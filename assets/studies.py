@@ -43,10 +43,10 @@ def changed(workspace: Workspace, cursor: str | None) -> tuple[list[StudyRecord]
 
 
 def _readable(folder: Path) -> StudyRecord | None:
-    """Return the record of a study, None for one that is damaged or of another version."""
+    """Return the record of a study, None for one that is damaged, of another version or not readable."""
     try:
         return StudyRecord.read(folder)
-    except (XCError, OSError, ValueError, TypeError, KeyError):
+    except (XCError, OSError):
         return None
 
 

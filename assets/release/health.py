@@ -17,9 +17,6 @@ from xc_core.errors import XCError
 
 def check() -> Iterator[Finding]:
     """Report whether the tracking server answers and which champions there are (entry point ``xc.checks``)."""
-    from xc_core.artifacts import read_manifest
-    from xc_core.chain.plan import Status, states
-
     workspace = Workspace.find()
     settings = mlflow_settings(workspace.root)
     with client_of(workspace) as client:
@@ -31,9 +28,19 @@ def check() -> Iterator[Finding]:
             shown = hide_secrets(settings.registry)
             yield Finding("note", f"the registry at {shown} is new: it has no model, but the project has some")
     for dataset, recipe in workspace.params.experiments():
-        folder = workspace.folder("model", dataset, recipe)
-        if states(workspace, workspace.params.experiment(dataset, recipe))["model"].status is not Status.MISSING:
-            yield Finding("ok", f"packed model of {dataset}/{recipe}: {read_manifest(folder).digest()[:12]}")
+        if digest := _packed(workspace, dataset, recipe):
+            yield Finding("ok", f"packed model of {dataset}/{recipe}: {digest[:12]}")
+
+
+def _packed(workspace: Workspace, dataset: str, recipe: str) -> str | None:
+    """Return the digest of a packed model; None without one, or with a fault that ``xc doctor`` itself finds."""
+    from xc_core.chain.plan import Status, packed_state
+
+    try:
+        damaged = packed_state(workspace, dataset, recipe).status is Status.DAMAGED
+        return None if damaged else workspace.digest("model", dataset, recipe)
+    except XCError:  # no model, or a wrong setting
+        return None
 
 
 def _champion_finding(workspace: Workspace, dataset: str, version: Any | None) -> Finding:

@@ -152,6 +152,13 @@ def test_from_the_third_stage_of_a_run_on_stages_are_forked(monkeypatch: pytest.
     assert prepared == [1, 2, 3]
 
 
+@pytest.mark.parametrize("system", ["darwin", "win32"])
+def test_on_another_system_than_linux_processes_are_not_forked(monkeypatch: pytest.MonkeyPatch, system: str) -> None:
+    monkeypatch.setattr(forked.sys, "platform", system)
+    monkeypatch.setattr(forkserver, "ensure_running", lambda: None)
+    assert not forked.prepare()
+
+
 def test_where_the_server_cannot_start_processes_are_not_forked(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> None:
         raise OSError("AF_UNIX path too long")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -91,6 +92,21 @@ def test_a_new_registry_is_nothing_new_to_a_project_without_models(
 def test_doctor_names_a_packed_model_that_is_out_of_date(released: Released, own: Workspace) -> None:
     own.params.declare_experiment("toy", "ngame", "ngame", {**TOY_CHANGES, "fusion": {"candidates": 5}})
     assert any(finding.text.startswith("packed model of toy/ngame: ") for finding in health.check())
+
+
+def test_doctor_names_whole_models_beside_a_wrong_setting_and_none_that_is_damaged(
+    released: Released, own: Workspace, edit: Callable[[Workspace, Any], None]
+) -> None:
+    """The checks of the project itself report these faults."""
+
+    def packed() -> list[str]:
+        return [finding.text.partition(":")[0] for finding in health.check() if "packed model" in finding.text]
+
+    own.params.declare_experiment("toy", "first", "ngame", TOY_CHANGES)
+    edit(own, {"experiments/toy_first/stages/encoder/epochs": -1})
+    assert packed() == ["packed model of toy/ngame"]
+    (own.folder("model", "toy", "ngame") / "model.json").write_bytes(b"{}")
+    assert packed() == []
 
 
 def test_a_registry_with_a_model_is_not_new(versions: Registry) -> None:

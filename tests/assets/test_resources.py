@@ -121,8 +121,10 @@ def test_the_command_that_is_named_for_artefacts_in_git_is_enough(tmp_path: Path
 def test_nothing_is_recorded_without_dvc_or_of_an_artefact_with_timings(
     tmp_path: Path, asked: Callable[..., Commands], enabled: bool, stage: str
 ) -> None:
-    commands = asked()
-    assert Dvc(root=str(tmp_path), enabled=enabled).record(stage, "toy", "ngame") is None
+    """Without an address, ``dvc commit`` would record the whole project."""
+    commands, dvc = asked(), Dvc(root=str(tmp_path), enabled=enabled)
+    assert dvc.record(stage, "toy", "ngame") is None
+    dvc.commit([stage], "toy", "ngame")
     assert commands == []
 
 

@@ -52,6 +52,7 @@ def test_a_study_that_goes_on_is_one_run_with_a_child_per_trial(store: Store) ->
     records = [replace(record, trials=record.trials[:count]) for count in range(6)]
     parent, children = shown(store, *records)
     assert parent.info.status == "RUNNING"
+    assert [own.info.run_name for own in (parent, children["4"])] == [f"study {record.name}", "trial 4"]
     assert set(children) == {"0", "1", "2", "3", "4"}
     assert [children[n].info.status for n in sorted(children)] == [
         "FINISHED",

@@ -284,10 +284,12 @@ def test_a_tabular_dataset_gets_a_table_of_labels(table: bool, tmp_path: Path) -
         (raw / "labels.csv").write_text("uid,text\nb0,zero\nb1,one\nb2,two\na,all\n")
     run_stage(workspace, "corpus", "toy")
     before = open_corpus(workspace)
+    documents = (before.folder / "documents.parquet").stat().st_ino
     frame = pl.DataFrame({"uid": ["c"], "text": ["something new"]})
     frame.write_parquet(tmp_path / "new.parquet")
     assert add_labels(workspace, tmp_path / "new.parquet", "toy").labels == 1
     after = open_corpus(workspace)
+    assert (after.folder / "documents.parquet").stat().st_ino == documents, "linked: no document is read again"
     assert after.table("labels")["title"].to_list() == (
         ["zero", "one", "two", "all", "something new"] if table else ["a", "b0", "b1", "b2", "something new"]
     )

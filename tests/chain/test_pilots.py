@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from xc_core.chain import Workspace, pilots, planned
-from xc_core.chain.pilots import NAME, Pilot, Source
+from xc_core.chain.pilots import NAME, Pilot, Source, short_epochs
 from xc_core.chain.world import World
 from xc_core.data.splits import TEST, TRAIN, VALIDATION
 from xc_core.progress import report
+from xc_core.recipes import RECIPES
 
 
 def test_rates_are_of_a_number_of_test_documents_and_of_labels(tmp_path: Path) -> None:
@@ -73,6 +74,14 @@ def test_the_quickest_run_of_a_stage_counts_and_the_memory_of_the_first(
     assert found == {"cpu_seconds": 1.0, "peak_memory_mb": 3.0, "disk_bytes": 0.0, "refresh_seconds": 0.5}
     again = (("corpus", NAME, NAME), {"force": True})
     assert asked == [(("corpus", NAME, NAME), {}), again, again]
+
+
+def test_a_pilot_trains_two_batches_of_m1_and_one_epoch_of_m4_at_most() -> None:
+    world, ngame = World.of_sizes(1_000, 9, 12, 6, 2), RECIPES["ngame"]
+    assert short_epochs(ngame, world) == {"encoder": pytest.approx(2 * 128 / 810), "classifier": 1.0}
+    brief = ngame.changed({"encoder": {"epochs": 0.2}, "classifier": {"epochs": 0.5}})
+    assert short_epochs(brief, world) == {"encoder": 0.2, "classifier": 0.5}
+    assert short_epochs(ngame, World.of_sizes(100, 9, 12, 6, 2))["encoder"] == 1.0, "a larger batch is one epoch"
 
 
 def test_rates_of_searches_are_per_query_label_and_dimension(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import platform
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,7 @@ from tests.chain.toy import NAMES, folder_of, parts_of, print_of, read_json, rea
 from xc_core import artifacts
 from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.chain.context import Context
-from xc_core.chain.costs import forget_peak_memory, machine, peak_memory_mb
+from xc_core.chain.costs import forget_peak_memory, machine, peak_memory_mb, processor
 from xc_core.chain.runner import read_costs
 from xc_core.cluster import Clusters
 from xc_core.errors import BusyError, ConfigError, MissingError, UsageError
@@ -109,6 +110,15 @@ def test_costs_name_the_machine_apart_from_the_figures(trained: Workspace, monke
     for asked, words in (("1", "1 thread,"), ("3", "3 threads,")):
         monkeypatch.setenv("OMP_NUM_THREADS", asked)
         assert words in machine()
+
+
+def test_a_processor_has_the_name_that_the_system_gives_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = "processor\t: 0\nmodel name\t: A Processor 9\nmodel name\t: Another\n"
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_text", lambda *_: content)
+        assert processor() == "A Processor 9"
+        patch.setattr(Path, "read_text", lambda *_: "processor\t: 0\n")
+        assert processor() == (platform.processor() or platform.machine())
 
 
 def test_a_stage_that_never_ran_here_has_no_costs(workspace: Workspace) -> None:

@@ -154,8 +154,9 @@ def test_a_document_with_the_same_text_stays_and_is_named(xc: Xc, own: Workspace
     documents = [row(UID, TEXT, [0]), {**row("COPY", TEXT.split()[0], [0]), "content": TEXT.partition(" ")[2] + " "}]
     assert xc("update", drop(tmp_path / "new", documents, [("L0", "river")]), *TOY).code == 0
     assert "not forgotten, though the text is the same: 1 document (COPY)" in xc("forget", *TOY, "--document", UID).out
-    both = xc("forget", *TOY, "--document", "COPY")
+    both = xc("forget", *TOY, "--document", "COPY", "--document", "COPY")
     assert both.code == 0 and "not forgotten" not in both.out
+    assert "toy: forgot 1 document and 0 labels\n" in both.out, "a uid that is named twice counts once"
 
 
 def test_the_splits_of_all_others_stay(xc: Xc, own: Workspace) -> None:

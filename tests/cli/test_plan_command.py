@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 
 from tests.cli.conftest import Xc
-from xc_core.chain import STAGES, Workspace, pilots, planned, run_stage
+from xc_core.chain import STAGES, Workspace, on_gpu, pilots, planned, run_stage
 from xc_core.chain.estimator import Cost
 from xc_core.chain.on_gpu import GPU_RATES
+from xc_core.chain.pilots import Rates
+from xc_core.chain.stage_costs import Case
 from xc_core.chain.world import World
 from xc_core.cli.plan import _recipe, _time, table
 from xc_core.params import deep_merged
+from xc_core.recipes import RECIPES
 
 SIZES = ("--documents", "3000", "--labels", "200", "--tokens", "12")
 BAG = ("--set", "encoder.encoder.name=bag", "--dim", "16")
@@ -64,7 +68,10 @@ def test_the_table_names_the_recipe_that_was_asked_for(recipe: str, changes: dic
 def test_a_dataset_is_planned_as_params_has_the_recipe(xc: Xc, fresh: Workspace) -> None:
     ended = xc("plan", "--dataset", "toy", "--json")
     assert ended.code == 0
-    assert json.loads(ended.out)["world"]["labels"] == 10
+    world = json.loads(ended.out)["world"]
+    assert world["labels"] == 10
+    (rates,) = (Rates.from_json(path.read_text("utf-8")) for path in (fresh.state / "plan").glob("*.json"))
+    assert asdict(rates.timed.world) == world, "steps are timed on the dataset itself"
 
 
 @pytest.mark.usefixtures("quick")
@@ -85,6 +92,24 @@ def test_a_gpu_is_planned_from_recorded_rates_alone(xc: Xc, fresh: Workspace) ->
     assert card["corpus"] == cpu["corpus"]
     (fresh.state / GPU_RATES).write_text(json.dumps({**recorded, "encoder": "minilm"}))
     assert "the recorded rates are of minilm, not of bag" in xc("plan", *SIZES, *BAG, "--devices", "cuda").out
+
+
+def test_stages_on_a_gpu_take_what_their_work_takes_at_the_recorded_rates() -> None:
+    """M1 reads all texts before its first step if that step needs their vectors; every search is exact."""
+    world, labels, train, published = World.of_sizes(1_000_000, 1_000, 12, 6, 2), 1_000, 810_000, 900_000
+    recorded: dict[str, Any] = {
+        "tokens_per_second": 1e4, "step_seconds": 1.0, "step_documents": 100, "step_width": 16, "pairs_per_second": 1e9,
+    }  # fmt: skip
+    names = ("dpr", "ngame", "ance", "adversarial-pretrained")
+    dpr, ngame, ance, frozen = (on_gpu._seconds(Case(RECIPES[name], world, 32), recorded) for name in names)
+    steps = 3 * train * (12 + 2 + 6 + 2) / 1e4
+    assert dpr["encoder"] == pytest.approx(steps)
+    assert ngame["encoder"] == pytest.approx(steps + (train * 14 + labels * 8) / 3 / 1e4)
+    assert ance["encoder"] == pytest.approx(steps + 2 * train * labels * 32 / 1e9)
+    assert frozen["encoder"] == 0
+    assert ngame["embeddings"] == pytest.approx((1_000_000 * 14 + labels * 8) / 3 / 1e4)
+    assert ngame["classifier"] == pytest.approx(30 * (855_000 + published) / 100 * 32 / 16)
+    assert [own["negatives"] for own in (ngame, ance)] == pytest.approx([0, published * labels * 32 / 1e9])
 
 
 def test_a_dataset_that_is_not_tokenised_for_the_encoder_is_refused_before_it_is_tokenised(

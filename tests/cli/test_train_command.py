@@ -270,8 +270,11 @@ def test_force_makes_every_stage_again(xc: Xc, fresh: Workspace, monkeypatch: py
 def test_what_another_experiment_has_made_is_used(xc: Xc, fresh: Workspace) -> None:
     assert xc("train", *NGAME, *TOY_SETTINGS, "--until", "scores").code == 0
     mine = ("train", *TOY, "--recipe", "mine", "--base", "ngame", *TOY_SETTINGS, "--set", "classifier.epochs=2")
+    stopped = fresh.scratch("run", STAGES["encoder"], "toy", "mine")
+    stopped.mkdir(parents=True)
     ended = xc(*mine, "--until", "scores")
     assert ended.code == 0
+    assert not stopped.exists(), "the checkpoints of a training that was stopped are of no use"
     told = [line for line in ended.err.splitlines() if "has the same" in line]
     shared = ("encoder", "embeddings", "clusters", "negatives")
     assert told == [f"{name}: ngame has the same, which is used" for name in shared]

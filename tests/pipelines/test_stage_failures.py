@@ -22,6 +22,7 @@ from tests.pipelines.recorded import QUIET, Recorded
 from tests.pipelines.recorded import record as record
 from tests.pipelines.recorded import silent_mlflow as silent_mlflow
 from xc_core.chain import Workspace
+from xc_core.errors import UnavailableError
 from xc_core.progress import report, silence
 
 # Dagster warns of previews inside its own Pipes client
@@ -99,6 +100,14 @@ def test_a_lost_process_and_a_busy_stage_are_retried_once(
     assert starts == 2
     assert "Exceeded max_retries of 1" in why
     assert "xc run corpus --dataset toy" in why
+
+
+def test_a_service_that_does_not_answer_is_asked_once_more(
+    trained: Workspace, record: Callable[[Workspace], Recorded]
+) -> None:
+    starts, why = started(record(trained), UnavailableError("no answer from MLflow", expected="one", do="start it"))
+    assert starts == 2
+    assert "Exceeded max_retries of 1" in why and "no answer from MLflow" in why
 
 
 def test_a_lost_process_of_a_cancelled_run_is_not_retried(

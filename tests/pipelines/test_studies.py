@@ -51,6 +51,20 @@ def test_each_new_state_of_a_study_is_shown_once(tmp_path: Path, instance: dg.Da
     assert (event.partition, event.metadata["best"].value) == ("toy/ngame", 70.0)
 
 
+def test_a_study_whose_record_cannot_be_read_hides_no_other(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    """One is damaged, one is no file; both stay unread until they change."""
+    workspace = make_workspace(tmp_path)
+    ticker = Ticker(workspace, instance, "studies")
+    write(workspace, study(name="damaged"), 1_000)
+    record_file(study_folder(workspace, "toy", "damaged")).write_text("null")
+    record_file(study_folder(workspace, "toy", "folder")).mkdir(parents=True)
+    write(workspace, study(trial(0, 50.0)), 1_000)
+    assert [event.partition for event in ticker.tick().asset_events] == ["toy/ngame"]
+    assert ticker.tick().asset_events == []
+    write(workspace, study(name="damaged"), 2_000)
+    assert [event.partition for event in ticker.tick().asset_events] == ["toy/damaged"], "it was written again"
+
+
 def test_the_daemon_stores_partitions_and_materialisations(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     """What the sensor returns is handled as Dagster's daemon does it."""
     workspace = make_workspace(tmp_path)

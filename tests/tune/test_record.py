@@ -16,9 +16,10 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     record = study(trial(0, 50.0, own=True), trial(1), trial(2, state=State.STOPPED), importances={"encoder.loss": 1.0})
     record.write(tmp_path)
     assert StudyRecord.read(tmp_path) == record
-    (tmp_path / "study.json").write_text('{"name": "x"}')
-    with pytest.raises(CorruptError):
-        StudyRecord.read(tmp_path)
+    for content in ('{"name": "x"}', '{"trials": [], "of": "a later version"}', "[]", "null", '"text"', "{", b"\xff"):
+        (tmp_path / "study.json").write_bytes(content if isinstance(content, bytes) else content.encode())
+        with pytest.raises(CorruptError):
+            StudyRecord.read(tmp_path)
     with pytest.raises(MissingError):
         StudyRecord.read(tmp_path / "nowhere")
 

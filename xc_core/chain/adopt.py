@@ -44,6 +44,8 @@ def share(workspace: Workspace, name: str, dataset: str, recipe: str) -> str | N
     lock = workspace.scratch("lock", stage, dataset, recipe)
     with locked(lock, f"{name} of {dataset}/{recipe}"), working(workspace, dataset), suppress(MissingError):
         taken = adopt(workspace, stage, partition, others)
+        if taken is not None:  # checkpoints of a training that was stopped are of no use now
+            artifacts.remove(workspace.scratch("run", stage, dataset, recipe))
     if taken is None:
         return None
     theirs, own = (workspace.scratch("cost", stage, dataset, one) for one in (others[taken], recipe))

@@ -53,6 +53,7 @@ def forget(
     stage, study or gate of the dataset, another command that changes it, or dvc is running.
     """
     workspace.params.dataset(dataset)  # the error for an unknown dataset comes first
+    documents, labels = (list(dict.fromkeys(uids)) for uids in (documents, labels))  # each counts once
     with scratch(workspace, dataset) as inner:
         _check_inbox(workspace.raw(dataset).with_name(INBOX), dataset)
         with at_rest(workspace, dataset):

@@ -130,7 +130,7 @@ class StudyRecord:
             return cls(**content, trials=trials)
         except FileNotFoundError as error:
             raise MissingError(f"no {path}", expected="the record of a study", do="xc tune ...") from error
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:  # the last for JSON that is no object
             raise CorruptError(
                 f"an unreadable {path} ({error})", expected="what xc tune wrote", do="run the same xc tune again"
             ) from error
