@@ -299,3 +299,11 @@ def test_each_search_logs_the_error_of_the_gradients_of_documents_batch_and_rows
     names = [f"{name}{of}" for name in ("gradient_error", "gradient_error_uniform") for of in ("", "_batch", "_rows")]
     assert [name for name in figures if name.startswith("gradient_error")] == names
     assert all(0 < figures[name] < np.inf for name in names)
+
+
+def test_no_error_of_gradients_is_measured_before_a_step_has_computed_vectors(joint: Make) -> None:
+    """A curriculum has figures before the first epoch too, when the latest vectors of all documents are zeros."""
+    task = joint(0.0, negatives=replace(ESTIMATE, curriculum=2.0))
+    assert task.start_epoch(0) == {"hard_used": 0.0}
+    task.step(DOCS, 0, 1.0)
+    assert task.start_epoch(1)["gradient_error"] > 0
