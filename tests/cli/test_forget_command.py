@@ -159,6 +159,12 @@ def test_a_document_with_the_same_text_stays_and_is_named(xc: Xc, own: Workspace
     assert "toy: forgot 1 document and 0 labels\n" in both.out, "a uid that is named twice counts once"
 
 
+def test_a_copy_of_several_forgotten_documents_is_named_once() -> None:
+    rows = [("A", "one", "text"), ("B", "one ", "\ttext"), ("COPY", "one text", ""), ("OTHER", "text", "one")]
+    documents = pl.DataFrame(rows, ["uid", "title", "content"], orient="row")
+    assert Tables(documents, *[pl.DataFrame()] * 3).copies(["A", "B"]) == ["COPY"]
+
+
 def test_the_splits_of_all_others_stay(xc: Xc, own: Workspace) -> None:
     table = Corpus.open(own.folder("corpus", "toy")).table("documents").select("uid", "split")
     assert xc("forget", *TOY, "--document", "D0003").code == 0

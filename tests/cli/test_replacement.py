@@ -54,7 +54,7 @@ def test_the_difference_names_what_came_went_and_changed(tmp_path: Path) -> None
     before = read_world(world.write(tmp_path / "before"))
     gone = world.train.pop(3)
     world.train[5]["content"] += " more"
-    world.train[9]["target_ind"] = sorted({*world.train[9]["target_ind"][:1], 9})
+    world.train[9]["target_ind"] = sorted({*world.train[9]["target_ind"][:1], 8, 9})  # one gone, two new
     world.train[9]["target_rel"] = [1.0] * len(world.train[9]["target_ind"])
     world.test.append(world.train.pop(0))
     world.train.append({**world.train[1], "uid": "new"})

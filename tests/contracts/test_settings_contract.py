@@ -15,8 +15,9 @@ from xc_core.losses import LOSSES
 from xc_core.recipes.settings import StageSettings
 from xc_core.sampling import NEGATIVES, ORDERS
 from xc_core.scores import SCORES
+from xc_core.train.heads import SCORERS
 
-TABLES: tuple[Any, ...] = (FUSIONS, INDEXES, LOSSES, NEGATIVES, ORDERS, SCORES)
+TABLES: tuple[Any, ...] = (FUSIONS, INDEXES, LOSSES, NEGATIVES, ORDERS, SCORERS, SCORES)
 MAY_BE_NEGATIVE = {"seed", "bias", "min_P_at_1", "min_index_recall"}
 """A seed, an offset of logits, and floors that any model passes."""
 AT_LEAST_ONE = {
@@ -26,6 +27,8 @@ AT_LEAST_ONE = {
     "ngrams", "min_documents", "terms",
 }  # fmt: skip
 """Counts of something that a part cannot do without; elsewhere 0 switches something off."""
+AT_LEAST_TWO = {"clusters", "leaves"}
+"""Counts that divide something."""
 
 
 def parts(settings: Any) -> Iterator[Any]:
@@ -51,6 +54,12 @@ all_settings = pytest.mark.parametrize("settings", [pytest.param(one, id=kind.__
 def test_settings_are_frozen_and_given_by_keyword(settings: Any) -> None:
     assert type(settings).__dataclass_params__.frozen
     assert all(field.kw_only for field in fields(settings))
+
+
+@all_settings
+def test_the_least_counts_in_range_are_accepted(settings: Any) -> None:
+    counts = {field.name for field in fields(settings) if type(getattr(settings, field.name)) is int} & AT_LEAST_ONE
+    replace(settings, **{name: 2 if name in AT_LEAST_TWO else 1 for name in counts})
 
 
 @all_settings

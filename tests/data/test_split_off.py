@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.data.worlds import read_world
+from tests.data.worlds import empty_workspace, read_world
 from xc_core import artifacts
+from xc_core.chain import run_stage
 from xc_core.data.corpus import Corpus
+from xc_core.data.ingest import IngestConfig
 from xc_core.errors import DataError
 
 
@@ -31,6 +33,15 @@ def test_our_own_split_never_refuses_a_dataset(tmp_path: Path) -> None:
     unseen = int((corpus.published_train().frequency_L() == 0).sum())
     assert unseen > 0
     assert split(corpus)["labels_in_test_only"] == corpus.labels_in_test_only == unseen
+
+
+def test_the_stage_reports_such_labels(tmp_path: Path, lines: list[str]) -> None:
+    workspace = empty_workspace(tmp_path)
+    workspace.params.declare_dataset("toy", IngestConfig())
+    workspace.raw("toy").parent.mkdir(parents=True)
+    write(workspace.raw("toy"))
+    count = run_stage(workspace, "corpus", "toy").facts["split"]["labels_in_test_only"]
+    assert [line.partition(" are ")[0] for line in lines if " in test only" in line] == [f"corpus: {count} labels"]
 
 
 def test_a_label_without_any_document_is_refused_still(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,14 @@ def test_the_first_of_several_bad_lines_is_named(tmp_path: Path) -> None:
         put(folder / "trn.json", line, b"{")
     with pytest.raises(DataError, match=r"trn\.json, line 22: "):
         read_world(folder)
+
+
+def test_the_time_to_explain_a_line_does_not_grow_with_the_square_of_its_keys() -> None:
+    line = json.dumps(dict.fromkeys(map(str, range(40_000)), 0))
+    started = time.process_time()
+    assert len(object_of(line)) == 40_000
+    assert time.process_time() - started < 5, "a second at most; each key was compared with all others"
+    assert "the key '7' twice" in object_of(line.replace('"8"', '"7"'))[0]
 
 
 def test_a_label_matrix_that_agrees_with_the_json_is_accepted(tmp_path: Path) -> None:

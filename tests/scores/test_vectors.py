@@ -59,6 +59,16 @@ def test_a_saved_score_measures_the_recall_of_its_own_index(index: IndexPart, jo
     assert (measured["recall"] < 0.9) == isinstance(index, (Hnsw, Ivf))
 
 
+def test_the_recall_is_measured_on_the_first_documents_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xc_core.scores.vectors.ALONE", 7)
+    score, asked = VectorScore.build(unit(2000, 1), Ivf()), []
+    search = type(score.index).search
+    monkeypatch.setattr(type(score.index), "search", lambda self, docs, k: asked.append(docs) or search(self, docs, k))
+    docs = unit(20, 3)
+    score.figures(Query(docs))
+    np.testing.assert_array_equal(asked, docs[:7, None])
+
+
 def test_a_graph_that_answers_nothing_has_the_recall_of_exact_search(monkeypatch: pytest.MonkeyPatch) -> None:
     score = VectorScore.build(unit(2000, 1), Both(links=2, build_effort=1, recall=0.999999))
     assert score.index is not None

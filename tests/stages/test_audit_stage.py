@@ -12,6 +12,8 @@ from tests.stages.halves import open_corpus, open_embeddings, open_tables, seen
 from xc_core.chain import Workspace, run_stage
 from xc_core.cluster import Clusters, theorem1
 from xc_core.data.folds import FINAL
+from xc_core.metrics import plots
+from xc_core.metrics.plots import LabelMap
 from xc_core.sampling.audit import Audit
 
 Edit = Callable[[Workspace, dict[str, Any]], None]
@@ -53,3 +55,32 @@ def test_the_share_of_hard_negatives_in_the_batches_by_a_loop(copied: Workspace,
             held += [label in pool for label in hard]
     assert (found["documents"], found["k"]) == (len(rows), k)
     assert found["held_by_batches"] == pytest.approx(np.mean(held))
+
+
+def test_the_label_map_is_of_a_document_with_several_labels_whose_batch_holds_half_of_the_hard_negatives(
+    copied: Workspace, edit: Edit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[LabelMap] = []
+    monkeypatch.setattr(plots, "label_map", lambda folder, content, title: drawn.append(content))
+    k = figures(copied, edit, k=9, sample=1000)["k"]
+    corpus, embeddings, batches = open_corpus(copied), open_embeddings(copied), open_tables(copied).audited_batches()
+    rows, titles = seen(corpus, FINAL), corpus.table("labels")["title"].to_list()
+    truth = corpus.labels.rows(rows)
+    assert batches is not None
+    found: dict[int, tuple[float, set[int], set[int]]] = {}
+    for batch in batches:
+        pool = {label for doc in batch for label in truth.row(int(doc)).tolist()}
+        for doc in sorted(int(doc) for doc in batch):
+            nearest = np.argsort(-(embeddings.labels_LD @ embeddings.documents_ND[rows[doc]])).tolist()
+            hard = {label for label in nearest if label not in truth.row(doc)}
+            far = abs(len(hard & pool) / k - 0.5) - min(len(truth.row(doc)), 3)
+            found[doc] = (far, pool, hard)
+    (content,) = drawn
+    doc = next(doc for doc in sorted(found) if np.array_equal(embeddings.documents_ND[rows[doc]], content.doc_D))
+    far, pool, hard = found[doc]
+    assert far == min(one[0] for one in found.values())
+    assert set(content.in_batch.tolist()) == pool
+    assert (set(content.held.tolist()), set(content.missed.tolist())) == (hard & pool, hard - pool)
+    assert content.positives.tolist() == truth.row(doc).tolist()
+    assert (content.titles, content.text) == (titles, corpus.table("documents", rows[[doc]])["title"][0])
+    assert np.array_equal(content.label_LD, embeddings.labels_LD)

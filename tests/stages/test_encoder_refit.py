@@ -17,6 +17,7 @@ from xc_core.data.ingest import IngestConfig
 from xc_core.data.splits import TEST, TRAIN, VALIDATION
 from xc_core.encoders import TrainedEncoder
 from xc_core.errors import ConfigError, MovedError
+from xc_core.fusion import FittedFusion
 from xc_core.params import deep_merged, in_use
 from xc_core.recipes import RECIPES
 from xc_core.train import encoder as training
@@ -79,6 +80,8 @@ def test_nothing_is_measured_on_validation_documents_that_the_scores_have_seen(
     run_stage(joint, "fusion", "toy", "unidec", force=True)
     facts = artifacts.read_made(joint.folder("fusion", "toy", "unidec")).facts
     assert (facts["documents"], facts["validation"]) == (0, {})
+    fusion = FittedFusion.open(joint.folder("fusion", "toy", "unidec"))
+    assert fusion.candidates == TOY_CHANGES["fusion"]["candidates"], "as many as a fitted rule is given"
     assert "fusion: the scores were trained on all validation documents, so nothing is measured on them" in lines
 
 

@@ -1,4 +1,4 @@
-"""The figures of blocks of test documents, one after the other, are those of all documents at once."""
+"""The stage evaluation: figures of blocks of test documents are those of all at once; the names of confused labels."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ import numpy as np
 import pytest
 
 from tests.arrays import matrix
+from tests.conftest import TOPICS
+from xc_core.chain import Workspace, run_stage
+from xc_core.metrics.confusions import Confusion
+from xc_core.metrics.evaluation import Evaluation
 from xc_core.metrics.ranking import per_document, without
 from xc_core.shapes import Shortlist
+from xc_core.stages import evaluation
 from xc_core.stages.evaluation import _measured
 
 DOCUMENTS, LABELS, CANDIDATES = 23, 300, 150
@@ -38,3 +43,12 @@ def test_blocks_have_the_figures_of_the_whole(block: int) -> None:
         for metric in whole.num:
             np.testing.assert_allclose(figures[name].num[metric], whole.num[metric], rtol=1e-12, atol=1e-15)
             np.testing.assert_allclose(figures[name].den[metric], whole.den[metric], rtol=1e-12, atol=1e-15)
+
+
+def test_the_labels_of_a_confusion_are_named_by_their_titles(
+    copied: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluation, "confusions", lambda short, truth: [Confusion(named=3, missed=5, documents=7)])
+    run_stage(copied, "evaluation", "toy", "ngame", force=True)
+    found = Evaluation.open(copied.folder("evaluation", "toy", "ngame")).report["confusions"]
+    assert found == [{"named": TOPICS[3], "missed": TOPICS[5], "documents": 7}]

@@ -101,6 +101,30 @@ def test_an_evaluation_without_figures_per_document_has_no_p_value() -> None:
     assert math.isnan(leaderboard._p_value(none, none))
 
 
+def test_the_best_of_a_group_has_the_highest_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recipes of the toy world may be equally good, so its leaderboard below does not show it."""
+    rows: list[dict[str, Any]] = []
+    lines: list[str] = []
+    monkeypatch.setattr(leaderboard, "write_leaderboard", lambda build, found, dataset: rows.extend(found))
+    report = {"intervals": {"P_at_1": [1.0, 2.0], "PSP_at_5": [3.0, 4.0]}, "index_recall": {}}
+    found = {
+        recipe: SimpleNamespace(metrics=dict.fromkeys(METRICS, 1.5) | {"P_at_1": precision}, report=report,
+                                learnt=LEARNT, figures=lambda: None)
+        for recipe, precision in (("ngame", 40.0), ("house", 60.0), ("renee", 50.0), ("dpr", None))
+    }  # fmt: skip
+    others = SimpleNamespace(
+        recipes=list(found),
+        open=lambda recipe, kind: found[recipe],
+        costs=lambda recipe: {stage: {} for stage in STAGES},
+        machines=lambda recipe: {"a Xeon"},
+    )
+    context: Any = SimpleNamespace(others=others, build=None, run=SimpleNamespace(dataset="toy"), report=lines.append)
+    leaderboard.run(context)
+    assert [row["recipe"] for row in rows] == ["house", "renee", "ngame", "dpr"]
+    assert [row["p_value"] is None for row in rows] == [True, False, False, False]
+    assert lines[0].startswith("leaderboard: 4 recipes, best by P@1: house (")
+
+
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     """Three recipes: two of the same budget, and one whose encoder is not trained."""

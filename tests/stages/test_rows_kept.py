@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,30 +13,45 @@ import pytest
 from tests.chain.toy import Edit
 from tests.conftest import open_corpus
 from xc_core.chain import Workspace, run_stage
-from xc_core.classifiers import LabelTables
+from xc_core.classifiers import LabelTables, TableConfig
 from xc_core.data.folds import FINAL, Fold
 from xc_core.data.history import TrainedOn
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import MovedError
+from xc_core.losses import DecoupledSoftmax
 from xc_core.sampling import Random
 from xc_core.stages import classifier
-from xc_core.train.table import ClassifierSettings
+from xc_core.train.table import ClassifierSettings, TableData
 
 
-def test_with_augment_every_label_text_is_one_more_document_of_its_label(tmp_path: Any) -> None:
+def data_of(settings: ClassifierSettings, folder: Path, joint_LD: Any = None) -> TableData:
+    """Return the training data of three documents with three labels."""
     truth = LabelMatrix.from_pairs(np.array([0, 1, 2, 3]), np.array([2, 0, 1, 2]), (4, 3))
     filters = LabelMatrix.from_pairs(np.array([1]), np.array([2]), (4, 3))
     vectors = SimpleNamespace(documents_ND=np.eye(4, dtype=np.float32), labels_LD=np.full((3, 4), 0.5, np.float32))
     vectors.starts_LD = vectors.labels_LD
     corpus = SimpleNamespace(labels=truth, filters=filters, num_labels=3, rows=lambda split: np.array([1, 2, 3]))
-    inputs: Any = classifier.Inputs(corpus, vectors, None)  # type: ignore[arg-type]
-    context: Any = SimpleNamespace(
-        settings=ClassifierSettings(augment=True, order=Random()), build=SimpleNamespace(path=tmp_path)
-    )
-    data = classifier._data(context, inputs, Fold(FINAL, False))
+    inputs: Any = classifier.Inputs(corpus, vectors, joint_LD)  # type: ignore[arg-type]
+    context: Any = SimpleNamespace(settings=settings, build=SimpleNamespace(path=folder))
+    return classifier._data(context, inputs, Fold(FINAL, False))
+
+
+def test_with_augment_every_label_text_is_one_more_document_of_its_label(tmp_path: Path) -> None:
+    data = data_of(ClassifierSettings(augment=True, order=Random()), tmp_path)
     np.testing.assert_array_equal(data.doc_ND, [*np.eye(4)[1:], *np.full((3, 4), 0.5)])
     assert [data.documents.truth.row(doc).tolist() for doc in range(6)] == [[0], [1], [2], [0], [1], [2]]
     assert [data.documents.filters.row(doc).tolist() for doc in range(6)] == [[2], [], [], [], [], []]
+
+
+@pytest.mark.parametrize("unit", [True, False])
+@pytest.mark.parametrize("joint", [True, False])
+def test_only_rows_trained_with_the_encoder_whose_length_counts_are_logits(
+    joint: bool, unit: bool, tmp_path: Path
+) -> None:
+    """Text vectors are no logits: scaled as those are, a training would begin with rows that are too short."""
+    settings = ClassifierSettings(order=Random(), table=TableConfig(unit=unit), loss=DecoupledSoftmax(temperature=0.25))
+    data = data_of(settings, tmp_path, np.ones((3, 4), np.float32) if joint else None)
+    assert data.factor == (0.25 if joint and not unit else 1.0)
 
 
 def test_rows_that_learn_from_label_texts_record_how_many(copied: Workspace, edit: Edit) -> None:
@@ -51,6 +67,18 @@ def test_a_refresh_does_not_keep_rows_of_other_folds(copied: Workspace, edit: Ed
     edit(copied, {"experiments/toy_ngame/stages/classifier/refit": False})
     with pytest.raises(MovedError, match=r"classifier\.refit"):
         run_stage(copied, "classifier", "toy", "ngame", refresh=True)
+
+
+@pytest.mark.parametrize("refit", [True, False])
+def test_a_refresh_keeps_rows_of_the_same_folds_or_more(refit: bool) -> None:
+    """Rows that did not learn from validation documents are not those of settings that do, and the other way round."""
+    halves = [Fold(f"half-{half}", refit=True, half=half) for half in (0, 1)]
+    final, other = Fold(FINAL, refit=refit), Fold(FINAL, refit=not refit)
+    classifier._check_folds([final], [final])
+    classifier._check_folds([halves[0], final], [*halves, final])
+    for wanted, have in (([final], [other]), ([*halves, final], [halves[0], final])):
+        with pytest.raises(MovedError, match=r"classifier\.refit"):
+            classifier._check_folds(wanted, have)
 
 
 def test_a_refresh_does_not_keep_rows_of_another_width() -> None:

@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 from tests.conftest import TOY_CHANGES, make_workspace
-from tests.stages.halves import open_corpus, open_embeddings, open_scores, rows_of, run_until
+from tests.stages.halves import HELD, open_corpus, open_embeddings, open_scores, rows_of, run_until
 from xc_core import artifacts
+from xc_core.ann import ExactIndex
 from xc_core.chain import Workspace, run_stage
+from xc_core.data.folds import FINAL
 from xc_core.data.ingest import IngestConfig
 from xc_core.data.splits import TEST, TRAIN, VALIDATION
 from xc_core.errors import ConfigError
@@ -79,6 +81,20 @@ def test_label_texts_have_an_index_of_their_own_if_they_are_searched(
     assert found[:, 0].tolist() == list(range(len(query)))
     best = score.index.search(query.doc_ND, 1).scores_NK[:, 0]
     np.testing.assert_allclose(best, (query.doc_ND**2).sum(1), rtol=1e-5)
+
+
+def test_only_scores_that_are_served_have_an_index_for_single_queries(
+    copied: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Held-out documents are asked all at once, so exact search does, and no graph is built."""
+    monkeypatch.setattr("xc_core.ann.base.EXACT_UP_TO", 2)
+    run_stage(copied, "scores", "toy", "ngame", force=True)
+    scores = open_scores(copied)
+    exact = {
+        fold.name: isinstance(getattr(scores.fitted(fold.name)["classifier"], "index", None), ExactIndex)
+        for fold in scores.folds
+    }
+    assert exact == {HELD[0]: True, HELD[1]: True, FINAL: False}
 
 
 def recall(score: VectorScore, vectors_LD: F32, queries: F32) -> float:

@@ -1,4 +1,4 @@
-"""One tokenizer that cannot be used fails its own recipes, never those of the others."""
+"""What a vocabulary is made of. A tokenizer that cannot be used fails its own recipes, never those of others."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import make_workspace
 from tests.encoders.conftest import save_tokenizer
+from tests.stages.halves import WORDS, named_world, part_of_uid
 from xc_core.artifacts import building, read_made
 from xc_core.chain import Workspace, run_stage
 from xc_core.chain.add_labels import add_labels
 from xc_core.chain.extension import EXTENDED_FROM
+from xc_core.data.splits import TRAIN
 from xc_core.data.tokenizer import load
-from xc_core.data.tokens import write_tokens
+from xc_core.data.tokens import Tokenised, write_tokens
 from xc_core.errors import DataError, MissingError
 
 
@@ -55,6 +58,21 @@ def test_a_vocabulary_without_the_words_of_the_texts_is_refused(workspace: Works
     run_stage(workspace, "corpus", "toy")
     with pytest.raises(DataError, match="unknown tokens in the documents"):
         run_stage(workspace, "tokens", "toy")
+
+
+def test_a_vocabulary_is_made_of_label_texts_and_train_documents_alone(tmp_path: Path) -> None:
+    """Words that only held-out documents have are as unknown as those of a later question."""
+    world = named_world(part_of_uid(tmp_path / "probe"))
+    for label in world.labels:
+        label["content"] += " lemur"
+    workspace = edited(make_workspace(tmp_path / "project", world), "wordpiece")
+    run_stage(workspace, "corpus", "toy")
+    run_stage(workspace, "tokens", "toy")
+    tokenizer = Tokenised.open(workspace.folder("tokens", "toy") / "wordpiece").tokenizer
+    pieces = tokenizer.backend.get_vocab()
+    assert [word for word in (*WORDS.values(), "lemur") if any(word in piece for piece in pieces)] == [
+        WORDS[TRAIN], "lemur"
+    ]  # fmt: skip
 
 
 def edited_tokenizer(folder: Path, **parts: object) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+from concurrent.futures import Future
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -253,6 +254,15 @@ def test_checkpoints_take_at_most_a_twentieth_of_the_time(monkeypatch: Any, tmp_
         now[0] = age
         assert checkpoints.due(60.0) == due
     assert checkpoints.due(-1.0)
+
+
+def test_no_checkpoint_is_due_while_one_is_written_for_which_it_would_wait(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, "x")
+    checkpoints._saved, checkpoints._running = float("-inf"), Future()
+    assert not checkpoints.due(60.0)
+    assert checkpoints.due(-1.0), "one after every step"
+    checkpoints._running.set_result(None)
+    assert checkpoints.due(60.0)
 
 
 def test_a_process_without_labels_has_nothing_to_write() -> None:

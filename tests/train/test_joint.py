@@ -187,6 +187,17 @@ def test_ten_documents_can_be_overfitted(joint: Make, ten: Any, tmp_path: Path, 
     assert task.data.truth.contains(np.arange(10)[:, None], best).all()
 
 
+@pytest.mark.parametrize("loss", [BINARY, SOFTMAX], ids=["binary", "softmax"])
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_a_batch_without_labels_is_a_step_with_a_finite_loss(joint: Make, small: Any, share: float, loss: Loss) -> None:
+    """Neither loss counts anything then, or only one does."""
+    data = replace(small.data(), truth=small.truth.where(small.truth.pairs()[0] >= 8))
+    task = joint(share, loss=loss, data=data)
+    task.start_epoch(0)
+    found, count = task.step(DOCS, 0, 1.0)
+    assert found.isfinite() and (loss is BINARY or (found, count) == (0.0, 0.0))
+
+
 def test_a_training_on_rows_alone_reads_no_label_text(joint: Make, small: Any) -> None:
     class Unreadable:
         """A store that fails if it is read."""
@@ -288,3 +299,11 @@ def test_each_search_logs_the_error_of_the_gradients_of_documents_batch_and_rows
     names = [f"{name}{of}" for name in ("gradient_error", "gradient_error_uniform") for of in ("", "_batch", "_rows")]
     assert [name for name in figures if name.startswith("gradient_error")] == names
     assert all(0 < figures[name] < np.inf for name in names)
+
+
+def test_no_error_of_gradients_is_measured_before_a_step_has_computed_vectors(joint: Make) -> None:
+    """A curriculum has figures before the first epoch too, when the latest vectors of all documents are zeros."""
+    task = joint(0.0, negatives=replace(ESTIMATE, curriculum=2.0))
+    assert task.start_epoch(0) == {"hard_used": 0.0}
+    task.step(DOCS, 0, 1.0)
+    assert task.start_epoch(1)["gradient_error"] > 0

@@ -18,6 +18,8 @@ from torch import Tensor
 
 from xc_core import progress
 from xc_core.classifiers import LabelTable
+from xc_core.devices import Device
+from xc_core.distributed import World
 from xc_core.errors import ConfigError
 from xc_core.seeds import generator
 from xc_core.shapes import I64
@@ -107,6 +109,27 @@ def test_refreshes_of_quick_epochs_are_not_all_reported(
         line for line in lines if "epoch 1 " in line
     ]
     assert lines
+
+
+def test_progress_is_that_of_the_steps_with_the_last_loss(
+    tmp_path: Path, lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("QUIET_SECONDS", "_pace"):
+        monkeypatch.setattr(progress, name, 0.0)
+    history = fit(Walk(), plan(1.75), Checkpoints(tmp_path / "run", "x"))
+    shown = [line for line in lines if " steps), " in line]
+    assert len(shown) == 7
+    for number, (line, loss) in enumerate(zip(shown, history.losses, strict=True), 1):
+        assert f" ({number} of 7 steps), " in line and line.endswith(f", loss {loss:.4f}"), line
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("kind", ["cpu", "cuda:0"])
+def test_a_card_and_several_processes_read_losses_seldom_and_a_card_prepares_batches(kind: str, processes: int) -> None:
+    """Each reading waits for the card, or for the other processes. Alone on a CPU, nan ends the training at once."""
+    found = Plan.on(Device(kind), 1.0, 0.1, 60.0, World(0, processes))
+    assert (found.read_every > 1) == (kind != "cpu" or processes > 1)
+    assert (found.ahead > 0) == (kind != "cpu")
 
 
 def test_the_schedule_runs_over_the_whole_training(tmp_path: Path) -> None:

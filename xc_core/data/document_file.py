@@ -79,7 +79,8 @@ def _checked(block: Block, cells: list[list[Any]], allowed: Allowed, ids: Mappin
     """Return a block with the ids of its labels, after the checks of an ingest; its messages name no option of it."""
     names = [[str(name) for name in cell] for cell in cells]
     for row, cell in enumerate(names):
-        for at, name in enumerate(cell):
+        before: set[str] = set()
+        for name in cell:
             if name not in ids:
                 raise DataError(
                     f"the label {preview(name)}{nearest(name, list(ids)[:10_000])}",
@@ -87,13 +88,14 @@ def _checked(block: Block, cells: list[list[Any]], allowed: Allowed, ids: Mappin
                     do="fix the uid or delete it",
                     where=block.where(row),
                 )
-            if name in cell[:at] and not allowed.repeated_labels:
+            if name in before and not allowed.repeated_labels:
                 raise DataError(
                     f"the label {preview(name)} twice",
                     expected="each label once per document",
                     do="delete the repetition",
                     where=block.where(row),
                 )
+            before.add(name)
     block.label_ids = np.array([ids[name] for cell in names for name in cell], np.int64)
     block.label_counts = np.array([len(cell) for cell in names], np.int64)
     block = clean_block(block, allowed)

@@ -95,9 +95,5 @@ def _tokenise(context: Context[TokensConfig], corpus: Corpus, name: str) -> None
 
 def _vocabulary_texts(corpus: Corpus) -> Iterator[list[str]]:
     """Yield the texts that a vocabulary may be made from: labels and train documents, never test documents."""
-    train = set(corpus.rows(TRAIN).tolist())
     yield from corpus.texts("labels")
-    start = 0
-    for block in corpus.texts("documents"):
-        yield [text for offset, text in enumerate(block) if start + offset in train]
-        start += len(block)
+    yield from corpus.texts("documents", rows=corpus.rows(TRAIN))

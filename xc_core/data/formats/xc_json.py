@@ -239,11 +239,12 @@ def object_of(line: str) -> dict[str, Any] | tuple[str, str]:
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Build an object; raise ValueError if a key occurs twice."""
-    keys = [key for key, _ in pairs]
-    for key in keys:
-        if keys.count(key) > 1:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
             raise ValueError(f"the key {key!r} twice")
-    return dict(pairs)
+        found[key] = value
+    return found
 
 
 def _target_problem(row: dict[str, Any]) -> tuple[str, str] | None:

@@ -1,0 +1,41 @@
+"""The stage negatives measures its search against exact search, on documents that are evenly spread."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.chain.toy import Edit
+from tests.stages.halves import open_corpus
+from xc_core.chain import Workspace, run_stage
+from xc_core.shapes import PAD_ID, Shortlist
+from xc_core.stages import negatives
+
+
+@pytest.mark.parametrize("measured", [50, 1000])
+def test_the_recall_is_the_share_of_the_true_hard_negatives_that_are_found(
+    copied: Workspace, edit: Edit, measured: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here the search misses all negatives of every fifth document."""
+    searched: list[np.ndarray[Any, Any]] = []
+    search = negatives.search_negatives
+
+    def poor(index: Any, doc_ND: Any, rows: Any, known: Any, k: int) -> Shortlist:
+        found = search(index, doc_ND, rows, known, k)
+        searched.append(rows)
+        if len(searched) > 1:
+            return found
+        missed_N1 = (np.arange(len(rows)) % 5 == 0)[:, None]
+        return dataclasses.replace(found, ids_NK=np.where(missed_N1, PAD_ID, found.ids_NK).astype(np.int32))
+
+    monkeypatch.setattr(negatives, "search_negatives", poor)
+    monkeypatch.setattr(negatives, "_MEASURED", measured)
+    edit(copied, {"experiments/toy_ngame/stages/negatives/k": 4})
+    facts = run_stage(copied, "negatives", "toy", "ngame").facts
+    rows = open_corpus(copied).published_rows()
+    step = max(len(rows) // measured, 1)
+    assert [own.tolist() for own in searched] == [rows.tolist(), rows[::step].tolist()]
+    assert facts["recall"] == pytest.approx(np.mean(np.arange(0, len(rows), step) % 5 != 0))
