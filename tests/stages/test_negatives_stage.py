@@ -15,7 +15,7 @@ from xc_core.shapes import PAD_ID, Shortlist
 from xc_core.stages import negatives
 
 
-@pytest.mark.parametrize("measured", [50, 1000])
+@pytest.mark.parametrize("measured", [50, 77, 1000])
 def test_the_recall_is_the_share_of_the_true_hard_negatives_that_are_found(
     copied: Workspace, edit: Edit, measured: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -36,6 +36,7 @@ def test_the_recall_is_the_share_of_the_true_hard_negatives_that_are_found(
     edit(copied, {"experiments/toy_ngame/stages/negatives/k": 4})
     facts = run_stage(copied, "negatives", "toy", "ngame").facts
     rows = open_corpus(copied).published_rows()
-    step = max(len(rows) // measured, 1)
+    step = -(-len(rows) // measured)
     assert [own.tolist() for own in searched] == [rows.tolist(), rows[::step].tolist()]
+    assert len(searched[1]) <= measured
     assert facts["recall"] == pytest.approx(np.mean(np.arange(0, len(rows), step) % 5 != 0))

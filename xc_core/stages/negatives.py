@@ -20,7 +20,7 @@ from xc_core.sampling.hard import HardNegatives
 from xc_core.shapes import Shortlist
 
 _MEASURED: Final = 1000
-"""Documents on which the recall of the search is measured, evenly spread."""
+"""Documents on which the recall of the search is measured, at most; evenly spread."""
 
 
 def run(context: Context[NegativesSettings]) -> None:
@@ -41,7 +41,7 @@ def _mine(context: Context[NegativesSettings]) -> None:
     doc_ND, label_LD = embeddings.documents_ND, embeddings.labels_LD
     found = search_negatives(spread(settings.index, label_LD, world), doc_ND, rows_N, known, settings.k)
     HardNegatives(rows_N, found).write(context.build)
-    few = np.arange(0, len(rows_N), max(len(rows_N) // _MEASURED, 1))
+    few = np.arange(0, len(rows_N), max(-(-len(rows_N) // _MEASURED), 1))
     exact = search_negatives(spread(Exact(), label_LD, world), doc_ND, rows_N[few], known.rows(few), settings.k)
     context.build.facts["recall"] = recall(found.rows(few), exact)
     context.report(
