@@ -110,14 +110,17 @@ def registry_edges() -> set[tuple[str, str]]:
 
 
 def differences(root: Path) -> list[str]:
-    """Return what does not agree, one sentence each."""
+    """Return what does not agree, one sentence each; a project that does not use DVC needs no dvc.yaml."""
+    from assets.resources import Dvc
+
     found = []
     path = root / "dvc.yaml"
     try:
         if path.read_text("utf-8") != dvc_yaml():
             found.append("dvc.yaml differs from the stage registry; write it again with `python -m pipelines.graph`")
     except FileNotFoundError:
-        found.append(f"no {path}, so `dvc repro` has no stages; copy the file from the repository of the platform")
+        if Dvc.of(root).enabled:
+            found.append(f"no {path}, so `dvc repro` has no stages; copy the file from the repository of the platform")
     for edge in sorted(dagster_edges() ^ registry_edges()):
         side = "Dagster" if edge in dagster_edges() else "the registry"
         found.append(f"the edge {edge[0]} -> {edge[1]} is only in {side}")

@@ -168,10 +168,14 @@ def _beside_python(name: str) -> str:
 
 def check() -> Iterator[Finding]:
     """Report whether the stage registry, Dagster's graph and dvc.yaml agree (entry point ``xc.checks``)."""
+    from assets.resources import Dvc
     from pipelines.graph import differences
 
-    found = differences(Workspace.find().root)
+    root = Workspace.find().root
+    found = differences(root)
     for text in found:
         yield Finding("fault", text)
-    if not found:
+    if not found and Dvc.of(root).enabled:
         yield Finding("ok", "stage registry, Dagster's assets and dvc.yaml agree")
+    elif not found:
+        yield Finding("ok", "stage registry and Dagster's assets agree; the project does not use DVC (no folder .dvc)")

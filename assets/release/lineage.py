@@ -144,11 +144,17 @@ def _fetch_raw(workspace: Workspace, found: Lineage, folder: Path) -> None:
     """Put the raw data into ``folder``: from git, else from DVC, else from the project if it is still the same."""
     raw, wanted = folder / "data" / found.dataset / "raw", found.artefacts["corpus"].get("source") or {}
     pointer = raw.with_suffix(".dvc")
+    still_there = _same(workspace.raw(found.dataset), wanted)
     if pointer.is_file() and (folder / ".dvc").is_dir():
         _share_remotes(workspace.root, folder)
-        _call([*_DVC, "pull", "--quiet", str(pointer.relative_to(folder))], folder)
-    if not raw.is_dir() and _same(workspace.raw(found.dataset), wanted):
-        shutil.copytree(workspace.raw(found.dataset), raw)
+        try:
+            _call([*_DVC, "pull", str(pointer.relative_to(folder))], folder)
+        except UnavailableError:
+            if not still_there:
+                raise
+            report("lineage: DVC cannot fetch the raw data, which is copied from the project: its files are the same")
+    if still_there and not _same(raw, wanted):
+        shutil.copytree(workspace.raw(found.dataset), raw, dirs_exist_ok=True)
     if not _same(raw, wanted):
         raise MissingError(
             f"no raw data of version {found.version} in git, DVC or the project",

@@ -135,7 +135,7 @@ def _registered(workspace: Workspace, client: Any, dataset: str, recipe: str) ->
 
 
 def _check_up_to_date(workspace: Workspace, dataset: str, recipe: str) -> None:
-    from xc_core.chain.plan import Status, packed_state
+    from xc_core.chain.plan import Status, packed_state, packing_command
     from xc_core.infer.bundle import Model
 
     state = packed_state(workspace, dataset, recipe)
@@ -144,7 +144,7 @@ def _check_up_to_date(workspace: Workspace, dataset: str, recipe: str) -> None:
         raise MovedError(
             f"a model of {dataset}/{recipe} that is out of date: {state.why} since it was packed",
             expected="the model whose figures xc evaluate shows",
-            do=f"{workspace.params.train_command(dataset, recipe)}; a registered one is promoted by --version",
+            do=f"{packing_command(workspace, state, dataset, recipe)}; a registered one is promoted by --version",
         )
 
 

@@ -185,7 +185,7 @@ def test_a_command_that_was_killed_can_be_given_again(
     [
         ([("N1", "a", ""), ("N1", "b", "")], "the uid 'N1' again, which is also the uid of new.jsonl, line 1"),
         ([("N1", "", " ")], "an empty text"),
-        ([("L3", "violin", "violin0 violin1"), ("L4", "another", "text")], "1 labels that toy has with another text"),
+        ([("L3", "violin", "violin0 violin1"), ("L4", "another", "text")], "1 label that toy has with another text"),
         ([("N1", "a\u0007", "")], "the character"),
     ],
 )

@@ -71,10 +71,10 @@ def test_the_strongest_answer_wins_and_all_reasons_are_given() -> None:
 
 def test_a_refresh_that_would_be_refused_is_a_training() -> None:
     """Otherwise the schedule would start a refresh every night, which fails every night."""
-    refused = replace(CALM, refused="1 test documents that the kept rows learnt from")
+    refused = replace(CALM, refused="1 test document that the kept rows learnt from")
     assert decide(refused, DriftConfig()).answer is Answer.NOTHING, "nothing asks for a refresh"
     found = decide(replace(refused, unknown_labels=1), DriftConfig())
-    why = "a refresh is not possible: 1 test documents that the kept rows learnt from"
+    why = "a refresh is not possible: 1 test document that the kept rows learnt from"
     assert (found.answer, found.reasons[1:]) == (Answer.RETRAIN, [why])
     assert decide(replace(refused, query_auc=0.9), DriftConfig()).reasons[1:] == [], "a training has no such doubt"
 
@@ -239,7 +239,7 @@ def test_rows_that_learnt_from_test_documents_cannot_be_refreshed(
     monkeypatch.setattr(LabelTables, "learnt", lambda _: learnt)
     found = judged(lenient, "toy", "ngame")
     assert found.verdict.answer is Answer.RETRAIN
-    why = f"1 test documents that the kept rows learnt from (the first: {corpus.uids(test)[0]})"
+    why = f"1 test document that the kept rows learnt from (the first: {corpus.uids(test)[0]})"
     assert found.verdict.reasons[-1] == f"a refresh is not possible: {why}"
     assert read_record(lenient, "toy", "ngame") == found
 

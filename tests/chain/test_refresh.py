@@ -180,7 +180,7 @@ def test_a_refresh_keeps_nothing_that_learnt_from_a_test_document(
         kept = artifacts.verify(folder_of(copied, name))
         with pytest.raises(MovedError) as caught:
             run_stage(copied, name, "toy", "ngame", refresh=True)
-        assert caught.value.found == f"1 test documents that the kept rows learnt from (the first: {into})"
+        assert caught.value.found == f"1 test document that the kept rows learnt from (the first: {into})"
         assert artifacts.verify(folder_of(copied, name)) == kept
 
     place(copied, moved(world, out_of).write(tmp_path / "back"), "toy", IngestConfig(), replace=True)
@@ -216,7 +216,7 @@ def test_a_document_that_left_and_came_back_as_a_test_document_is_still_known(
     """Two versions of the data in turn show it as removed, then as new."""
     world = refreshed_without(copied, tmp_path, UID)
     come_back_as_test(copied, tmp_path, world, UID)
-    with pytest.raises(MovedError, match=rf"1 test documents that the kept rows learnt from \(the first: {UID}\)"):
+    with pytest.raises(MovedError, match=rf"1 test document that the kept rows learnt from \(the first: {UID}\)"):
         run_stage(copied, "encoder", "toy", "ngame", refresh=True)
 
 
@@ -226,7 +226,7 @@ def test_rows_that_are_trained_again_on_a_kept_encoder_know_what_it_learnt_from(
     world = refreshed_without(copied, tmp_path, UID)
     assert not run_stage(copied, "classifier", "toy", "ngame", force=True).skipped
     come_back_as_test(copied, tmp_path, world, UID)
-    with pytest.raises(MovedError, match="1 test documents that the kept rows learnt from"):
+    with pytest.raises(MovedError, match="1 test document that the kept rows learnt from"):
         run_stage(copied, "encoder", "toy", "ngame", refresh=True)
 
 

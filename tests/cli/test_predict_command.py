@@ -33,7 +33,9 @@ def test_a_model_that_was_packed_before_the_last_evaluation_answers_with_a_note(
     ended = xc("predict", *NGAME, "falcon")
     assert ended.code == 0
     assert ended.err.startswith("note: this model is out of date (fusion changed since it was packed)")
-    assert xc("run", "model", *NGAME).code == 0
+    packing = "xc run model --dataset toy --recipe ngame"
+    assert ended.err.endswith(f"Rebuild it: {packing}\n")
+    assert xc(*packing.split()[1:]).code == 0
     assert xc("predict", *NGAME, "falcon").err == ""
     shutil.rmtree(own.folder("fusion", "toy", "ngame"))
     assert xc("predict", *NGAME, "falcon").err == "", "a machine that serves need not have the rest"

@@ -146,8 +146,20 @@ def test_a_row_of_a_cut_table_is_named_by_its_place_in_the_file(tmp_path: Path) 
         read_world(folder)
 
 
+def test_a_repeated_label_is_named_as_in_the_file(tmp_path: Path) -> None:
+    """Numbers of labels that are names stand nowhere in the files of the user."""
+    cases = {"name": ([["b", "a", "b"]] * 9, "'b'"), "row": ([[2, 1, 2]] * 9, "2")}
+    for name, (cells, shown) in cases.items():
+        write_named(tmp_path / name, "train", lambda rows, cells=cells: cells, text=["t"] * 9)
+        if name == "row":
+            pq.write_table(pa.table({"uid": ["x", "y", "z"], "title": NAMES[:3]}), tmp_path / name / "labels.parquet")
+        with pytest.raises(DataError, match=rf"train\.parquet, row \d: found the label {shown} twice"):
+            read_world(tmp_path / name)
+
+
 def test_a_repeated_uid_of_a_cut_table_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"train\.parquet, row after \d+: found the uid 'd7' again"):
+    again = r"train\.parquet, row 101: found the uid 'd7' again, which is also the uid of train\.parquet, row 8\n"
+    with pytest.raises(DataError, match=again):
         cut_world(tmp_path / "world", [*range(100), 7])
 
 
@@ -155,7 +167,7 @@ def test_filter_files_without_a_test_table_are_refused(tmp_path: Path) -> None:
     """Their numbers would be positions after the split by hash, which are unknown to the writer of the file."""
     write_named(tmp_path / "world", "train", lambda rows: [names_of(row) for row in rows])
     (tmp_path / "world" / "filter_labels_train.txt").write_text("0 1\n")
-    with pytest.raises(DataError, match="expected: a test table"):
+    with pytest.raises(DataError, match=r"^filter_labels_train\.txt: found no test table.*\n  expected: a test table"):
         read_world(tmp_path / "world")
     assert contents(read_world(tmp_path / "world", filters="none"))["filters"] == []
 

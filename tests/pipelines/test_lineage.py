@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 
 from assets.release.accepting import acceptance
-from assets.release.lineage import lineage
+from assets.release.lineage import Lineage, _fetch_raw, lineage
 from assets.release.promotion import promote
 from tests.cli.conftest import Xc, entry, offered
 from tests.cli.conftest import xc as xc
-from tests.conftest import TOY_CHANGES
+from tests.conftest import TOY_CHANGES, make_workspace
 from tests.pipelines.conftest import dvc, make_project
-from xc_core.artifacts import read_manifest
+from xc_core.artifacts import read_manifest, sha256_file
 from xc_core.chain import STAGES, Workspace, run_stage
+from xc_core.errors import UnavailableError
 from xc_core.git import checkout, project_checkout
 
 # MLflow and its dependencies warn of features that they will drop; nothing here uses these
@@ -84,6 +85,21 @@ def test_a_second_clone_makes_the_same_bytes(
         first, second = (read_manifest(w.folder(name, "toy", "ngame")) for w in (project, Workspace(again)))
         assert first == second, name
     assert xc("lineage", 1, "--dataset", "toy", "--rebuild", again).code == 64, "a folder that exists"
+
+
+def test_data_that_dvc_cannot_fetch_is_copied_from_the_project_if_it_is_the_same(tmp_path: Path) -> None:
+    project, folder = make_workspace(tmp_path / "project"), tmp_path / "again"
+    files = {path.name: {"sha256": sha256_file(path)} for path in project.raw("toy").iterdir()}
+    found = Lineage("toy", "ngame", 1, "", {}, {}, {"corpus": {"source": files}})
+    (folder / "data" / "toy").mkdir(parents=True)
+    dvc(folder, "init", "--no-scm", "--quiet")
+    (folder / "data" / "toy" / "raw.dvc").write_text(f"outs:\n- md5: {'1' * 32}.dir\n  path: raw\n  hash: md5\n")
+    _fetch_raw(project, found, folder)
+    assert {path.name for path in (folder / "data" / "toy" / "raw").iterdir()} == set(files)
+    (project.raw("toy") / next(iter(files))).write_text("other\n")
+    shutil.rmtree(folder / "data" / "toy" / "raw")
+    with pytest.raises(UnavailableError, match=r"^found `\S+ -m dvc pull raw\.dvc` failing: No remote"):
+        _fetch_raw(project, found, folder)
 
 
 def test_a_version_that_is_not_there_is_named(project: Workspace, xc: Xc) -> None:

@@ -170,7 +170,7 @@ def test_a_second_signal_drops_a_request_and_says_so(folder: Path) -> None:
         client.join(30)
         ended = process.wait(30)
     assert ended.returncode == 69
-    assert "found 1 requests without an answer at the end" in ended.stderr
+    assert "found 1 request without an answer at the end" in ended.stderr
     assert [(status, content["found"]) for status, content in found] == [(503, "a server that ends")]
 
 

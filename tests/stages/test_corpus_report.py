@@ -44,6 +44,7 @@ def test_families_are_counted() -> None:
         "5,000 train and validation documents are in 1,200 families of at least two, the largest has 1,000; a family "
         "is held out as a whole"
     ]
+    assert said(1000, FAMILIES | {"families": 1})[0].split(" are in ")[1].startswith("1 family of at least two")
     assert said(1000, {"given": False}) == []
 
 

@@ -32,6 +32,7 @@ from xc_core.errors import CorruptError, DataError, MissingError, MovedError, XC
 from xc_core.linked import link_file
 from xc_core.params import plain
 from xc_core.progress import report
+from xc_core.visible import counted
 
 _EXTENDED = [stage.name for stage in of_scope("experiment") if stage.name not in ("encoder", "model")]
 _OPTIONAL = "audit"
@@ -93,7 +94,8 @@ def _new(given: pl.DataFrame, corpus: Corpus, dataset: str) -> pl.DataFrame:
     other = known.filter((pl.col("title") != pl.col("title_right")) | (pl.col("content") != pl.col("content_right")))
     if len(other):
         raise DataError(
-            f"{len(other):,} labels that {dataset} has with another text; the first is {preview(other['uid'][0])}",
+            f"{counted(len(other), 'label')} that {dataset} has with another text; "
+            f"the first is {preview(other['uid'][0])}",
             expected="new uids; nothing has changed",
             do=f"leave them out; to change texts: xc update FOLDER --dataset {dataset}, then train",
         )

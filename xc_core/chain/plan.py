@@ -90,6 +90,13 @@ def packed_state(workspace: Workspace, dataset: str, recipe: str) -> State:
     return state
 
 
+def packing_command(workspace: Workspace, state: State, dataset: str, recipe: str) -> str:
+    """Return the command that brings a packed model up to date: it is packed again if only its inputs are newer."""
+    if state.root == "model":
+        return STAGES["model"].command(dataset, recipe)
+    return workspace.params.train_command(dataset, recipe)
+
+
 def _made(workspace: Workspace, stage: str, partition: Partition) -> Made:
     return artifacts.read_made(workspace.folder(stage, *partition.place))
 

@@ -47,11 +47,11 @@ def _champion(workspace: Workspace, dataset: str) -> Champion:
 
 def _packed(workspace: Workspace, dataset: str, recipe: str) -> Path:
     """Return the folder of a recipe's packed model; note one that is out of date."""
-    from xc_core.chain.plan import Status, packed_state
+    from xc_core.chain.plan import Status, packed_state, packing_command
 
     state = packed_state(workspace, dataset, recipe)
     if state.status is Status.STALE:
-        rebuild = workspace.params.train_command(dataset, recipe)
+        rebuild = packing_command(workspace, state, dataset, recipe)
         click.echo(
             f"note: this model is out of date ({state.why} since it was packed). Rebuild it: {rebuild}", err=True
         )

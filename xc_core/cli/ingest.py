@@ -30,6 +30,7 @@ from xc_core.data.splits import TEST
 from xc_core.errors import UsageError, bare
 from xc_core.params import plain
 from xc_core.progress import report
+from xc_core.visible import counted
 
 _DEFAULT = IngestConfig()
 _AUTO: Final = "auto"
@@ -87,7 +88,7 @@ def ingest(path: Path, dataset: str, replace: bool, allow_loss: float | None, sp
     ran = place(workspace, path, dataset, config, replace=replace, choose=new and split == _AUTO,
                 allow_loss=allow_loss)  # fmt: skip
     rows = ", ".join(f"{count:,} {split}" for split, count in ran.facts["rows"].items())
-    click.echo(f"{dataset}: {rows} documents, {ran.facts['labels']:,} labels")
+    click.echo(f"{dataset}: {rows} documents, {counted(ran.facts['labels'], 'label')}")
     _report_shared(Corpus.open(ran.folder), config)
     dagster = os.environ.get("XC_STATE_DIR") or workspace.state / "dagster"
     if new and Path(dagster).is_dir():  # `xc ui` was started before

@@ -163,6 +163,8 @@ def _answer_file(champion: Champion, k: int, tail: float | None, options: dict[s
 
     if share:
         rows, _ = job.answer(ask, share)
-        click.echo(f"{rows:,} rows answered, {share}; when all parts have ended: the same command without --part")
+        click.echo(
+            f"{counted(rows, 'row')} answered, {share}; when all parts have ended: the same command without --part"
+        )
     else:
-        click.echo(f"{job.run(ask):,} rows answered: {job.target}")
+        click.echo(f"{counted(job.run(ask), 'row')} answered: {job.target}")

@@ -177,7 +177,7 @@ def _check_labels(block: Block, allowed: Allowed, num_labels: int) -> None:
     twice = order[1:][keys[order][1:] == keys[order][:-1]]
     if len(twice):
         raise DataError(
-            f"the label {block.label_ids[twice.min()]} twice",
+            f"the label {block.label(int(block.label_ids[twice.min()]))} twice",
             expected="each label once per document",
             do="delete the repetition, or pass --allow repeated-labels to count it once",
             where=block.where_labels(int(rows[twice.min()])),

@@ -17,6 +17,7 @@ from xc_core.data.folds import Fold
 from xc_core.data.splits import ACCEPTANCE, TEST, VALIDATION, digests
 from xc_core.errors import MissingError, MovedError
 from xc_core.shapes import I64, Array
+from xc_core.visible import counted
 
 _FILE: Final = "documents.npy"
 _TRAIN: Final = 0
@@ -82,7 +83,7 @@ class Learnt:
         tests = corpus.uids(self.seen(folds[-1], corpus, corpus.rows(TEST)))
         if tests:
             raise MovedError(
-                f"{len(tests):,} test documents that the kept rows learnt from (the first: {tests[0]})",
+                f"{counted(len(tests), 'test document')} that the kept rows learnt from (the first: {tests[0]})",
                 expected="test documents that were in neither train nor validation then; figures would be too good",
                 do=f"{_DO}; or give new files in which these documents keep their place",
             )

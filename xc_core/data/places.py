@@ -4,26 +4,40 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from xc_core.data.formats import Block
 
 
 @dataclass(frozen=True)
 class Place:
-    """File and line of a block; nothing else of a block is kept."""
+    """File and lines of a block; nothing else of a block is kept."""
 
     first_row: int
     file: str
     first_line: int
     unit: str
+    kept: bytes | None = None
+    """If the block leaves out lines: a bit per line from ``first_line``, 1 for those that it has."""
 
     @classmethod
     def of(cls, block: Block, first_row: int) -> Place:
-        """Return the place of a block; it is approximate if the block leaves out rows."""
-        unit = block.unit if block.offsets is None else f"{block.unit} after"
-        return cls(first_row, block.file, block.first_line, unit)
+        """Return the place of a block whose first row has the number ``first_row``."""
+        kept = None
+        if block.offsets is not None and len(block):
+            lines = np.zeros(int(block.offsets[-1]) + 1, bool)
+            lines[block.offsets] = True
+            kept = np.packbits(lines).tobytes()
+        return cls(first_row, block.file, block.first_line, block.unit, kept)
+
+    def where(self, row: int) -> str:
+        """Return "file, line n" of a row of the corpus that is in the block."""
+        line = row - self.first_row
+        if self.kept is not None:
+            line = int(np.flatnonzero(np.unpackbits(np.frombuffer(self.kept, np.uint8)))[line])
+        return f"{self.file}, {self.unit} {self.first_line + line}"
 
 
 def place_of(places: list[Place], row: int) -> str:
     """Return "file, line n" of a row of the corpus."""
-    place = max((place for place in places if place.first_row <= row), key=lambda place: place.first_row)
-    return f"{place.file}, {place.unit} {place.first_line + row - place.first_row}"
+    return max((place for place in places if place.first_row <= row), key=lambda place: place.first_row).where(row)

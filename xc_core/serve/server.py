@@ -21,7 +21,7 @@ from xc_core.serve.guard import LOOPBACK, busy, problem
 from xc_core.serve.limits import Limits
 from xc_core.serve.meters import Meters
 from xc_core.serve.models import Models
-from xc_core.visible import http_address
+from xc_core.visible import counted, http_address
 
 _BACKLOG: Final = 2048
 
@@ -143,7 +143,7 @@ def serve(source: Source, address: Address, limits: Limits, poll_seconds: float)
     _run(_Uvicorn(_config(server, address, poll_seconds), server), listener)
     if server.dropped:
         raise UnavailableError(
-            f"{server.dropped:,} requests without an answer at the end",
+            f"{counted(server.dropped, 'request')} without an answer at the end",
             expected="an answer to every request that had come",
             do=f"send one signal, and wait up to {2 * limits.seconds:g} s",
         )

@@ -12,6 +12,7 @@ from xc_core.data.corpus import Corpus
 from xc_core.data.ingest import IngestConfig, ingest
 from xc_core.data.nearness import nearness, sentence, warning
 from xc_core.data.recut import recut as recut_corpus
+from xc_core.visible import counted
 
 
 def run(context: Context[IngestConfig]) -> None:
@@ -32,15 +33,16 @@ def _describe(context: Context[IngestConfig]) -> None:
     corpus = Corpus.unsealed(context.build.path)
     facts["nearness"], facts["alike_labels"] = nearness(corpus), alike_labels(corpus)
     rows = ", ".join(f"{facts['rows'][split]:,} {split}" for split in facts["rows"])
-    context.report(f"corpus: {rows} documents, {facts['labels']:,} labels, {facts['filters']['pairs']:,} filter pairs")
+    pairs = counted(facts["filters"]["pairs"], "filter pair")
+    context.report(f"corpus: {rows} documents, {counted(facts['labels'], 'label')}, {pairs}")
     if facts["filters"]["source"] == "given" and not facts["filters"]["files"]:
         context.report("corpus: there are no filter files, so nothing is filtered")
     if facts["filters"]["source"] == "generate" and not facts["filters"]["pairs"]:
         context.report("corpus: no document has the uid of a label, so nothing is filtered (--filters generate)")
     if few := facts["split"].get("labels_in_test_only"):
         context.report(
-            f"corpus: {few:,} labels are in test only, because the test rows are split off by a hash and no other row "
-            "has them; the model can find them only by their text"
+            f"corpus: {counted(few, 'label')} in test only, because the test rows are split off by a hash and no "
+            "other row has them; the model can find such labels only by their text"
         )
     if alike := facts["alike_labels"]:
         context.report(f"corpus: {alike_sentence(alike)}")
@@ -52,10 +54,11 @@ def _on_validation(facts: Mapping[str, Any], settings: IngestConfig) -> list[str
     """Return what a user should know of the validation documents."""
     rows, split, found = facts["rows"], facts["split"], facts["nearness"]
     lines = []
-    if split.get("families"):
+    if count := split.get("families"):
+        families = "1 family" if count == 1 else f"{count:,} families"
         lines.append(
-            f"{split['documents']:,} train and validation documents are in {split['families']:,} families of at least "
-            f"two, the largest has {split['largest']:,}; a family is held out as a whole"
+            f"{split['documents']:,} train and validation documents are in {families} of at least two, the largest has "
+            f"{split['largest']:,}; a family is held out as a whole"
         )
     share = rows["validation"] / (rows["train"] + rows["validation"])
     wanted = settings.validation_fraction

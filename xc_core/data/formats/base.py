@@ -15,7 +15,7 @@ import polars as pl
 import pyarrow as pa
 
 from xc_core.artifacts import sha256_file
-from xc_core.errors import DataError, MissingError
+from xc_core.errors import DataError, MissingError, preview
 from xc_core.plugins import Table
 from xc_core.shapes import F64, I64, Array
 
@@ -86,6 +86,8 @@ class Block:
     contents: Sequence[str]
     label_ids: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
     label_counts: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
+    label_name: Callable[[int], str] | None = None
+    """Returns what the file calls a label; None if it names labels by their numbers."""
     relevance: F64 | None = None
     unit: str = "line"
     offsets: I64 | None = None
@@ -104,6 +106,10 @@ class Block:
         """Return "file, line n" of the block's row ``row``."""
         offset = row if self.offsets is None else int(self.offsets[row])
         return f"{self.file}, {self.unit} {self.first_line + offset}"
+
+    def label(self, number: int) -> str:
+        """Return a label for messages, as the file names it."""
+        return str(number) if self.label_name is None else preview(self.label_name(number))
 
     def where_labels(self, row: int) -> str:
         """Return "file, line n" of the labels of the block's row ``row``."""

@@ -105,7 +105,7 @@ def _member(archive: zipfile.ZipFile, name: str, kinds: str, path: Path) -> _Mem
         shape, _, dtype = read(stream, max_header_size=_HEADER_BYTES)
         member = _Member(name, dtype, shape, stream.tell(), info.file_size)
     if dtype.kind not in kinds:
-        what = "numbers" if kinds == _VALUES else "whole numbers" if kinds == _WHOLE else "text"
+        what = "real numbers" if kinds == _VALUES else "whole numbers" if kinds == _WHOLE else "text"
         hint = "; pickles are not opened" if dtype.hasobject else ""
         raise _wrong(f"{name} of type {bare(str(dtype))}", f"{what}, written by save_npz{hint}", _AGAIN, path)
     needed = member.start + int(np.prod(shape, dtype=object)) * dtype.itemsize

@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -108,9 +109,9 @@ class Tabular:
         path = find(self.folder, _FILTERS.format(split))
         if path is not None and self._test is None:
             raise DataError(
-                f"{path.name}, but no test table, so test rows are chosen by a hash",
+                "no test table, so test rows are chosen by a hash",
                 expected="a test table: a filter file numbers the documents within train and within test",
-                do="add a test table, or pass --filters generate (by uid) or --filters none", where=str(self.folder),
+                do="add a test table, or pass --filters generate (by uid) or --filters none", where=path.name,
             )  # fmt: skip
         return path
 
@@ -162,14 +163,10 @@ def _block(batch: pa.RecordBatch, path: Path, first: int, *, with_labels: bool, 
     elif by_text:
         block.uids = list(map(text_uid, block.titles, block.contents))
     else:
-        block.uids = [f"{_stem(path)}-{first + i}" for i in range(size)]
+        block.uids = [f"{path.name.split('.')[0]}-{first + i}" for i in range(size)]
     if with_labels and "group" in batch.schema.names:
         block.groups = column.groups(batch, block)
     return block
-
-
-def _stem(path: Path) -> str:
-    return path.name.split(".")[0]
 
 
 def _first_row(path: Path) -> int:
@@ -258,10 +255,12 @@ def _number(
 ) -> None:
     """Set the label ids of a block from names, or from row numbers of the labels table."""
     flat: list[int] = []
+    block.label_name = lambda number: next(name for name, own in ids.items() if own == number)
     for row, cell in enumerate(cells):
         for name in cell:
             if isinstance(name, int) and numbers_are_rows():
                 flat.append(name)
+                block.label_name = None
             elif str(name) in ids:
                 flat.append(ids[str(name)])
             else:
@@ -291,15 +290,13 @@ def _part(block: Block, split: str, options: ReadOptions) -> Block:
     starts = np.concatenate([[0], np.cumsum(block.label_counts)])
     flat = [block.label_ids[starts[i] : starts[i + 1]] for i in keep]
     rows = keep.tolist()
-    return Block(
-        block.file,
-        block.first_line,
-        [block.uids[i] for i in rows],
-        [block.titles[i] for i in rows],
-        [block.contents[i] for i in rows],
-        np.concatenate(flat) if flat else np.zeros(0, np.int64),
-        block.label_counts[keep],
-        unit=block.unit,
+    return replace(
+        block,
+        uids=[block.uids[i] for i in rows],
+        titles=[block.titles[i] for i in rows],
+        contents=[block.contents[i] for i in rows],
+        label_ids=np.concatenate(flat) if flat else np.zeros(0, np.int64),
+        label_counts=block.label_counts[keep],
         offsets=keep,
         groups=[block.groups[i] for i in rows] if block.groups else None,
     )
