@@ -29,6 +29,7 @@ from xc_core.errors import DataError
     [
         ("a.csv", 'uid,text\nx,"one, two"\ny,three\n', ["one, two", "three"]),
         ("a.jsonl", '{"uid": "x", "text": "one"}\n{"uid": "y", "title": "two", "content": "b"}\n', ["one", "two b"]),
+        ("a.ndjson", '{"uid": "x", "text": "one"}\n{"uid": "y", "text": "two"}\n', ["one", "two"]),
         ("a.csv", "text\none\n", "the columns 'text'"),
         ("a.csv", "uid,text\n", "no rows"),
         ("a.jsonl", '{"uid": "x"}\n', "neither title nor content"),

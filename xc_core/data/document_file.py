@@ -19,7 +19,7 @@ from xc_core.data.formats.base import shown
 from xc_core.data.formats.lines import blocks
 from xc_core.data.formats.tabular import table_rows
 from xc_core.data.formats.xc_json import object_of
-from xc_core.data.label_file import check_once, not_a_file
+from xc_core.data.label_file import LINES, TABLES, check_once, not_a_file
 from xc_core.errors import DataError, MissingError, UsageError, nearest, preview
 
 Rows = Iterator[tuple[Block, list[list[Any]]]]
@@ -28,8 +28,6 @@ MOST_DOCUMENTS: Final = 100_000
 """Documents of a file: the gate has an hour to measure a model on them."""
 MOST_BYTES: Final = 256 << 20
 """Bytes of a file, and characters of its texts, which are all in memory."""
-_TABLES: Final = (".parquet", ".csv", ".csv.gz")
-_LINES: Final = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".ndjson")
 _FORM: Final = '{"text": "a dog", "labels": ["n02084071"]}'
 
 
@@ -63,11 +61,11 @@ def _reader(path: Path) -> Any:
     """Return the function that reads a file; raise the errors of one that cannot be read at all."""
     if not path.is_file():  # nor a folder or a named pipe, which would be waited for
         raise MissingError(not_a_file(path), expected="a file of documents", do="fix the name")
-    if not path.name.endswith((*_TABLES, *_LINES)):
-        raise UsageError(path.name, expected=f"a name that ends in {', '.join((*_TABLES, *_LINES))}", do="rename it")
+    if not path.name.endswith((*TABLES, *LINES)):
+        raise UsageError(path.name, expected=f"a name that ends in {', '.join((*TABLES, *LINES))}", do="rename it")
     if path.stat().st_size > MOST_BYTES:
         raise _too_large(f"{path.stat().st_size:,} bytes", path)
-    return _of_table if path.name.endswith(_TABLES) else _of_lines
+    return _of_table if path.name.endswith(TABLES) else _of_lines
 
 
 def _too_large(found: str, path: Path) -> DataError:

@@ -14,9 +14,13 @@ from xc_core.data.formats.tabular import label_rows as of_table
 from xc_core.data.formats.xc_json import label_rows as of_lines
 from xc_core.errors import DataError, MissingError, UsageError, preview
 
+TABLES: Final = (".parquet", ".csv", ".csv.gz")
+"""Endings of a file that is a table."""
+LINES: Final = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".ndjson")
+"""Endings of a file with a JSON object per line."""
 _READERS: Final[dict[str, Callable[[Path, ReadOptions], Iterator[Block]]]] = {
-    **dict.fromkeys((".parquet", ".csv", ".csv.gz"), of_table),
-    **dict.fromkeys((".jsonl", ".jsonl.gz", ".json", ".json.gz"), of_lines),
+    **dict.fromkeys(TABLES, of_table),
+    **dict.fromkeys(LINES, of_lines),
 }
 MOST_LABELS: Final = 1_000_000
 """Labels of a file."""
