@@ -16,7 +16,7 @@ import click
 from assets.release.client import client_of
 from assets.release.origin import ARTEFACTS, DIFF, FOLDER
 from assets.release.page import ORIGIN
-from xc_core.artifacts import read_manifest, sha256_file
+from xc_core.artifacts import read_manifest, remove, sha256_file
 from xc_core.chain import Workspace
 from xc_core.chain.registry import TRAIN_STAGES
 from xc_core.errors import MissingError, MovedError, UnavailableError, UsageError
@@ -146,15 +146,18 @@ def _fetch_raw(workspace: Workspace, found: Lineage, folder: Path) -> None:
     pointer = raw.with_suffix(".dvc")
     still_there = _same(workspace.raw(found.dataset), wanted)
     if pointer.is_file() and (folder / ".dvc").is_dir():
-        _share_remotes(workspace.root, folder)
         try:
+            _share_remotes(workspace.root, folder)
             _call([*_DVC, "pull", str(pointer.relative_to(folder))], folder)
         except UnavailableError:
             if not still_there:
                 raise
             report("lineage: DVC cannot fetch the raw data, which is copied from the project: its files are the same")
     if still_there and not _same(raw, wanted):
-        shutil.copytree(workspace.raw(found.dataset), raw, dirs_exist_ok=True)
+        remove(raw)  # files of another version, which may be links to DVC's cache, are neither read nor written to
+        raw.mkdir(parents=True)
+        for name in wanted:
+            shutil.copyfile(workspace.raw(found.dataset) / name, raw / name)
     if not _same(raw, wanted):
         raise MissingError(
             f"no raw data of version {found.version} in git, DVC or the project",

@@ -275,6 +275,10 @@ def test_a_model_that_is_out_of_date_is_not_promoted(released: Released, xc: Xc,
     own.params.declare_experiment("toy", "ngame", "ngame", {**TOY_CHANGES, "fusion": {"candidates": 5}})
     promoted = xc("promote", "--dataset", "toy", "--recipe", "ngame")
     promoted.refused(76, "a model of toy/ngame that is out of date", "xc train --dataset toy --recipe ngame")
+    for stage in ("fusion", "evaluation"):
+        run_stage(own, stage, "toy", "ngame")
+    promoted = xc("promote", "--dataset", "toy", "--recipe", "ngame")
+    promoted.refused(76, "a model of toy/ngame that is out of date", "xc run model --dataset toy --recipe ngame;")
     assert pointed(store) == before
 
 

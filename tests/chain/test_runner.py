@@ -17,6 +17,7 @@ from tests import forks
 from tests.chain.toy import NAMES, folder_of, parts_of, print_of, read_json, reads, recipe_of
 from xc_core import artifacts
 from xc_core.chain import STAGES, Workspace, run_stage
+from xc_core.chain.adopt import share
 from xc_core.chain.context import Context
 from xc_core.chain.costs import forget_peak_memory, machine, peak_memory_mb, processor
 from xc_core.chain.runner import read_costs
@@ -119,6 +120,14 @@ def test_a_processor_has_the_name_that_the_system_gives_it(monkeypatch: pytest.M
         assert processor() == "A Processor 9"
         patch.setattr(Path, "read_text", lambda *_: "processor\t: 0\n")
         assert processor() == (platform.processor() or platform.machine())
+
+
+def test_checkpoints_stay_if_nothing_is_taken_over(copied: Workspace) -> None:
+    """A training that was stopped goes on from them."""
+    stopped = copied.scratch("run", STAGES["encoder"], "toy", "ngame")
+    stopped.mkdir(parents=True)
+    assert share(copied, "encoder", "toy", "ngame") is None
+    assert stopped.is_dir()
 
 
 def test_a_stage_that_never_ran_here_has_no_costs(workspace: Workspace) -> None:

@@ -196,7 +196,8 @@ def test_documents_without_another_label_are_refused_or_go_too(xc: Xc, own: Work
     assert ended.code == 77
     assert "1 document that would have no label (the first: ONLY)" in ended.err
     assert {k: v for k, v in files_of(own.root).items() if not k.startswith(".xc")} == before
-    assert xc("forget", *TOY, "--label", "LONE", "--with-documents").code == 0
+    both = xc("forget", *TOY, "--label", "LONE", "--label", "LONE", "--with-documents")
+    assert both.code == 0 and " 1 label\n" in both.out, "a uid that is named twice counts once"
     assert holding(own.root, "LONE", "ONLY") == []
 
 

@@ -1,4 +1,4 @@
-"""A matrix means the same in every format and type of number that is read."""
+"""A matrix means the same in every format and type of number that is read; its rows have their place in messages."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ import numpy as np
 import pytest
 import scipy.sparse
 
+from tests.data.spoil import put
 from tests.data.worlds import contents, label_csr, read_world, small_world, write_world
+from xc_core.data.formats import ReadOptions
+from xc_core.data.formats.base import open_source
 from xc_core.data.formats.npz import read_csr
+from xc_core.data.ingest import IngestConfig
 from xc_core.errors import DataError
 
 
@@ -74,3 +78,27 @@ def test_a_matrix_larger_than_its_texts_is_refused(tmp_path: Path, rows: int, co
     scipy.sparse.save_npz(tmp_path / "m.npz", scipy.sparse.csr_matrix((2, 3)))
     with pytest.raises(DataError, match="by the size of the text file"):
         read_csr(tmp_path / "m.npz", most_rows=rows, most_columns=columns)
+
+
+def test_the_labels_bound_the_columns_and_the_documents_the_rows(tmp_path: Path) -> None:
+    folder = write_world(tmp_path / "world", "pecos")
+    labels, texts = ((folder / name).stat().st_size for name in ("output-items.txt", "X.trn.txt"))
+    assert labels < texts
+    for shape, found in (((60, labels + 2), f"{labels + 2:,} columns"), ((texts + 2, 10), f"{texts + 2:,} rows")):
+        scipy.sparse.save_npz(folder / "Y.trn.npz", scipy.sparse.csr_matrix(shape))
+        with pytest.raises(DataError, match=f"found {found}"):
+            next(open_source(folder, "pecos", ReadOptions())[1].documents("train"))
+
+
+def test_a_row_of_a_later_block_is_named_by_its_place_in_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(IngestConfig, "read_options", lambda self: ReadOptions(block_bytes=257))
+    put(write_world(tmp_path / "lines", "xc-text") / "trn_X_Y.txt", 50, b"3:1 3:1")
+    with pytest.raises(DataError, match=r"^trn_X_Y\.txt, line 50: found the label 3 twice"):
+        read_world(tmp_path / "lines")
+    matrix = label_csr(small_world().train, 10)
+    matrix.data[matrix.indptr[48]] = 0
+    scipy.sparse.save_npz(write_world(tmp_path / "rows", "pecos") / "Y.trn.npz", matrix)
+    with pytest.raises(DataError, match=r"^Y\.trn\.npz, row 49: found the relevance 0"):
+        read_world(tmp_path / "rows")

@@ -102,6 +102,20 @@ def test_data_that_dvc_cannot_fetch_is_copied_from_the_project_if_it_is_the_same
         _fetch_raw(project, found, folder)
 
 
+def test_files_of_another_version_are_replaced_as_a_whole_and_not_written_to(tmp_path: Path) -> None:
+    project, raw = make_workspace(tmp_path / "project"), tmp_path / "again" / "data" / "toy" / "raw"
+    files = {path.name: {"sha256": sha256_file(path)} for path in project.raw("toy").iterdir()}
+    (project.raw("toy") / "README").write_text("not read\n")
+    raw.mkdir(parents=True)
+    cached = tmp_path / "cached"
+    cached.write_text("of DVC's cache\n")
+    (raw / next(iter(files))).symlink_to(cached)
+    (raw / "filter_labels_test.txt").write_text("0 0\n")
+    _fetch_raw(project, Lineage("toy", "ngame", 1, "", {}, {}, {"corpus": {"source": files}}), tmp_path / "again")
+    assert {path.name: {"sha256": sha256_file(path)} for path in raw.iterdir()} == files
+    assert cached.read_text() == "of DVC's cache\n"
+
+
 def test_a_version_that_is_not_there_is_named(project: Workspace, xc: Xc) -> None:
     xc("lineage", 3, "--dataset", "toy").refused(66, "no version 3 of xc-toy")
 
