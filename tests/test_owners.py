@@ -235,7 +235,7 @@ ALLOWED = {
         "today's part of the acceptance set, for one judgement",
     ),
     ("folders", "assets/release/lineage.py"): (
-        {"mkdir", "copytree", "copyfile"},
+        {"mkdir", "copyfile"},
         "a new clone of the project, in a folder that the user names",
     ),
     ("folders", "assets/release/copies.py"): (

@@ -61,7 +61,7 @@ def test_a_test_document_must_be_new_to_the_rows(
         if wanted:
             with pytest.raises(MovedError) as caught:
                 Learnt.of(corpus).check(later, folds_)
-            assert caught.value.found == f"1 test documents that the kept rows learnt from (the first: {uid})"
+            assert caught.value.found == f"1 test document that the kept rows learnt from (the first: {uid})"
         else:
             assert Learnt.of(corpus).check(later, folds_) == 0
 
@@ -130,7 +130,7 @@ def test_a_test_document_that_one_half_left_out_is_known_to_the_final_rows(corpu
     moved = int(corpus.validation_halves()[0][0])
     kept = [row for row in corpus.published_rows().tolist() if row != moved]
     later = grown(tmp_path, corpus, kept, [moved, *corpus.rows(TEST).tolist()])
-    with pytest.raises(MovedError, match="1 test documents"):
+    with pytest.raises(MovedError, match="1 test document"):
         Learnt.of(corpus).check(later, REFITTED)
 
 

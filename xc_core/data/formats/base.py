@@ -86,8 +86,6 @@ class Block:
     contents: Sequence[str]
     label_ids: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
     label_counts: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
-    label_name: Callable[[int], str] | None = None
-    """Returns what the file calls a label; None if it names labels by their numbers."""
     relevance: F64 | None = None
     unit: str = "line"
     offsets: I64 | None = None
@@ -98,6 +96,8 @@ class Block:
     """The group of each document, empty if it has none; None if the layout or the file has no groups."""
     families: list[str] | None = None
     """The name of each document's family of near-duplicates, empty if it is its own uid; None if the file has none."""
+    label_name: Callable[[int], str] | None = None
+    """Returns what the file calls a label; None if it names labels by their numbers."""
 
     def __len__(self) -> int:
         return len(self.uids)
