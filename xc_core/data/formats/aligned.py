@@ -53,7 +53,7 @@ class Aligned(ABC):
     def labels(self) -> Iterator[Block]:
         """Yield the label texts; compare their number with what the matrices state."""
         total = 0
-        for block in text_rows(self._labels, "", self.options):
+        for block in _text_rows(self._labels, "", self.options):
             total += len(block)
             yield block
         for path in self._targets.values():
@@ -69,8 +69,8 @@ class Aligned(ABC):
     def documents(self, split: str) -> Iterator[Block]:
         """Yield the lines of the texts with the rows of the matrix."""
         texts, matrix = self._texts[split], self._targets[split]
-        blocks = text_rows(texts, f"{split}-", self.options)
-        yield from zip_rows(blocks, self.rows(matrix, texts), texts.name, (matrix.name, *self.row_place))
+        blocks = _text_rows(texts, f"{split}-", self.options)
+        yield from _zip_rows(blocks, self.rows(matrix, texts), texts.name, (matrix.name, *self.row_place))
 
     def filters(self, split: str) -> Path | None:
         """Return the file of filter pairs under one of its names; None if there is none."""
@@ -78,14 +78,14 @@ class Aligned(ABC):
         return find(self.folder, f"filter_labels_{split}.txt", *other)
 
 
-def text_rows(path: Path, prefix: str, options: ReadOptions) -> Iterator[Block]:
+def _text_rows(path: Path, prefix: str, options: ReadOptions) -> Iterator[Block]:
     """Yield a text file as blocks; the uid of a row is ``prefix`` and its 0-based row number."""
     for number, rows in lines(path, options):
         uids = [f"{prefix}{number - 1 + i}" for i in range(len(rows))]
         yield Block(path.name, number, uids, rows, [""] * len(rows))
 
 
-def zip_rows(
+def _zip_rows(
     texts: Iterator[Block],
     targets: Rows,
     text_file: str,
