@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.tune.records import study, trial
+from xc_core.chain.names import checked_name
 from xc_core.cli.train import changes_of
 from xc_core.errors import CorruptError, MissingError
 from xc_core.params import deep_merged
@@ -74,6 +75,12 @@ def test_the_command_has_the_fixed_and_the_drawn_settings() -> None:
         "xc train --dataset toy --recipe ngame-tuned --base ngame --budget none --set classifier.epochs=3 "
         "--set fusion.rule.depth=1 --set encoder.loss=triplet"
     )
+
+
+def test_the_name_in_the_command_is_one_of_a_recipe_however_long_that_of_the_study_is() -> None:
+    record = replace(study(trial(0, 50.0)), name="a" * 57 + "-" + "b" * 6)
+    name = shlex.split(command(record, record.trials[0]))[5]
+    assert name == "a" * 57 + "-tuned" == checked_name("recipe", name)
 
 
 @pytest.mark.parametrize(

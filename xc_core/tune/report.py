@@ -12,6 +12,8 @@ from xc_core.tune.metric import FIGURES
 from xc_core.tune.record import State, StudyRecord, TrialRecord
 from xc_core.tune.space import nested
 
+_TUNED: Final = "-tuned"
+"""What is added to the name of a study for the recipe that its best trial becomes."""
 _SHOWN: Final = 10
 """Trials in the printed table."""
 
@@ -39,7 +41,8 @@ def _aligned(cells: list[str], widths: list[int]) -> str:
 def command(record: StudyRecord, trial: TrialRecord) -> str:
     """Return the command that trains the experiment of a trial, with all stages and all epochs."""
     settings = winner(record, trial)
-    parts = ["xc", "train", "--dataset", record.dataset, "--recipe", f"{record.name}-tuned"]
+    name = record.name[: 64 - len(_TUNED)].rstrip("-") + _TUNED  # 64: the longest name of a recipe
+    parts = ["xc", "train", "--dataset", record.dataset, "--recipe", name]
     parts += ["--base", str(record.asked["base"]), "--budget", "none"]
     return shlex.join(
         [*parts, *(part for name, value in settings.items() for part in ("--set", f"{name}={option_text(value)}"))]
