@@ -11,10 +11,10 @@ from urllib.parse import urlparse
 from urllib.request import url2pathname
 
 from xc_core import artifacts
+from xc_core.sqlite import PREFIX, sqlite_address
 
 TRACKING_URI: Final = "MLFLOW_TRACKING_URI"
 REGISTRY_URI: Final = "MLFLOW_REGISTRY_URI"
-_SQLITE: Final = "sqlite:///"
 _LOGIN: Final = re.compile(r"(?<=://)[^/\s]\S*(?=@)")
 _SECRET: Final = re.compile(r"(?<=[?&])([^=&\s]*(?:password|passwd|token|secret|key)[^=&\s]*=)[^&\s]+", re.IGNORECASE)
 
@@ -47,16 +47,17 @@ def mlflow_settings(root: Path) -> MlflowSettings:
     """Return the settings: MLFLOW_TRACKING_URI and XC_MLFLOW_ARTIFACTS, else sqlite and a folder under ``.xc``.
 
     A path of sqlite without a leading slash is relative to the project: each command may run in another folder. That
-    of MLFLOW_REGISTRY_URI is made absolute in the environment, where MLflow itself reads it.
+    of MLFLOW_REGISTRY_URI is made absolute in the environment, where MLflow itself reads it. Raises ConfigError if the
+    path of the project cannot be part of an address.
     """
     state = root / ".xc" / "mlflow"
     if registry := os.environ.get(REGISTRY_URI):
         os.environ[REGISTRY_URI] = _of_project(registry, root)
     uri = _of_project(os.environ.get(TRACKING_URI) or "", root)
     if not uri:
+        uri = sqlite_address(state / "mlflow.db")
         state.mkdir(parents=True, exist_ok=True)
         _ignore(state.parent)
-        uri = f"sqlite:///{state / 'mlflow.db'}"
     files = os.environ.get("XC_MLFLOW_ARTIFACTS") or str(state / "artifacts")
     if not urlparse(files).scheme:
         files = (root.absolute() / files).as_uri()
@@ -65,9 +66,9 @@ def mlflow_settings(root: Path) -> MlflowSettings:
 
 def _of_project(uri: str, root: Path) -> str:
     """Return the address of a database, a relative path of sqlite as one in the project."""
-    path = uri.removeprefix(_SQLITE)
+    path = uri.removeprefix(PREFIX)
     relative = bool(path) and path != uri and not path.startswith(("/", ":", "file:"))
-    return f"{_SQLITE}{root.absolute() / path}" if relative else uri
+    return f"{sqlite_address(root.absolute())}/{path}" if relative else uri
 
 
 def local_folder(uri: str) -> Path | None:
