@@ -293,6 +293,15 @@ def test_a_path_that_an_address_cannot_hold_is_refused_and_nothing_is_written(
     assert not (tmp_path / name).exists()
 
 
+@pytest.mark.parametrize("variable", ["MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI", "XC_MLFLOW_ARTIFACTS"])
+def test_a_variable_that_holds_no_address_is_named(
+    variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, "http://[::1:5000")
+    with pytest.raises(ConfigError, match=f"found {variable} = http://"):
+        mlflow_settings(tmp_path)
+
+
 @pytest.mark.parametrize("name", ["50 % more", "a#b", "quo'te", "größe"])
 def test_the_file_of_an_address_is_the_one_that_sqlalchemy_opens(name: str, tmp_path: Path) -> None:
     uri = sqlite_address(tmp_path / name / "mlflow.db")
