@@ -11,10 +11,12 @@ from urllib.parse import urlparse
 from urllib.request import url2pathname
 
 from xc_core import artifacts
+from xc_core.errors import ConfigError, bare
+from xc_core.sqlite import PREFIX, sqlite_address
 
 TRACKING_URI: Final = "MLFLOW_TRACKING_URI"
 REGISTRY_URI: Final = "MLFLOW_REGISTRY_URI"
-_SQLITE: Final = "sqlite:///"
+_ARTIFACTS: Final = "XC_MLFLOW_ARTIFACTS"
 _LOGIN: Final = re.compile(r"(?<=://)[^/\s]\S*(?=@)")
 _SECRET: Final = re.compile(r"(?<=[?&])([^=&\s]*(?:password|passwd|token|secret|key)[^=&\s]*=)[^&\s]+", re.IGNORECASE)
 
@@ -47,27 +49,39 @@ def mlflow_settings(root: Path) -> MlflowSettings:
     """Return the settings: MLFLOW_TRACKING_URI and XC_MLFLOW_ARTIFACTS, else sqlite and a folder under ``.xc``.
 
     A path of sqlite without a leading slash is relative to the project: each command may run in another folder. That
-    of MLFLOW_REGISTRY_URI is made absolute in the environment, where MLflow itself reads it.
+    of MLFLOW_REGISTRY_URI is made absolute in the environment, where MLflow itself reads it. Raises ConfigError for a
+    text that is no address, and if the path of the project cannot be part of one.
     """
     state = root / ".xc" / "mlflow"
-    if registry := os.environ.get(REGISTRY_URI):
+    if registry := _given(REGISTRY_URI):
         os.environ[REGISTRY_URI] = _of_project(registry, root)
-    uri = _of_project(os.environ.get(TRACKING_URI) or "", root)
+    uri = _of_project(_given(TRACKING_URI), root)
     if not uri:
+        uri = sqlite_address(state / "mlflow.db")
         state.mkdir(parents=True, exist_ok=True)
         _ignore(state.parent)
-        uri = f"sqlite:///{state / 'mlflow.db'}"
-    files = os.environ.get("XC_MLFLOW_ARTIFACTS") or str(state / "artifacts")
+    files = _given(_ARTIFACTS) or str(state / "artifacts")
     if not urlparse(files).scheme:
         files = (root.absolute() / files).as_uri()
     return MlflowSettings(uri, files, root / ".xc" / "lock" / "mlflow")
 
 
+def _given(variable: str) -> str:
+    """Return the address, or path, in an environment variable; empty if there is none."""
+    uri = os.environ.get(variable) or ""
+    try:
+        urlparse(uri)
+    except ValueError as error:
+        found = f"{variable} = {bare(hide_secrets(uri))} ({error})"
+        raise ConfigError(found, expected="an address such as http://host:5000", do="fix the variable") from error
+    return uri
+
+
 def _of_project(uri: str, root: Path) -> str:
     """Return the address of a database, a relative path of sqlite as one in the project."""
-    path = uri.removeprefix(_SQLITE)
+    path = uri.removeprefix(PREFIX)
     relative = bool(path) and path != uri and not path.startswith(("/", ":", "file:"))
-    return f"{_SQLITE}{root.absolute() / path}" if relative else uri
+    return f"{sqlite_address(root.absolute())}/{path}" if relative else uri
 
 
 def local_folder(uri: str) -> Path | None:

@@ -20,9 +20,10 @@ from xc_core.chain import Workspace
 from xc_core.chain.registry import STAGES
 from xc_core.data.corpus import Corpus
 from xc_core.data.history import read_history
-from xc_core.errors import UnavailableError, first_line
+from xc_core.errors import UnavailableError, first_line, storage_error, storage_reason
 from xc_core.locks import locked
 from xc_core.plugins import importing
+from xc_core.sqlite import sqlite_file
 
 _BATCH: Final = 1000
 """Metrics per request; the limit of MLflow."""
@@ -69,16 +70,22 @@ def connected(uri: str, lock: Path) -> Iterator[Any]:
 
 @contextmanager
 def answering(uri: str) -> Iterator[None]:
-    """Turn errors of MLflow, its database, its store of files or the network in the block into an UnavailableError."""
+    """Turn errors of MLflow, its database, its store of files or the network in the block into an UnavailableError.
+
+    If MLflow's database is a file and its disk is full or refuses the write, it is a StorageError.
+    """
     with importing():
         from mlflow.exceptions import MlflowException
         from requests import RequestException
         from sqlalchemy.exc import SQLAlchemyError
 
-    ours: tuple[type[BaseException], ...] = (MlflowException, RequestException, SQLAlchemyError, *_errors_of_s3())
+    ours: tuple[type[Exception], ...] = (MlflowException, RequestException, SQLAlchemyError, *_errors_of_s3())
     try:
         yield
     except ours as error:
+        file = sqlite_file(uri)
+        if file and (reason := storage_reason(error, file)):
+            raise storage_error(reason, file) from None
         raise UnavailableError(
             f"no answer from MLflow at {hide_secrets(uri)} ({hide_secrets(first_line(error))})",
             expected="a reachable tracking server, or sqlite:////absolute/path.db",
@@ -86,7 +93,7 @@ def answering(uri: str) -> Iterator[None]:
         ) from None  # Dagster would store the cause, which has the address with its login
 
 
-def _errors_of_s3() -> tuple[type[BaseException], ...]:
+def _errors_of_s3() -> tuple[type[Exception], ...]:
     """Return what MLflow lets through from the S3 client, if that is installed."""
     try:
         from boto3.exceptions import Boto3Error

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.artefacts import content_of, neighbours, put, started, text_of
@@ -233,15 +234,13 @@ def test_a_writer_leaves_no_file_open(folder: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="needs posix_fallocate")
-def test_reserve_allocates_the_space_of_a_sparse_file(tmp_path: Path) -> None:
-    path = tmp_path / "hole"
-    path.touch()
-    os.truncate(path, 1 << 20)
-    before = path.stat().st_blocks
-    artifacts.reserve(path)
-    assert path.stat().st_size == 1 << 20
-    assert before == 0
-    assert path.stat().st_blocks * 512 >= 1 << 20
+def test_a_mapped_array_has_the_disk_space_of_all_its_rows(tmp_path: Path) -> None:
+    path = tmp_path / "rows.npy"
+    rows = artifacts.mapped_array(path, (1 << 10, 1 << 8), np.float32)
+    assert path.stat().st_blocks * 512 >= path.stat().st_size > 1 << 20
+    rows[-1] = 1.0
+    rows.flush()
+    assert np.load(path, allow_pickle=False).sum() == 1 << 8
 
 
 def test_install_replaces_what_is_there_by_a_finished_folder(tmp_path: Path) -> None:

@@ -66,6 +66,14 @@ def test_the_first_line_of_any_error_is_shown(error: Exception, line: str) -> No
     assert first_line(error) == line
 
 
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EMFILE, "Too many open files"), RuntimeError("can't start new thread")]
+)
+def test_a_limit_of_the_system_is_a_shortage_that_names_ulimit(error: Exception) -> None:
+    found = shortage(error)
+    assert found is not None and "ulimit" in found.do
+
+
 def test_a_shortage_without_a_message_is_shown_by_its_type() -> None:
     assert "too little memory (MemoryError)" in str(shortage(MemoryError()))
 
@@ -103,9 +111,13 @@ def test_a_preview_is_short_one_line_and_printable(text: str | bytes, limit: int
     ("error", "reason"),
     [
         (OSError(errno.ENOSPC, "No space left on device"), "a full disk"),
+        (OSError(errno.EFBIG, "File too large"), "a limit on the size of files"),
+        (RuntimeError("Error while serializing: I/O error: File too large (os error 27)"), "a limit on the size of"),
         (OSError(errno.EROFS, "Read-only file system"), "a read-only disk"),
         (PermissionError(errno.EACCES, "Permission denied"), "no permission"),
         (RuntimeError("I/O error: No space left on device (os error 28)"), "a full disk"),
+        (RuntimeError("(sqlite3.OperationalError) database or disk is full\n[SQL: ...]"), "a full disk"),
+        (RuntimeError("(sqlite3.OperationalError) attempt to write a readonly database"), "no permission"),
         (FileNotFoundError(errno.ENOENT, "No such file"), ""),
         (ConnectionError("refused"), ""),
         (ValueError(""), ""),

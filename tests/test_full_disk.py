@@ -6,6 +6,7 @@ import errno
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.artefacts import content_of, neighbours, put
@@ -40,6 +41,20 @@ def test_a_disk_that_fills_while_an_artefact_is_made_is_a_storage_error(folder: 
     assert "untouched" in caught.value.expected
     assert content_of(folder) == before
     assert neighbours(folder) == ["thing"]
+
+
+def test_a_disk_without_room_for_a_mapped_array_is_a_storage_error(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the reservation the first write to its rows would kill the process (SIGBUS)."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.posix_fallocate", full)
+    with pytest.raises(StorageError, match="full disk"), artifacts.building(folder, kind="thing") as build:
+        artifacts.mapped_array(build.path / "rows.npy", (4, 2), np.float32)
+    assert neighbours(folder) == []
 
 
 @pytest.mark.parametrize("moment", ["_sync", "_seal", "_exchange"])

@@ -87,6 +87,16 @@ def renames_path(name: str, call: ast.Call) -> bool:
     return last in ("rename", "replace") and one and not is_under(name, "dataclasses", "datetime")
 
 
+def maps_files_to_write(module: str) -> set[str]:
+    """A file mapped into memory to write to it: on a full disk that kills the process, unless its space is reserved."""
+    found = {name for name, _ in calls(module) if name in ("numpy.lib.format.open_memmap", "mmap.mmap")}
+    for name, call in calls(module):
+        if name in ("numpy.memmap", "numpy.load"):
+            texts = {n.value for n in (*call.args, *(k.value for k in call.keywords)) if isinstance(n, ast.Constant)}
+            found |= {name} if texts & {"r+", "w+"} or (name == "numpy.memmap" and not texts & {"r", "c"}) else set()
+    return found
+
+
 def unpickles(module: str) -> set[str]:
     """Anything that runs code when it reads a file."""
     libraries = ("pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve", "yaml")
@@ -159,6 +169,7 @@ class Rule:
 RULES = {
     "randomness": Rule(makes_randomness, "xc_core/seeds.py"),
     "folders": Rule(writes_folders, "xc_core/artifacts.py"),
+    "mapped files": Rule(maps_files_to_write, "xc_core/artifacts.py"),
     "pickle": Rule(unpickles),
     "process groups": Rule(touches_process_groups, "xc_core/distributed.py"),
     "cards": Rule(asks_for_a_card, "xc_core/devices.py"),
@@ -184,6 +195,7 @@ ALLOWED = {
         {"TemporaryFile", "gettempdir"},
         "an unnamed file, which disappears with the process",
     ),
+    ("mapped files", "xc_core/classifiers/storage.py"): ({"mmap.mmap"}, "an unnamed file; it reserves its space"),
     ("folders", "xc_core/classifiers/tables.py"): ({"mkdir"}, BUILDING),
     ("folders", "xc_core/data/cut.py"): ({"replace"}, f"the table of documents, written again {BUILDING}"),
     ("folders", "xc_core/data/families.py"): ({"mkdir", "rmtree"}, f"signatures spilled {BUILDING}"),
@@ -293,6 +305,9 @@ SINS = {
                    "import torch\ntorch.rand(3)"],
     "folders": ["from pathlib import Path\nPath('a').mkdir()", "p.with_name('b').rename(q)", "p.replace(q)",
                 "import os\nos.makedirs('a')", "from shutil import rmtree\nrmtree(a)"],
+    "mapped files": ["from numpy.lib.format import open_memmap\nopen_memmap(p, mode='w+')",
+                     "import numpy as np\nnp.memmap(p, np.uint32)", "import numpy as np\nnp.load(p, mmap_mode='r+')",
+                     "import mmap\nmmap.mmap(-1, 3)"],
     "pickle": ["import pickle", "from joblib import load", "import torch\ntorch.load(p)", "eval('1')",
                "import numpy as np\nnp.load(p, allow_pickle=True)"],
     "process groups": ["import torch.distributed as dist", "from torch import distributed", "os.environ['RANK']",
@@ -306,6 +321,7 @@ SINS = {
 INNOCENT = {
     "randomness": "def f(random, g):\n    random.choice(3)\n    torch.rand(3, generator=g)\nx: np.random.Generator",
     "folders": "text.replace('a', 'b')\ntable.rename({'a': 'b'})\nimport dataclasses\ndataclasses.replace(c, size=3)",
+    "mapped files": "import numpy as np\nnp.memmap(p, np.uint32, 'r')\nnp.load(p, mmap_mode='c', allow_pickle=False)",
     "pickle": "import numpy as np\nnp.load(p, allow_pickle=False)\nencoder.eval()",
     "process groups": "from xc_core.distributed import alone",
     "cards": "model.to(encoder.device)\nzeros(3, device=rows.device)\ntext = 'cuda'",

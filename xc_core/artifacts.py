@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from xc_core.canonical import canonical
 from xc_core.errors import CorruptError, storage_error, storage_reason
@@ -29,6 +29,10 @@ from xc_core.manifests import MANIFEST as MANIFEST
 from xc_core.manifests import Manifest as Manifest
 from xc_core.manifests import how_to_make
 from xc_core.manifests import read_manifest as read_manifest
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import DTypeLike
 
 T = TypeVar("T")
 
@@ -263,14 +267,18 @@ def writing(path: Path) -> Iterator[None]:
         raise storage_error(storage_reason(error, path) or str(error), path) from error
 
 
-def reserve(path: Path) -> None:
-    """Allocate the disk space of a large empty file that will be memory-mapped; raise an OSError if the disk is full.
+def mapped_array(path: Path, shape: tuple[int, ...], dtype: DTypeLike) -> np.memmap[Any, Any]:
+    """Return a memory-mapped array of zeros of a new ``.npy`` file; raise an OSError if the disk is full.
 
-    A write to an unallocated part of a mapped file would kill the process (SIGBUS).
+    The disk space is allocated: a write to an unallocated part of a mapped file would kill the process (SIGBUS).
     """
+    from numpy.lib.format import open_memmap  # not before it is needed: commands without arrays start without numpy
+
+    array = open_memmap(path, mode="w+", dtype=dtype, shape=shape)
     if hasattr(os, "posix_fallocate"):
         with path.open("r+b") as stream:
             os.posix_fallocate(stream.fileno(), 0, path.stat().st_size)
+    return array
 
 
 def install(new: Path, folder: Path) -> None:

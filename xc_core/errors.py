@@ -34,9 +34,17 @@ _REFUSALS: Final = {
     errno.EACCES: "no permission",
     errno.EPERM: "no permission",
     errno.EIO: "a failing disk",
+    errno.EFBIG: "a limit on the size of files",
     errno.ENOTDIR: "a file where a folder should be",
     errno.EISDIR: "a folder where a file should be",
 }
+_IN_WORDS: Final = {
+    "No space left on device": errno.ENOSPC,
+    "database or disk is full": errno.ENOSPC,
+    "File too large": errno.EFBIG,
+    "attempt to write a readonly database": errno.EACCES,
+}
+"""What libraries, and sqlite, write instead of an error number."""
 _FULL_BYTES: Final = 1 << 16
 """A disk with fewer free bytes counts as full: some libraries fail on a full disk without giving the reason."""
 
@@ -187,27 +195,36 @@ def in_words(error: Exception) -> str:
 def storage_reason(error: Exception, path: Path) -> str:
     """Return why the disk of ``path`` refused a write, or an empty string if ``error`` has another cause.
 
-    Not all writers raise an OSError with an error number: safetensors, polars, tokenizers, numpy and faiss each report
-    a full disk in their own way.
+    Not all writers raise an OSError with an error number: safetensors, polars, tokenizers, numpy, faiss and sqlite each
+    report a full disk in their own way.
     """
     number = error.errno or 0 if isinstance(error, OSError) else 0
     if number in _REFUSALS:
         return f"{_REFUSALS[number]} ({error})"
     if isinstance(error, XCError):
         return ""
+    said = str(error).partition("\n")[0]
+    number = next((number for words, number in _IN_WORDS.items() if words in str(error)), 0)
     there = next(place for place in (path, *path.absolute().parents) if place.exists())
-    full = "No space left on device" in str(error) or shutil.disk_usage(there).free < _FULL_BYTES
-    return (
-        f"{_REFUSALS[errno.ENOSPC]} ({str(error).splitlines()[0] if str(error) else 'no reason given'})" if full else ""
-    )
+    if not number and shutil.disk_usage(there).free < _FULL_BYTES:
+        number = errno.ENOSPC
+    return f"{_REFUSALS[number]} ({said or 'no reason given'})" if number else ""
 
 
 def shortage(error: BaseException) -> ShortageError | None:
-    """Return the error of an allocation that failed; None if ``error`` has another cause.
+    """Return the error of an allocation, or of a limit on files or threads; None if ``error`` has another cause.
 
     torch raises a RuntimeError on a CPU and an OutOfMemoryError on a GPU, numpy and Python raise a MemoryError.
     """
-    if isinstance(error, XCError) or not (
+    if isinstance(error, XCError):
+        return None
+    if getattr(error, "errno", 0) in (errno.EMFILE, errno.ENFILE) or "can't start new thread" in str(error):
+        return ShortageError(
+            f"a limit of the system ({first_line(error)})",
+            expected="enough open files, processes and threads for this user",
+            do="raise the limit (ulimit -n, ulimit -u), or end other processes, then run the same command again",
+        )
+    if not (
         isinstance(error, MemoryError)
         or "can't allocate memory" in str(error).partition("\n")[0]
         or type(error).__name__ == "OutOfMemoryError"

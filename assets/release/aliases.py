@@ -38,11 +38,14 @@ def version_of(client: Any, name: str, alias: str) -> Any | None:
     from mlflow.exceptions import MlflowException
 
     try:
-        return client.get_model_version_by_alias(name, alias)
+        found = client.get_model_version_by_alias(name, alias)
     except MlflowException as error:
         if not is_absent(error):
             raise
         return None
+    if not found.version:
+        raise MlflowException("an answer without a version; is it MLflow's address?")
+    return found
 
 
 def same_version(one: Any | None, other: Any | None) -> bool:

@@ -19,8 +19,8 @@ from typing import Final
 from assets.release.copies import hold
 from xc_core.artifacts import read_manifest, write_file
 from xc_core.errors import StorageError, XCError
+from xc_core.sqlite import sqlite_file
 
-_SQLITE: Final = "sqlite:///"
 _QUERY: Final = """\
 SELECT alias.version, tag.value FROM registered_model_aliases AS alias LEFT JOIN model_version_tags AS tag
 ON tag.name = alias.name AND tag.version = alias.version AND tag.key = 'bundle' WHERE alias.name = ? AND alias.alias = ?
@@ -84,8 +84,8 @@ def alias_in_sqlite(uri: str, name: str, alias: str) -> Alias | None:
 
     None if the registry is of another kind, has no such alias, or has another layout than this version of MLflow.
     """
-    path = Path(uri.removeprefix(_SQLITE))
-    if not uri.startswith(_SQLITE) or not path.is_file():
+    path = sqlite_file(uri)
+    if path is None or not path.is_file():
         return None
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=1)) as database:

@@ -14,7 +14,7 @@ import pytest
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST
 
-from assets.release import champions, health, lineage, registry, repair
+from assets.release import aliases, champions, health, lineage, registry, repair
 from assets.release import versions as released_versions
 from assets.release.judge import describe
 from assets.release.lineage import Lineage
@@ -128,6 +128,13 @@ def test_the_tenth_version_of_a_model_is_newer_than_the_ninth() -> None:
     found = [SimpleNamespace(version=number) for number in ("9", "10", "2")]
     client = SimpleNamespace(search_model_versions=lambda _: found)
     assert [one.version for one in released_versions.versions_of(client, "xc-toy", "aa")] == ["10", "9", "2"]
+
+
+def test_an_answer_without_a_version_is_none_of_mlflow() -> None:
+    """Another service at the address answers with JSON of its own."""
+    client = SimpleNamespace(get_model_version_by_alias=lambda *_: SimpleNamespace(version=""))
+    with pytest.raises(MlflowException, match="MLflow's address"):
+        aliases.version_of(client, "xc-toy", aliases.CHAMPION)
 
 
 @pytest.mark.parametrize("name", ["constraints.txt", "params.yaml", "data/toy/raw.dvc"])

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from mlflow.exceptions import MlflowException
 from requests import ConnectionError as NoConnection
+from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError
 
 from assets import tracking
@@ -34,8 +35,9 @@ from tests.assets.conftest import Store
 from xc_core.artifacts import building, read_made
 from xc_core.chain import STAGES, Workspace
 from xc_core.data.history import write_history
-from xc_core.errors import BusyError, UnavailableError
+from xc_core.errors import BusyError, ConfigError, StorageError, UnavailableError
 from xc_core.locks import locked
+from xc_core.sqlite import sqlite_address, sqlite_file
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -204,6 +206,16 @@ def test_an_error_of_mlflow_its_database_or_the_network_names_what_to_do(error: 
     assert "MLFLOW_TRACKING_URI" in caught.value.do
 
 
+def test_a_full_disk_of_mlflows_own_database_is_a_storage_error(tmp_path: Path) -> None:
+    full = OperationalError("INSERT", None, Exception("(sqlite3.OperationalError) database or disk is full"))
+    file = tmp_path / "mlflow.db"
+    with pytest.raises(StorageError, match=re.escape("a full disk (")) as caught, answering(f"sqlite:///{file}"):
+        raise full
+    assert caught.value.found.endswith(f"while writing {file}")
+    with pytest.raises(UnavailableError), answering("http://tracking:5000"):
+        raise full
+
+
 def test_other_errors_are_not_changed() -> None:
     with pytest.raises(ZeroDivisionError), answering("http://tracking:5000"):
         _ = 1 / 0
@@ -268,6 +280,33 @@ def test_a_store_of_files_that_does_not_answer_is_unavailable() -> None:
     botocore = pytest.importorskip("botocore.exceptions")
     with pytest.raises(UnavailableError, match="no answer from MLflow"), answering("sqlite:///x.db"):
         raise botocore.EndpointConnectionError(endpoint_url="http://127.0.0.1:9")
+
+
+@pytest.mark.parametrize("name", ["what?", "feature%2Fx"])
+def test_a_path_that_an_address_cannot_hold_is_refused_and_nothing_is_written(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLAlchemy would open another file: one beside the project, or in a folder that is not there."""
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    with pytest.raises(ConfigError, match="move or rename the folder"):
+        mlflow_settings(tmp_path / name)
+    assert not (tmp_path / name).exists()
+
+
+@pytest.mark.parametrize("variable", ["MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI", "XC_MLFLOW_ARTIFACTS"])
+def test_a_variable_that_holds_no_address_is_named(
+    variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, "http://[::1:5000")
+    with pytest.raises(ConfigError, match=f"found {variable} = http://"):
+        mlflow_settings(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["50 % more", "a#b", "quo'te", "größe"])
+def test_the_file_of_an_address_is_the_one_that_sqlalchemy_opens(name: str, tmp_path: Path) -> None:
+    uri = sqlite_address(tmp_path / name / "mlflow.db")
+    assert make_url(uri).database == str(sqlite_file(uri)) == str(tmp_path / name / "mlflow.db")
+    assert sqlite_file("sqlite:///relative.db") is sqlite_file("postgresql://host/db") is None
 
 
 def test_an_empty_variable_names_no_store_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

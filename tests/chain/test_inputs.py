@@ -180,6 +180,15 @@ def test_a_cache_of_hashes_that_cannot_be_used_is_made_again(content: str, copie
     assert json.loads(cache.read_text())["facts"].keys() >= {"trn.json.gz"}
 
 
+def test_a_cache_of_hashes_that_cannot_be_written_is_done_without(copied: Workspace) -> None:
+    """`xc status` and `xc predict --recipe` of a project that was copied to a read-only disk."""
+    before = print_of(copied, "corpus")
+    folder = copied.state / "source"
+    shutil.rmtree(folder)
+    folder.write_text("a file where the folder should be")
+    assert print_of(copied, "corpus") == before
+
+
 # everything else
 
 

@@ -128,4 +128,7 @@ def test_an_empty_params_file_has_no_datasets(bare: Workspace) -> None:
         with pytest.raises(MissingError) as caught:
             bare.params.dataset("toy")
         assert (caught.value.found, caught.value.expected) == (
-            "no dataset 'toy' in params.yaml", "a dataset; there is none yet")  # fmt: skip
+            "no dataset 'toy' in params.yaml", "a known dataset; there is none yet")  # fmt: skip
+    write(bare, "datasets: {toy: {}}\n")
+    with pytest.raises(MissingError, match="expected: a known experiment; there is none yet"):
+        bare.params.experiment("toy", "ngame")

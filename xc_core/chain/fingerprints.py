@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from xc_core.chain.dataset import Partition
 from xc_core.chain.registry import STAGES, Stage, of_scope
 from xc_core.chain.workspace import Workspace
 from xc_core.data.tokens import store_name
-from xc_core.errors import ConfigError, MissingError
+from xc_core.errors import ConfigError, MissingError, StorageError
 from xc_core.params import in_use
 
 
@@ -140,7 +141,8 @@ def _digest(workspace: Workspace, cache: Path, files: dict[str, Path]) -> str:
             "facts": facts,
             "digest": content_hash([f"{name} {artifacts.sha256_file(p)}" for name, p in files.items()]),
         }
-        workspace.write(cache, canonical(known))
+        with suppress(StorageError):  # a reader of a full or read-only disk goes on without the cache
+            workspace.write(cache, canonical(known))
     return str(known["digest"])
 
 

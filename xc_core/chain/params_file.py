@@ -247,7 +247,7 @@ def _entry(entries: dict[str, Any], name: str, kind: str, make: str) -> Any:
     if name not in entries:
         raise MissingError(
             f"no {kind} {name!r} in {FILE}{nearest(name, entries)}",
-            expected=f"one of {', '.join(sorted(entries))}" if entries else f"a {kind}; there is none yet",
+            expected=f"one of {', '.join(sorted(entries))}" if entries else f"a known {kind}; there is none yet",
             do=f"{'fix the name, or ' if entries else ''}create it: {make}",
         )
     return entries[name] or {}

@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 import polars as pl
-from numpy.lib.format import open_memmap
 
 from xc_core import artifacts
 from xc_core.artifacts import Build
@@ -169,7 +168,7 @@ def _write_rows(path: Path | None, rows: F32 | TableHead) -> tuple[int, bool]:
         parts = (part.cpu().numpy() for part in rows.released_blocks())
     else:
         parts = (rows[at] for at in blocks(*rows.shape))
-    out_LD = None if path is None else open_memmap(path, mode="w+", dtype=np.float32, shape=rows.shape)
+    out_LD = None if path is None else artifacts.mapped_array(path, rows.shape, np.float32)
     start, finite = 0, True
     for part in parts:
         if out_LD is not None:

@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -174,10 +174,31 @@ class StoppedError(KeyboardInterrupt):
 def main(arguments: list[str] | None = None) -> None:
     """Run ``xc`` and exit with its code."""
     atexit.register(gc.freeze)  # the interpreter need not search the libraries' objects for garbage when it ends
-    listen(lambda line: click.echo(printable(line), err=True))
+    _open_standard_files()
+    listen(_print)
     with _stoppable():
         code = _ended(arguments)
     sys.exit(code)
+
+
+def _open_standard_files() -> None:
+    """Open the null device in place of each standard file that is closed, as after ``>&-``.
+
+    Else the next file that is opened gets its number, and what a library prints is written into that file.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115  # open until the process ends
+
+
+def _print(line: str) -> None:
+    """Print a line of progress, or an error; a full disk or a terminal that is gone does not end the work."""
+    try:
+        click.echo(printable(line), err=True)
+    except BrokenPipeError:
+        raise
+    except OSError:
+        pass
 
 
 def _ended(arguments: list[str] | None) -> int:
@@ -189,7 +210,8 @@ def _ended(arguments: list[str] | None) -> int:
     except KeyboardInterrupt as stop:
         return _stopped(stop)
     except click.ClickException as error:
-        error.show()
+        with suppress(OSError):  # as in _say
+            error.show()
         return error.exit_code
     except XCError as error:
         return _say(str(error), error.exit_code)
@@ -239,7 +261,8 @@ def _say(message: str, code: int) -> int:
         import traceback
 
         traceback.print_exc()
-    report(f"xc: {message}")  # not only on a terminal: a Dagster worker forwards it to the event log
+    with suppress(OSError):  # nobody can be told; the exit code is right
+        report(f"xc: {message}")  # not only on a terminal: a Dagster worker forwards it to the event log
     return code
 
 

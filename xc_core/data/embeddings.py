@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 import numpy as np
-from numpy.lib.format import open_memmap
 
 from xc_core import artifacts
 from xc_core.artifacts import Build
@@ -82,9 +81,7 @@ class EmbeddingsWriter:
         """
         if not self.writes:
             return np.empty((0, width), np.float32)
-        path = self.build.path / f"{side}.npy"
-        out = open_memmap(path, mode="w+", dtype=np.float32, shape=(rows, width))
-        artifacts.reserve(path)
+        out = artifacts.mapped_array(self.build.path / f"{side}.npy", (rows, width), np.float32)
         self.build.facts[side] = {"rows": rows, "width": width}
         return out
 

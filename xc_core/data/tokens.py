@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol
 
 import numpy as np
-from numpy.lib.format import open_memmap
 
 from xc_core import artifacts
 from xc_core.artifacts import Build
@@ -266,7 +265,7 @@ def _cut(flat: I64, counts: I64, limit: int) -> tuple[I64, I64]:
 
 def _to_npy(flat: Path, path: Path, dtype: np.dtype[Any], size: int) -> None:
     """Convert a flat binary file to ``.npy``, block by block, and delete it."""
-    target = open_memmap(path, mode="w+", dtype=dtype, shape=(size,))
+    target = artifacts.mapped_array(path, (size,), dtype)
     step = 1 << 24
     with flat.open("rb") as stream:
         for start in range(0, size, step):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from xc_core.errors import CorruptError, MissingError, UsageError, first_line, storage_error, storage_reason
 from xc_core.git import project_checkout
+from xc_core.sqlite import sqlite_address
 from xc_core.tune.asked import DIGESTS, Tuning
 from xc_core.tune.record import machine
 
@@ -60,7 +61,7 @@ def opened(folder: Path, tuning: Tuning) -> Study:
     """Open the study in ``folder``, or start it.
 
     Raises UsageError if it was started with other settings, CorruptError if its file cannot be read, StorageError if
-    the disk is full.
+    the disk is full, ConfigError if its path cannot be part of an address.
     """
     import optuna
     from sqlalchemy.exc import SQLAlchemyError
@@ -68,7 +69,7 @@ def opened(folder: Path, tuning: Tuning) -> Study:
     try:
         study = optuna.create_study(
             study_name=tuning.name,
-            storage=f"sqlite:///{folder / _FILE}",
+            storage=sqlite_address(folder / _FILE),
             direction="maximize",
             load_if_exists=True,
             pruner=optuna.pruners.NopPruner(),  # ``study.is_low`` decides

@@ -1,0 +1,30 @@
+"""Addresses of sqlite files, as SQLAlchemy reads them for MLflow, Dagster and Optuna."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+from xc_core.errors import ConfigError, bare
+
+PREFIX: Final = "sqlite:///"
+_MISREAD: Final = re.compile(r"\?|%[0-9a-fA-F]{2}")
+"""What an address reads as the end of the path, or as another character."""
+
+
+def sqlite_address(file: Path) -> str:
+    """Return the address of a file; raise ConfigError if its path cannot be written as one."""
+    if found := _MISREAD.search(str(file)):
+        raise ConfigError(
+            f"{bare(found[0])!r} in the path {bare(str(file), 400)}, where an address of sqlite means another file",
+            expected="a path without ? and without % before two digits or letters from a to f",
+            do="move or rename the folder",
+        )
+    return f"{PREFIX}{file}"
+
+
+def sqlite_file(address: str) -> Path | None:
+    """Return the file of a database at an absolute path; None for another database or a server."""
+    path = address.removeprefix(PREFIX).partition("?")[0]
+    return Path(path) if address.startswith(PREFIX) and path.startswith("/") else None
