@@ -106,7 +106,7 @@ def test_a_change_of_what_a_stage_depends_on_is_noticed_and_nothing_is_kept(
         MovedError, match=f"found parameters or inputs of {change.stage} that changed during the run"
     ) as caught:
         run_stage(copied, change.stage, "toy", "ngame", force=True, refresh=change.refresh)
-    assert (caught.value.exit_code, caught.value.do) == (76, "run the stage again; the result was not kept")
+    assert (caught.value.exit_code, caught.value.do) == (76, "run the same command again; the result was not kept")
     assert (artifacts.verify(folder), artifacts.read_made(folder)) == (before, made)
     assert read_costs(copied, STAGES[change.stage], "toy", recipe) == costs
     assert [path.name for path in folder.parent.iterdir() if path.name.startswith(".")] == []

@@ -285,7 +285,7 @@ def _check_unmoved(job: _Job, before: dict[str, str]) -> None:
         raise MovedError(
             f"parameters or inputs of {job.stage.name} that changed during the run",
             expected="params.yaml and inputs unchanged while a stage runs",
-            do="run the stage again; the result was not kept",
+            do="run the same command again; the result was not kept",
         )
 
 
