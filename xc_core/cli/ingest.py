@@ -115,7 +115,8 @@ def _report_shared(corpus: Corpus, config: IngestConfig) -> None:
     if shared > MOST_SHARED * tests and "shared-texts" not in config.allow:
         report(
             f"{shared:,} of {tests:,} test texts ({shared / tests:.0%}) also appear in train or validation, word for "
-            "word, which makes metrics too good; drop them, or pass --allow shared-texts, without which Dagster stops here"
+            "word, which makes metrics too good; drop them, or pass --allow shared-texts, without which Dagster stops "
+            "here"
         )
 
 

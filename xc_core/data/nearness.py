@@ -28,7 +28,7 @@ NEAR: Final = 0.75
 POINTS: Final = 0.03
 """Least difference of the shares of near documents that counts, besides twice its standard error."""
 _MANY_UNSEEN: Final = 0.5
-"""Share of validation positives whose label has no train document above which figures on validation mislead; a guess."""
+"""Share of validation positives whose label has no train document above which figures there mislead; a guess."""
 _QUANTILES: Final = (0.1, 0.25, 0.5, 0.75, 0.9)
 _COLUMNS_BITS: Final = 20
 _COMMON: Final = 0.02
