@@ -18,7 +18,7 @@ from xc_core.shapes import Array, Bool
 from xc_core.visible import CONTROL, INK
 
 MOST_SHARED: Final = 0.01
-"""Share of test texts that may also appear in train or validation, word for word; more needs ``--allow shared-texts``."""
+"""Share of test texts that train or validation may have too, word for word; more needs ``--allow shared-texts``."""
 
 _DELETE: Final = 0x7F
 _C1_LEAD: Final = 0xC2
