@@ -45,6 +45,9 @@ class Given(FittedScore):
     def values(self, query: Query, ids_NK: Any) -> Any:
         return self.found
 
+    def save(self, folder: Path) -> None:
+        raise NotImplementedError
+
 
 def of_score(**given: Any) -> dict[str, FittedScore]:
     return {"mine": Given(**given)}
