@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.artefacts import content_of, neighbours, put, started, text_of
+from tests.processes import open_files
 from xc_core import artifacts
 from xc_core.errors import CorruptError, MissingError, XCError
 
@@ -220,6 +221,15 @@ def test_a_block_that_raises_changes_nothing(folder: Path) -> None:
         raise ZeroDivisionError
     assert content_of(folder) == before
     assert neighbours(folder) == ["thing"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="open files are counted in /proc")
+def test_a_writer_leaves_no_file_open(folder: Path) -> None:
+    put(folder)
+    before = open_files()
+    put(folder, "new")
+    artifacts.write_file(folder.with_name("small"), "text")
+    assert open_files() == before
 
 
 @pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="needs posix_fallocate")

@@ -21,6 +21,7 @@ NAME, KEY, SETTING = "named as files with secrets are", "holds a key or a token"
         ("client_secret_8.json", "", NAME),
         (".aws/config", "", NAME),
         ("secrets/token.txt", "", NAME),
+        ("bin/.docker", "", ""),
         ("tests/test_secrets.py", "", ""),
         ("tokenizer.json", '{"password": 20786, "secret": 3595}', ""),
         ("tokenizer_config.json", '{"unk_token": "<unknown>", "sep_token": "[SEP]"}', ""),
@@ -50,10 +51,11 @@ def test_names_and_contents_that_may_be_secret(name: str, content: str, why: str
     [
         ("XC_POSTGRES_PASSWORD", "opensesame", "opensesame"),
         ("mlflow_tracking_token", "opensesame", "opensesame"),
+        ("XC_API_KEY", "sesame-8", "sesame-8"),
         ("XC_ALERT_WEBHOOK", "https://hooks/T0/opensesame", "https://hooks/T0/opensesame"),
         ("MLFLOW_TRACKING_URI", "http://me:opensesame@tracking", "opensesame"),
     ],
-    ids=["password", "token", "webhook", "address"],  # pytest puts the name of a test into the environment
+    ids=["password", "token", "key", "webhook", "address"],  # pytest puts the name of a test into the environment
 )
 def test_a_secret_of_the_environment_is_found_in_any_file(
     variable: str, value: str, held: str, monkeypatch: pytest.MonkeyPatch

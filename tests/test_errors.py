@@ -44,6 +44,14 @@ def test_a_message_has_three_lines_and_names_the_place() -> None:
     assert str(ConfigError("y", expected="z", do="w")).startswith("found y\n")
 
 
+def test_what_was_found_and_its_place_are_cut() -> None:
+    """Input of any length can be in them."""
+    error = ConfigError("x" * 901, expected="text", do="fix it", where="y" * 901)
+    assert (error.found, error.where) == ("x" * 897 + "...", "y" * 897 + "...")
+    whole = ConfigError("x" * 900, expected="text", do="fix it", where="y" * 900)
+    assert (whole.found, whole.where) == ("x" * 900, "y" * 900)
+
+
 @pytest.mark.parametrize(
     ("error", "line"),
     [

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import pytest
 
 from xc_core import artifacts, leftovers, linked
 from xc_core.chain import Workspace, changelog
-from xc_core.leftovers import abandoned, claimed, sweep, work
+from xc_core.leftovers import abandoned, claimed, process_of, sweep, work
 
 BUILDER = """
 import sys, pathlib
@@ -88,6 +89,15 @@ def test_a_process_that_is_younger_than_the_folder_is_another_one(tmp_path: Path
     assert not abandoned(folder, os.getppid()), "it may be about to lock it"
     os.utime(folder, (1, 1))
     assert abandoned(folder, os.getppid())
+
+
+def test_a_process_that_has_ended_and_that_nobody_has_waited_for_does_not_run() -> None:
+    with subprocess.Popen(["true"]) as ended:
+        while psutil.Process(ended.pid).status() != psutil.STATUS_ZOMBIE:
+            time.sleep(0.01)
+        assert process_of(ended.pid, time.time() + 1) is None
+    assert process_of(os.getpid(), time.time() + 1) == psutil.Process()
+    assert process_of(os.getpid(), 1) is None, "a younger one"
 
 
 def test_two_writers_with_the_same_process_id_do_not_meet(tmp_path: Path) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
 from pathlib import Path
 
 import pytest
 
-from xc_core import artifacts
+from xc_core import artifacts, linked
 from xc_core.leftovers import sweep
 from xc_core.linked import link
 
@@ -25,10 +28,34 @@ def test_a_link_shares_the_files(source: Path, tmp_path: Path) -> None:
     assert artifacts.verify(copy, kind="thing") == artifacts.read_manifest(source)
 
 
+def test_files_on_another_disk_are_copied(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: str) -> None:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", refuse)
+    assert link(source, tmp_path / "copy")
+    assert not (tmp_path / "copy" / "a.txt").samefile(source / "a.txt")
+    assert artifacts.verify(tmp_path / "copy") == artifacts.read_manifest(source)
+
+
 def test_a_damaged_source_is_not_linked(source: Path, tmp_path: Path) -> None:
     (source / "a.txt").write_text("longer")
     assert not link(source, tmp_path / "copy")
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+def test_a_source_that_disappears_is_not_linked(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another command may delete it, before or while it is copied; the disk is not to blame."""
+    assert not link(tmp_path / "absent", tmp_path / "copy")
+
+    def deleted(*_: str) -> None:
+        shutil.rmtree(source)
+        raise FileNotFoundError(source)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(linked, "link_file", deleted)
+        assert not link(source, tmp_path / "copy")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_sweep_of_another_thread_leaves_a_link_that_is_being_made(

@@ -93,3 +93,16 @@ def test_the_owners_of_a_shared_lock_are_named_as_long_as_they_run(tmp_path: Pat
     finally:
         other.kill()
         other.wait()
+
+
+def test_a_process_of_another_user_is_an_owner_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: int) -> None:
+        raise PermissionError
+
+    (tmp_path / "x").write_text("1234567\n")
+    monkeypatch.setattr(os, "kill", refuse)
+    with (
+        locked(tmp_path / "x", "a reader", shared=True),
+        pytest.raises(BusyError, match=f"process 1234567 and {os.getpid()} is running"),
+    ):
+        locked(tmp_path / "x", "the thing").__enter__()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import stat
 import time
 import warnings
 from pathlib import Path
 
 import pytest
 
+from tests.processes import open_files
 from xc_core import outside
 from xc_core.errors import ConfigError
 from xc_core.outside import MOST_DEPTH, text_of, yaml_of
@@ -133,6 +135,26 @@ def test_only_a_regular_file_is_read_and_nothing_waits(tmp_path: Path) -> None:
         text_of(Path("/dev/zero"))
     with pytest.raises(FileNotFoundError):
         text_of(tmp_path / "absent")
+
+
+def test_a_socket_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linux does not open one, other systems do."""
+    (tmp_path / "file").touch()
+    facts = os.fstat
+    monkeypatch.setattr(os, "fstat", lambda file: os.stat_result((stat.S_IFSOCK | 0o600, *facts(file)[1:])))
+    with pytest.raises(ConfigError, match="found a socket"):
+        text_of(tmp_path / "file")
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="open files are counted in /proc")
+def test_what_is_read_or_refused_is_closed(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("a text")
+    before = open_files()
+    assert text_of(tmp_path / "file") == "a text"
+    for path, most in ((tmp_path, 10), (tmp_path / "file", 2)):
+        with pytest.raises(ConfigError):
+            text_of(path, most)
+    assert open_files() == before
 
 
 def test_a_file_above_the_limit_is_not_read_whole(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xc_core.errors import ConfigError
-from xc_core.params import at_least, below, changed, plain
+from xc_core.outside import yaml_of
+from xc_core.params import at_least, below, changed, option_text, plain
 
 
 class Colour(StrEnum):
@@ -124,3 +125,24 @@ def test_the_plain_form_has_only_plain_values() -> None:
     }
     assert type(plain(Outer())["colour"]) is str
     assert [f.name for f in dataclasses.fields(Outer)] == list(plain(Outer()))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("supcon", "supcon"),
+        ("1", '"1"'),
+        ("null", '"null"'),
+        ("a: b", '"a: b"'),
+        ("[", '"["'),
+        ("", '""'),
+        (None, "null"),
+        (True, "true"),
+        (1e-05, "1e-05"),
+        ([1, "a"], '[1, "a"]'),
+        ({"kind": "sum"}, '{"kind": "sum"}'),
+    ],
+)
+def test_a_value_is_shown_as_a_command_reads_it(value: Any, text: str) -> None:
+    assert option_text(value) == text
+    assert yaml_of(text) == value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint
@@ -132,6 +133,15 @@ def test_a_plug_in_is_imported_once(provide: Provide) -> None:
 def test_a_plug_in_may_read_a_table_while_it_is_imported(provide: Provide) -> None:
     provide(xc_blue="assert 'green' in PLUGGED\nPLUGGED.add('blue', 2)", xc_green="PLUGGED.add('green', 3)")
     assert PLUGGED.names() == ["blue", "green"]
+
+
+def test_the_file_of_a_plug_in_is_found_without_an_import(provide: Provide, tmp_path: Path) -> None:
+    provide(xc_green="1 / 0", xc_blue="PLUGGED.add('blue', 2)")
+    assert plugins.plugin_files() == [tmp_path / "xc_blue.py", tmp_path / "xc_green.py"]
+    (tmp_path / "xc_green.py").unlink()
+    importlib.invalidate_caches()
+    assert plugins.plugin_files() == [tmp_path / "xc_blue.py"]
+    assert not {"xc_blue", "xc_green"} & set(sys.modules)
 
 
 BROKEN = {

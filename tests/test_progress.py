@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 
 from xc_core import progress
-from xc_core.progress import Meter, duration, listen, pace, report, report_paced, silence
+from xc_core.progress import Meter, duration, listen, pace, quiet, report, report_paced, silence
 
 
 class Clock:
@@ -52,6 +52,14 @@ def test_every_listener_receives_every_line_until_silence(lines: list[str]) -> N
     silence()
     report("two")
     assert lines == second == ["one"]
+
+
+def test_a_quiet_block_reports_nothing_and_only_the_block(lines: list[str]) -> None:
+    with pytest.raises(ZeroDivisionError), quiet():
+        report("one")
+        raise ZeroDivisionError
+    report("two")
+    assert lines == ["two"]
 
 
 def test_a_step_that_an_error_ends_is_not_done(lines: list[str], clock: Clock) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xc_core.visible import CONTROL, INK, escaped, http_address, printable
+from xc_core.visible import CONTROL, INK, counted, escaped, http_address, printable
 
 
 @given(st.text())
@@ -64,3 +64,8 @@ def test_what_real_texts_have_is_accepted(text: str) -> None:
 )
 def test_an_ipv6_host_has_brackets_in_an_address(host: str, address: str) -> None:
     assert http_address(host, 80) == address
+
+
+@pytest.mark.parametrize(("number", "shown"), [(0, "0 texts"), (1, "1 text"), (1000, "1,000 texts")])
+def test_a_noun_has_an_s_unless_there_is_one(number: int, shown: str) -> None:
+    assert counted(number, "text") == shown

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from xc_core import artifacts
-from xc_core.errors import CorruptError, MissingError
+from xc_core.errors import CorruptError, MissingError, StorageError
 from xc_core.leftovers import claimed, drop
 from xc_core.leftovers import work as temporary
 
@@ -36,6 +36,10 @@ def link(source: Path, folder: Path) -> bool:
             artifacts.check_sizes(work, artifacts.read_manifest(work))
             artifacts.install(work, folder)
     except (CorruptError, MissingError):
+        return False
+    except StorageError:
+        if source.exists():
+            raise
         return False
     finally:
         drop(work)

@@ -9,6 +9,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -91,7 +92,7 @@ def locate(name: str) -> Path | str:
     folder = _folder(name)
     if folder is None:
         return name
-    if not folder.is_dir():
+    if not _is_folder(folder):
         raise MissingError(
             f"no folder {name}",
             expected="a folder with config.json and model.safetensors",
@@ -211,12 +212,23 @@ def _folder(name: str) -> Path | None:
 
     A relative name is one of the project's folder, wherever in it a command is given.
     """
-    path = (project_root() or Path()) / Path(name).expanduser()
-    return path if path.is_dir() or name.startswith(("/", "./", "../", "~")) else None
+    path = Path(name)
+    with suppress(RuntimeError):  # ~user of a user who does not exist
+        path = path.expanduser()
+    path = (project_root() or Path()) / path
+    return path if _is_folder(path) or name.startswith(("/", "./", "../", "~")) else None
+
+
+def _is_folder(path: Path) -> bool:
+    """Return True for a folder, False for a path that no file system takes, for instance because it is too long."""
+    with suppress(OSError):
+        return path.is_dir()
+    return False
 
 
 def _matching(folder: Path, patterns: tuple[str, ...]) -> list[Path]:
-    return sorted({path for pattern in patterns for path in folder.glob(pattern) if path.is_file()})
+    found = (path for pattern in patterns for path in folder.glob(pattern) if path.is_file())
+    return sorted(set(found)) if _is_folder(folder) else []
 
 
 def unusable(

@@ -81,6 +81,15 @@ def test_frozen_documents_get_no_gradient_and_rows_are_trained_alike() -> None:
     assert torch.equal(frozen.table.rows_LD, free.table.rows_LD)
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_rows_are_searched_in_float32_whatever_they_are_stored_as(precision: str) -> None:
+    """numpy and faiss have no bf16. Rows that are searched as they are stored are not copied."""
+    own = head(7, unit=False, precision=precision)
+    assert torch.equal(own.vectors(), own.table.rows_LD.float())
+    assert own.vectors().dtype == torch.float32
+    assert (own.vectors() is own.table.rows_LD) == (precision == "fp32")
+
+
 def test_over_all_labels_no_matrix_is_wider_than_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
     widths = []
     own, everyone = head(8), pool("all")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import math
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +16,7 @@ import torch
 from tests.classifiers.test_table import LABELS, WIDTH, start, steps
 from xc_core.classifiers import LabelTable, TableConfig
 from xc_core.classifiers.storage import BF16, FP32, MAPPED, MEMORY, Mapping, Rows, stochastic
-from xc_core.errors import ConfigError
+from xc_core.errors import ConfigError, StorageError
 
 
 def trained(config: TableConfig, seed: int = 0) -> LabelTable:
@@ -46,6 +49,34 @@ def test_released_pages_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     config = TableConfig(lr=0.1, storage=MAPPED)
     assert torch.equal(trained(config).rows_LD, trained(TableConfig(lr=0.1)).rows_LD)
     assert len(released) > 20
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="needs posix_fallocate")
+def test_a_mapped_table_that_the_disk_has_no_space_for_is_a_storage_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(StorageError, match=f"a full disk .* while writing {tmp_path}"):
+        LabelTable(start(), TableConfig(storage=MAPPED), folder=tmp_path)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="resident memory is read from /proc")
+def test_a_release_gives_the_memory_of_the_pages_back(tmp_path: Path) -> None:
+    def resident() -> int:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(("RssFile", "RssShmem")))
+
+    size, before = 1 << 26, resident()
+    mapping = Mapping.of(size, tmp_path)
+    numbers = torch.frombuffer(mapping.map, dtype=torch.float32).fill_(1.0)
+    full = resident()
+    assert full - before > 0.9 * size
+    mapping.release()
+    assert full - resident() > 0.9 * size
+    assert bool((numbers == 1.0).all())
 
 
 class OnCard(torch.Tensor):
@@ -171,6 +202,16 @@ def test_a_table_is_made_trained_saved_and_released_without_a_copy(tables: float
     command = [sys.executable, "-c", BOUNDED, str(tmp_path), str(tables)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=250)
     assert (done.stdout.strip() == "done") == fits, done.stderr
+
+
+def test_the_files_of_the_rows_and_of_their_mean_are_in_the_given_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system's folder for temporary files may be small."""
+    made, folders = Mapping.of, list[Path | None]()
+    monkeypatch.setattr(Mapping, "of", lambda size, folder: folders.append(folder) or made(size, folder))
+    LabelTable(start(), TableConfig(storage=MAPPED), folder=tmp_path).average()
+    assert folders == [tmp_path, tmp_path]
 
 
 def test_the_mean_of_rows_has_no_more_than_the_sums(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -154,6 +154,12 @@ def test_averaged_rows_are_the_mean_of_the_rows_after_each_step(first: int, unit
     assert torch.allclose(released(table, 0.5), last, atol=1e-6) == (first == 9)
 
 
+def test_before_the_first_averaged_step_the_mean_is_the_rows() -> None:
+    table = LabelTable(start(), TableConfig(unit=False))
+    table.average()
+    assert torch.equal(released(table, 1.0), start())
+
+
 def test_a_step_in_two_updates_counts_once() -> None:
     whole, cut = LabelTable(start(), TableConfig(lr=0.1)), LabelTable(start(), TableConfig(lr=0.1))
     for table in (whole, cut):

@@ -32,14 +32,16 @@ def noise(fold: int) -> FrequencyNoise:
     return FrequencyNoise.of(LabelMatrix.from_pairs(np.arange(3), np.array([0, fold, 2]), (3, 3)))
 
 
-def write(folder: Path, *, batches: list[I64] | None = None, drawn: bool = False, unit: bool = False) -> LabelTables:
-    """Write tables of two folds and open them; ``batches`` are of four documents."""
+def write(
+    folder: Path, *, batches: list[I64] | None = None, documents: int = 4, drawn: bool = False, unit: bool = False
+) -> LabelTables:
+    """Write tables of two folds and open them; ``batches`` are of ``documents`` documents."""
     with artifacts.building(folder, kind=LabelTables.kind) as build:
         writer = TablesWriter(build)
         for number, fold in enumerate(FOLDS):
             writer.fold(fold, rows(number), noise(number) if drawn else None)
         if batches is not None:
-            writer.batches(batches, 4)
+            writer.batches(batches, documents)
         writer.finish(FOLDS, LABELS, LEARNT, HISTORY, unit=unit)
     return LabelTables.open(folder)
 
@@ -84,10 +86,22 @@ def test_the_batches_of_the_first_epoch_are_stored_without_label_texts(tmp_path:
     assert write(tmp_path / "untrained").audited_batches() is None
 
 
-def test_rows_that_are_not_finite_are_recorded_as_such(tmp_path: Path) -> None:
+def test_the_documents_of_a_batch_are_in_their_order(tmp_path: Path) -> None:
+    """Whatever sort the processor is fast at; so an audit adds them up alike everywhere."""
+    batches = np.array_split(np.random.default_rng(0).permutation(4000), 7)
+    found = write(tmp_path / "tables", batches=batches, documents=4000).audited_batches()
+    assert found is not None
+    assert [batch.tolist() for batch in found] == [sorted(batch.tolist()) for batch in batches]
+
+
+def test_rows_that_are_not_finite_are_recorded_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are written block by block, here one by one; the first is wrong."""
+    monkeypatch.setattr("xc_core.classifiers.storage._BLOCK", 2)
+    wrong = rows(0)
+    wrong[0, 1] = np.nan
     with artifacts.building(tmp_path / "tables", kind=LabelTables.kind) as build:
         writer = TablesWriter(build)
-        writer.fold(FOLDS[1], np.full((3, 2), np.nan, np.float32), None)
+        writer.fold(FOLDS[1], wrong, None)
         writer.finish(FOLDS[1:], LABELS, LEARNT, HISTORY, unit=True)
     assert artifacts.read_made(tmp_path / "tables").facts["finite"] is False
 

@@ -25,3 +25,21 @@ def test_gradients_by_hand_equal_autograd(width: int, unit: bool) -> None:
     assert torch.equal(taken.products(doc), scores.detach())
     assert torch.equal(taken.back_to_documents(slope), by_documents)
     assert torch.equal(taken.back_to_rows(slope, doc), by_rows)
+
+
+@pytest.mark.parametrize("unit", [True, False])
+def test_products_in_bf16_are_near_those_in_float32(unit: bool) -> None:
+    random = torch.Generator().manual_seed(0)
+    start, doc = torch.randn(50, 64, generator=random), torch.randn(7, 64, generator=random)
+    labels, slope = torch.arange(20, 40), torch.randn(7, 20, generator=random)
+    exact, rough = (LabelTable(start, TableConfig(unit=unit)) for _ in range(2))
+    rough.product = torch.bfloat16
+    one, other = Taken.of(exact, labels), Taken.of(rough, labels)
+    for found, expected in (
+        (other.products(doc), one.products(doc)),
+        (other.back_to_documents(slope), one.back_to_documents(slope)),
+        (other.back_to_rows(slope, doc), one.back_to_rows(slope, doc)),
+    ):
+        assert found.dtype == torch.float32
+        assert not torch.equal(found, expected)
+        assert float((found - expected).norm() / expected.norm()) < 0.01

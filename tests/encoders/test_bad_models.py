@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -118,6 +119,7 @@ BAD: dict[str, tuple[Spoil, str]] = {
     ),
     "a weight without an end": (weights(lambda t: with_value(t, float("inf"))), "weights that are not finite"),
     "a huge weight": (weights(lambda tensors: with_value(tensors, -3e38)), "a weight of 3e+38 in embeddings."),
+    "a huge weight above 0": (weights(lambda tensors: with_value(tensors, 2e9)), "a weight of 2e+09 in embeddings."),
     "damaged weights": (lambda f: (f / "model.safetensors").write_bytes(b"\xff" * (1 << 17)), "no usable model"),
     "weights of another size": (
         lambda f: (f / "model.safetensors").write_bytes(b"\xff" * 64),
@@ -136,6 +138,35 @@ def test_a_bad_model_folder_is_refused(bert: Path, tmp_path: Path, name: str) ->
     assert found in caught.value.found
     assert 64 <= caught.value.exit_code <= 78 and caught.value.exit_code != 70
     assert "\n" not in caught.value.found
+
+
+@pytest.mark.parametrize(
+    ("size", "most"),
+    [
+        ("hidden_size", 65_536),
+        ("num_attention_heads", 4096),
+        ("num_hidden_layers", 1024),
+        ("intermediate_size", 1_048_576),
+        ("vocab_size", 10_000_000),
+        ("max_position_embeddings", 10_000_000),
+    ],
+)
+def test_the_largest_sizes_are_accepted_and_larger_ones_are_not(size: str, most: int) -> None:
+    def check(number: int) -> None:
+        sizes = {"vocab_size": 17, "hidden_size": 65_536} | {size: number}
+        pretrained_model._check_shape(SimpleNamespace(model_type="bert", **sizes), "mine", 17)
+
+    check(most)
+    with pytest.raises(DataError, match=rf"{size} = {most + 1} in config.json\n  expected: .* from 1 to {most:,}"):
+        check(most + 1)
+
+
+def test_padding_is_tried_with_a_known_token_if_that_of_the_model_is_none(bert: Path) -> None:
+    """Some models are saved with the number of tokens as the padding."""
+    model = build_encoder(EncoderConfig(name=str(bert)), 17, 0).backbone
+    for padding in (17, -1, None):
+        model.config.pad_token_id = padding
+        pretrained_model._check_padding(model, "mine")
 
 
 def save_model(kind: str, folder: Path, task: str = "Model") -> None:

@@ -188,11 +188,28 @@ def test_auto_precision_is_bf16_only_if_it_is_faster(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"max_length": 0}, {"width": 0}, {"projection": -1}, {"frozen_layers": -1}, {"tokens_per_pass": 0}]
+    ("setting", "least", "most"),
+    [
+        ("max_length", 1, 65_536),
+        ("width", 1, 65_536),
+        ("projection", 0, 65_536),
+        ("frozen_layers", 0, None),
+        ("tokens_per_pass", 1, 1 << 24),
+        ("heads", 1, 2),
+    ],
 )
-def test_settings_out_of_range_are_refused(wrong: dict[str, int]) -> None:
-    with pytest.raises(ConfigError, match=f"found {next(iter(wrong))} "):
-        EncoderConfig(**wrong)  # type: ignore[arg-type]
+def test_settings_out_of_range_are_refused(setting: str, least: int, most: int | None) -> None:
+    ends = [least] if most is None else [least, most]
+    for end, beyond in zip(ends, (least - 1, (most or 0) + 1), strict=False):
+        EncoderConfig(**{setting: end})  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match=f"found {setting} "):
+            EncoderConfig(**{setting: beyond})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["", " ", "wordpiece", "transformer"])
+def test_a_name_of_something_else_than_an_encoder_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"found name '{name}'"):
+        EncoderConfig(name=name)
 
 
 def change_config(folder: Path) -> None:
@@ -224,6 +241,15 @@ def test_a_damaged_encoder_is_reported(damage: Any, tmp_path: Path) -> None:
     damage(folder)
     with pytest.raises(CorruptError, match="cannot be loaded"):
         load_encoder(folder)
+
+
+def test_a_saved_setting_that_only_a_text_shows_to_be_wrong_is_reported(bert: Path, tmp_path: Path) -> None:
+    save_encoder(build_encoder(EncoderConfig(name=str(bert)), VOCABULARY, seed=0), tmp_path)
+    facts = json.loads((tmp_path / "encoder.json").read_text())
+    facts["shape"]["num_attention_heads"] = 3
+    (tmp_path / "encoder.json").write_text(json.dumps(facts))
+    with pytest.raises(CorruptError, match="cannot be loaded"):
+        load_encoder(tmp_path, to_answer=True)
 
 
 class Largest(TorchDispatchMode):

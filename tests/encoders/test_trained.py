@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 
@@ -20,6 +21,7 @@ from xc_core.encoders import (
     open_encoder,
     write_encoder,
 )
+from xc_core.encoders.packed import PackedBert
 from xc_core.encoders.trained import _write_rows
 from xc_core.errors import CorruptError, MissingError
 from xc_core.shapes import F32, I64, Computed
@@ -68,10 +70,21 @@ def test_an_encoder_is_read_as_it_was_written(
 
 @pytest.mark.parametrize("unit", [True, False])
 def test_rows_trained_along_are_kept_with_their_kind(tokenizer: TextTokenizer, tmp_path: Path, unit: bool) -> None:
-    after = write(tmp_path / "encoder", trained(tokenizer, rows_LD=ROWS, unit_rows=unit))
-    assert after.rows_LD is not None
+    labels = pl.DataFrame({"uid": ["b", "a"], "text": ["1", "2"]})
+    after = write(tmp_path / "encoder", trained(tokenizer, rows_LD=ROWS, unit_rows=unit, row_labels=labels))
+    assert after.rows_LD is not None and after.row_labels is not None
     assert np.array_equal(after.rows_LD, ROWS)
     assert after.unit_rows is unit
+    assert after.row_labels.equals(labels)
+
+
+def test_an_encoder_that_only_answers_is_opened_packed(bert: Path, tokenizer: TextTokenizer, tmp_path: Path) -> None:
+    """It is faster on a few texts."""
+    encoder = build_encoder(EncoderConfig(name=str(bert)), tokenizer.vocabulary_size, 0)
+    write_encoder(tmp_path, encoder, tokenizer)
+    for to_answer in (True, False):
+        found, _ = open_encoder(tmp_path, to_answer=to_answer)
+        assert isinstance(found, PackedBert) == to_answer
 
 
 def test_an_encoder_and_its_tokenizer_are_kept_without_an_artefact(tokenizer: TextTokenizer, tmp_path: Path) -> None:

@@ -139,6 +139,28 @@ def test_fused_attention_changes_no_vector_and_a_model_without_it_keeps_its_own(
     torch.testing.assert_close(fused_BD[1:], alone_BD, atol=1e-5, rtol=0)
 
 
+def test_a_new_encoder_has_the_attention_that_it_names(bert: Path) -> None:
+    encoder = build(bert)
+    assert encoder.attention == encoder.backbone.config._attn_implementation == "eager"
+
+
+def test_the_choice_of_an_attention_leaves_the_reports_of_transformers_as_they_were(bert: Path) -> None:
+    encoder, before = build(bert), transformers.logging.get_verbosity()
+    try:
+        transformers.logging.set_verbosity_info()
+        encoder.use_attention("sdpa")
+        assert transformers.logging.get_verbosity() == transformers.logging.INFO
+    finally:
+        transformers.logging.set_verbosity(before)
+
+
+def test_the_shape_of_an_encoder_does_not_say_where_its_model_was(bert: Path) -> None:
+    """Otherwise two machines would save the same encoder under different hashes."""
+    encoder = build(bert)
+    assert encoder.backbone.config._name_or_path == str(bert)
+    assert str(bert) not in json.dumps(encoder.shape_facts())
+
+
 def test_a_folder_without_a_model_is_missing(tmp_path: Path) -> None:
     with pytest.raises(MissingError, match=r"no usable model in .*\n  expected: config.json and model.safetensors"):
         build(tmp_path)
@@ -213,6 +235,8 @@ def test_a_name_is_a_package_a_folder_or_a_name_on_the_hub(tmp_path: Path, monke
     assert pretrained.locate("mine") == tmp_path / "mine"
     assert pretrained.locate(str(tmp_path / "mine")) == tmp_path / "mine"
     assert pretrained.locate("distilbert-base-uncased") == "distilbert-base-uncased"
-    for absent in ("./absent", "../absent", "/absent", "~/absent-as-well"):
+    for absent in ("./absent", "../absent", "/absent", "~/absent-as-well", "~nobody-here/absent", f"./{'a' * 300}"):
         with pytest.raises(MissingError, match=f"no folder {absent}"):
             pretrained.locate(absent)
+        assert pretrained.model_files(absent) == {f"model in {absent}": []}
+    assert pretrained.locate("a" * 300) == "a" * 300

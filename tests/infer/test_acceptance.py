@@ -30,7 +30,7 @@ from xc_core.data.splits import TEST
 from xc_core.devices import VARIABLE
 from xc_core.errors import DataError, MissingError, RefusedError, UsageError
 from xc_core.infer import acceptance as accepting
-from xc_core.infer.acceptance import answered, measured, searched
+from xc_core.infer.acceptance import Measured, answered, measured, searched
 from xc_core.infer.predictor import Predictor
 from xc_core.metrics.ranking import per_document, without
 from xc_core.scores import Query
@@ -373,6 +373,12 @@ def test_the_recall_is_that_of_the_index_in_the_model(
     searched(other, drawn.texts)
     assert [len(texts) for texts in asked] == [40, 35, 30], "fewer texts among many labels"
     assert all((texts[0], texts[-1]) == (drawn.texts[0], drawn.texts[-1]) for texts in asked), "spread over the set"
+
+
+def test_the_recall_of_a_model_is_the_lowest_of_its_indexes_and_1_without_any() -> None:
+    of: Any = None
+    assert Measured(of, of, {"label_text": 0.9, "classifier": 0.8}).recall == 0.8
+    assert Measured(of, of).recall == 1.0
 
 
 def test_a_clean_process_uses_the_device_of_this_one(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from xc_core.data.labels import LabelMatrix
-from xc_core.infer.examples import right_and_wrong
+from xc_core.infer.examples import _number, right_and_wrong
 from xc_core.shapes import PAD_ID, Shortlist
 
 
@@ -41,3 +41,9 @@ def test_a_document_without_candidates_is_wrong() -> None:
     assert right_and_wrong(short, truth, np.array([0, 1]), 2).tolist() == [1, 0]
     none = Shortlist(np.zeros((2, 0), np.int32), np.zeros((2, 0), np.float32))
     assert right_and_wrong(none, truth, np.array([0, 1]), 1).tolist() == [0]
+
+
+@pytest.mark.parametrize(("value", "shown"), [(1 / 3, 0.3333), (12345.6, 12350.0), (-np.inf, None), (np.nan, None)])
+def test_a_number_has_four_digits_and_what_is_not_finite_is_no_number(value: float, shown: float | None) -> None:
+    """JSON has no notation for it."""
+    assert _number(np.float32(value)) == shown

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from tests.conftest import TOPICS, ToyWorld
 from xc_core.chain import Workspace
 from xc_core.errors import UsageError
-from xc_core.infer.predictor import Prediction, Predictor
+from xc_core.infer.predictor import Prediction, Predictor, latencies_ms
 from xc_core.metrics.evaluation import Evaluation
 from xc_core.shapes import PAD_ID
 
@@ -110,6 +111,15 @@ def test_threads_share_a_predictor(predictor: Predictor) -> None:
     assert [[label.label for label in row] for row in found] == [[label.label for label in row] for row in expected] * 3
 
 
+def test_a_few_texts_are_predicted_before_the_clock_starts() -> None:
+    asked: list[str] = []
+    texts = [str(number) for number in range(7)]
+    stub: Any = SimpleNamespace(shortlist=lambda texts, k: asked.extend(texts))
+    times = latencies_ms(stub, texts)
+    assert len(times) == 7 and min(times) > 0
+    assert asked[-7:] == texts and asked[:-7] == texts[: len(asked) - 7] != []
+
+
 def test_predicting_changes_nothing(predictor: Predictor) -> None:
     before = {name: value.clone() for name, value in predictor.encoder.state_dict().items()}
     assert predictor.predict(TEXTS, 3) == predictor.predict(TEXTS, 3)
@@ -136,6 +146,8 @@ def test_no_texts_give_no_answers(predictor: Predictor) -> None:
     assert predictor.predict([], 5) == []
     assert predictor.shortlist([], 5).ids_NK.shape == (0, 5)
     assert predictor.embed([]).shape[0] == 0
+    with pytest.raises(UsageError, match="tail 2"):
+        predictor.predict([], 5, tail=2.0)
 
 
 @pytest.mark.parametrize("name", ODD)

@@ -100,6 +100,12 @@ def test_candidates_are_the_union_of_all_searches_each_once(name: str) -> None:
         assert not (np.diff((ids == PAD_ID).astype(int)) < 0).any(), "holes come last"
 
 
+def test_labels_that_two_scores_propose_take_no_place_twice() -> None:
+    """A place costs time and memory: each score is asked for the value of each."""
+    twice = {"one": SCORES["classifier"], "other": SCORES["classifier"]}
+    assert candidates(twice, Query(DOCS), 4).shape == (DOCUMENTS, 4)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_a_shortlist_is_the_candidates_by_falling_score(name: str) -> None:
     case = CASES[name]

@@ -11,9 +11,11 @@ import pytest
 from tests.stages.halves import open_corpus, open_embeddings, open_tables
 from tests.tune.conftest import LATE, Tune
 from xc_core.chain import Workspace
+from xc_core.data.corpus import Corpus
 from xc_core.data.labels import LabelMatrix
 from xc_core.data.splits import TRAIN, VALIDATION
-from xc_core.shapes import F32, I64
+from xc_core.metrics.ranking import per_document
+from xc_core.shapes import F32, I32, I64, Shortlist
 from xc_core.tune import asked, early, trial
 from xc_core.tune.trial import Trial, TrialWorkspace
 
@@ -70,6 +72,27 @@ def test_early_figures_add_a_bias_and_leave_out_filtered_pairs(trained: TrialWor
     every = LabelMatrix.from_pairs(rows, first_N, (corpus.num_documents, corpus.num_labels))
     second_N = np.argsort(-(embeddings.documents_ND[rows] @ texts_LD.T + bias_L), 1)[:, 1]
     assert figures(every) == pytest.approx(100 * corpus.labels.contains(rows, second_N).mean())
+
+
+def test_early_figures_are_those_of_an_evaluation_at_every_depth(
+    trained: TrialWorkspace, noisy: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if pairs are filtered, and of as many documents as a search is allowed."""
+    monkeypatch.setattr(early, "_ROWS", 12)
+    corpus, texts_LD = open_corpus(noisy), open_embeddings(noisy).labels_LD
+    rows = corpus.drawn(corpus.rows(VALIDATION), 12)
+    scores_NL = open_embeddings(noisy).documents_ND[rows] @ texts_LD.T
+    ranked_NL = np.argsort(-scores_NL, 1).astype(np.int32)
+    filters = LabelMatrix.from_pairs(np.repeat(rows, 3), ranked_NL[:, :3].ravel().astype(np.int64), corpus.labels.shape)
+
+    def expected(ids_NK: I32) -> dict[str, float]:
+        short = Shortlist(ids_NK, np.zeros(ids_NK.shape, np.float32))
+        return per_document(short, corpus.labels.rows(rows), corpus.weights()).total()
+
+    found = early.early(trained, "embeddings")
+    assert found == pytest.approx(expected(ranked_NL[:, :5]))
+    monkeypatch.setattr(Corpus, "filters", filters)
+    assert early.early(trained, "embeddings") == pytest.approx(expected(ranked_NL[:, 3:8]))
 
 
 @pytest.mark.parametrize("served", ["fusion", "classifier"])

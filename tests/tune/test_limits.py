@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import optuna
 import pytest
 
 from tests import forks
@@ -80,6 +84,7 @@ def test_the_seconds_of_a_killed_trial_count(tune: Tune, project: Workspace, tmp
     record = record_of(project)
     assert [own.state for own in record.trials] == [State.STOPPED]
     assert 100 <= record.trials[0].seconds < 200 and record.state == "budget used up"
+    assert written.is_file(), "what was finished is kept for a larger budget"
     assert tune(ROWS, "--trials", "1", "--budget", "10m").code == 0
     assert [own.state for own in record_of(project).trials] == [State.STOPPED, State.DONE]
     assert record_of(project).trials[0].seconds == record.trials[0].seconds, "counted once"
@@ -118,6 +123,16 @@ def test_the_budget_cuts_the_trial_that_runs_and_a_larger_one_finishes_it(
     assert len(record_of(project).trials) == 3
 
 
+def test_earlier_trials_have_used_their_part_of_the_budget(
+    tune: Tune, project: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert tune(LATE, "--trials", "1").code == 0
+    used, left = record_of(project).seconds, list[float]()
+    monkeypatch.setattr(study, "stopped_after", lambda seconds: left.append(seconds) or nullcontext())
+    assert tune(LATE, "--trials", "2", "--budget", "1000s").code == 0
+    assert left and 0 < max(left) <= 1000 - used
+
+
 def test_time_is_up_only_inside_the_block() -> None:
     with pytest.raises(TimeIsUpError), stopped_after(0.05):
         time.sleep(5)
@@ -130,13 +145,29 @@ def test_time_is_up_only_inside_the_block() -> None:
         pass
 
 
+def test_outside_the_main_thread_the_block_runs_to_its_end() -> None:
+    ended: list[bool] = []
+
+    def block() -> None:
+        with stopped_after(0.01):
+            time.sleep(0.05)
+            ended.append(True)
+
+    thread = threading.Thread(target=block)
+    thread.start()
+    thread.join()
+    assert ended
+
+
 def test_another_timer_of_the_process_goes_on_after_the_block() -> None:
     rung = []
     before = signal.signal(signal.SIGALRM, lambda *_: rung.append(time.monotonic()))
     try:
-        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        signal.setitimer(signal.ITIMER_REAL, 0.6)
         with stopped_after(20):
             assert signal.getsignal(signal.SIGALRM) != before
+            time.sleep(0.4)
+        assert signal.getitimer(signal.ITIMER_REAL)[0] <= 0.25, "not the whole time again"
         started = time.monotonic()
         while not rung and time.monotonic() - started < 3:
             time.sleep(0.01)
@@ -184,6 +215,7 @@ def test_an_error_of_the_machine_ends_the_command_and_the_trial_is_tried_again(
 
     monkeypatch.setattr(trial, "run_stage", run)
     tune(LATE, "--trials", "2").refused(73, "a full disk", "free some")
+    assert record_of(project).state == "stopped"
     full[0] = False
     assert tune(LATE, "--trials", "2").code == 0
     stopped, again, other = record_of(project).trials
@@ -218,6 +250,11 @@ def test_a_trial_whose_scores_are_among_the_lowest_is_ended_early(
         assert own.value is None
         assert own.why.startswith(("one of the lowest after classifier", "same settings as trial"))
     assert all(set(own.early) == {"classifier"} for own in record.trials)
+    stored = optuna.load_study(
+        study_name="ngame", storage=f"sqlite:///{study_folder(project, 'toy', 'ngame') / 'study.db'}"
+    )
+    states = {own.number for own in stored.trials if own.state is optuna.trial.TrialState.PRUNED}
+    assert states == {own.number for own in pruned}, "what a sampler learns from"
     again = tune(space, "--trials", "3", "--sampler", "random", "--pruner", "none", "--study", "all")
     assert again.code == 0
     assert {own.state for own in record_of(project, "all").trials} == {State.DONE}
@@ -253,6 +290,17 @@ def test_a_dataset_without_validation_documents_is_refused(tune: Tune, project: 
     text = (project.root / "params.yaml").read_text().replace("corpus: {}", "corpus: {validation_fraction: 0.0}")
     (project.root / "params.yaml").write_text(text)
     tune(LATE).refused(66, "no validation documents with labels of toy", "validation_fraction")
+
+
+def test_a_study_file_that_cannot_be_read_may_be_deleted_unless_the_disk_is_full(
+    tune: Tune, project: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = study_folder(project, "toy", "ngame")
+    folder.mkdir(parents=True)
+    (folder / "study.db").write_bytes(b"no database " * 100)
+    tune(LATE).refused(74, "file is not a database", f"delete {folder}")
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=0))
+    tune(LATE).refused(73, "a full disk", "free space")
 
 
 def test_without_optuna_the_extra_is_named(tune: Tune, project: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:

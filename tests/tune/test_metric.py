@@ -27,7 +27,9 @@ def test_a_metric_is_a_weighted_mean(text: str, value: float, words: str) -> Non
     assert str(metric) == words
 
 
-@pytest.mark.parametrize("text", ["", "P@3", "p@1", "P@1=0", "P@1=-1", "P@1=x", "P@1=inf", "P@1,P@1", "mean,P@1"])
+@pytest.mark.parametrize(
+    "text", ["", "P@3", "p@1", "P@1=0", "P@1=-1", "P@1=x", "P@1=inf", "P@1,P@1", "mean,P@1", "P@1=1e308,P@5=1e308"]
+)
 def test_another_metric_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--metric"):
         Metric.of(text)

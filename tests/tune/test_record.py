@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.tune.records import study, trial
+from xc_core.chain.names import checked_name
+from xc_core.cli.train import changes_of
 from xc_core.errors import CorruptError, MissingError
+from xc_core.params import deep_merged
 from xc_core.tune.record import State, StudyRecord, machine
 from xc_core.tune.report import command, note, summary, table, winner
+from xc_core.tune.space import nested
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     record = study(trial(0, 50.0, own=True), trial(1), trial(2, state=State.STOPPED), importances={"encoder.loss": 1.0})
     record.write(tmp_path)
+    assert StudyRecord.read(tmp_path) == record
+    written = json.loads((tmp_path / "study.json").read_text())
+    written["trials"][0]["by"] = "a later version"
+    (tmp_path / "study.json").write_text(json.dumps(written))
     assert StudyRecord.read(tmp_path) == record
     for content in ('{"name": "x"}', '{"trials": [], "of": "a later version"}', "[]", "null", '"text"', "{", b"\xff"):
         (tmp_path / "study.json").write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -29,6 +40,12 @@ def test_the_best_is_the_highest_and_of_equal_ones_the_first() -> None:
     assert [own.number for own in record.ranked()] == [2, 3, 0, 4]
     assert record.best is record.trials[2]
     assert study(trial(0)).best is None
+
+
+def test_a_trial_has_the_recipes_own_settings_only_if_it_says_so() -> None:
+    assert study(trial(0, 50.0), trial(1, 60.0)).own is None
+    record = study(trial(0, own=True), trial(1, 50.0), trial(2, 60.0, own=True))
+    assert record.own is record.trials[2], "one that is not done shows nothing"
 
 
 def test_stopped_trials_take_time_but_do_not_count() -> None:
@@ -60,25 +77,34 @@ def test_the_command_has_the_fixed_and_the_drawn_settings() -> None:
     )
 
 
+def test_the_name_in_the_command_is_one_of_a_recipe_however_long_that_of_the_study_is() -> None:
+    record = replace(study(trial(0, 50.0)), name="a" * 57 + "-" + "b" * 6)
+    name = shlex.split(command(record, record.trials[0]))[5]
+    assert name == "a" * 57 + "-tuned" == checked_name("recipe", name)
+
+
 @pytest.mark.parametrize(
     ("changes", "values", "expected"),
     [
         ({"encoder.loss.margin": 0.2}, {"encoder.loss": "triplet"},
-         {"encoder.loss.margin": 0.2, "encoder.loss": "triplet"}),
+         {"encoder.loss.margin": 0.2, "encoder.loss.kind": "triplet"}),
         ({"encoder.loss.kind": "triplet", "encoder.loss.margin": 0.2}, {"encoder.loss": "supcon"},
-         {"encoder.loss": "supcon"}),
+         {"encoder.loss.kind": "supcon"}),
         ({"encoder.loss": "triplet"}, {"encoder.loss": "supcon"}, {"encoder.loss": "supcon"}),
         ({"encoder.epochs": 3}, {"encoder.epochs": 4}, {"encoder.epochs": 4}),
+        ({"scores.neighbours.nearest": 20}, {"scores.neighbours": {}}, {"scores.neighbours.nearest": 20}),
+        ({"scores.neighbours.nearest": 20}, {"scores.neighbours": None}, {"scores.neighbours": None}),
     ],
 )  # fmt: skip
-def test_settings_of_another_kind_of_part_are_left_out(
+def test_the_command_merges_settings_as_the_trial_did(
     changes: dict[str, object], values: dict[str, object], expected: dict[str, object]
 ) -> None:
+    """Settings of another kind of part are left out, and those of a part that is only switched on are kept."""
     record = study(trial(0, 50.0, values=values))
-    assert (
-        winner(StudyRecord(**{**vars(record), "asked": {**record.asked, "changes": changes}}), record.trials[0])
-        == expected
-    )
+    record = replace(record, asked={**record.asked, "changes": changes})
+    assert winner(record, record.trials[0]) == expected
+    given = [part for part in shlex.split(command(record, record.trials[0])) if "=" in part]
+    assert changes_of(tuple(given)) == deep_merged(nested(changes), nested(values))
 
 
 def test_the_note_says_what_was_pruned_and_why() -> None:
@@ -90,9 +116,21 @@ def test_the_note_says_what_was_pruned_and_why() -> None:
     assert "```\nxc tune ...\n```" in text
 
 
-def test_the_machine_has_no_name() -> None:
+def test_the_note_compares_the_best_trial_with_the_recipes_own_settings() -> None:
+    trials = (trial(0, 50.0, own=True), trial(1, 60.25))
+    text = note(study(*trials, importances={"encoder.loss": 0.75}), "xc tune ...")
+    assert "Trial 0 has the recipe's own settings; the best trial is +10.25 above it." in text
+    assert "What matters (PED-ANOVA): `encoder.loss` 0.75." in text
+    text = note(study(trial(0, 50.0), trial(1, state=State.STOPPED)), "xc tune ...")
+    assert "own settings" not in text and "PED-ANOVA" not in text
+    assert "Trials without figures" not in text, "one that goes on is no result"
+
+
+@pytest.mark.parametrize(("threads", "shown"), [(1, " 1 thread, "), (2, " 2 threads, ")])
+def test_the_machine_has_no_name(threads: int, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
     import socket
 
+    monkeypatch.setattr("torch.get_num_threads", lambda: threads)
     words = machine()
-    assert "cores" in words
+    assert "cores" in words and shown in words
     assert socket.gethostname() not in words

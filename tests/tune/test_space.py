@@ -59,6 +59,8 @@ def test_what_a_line_means(spec: Any, distribution: Any, size: int | None) -> No
             {"classifier.refit": [True, False]},
             "classifier.refit, which changes the documents that trials are judged by",
         ),
+        ({"classifier.enough": [1, 2]}, "classifier.enough, which changes the documents"),
+        ({"encoder.refit": [True, False]}, "encoder.refit, which changes the documents"),
         ({"fusion.rows": [100, 200]}, "fusion.rows, which changes the documents"),
         ({"encoder.epochs": 3}, "3"),
         ({"encoder.epochs": [3]}, "[3]"),
@@ -84,6 +86,16 @@ def test_what_is_no_space_is_refused(content: Any, found: str) -> None:
         Space.of(content, "space.yaml")
     assert found in error.value.found
     assert error.value.where.startswith("space.yaml")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("audit.k", "trials end before that stage"), ("corpus.validation_fraction", "a study has one dataset")],
+)
+def test_a_stage_that_no_trial_runs_is_refused_with_the_reason(name: str, reason: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        Space.of({name: [1, 2]})
+    assert error.value.do == f"drop it: {reason}"
 
 
 def test_a_file_that_is_missing_or_no_yaml_is_named(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from xc_core import artifacts
 from xc_core.chain import Workspace, runner
 from xc_core.chain.experiment import resolve
 from xc_core.chain.fingerprints import resolved
+from xc_core.git import project_checkout
 from xc_core.tune import study
 from xc_core.tune.record import State, study_folder
 from xc_core.tune.trial import TRIAL_STAGES
@@ -169,6 +170,7 @@ def test_the_note_has_what_a_reader_needs(tune: Tune, project: Workspace, tmp_pa
     assert all(f"{trial.value:.2f}" in note for trial in record.trials)
     assert record.origin["date"][:10] in note
     assert record.origin["commit"][:12] in note
+    assert record.origin["changed"] == project_checkout(project.root).changes
 
 
 def test_no_stage_after_the_fusion_is_run(tune: Tune, project: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:

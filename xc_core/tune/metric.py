@@ -34,6 +34,8 @@ class Metric:
                 raise _error(text, nearest(name, FIGURES) if name not in FIGURES else f" ({name} twice)")
             weights[name] = _weight(text, number) if equals else 1.0
         total = sum(weights.values())
+        if total == float("inf"):
+            raise _error(text, " (the sum of the weights is infinite)")
         return cls({name: weight / total for name, weight in sorted(weights.items())})
 
     def value(self, figures: Mapping[str, float]) -> float:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import shlex
 from collections import Counter
-from collections.abc import Mapping
 from typing import Any, Final
 
-from xc_core.params import option_text
+from xc_core.params import deep_merged, dotted, option_text
 from xc_core.tune.metric import FIGURES
 from xc_core.tune.record import State, StudyRecord, TrialRecord
+from xc_core.tune.space import nested
 
+_TUNED: Final = "-tuned"
+"""What is added to the name of a study for the recipe that its best trial becomes."""
 _SHOWN: Final = 10
 """Trials in the printed table."""
 
@@ -39,7 +41,8 @@ def _aligned(cells: list[str], widths: list[int]) -> str:
 def command(record: StudyRecord, trial: TrialRecord) -> str:
     """Return the command that trains the experiment of a trial, with all stages and all epochs."""
     settings = winner(record, trial)
-    parts = ["xc", "train", "--dataset", record.dataset, "--recipe", f"{record.name}-tuned"]
+    name = record.name[: 64 - len(_TUNED)].rstrip("-") + _TUNED  # 64: the longest name of a recipe
+    parts = ["xc", "train", "--dataset", record.dataset, "--recipe", name]
     parts += ["--base", str(record.asked["base"]), "--budget", "none"]
     return shlex.join(
         [*parts, *(part for name, value in settings.items() for part in ("--set", f"{name}={option_text(value)}"))]
@@ -47,25 +50,8 @@ def command(record: StudyRecord, trial: TrialRecord) -> str:
 
 
 def winner(record: StudyRecord, trial: TrialRecord) -> dict[str, Any]:
-    """Return all settings of a trial that differ from the base, by dotted name; kinds of parts come first."""
-    changes: Mapping[str, Any] = record.asked["changes"]
-    drawn = dict(trial.values)
-    kinds = [name.removesuffix(".kind") for name in drawn if isinstance(drawn[name], str)]
-    kept = {
-        name: value
-        for name, value in changes.items()
-        if name not in drawn and name.removesuffix(".kind") not in drawn and not _replaced(name, kinds, changes, drawn)
-    }
-    return {**kept, **drawn}
-
-
-def _replaced(name: str, kinds: list[str], changes: Mapping[str, Any], drawn: Mapping[str, Any]) -> bool:
-    """Return True for a setting of a part whose kind a trial changed."""
-    for part in kinds:
-        before = changes.get(part, changes.get(f"{part}.kind"))
-        if name.startswith(f"{part}.") and before is not None and before != drawn.get(part, drawn.get(f"{part}.kind")):
-            return True
-    return False
+    """Return all settings of a trial that differ from the base, by dotted name, as the trial merged them."""
+    return dotted(deep_merged(nested(record.asked["changes"]), nested(trial.values)))
 
 
 def summary(record: StudyRecord) -> str:

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from xc_core.errors import CorruptError, MissingError, UsageError, first_line
+from xc_core.errors import CorruptError, MissingError, UsageError, first_line, storage_error, storage_reason
 from xc_core.git import project_checkout
 from xc_core.tune.asked import DIGESTS, Tuning
 from xc_core.tune.record import machine
@@ -59,7 +59,8 @@ def sampler(name: str, seed: int) -> BaseSampler:
 def opened(folder: Path, tuning: Tuning) -> Study:
     """Open the study in ``folder``, or start it.
 
-    Raises UsageError if it was started with other settings, CorruptError if its file cannot be read.
+    Raises UsageError if it was started with other settings, CorruptError if its file cannot be read, StorageError if
+    the disk is full.
     """
     import optuna
     from sqlalchemy.exc import SQLAlchemyError
@@ -74,6 +75,8 @@ def opened(folder: Path, tuning: Tuning) -> Study:
         )
         asked, before = tuning.asked(), study.user_attrs.get("asked")
     except (SQLAlchemyError, optuna.exceptions.OptunaError, RuntimeError) as error:
+        if reason := storage_reason(error, folder):
+            raise storage_error(reason, folder) from error
         raise CorruptError(
             f"an unreadable {folder / _FILE} ({first_line(error)})", expected="the study's file", do=f"delete {folder}"
         ) from error

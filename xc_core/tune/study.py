@@ -115,13 +115,14 @@ class _Running:
         """Return the record of the study."""
         asked, origin = (self.study.user_attrs[name] for name in ("asked", "origin"))
         ran, drawn = self.study.user_attrs.get(_KILLED, {}), self.study.get_trials(deepcopy=False)
-        trials = tuple(own for one in drawn if (own := _recorded(one, ran.get(str(one.number), 0.0))))
+        recorded = (_recorded(one, ran.get(str(one.number), 0.0)) for one in drawn)
+        trials = (replace(own, values=self.tuning.space.values(own.values)) for own in recorded if own)
         return StudyRecord(
             name=self.tuning.name,
             asked=asked,
             metric=str(self.tuning.metric),
             origin=origin,
-            trials=tuple(replace(own, values=self.tuning.space.values(own.values)) for own in trials),
+            trials=tuple(replace(own, folder=own.folder or self._trial(own.values).name) for own in trials),
             state=state,
         )
 
@@ -173,8 +174,7 @@ class _Running:
 
     def _try(self, drawn: Drawn, values: Mapping[str, Any], left: float | None, earlier: Sequence[TrialRecord]) -> None:
         """Run a trial for at most ``left`` seconds, and store how it ended, whatever happens."""
-        changes = deep_merged(dict(self.tuning.changes), nested(values))
-        trial = Trial.of(self.tuning.project, self.folder, self.tuning.base, changes)
+        trial = self._trial(values)
         own, started = drawn.params == self.tuning.defaults(), time.monotonic()
         blank = TrialRecord(number=drawn.number, state=State.STOPPED, values=drawn.params, own=own, folder=trial.name)
         attempt = _Attempt(self.tuning, trial, blank, None if left is None else started + left, earlier)
@@ -191,6 +191,11 @@ class _Running:
                 raise
         finally:
             self._end(drawn, replace(attempt.record, seconds=round(time.monotonic() - started, 3)))
+
+    def _trial(self, values: Mapping[str, Any]) -> Trial:
+        """Return the trial of drawn settings."""
+        changes = deep_merged(dict(self.tuning.changes), nested(values))
+        return Trial.of(self.tuning.project, self.folder, self.tuning.base, changes)
 
     def _end(self, drawn: Drawn, record: TrialRecord) -> None:
         """Store the result of a trial in the study, show it, and delete what lost."""

@@ -1,0 +1,103 @@
+"""What a study is asked to do, and what its trials share with others; nothing is trained."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+
+from tests.conftest import TOY_CHANGES
+from tests.encoders.conftest import bert as bert
+from xc_core.chain import Workspace
+from xc_core.errors import ConfigError
+from xc_core.tune.asked import Tuning
+from xc_core.tune.metric import Metric
+from xc_core.tune.record import study_folder
+from xc_core.tune.space import Space
+from xc_core.tune.storage import importances
+from xc_core.tune.trial import TRIAL_STAGES, Trial
+
+RULE = {"fusion.rule.weight": {"range": [0, 1]}}
+
+
+def tuning(workspace: Workspace, space: dict[str, Any], recipe: str = "ngame", **changes: Any) -> Tuning:
+    mean = Metric.of("mean")
+    return Tuning.of(workspace, "toy", recipe, changes or TOY_CHANGES, Space.of(space), name="study", metric=mean)
+
+
+def test_whole_ends_of_a_setting_with_fractions_are_a_continuous_range(workspace: Workspace) -> None:
+    assert tuning(workspace, RULE).space.size is None
+
+
+def test_values_that_only_together_are_refused_are_found_before_a_trial(workspace: Workspace) -> None:
+    space = {"classifier.table.lr": [0.01, 50.0], "classifier.table.weight_decay": [0.0, 1.0]}
+    with pytest.raises(ConfigError, match=r"lr 50\.0 and weight_decay 1\.0"):
+        tuning(workspace, space, encoder={"epochs": 1.0})
+
+
+@pytest.mark.parametrize(("lr", "drawn"), [(0.0123, True), (0.0123456, False), (0.5, False)])
+def test_the_recipes_own_settings_are_a_trial_if_the_space_has_them_as_they_are(
+    workspace: Workspace, lr: float, drawn: bool
+) -> None:
+    """A drawn fraction has four digits, so one with more would be tried as another."""
+    workspace.params.declare_experiment("toy", "mine", "ngame", {"classifier": {"table": {"lr": lr}}})
+    own = tuning(workspace, {"classifier.table.lr": {"log": [0.001, 0.1]}}, "mine", encoder={"epochs": 1.0})
+    assert own.defaults() == ({"classifier.table.lr": lr} if drawn else None)
+
+
+def test_the_dataset_has_the_tokenizers_of_all_trials(workspace: Workspace, bert: Path) -> None:
+    own = tuning(workspace, {"encoder.encoder.name": ["bag", str(bert)]}, encoder={"epochs": 0.0}).prepared()
+    assert set(own.base.dataset.settings("tokens").tokenizers) >= {"wordpiece", str(bert)}
+    assert (own.asked()["pruner"], replace(own, prune=False).asked()["pruner"]) == ("lowest quarter", "none")
+
+
+def trial(workspace: Workspace, study: str, depth: int) -> Trial:
+    root = study_folder(workspace, "toy", study)
+    return Trial.of(workspace, root, tuning(workspace, RULE).base, {"fusion": {"rule": {"depth": depth}}})
+
+
+def test_a_trial_may_take_over_what_its_study_the_project_and_other_studies_have(workspace: Workspace) -> None:
+    own, same, other = trial(workspace, "study", 1), trial(workspace, "study", 2), trial(workspace, "other", 2)
+    folders = [one.workspace.folder("encoder", "toy", one.name) for one in (same, other)]
+    folders.insert(1, workspace.folder("encoder", "toy", "ngame"))
+    for folder in (*folders, workspace.folder("encoder", "another", "ngame")):
+        folder.mkdir(parents=True)
+    assert list(dict.fromkeys(own._others("encoder"))) == folders, "the nearest first"
+
+
+def test_a_trial_that_is_forgotten_leaves_nothing(workspace: Workspace) -> None:
+    one, kept = trial(workspace, "study", 1), trial(workspace, "study", 2)
+    places = [
+        [
+            own.workspace.scratch(kind, stage, "toy", own.name)
+            for kind in ("run", "cost", "lock")
+            for stage in TRIAL_STAGES
+        ]
+        for own in (one, kept)
+    ]
+    for place in (*places[0], *places[1]):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.touch()
+    (one.workspace.data / "toy" / one.name / "fusion").mkdir(parents=True)
+    one.forget()
+    assert not any(place.exists() for place in (*places[0], one.workspace.data / "toy" / one.name))
+    assert all(place.exists() for place in places[1])
+
+
+def test_the_setting_that_decides_matters_most_and_few_or_equal_trials_say_nothing() -> None:
+    def study(trials: int, weight: float) -> optuna.Study:
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        own = optuna.create_study(direction="maximize", sampler=optuna.samplers.RandomSampler(seed=0))
+        own.optimize(
+            lambda drawn: weight * drawn.suggest_float("decides", 0, 1) + 0 * drawn.suggest_float("idle", 0, 1),
+            n_trials=trials,
+        )
+        return own
+
+    found = importances(study(40, 1.0))
+    assert next(iter(found)) == "decides" and sum(found.values()) == pytest.approx(1)
+    assert set(importances(study(10, 1.0))) == {"decides", "idle"}
+    assert importances(study(9, 1.0)) == importances(study(10, 0.0)) == {}
