@@ -161,7 +161,8 @@ def test_a_plug_in_that_cannot_be_imported_is_named_at_every_look_up(provide: Pr
         with pytest.raises(ConfigError, match="the plug-in 'xc_broken'") as caught:
             PLUGGED["blue"]
         assert reason in caught.value.found
-        assert caught.value.do == "fix or uninstall the package that provides it"
+        do = "choose another name, or" if name == "a name in use" else "fix or"
+        assert caught.value.do == f"{do} uninstall the package that provides it"
     assert PLUGGED["red"] == 1, "a known name still works"
 
 

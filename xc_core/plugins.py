@@ -10,20 +10,26 @@ import gc
 import importlib
 import importlib.util
 import pkgutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
-from xc_core.errors import ConfigError, in_words, nearest, shown
+from xc_core.errors import ConfigError, XCError, in_words, nearest, shown
 
 T = TypeVar("T")
 P = TypeVar("P")
 
 GROUP: Final = "xc.parts"
 """Entry points of this group name modules that register parts."""
+COMMANDS: Final = "xc.commands"
+"""Entry points of this group name commands."""
+_OWN: Final = ("xc_core", "assets", "pipelines")
+"""The packages of this project, some of whose commands are entry points too."""
 
 
 class Part:
@@ -136,15 +142,67 @@ def plugin_files() -> list[Path]:
     return sorted(found)
 
 
+def fault_of(error: BaseException) -> str:
+    """Return the line below an unexpected error: whose fault it is.
+
+    It is that of a plug-in if its code raised the error. If the code of this project did, a plug-in that called it, or
+    one that is installed and returned the wrong thing, may be the cause.
+    """
+    entries = [entry for group in (GROUP, COMMANDS) for entry in metadata.entry_points(group=group)]
+    names = {_top(entry.module): entry.name for entry in entries if _top(entry.module) not in _OWN}
+    ours, theirs = _last_frame(error, _OWN), _last_frame(error, names)
+    shows = "`xc --debug ...` shows where"
+    if theirs is not None:
+        place = f"the plug-in {names[theirs.top]!r} ({theirs})"
+        raised_it = ours is None or theirs.depth > ours.depth
+        return f"a fault of {place}; {shows}" if raised_it else f"a fault of xc, or of {place}; {shows}"
+    if names:
+        listed = ", ".join(sorted(names.values()))
+        return f"a fault of xc, or of what a plug-in ({listed}) returned to it; {shows}"
+    return f"a fault of xc; {shows}; please report it"
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """A line of code on the way to an error."""
+
+    depth: int
+    top: str
+    """The package, or the module without one."""
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{Path(self.file).name}, line {self.line}"
+
+
+def _last_frame(error: BaseException, tops: Container[str]) -> _Frame | None:
+    """Return the innermost line of the packages ``tops`` in the traceback of an error; None if there is none."""
+    found = None
+    for depth, (frame, line) in enumerate(walk_tb(error.__traceback__)):
+        if (top := _top(str(frame.f_globals.get("__name__")))) in tops:
+            found = _Frame(depth, top, frame.f_code.co_filename, line)
+    return found
+
+
+def _top(module: str) -> str:
+    return module.partition(".")[0]
+
+
 def _import_error(entry: metadata.EntryPoint) -> ConfigError | None:
     """Import a plug-in and return the error if that fails, whatever the plug-in raised."""
     try:
         entry.load()
     except Exception as error:
+        place = _last_frame(error, (_top(entry.module),))
+        expected, do = "a module that can be imported", "fix or uninstall the package that provides it"
+        if isinstance(error, XCError):
+            expected, do = error.expected, f"{error.do}, or uninstall the package that provides it"
         failed = ConfigError(
-            f"the plug-in {entry.name!r} ({entry.value}), which cannot be imported: {in_words(error)}",
-            expected="a module that can be imported",
-            do="fix or uninstall the package that provides it",
+            f"the plug-in {entry.name!r} ({entry.value}), which cannot be imported: {in_words(error)}"
+            f"{f' ({place})' if place else ''}",
+            expected=expected,
+            do=do,
         )
         failed.__cause__ = error
         return failed

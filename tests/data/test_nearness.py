@@ -146,6 +146,16 @@ def test_positives_whose_label_has_no_train_document(tmp_path: Path, world: ToyW
     positives = sum(len(own["target_ind"]) for own in world.train if own["uid"] in held)
     assert found["validation"]["unseen_positives"] == 1 / positives
     assert "unseen_positives" not in found["test"]
+    assert warning(found) == []
+    world.labels += [{"uid": f"own{i}", "title": f"own {i}", "content": ""} for i in range(len(world.train))]
+    for number, row in enumerate(world.train):
+        row["target_ind"], row["target_rel"] = [11 + number], [1.0]
+    found = nearness(corpus_of(world, tmp_path / "own", allow=("unseen-labels",)))
+    assert found["validation"]["unseen_positives"] == 1
+    (line,) = warning(found)
+    assert line.startswith(
+        "100% of the labels of validation documents have no train document, so figures on validation"
+    )
 
 
 def test_test_labels_are_never_read(tmp_path: Path, world: ToyWorld) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.data.stores import TEXTS, backend, opened, write
 from xc_core import artifacts
 from xc_core.data.tokenizer import TextTokenizer
-from xc_core.data.tokens import Joined, Tokenised, TokenStore, store_name, write_tokens
+from xc_core.data.tokens import Joined, Tokenised, TokenStore, extend_tokens, store_name, write_tokens
 from xc_core.errors import CorruptError, MissingError
 
 
@@ -79,3 +79,22 @@ def test_a_store_without_a_file_or_of_another_kind_is_refused(tmp_path: Path) ->
 def test_tokenizers_are_the_same_if_they_give_the_same_ids() -> None:
     assert tokenizer("one").same_as(tokenizer("two"))
     assert not tokenizer().same_as(TextTokenizer.wrap("toy", backend(extra=1)))
+
+
+@pytest.mark.parametrize(
+    ("new", "said"),
+    [
+        (["zzyzx", "quux quux"], ["tokens: 100% unknown tokens in the new labels, with the tokenizer toy"]),
+        (["river", "castle"], []),
+        (["[PAD]", ""], []),
+    ],
+)
+def test_new_labels_say_how_much_of_their_texts_the_vocabulary_lacks(
+    tmp_path: Path, lines: list[str], new: list[str], said: list[str]
+) -> None:
+    """Labels of which no word is known have one vector."""
+    old = write(tmp_path / "old", tokenizer(), ["river", "castle"])
+    lines.clear()
+    with artifacts.building(tmp_path / "new", kind="tokens") as build:
+        extend_tokens(build, old, lambda first: ["river", "castle", *new][first:])
+    assert lines == said

@@ -1,4 +1,4 @@
-"""A served model reads as much of a text as its encoder was given in training."""
+"""A served model reads as much of a text as its encoder was given in training, which says if this is a part of many."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import pytest
 from xc_core.chain import Workspace, run_stage
 from xc_core.data.corpus import Corpus
 from xc_core.data.embeddings import Embeddings
+from xc_core.data.splits import TRAIN
+from xc_core.data.tokens import Tokenised
 from xc_core.encoders import TrainedEncoder
 from xc_core.infer.predictor import Predictor
 
@@ -34,3 +36,23 @@ def test_an_encoder_answers_texts_as_it_encodes_those_of_the_dataset(
     np.testing.assert_allclose(found, stored, atol=1e-6)
     assert trained.encoder.config.max_length == read
     assert any("the dataset keeps 2 token ids of a text" in line for line in lines) == (kept < 16)
+
+
+def test_a_training_says_how_many_documents_it_reads_only_in_part(
+    workspace: Workspace, edit: Edit, lines: list[str]
+) -> None:
+    for stage in ("corpus", "tokens"):
+        run_stage(workspace, stage, "toy")
+    rows = Corpus.open(workspace.folder("corpus", "toy")).rows(TRAIN)
+    store = Tokenised.open(workspace.folder("tokens", "toy") / "wordpiece").documents
+    special = len(store.prefix) + len(store.suffix)
+    lengths = np.diff(store.offsets)[rows] + special
+    for read in (int(np.median(lengths)), int(lengths.max())):
+        lines.clear()
+        changes = {"encoder": {"encoder": {"name": "bag", "width": 8, "max_length": read}, "epochs": 0}}
+        workspace.params.declare_experiment("toy", "ngame", "ngame", changes)
+        run_stage(workspace, "encoder", "toy", "ngame")
+        share = (lengths > read).mean()
+        said = f"encoder: {share:.0%} of the train documents have more than {read} tokens, of which it reads the first"
+        assert any(line.startswith(said) for line in lines) == (share > 0)
+        assert (share > 0.1) == (read < lengths.max()), "the data can tell both cases"

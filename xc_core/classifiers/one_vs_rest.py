@@ -15,6 +15,7 @@ from xc_core.classifiers.table import LabelTable
 from xc_core.classifiers.taken import Taken
 from xc_core.devices import Device, put
 from xc_core.losses import BatchLoss, OnHost, Sampled
+from xc_core.losses.base import summed
 from xc_core.sampling import Pool
 from xc_core.shapes import I64
 
@@ -79,7 +80,8 @@ class TableHead:
         block = pool.only(labels_S)
         rows_UD = self.table.take(put(block.labels_U, doc_BD.device))
         chosen, known, sampled = marks(block, docs_B, doc_BD.device)
-        total, counted = self.loss(doc_BD.detach() @ self.table.vectors(rows_UD).T, chosen, known, sampled)
+        scores_BU = doc_BD.detach() @ self.table.vectors(rows_UD).T
+        total, counted = summed(self.loss, scores_BU, chosen, known, sampled)
         (found,) = torch.autograd.grad(total / counted, [rows_UD])
         gradient = found.new_zeros(len(labels_S), found.shape[1])
         gradient[torch.from_numpy(np.searchsorted(labels_S, block.labels_U))] = found
@@ -96,7 +98,7 @@ class TableHead:
             taken = [Taken.of(table, labels) for table in self.tables]
             chosen, known, sampled = marks(block, docs_B, leaf.device)
             scores_BU = self._all(self._scores(doc_BD, taken), block).requires_grad_(True)
-            total, counted = self.loss(scores_BU, chosen, known, sampled)
+            total, counted = summed(self.loss, scores_BU, chosen, known, sampled)
             loss, count = loss + total.detach(), counted.double()
             usable = loss.isfinite() & (count != 0)
             if not total.requires_grad or (leaf.is_cpu and not usable):

@@ -110,12 +110,13 @@ def _config(options: dict[str, Any], before: IngestConfig) -> IngestConfig:
 
 
 def _report_shared(corpus: Corpus, config: IngestConfig) -> None:
-    """Report if many test texts also appear in train, because metrics are then too good."""
+    """Report if many test texts also appear in train or validation, because metrics are then too good."""
     shared, tests = corpus.shared("title", "content"), len(corpus.rows(TEST))
     if shared > MOST_SHARED * tests and "shared-texts" not in config.allow:
         report(
-            f"{shared:,} of {tests:,} test texts ({shared / tests:.0%}) also appear in train, word for word, which "
-            "makes metrics too good; drop them, or pass --allow shared-texts, without which Dagster stops here"
+            f"{shared:,} of {tests:,} test texts ({shared / tests:.0%}) also appear in train or validation, word for "
+            "word, which makes metrics too good; drop them, or pass --allow shared-texts, without which Dagster stops "
+            "here"
         )
 
 

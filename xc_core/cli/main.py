@@ -20,7 +20,7 @@ import click
 from xc_core import __version__
 from xc_core.cli.numbers import bound_numbers
 from xc_core.errors import StorageError, XCError, nearest, shortage, storage_reason
-from xc_core.plugins import importing
+from xc_core.plugins import COMMANDS, fault_of, importing
 from xc_core.progress import listen, report
 from xc_core.visible import printable
 
@@ -98,7 +98,7 @@ class Commands(click.Group):
 
     def _places(self) -> dict[str, Callable[[], Any]]:
         own: dict[str, Callable[[], Any]] = {name: lambda place=place: _load(place) for name, place in _OWN.items()}  # type: ignore[misc]
-        return own | {entry.name: entry.load for entry in metadata.entry_points(group="xc.commands")}
+        return own | {entry.name: entry.load for entry in metadata.entry_points(group=COMMANDS)}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return all names, in the order of the help."""
@@ -247,13 +247,12 @@ def _stopped(stop: BaseException | None) -> int:
 
 
 def _unexpected(error: Exception) -> int:
-    """Report an error without a message of its own: of the disk, or a fault of this software; return the exit code."""
+    """Report an error without a message of its own, of the disk or a fault of software; return the exit code."""
     if (short := shortage(error)) is not None:
         return _say(str(short), short.exit_code)
     if isinstance(error, OSError) and (reason := storage_reason(error, Path.cwd())):
         return _say(f"found {reason}\n{_NO_WRITE}", StorageError.exit_code)
-    fault = "a fault of xc; `xc --debug ...` shows where; please report it"
-    return _say(f"{type(error).__name__}: {error}\n  {fault}", XCError.exit_code)
+    return _say(f"{type(error).__name__}: {error}\n  {fault_of(error)}", XCError.exit_code)
 
 
 def _say(message: str, code: int) -> int:

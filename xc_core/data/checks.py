@@ -18,7 +18,7 @@ from xc_core.shapes import Array, Bool
 from xc_core.visible import CONTROL, INK
 
 MOST_SHARED: Final = 0.01
-"""Share of the test texts that may also appear in train, word for word; more needs ``--allow shared-texts``."""
+"""Share of test texts that train or validation may have too, word for word; more needs ``--allow shared-texts``."""
 
 _DELETE: Final = 0x7F
 _C1_LEAD: Final = 0xC2
@@ -50,7 +50,7 @@ class Allowed:
     clean_text: bool = False
     """Line breaks, control characters and changes of direction in a text (each is replaced by a space)."""
     shared_texts: bool = False
-    """More than 1 % of the test texts also appear in train, word for word (checked after the ingest)."""
+    """More than 1 % of the test texts also appear in train or validation, word for word (checked after the ingest)."""
 
     @classmethod
     def kinds(cls) -> list[str]:

@@ -27,6 +27,8 @@ NEAR: Final = 0.75
 """A cosine above this is called near."""
 POINTS: Final = 0.03
 """Least difference of the shares of near documents that counts, besides twice its standard error."""
+_MANY_UNSEEN: Final = 0.5
+"""Share of validation positives whose label has no train document above which figures there mislead; a guess."""
 _QUANTILES: Final = (0.1, 0.25, 0.5, 0.75, 0.9)
 _COLUMNS_BITS: Final = 20
 _COMMON: Final = 0.02
@@ -147,20 +149,30 @@ def sentence(found: Mapping[str, Any]) -> str:
 
 
 def warning(found: Mapping[str, Any]) -> list[str]:
-    """Return a warning if validation is clearly nearer to train than test is, or farther; otherwise nothing."""
+    """Return what is wrong with the validation documents: clearly nearer to train than test, or farther; other labels.
+
+    Facts of before 2026-11-24 lack ``farther``.
+    """
+    lines = []
     if found["nearer"]:
-        return [
+        lines.append(
             "validation documents are clearly nearer to train documents than test documents are, so figures on "
             "validation are too good; hold out families (--split family) or groups (a column group), or give a "
             "validation file (docs/data-formats.md, Validation documents)"
-        ]
-    if found.get("farther"):  # absent from facts of before 2026-11-24
-        return [
+        )
+    elif found.get("farther"):
+        lines.append(
             "validation documents are clearly farther from train documents than test documents are, so figures on "
             "validation may be too low; if families or groups are held out, hold out single documents (--split uid), "
             "or give a validation file that resembles the test file (docs/data-formats.md, Validation documents)"
-        ]
-    return []
+        )
+    if (unseen := found[VALIDATION].get("unseen_positives", 0.0)) > _MANY_UNSEEN:
+        lines.append(
+            f"{unseen:.0%} of the labels of validation documents have no train document, so figures on validation are "
+            "too low, and a fusion that is fitted there learns to distrust scores from train documents; if test has "
+            "other labels, give a validation file that resembles it, or train with --set fusion.rule=sum"
+        )
+    return lines
 
 
 def _sample(corpus: Corpus, split: str, limit: int, seed: int) -> I64:

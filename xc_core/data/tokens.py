@@ -191,7 +191,11 @@ def extend_tokens(build: Build, folder: Path, texts_from: Callable[[int], list[s
     ``texts_from(n)`` returns the texts of all labels but the first n. The vocabulary stays, documents are linked.
     """
     old, content = Tokenised.open(folder), json.loads((folder / _CONTENT).read_text("utf-8"))
-    ids, length = _cut(*old.tokenizer.encode(texts_from(len(old.labels))), old.max_tokens)
+    texts = texts_from(len(old.labels))
+    ids, length = _cut(*old.tokenizer.encode(texts), old.max_tokens)
+    _check_share(old.tokenizer, "new labels", "unknown tokens", _unknown(old.tokenizer, ids), len(ids))
+    silent = sum(bool(texts[row].strip()) for row in np.flatnonzero(length == 0))
+    _check_share(old.tokenizer, "new labels", "texts without tokens", silent, len(texts))
     had, ends = old.labels, len(old.labels.ids) + np.cumsum(length)
     counts = content["sides"]["labels"]
     counts["texts"] += len(length)
@@ -217,7 +221,7 @@ def _write_sides(
         with flat.open("wb") as stream, Meter(f"tokenising {side}", size, "texts") as meter:
             for block in blocks:
                 ids, length = _cut(*tokenizer.encode(block), max_tokens)
-                unknown += int((ids == tokenizer.unknown_id).sum()) if tokenizer.unknown_id is not None else 0
+                unknown += _unknown(tokenizer, ids)
                 without = [block[row] for row in np.flatnonzero(length == 0)]
                 blank += sum(not text.strip() for text in without)
                 silent += sum(bool(text.strip()) for text in without)
@@ -236,6 +240,10 @@ def _write_sides(
             "longest": int(np.diff(offsets).max(initial=0)),
         }
     return counts
+
+
+def _unknown(tokenizer: TextTokenizer, ids: I64) -> int:
+    return int((ids == tokenizer.unknown_id).sum()) if tokenizer.unknown_id is not None else 0
 
 
 def _check_share(tokenizer: TextTokenizer, side: str, lost: str, count: int, total: int) -> None:

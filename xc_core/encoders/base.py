@@ -88,6 +88,7 @@ class Encoder(nn.Module, ABC):
     def __init__(self, config: EncoderConfig, width: int) -> None:
         super().__init__()
         self.config = config
+        self.pooled_width = width
         self.head = projection_head(width, config.projection)
         head_width = config.projection or width
         self.second = projection_head(width, head_width) if config.heads == 2 else None
@@ -125,6 +126,12 @@ class Encoder(nn.Module, ABC):
         states after the layers that are not trained are given, only the layers above are computed.
         """
         pooled = (self.pooled(ids_BT, mask_BT) if states_BTH is None else self.above(states_BTH, mask_BT)).float()
+        if pooled.shape != (len(mask_BT), self.pooled_width):
+            raise XCError(
+                f"pooled vectors of the encoder {type(self).__name__} of the shape {tuple(pooled.shape)}",
+                expected=f"a vector per text, of the width that the encoder gave: {(len(mask_BT), self.pooled_width)}",
+                do="fix the method pooled of the encoder, or the width",
+            )
         first = nn.functional.normalize(self.head(pooled).float(), dim=1)
         if self.second is None:
             return first

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from xc_core.errors import ConfigError
+from xc_core.errors import ConfigError, XCError
 from xc_core.fusion import FittedFusion
 from xc_core.progress import Meter
 from xc_core.scores import FittedScore, Query
@@ -25,10 +25,10 @@ DOCS_AT_ONCE: Final = 2048
 def candidates(scores: Mapping[str, FittedScore], query: Query, k: int) -> I32:
     """Return the labels that the scores propose, about ``k`` each, without duplicates (N x K, holes last).
 
-    Raises ConfigError if no score proposes labels.
+    Raises ConfigError if no score proposes labels, XCError if one proposes what is no label.
     """
-    proposed = (score.candidates(query, k) for score in scores.values())
-    found = [ids_NK for ids_NK in proposed if ids_NK is not None]
+    proposed = {name: score.candidates(query, k) for name, score in scores.items()}
+    found = [_labels(name, scores[name], ids_NK) for name, ids_NK in proposed.items() if ids_NK is not None]
     if not found:
         raise ConfigError(
             f"no score that proposes labels among {', '.join(scores)}",
@@ -42,8 +42,42 @@ def candidates(scores: Mapping[str, FittedScore], query: Query, k: int) -> I32:
 
 
 def values(scores: Mapping[str, FittedScore], query: Query, ids_NK: I32) -> F32:
-    """Return the value of each score for each candidate (N x K x F)."""
-    return np.stack([score.values(query, ids_NK) for score in scores.values()], axis=2)
+    """Return the value of each score for each candidate (N x K x F).
+
+    Raises XCError if a score has another shape, or is not finite for a candidate.
+    """
+    return np.stack([_finite(name, score.values(query, ids_NK), ids_NK) for name, score in scores.items()], axis=2)
+
+
+def _do(method: str, name: str) -> str:
+    return f"fix the method {method} of the score, which python -m pytest tests/contracts -k {name} tests"
+
+
+def _labels(name: str, score: FittedScore, ids_NK: I32) -> I32:
+    if ids_NK.size and not PAD_ID <= ids_NK.min() <= ids_NK.max() < score.num_labels:
+        raise XCError(
+            f"candidates of the score {name!r} from {ids_NK.min()} to {ids_NK.max()}",
+            expected=f"labels from 0 to {score.num_labels - 1:,}, or {PAD_ID} for a hole",
+            do=_do("candidates", name),
+        )
+    return ids_NK
+
+
+def _finite(name: str, values_NK: F32, ids_NK: I32) -> F32:
+    if values_NK.shape != ids_NK.shape:
+        raise XCError(
+            f"values of the score {name!r} of the shape {values_NK.shape}",
+            expected=f"one per candidate, {ids_NK.shape}",
+            do=_do("values", name),
+        )
+    if not np.isfinite(values_NK).all() and len(wrong := values_NK[(ids_NK != PAD_ID) & ~np.isfinite(values_NK)]):
+        raise XCError(
+            f"{len(wrong):,} of {int((ids_NK != PAD_ID).sum()):,} values of the score {name!r} that are not finite, "
+            f"the first {wrong[0]}",
+            expected="a finite number per candidate",
+            do=_do("values", name),
+        )
+    return values_NK
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from xc_core.errors import ConfigError
+from xc_core.errors import ConfigError, XCError
 from xc_core.params import within
 from xc_core.plugins import Part, Table
 from xc_core.shapes import F32, I64, Bool
@@ -136,6 +136,22 @@ class Loss(Part):
     def build(self) -> BatchLoss:
         """Return the loss with these settings."""
         raise NotImplementedError
+
+
+def summed(
+    loss: BatchLoss, scores_BU: Tensor, chosen_BU: Tensor, known_BU: Tensor, sampled: Sampled = PLAIN
+) -> tuple[Tensor, Tensor]:
+    """Call ``loss``; raise XCError unless it returns a sum and a count, both tensors without dimensions."""
+    found = loss(scores_BU, chosen_BU, known_BU, sampled)
+    if isinstance(found, tuple) and [getattr(one, "shape", None) for one in found] == [(), ()]:
+        return found
+    each = found if isinstance(found, tuple) else (found,)
+    kinds = [f"a tensor {tuple(one.shape)}" if isinstance(one, Tensor) else f"a {type(one).__name__}" for one in each]
+    raise XCError(
+        f"a loss {type(loss).__name__} that returns {', '.join(kinds)}",
+        expected="two tensors without dimensions: the sum of the loss and its count",
+        do="fix the method __call__ of the loss, which python -m pytest tests/contracts -k KIND tests",
+    )
 
 
 TEMPERATURES: Final = (1e-3, 100.0)

@@ -6,14 +6,16 @@ Test documents are never read, validation documents only with ``refit``.
 from __future__ import annotations
 
 import math
+import sys
 import time
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from xc_core.chain.context import Context, checkpoint_seconds
 from xc_core.data.corpus import Corpus
 from xc_core.data.history import TrainedOn
 from xc_core.data.names import label_names
+from xc_core.data.splits import TRAIN
 from xc_core.data.tokens import Tokenised
 from xc_core.devices import Device
 from xc_core.distributed import World
@@ -28,6 +30,9 @@ from xc_core.train.encoder_settings import EncoderSettings
 from xc_core.train.loop import Plan, fit
 from xc_core.train.state import History
 
+_MANY_CUT: Final = 0.1
+"""Share of train documents longer than the encoder reads above which this is reported; a guess."""
+
 
 def run(context: Context[EncoderSettings]) -> None:
     """Train and save."""
@@ -35,6 +40,7 @@ def run(context: Context[EncoderSettings]) -> None:
     _report_pooling(context)
     encoder = build_encoder(settings.encoder, tokens.tokenizer.vocabulary_size, settings.seed)
     _cut_alike(context, encoder, tokens)
+    _report_cut(context, encoder, tokens)
     device, world = Device.chosen(), World.from_environment()
     encoder.on(device)
     history, rows, documents = History(), {}, {}
@@ -65,6 +71,17 @@ def _cut_alike(context: Context[EncoderSettings], encoder: Encoder, tokens: Toke
             f"of a text, so it reads {kept:,}; to keep more, raise datasets.{context.run.dataset}.tokens.max_tokens"
         )
         encoder.config = replace(encoder.config, max_length=kept)
+
+
+def _report_cut(context: Context[EncoderSettings], encoder: Encoder, tokens: Tokenised) -> None:
+    """Report if the encoder reads only the beginning of many train documents."""
+    read, rows = encoder.config.max_length, context.read(Corpus).rows(TRAIN)
+    cut = float((tokens.documents.lengths(rows, sys.maxsize) > read).mean())
+    if cut > _MANY_CUT:
+        context.report(
+            f"encoder: {cut:.0%} of the train documents have more than {read:,} tokens, of which it reads the first "
+            f"{read:,}; to read more, raise encoder.encoder.max_length"
+        )
 
 
 def _check_learns(settings: EncoderSettings, encoder: Encoder) -> None:

@@ -14,7 +14,7 @@ from xc_core.distributed import ALONE, World
 from xc_core.encoders import Cached, Encoder, Passes, encode_passes
 from xc_core.errors import ConfigError
 from xc_core.losses import BatchLoss, DecoupledSoftmax, Loss
-from xc_core.losses.base import check_share
+from xc_core.losses.base import check_share, summed
 from xc_core.params import at_least, below, later
 from xc_core.plugins import Part, Table
 from xc_core.sampling import Pool
@@ -124,7 +124,8 @@ class TextHead:
             own_UD = encode_passes(encoder, _passes(encoder, labels, batch)) if cached is None else cached.vectors_UD
         label_UD = gathered(own_UD, len(batch.pool.labels_U), batch.world)
         doc_BD, label_ND = encoder.views(batch.doc_BD)[0], encoder.views(label_UD)[0]
-        total, counted = self.loss(doc_BD @ label_ND.T, *marks(batch.pool, batch.docs_B, doc_BD.device))
+        scored = (doc_BD @ label_ND.T, *marks(batch.pool, batch.docs_B, doc_BD.device))
+        total, counted = summed(self.loss, *scored)
         mean = total / counted.clamp(min=1)
         return Scored(total.detach().double(), counted.double(), [mean], [None], label_UD, cached)
 
