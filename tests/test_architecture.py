@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import re
+import tomllib
 from functools import cache
 from graphlib import TopologicalSorter
 from importlib import import_module
@@ -24,6 +26,14 @@ HEAD_LINES, FUNCTION_LINES, FILE_LINES, PARAMETERS = 4, 50, 350, 7
 @cache
 def dvc_stages() -> dict[str, Any]:
     return dict(YAML(typ="safe").load((ROOT / "dvc.yaml").read_text("utf-8"))["stages"])
+
+
+def test_the_page_on_the_structure_has_the_layers_that_are_checked() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
+    (declared,) = (one["layers"] for one in contracts if one.get("containers") == ["xc_core"])
+    page = (ROOT / "docs/architecture.md").read_text("utf-8")
+    written = re.findall(r"^\| \d+ \| (`.*?`) \|", page, re.MULTILINE)
+    assert [set(re.findall(r"\w+", row)) for row in written] == [set(re.findall(r"\w+", row)) for row in declared]
 
 
 @pytest.mark.parametrize("name", STAGES)
