@@ -193,9 +193,9 @@ def extend_tokens(build: Build, folder: Path, texts_from: Callable[[int], list[s
     old, content = Tokenised.open(folder), json.loads((folder / _CONTENT).read_text("utf-8"))
     texts = texts_from(len(old.labels))
     ids, length = _cut(*old.tokenizer.encode(texts), old.max_tokens)
-    _check_share(old.tokenizer, "new labels", "unknown tokens", _unknown(old.tokenizer, ids), len(ids))
-    silent = sum(bool(texts[row].strip()) for row in np.flatnonzero(length == 0))
-    _check_share(old.tokenizer, "new labels", "texts without tokens", silent, len(texts))
+    lost = _Lost(old.tokenizer)
+    lost.count(texts, ids, length)
+    lost.check("new labels")
     had, ends = old.labels, len(old.labels.ids) + np.cumsum(length)
     counts = content["sides"]["labels"]
     counts["texts"] += len(length)
@@ -217,21 +217,17 @@ def _write_sides(
     for side, (size, blocks) in sides.items():
         offsets = np.zeros(size + 1, np.int64)
         flat = folder / f"{side}.flat"
-        done = unknown = silent = blank = 0
+        done, lost = 0, _Lost(tokenizer)
         with flat.open("wb") as stream, Meter(f"tokenising {side}", size, "texts") as meter:
             for block in blocks:
                 ids, length = _cut(*tokenizer.encode(block), max_tokens)
-                unknown += _unknown(tokenizer, ids)
-                without = [block[row] for row in np.flatnonzero(length == 0)]
-                blank += sum(not text.strip() for text in without)
-                silent += sum(bool(text.strip()) for text in without)
+                lost.count(block, ids, length)
                 stream.write(ids.astype(dtype).tobytes())
                 offsets[done + 1 : done + 1 + len(block)] = length
                 done += len(block)
                 meter.update(len(block))
         np.cumsum(offsets, out=offsets)
-        _check_share(tokenizer, side, "unknown tokens", unknown, int(offsets[-1]))
-        _check_share(tokenizer, side, "texts without tokens", silent, size - blank)
+        lost.check(side)
         np.save(folder / f"{side}.offsets.npy", offsets)
         _to_npy(flat, folder / f"{side}.ids.npy", dtype, int(offsets[-1]))
         counts[side] = {
@@ -242,8 +238,31 @@ def _write_sides(
     return counts
 
 
-def _unknown(tokenizer: TextTokenizer, ids: I64) -> int:
-    return int((ids == tokenizer.unknown_id).sum()) if tokenizer.unknown_id is not None else 0
+@dataclass
+class _Lost:
+    """Counts what a tokenizer loses of the texts of a side."""
+
+    tokenizer: TextTokenizer
+    tokens: int = 0
+    unknown: int = 0
+    """Tokens that the vocabulary lacks."""
+    texts: int = 0
+    """Texts that are not blank."""
+    silent: int = 0
+    """Such texts without tokens."""
+
+    def count(self, texts: list[str], ids: I64, length: I64) -> None:
+        """Add texts, their token ids one after the other, and the number of ids of each."""
+        without = [bool(texts[row].strip()) for row in np.flatnonzero(length == 0)]
+        self.tokens += len(ids)
+        self.unknown += int((ids == self.tokenizer.unknown_id).sum()) if self.tokenizer.unknown_id is not None else 0
+        self.texts += len(texts) - without.count(False)
+        self.silent += without.count(True)
+
+    def check(self, side: str) -> None:
+        """Do what ``_check_share`` does, with tokens and with texts."""
+        _check_share(self.tokenizer, side, "unknown tokens", self.unknown, self.tokens)
+        _check_share(self.tokenizer, side, "texts without tokens", self.silent, self.texts)
 
 
 def _check_share(tokenizer: TextTokenizer, side: str, lost: str, count: int, total: int) -> None:

@@ -50,7 +50,7 @@ def values(scores: Mapping[str, FittedScore], query: Query, ids_NK: I32) -> F32:
 
 
 def _do(method: str, name: str) -> str:
-    return f"fix the method {method} of the score, which python -m pytest tests/contracts -k {name} tests"
+    return f"fix the method {method} of the score; python -m pytest tests/contracts -k {name} tests it"
 
 
 def _labels(name: str, score: FittedScore, ids_NK: I32) -> I32:

@@ -150,7 +150,7 @@ def summed(
     raise XCError(
         f"a loss {type(loss).__name__} that returns {', '.join(kinds)}",
         expected="two tensors without dimensions: the sum of the loss and its count",
-        do="fix the method __call__ of the loss, which python -m pytest tests/contracts -k KIND tests",
+        do="fix the method __call__ of the loss; python -m pytest tests/contracts -k KIND tests it",
     )
 
 
