@@ -27,7 +27,8 @@ _SHOWN: Final = {
     "recipe": "recipe", **ORIGIN, "dagster_run_url": "Dagster page",
     "data_dvc": "raw data in DVC", "bundle": "content", "gate": "gate",
     "gate_failed": "failed lines", "gate_on": "judged on", "promoted_by": "promoted by", "promoted_at": "promoted at",
-    "promoted_reason": "reason", "repairs": "repairs version",
+    "overruled_by": "gate overruled by", "overruled_at": "overruled at", "overruled_because": "reason",
+    "repairs": "repairs version",
 }  # fmt: skip
 _DVC: Final = (sys.executable, "-m", "dvc")
 

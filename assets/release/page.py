@@ -116,14 +116,14 @@ def description(recipe: str, own: Page, tags: Mapping[str, str], verdict: Verdic
     parts += ["| metric | value | 95 % interval |", "| --- | ---: | --- |", *map(_spaced, rows), ""]
     parts += [*_report(own, run), *_origin(tags)]
     parts += ["", f"**Gate**: {escaped(verdict.documents)}", "", *map(_spaced, verdict.table().splitlines())]
-    parts += ["", overruled(tags)] if "promoted_reason" in tags else []
+    parts += ["", overruled(tags)] if "overruled_because" in tags else []
     parts += ["", mlflow_plots(run.run, map(own.place, own.plots))] if run else []
     return "\n".join(parts)
 
 
 def overruled(tags: Mapping[str, str]) -> str:
-    """Return who promoted a version by hand, when and why, in Markdown; ``tags`` are those of ``xc promote``."""
-    who, when, why = (tags[f"promoted_{name}"] for name in ("by", "at", "reason"))
+    """Return who overruled the gate, when and why, in Markdown; ``tags`` are those of ``xc promote --reason``."""
+    who, when, why = (tags[f"overruled_{name}"] for name in ("by", "at", "because"))
     return f"**Promoted by hand** by {escaped(who)}, {when}: {escaped(_shortened(why))}"
 
 

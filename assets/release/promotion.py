@@ -93,8 +93,10 @@ def by_hand(workspace: Workspace, client: Any, dataset: str, version: int, reaso
             do=f'xc promote --dataset {dataset} --version {version} --reason "WHY"',
         )
     versions.check_opens(found)
-    tags = {"promoted_by": person(workspace.root), "promoted_at": datetime.now(UTC).isoformat(timespec="seconds")}
-    tags |= {"promoted_reason": reason.strip()} if reason else {}
+    who, when = person(workspace.root), datetime.now(UTC).isoformat(timespec="seconds")
+    tags = {"promoted_by": who, "promoted_at": when}
+    if reason:  # a later promotion without one leaves these
+        tags |= {"overruled_by": who, "overruled_at": when, "overruled_because": reason.strip()}
     with moving(workspace, dataset):
         versions.set_tags(client, name, version, tags)
         if reason:

@@ -131,7 +131,7 @@ def test_what_the_gate_refused_needs_a_reason(xc: Xc, declared: Registry) -> Non
     assert xc(*asked, "--reason", "the labels <b>changed</b>").code == 0
     assert declared.aliases() == {"champion": 2, "challenger": 1, "previous": 1}
     version = declared.client.get_model_version(declared.name, "2")
-    assert version.tags["promoted_reason"] == "the labels <b>changed</b>"
+    assert version.tags["overruled_because"] == "the labels <b>changed</b>"
     assert version.tags["promoted_by"] and version.tags["promoted_at"]
     assert "the labels &#60;b&#62;changed&#60;/b&#62;" in version.description
 
@@ -145,6 +145,22 @@ def test_the_reason_stays_on_the_page_of_a_model_that_is_registered_again(xc: Xc
     page = declared.client.get_model_version(declared.name, "2").description
     assert "**Gate**: 40 documents" in page
     assert "**Promoted by hand** by " in page and page.endswith(": new labels")
+
+
+def test_a_reason_keeps_the_name_of_the_person_who_gave_it(
+    xc: Xc, declared: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declared.release(declared.version())
+    declared.release(declared.version(), passes=False)
+    monkeypatch.setattr("assets.release.origin.person", lambda root: "Ada")
+    assert xc("promote", "--dataset", declared.dataset, "--version", 2, "--reason", "new labels").code == 0
+    assert xc("rollback", "--dataset", declared.dataset).code == 0
+    monkeypatch.setattr("assets.release.origin.person", lambda root: "Ben")
+    assert xc("promote", "--dataset", declared.dataset, "--version", 2).code == 0
+    declared.release(2, passes=False)
+    version = declared.client.get_model_version(declared.name, "2")
+    assert (version.tags["promoted_by"], version.tags["overruled_by"]) == ("Ben", "Ada")
+    assert "**Promoted by hand** by Ada" in version.description and "Ben" not in version.description
 
 
 def test_a_version_that_the_gate_has_not_seen_needs_a_reason(xc: Xc, declared: Registry) -> None:

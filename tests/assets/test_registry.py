@@ -418,8 +418,8 @@ def test_a_page_is_no_longer_than_what_mlflow_stores_in_any_database(versions: R
     number = versions.version()
     set_page(versions.client, versions.name, number, "x" * 6000)
     assert len(versions.client.get_model_version(versions.name, str(number)).description) == 5000
-    tags = dict.fromkeys(("git_changed", "promoted_reason"), "path/of/a/file.py, " * 250)
-    tags |= {"promoted_by": "Ada", "promoted_at": "today"}
+    tags = dict.fromkeys(("git_changed", "overruled_because"), "path/of/a/file.py, " * 250)
+    tags |= {"overruled_by": "Ada", "overruled_at": "today"}
     page = description("ngame", Page(), tags, Verdict((), "40 documents"))
     assert len(page) < 2500 and "path/of/a/file.py" in page
 
