@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -100,6 +101,19 @@ def test_a_loss_that_returns_no_sum_and_count_is_named(returned: Any, said: str)
 
     with pytest.raises(XCError, match=f"a loss Mine that returns {said}"):
         summed(cast(BatchLoss, Mine()), torch.zeros(2, 3), MASK, MASK)
+
+
+@pytest.mark.parametrize(("count", "learns"), [(2.0, True), (0.0, False)])
+def test_a_loss_of_documents_without_a_gradient_is_named(count: float, learns: bool) -> None:
+    """Without a document there is nothing to learn, so a loss may be a constant."""
+
+    class Mine(Stateless):
+        def __call__(self, scores_BU: torch.Tensor, *arguments: Any, **more: Any) -> Any:
+            return scores_BU.detach().sum(), torch.tensor(count)
+
+    expected = pytest.raises(XCError, match="a loss Mine whose sum has no gradient") if learns else nullcontext()
+    with expected:
+        summed(cast(BatchLoss, Mine()), torch.zeros(2, 3, requires_grad=True), MASK, MASK)
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 4), (3, 4), (8,), (2, 5)])

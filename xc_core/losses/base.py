@@ -141,9 +141,18 @@ class Loss(Part):
 def summed(
     loss: BatchLoss, scores_BU: Tensor, chosen_BU: Tensor, known_BU: Tensor, sampled: Sampled = PLAIN
 ) -> tuple[Tensor, Tensor]:
-    """Call ``loss``; raise XCError unless it returns a sum and a count, both tensors without dimensions."""
+    """Call ``loss``; raise XCError unless it returns a sum and a count, both tensors without dimensions.
+
+    A sum over documents that does not lead back to ``scores_BU`` is an error too, because nothing would be learnt.
+    """
     found = loss(scores_BU, chosen_BU, known_BU, sampled)
     if isinstance(found, tuple) and [getattr(one, "shape", None) for one in found] == [(), ()]:
+        if scores_BU.requires_grad and not found[0].requires_grad and found[1] > 0:
+            raise XCError(
+                f"a loss {type(loss).__name__} whose sum has no gradient",
+                expected="a sum computed from the scores by operations of torch, without detach() or item()",
+                do="fix the method __call__ of the loss; python -m pytest tests/contracts -k KIND tests it",
+            )
         return found
     each = found if isinstance(found, tuple) else (found,)
     kinds = [f"a tensor {tuple(one.shape)}" if isinstance(one, Tensor) else f"a {type(one).__name__}" for one in each]
