@@ -107,15 +107,16 @@ def added_since(workspace: Workspace, dataset: str, was: str, now: str) -> set[s
 
 
 def _between(workspace: Workspace, dataset: str, was: str, now: str) -> list[dict[str, Any]] | None:
-    """Return the changes that led from one version of the corpus to another, the last one first; None if none did."""
-    before, found = {entry["corpus"]["after"]: entry for entry in entries(workspace, dataset)}, []
-    while now != was:
-        entry = before.pop(now, None)
-        if entry is None:
-            return None
-        found.append(entry)
-        now = entry["corpus"]["before"]
-    return found
+    """Return the changes that led from one version of the corpus to another; None if none did.
+
+    If a version came back later, because its files were put back, the first way to it counts.
+    """
+    ways: dict[str, list[dict[str, Any]]] = {was: []}
+    for entry in entries(workspace, dataset):
+        before, after = entry["corpus"]["before"], entry["corpus"]["after"]
+        if before in ways and after not in ways:
+            ways[after] = [*ways[before], entry]
+    return ways.get(now)
 
 
 def _entries(folder: Path) -> list[dict[str, Any]]:
