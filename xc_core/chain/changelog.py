@@ -77,18 +77,19 @@ def _rounded_up(share: float) -> float:
 
 def next_number(workspace: Workspace, dataset: str) -> int:
     """Return the number of the next change of a dataset, from 1."""
-    return max((entry["number"] for entry in entries(workspace, dataset)), default=0) + 1
+    files = _files(workspace.raw(dataset).with_name(CHANGES))
+    return int(files[-1].stem) + 1 if files else 1
 
 
 def entries(workspace: Workspace, dataset: str) -> list[dict[str, Any]]:
     """Return the changelog of a dataset, the oldest change first."""
-    return _entries(workspace.raw(dataset).with_name(CHANGES))
+    return [_read(path) for path in _files(workspace.raw(dataset).with_name(CHANGES))]
 
 
 def last(corpus: Path) -> dict[str, Any] | None:
     """Return the last change of the corpus at this folder; None if there was none."""
-    found = _entries(corpus.with_name(CHANGES))
-    return found[-1] if found else None
+    files = _files(corpus.with_name(CHANGES))
+    return _read(files[-1]) if files else None
 
 
 def only_labels(workspace: Workspace, dataset: str, was: str, now: str) -> bool:
@@ -119,9 +120,14 @@ def _between(workspace: Workspace, dataset: str, was: str, now: str) -> list[dic
     return ways.get(now)
 
 
-def _entries(folder: Path) -> list[dict[str, Any]]:
-    found = [json.loads(path.read_text("utf-8")) for path in folder.glob("*.json")]
-    return sorted(found, key=lambda entry: int(entry["number"]))  # by name, 10000 comes before 9999
+def _files(folder: Path) -> list[Path]:
+    """Return the files of a changelog, the oldest change first. An entry may list millions of uids."""
+    return sorted(folder.glob("*.json"), key=lambda path: int(path.stem))  # by name, 10000 comes before 9999
+
+
+def _read(path: Path) -> dict[str, Any]:
+    entry: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    return entry
 
 
 def write(inner: Workspace, dataset: str, entry: dict[str, Any]) -> None:
@@ -144,8 +150,8 @@ def redacted(entry: dict[str, Any], uids: Collection[str]) -> dict[str, Any]:
 
 def redact(workspace: Workspace, dataset: str, uids: Collection[str]) -> None:
     """Remove these uids from all entries of a changelog."""
-    for path in sorted(workspace.raw(dataset).with_name(CHANGES).glob("*.json")):
-        write_file(path, canonical(redacted(json.loads(path.read_text("utf-8")), uids)))
+    for path in _files(workspace.raw(dataset).with_name(CHANGES)):
+        write_file(path, canonical(redacted(_read(path), uids)))
 
 
 def sentence(entry: dict[str, Any]) -> str:
