@@ -136,6 +136,9 @@ def test_a_tokenizer_that_its_one_experiment_gave_up_goes(bare: Workspace, monke
     assert declared("a", "bag") == ("minilm", "wordpiece")
     assert declared("b", "bag") == ("minilm", "wordpiece")
     assert declared("a", "minilm") == ("minilm", "wordpiece"), "b still reads it"
+    first, second = declared("a", "owner/one"), declared("c", "owner/two")
+    assert second == (*first, "owner/two")
+    assert declared("a", "owner/one") == second, "in another order all texts would be tokenised again"
 
 
 def test_a_declaration_that_is_refused_changes_nothing(bare: Workspace) -> None:

@@ -173,7 +173,7 @@ class ParamsFile:
             experiments, key = _filled(params, "experiments"), f"{dataset}_{recipe}"
             tokens = _filled(_filled(params["datasets"], dataset), "tokens")
             have = list(tokens.get("tokenizers") or TokensConfig().tokenizers)
-            wanted = [name for name in have if not _given_up(name, experiments, key)]
+            wanted = [name for name in have if name == tokenizer or not _given_up(name, experiments, key)]
             wanted += [] if tokenizer in wanted else [tokenizer]
             if wanted != have:
                 tokens["tokenizers"] = wanted
