@@ -75,11 +75,12 @@ def test_settings_shows_all_settings_of_a_dataset_or_an_experiment_and_writes_th
     fresh.params.declare_dataset("toy", IngestConfig(validation_fraction=0.2))
     shown = {scope: xc("settings", *asked) for scope, asked in (("dataset", TOY), ("experiment", NGAME))}
     dataset, experiment = (YAML(typ="safe").load(ended.out) for ended in shown.values())
-    assert list(dataset) == ["corpus", "tokens"]
+    assert list(dataset) == ["corpus", "tokens", "release", "update", "drift", "schedule"]
+    assert (dataset["release"]["policy"], dataset["drift"]["fewest"]) == ("auto", 50)
     assert list(experiment) == [name for name in STAGES if name not in ("corpus", "tokens", "leaderboard")]
     assert (dataset["corpus"]["validation_fraction"], dataset["corpus"]["label_separator"]) == (0.2, ";")
     assert (experiment["encoder"]["epochs"], experiment["encoder"]["refit"]) == (4.0, False)
     assert "  fields:\n    - title\n    - content\n" in shown["dataset"].out, "as in params.yaml"
     for content, recipe in ((dataset, None), (experiment, "ngame")):
-        for name in content:
+        for name in STAGES.keys() & content.keys():
             assert fresh.settings_file(STAGES[name], "toy", recipe).is_file()

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from xc_core.chain.experiment import Experiment
     from xc_core.recipes import Recipe
 
-_PARTS: Final = tuple(field.name for field in fields(Dataset) if field.name != "name")
+PARTS: Final = tuple(field.name for field in fields(Dataset) if field.name != "name")
 """The settings of a dataset, each a mapping: corpus, tokens and so on."""
 _KNOWN: Final[dict[str, dict[str, type]]] = {
-    "datasets": {"source": str, **dict.fromkeys(_PARTS, dict)},
+    "datasets": {"source": str, **dict.fromkeys(PARTS, dict)},
     "experiments": {"dataset": str, "recipe": str, "base": str, "source": str, "tokens": str, "stages": dict},
 }
 """The two mappings of the file, and the fields of their entries with their types."""
@@ -87,8 +87,8 @@ class ParamsFile:
         entries = self.read().get("datasets") or {}
         entry = _entry(entries, checked_name("dataset", name), "dataset", f"xc ingest PATH --dataset {name}")
         default = Dataset(name)
-        given = {part: entry.get(part) or {} for part in _PARTS}
-        own = {part: changed(getattr(default, part), given[part], f"datasets.{name}.{part}") for part in _PARTS}
+        given = {part: entry.get(part) or {} for part in PARTS}
+        own = {part: changed(getattr(default, part), given[part], f"datasets.{name}.{part}") for part in PARTS}
         return Dataset(name, **own)
 
     def experiment(self, dataset: str, recipe: str) -> Experiment:
