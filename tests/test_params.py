@@ -141,6 +141,7 @@ def test_the_plain_form_has_only_plain_values() -> None:
         (1e-05, "1e-05"),
         ([1, "a"], '[1, "a"]'),
         ({"kind": "sum"}, '{"kind": "sum"}'),
+        ("\U0001f600: x", '"\U0001f600: x"'),
     ],
 )
 def test_a_value_is_shown_as_a_command_reads_it(value: Any, text: str) -> None:

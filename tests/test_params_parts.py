@@ -277,6 +277,14 @@ def test_merged_changes_keep_both_unless_the_kinds_differ(
     assert repr((ours, theirs)) == before, "the arguments are not changed"
 
 
+@pytest.mark.parametrize("ours", [["a", "b"], {"a": {"radius": 2}}])
+def test_a_list_of_parts_and_settings_of_single_ones_cannot_be_merged(ours: Any) -> None:
+    """Either would be lost without a word: which parts there are, or their settings."""
+    theirs = {"a": {"radius": 3}} if isinstance(ours, list) else ["a", "b"]
+    with pytest.raises(ConfigError, match="a list of scores"):
+        deep_merged({"scores": ours}, {"scores": theirs})
+
+
 def test_only_another_code_version_of_a_part_in_use_enters_a_fingerprint(monkeypatch: pytest.MonkeyPatch) -> None:
     before = in_use(Triplet())
     assert "code_version" not in before

@@ -192,6 +192,7 @@ def deep_merged(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
     """Return both nested mappings as one; ``theirs`` wins if both have a value.
 
     If one has the kind of a part and the other its settings, both are kept; settings of another kind are dropped.
+    Raises ConfigError if one lists the named parts to keep and the other has settings of such parts.
     """
     merged = {**ours, **theirs}
     for name in ours.keys() & theirs.keys():
@@ -201,6 +202,9 @@ def deep_merged(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
         if isinstance(left, dict) and isinstance(right, dict):
             same = KIND not in left or left[KIND] == right.get(KIND, left[KIND])
             merged[name] = deep_merged(left, right) if same else right
+        elif {type(left), type(right)} == {dict, list}:
+            found = f"a list of {name}, and settings of single {name}"
+            raise ConfigError(found, expected="one of them", do=f"leave out by name, not by a list: {name}.NAME=null")
     return merged
 
 
@@ -208,7 +212,8 @@ def put(changes: dict[str, Any], name: str, value: Any) -> None:
     """Put ``value`` at the dotted ``name`` into nested mappings.
 
     A part may be given by its kind and its settings in any order: ("encoder.loss", "supcon"),
-    ("encoder.loss.temperature", 1). Raises ConfigError if a name would have two values.
+    ("encoder.loss.temperature", 1). A later value of the same name counts. Raises ConfigError if a name would have both
+    a value and settings of its own.
     """
     *parents, last = name.split(".")
     place = changes
@@ -217,10 +222,16 @@ def put(changes: dict[str, Any], name: str, value: Any) -> None:
         if isinstance(inner, str):
             inner = place[parent] = {KIND: inner}
         if not isinstance(inner, dict):
-            raise ConfigError(f"{name} and another value of {parent}", expected="one value per setting", do="drop one")
+            raise _two_values(name, parent)
         place = inner
     present = place.get(last)
-    place[last] = {**present, KIND: value} if isinstance(present, dict) and isinstance(value, str) else value
+    if isinstance(present, dict) and not isinstance(value, str):
+        raise _two_values(f"a setting of {last}", last)
+    place[last] = {**present, KIND: value} if isinstance(present, dict) else value
+
+
+def _two_values(found: str, name: str) -> ConfigError:
+    return ConfigError(f"{found} and another value of {name}", expected="one value per setting", do="drop one")
 
 
 def dotted(changes: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -238,7 +249,7 @@ def option_text(value: Any) -> str:
         same = isinstance(value, str) and yaml_of(value) == value
     except ConfigError:
         same = False
-    return value if same else json.dumps(value)
+    return value if same else json.dumps(value, ensure_ascii=False)
 
 
 def at_least(config: object, **least: float) -> None:

@@ -38,6 +38,7 @@ def test_comments_survive_a_declaration(bare: Workspace) -> None:
     [
         {},
         {"encoder": {"epochs": 0.5, "loss": {"kind": "supcon", "temperature": 0.1}}, "classifier": {"refit": False}},
+        {"scores": ["label_text", "classifier"]},
         {"scores": {"label_text": None}, "fusion": {"rule": {"add": ["classifier", "frequency"]}}},
         {"encoder": {"encoder": {"name": "a folder/with $ome name"}}},
         *({"encoder": {"encoder": {"name": name}}} for name in ("1", "true", "null", "a: b", "a #b", "#x", "[x")),

@@ -105,6 +105,9 @@ def test_a_setting_that_cannot_be_is_refused_before_anything_runs(
 def test_two_settings_that_exclude_each_other_are_refused(xc: Xc, fresh: Workspace) -> None:
     ended = xc("train", *NGAME, "--set", "encoder.epochs=1", "--set", "encoder.epochs.x=2")
     ended.refused(64, "--set encoder.epochs.x=2", "drop one of the two")
+    one, other = "scores.lexical.trees=3", "scores.lexical=null"
+    for first, second in ((one, other), (other, one)):
+        xc("train", *NGAME, "--set", first, "--set", second).refused(64, f"--set {second}", "drop one of the two")
 
 
 def test_a_budget_that_is_no_duration_is_refused_before_anything_runs(xc: Xc, fresh: Workspace) -> None:

@@ -210,7 +210,8 @@ def changes_of(settings: Iterable[str]) -> dict[str, Any]:
 def _put(changes: dict[str, Any], setting: str) -> None:
     name, equals, text = setting.partition("=")
     parts, shown = name.split("."), bare(setting, 200)
-    if not equals or not 2 <= len(parts) <= MOST_DEPTH or not all(parts):
+    listed = len(parts) == 1 and text.lstrip().startswith("[")  # scores=[label_text, classifier]: the parts to keep
+    if not equals or not (2 <= len(parts) <= MOST_DEPTH or listed) or not all(parts):
         raise UsageError(f"--set {shown}", expected="STAGE.FIELD=VALUE", do="for instance --set encoder.epochs=3")
     try:
         value = yaml_of(text)
