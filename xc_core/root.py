@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import Final
 
+from xc_core.errors import MissingError
+
 FILE: Final = "params.yaml"
 """The file that makes a folder a project."""
 
@@ -13,9 +15,13 @@ FILE: Final = "params.yaml"
 def project_root(start: Path | None = None) -> Path | None:
     """Return the folder of XC_ROOT, or the nearest one with params.yaml from ``start`` upwards; None if there is none.
 
-    ``start`` is the current folder by default.
+    ``start`` is the current folder by default. Raises MissingError if that was deleted.
     """
     if root := os.environ.get("XC_ROOT"):
         return Path(root).resolve()
-    here = (start or Path.cwd()).resolve()
+    try:
+        here = (start or Path.cwd()).resolve()
+    except FileNotFoundError as error:
+        found = "a current folder that was deleted"
+        raise MissingError(found, expected="a folder", do="change into the project's folder") from error
     return next((folder for folder in (here, *here.parents) if (folder / FILE).is_file()), None)

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -78,6 +79,18 @@ def test_what_nobody_gave_words_to_has_a_code_too(
     assert ended.code == code
     assert said in ended.err
     assert "Traceback" not in ended.err
+
+
+def test_a_current_folder_that_was_deleted_is_named(
+    xc: Xc, tmp_path: Path, fresh: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    monkeypatch.setattr(Workspace, "params", property(lambda self: (tmp_path / "absent").read_text()))
+    assert xc("status").code == 70, "an unexpected error of the system, which is no full disk"
+    monkeypatch.delenv("XC_ROOT")
+    xc("status").refused(66, "a current folder that was deleted", "change into the project's folder")
 
 
 def test_debug_shows_the_traceback_and_then_the_message(xc: Xc, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -250,9 +250,16 @@ def _unexpected(error: Exception) -> int:
     """Report an error without a message of its own, of the disk or a fault of software; return the exit code."""
     if (short := shortage(error)) is not None:
         return _say(str(short), short.exit_code)
-    if isinstance(error, OSError) and (reason := storage_reason(error, Path.cwd())):
+    if isinstance(error, OSError) and (reason := storage_reason(error, _current_folder())):
         return _say(f"found {reason}\n{_NO_WRITE}", StorageError.exit_code)
     return _say(f"{type(error).__name__}: {error}\n  {fault_of(error)}", XCError.exit_code)
+
+
+def _current_folder() -> Path:
+    """Return the current folder, or the root if that was deleted."""
+    with suppress(OSError):
+        return Path.cwd()
+    return Path("/")
 
 
 def _say(message: str, code: int) -> int:
