@@ -184,7 +184,7 @@ def declared_pooling(name: str) -> str | None:
         return None
     try:
         content = read_settings(folder / "1_Pooling" / "config.json", name)
-    except (OSError, ValueError, XCError):  # it is only read for a hint
+    except (OSError, ValueError, RecursionError, XCError):  # it is only read for a hint
         return None
     kinds = [key.removeprefix(_POOLING) for key, value in content.items() if key.startswith(_POOLING) and value is True]
     if isinstance(own := content.get("pooling_mode"), str):

@@ -48,6 +48,12 @@ def test_the_declared_pooling_is_the_only_one_that_is_switched_on(
     assert declared_pooling(str(tmp_path)) == expected
 
 
+def test_a_file_that_is_too_deep_declares_no_pooling(tmp_path: Path) -> None:
+    declare(tmp_path, CLS)
+    (tmp_path / "1_Pooling" / "config.json").write_text("[" * 100_000)
+    assert declared_pooling(str(tmp_path)) is None
+
+
 @pytest.fixture
 def model(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny BERT with the vocabulary of the toy world; corpus and tokens are made."""
