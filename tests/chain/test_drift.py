@@ -46,6 +46,12 @@ def test_at_its_limits_a_model_needs_nothing() -> None:
     assert (found.answer, found.reasons) == (Answer.NOTHING, ["all figures are within their limits"])
 
 
+@pytest.mark.parametrize(("unknown", "labels"), [(0, "all labels are known"), (5, "unknown labels are within their")])
+def test_labels_are_called_known_if_they_are(unknown: int, labels: str) -> None:
+    figures = replace(CALM, unknown_labels=unknown, query_auc=None, new_recall=None)
+    assert decide(figures, DriftConfig(unknown_labels=0.05)).reasons[0].startswith(labels)
+
+
 @pytest.mark.parametrize(
     ("changes", "answer", "reason"),
     [

@@ -120,11 +120,12 @@ def _recall(figures: Figures, limits: DriftConfig) -> list[tuple[Answer, str]]:
 
 def _calm(figures: Figures, limits: DriftConfig) -> str:
     """Return why nothing is needed."""
+    labels = "unknown labels are within their limit" if figures.unknown_labels else "all labels are known"
     if figures.query_auc is None and figures.new_recall is None:
         counts = (figures.documents_since_training, figures.documents_since_model)
         if None in counts:
-            return "all labels are known; the changelog does not say which documents are new"
-        return f"all labels are known, and fewer than {limits.fewest} documents are new"
+            return f"{labels}; the changelog does not say which documents are new"
+        return f"{labels}, and fewer than {limits.fewest} documents are new"
     return "all figures are within their limits"
 
 
