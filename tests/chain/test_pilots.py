@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from xc_core.chain import Workspace, pilots, planned
-from xc_core.chain.pilots import NAME, Pilot, Source, short_epochs
+from xc_core.chain import Workspace, pilots, planned, run_stage
+from xc_core.chain.pilots import NAME, Pilot, Source, Text, short_epochs
 from xc_core.chain.world import World
+from xc_core.data.ingest import IngestConfig
 from xc_core.data.splits import TEST, TRAIN, VALIDATION
+from xc_core.leftovers import sweep
 from xc_core.progress import report
 from xc_core.recipes import RECIPES
+from xc_core.shapes import I64
 
 
 def test_rates_are_of_a_number_of_test_documents_and_of_labels(tmp_path: Path) -> None:
@@ -93,6 +96,42 @@ def test_rates_of_searches_are_per_query_label_and_dimension(monkeypatch: pytest
     assert exact == pytest.approx(2 / 16 / 128 / 8)
     assert query == pytest.approx((2 - 1) / 16)
     assert (built, walked) == pytest.approx((5 / 128 / math.log2(128), 6 / 16 / math.log2(128)))
+
+
+def test_a_text_of_a_table_may_be_longer_than_a_line_of_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cell of Parquet has no limit; documents of pilots are lines of JSON."""
+    long = "a" * IngestConfig().max_line_bytes
+
+    def texts(rows: I64) -> list[Text]:
+        return [Text(f"{row} {long if row == 3 else ''}", "", (row % 2,)) for row in rows.tolist()]
+
+    def stage(inner: Workspace, name: str, runs: int) -> None:
+        raise InterruptedError(run_stage(inner, name, NAME).facts["rows"])
+
+    monkeypatch.setattr(pilots, "_stage", stage)
+    world = World.of_sizes(30, 2, 2, 1, 1)
+    source = Source(world, texts, texts, lambda places: places, lambda places: world.published + places)
+    with pytest.raises(InterruptedError, match="'test': 3"):
+        pilots._run(Workspace(tmp_path), "ngame", {}, source, 30, {})
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_the_documents_of_a_pilot_are_deleted_even_if_it_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: bool
+) -> None:
+    def run(inner: Workspace, *_: Any) -> None:
+        (inner.root / "texts").touch()
+        assert sweep([tmp_path / ".xc"]) == [], "it runs"
+        raise MemoryError
+
+    monkeypatch.setattr(pilots, "_run", run)
+    if killed:
+        monkeypatch.setattr(pilots, "drop", lambda folder: None)
+    with pytest.raises(MemoryError):
+        pilots.measured(Workspace(tmp_path), "ngame", {}, Source.made_up(World.of_sizes(99, 9, 12, 6, 2), "wordpiece"))
+    assert len(list(tmp_path.rglob("texts"))) == killed
+    sweep([tmp_path / ".xc"])
+    assert list(tmp_path.rglob("texts")) == []
 
 
 def test_documents_of_a_corpus_are_drawn_from_their_split() -> None:

@@ -44,7 +44,7 @@ def test_every_stage_of_made_up_data_is_planned_and_rates_are_kept(xc: Xc, fresh
     assert list(rows) == [name for name in STAGES if name != "leaderboard"]
     assert all(row["seconds"] > 0 and row["memory"] > 100e6 for row in rows.values())
     assert rows["embeddings"]["disk"] == pytest.approx(3200 * 16 * 4, rel=0.05)
-    assert not [path for path in fresh.state.iterdir() if path.name.startswith("pilot-")]
+    assert not [path for path in fresh.state.iterdir() if path.name.startswith(".pilot.")]
     again = xc("plan", *SIZES, *BAG)
     assert "using the rates of an earlier call" in again.err
     assert "ngame with changes: 3,000 documents of 12 tokens, 200 labels of 6; one process on cpu" in again.out

@@ -8,7 +8,6 @@ from __future__ import annotations
 import gzip
 import json
 import math
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -32,7 +31,9 @@ from xc_core.data.ingest import IngestConfig
 from xc_core.data.splits import TEST, TRAIN, VALIDATION
 from xc_core.data.tokenizer import load
 from xc_core.data.tokens import Tokenised
-from xc_core.params import deep_merged
+from xc_core.leftovers import claimed, drop
+from xc_core.leftovers import work as temporary
+from xc_core.params import MOST_WHOLE, deep_merged
 from xc_core.progress import quiet, report
 from xc_core.recipes import Recipe
 from xc_core.seeds import generator
@@ -232,9 +233,14 @@ def measured(workspace: Workspace, base: str, changes: dict[str, Any], source: S
     for number, size in enumerate(sizes):
         report(f"plan: running {base}{' with changes' if changes else ''} on {size:,} documents")
         runs = {} if number == 0 and len(sizes) > 2 else _RUNS
-        with tempfile.TemporaryDirectory(prefix="pilot-", dir=workspace.state) as folder, quiet():
-            pilot, width = _run(Workspace(Path(folder)), base, changes, source, size, runs)
-            pilots.append(pilot)
+        folder = temporary(workspace.state / NAME)  # the texts of one that is killed are deleted by the next command
+        folder.mkdir()
+        try:
+            with claimed(folder), quiet():
+                pilot, width = _run(Workspace(folder), base, changes, source, size, runs)
+                pilots.append(pilot)
+        finally:
+            drop(folder)
     report("plan: timing searches")
     with quiet():
         return Rates(tuple(pilots), pilots[-1], width, *_searches(width))
@@ -246,7 +252,8 @@ def _run(
     """Run all stages on ``size`` documents, as often as ``runs`` says; return their costs and the vectors' width."""
     artifacts.write_file(inner.root / "params.yaml", "datasets: {}\nexperiments: {}\n")
     source.write(inner.raw(NAME), size)
-    inner.params.declare_dataset(NAME, IngestConfig(allow=_ALLOWED, filters="none"))
+    config = IngestConfig(allow=_ALLOWED, filters="none", max_line_bytes=MOST_WHOLE)  # tables have no lines
+    inner.params.declare_dataset(NAME, config)
     whole = inner.params.declare_experiment(NAME, NAME, base, changes)
     stages = {stage: _stage(inner, stage, runs.get(stage, 1)) for stage in ("corpus", "tokens")}
     corpus = Corpus.open(inner.folder("corpus", NAME))
