@@ -6,6 +6,7 @@ import dataclasses
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ from tests.chain.toy import (
     statuses,
 )
 from xc_core import artifacts
-from xc_core.chain import STAGES, Workspace
+from xc_core.chain import STAGES, Workspace, fingerprints
 from xc_core.chain.plan import State, Status, states, usable
 
 AFTER = {name: [stage for stage in downstream(name) if stage != "leaderboard"] for name in NAMES}
@@ -258,3 +259,41 @@ def test_the_readers_of_an_artefact_without_a_manifest_are_unknown(damage: str, 
     assert with_status(copied, Status.UNKNOWN) == ["classifier", "audit"]
     assert found["classifier"].why == found["clusters"].why
     assert found["scores"].status is Status.FRESH
+
+
+def test_an_artefact_that_is_replaced_while_it_is_looked_at_is_not_damaged(
+    copied: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The manifest of the one and the files of the other do not fit."""
+    folder, read = folder_of(copied, "clusters"), artifacts.read_manifest
+
+    def replaced(place: Path, kind: str = "") -> artifacts.Manifest:
+        found = read(place, kind)
+        if kind == "clusters" and place == folder:
+            monkeypatch.setattr(artifacts, "read_manifest", read)
+            new, files = folder.with_name("new"), {**found.files}
+            shutil.copytree(folder, new)
+            (new / "order.npy").unlink()
+            del files["order.npy"]
+            (new / artifacts.MANIFEST).write_text(artifacts.Manifest("clusters", files).to_file())
+            artifacts.install(new, folder)
+        return found
+
+    monkeypatch.setattr(artifacts, "read_manifest", replaced)
+    assert states_of(copied)["clusters"].status is Status.FRESH
+
+
+def test_raw_files_that_are_replaced_while_they_are_read_are_read_again(
+    copied: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw, digest = copied.raw("toy"), fingerprints._digest
+
+    def replaced(*arguments: Any) -> str:
+        monkeypatch.setattr(fingerprints, "_digest", digest)
+        raw.rename(raw.with_name("aside"))
+        raw.mkdir()
+        (raw / "new.json").touch()
+        return digest(*arguments)
+
+    monkeypatch.setattr(fingerprints, "_digest", replaced)
+    assert states_of(copied)["corpus"].why == "source files changed"

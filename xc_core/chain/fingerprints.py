@@ -112,8 +112,12 @@ def source_digest(workspace: Workspace, dataset: str) -> str:
             expected="the dataset's source files",
             do=f"xc ingest PATH --dataset {dataset} (or `dvc pull`, if a remote holds it)",
         )
-    files = {p.relative_to(folder).as_posix(): p for p in sorted(folder.rglob("*")) if p.is_file()}
-    return _digest(workspace, workspace.state / "source" / f"{dataset}.json", files)
+
+    def digest() -> str:
+        files = {p.relative_to(folder).as_posix(): p for p in sorted(folder.rglob("*")) if p.is_file()}
+        return _digest(workspace, workspace.state / "source" / f"{dataset}.json", files)
+
+    return artifacts.steady(folder, digest)  # another command may replace the dataset meanwhile
 
 
 def outside_digests(workspace: Workspace, stage: Stage, partition: Partition) -> dict[str, str | None]:

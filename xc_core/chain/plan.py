@@ -104,7 +104,7 @@ def _made(workspace: Workspace, stage: str, partition: Partition) -> Made:
 def _state(workspace: Workspace, stage: Stage, partition: Partition, above: dict[str, State], *, keep: bool) -> State:
     folder = workspace.folder(stage.name, *partition.place)
     try:
-        artifacts.check_sizes(folder, artifacts.read_manifest(folder, stage.name))
+        artifacts.steady(folder, lambda: artifacts.check_sizes(folder, artifacts.read_manifest(folder, stage.name)))
     except MissingError:
         return State(stage.name, Status.MISSING)
     except CorruptError as error:
