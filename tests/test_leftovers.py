@@ -182,18 +182,19 @@ def test_a_claim_ends_with_its_block(tmp_path: Path) -> None:
     assert abandoned(file, os.getpid())
 
 
-def test_a_reader_waits_for_one_that_asks(tmp_path: Path) -> None:
-    """Whoever asks holds the lock for a moment; a reader that went on without one would be deleted under."""
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_claim_waits_for_one_that_asks(tmp_path: Path, shared: bool) -> None:
+    """Whoever asks holds the lock for a moment; what is read or built without one may be deleted meanwhile."""
     file = tmp_path / ".thing.9999999.tmp"
     file.touch()
     asking = os.open(file, os.O_RDONLY)
     fcntl.flock(asking, fcntl.LOCK_EX)
     ends = threading.Timer(0.1, os.close, [asking])
     ends.start()
-    with claimed(file, shared=True):
+    with claimed(file, shared=shared):
         leftovers._OURS.discard(file)  # as another process sees it
+        ends.join()
         assert not abandoned(file, os.getpid())
-    ends.join()
 
 
 def test_a_lock_that_is_held_on_keeps_no_reader_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ import psutil
 
 _NAME: Final = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)(-[0-9a-f]+)?\.tmp")
 _MOMENT: Final = 1.0
-"""Seconds that a reader waits for a lock at most."""
+"""Seconds that a claim waits for its lock at most."""
 _CLOCK_SECONDS: Final = 1.0
 _OURS: Final[set[Path]] = set()
 """What this process builds now: on a disk without locks, nothing else says so."""
@@ -36,12 +36,12 @@ def work(path: Path) -> Path:
 def claimed(path: Path, *, shared: bool = False) -> Iterator[None]:
     """Hold the lock of a temporary file or folder, if its disk has locks; several readers may hold a ``shared`` one.
 
-    A reader waits for one that asks whether somebody holds it (``abandoned``), which takes a moment.
+    It is waited for: one that asks whether somebody holds it (``abandoned``) has it for a moment.
     """
     descriptor = os.open(path, os.O_RDONLY)
     _OURS.add(path)
     try:
-        ends = time.monotonic() + (_MOMENT if shared else 0.0)
+        ends = time.monotonic() + _MOMENT
         while not _locked(descriptor, shared=shared) and time.monotonic() < ends:
             time.sleep(_MOMENT / 100)
         yield
