@@ -144,6 +144,13 @@ def test_the_file_of_a_plug_in_is_found_without_an_import(provide: Provide, tmp_
     assert not {"xc_blue", "xc_green"} & set(sys.modules)
 
 
+def test_a_plug_in_whose_package_cannot_be_imported_has_no_file(provide: Provide, tmp_path: Path) -> None:
+    (tmp_path / "xc_package").mkdir()
+    (tmp_path / "xc_package" / "__init__.py").write_text("1 / 0")
+    provide(**{"xc_package.part": "", "xc_blue": ""})
+    assert plugins.plugin_files() == [tmp_path / "xc_blue.py"]
+
+
 BROKEN = {
     "an import that fails": ("import xc_no_such_module", "No module named 'xc_no_such_module'"),
     "a syntax error": ("def", "SyntaxError"),
