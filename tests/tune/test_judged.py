@@ -9,14 +9,18 @@ import numpy as np
 import pytest
 
 from tests.stages.halves import open_corpus, open_embeddings, open_tables
-from tests.tune.conftest import LATE, Tune
-from xc_core.chain import Workspace
+from tests.tune.conftest import CHANGES, LATE, Tune
+from xc_core.chain import STAGES, Workspace
+from xc_core.chain.experiment import Experiment
 from xc_core.data.corpus import Corpus
 from xc_core.data.labels import LabelMatrix
 from xc_core.data.splits import TRAIN, VALIDATION
+from xc_core.errors import MovedError
 from xc_core.metrics.ranking import per_document
+from xc_core.recipes import find_recipe
 from xc_core.shapes import F32, I32, I64, Shortlist
 from xc_core.tune import asked, early, trial
+from xc_core.tune.record import study_folder
 from xc_core.tune.trial import Trial, TrialWorkspace
 
 
@@ -129,3 +133,12 @@ def test_another_version_of_a_stage_is_another_study(
     *others, last = asked.TRIAL_STAGES
     monkeypatch.setattr(asked, "TRIAL_STAGES", (*others, replace(last, code_version="next")))
     tune(LATE, "--trials", "2").refused(64, "with another settings and code", "--study NAME")
+
+
+def test_a_trial_whose_data_changed_says_what_to_do(project: Workspace) -> None:
+    """In the folder of a study there is no params.yaml."""
+    base = Experiment(project.params.dataset("toy"), find_recipe("ngame"))
+    one = Trial.of(project, study_folder(project, "toy", "one"), base, CHANGES)
+    (project.raw("toy") / "new.txt").touch()
+    with pytest.raises(MovedError, match=r"corpus out of date: (.|\n)+do this: +start another study"):
+        one.run(STAGES["encoder"])

@@ -42,6 +42,10 @@ class _OneExperiment(ParamsFile):
         """Return the trial, or its dataset."""
         return self.own.dataset if recipe is None else self.own
 
+    def train_command(self, dataset: str, recipe: str) -> str:
+        """Return what to do if the data of the study changed: its trials cannot be compared with new ones."""
+        return f"start another study, of the new data: xc tune --dataset {dataset} --study NAME ..."
+
 
 @dataclass(frozen=True)
 class TrialWorkspace(Workspace):
