@@ -235,7 +235,9 @@ def test_a_replacement_keeps_the_settings_that_no_option_changes(
     assert "ingest: settings that stay as they were: validation_fraction 0.3, split family\n" in ended.err
     none_held = replace(project.params.dataset("toy").corpus, validation_fraction=0.0, layout="xc-json")
     project.params.declare_dataset("toy", none_held)
-    assert xc(*ingest).code == 0, "an update wrote these beside a validation file"
+    ended = xc(*ingest)
+    assert ended.code == 0, "an update wrote these beside a validation file"
+    assert "ingest: validation_fraction is 0.1 again;" in ended.err
     assert project.params.dataset("toy").corpus == replace(none_held, validation_fraction=0.1, layout="auto")
     assert xc(*ingest, "--validation-fraction", "0.1", "--split", "uid", "--filters", "given").code == 0
     assert project.params.dataset("toy").corpus == IngestConfig(allow=("shared-texts",))

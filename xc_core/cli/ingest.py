@@ -100,8 +100,12 @@ def _config(options: dict[str, Any], before: IngestConfig) -> IngestConfig:
     """Return the settings: the options that were given, all others as they were."""
     source = click.get_current_context().get_parameter_source
     given = {name: value for name, value in options.items() if source(name) is not ParameterSource.DEFAULT}
-    if not before.validation_fraction:  # an update or `xc forget` wrote it, beside a validation file
+    if not before.validation_fraction and "validation_fraction" not in given:
         before = changed(before, validation_fraction=_DEFAULT.validation_fraction)
+        report(
+            f"ingest: validation_fraction is {_DEFAULT.validation_fraction} again; xc update and xc forget set it to 0 "
+            "beside a validation file. To hold nothing out: --validation-fraction 0"
+        )
     before = changed(before, layout=_DEFAULT.layout)  # new files may have another one
     kept = {name: value for name, value in plain(before).items() if name not in given}
     if stays := [f"{name} {value}" for name, value in kept.items() if value != plain(_DEFAULT)[name]]:
