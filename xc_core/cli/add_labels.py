@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-from xc_core.artifacts import writing
-from xc_core.chain import Workspace, incoming
+from xc_core.chain import Workspace
 from xc_core.cli.options import dataset_option, device_option
 from xc_core.cli.tables import REFRESH, show_next
 from xc_core.visible import counted
@@ -29,8 +28,6 @@ def command(file: Path, dataset: str, recipe: str | None) -> None:
     from xc_core.chain.add_labels import add_labels
 
     workspace, started = Workspace.find(), time.monotonic()
-    with writing(workspace.state):
-        incoming.recover(workspace)
     added = add_labels(workspace, file, dataset, recipe)
     models = ", ".join(added.recipes) or "no model"
     click.echo(f"{dataset}: {counted(added.labels, 'new label')}, in {models}; {time.monotonic() - started:.1f} s")
