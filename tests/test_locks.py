@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import time
@@ -10,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.artefacts import started
-from xc_core.errors import BusyError
+from xc_core import locks
+from xc_core.errors import BusyError, StorageError
 from xc_core.locks import locked
 
 HOLDER = """
@@ -64,6 +66,15 @@ def test_a_lock_file_without_a_number_is_refused_too(tmp_path: Path) -> None:
         (tmp_path / "x").write_text("")
         with pytest.raises(BusyError, match="process unknown is running"):
             locked(tmp_path / "x", "the thing").__enter__()
+
+
+def test_a_disk_without_locks_is_not_called_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(locks.fcntl, "flock", flock)
+    with pytest.raises(StorageError, match=r"/x: found a disk that gives no file locks \(No locks available\)"):
+        locked(tmp_path / "x", "the thing", patience=30).__enter__()
 
 
 def test_locks_of_other_paths_do_not_interfere(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from xc_core.artifacts import writing
-from xc_core.errors import BusyError
+from xc_core.errors import BusyError, StorageError
 
 _RETRY_SECONDS: Final = 0.05
 
@@ -22,7 +22,7 @@ def locked(path: Path, what: str, *, patience: float = 0.0, shared: bool = False
 
     Several processes may hold it at once if all of them ask for a ``shared`` one. ``what`` names the work in the error.
     Raises BusyError if another process still holds the lock after ``patience`` seconds, StorageError if the file cannot
-    be written.
+    be written or locked.
     """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -42,7 +42,7 @@ def _lock(stream: TextIO, what: str, until: float, kind: int) -> None:
     while True:
         try:
             return fcntl.flock(stream, kind | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             if time.monotonic() >= until:
                 stream.seek(0)
                 pids = stream.read().split()
@@ -53,6 +53,13 @@ def _lock(stream: TextIO, what: str, until: float, kind: int) -> None:
                     do="wait for it to end, or stop it, then run the same command again",
                 ) from error
             time.sleep(_RETRY_SECONDS)
+        except OSError as error:
+            raise StorageError(
+                f"a disk that gives no file locks ({error.strerror})",
+                expected="locks (flock), without which two commands could write the same files",
+                do="put the project on another disk, or mount this one with locks",
+                where=str(stream.name),
+            ) from error
 
 
 def _runs(pid: str) -> bool:
