@@ -285,6 +285,9 @@ def test_write_file_replaces_atomically_and_deletes_leftovers(tmp_path: Path) ->
     artifacts.write_file(path, b"two")
     assert path.read_bytes() == b"two"
     assert neighbours(path) == ["small.json"]
+    path.chmod(0o664)
+    artifacts.write_file(path, "three")
+    assert path.stat().st_mode & 0o777 == 0o664, "others of the group may edit params.yaml as before"
 
 
 def change_manifest(folder: Path, **changes: object) -> None:

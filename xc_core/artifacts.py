@@ -318,7 +318,10 @@ def remove(folder: Path) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield the name of a temporary file beside ``path``; at the end of the block it replaces ``path`` in one step."""
+    """Yield the name of a temporary file beside ``path``; at the end of the block it replaces ``path`` in one step.
+
+    A file that was there keeps its permissions.
+    """
     work = temporary(path)
     try:
         with writing(path):
@@ -327,6 +330,8 @@ def replacing(path: Path) -> Iterator[Path]:
             work.touch()
             with claimed(work):
                 yield work
+                with contextlib.suppress(OSError):  # there was none, or the disk has no permissions
+                    shutil.copymode(path, work)
                 _sync(work)
                 work.replace(path)
     finally:
