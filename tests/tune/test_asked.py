@@ -38,6 +38,12 @@ def test_values_that_only_together_are_refused_are_found_before_a_trial(workspac
         tuning(workspace, space, encoder={"epochs": 1.0})
 
 
+def test_a_step_with_fractions_of_a_setting_without_is_refused_before_a_trial(workspace: Workspace) -> None:
+    """Every value that is drawn is a fraction, 3.0 too."""
+    with pytest.raises(ConfigError, match=r"hardest = 2\.0"):
+        tuning(workspace, {"classifier.loss.hardest": {"range": [2, 4], "step": 0.5}})
+
+
 @pytest.mark.parametrize(("lr", "drawn"), [(0.0123, True), (0.0123456, False), (0.5, False)])
 def test_the_recipes_own_settings_are_a_trial_if_the_space_has_them_as_they_are(
     workspace: Workspace, lr: float, drawn: bool

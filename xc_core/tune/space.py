@@ -82,8 +82,8 @@ class Range:
 
     @property
     def probes(self) -> tuple[Any, ...]:
-        """Values to check before the first trial: both ends."""
-        return self.low, self.high
+        """Values to check before the first trial: both ends, as fractions if trials draw fractions."""
+        return (self.low, self.high) if self.whole else (float(self.low), float(self.high))
 
     @property
     def size(self) -> int | None:
