@@ -236,10 +236,7 @@ ALLOWED = {
         {"mkdir", "copytree", "rename"},
         "the raw files before a change, linked; an entry of the changelog in a scratch workspace",
     ),
-    ("folders", "xc_core/chain/pilots.py"): (
-        {"mkdir", "TemporaryDirectory"},
-        "scratch workspaces of pilots, under .xc",
-    ),
+    ("folders", "xc_core/chain/pilots.py"): ({"mkdir"}, "scratch workspaces of pilots, under .xc"),
     ("folders", "assets/inbox.py"): ({"mkdir", "rename", "move"}, "moves a user's files aside; they are no artefact"),
     ("folders", "assets/settings.py"): ({"mkdir"}, "the folder of MLflow's own database, which MLflow does not make"),
     ("folders", "assets/release/judge.py"): (
