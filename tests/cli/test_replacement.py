@@ -175,6 +175,15 @@ def test_the_files_before_a_change_are_kept_and_can_be_ingested_again(project: W
     assert [len(e["documents"]["added"]) for e in changelog.entries(project, "toy")] == [0, 40]
 
 
+def test_files_that_cannot_be_read_any_more_are_kept_too(project: Workspace, tmp_path: Path, lines: list[str]) -> None:
+    (project.folder("corpus", "toy") / "manifest.json").unlink()
+    next(project.raw("toy").glob("trn.json*")).write_bytes(b"damaged")
+    damaged = files_of(project.raw("toy"))
+    replaced(project, world_of(tmp_path / "new"))
+    assert any("so nothing is compared" in line for line in lines)
+    assert files_of(changelog.version(project, "toy", 1)) == damaged
+
+
 def test_the_last_three_versions_are_kept(project: Workspace, tmp_path: Path) -> None:
     for number in range(5):
         replaced(project, world_of(tmp_path / f"{number}", mark=f" {number}"))

@@ -48,12 +48,12 @@ class Arrival:
         known = self.workspace.raw(self.dataset).exists() and self.dataset in self.workspace.params.datasets()
         difference = self._recorded(allow_loss) if known else None
         made = incoming.new(self.inner, self.dataset, self.config, self.command)
-        if difference is not None and "raw" in made.inodes and not self.forgotten:
+        if known and "raw" in made.inodes and not self.forgotten:  # also files that cannot be read any more
             changelog.keep(self.workspace, self.dataset, changelog.next_number(self.workspace, self.dataset))
         made.save(self.workspace)
         made.finish(self.workspace)
         incoming.forget(self.workspace, self.dataset)
-        if difference is not None:
+        if known:
             most = self.workspace.params.dataset(self.dataset).update.keep
             changelog.prune(self.workspace, self.dataset, most)
         return difference
