@@ -25,7 +25,7 @@ _made: list[sqlite3.Connection] = []
 def install() -> None:
     """Let MLflow's databases of this process be copies of the first one, and migrations be imported once."""
     utils._initialize_tables = _initialised
-    ScriptDirectory.from_config = _migrations  # type: ignore[method-assign,assignment]
+    ScriptDirectory.from_config = _migrations
 
 
 def _migrations(config: Config) -> ScriptDirectory:
