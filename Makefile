@@ -8,7 +8,8 @@ VENV   ?= .venv
 # processes that run tests side by side; each takes one core and about 1 GB
 WORKERS ?= 2
 BIN    := $(VENV)/bin
-PYTEST  := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# a setting not to keep bytecode would have each worker compile all tests again
+PYTEST  := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # what the environment of make has beside the required packages
 EXTRAS := cpu,minilm,dev
 

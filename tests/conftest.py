@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import json
 import os
@@ -9,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
@@ -65,6 +66,17 @@ CHAIN = ("tests/pipelines/test_chain.py", "tests/pipelines/test_authority.py")
 """Files of tests that share the fixture ``materialised``, which takes a minute: one worker runs them all."""
 LONGEST = (*CHAIN, "tests/tune", "tests/train")
 """Tests that take minutes together. They start first, so that no worker is left with them at the end."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Search for no garbage while modules are imported and tests are made, and never among them."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -31,10 +31,12 @@ LIBRARIES: Final = (
     "numpy",
     "scipy.sparse",
     "torch",
+    "torch._dynamo",
     "xc_core.cli.ingest",
     "xc_core.cli.main",
     "xc_core.infer.bundle",
     "xc_core.recipes",
+    "xc_core.serve.server",
 )
 """What the server imports, and never uses: threads that pyarrow and polars start at their import wait and hold no lock,
 so a fork without them is safe."""

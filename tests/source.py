@@ -15,3 +15,9 @@ MODULES = sorted(path.relative_to(ROOT).as_posix() for name in PACKAGES for path
 @cache
 def tree(module: str) -> ast.Module:
     return ast.parse((ROOT / module).read_text("utf-8"))
+
+
+@cache
+def nodes(module: str) -> tuple[ast.AST, ...]:
+    """Return all nodes of the tree: to walk it takes longer than to parse it, and many rules do."""
+    return tuple(ast.walk(tree(module)))

@@ -17,7 +17,7 @@ from importlinter.cli import lint_imports
 from ruamel.yaml import YAML
 
 from assets.stages import ASSETS
-from tests.source import MODULES, ROOT, tree
+from tests.source import MODULES, ROOT, nodes, tree
 from xc_core.chain import STAGES, Workspace
 
 HEAD_LINES, FUNCTION_LINES, FILE_LINES, PARAMETERS = 4, 50, 350, 7
@@ -69,7 +69,7 @@ def test_a_module_opens_with_what_it_is_for(module: str) -> None:
 def test_modules_and_functions_are_small(module: str) -> None:
     lines = len((ROOT / module).read_text("utf-8").splitlines())
     assert lines <= FILE_LINES, f"{module} has {lines} lines"
-    for node in ast.walk(tree(module)):
+    for node in nodes(module):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or 0) - node.lineno + 1
             assert length <= FUNCTION_LINES, f"{module}: {node.name} has {length} lines"
@@ -82,7 +82,7 @@ def test_a_package_file_holds_no_code_of_its_own() -> None:
     """It exports what its modules define."""
     for module in MODULES:
         if module.endswith("__init__.py"):
-            made = [n.name for n in ast.walk(tree(module)) if isinstance(n, ast.FunctionDef | ast.ClassDef)]
+            made = [n.name for n in nodes(module) if isinstance(n, ast.FunctionDef | ast.ClassDef)]
             assert not made, f"{module} defines {made}"
 
 

@@ -14,7 +14,7 @@ from tests.train.steps import unread_gpu
 COLLECT = """
 import pytest, torch
 before = torch.accelerator.current_accelerator()
-code = pytest.main(["--collect-only", "tests/train", "tests/ann", "tests/test_gpu_proof.py"])
+code = pytest.main(["--collect-only", "--assert=plain", "tests/train", "tests/ann", "tests/test_gpu_proof.py"])
 import tests.train.test_on_gpu
 print("SAME" if code == 0 and torch.accelerator.current_accelerator() == before else "ANOTHER")
 """

@@ -7,21 +7,21 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tests.source import MODULES, tree
+from tests.source import MODULES, nodes
 
 
 @cache
 def names(module: str) -> dict[str, str]:
     """Return what each imported name of a module stands for: {"np": "numpy", "alone": "xc_core.distributed.alone"}."""
     found: dict[str, str] = {}
-    for node in ast.walk(tree(module)):
+    for node in nodes(module):
         if isinstance(node, ast.Import):
             found |= {
                 a.asname or a.name.split(".")[0]: a.name if a.asname else a.name.split(".")[0] for a in node.names
@@ -38,19 +38,19 @@ def full_name(module: str, node: ast.expr) -> str:
     return names(module).get(node.id, node.id) if isinstance(node, ast.Name) else ""
 
 
-def calls(module: str) -> Iterator[tuple[str, ast.Call]]:
-    """Yield (full name of what is called, the call)."""
-    for node in ast.walk(tree(module)):
-        if isinstance(node, ast.Call):
-            yield full_name(module, node.func), node
+@cache
+def calls(module: str) -> tuple[tuple[str, ast.Call], ...]:
+    """Return (full name of what is called, the call)."""
+    return tuple((full_name(module, node.func), node) for node in nodes(module) if isinstance(node, ast.Call))
 
 
-def imports(module: str) -> set[str]:
+@cache
+def imports(module: str) -> frozenset[str]:
     """Return every module that is imported, anywhere in the file, with what is taken from it."""
-    nodes = [node for node in ast.walk(tree(module)) if isinstance(node, ast.Import | ast.ImportFrom)]
-    whole = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    parts = {f"{n.module}.{alias.name}" for n in nodes if isinstance(n, ast.ImportFrom) for alias in n.names}
-    return whole | parts
+    found = [node for node in nodes(module) if isinstance(node, ast.Import | ast.ImportFrom)]
+    whole = {alias.name for node in found if isinstance(node, ast.Import) for alias in node.names}
+    parts = {f"{n.module}.{alias.name}" for n in found if isinstance(n, ast.ImportFrom) for alias in n.names}
+    return frozenset(whole | parts)
 
 
 def is_under(name: str, *roots: str) -> bool:
@@ -110,15 +110,15 @@ def unpickles(module: str) -> set[str]:
 
 def touches_process_groups(module: str) -> set[str]:
     """An import or use of torch.distributed, or a look at the environment of torchrun."""
-    used = {full_name(module, node) for node in ast.walk(tree(module)) if isinstance(node, ast.Attribute)}
+    used = {full_name(module, node) for node in nodes(module) if isinstance(node, ast.Attribute)}
     found = {name for name in used | imports(module) if is_under(name, "torch.distributed")}
-    texts = {node.value for node in ast.walk(tree(module)) if isinstance(node, ast.Constant)}
+    texts = {node.value for node in nodes(module) if isinstance(node, ast.Constant)}
     return found | (texts & {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR"})
 
 
 def asks_for_a_card(module: str) -> set[str]:
     """A question to torch.cuda, or a device named by hand."""
-    used = {full_name(module, node) for node in ast.walk(tree(module)) if isinstance(node, ast.Attribute)}
+    used = {full_name(module, node) for node in nodes(module) if isinstance(node, ast.Attribute)}
     found = {name for name in used | imports(module) if is_under(name, "torch.cuda")}
     places = [call.args[:1] for _, call in calls(module) if getattr(call.func, "attr", "") in ("to", "device")]
     places += [[k.value] for _, call in calls(module) for k in call.keywords if k.arg == "device"]
@@ -142,7 +142,7 @@ def joins_file_names(module: str) -> set[str]:
     if not is_above_artefacts(module):
         return set()
     ends = re.compile(r"\.(npy|npz|json|parquet|safetensors|svg|png|md|txt)$")
-    joined = [n.right for n in ast.walk(tree(module)) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div)]
+    joined = [n.right for n in nodes(module) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div)]
     return {n.value for n in joined if isinstance(n, ast.Constant) and ends.search(str(n.value))}
 
 

@@ -9,11 +9,11 @@ import os
 import subprocess
 import tomllib
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
-import kubernetes_validate as schemas
 import pytest
 from ruamel.yaml import YAML
 
@@ -51,12 +51,18 @@ def names(kind: str) -> set[str]:
     return {one["metadata"]["name"] for one in RESOURCES if one["kind"] == kind}
 
 
+@pytest.fixture(scope="module")
+def schemas() -> Any:
+    """Kubernetes' schemas; to import them takes seconds, which a process that only collects tests need not wait for."""
+    return import_module("kubernetes_validate")
+
+
 @pytest.mark.parametrize("resource", RESOURCES, ids=lambda one: f"{one['kind']}-{one['metadata']['name']}")
-def test_every_resource_is_valid(resource: dict[str, Any]) -> None:
+def test_every_resource_is_valid(schemas: Any, resource: dict[str, Any]) -> None:
     schemas.validate(resource, VERSION, strict=True)
 
 
-def test_a_wrong_field_and_a_wrong_type_are_refused() -> None:
+def test_a_wrong_field_and_a_wrong_type_are_refused(schemas: Any) -> None:
     for path, value in (("replica", 1), ("replicas", "one")):
         wrong = copy.deepcopy(next(one for one in RESOURCES if one["kind"] == "Deployment"))
         wrong["spec"][path] = value
@@ -192,7 +198,7 @@ def job_of_run(monkeypatch: pytest.MonkeyPatch, tags: dict[str, str]) -> dict[st
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("gpus", ["0", "2"])
 def test_the_job_of_a_run_is_valid_and_has_the_gpus_that_training_asks_for(
-    monkeypatch: pytest.MonkeyPatch, gpus: str
+    schemas: Any, monkeypatch: pytest.MonkeyPatch, gpus: str
 ) -> None:
     monkeypatch.setenv(GPUS, gpus)
     job = job_of_run(monkeypatch, gpu_tags())
