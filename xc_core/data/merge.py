@@ -73,8 +73,9 @@ class Tables:
             pl.concat([self.filters, update.filters]).unique(maintain_order=True),
         )
 
-    def known_by_text(self, there: Tables) -> Tables:
-        """Return the tables with the uid and the text of the document of ``there`` that has the same text.
+    def known_by_text(self, there: Tables) -> tuple[Tables, int]:
+        """Return the tables with the uid and the text of the document of ``there`` that has the same text, and how many
+        documents have one.
 
         This concerns documents that got their uid from their text (``text_uid``); white space does not count. Raises
         DataError if several documents have the text, or if a row with its uid changes that document too.
@@ -101,12 +102,13 @@ class Tables:
         uids = dict(found.select("new", "old").iter_rows())
         renamed = pl.col("doc").replace(uids)
         kept = there.documents.select("uid", "title", "content").filter(pl.col("uid").is_in(list(uids.values())))
-        return Tables(
+        tables = Tables(
             self.documents.with_columns(pl.col("uid").replace(uids)).update(kept, on="uid"),
             self.labels,
             self.pairs.with_columns(renamed),
             self.filters.with_columns(renamed),
         )
+        return tables, len(found)
 
     def without(self, documents: list[str], labels: list[str]) -> Tables:
         """Return the tables without these uids and their pairs."""
