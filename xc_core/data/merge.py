@@ -133,8 +133,11 @@ class Tables:
         return {text for row in rows for text in (*row, " ".join(row)) if text.strip()}
 
     def copies(self, documents: list[str]) -> list[str]:
-        """Return the uids of other documents with the text of one of ``documents``; white space does not count."""
-        found = self.documents.select("uid", _TEXT)
+        """Return the uids of other documents with the text of one of ``documents``; white space does not count.
+
+        A document without text has no copies.
+        """
+        found = self.documents.select("uid", _TEXT).filter(pl.col("text") != "")
         named = pl.col("uid").is_in(documents)
         return found.filter(~named).join(found.filter(named), on="text", how="semi")["uid"].to_list()
 
