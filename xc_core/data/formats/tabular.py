@@ -2,8 +2,9 @@
 optional, and so are the columns uid and group.
 
 ``labels`` is a list of strings or indices (Parquet), or a cell of labels between separators (CSV). Without a labels
-file the labels are the distinct names in train and test, sorted; a label's text is its name. Without a test file a
-share ``test_fraction`` of the rows, chosen by a hash of the uid, is the test set. Types are never guessed from rows.
+file the labels are the distinct names in the tables of documents, sorted; a label's text is its name. Without a test
+file a share ``test_fraction`` of the rows, chosen by a hash of the uid or group, is the test set. Types are never
+guessed from rows.
 """
 
 from __future__ import annotations
