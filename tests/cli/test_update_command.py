@@ -181,6 +181,23 @@ def test_an_update_of_a_dataset_in_any_layout_keeps_texts_pairs_filters_and_spli
             assert one.sort(one.columns).equals(other.sort(one.columns)), (name, table)
 
 
+@pytest.mark.parametrize(("by", "expected"), [
+    ("uid", [("", ""), ("", ""), ("", "")]),
+    ("family", [("", ""), ("", "group theory"), ("", "")]),
+    ("group", [("", ""), ("one", ""), ("one", "")]),
+])  # fmt: skip
+def test_a_uid_that_begins_as_a_group_does_names_a_family(
+    tmp_path: Path, by: str, expected: list[tuple[str, str]]
+) -> None:
+    text = "a study of symmetry by means of groups"
+    rows = [row("group theory", text, [0]), row("groups", text, [0]) | {"group": "one"},
+            row("other", "words", [0]) | {"group": "one"}]  # fmt: skip
+    tests = [row("test", "a text", [0])]
+    ToyWorld(rows, tests, [{"uid": "L", "title": "label", "content": ""}]).write(tmp_path / "raw")
+    found = Tables.of(read_world(tmp_path / "raw", split=by, validation_fraction=0.0)).documents
+    assert found.select("group", "family").rows()[:3] == expected
+
+
 # the split
 
 

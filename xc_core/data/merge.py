@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from xc_core import artifacts
 from xc_core.data.corpus import Corpus
 from xc_core.data.cut import FAMILIES, GROUP, group_family
 from xc_core.data.families import NearDuplicates
@@ -212,12 +213,10 @@ def _families(corpus: Corpus, uids: pl.Series) -> pl.DataFrame:
     if (corpus.folder / FAMILIES).is_file():
         found = pl.read_parquet(corpus.folder / FAMILIES)
         names[found["doc"].to_numpy()] = found["family"].to_list()
-    name = pl.Series("name", names.tolist(), dtype=pl.String)
-    grouped = pl.col("name").str.starts_with(GROUP)
-    return pl.DataFrame({"name": name}).select(
-        group=pl.when(grouped).then(pl.col("name").str.strip_prefix(GROUP)).otherwise(pl.lit("")),
-        family=pl.when(grouped | (pl.col("name") == uids)).then(pl.lit("")).otherwise(pl.col("name")),
-    )
+    name, none = pl.Series(names.tolist(), dtype=pl.String), pl.lit("")
+    if artifacts.read_made(corpus.folder).facts.get("split", {}).get("by") == "group":
+        return pl.select(group=name.str.strip_prefix(GROUP), family=none)
+    return pl.select(group=none, family=pl.when(name == uids).then(none).otherwise(name))
 
 
 def _unclear(found: str) -> DataError:
