@@ -217,6 +217,22 @@ def test_kinds_that_the_dataset_allows_are_repaired(present: Corpus, tmp_path: P
             take(file, present, "toy", tmp_path / "set", allowed=every)
 
 
+@pytest.mark.parametrize(("fields", "expected"), [
+    (("title",), ["a title", "only content"]),
+    (("content", "title"), ["its content a title", "only content"]),
+])  # fmt: skip
+def test_a_text_is_formed_as_those_of_the_corpus(
+    toy: ToyWorld, tmp_path: Path, fields: tuple[str, ...], expected: list[str]
+) -> None:
+    """Otherwise a model is judged on texts of another kind, and documents that it has learnt are not recognised."""
+    toy.train.append({**toy.train[0], "uid": "given", "title": "a title", "content": "its content"})
+    now = corpus(tmp_path, toy, IngestConfig(fields=fields))
+    (tmp_path / "own.csv").write_text("title,content,labels\na title,its content,L1\n,only content,L1\n")
+    own = take(tmp_path / "own.csv", now, "toy", tmp_path / "set")
+    assert own.texts == expected
+    assert own.today(now, tmp_path / "today").texts == expected[1:]
+
+
 def test_a_document_of_very_many_labels_is_read_in_a_short_time(tmp_path: Path) -> None:
     file, ids = tmp_path / "own.jsonl", {f"L{number}": number for number in range(60_000)}
     file.write_text(json.dumps({"text": "castle", "labels": list(ids)}))

@@ -185,7 +185,7 @@ def take(
     """
     labels = _labels(corpus)
     ids = {uid: number for number, uid in enumerate(labels["uid"])}
-    documents = read_documents(file, options or ReadOptions(), allowed or Allowed(), ids)
+    documents = read_documents(file, options or ReadOptions(), allowed or Allowed(), ids, corpus.fields)
     documents = documents.with_columns(filtered=pl.lit([], pl.List(pl.String))).select(*_DOCUMENTS)
     facts = AcceptanceFacts(dataset=dataset, version=_next(folder), source=GIVEN, corpus=corpus.digest)
     write_set(folder, facts, documents, labels)
