@@ -160,9 +160,10 @@ def test_a_document_with_the_same_text_stays_and_is_named(xc: Xc, own: Workspace
 
 
 def test_a_copy_of_several_forgotten_documents_is_named_once() -> None:
-    rows = [("A", "one", "text"), ("B", "one ", "\ttext"), ("COPY", "one text", ""), ("OTHER", "text", "one")]
+    rows = [("A", "one", "text"), ("B", "one ", "\ttext"), ("COPY", "one text", ""), ("OTHER", "text", "one"),
+            ("EMPTY", "", ""), ("BLANK", " ", "")]  # fmt: skip
     documents = pl.DataFrame(rows, ["uid", "title", "content"], orient="row")
-    assert Tables(documents, *[pl.DataFrame()] * 3).copies(["A", "B"]) == ["COPY"]
+    assert Tables(documents, *[pl.DataFrame()] * 3).copies(["A", "B", "EMPTY"]) == ["COPY"]
 
 
 def test_the_splits_of_all_others_stay(xc: Xc, own: Workspace) -> None:

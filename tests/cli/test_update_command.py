@@ -181,6 +181,23 @@ def test_an_update_of_a_dataset_in_any_layout_keeps_texts_pairs_filters_and_spli
             assert one.sort(one.columns).equals(other.sort(one.columns)), (name, table)
 
 
+@pytest.mark.parametrize(("by", "expected"), [
+    ("uid", [("", ""), ("", ""), ("", "")]),
+    ("family", [("", ""), ("", "group theory"), ("", "")]),
+    ("group", [("", ""), ("one", ""), ("one", "")]),
+])  # fmt: skip
+def test_a_uid_that_begins_as_a_group_does_names_a_family(
+    tmp_path: Path, by: str, expected: list[tuple[str, str]]
+) -> None:
+    text = "a study of symmetry by means of groups"
+    rows = [row("group theory", text, [0]), row("groups", text, [0]) | {"group": "one"},
+            row("other", "words", [0]) | {"group": "one"}]  # fmt: skip
+    tests = [row("test", "a text", [0])]
+    ToyWorld(rows, tests, [{"uid": "L", "title": "label", "content": ""}]).write(tmp_path / "raw")
+    found = Tables.of(read_world(tmp_path / "raw", split=by, validation_fraction=0.0)).documents
+    assert found.select("group", "family").rows()[:3] == expected
+
+
 # the split
 
 
@@ -418,7 +435,9 @@ def test_documents_without_uids_are_known_by_their_text(xc: Xc, project: Workspa
     assert new.startswith("text-") and labels_of(project, new) == ["L2", "L4"]
     assert {uid: split for uid, split in splits(project).items() if uid != new} == before
     again = table(tmp_path / "2", train="text,labels\nbrand new words,L5\n")
-    assert xc("update", again, "--dataset", "toy").code == 0
+    ended = xc("update", again, "--dataset", "toy")
+    assert ended.code == 0, ended.err
+    assert "1 have the text of a document of toy, whose labels they replace" in ended.err
     assert set(splits(project)) == {*before, new} and labels_of(project, new) == ["L5"]
 
 
@@ -458,7 +477,8 @@ def test_a_row_without_a_uid_and_one_with_the_uid_of_its_document_are_refused() 
         return Tables(pl.DataFrame(rows), labels, pairs, pairs)
 
     known, text = tables(("D1", "the old text")), "the old text"
-    assert tables((text_uid("", text), text)).known_by_text(known).documents["uid"].to_list() == ["D1"]
+    found, count = tables((text_uid("", text), text)).known_by_text(known)
+    assert (found.documents["uid"].to_list(), count) == (["D1"], 1)
     with pytest.raises(DataError, match="with the text of D1, and another row with this uid"):
         tables(("D1", "a corrected text"), (text_uid("", text), text)).known_by_text(known)
 
@@ -470,7 +490,7 @@ def test_pairs_and_filters_of_a_row_without_a_uid_become_those_of_its_document()
         pairs, filters = (pl.DataFrame({"doc": [uid], "label": [label]}) for label in ("L1", "L2"))
         return Tables(pl.DataFrame([document]), labels, pairs, filters)
 
-    found = tables(text_uid("", "the text")).known_by_text(tables("D1"))
+    found, _ = tables(text_uid("", "the text")).known_by_text(tables("D1"))
     assert (found.pairs.rows(), found.filters.rows()) == ([("D1", "L1")], [("D1", "L2")])
 
 

@@ -116,3 +116,13 @@ def test_shared_counts_test_documents_that_also_appear_in_train(tmp_path: Path) 
     corpus = read_world(write_world(tmp_path / "copied", world=world), validation_fraction=0.3)
     assert corpus.shared("title", "content") == 2
     assert corpus.shared("uid") == 0
+
+
+def test_documents_without_text_share_none(tmp_path: Path) -> None:
+    world = small_world()
+    for document in (world.train[3], world.test[0], world.test[5]):
+        document["title"] = document["content"] = ""
+    world.test[1]["content"] = world.train[4]["content"] = "the same"
+    world.test[1]["title"] = world.train[4]["title"] = ""
+    corpus = read_world(write_world(tmp_path / "empty", world=world), allow=("empty-text",))
+    assert corpus.shared("title", "content") == 1

@@ -185,6 +185,15 @@ def test_filters_count_rows_within_their_split(tmp_path: Path) -> None:
     assert contents(corpus)["filters"][-1] == (60 + FILTERS["test"][1][0], FILTERS["test"][1][1])
 
 
+def test_a_long_cell_does_not_hide_the_line_that_is_no_utf_8(tmp_path: Path) -> None:
+    """Cells have no limit of a line's bytes."""
+    long = "a" * (ReadOptions.block_bytes + ReadOptions.max_line_bytes)
+    (tmp_path / "train.csv").write_bytes(f"text,labels\n{long},x\ncaf".encode() + b"\xe9,y\n")
+    with pytest.raises(DataError) as failed:
+        read_world(tmp_path)
+    assert failed.value.found.startswith("the byte 0xe9") and failed.value.where == "train.csv, line 3"
+
+
 def test_a_gzipped_parquet_is_not_a_table(tmp_path: Path) -> None:
     folder = write_world(tmp_path / "world", "parquet")
     (folder / "train.parquet").rename(folder / "train.parquet.gz")

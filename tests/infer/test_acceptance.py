@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import time
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from tests.data.test_corpus_digest import moved
 from xc_core.ann import Hnsw
 from xc_core.chain import Workspace, run_stage
 from xc_core.data import acceptance, document_file
+from xc_core.data import corpus as corpora
 from xc_core.data.acceptance import AcceptanceSet, draw, take
 from xc_core.data.checks import Allowed
 from xc_core.data.corpus import Corpus
@@ -215,6 +217,22 @@ def test_kinds_that_the_dataset_allows_are_repaired(present: Corpus, tmp_path: P
             take(file, present, "toy", tmp_path / "set", allowed=every)
 
 
+@pytest.mark.parametrize(("fields", "expected"), [
+    (("title",), ["a title", "only content"]),
+    (("content", "title"), ["its content a title", "only content"]),
+])  # fmt: skip
+def test_a_text_is_formed_as_those_of_the_corpus(
+    toy: ToyWorld, tmp_path: Path, fields: tuple[str, ...], expected: list[str]
+) -> None:
+    """Otherwise a model is judged on texts of another kind, and documents that it has learnt are not recognised."""
+    toy.train.append({**toy.train[0], "uid": "given", "title": "a title", "content": "its content"})
+    now = corpus(tmp_path, toy, IngestConfig(fields=fields))
+    (tmp_path / "own.csv").write_text("title,content,labels\na title,its content,L1\n,only content,L1\n")
+    own = take(tmp_path / "own.csv", now, "toy", tmp_path / "set")
+    assert own.texts == expected
+    assert own.today(now, tmp_path / "today").texts == expected[1:]
+
+
 def test_a_document_of_very_many_labels_is_read_in_a_short_time(tmp_path: Path) -> None:
     file, ids = tmp_path / "own.jsonl", {f"L{number}": number for number in range(60_000)}
     file.write_text(json.dumps({"text": "castle", "labels": list(ids)}))
@@ -259,6 +277,21 @@ def test_documents_of_a_given_file_are_known_by_their_texts_alone(present: Corpu
     (tmp_path / "own.jsonl").write_text("\n".join(map(json.dumps, given)))
     own = take(tmp_path / "own.jsonl", present, "toy", tmp_path / "set")
     assert own.today(present, tmp_path / "today").documents["uid"].to_list() == [uid]
+
+
+def test_texts_of_today_are_compared_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = ToyWorld.make(documents=60, tests=20)
+    for number, document in enumerate(world.train):
+        document["content"] = f"{number} " * 20_000
+    now = corpus(tmp_path, world)
+    own = draw(now, "toy", tmp_path / "set")
+    monkeypatch.setattr(corpora, "_ROWS_AT_ONCE", 4)
+    tracemalloc.start()
+    try:
+        assert len(own.today(now, tmp_path / "today")) == 20
+        assert tracemalloc.get_traced_memory()[1] < 30 * 40_000, "less than the texts of half the corpus"
+    finally:
+        tracemalloc.stop()
 
 
 def test_labels_that_are_gone_today_are_no_longer_asked_for(

@@ -76,8 +76,7 @@ def _no_names(path: Path) -> DataError:
 
 def _known_by_text(there: Tables, came: Tables, dataset: str) -> Tables:
     """Return the tables of an update without uids, in which a document with a known text has the uid of that text."""
-    found = came.known_by_text(there)
-    known = int((found.documents["uid"] != came.documents["uid"]).sum())
+    found, known = came.known_by_text(there)
     report(
         f"update: rows without uids are known by their text: {known:,} have the text of a document of {dataset}, whose "
         "labels they replace; the others are new. A corrected text counts as new"

@@ -123,9 +123,11 @@ class AcceptanceSet:
 
         Documents that the corpus trains on are left out (same uid or text), and labels that it no longer has.
         """
-        rows = corpus.published_rows()
-        learnt = self.documents["uid"].is_in(corpus.uids(rows)) if self.facts.source != GIVEN else pl.Series([False])
-        learnt = learnt | self.documents["text"].is_in(corpus.texts_of("documents", rows))
+        rows, own = corpus.published_rows(), set(self.texts)
+        texts = {text for text in corpus.each_text("documents", rows) if text in own}
+        learnt = pl.Series([text in texts for text in self.texts], dtype=pl.Boolean)
+        if self.facts.source != GIVEN:
+            learnt |= self.documents["uid"].is_in(corpus.uids(rows))
         known = corpus.table("labels")["uid"].to_list()
         return self._written(folder, self.facts, self.documents.filter(~learnt), known)
 
@@ -183,7 +185,7 @@ def take(
     """
     labels = _labels(corpus)
     ids = {uid: number for number, uid in enumerate(labels["uid"])}
-    documents = read_documents(file, options or ReadOptions(), allowed or Allowed(), ids)
+    documents = read_documents(file, options or ReadOptions(), allowed or Allowed(), ids, corpus.fields)
     documents = documents.with_columns(filtered=pl.lit([], pl.List(pl.String))).select(*_DOCUMENTS)
     facts = AcceptanceFacts(dataset=dataset, version=_next(folder), source=GIVEN, corpus=corpus.digest)
     write_set(folder, facts, documents, labels)

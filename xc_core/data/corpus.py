@@ -175,10 +175,12 @@ class Corpus:
     def shared(self, *columns: str, split: str = TEST, known: tuple[str, ...] = (TRAIN, VALIDATION)) -> int:
         """Return how many documents of ``split`` have the same ``columns`` as a document of the splits ``known``.
 
-        64-bit hashes are compared, so memory does not grow with the length of the texts.
+        Documents whose columns are all empty do not count. 64-bit hashes are compared, so memory does not grow with the
+        length of the texts.
         """
         key = pl.concat_str([pl.col(name).hash() for name in columns], separator=" ").hash()
-        documents = pl.scan_parquet(self.folder / "documents.parquet").select("split", key=key)
+        filled = pl.scan_parquet(self.folder / "documents.parquet").filter(pl.any_horizontal(pl.col(columns) != ""))
+        documents = filled.select("split", key=key)
         others, own = documents.filter(pl.col("split").is_in(known)), documents.filter(pl.col("split") == split)
         shared = own.join(others, on="key", how="semi").select(pl.len())
         return int(shared.collect(engine="streaming").item())

@@ -31,12 +31,18 @@ MOST_BYTES: Final = 256 << 20
 _FORM: Final = '{"text": "a dog", "labels": ["n02084071"]}'
 
 
-def read_documents(path: Path, options: ReadOptions, allowed: Allowed, ids: Mapping[str, int]) -> pl.DataFrame:
+def read_documents(
+    path: Path,
+    options: ReadOptions,
+    allowed: Allowed,
+    ids: Mapping[str, int],
+    fields: tuple[str, ...] = ("title", "content"),
+) -> pl.DataFrame:
     """Return the documents of a file as columns uid, text and labels (uids); each row is checked as in an ingest.
 
-    ``ids`` are the labels of the dataset by uid. A document needs a text and a label, whatever is ``allowed``. Raises
-    MissingError if there is no file, UsageError for another type of file, DataError for the first wrong row or a file
-    that is too large.
+    ``ids`` are the labels of the dataset by uid; ``fields`` are the columns that form a text, of a document that has
+    them. A document needs a text and a label, whatever is ``allowed``. Raises MissingError if there is no file,
+    UsageError for another type of file, DataError for the first wrong row or a file that is too large.
     """
     rows: list[tuple[str, str, list[str]]] = []
     places: dict[str, str] = {}
@@ -45,7 +51,10 @@ def read_documents(path: Path, options: ReadOptions, allowed: Allowed, ids: Mapp
         block = _checked(block, cells, allowed, ids)
         for row, uid in enumerate(block.uids):
             check_once(uid, places, block.where(row))
-        texts = [f"{title} {content}".strip() for title, content in zip(block.titles, block.contents, strict=True)]
+        columns = {"title": block.titles, "content": block.contents}
+        parts = zip(*(columns[name] for name in fields), strict=True)
+        joined = [" ".join(part for part in row if part) for row in parts]
+        texts = [text or title or content for text, title, content in zip(joined, *columns.values(), strict=True)]
         ends = np.cumsum(block.label_counts).tolist()
         labels = [known[label] for label in block.label_ids.tolist()]
         rows += zip(block.uids, texts, [labels[a:b] for a, b in zip([0, *ends], ends, strict=False)], strict=True)

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from xc_core import artifacts
 from xc_core.data.corpus import Corpus
 from xc_core.data.cut import FAMILIES, GROUP, group_family
 from xc_core.data.families import NearDuplicates
@@ -73,8 +74,9 @@ class Tables:
             pl.concat([self.filters, update.filters]).unique(maintain_order=True),
         )
 
-    def known_by_text(self, there: Tables) -> Tables:
-        """Return the tables with the uid and the text of the document of ``there`` that has the same text.
+    def known_by_text(self, there: Tables) -> tuple[Tables, int]:
+        """Return the tables with the uid and the text of the document of ``there`` that has the same text, and how many
+        documents have one.
 
         This concerns documents that got their uid from their text (``text_uid``); white space does not count. Raises
         DataError if several documents have the text, or if a row with its uid changes that document too.
@@ -101,12 +103,13 @@ class Tables:
         uids = dict(found.select("new", "old").iter_rows())
         renamed = pl.col("doc").replace(uids)
         kept = there.documents.select("uid", "title", "content").filter(pl.col("uid").is_in(list(uids.values())))
-        return Tables(
+        tables = Tables(
             self.documents.with_columns(pl.col("uid").replace(uids)).update(kept, on="uid"),
             self.labels,
             self.pairs.with_columns(renamed),
             self.filters.with_columns(renamed),
         )
+        return tables, len(found)
 
     def without(self, documents: list[str], labels: list[str]) -> Tables:
         """Return the tables without these uids and their pairs."""
@@ -131,8 +134,11 @@ class Tables:
         return {text for row in rows for text in (*row, " ".join(row)) if text.strip()}
 
     def copies(self, documents: list[str]) -> list[str]:
-        """Return the uids of other documents with the text of one of ``documents``; white space does not count."""
-        found = self.documents.select("uid", _TEXT)
+        """Return the uids of other documents with the text of one of ``documents``; white space does not count.
+
+        A document without text has no copies.
+        """
+        found = self.documents.select("uid", _TEXT).filter(pl.col("text") != "")
         named = pl.col("uid").is_in(documents)
         return found.filter(~named).join(found.filter(named), on="text", how="semi")["uid"].to_list()
 
@@ -207,12 +213,10 @@ def _families(corpus: Corpus, uids: pl.Series) -> pl.DataFrame:
     if (corpus.folder / FAMILIES).is_file():
         found = pl.read_parquet(corpus.folder / FAMILIES)
         names[found["doc"].to_numpy()] = found["family"].to_list()
-    name = pl.Series("name", names.tolist(), dtype=pl.String)
-    grouped = pl.col("name").str.starts_with(GROUP)
-    return pl.DataFrame({"name": name}).select(
-        group=pl.when(grouped).then(pl.col("name").str.strip_prefix(GROUP)).otherwise(pl.lit("")),
-        family=pl.when(grouped | (pl.col("name") == uids)).then(pl.lit("")).otherwise(pl.col("name")),
-    )
+    name, none = pl.Series(names.tolist(), dtype=pl.String), pl.lit("")
+    if artifacts.read_made(corpus.folder).facts.get("split", {}).get("by") == "group":
+        return pl.select(group=name.str.strip_prefix(GROUP), family=none)
+    return pl.select(group=none, family=pl.when(name == uids).then(none).otherwise(name))
 
 
 def _unclear(found: str) -> DataError:

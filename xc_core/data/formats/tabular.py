@@ -2,8 +2,9 @@
 optional, and so are the columns uid and group.
 
 ``labels`` is a list of strings or indices (Parquet), or a cell of labels between separators (CSV). Without a labels
-file the labels are the distinct names in train and test, sorted; a label's text is its name. Without a test file a
-share ``test_fraction`` of the rows, chosen by a hash of the uid, is the test set. Types are never guessed from rows.
+file the labels are the distinct names in the tables of documents, sorted; a label's text is its name. Without a test
+file a share ``test_fraction`` of the rows, chosen by a hash of the uid or group, is the test set. Types are never
+guessed from rows.
 """
 
 from __future__ import annotations
@@ -146,7 +147,7 @@ def _table(folder: Path, stem: str) -> Path | None:
 def table_rows(path: Path, options: ReadOptions, *, with_labels: bool) -> Iterator[tuple[Block, list[list[Any]]]]:
     """Yield blocks of a table, each with the label cells of its rows."""
     first = _first_row(path)
-    for batch in _batches(path, options):
+    for batch in _batches(path):
         block = _block(batch, path, first, with_labels=with_labels, by_text=with_labels and options.part)
         yield block, column.cells(batch, block, options) if with_labels else []
         first += len(block)
@@ -174,12 +175,12 @@ def _first_row(path: Path) -> int:
     return 1 if path.suffix == ".parquet" else 2
 
 
-def _batches(path: Path, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+def _batches(path: Path) -> Iterator[pa.RecordBatch]:
     """Yield a table in parts; raise DataError if it cannot be read."""
     row = _first_row(path)
     rows = _parquet_batches(path) if path.suffix == ".parquet" else _csv_batches(path)
     while True:
-        with _refusing(path, row, options):
+        with _refusing(path, row):
             batch = next(rows, None)
             if batch is not None:
                 batch.validate(full=True)
@@ -203,13 +204,13 @@ def _csv_batches(path: Path) -> Iterator[pa.RecordBatch]:
 
 
 @contextlib.contextmanager
-def _refusing(path: Path, row: int, options: ReadOptions) -> Iterator[None]:
+def _refusing(path: Path, row: int) -> Iterator[None]:
     """Turn the errors of an unreadable table into a DataError."""
     try:
         yield
     except (pa.ArrowException, OSError, EOFError, UnicodeError, zlib.error) as error:
         if path.suffix != ".parquet":
-            for _ in blocks(path, options):  # raises, with the line, if the text is not UTF-8
+            for _ in blocks(path, ReadOptions(max_line_bytes=1 << 62)):  # raises, with the line, if it is not UTF-8
                 pass
         raise DataError(
             f"a table that cannot be read ({first_line(error)})",
@@ -223,12 +224,12 @@ def _names(path: Path) -> list[str]:
     """Return the names of a table's columns."""
     if path.suffix == ".parquet":
         return list(pq.ParquetFile(path).schema_arrow.names)
-    with _refusing(path, 1, ReadOptions()), open_bytes(path) as stream:
+    with _refusing(path, 1), open_bytes(path) as stream:
         return csv_names(stream, path.name)
 
 
 def _report_unused(path: Path) -> None:
-    with _refusing(path, 1, ReadOptions()):
+    with _refusing(path, 1):
         unused = [name for name in _names(path) if name not in _KNOWN]
     if unused:
         report(f"{path.name}: ignored columns: {', '.join(map(repr, unused))}")
@@ -304,7 +305,7 @@ def _part(block: Block, split: str, options: ReadOptions) -> Block:
 
 def label_rows(path: Path, options: ReadOptions) -> Iterator[Block]:
     """Yield the rows of a table of labels; raise DataError for one without uids."""
-    with _refusing(path, 1, options):
+    with _refusing(path, 1):
         names = _names(path)
     if "uid" not in names:
         raise DataError(
