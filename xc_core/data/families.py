@@ -92,7 +92,7 @@ def signatures(words: Words, rows: I64) -> Array:
     size_N = np.diff(words.indptr)[rows]
     order = np.argsort(size_N, kind="stable")
     sizes, starts = np.unique(size_N[order], return_index=True)
-    groups = list(zip(sizes.tolist(), np.split(order, starts[1:]), strict=True))
+    groups = list(zip(sizes.tolist(), np.split(order, starts)[1:], strict=True))
     for first in range(0, _HASHES, _HASHES_AT_ONCE):
         columns = slice(first, first + _HASHES_AT_ONCE)
         hashed_WH = _hashed(words.known, columns)
