@@ -247,6 +247,7 @@ def test_documents_without_labels_do_not_stop_the_training(encoder_task: Make, s
         ("renee", False, False),
         ("unidec", True, True),
         ("ance", True, True),
+        ("astra-label-hard", True, False),  # searches in label texts, which are documents
         ("astra", True, False),  # searches in rows; rows start from label texts, which are encoded once
     ],
 )
