@@ -37,6 +37,7 @@ CASES: dict[str, tuple[str, dict[str, Any], set[str]]] = {
     "clusters before the first epoch": ("tas", {}, {"encoder", "classifier"}),
     "searches, stored hard negatives": ("ance", {}, {"encoder", "classifier"}),
     "a fitted tree": ("adversarial", {}, {"encoder", "classifier"}),
+    "a tree fitted in M1": ("dpr", {"encoder": {"negatives": "tree"}}, {"encoder", "classifier"}),
     "an encoder that is not trained": ("adversarial-pretrained", {}, {"classifier"}),
     "a sample of all labels": ("anr", {"classifier": {"negatives": FEW}}, {"encoder", "classifier"}),
     "label texts as documents": ("ngame", {

@@ -144,6 +144,28 @@ def test_augment_and_reduce_equals_its_twin_and_its_estimates_follow_the_decay()
         assert int(count) == int(given["chosen"].sum())
 
 
+def test_a_positive_that_is_all_that_was_drawn_takes_no_gradient_away_from_other_documents() -> None:
+    """Its sum over other labels is 0, and so is its loss; later it learns from other draws, as its twin does."""
+    loss = AugmentReduce(temperature=0.5, decay=0.7).build()
+    chosen = torch.eye(2, 3, dtype=torch.bool)
+    scores = torch.tensor([[0.3, -0.2, 0.1], [0.4, 0.2, -0.5]], requires_grad=True)
+    etas = {(0, 0): 0.0}
+    for visit, drawn in enumerate(([2.0, 0.0, 0.0], [0.0, 0.0, 1.0])):
+        weight, share = torch.tensor([drawn, [0.0, 0.0, 1.0]]), (visit + 1) ** -0.7
+        where = Sampled(weight, docs_B=torch.arange(2), labels_U=torch.arange(3))
+        total, count = loss(scores, chosen, chosen, where)
+        (gradient,) = torch.autograd.grad(total, scores)
+        etas[0, 0] += share * drawn[2] * math.exp((0.1 - 0.3) / 0.5)
+        etas[1, 1] = math.exp((-0.5 - 0.2) / 0.5)
+
+        def slow(values: list[list[float]], weight: Any = weight) -> float:
+            return naive.augment_reduce(values, chosen.tolist(), weight.tolist(), etas, temperature=0.5)
+
+        assert float(total.detach()) == pytest.approx(slow(scores.tolist()), rel=1e-5)
+        np.testing.assert_allclose(gradient.numpy(), slow_gradient(slow, scores.detach()), rtol=1e-3, atol=1e-4)
+        assert int(count) == 2
+
+
 def test_estimates_of_augment_and_reduce_belong_to_pairs_in_any_order_and_survive_saving() -> None:
     def build() -> Any:
         return AugmentReduce(temperature=1.0).build()

@@ -51,7 +51,7 @@ def test_a_training_has_its_losses_their_running_mean_and_its_refreshes(
     np.testing.assert_allclose(mean.get_xydata(), expected)
     assert [line.get_xdata()[0] for line in refreshes] == [0.5, 1.5]
     names = encoder.get_legend_handles_labels()[1]
-    assert names == ["each step", f"mean of {window} steps", "clusters refreshed"]
+    assert names == ["each step", f"mean of {window} steps", "refreshed"]
     assert encoder.get_ylim()[0] == 0
     assert [text.get_text() for text in classifier.texts] == ["not trained"] and not classifier.lines
     assert (encoder.get_title(loc="left"), classifier.get_title(loc="left")) == ("encoder", "classifier")

@@ -15,6 +15,7 @@ from tests.conftest import TOY_CHANGES, make_workspace
 from tests.stages.halves import open_corpus, open_tables, run_until
 from xc_core.chain import STAGES, run_stage
 from xc_core.classifiers import TableHead
+from xc_core.errors import ConfigError
 from xc_core.fusion import FittedFusion
 from xc_core.fusion.rules import WithTrees
 from xc_core.infer.bundle import open_predictor
@@ -49,6 +50,15 @@ def test_a_recipe_names_itself_its_source_and_its_module(name: str) -> None:
 
 def differing(ours: Any, theirs: Any) -> set[str]:
     return {f.name for f in dataclasses.fields(ours) if getattr(ours, f.name) != getattr(theirs, f.name)}
+
+
+@pytest.mark.parametrize("classifier", [{"epochs": 0.0}, {"negatives": "uniform"}])
+def test_the_score_of_the_noise_is_refused_if_no_training_draws_from_one(classifier: dict[str, Any]) -> None:
+    """Else the stage scores would refuse it, after the encoder was trained."""
+    adversarial = RECIPES["adversarial"]
+    with pytest.raises(ConfigError, match="the score 'noise' with a classifier whose negatives are drawn from no dist"):
+        adversarial.changed({"classifier": classifier})
+    adversarial.changed({"classifier": classifier, "scores": {"noise": None}})
 
 
 @pytest.mark.parametrize("name", ABLATIONS)

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from tests.scores.toy import unit
+from tests.train.conftest import Broken
 from xc_core.classifiers import TableConfig
 from xc_core.data.labels import LabelMatrix
-from xc_core.errors import ConfigError
+from xc_core.errors import ConfigError, DivergedError
 from xc_core.losses import Bce
 from xc_core.sampling import Documents, Importance, Random, Stored
 from xc_core.scores import BiasedRows, NewLabels, Query, Sample, ScoreData, base
@@ -65,6 +66,13 @@ def test_filtered_pairs_are_no_negatives() -> None:
     every, query = np.tile(np.arange(LABELS, dtype=np.int32), (7, 1)), Query(unit(7, 5))
     with_them, without = (BiasedRows(**SMALL).fit(data(own)).values(query, every) for own in (FILTERS, None))
     assert np.abs(with_them - without).max() > 1e-3
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_loss_that_is_not_finite_ends_the_training(value: float) -> None:
+    """A step with such a loss changes nothing, so the score would be that of the label texts, without a word."""
+    with pytest.raises(DivergedError, match=r"a loss of .* in step 0 of the score 'biased_rows'"):
+        BiasedRows(**SMALL | {"loss": Broken(value)}).fit(data())
 
 
 def test_the_cost_grows_with_the_epochs_and_counts_every_fit(monkeypatch: pytest.MonkeyPatch) -> None:

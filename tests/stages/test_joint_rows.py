@@ -59,6 +59,14 @@ def test_if_m4_compares_directions_it_starts_from_unit_rows(tmp_path: Path) -> N
     np.testing.assert_allclose(still, trained / np.linalg.norm(trained, axis=1, keepdims=True), atol=1e-5)
 
 
+def test_if_m4_compares_products_unit_rows_keep_their_length(tmp_path: Path) -> None:
+    """They were multiplied by the temperature, as if they were logits, so M4 began with scores near 0."""
+    workspace = make_workspace(tmp_path)
+    loss = {"kind": "bce", "temperature": 0.05, "bias": 1.0}
+    still = classified(workspace, "unidec", **STILL, loss=loss, table={"unit": False, "lr": 1e-8})
+    np.testing.assert_allclose(still, trained_rows(workspace, "unidec") / 0.05, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("recipe", ["renee", "unidec"])
 def test_rows_whose_length_counts_are_released_as_logits_of_their_own_loss(
     recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from tests.arrays import unit
 from tests.train.conftest import Broken
 from xc_core.classifiers import BiasConfig, TableConfig, dropped
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import ConfigError
-from xc_core.losses import Bce, Loss, Triplet
+from xc_core.losses import PLAIN, Bce, Loss, Sampled, Stateless, Triplet
 from xc_core.params import in_use
 from xc_core.sampling import All, Clustered, Documents, Importance, InBatch, Mined, Mixture, Negatives, Order, Random
 from xc_core.seeds import generator, torch_generator
@@ -260,6 +261,22 @@ def test_a_loss_that_is_not_finite_ends_the_training_and_changes_no_row(tmp_path
     with pytest.raises(DivergedError, match=r"a loss of .* in step 0"):
         train(task, tmp_path / "run")
     assert torch.equal(task.head.table.rows_LD, before)
+
+
+class BrokenGradient(Stateless):
+    """A finite loss whose gradient is not a number: the square root of 0."""
+
+    def __call__(
+        self, scores_BU: Tensor, chosen_BU: Tensor, known_BU: Tensor, sampled: Sampled = PLAIN
+    ) -> tuple[Tensor, Tensor]:
+        return (scores_BU - scores_BU.detach()).square().sum().sqrt(), chosen_BU.sum()
+
+
+def test_a_gradient_that_is_not_a_number_ends_the_training_when_its_rows_are_scored_again(tmp_path: Path) -> None:
+    """Rows kept their values, so the table learnt nothing, without a word."""
+    task = make(order=Random(batch_size=N), loss=BrokenGradient())
+    with pytest.raises(DivergedError, match="a loss of nan in step 1"):
+        train(task, tmp_path / "run")
 
 
 @pytest.mark.parametrize(

@@ -20,11 +20,13 @@ from xc_core.data.tokens import TokenStore
 from xc_core.encoders import EncoderConfig, Passes, build_encoder, embed_rows, encode_passes
 from xc_core.losses import PLAIN, AugmentReduce, Loss, Sampled, Stateless
 from xc_core.recipes import find_recipe
+from xc_core.sampling import Random, Tree
 from xc_core.shapes import F32, I64, TokenBatch
 from xc_core.train.checkpoint import Checkpoints
 from xc_core.train.documents import EncoderData
 from xc_core.train.encoder import EncoderTask
 from xc_core.train.encoder import encoder_task as build_task
+from xc_core.train.encoder_settings import EncoderSettings
 from xc_core.train.loop import Plan, fit
 from xc_core.train.state import DivergedError
 
@@ -214,6 +216,20 @@ def test_a_loss_or_gradient_that_is_not_finite_ends_the_training_and_changes_no_
     assert all(torch.equal(before[name], value) for name, value in weights(task).items())
 
 
+def test_a_tree_that_draws_the_labels_of_m1_is_fitted_on_encoded_documents(small: Any) -> None:
+    """Before the first step the bank has no vectors yet, and a tree of zeros knows frequencies alone."""
+    settings = EncoderSettings(
+        encoder=EncoderConfig(name="bag", width=16), order=Random(batch_size=8), negatives=Tree(width=3)
+    )
+    task = build_task(settings, build_encoder(settings.encoder, small.vocabulary, 0), small.data())
+    task.start_epoch(0)
+    np.testing.assert_allclose(np.linalg.norm(task.bank_ND, axis=1), 1, rtol=1e-5)
+    noise = task.negatives.noise()
+    assert noise is not None
+    labels = np.tile(np.arange(small.truth.num_labels), (len(task.bank_ND), 1))
+    assert noise.log_prob(task.bank_ND, labels).std(axis=0).max() > 0.01, "the same for every document"
+
+
 def test_documents_without_labels_do_not_stop_the_training(encoder_task: Make, small: Any, tmp_path: Path) -> None:
     indptr = np.concatenate([np.zeros(9, np.int64), small.truth.indptr[9:] - small.truth.indptr[8]])
     truth = replace(small.truth, indptr=indptr, indices=small.truth.indices[small.truth.indptr[8] :])
@@ -231,6 +247,7 @@ def test_documents_without_labels_do_not_stop_the_training(encoder_task: Make, s
         ("renee", False, False),
         ("unidec", True, True),
         ("ance", True, True),
+        ("astra-label-hard", True, False),  # searches in label texts, which are documents
         ("astra", True, False),  # searches in rows; rows start from label texts, which are encoded once
     ],
 )

@@ -188,18 +188,21 @@ class _Estimate:
         }
 
     def _encoder_task(self) -> EncoderTask:
-        """Return M1 with random hard negatives, if it searches for any: a step costs as much with them.
+        """Return M1 with random hard negatives if it searches for any, or a source that is fitted on random vectors.
 
-        The layers that are not trained are computed for the texts of the timed batches alone.
+        A step costs as much with them as in a training. The layers that are not trained are computed for the texts of
+        the timed batches alone.
         """
         settings = self.recipe.encoder
         task = encoder_task(settings, self.encoder, EncoderData.of(self.corpus, self.tokens, settings))
-        arrays = task.negatives.arrays()
+        arrays, random = task.negatives.arrays(), generator(settings.seed, "budget-hard")
         if settings.negatives.searches is not None and "hard" in arrays:
-            random = generator(settings.seed, "budget-hard")
             shape = (len(task.data.rows_N), settings.negatives.kept)
             found = random.integers(0, self.corpus.num_labels, shape, dtype=np.int32)
             task.negatives.load({**arrays, "hard": found})
+        elif settings.negatives.adapts:
+            vectors_ND = random.standard_normal((len(task.data.rows_N), self.encoder.width), np.float32)
+            task.negatives.refresh(0, vectors_ND, task.vectors)
         task.keep_states(self.folder, timed=_WARM + _TIMED)
         return task
 

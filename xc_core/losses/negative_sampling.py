@@ -160,6 +160,7 @@ class OneVsEach(_OnRows):
 class AugmentReduce(Tempered):
     """Settings of ``AugmentReduceLoss``."""
 
+    code_version = "2"  # a document whose draws were all its own positive took the gradient of its batch away
     temperature: float = 0.05
     """Divides the scores; 0.001 to 100."""
     decay: float = 0.9
@@ -205,7 +206,10 @@ class AugmentReduceLoss:
         gaps_PU = rows.logits_RU[row] - rows.logits_RU[row, column][:, None]
         weight_PU = torch.where(rows.chosen_RU, 1.0, rows.weight_RU)[row]
         weight_PU.scatter_(1, column[:, None], 0.0)
-        log_sum_P = (gaps_PU + weight_PU.log()).logsumexp(1)
+        # The lowest number in place of log 0: if all draws of a document are its positive itself, the sum is 0, and the
+        # gradient of a sum of -inf alone would be nan.
+        log_weight_PU = weight_PU.log().clamp_min(torch.finfo(torch.float32).min)
+        log_sum_P = (gaps_PU + log_weight_PU).logsumexp(1)
         log_eta_P = self._remembered(log_sum_P.detach(), rows.ids())
         log_whole_P = softplus(log_eta_P)
         bounds_P = log_whole_P + (log_sum_P - log_whole_P).exp() - log_eta_P.sigmoid()

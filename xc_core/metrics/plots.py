@@ -69,7 +69,7 @@ def training_curves(folder: Path, histories: dict[str, dict[str, Any]], title: s
                         color=AMBER,
                         lw=0.8,
                         ls=":",
-                        label="clusters refreshed" if number == 0 else None,
+                        label="refreshed" if number == 0 else None,
                     )
                 axis.legend(frameon=False, fontsize=8)
             else:

@@ -47,11 +47,11 @@ class Recipe(StageSettings):
                 do="set fusion.rule=sum, or encoder.refit=false and classifier.refit=true",
             )
         noisy = [name for name, score in self.scores.items() if score.needs_noise]
-        if noisy and not self.classifier.negatives.draws_from_noise:
+        if noisy and not (self.classifier.negatives.draws_from_noise and self.classifier.epochs):
             raise ConfigError(
                 f"the score {noisy[0]!r} with a classifier whose negatives are drawn from no distribution",
-                expected="classifier.negatives frequency or tree",
-                do=f"change classifier.negatives, or leave the score out: --set scores.{noisy[0]}=null",
+                expected="classifier.negatives frequency or tree, and classifier.epochs above 0",
+                do=f"change classifier.negatives or epochs, or leave the score out: --set scores.{noisy[0]}=null",
             )
 
     @property

@@ -260,7 +260,7 @@ class Negatives(Part):
         raise NotImplementedError
 
     def due(self, epoch: int) -> bool:
-        """Return True if hard negatives of a new search are used from ``epoch`` on."""
+        """Return True if the source is fitted, or uses hard negatives of a new search, from ``epoch`` on."""
         return False
 
     def reads(self, epoch: int) -> bool:

@@ -80,6 +80,14 @@ class Tree(Drawn):
         """The tree is fitted on the documents' vectors."""
         return True
 
+    def due(self, epoch: int) -> bool:
+        """Return True for the first epoch, before which the tree is fitted."""
+        return epoch == 0
+
+    def reads(self, epoch: int) -> bool:
+        """Return True if the tree is fitted before ``epoch``."""
+        return self.due(epoch)
+
     def build(self, documents: Documents, seed: int) -> NegativeSource:
         """Return the source."""
         return TreeSource(self, documents, seed)

@@ -5,6 +5,7 @@ It is trained when the score is fitted; a training that is killed starts again.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -23,7 +24,7 @@ from xc_core.classifiers import (
     foreseen_rows,
     schedule,
 )
-from xc_core.errors import ConfigError
+from xc_core.errors import ConfigError, DivergedError
 from xc_core.losses import DecoupledSoftmax, Loss
 from xc_core.params import at_least, below
 from xc_core.sampling import Documents, InBatch, Negatives, Order, Random
@@ -68,7 +69,7 @@ class BiasedRows(Score):
                 )
 
     def fit(self, data: ScoreData) -> FittedScore:
-        """Train the table and build the index."""
+        """Train the table and build the index; raise DivergedError if a loss is not finite."""
         return VectorScore.build(self._trained(data, self.epochs), self.index)
 
     def extended(self, fitted: FittedScore, new: NewLabels) -> FittedScore:
@@ -115,6 +116,12 @@ class BiasedRows(Score):
                     torch.from_numpy(doc_ND[docs_B]), self.dropout, torch_generator(self.seed, "dropout", step)
                 )
                 scale = schedule((epoch + number / len(batches)) / epochs, self.warmup, epochs * len(batches))
-                head.descend(doc_BD, source.pool(docs_B, step), docs_B, scale)
+                loss = float(head.descend(doc_BD, source.pool(docs_B, step), docs_B, scale).loss)
+                if not math.isfinite(loss):
+                    raise DivergedError(
+                        f"a loss of {loss} in step {step} of the score {self.kind!r}",
+                        expected="finite numbers",
+                        do="lower rows.lr and bias.lr of the score; in step 0, look at the settings of its loss",
+                    )
                 step += 1
         return head.released().numpy()

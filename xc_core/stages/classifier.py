@@ -49,6 +49,8 @@ class Inputs:
     embeddings: Embeddings
     joint_LD: F32 | None
     """Rows that were trained with the encoder."""
+    logits: bool
+    """True if products with these rows are logits; False if the rows are unit vectors."""
 
     @property
     def starts_LD(self) -> F32:
@@ -73,7 +75,7 @@ def run(context: Context[ClassifierSettings]) -> None:
     settings = context.settings
     trained = context.read(TrainedEncoder)
     corpus = context.read(Corpus)
-    inputs = Inputs(corpus, context.read(Embeddings), _joint_rows(trained, corpus))
+    inputs = Inputs(corpus, context.read(Embeddings), _joint_rows(trained, corpus), not trained.unit_rows)
     made = folds(corpus, refit=settings.refit, enough=settings.enough, seen=trained.saw_validation)
     writer, history = TablesWriter(context.build, writes=World.from_environment().first), History()
     costs = {"train_seconds": 0.0, "mining_seconds": 0.0}
@@ -158,8 +160,8 @@ def _data(context: Context[ClassifierSettings], inputs: Inputs, fold: Fold) -> T
         clusters=lambda: context.read(Clusters).among(rows_N),
         hard=lambda: context.read(HardNegatives).of(rows_N),
     )
-    logits = inputs.joint_LD is not None and not context.settings.table.unit
-    factor = context.settings.loss.divisor if logits else 1.0  # rows trained with the encoder are released as logits
+    scaled = inputs.logits and not context.settings.table.unit  # the loss divides products with rows by its divisor
+    factor = context.settings.loss.divisor if scaled else 1.0
     return TableData(doc_ND, inputs.starts_LD, embeddings.labels_LD, documents, factor, context.build.path)
 
 

@@ -85,9 +85,12 @@ class EncoderSettings:
 
     @property
     def keeps(self) -> tuple[bool, bool]:
-        """True if the training keeps the latest vectors of documents, and of label texts; Theorem 1 compares both."""
-        adapts = self.order.adapts
-        return adapts or self.negatives.adapts, adapts or self.negatives.searches == TEXTS
+        """True if the training keeps the latest vectors of documents, and of label texts; Theorem 1 compares both.
+
+        Label texts that are encoded only as documents have their vectors among those of the documents.
+        """
+        adapts, apart = self.order.adapts, self.scorer.reads_texts
+        return adapts or self.negatives.adapts, apart and (adapts or self.negatives.searches == TEXTS)
 
     def unused(self) -> frozenset[str]:
         """Without epochs, no setting of the training is used."""
