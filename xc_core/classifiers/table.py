@@ -193,7 +193,7 @@ class LabelTable:
             self._update_unread(labels_U, gradient_UD, scale)
             return
         square_U = self._mean_squares(gradient_UD)
-        moved = square_U > 0
+        moved = square_U != 0  # also if it is not a number, so that the next loss of the row shows it
         chosen = None
         if not moved.all():
             chosen = moved.nonzero().squeeze(1)
@@ -212,7 +212,7 @@ class LabelTable:
     def _update_unread(self, at: Tensor, gradient_UD: Tensor, scale: float) -> None:
         """Take the step of ``update`` on a card: rows that do not move are kept by a mask, so that nothing is read."""
         square_U = gradient_UD.square().mean(1)
-        moved_U = square_U > 0
+        moved_U = square_U != 0
         before_U, rate = self.state.square_L[at], self.config.lr * scale
         self.changed_L[at] |= moved_U
         self.state.steps_L[at] += moved_U
