@@ -18,7 +18,8 @@ from assets.release import aliases, champions, health, lineage, registry, repair
 from assets.release import versions as released_versions
 from assets.release.judge import describe
 from assets.release.lineage import Lineage
-from assets.release.origin import ARTEFACTS, origin
+from assets.release.origin import ARTEFACTS, FOLDER, origin
+from assets.release.page import Page, log_page
 from assets.release.registry import Candidate, Released
 from tests.assets.conftest import Registry, Store, failing
 from tests.cli.conftest import Xc, spoil
@@ -152,6 +153,21 @@ def test_a_file_that_may_hold_a_secret_is_not_copied_beside_the_diff_that_leaves
     assert [kept for kept, content in found.files.items() if "s3cr3tvalue" in content] == []
     assert name not in found.files
     assert f"{name} (holds a password, a key or a login)" in found.tags["git_changed"].partition(";")[0]
+
+
+def test_the_origin_keeps_each_byte_of_a_file_that_is_not_utf8(own: Workspace, store: Store, tmp_path: Path) -> None:
+    """A comment in Latin-1, in a file that is recorded whole and in the changes to the commit."""
+    (own.root / "constraints.txt").write_bytes(b"# caf\xe9\n")
+    (own.root / "b.txt").write_text("one\n")
+    for command in (["init", "-q"], ["add", "b.txt"], ["commit", "-qm", "first"]):
+        subprocess.run(["git", "-c", "user.name=me", "-c", "user.email=me@here", *command], cwd=own.root, check=True)
+    (own.root / "b.txt").write_bytes(b"th\xe9\n")
+    run = store.client.create_run(store.client.create_experiment(f"origin of {tmp_path}", f"{tmp_path}/files")).info
+    log_page(store.client, run.run_id, "", Page(), origin(own, "toy", "ngame"))
+    kept = Path(store.client.download_artifacts(run.run_id, FOLDER))
+    assert (kept / "constraints.txt").read_bytes() == b"# caf\xe9\n"
+    assert b"\n-one\n+th\xe9\n" in (kept / lineage.DIFF).read_bytes()
+    assert (kept / "params.yaml").read_bytes() == (own.root / "params.yaml").read_bytes()
 
 
 def test_the_origin_names_the_source_of_the_stage_that_reads_it(trained: Workspace) -> None:
