@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +15,8 @@ from typing import Any
 import pytest
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from assets.release import aliases, champions, health, lineage, registry, repair
 from assets.release import versions as released_versions
@@ -176,6 +180,25 @@ def test_the_origin_names_the_source_of_the_stage_that_reads_it(trained: Workspa
         name for name, stage in STAGES.items() if stage.needs_source
     }
     assert found["corpus"]["source"]
+
+
+def test_the_requirements_of_a_registered_model_are_enough_to_predict(trained: Workspace) -> None:
+    """MLflow adds itself to them. In the new process every other package cannot be imported."""
+    needed, left = {"xc-platform"}, ["mlflow", *registry._SERVING_NEEDS]
+    while left:
+        if (name := canonicalize_name(left.pop())) not in needed:
+            needed.add(name)
+            wanted = map(Requirement, metadata.requires(name) or ())
+            left += [one.name for one in wanted if one.marker is None or one.marker.evaluate({"extra": ""})]
+    owners = metadata.packages_distributions().items()
+    others = [module for module, own in owners if not needed & set(map(canonicalize_name, own)) and module[0] != "_"]
+    model = trained.folder("model", "toy", "ngame")
+    program = (
+        f"import pathlib, sys; sys.modules |= dict.fromkeys({others}); import mlflow.pyfunc\n"
+        f"from xc_core.infer.bundle import open_predictor; open_predictor(pathlib.Path({str(model)!r})).predict(['a'])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stderr[-2000:]
 
 
 def test_after_a_promotion_the_pointer_leads_to_the_champion(
