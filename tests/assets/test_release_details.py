@@ -82,6 +82,8 @@ def test_files_belong_to_the_project_whatever_path_leads_to_its_artifact_root(
         monkeypatch.setenv("XC_MLFLOW_ARTIFACTS", (tmp_path / root).as_uri())
         assert not any(repair.elsewhere(Workspace(tmp_path), tmp_path / name / "1") for name in ("link", "disk"))
         assert repair.elsewhere(Workspace(tmp_path), tmp_path / "1")
+        copy = tmp_path / ".xc" / "models" / "toy" / "1-abc" / "artifacts" / "model"
+        assert not repair.elsewhere(Workspace(tmp_path), copy), "as of a registry with files of its own"
     monkeypatch.setenv("XC_MLFLOW_ARTIFACTS", "s3://bucket/models")
     assert not repair.elsewhere(Workspace(tmp_path), tmp_path / "1"), "a copy"
 
