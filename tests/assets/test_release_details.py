@@ -30,6 +30,7 @@ from tests.cli.conftest import Xc, spoil
 from tests.conftest import TOY_CHANGES
 from xc_core.chain import STAGES, Workspace
 from xc_core.errors import CorruptError, MissingError
+from xc_core.git import Checkout, checkout
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -249,17 +250,40 @@ def test_a_rebuild_gets_the_recorded_files_in_their_folders(tmp_path: Path, monk
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(recorded[name])
     done: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(lineage, "_clone", lambda workspace, found, folder: folder.mkdir())
+    monkeypatch.setattr(lineage, "_clone", lambda workspace, found, folder: folder / "sub")
     for name in ("_fetch_raw", "_xc", "_compare"):
         monkeypatch.setattr(lineage, name, lambda *given, name=name: done.append((name, *given)))
     found = Lineage("toy", "ngame", 1, "run", {}, files, {"corpus": {}, "encoder": {}, "leaderboard": {}})
     again = tmp_path / "again"
     lineage.rebuilt(Workspace(tmp_path), found, again)
     held = {path.relative_to(again).as_posix(): path.read_text() for path in again.rglob("*") if path.is_file()}
-    assert held == {"params.yaml": "a", "data/toy/raw.dvc": "b"}
-    assert [(what[0], what[3]) for what in done if what[0] == "_xc"] == [("_xc", "corpus"), ("_xc", "encoder")]
+    assert held == {"sub/params.yaml": "a", "sub/data/toy/raw.dvc": "b"}
+    ran = [what[1:5] for what in done if what[0] == "_xc"]
+    assert ran == [(again, again / "sub", "run", "corpus"), (again, again / "sub", "run", "encoder")]
+    assert {what[-1] for what in done if what[0] == "_fetch_raw"} == {again / "sub"}
     assert {what[0] for what in done} == {"_fetch_raw", "_xc", "_compare"}
     assert replace(found, files={}).chain.keys() == {"corpus", "encoder"}
+
+
+@pytest.mark.parametrize("place", [".", "projects/mine"])
+def test_the_project_in_a_clone_is_where_it_is_in_its_repository(tmp_path: Path, place: str) -> None:
+    root = tmp_path / "repository" / place
+    root.mkdir(parents=True)
+    (root / "recipes.yaml").write_text("own\n")
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"]):
+        who = ["-c", "user.name=me", "-c", "user.email=me@here"]
+        subprocess.run(["git", *who, *command], cwd=tmp_path / "repository", check=True)
+    found = Lineage("toy", "ngame", 1, "none", {"git": checkout(root).commit}, {}, {})
+    own = lineage._clone(Workspace(root), found, tmp_path / "clone")
+    assert own == tmp_path / "clone" / place
+    assert (own / "recipes.yaml").read_text() == "own\n"
+
+
+def test_a_project_outside_git_is_the_clone_of_the_platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Lineage("toy", "ngame", 1, "none", {"git": "abc"}, {}, {})
+    monkeypatch.setattr(lineage, "project_checkout", lambda root: Checkout("abc", tmp_path / "platform"))
+    monkeypatch.setattr(lineage, "_call", lambda *_: "")
+    assert lineage._clone(Workspace(tmp_path / "own"), found, tmp_path / "clone") == tmp_path / "clone"
 
 
 @pytest.mark.parametrize("recorded", [{}, {"trn.json.gz": {"sha256": "0" * 64}}])
