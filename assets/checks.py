@@ -107,20 +107,33 @@ def cluster_balance(context: dg.AssetCheckExecutionContext, project: Project) ->
 )
 def finite_weights(context: dg.AssetCheckExecutionContext, project: Project) -> dg.AssetCheckResult:
     """Check every number of the final table."""
-    import numpy as np
-
     from xc_core.classifiers import LabelTables
     from xc_core.data.corpus import Corpus
 
     workspace, dataset, recipe = _where(context, project)
     tables = LabelTables.open(workspace.folder("classifier", dataset, recipe))
     rows, labels = tables.rows(), Corpus.open(workspace.folder("corpus", dataset)).num_labels
-    finite = bool(np.isfinite(rows).all())
-    unit = bool(np.abs(np.linalg.norm(rows[:, : rows.shape[1] - tables.biased], axis=1) - 1).max() < 1e-3)
+    finite, unit = _sound(rows, rows.shape[1] - tables.biased)
     return dg.AssetCheckResult(
         passed=finite and (unit or not tables.unit) and len(rows) == labels,
         metadata={"finite": finite, "unit": unit, "rows": len(rows)},
     )
+
+
+def _sound(rows: Any, width: int) -> tuple[bool, bool]:
+    """Return whether all numbers are finite, and whether the first ``width`` of each row are a unit vector.
+
+    A block of rows is in memory at a time: tables are large.
+    """
+    import numpy as np
+
+    from xc_core.classifiers.storage import blocks
+
+    finite = unit = True
+    for at in blocks(*rows.shape):
+        finite = finite and bool(np.isfinite(rows[at]).all())
+        unit = unit and bool(np.abs(np.linalg.norm(rows[at, :width], axis=1) - 1).max() < 1e-3)
+    return finite, unit
 
 
 @dg.asset_check(

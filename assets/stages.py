@@ -81,12 +81,12 @@ def _recorded(
     folder = project.workspace.folder(stage.name, dataset, recipe)
     if stage.needs_source:
         dvc.track_source(project.workspace.raw(dataset))
-    digest = read_manifest(folder).digest()
+    digest, made = read_manifest(folder).digest(), read_made(folder)
     md5 = dvc.record(stage.name, dataset, recipe)
-    shown = summary(folder, read_made(folder), SHOWN.get(stage.name))
+    shown = summary(folder, made, SHOWN.get(stage.name))
     report = write_report(project.workspace, dataset, recipe) if stage.name == "evaluation" and recipe else None
     shown.files += [report] if report else []
-    run = _stage_run(context, project, stage, read_made(folder), shown)
+    run = _stage_run(context, project, stage, made, shown)
     run.tags.update({"xc.artefact": digest, "xc.dvc_md5": md5 or digest})
     with tracking.client() as client:
         logged = log_stage(client, tracking.artifacts, run)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from xc_core.git import checkout, setting, trouble
+from xc_core.git import Checkout, checkout, setting, trouble
 
 
 @pytest.fixture
@@ -44,3 +44,9 @@ def test_a_machine_without_git_has_no_commit_and_no_error(
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     assert trouble(repository) == "git is not installed"
     assert (checkout(repository).commit, setting(repository, "user.name")) == ("none", "")
+
+
+def test_a_name_that_is_not_utf8_is_a_text_that_a_database_takes() -> None:
+    assert Checkout("abc", changed=("na\udcefve.txt",), left_out={"\udcff": "large"}).changes == (
+        "not recorded: \ufffd (large); na\ufffdve.txt"
+    )

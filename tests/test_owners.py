@@ -247,6 +247,10 @@ ALLOWED = {
         {"mkdir", "copyfile"},
         "a new clone of the project, in a folder that the user names",
     ),
+    ("folders", "assets/release/page.py"): (
+        {"mkdir", "TemporaryDirectory"},
+        "the files of an origin, until MLflow has copied them",
+    ),
     ("folders", "assets/release/copies.py"): (
         {"mkdir", "mkdtemp", "TemporaryDirectory"},
         "copies of registered models, of which the oldest are deleted",

@@ -31,16 +31,20 @@ class Checkout:
     changed: tuple[str, ...] = ()
     """Files in ``diff``: those that differ from the commit, new ones included."""
     diff: str = ""
-    """Their differences, as `git apply` reads them."""
+    """Their differences, as `git apply` reads them; bytes that are not UTF-8 are surrogates (``surrogateescape``)."""
     left_out: Mapping[str, str] = field(default_factory=dict)
     """Files that differ and are not in ``diff``, and why: they are large or may hold a secret."""
 
     @property
     def changes(self) -> str:
-        """The files that differ, in words, for a tag; first those that are not in ``diff``."""
+        """The files that differ, in words, for a tag; first those that are not in ``diff``.
+
+        What is not UTF-8 in a name becomes U+FFFD: MLflow's database refuses it.
+        """
         left_out = ", ".join(f"{name} ({why})" for name, why in self.left_out.items())
         parts = [f"not recorded: {left_out}" if left_out else "", ", ".join(self.changed)]
-        return "; ".join(filter(None, parts))[:_LONGEST] or "nothing"
+        words = "; ".join(filter(None, parts)).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        return words[:_LONGEST] or "nothing"
 
 
 def project_checkout(root: Path) -> Checkout:

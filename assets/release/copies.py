@@ -16,7 +16,7 @@ from typing import Any, Final
 from xc_core.leftovers import abandoned, claimed, drop
 from xc_core.root import project_root
 
-_HOME: Final = ".xc/models"
+HOME: Final = ".xc/models"
 """Folder of the copies in a project."""
 _KEPT: Final = 3
 """Copies of a model, at most: the one that answers, the next one, and the one that the gate compares them with."""
@@ -35,7 +35,7 @@ def destination(uri: str, name: str, version: str) -> str | None:
     if _is_here(uri):
         return None
     root = project_root()
-    home = (Path(_folder().name) if root is None else root / _HOME) / name.removeprefix("xc-")
+    home = (Path(_folder().name) if root is None else root / HOME) / name.removeprefix("xc-")
     home.mkdir(parents=True, exist_ok=True)
     older = sorted(home.iterdir(), key=_age)
     for path in older[: max(len(older) - _KEPT + 1, 0)]:
@@ -50,9 +50,9 @@ def destination(uri: str, name: str, version: str) -> str | None:
 def hold(path: Path) -> None:
     """Hold a lock of the copy that ``path`` is in until this process ends; do nothing if it is in no copy."""
     root = project_root()
-    if root is not None and path.is_relative_to(root / _HOME):
+    if root is not None and path.is_relative_to(root / HOME):
         with suppress(OSError):  # it was deleted meanwhile
-            _hold(root / _HOME / Path(*path.relative_to(root / _HOME).parts[:2]))
+            _hold(root / HOME / Path(*path.relative_to(root / HOME).parts[:2]))
 
 
 def _hold(copy: Path) -> None:

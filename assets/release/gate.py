@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from assets.markdown import escaped
 from xc_core.errors import RefusedError
 
 if TYPE_CHECKING:
@@ -101,11 +102,11 @@ class Verdict:
         ]
 
     def table(self) -> str:
-        """Return the lines as a Markdown table, with what failed in bold."""
+        """Return the lines as a Markdown table, with what failed in bold; a message of a model is shown as it is."""
         rows = ["| line | found | limit | result |", "| --- | --- | --- | --- |"]
         for line in self.lines:
             result = line.result if line.passed else f"**{line.result}**"
-            rows.append(f"| {line.name} | {line.found} | {line.limit} | {result} |")
+            rows.append(f"| {line.name} | {escaped(line.found)} | {line.limit} | {result} |")
         return "\n".join(rows)
 
 

@@ -115,30 +115,35 @@ def rebuilt(workspace: Workspace, found: Lineage, folder: Path) -> None:
     for fact, kept in (("refreshed", "kept rows that an older corpus trained"), ("extended", "had labels added to it")):
         if stages := [stage for stage, facts in found.artefacts.items() if facts.get(fact)]:
             report(f"lineage: {', '.join(stages)} {kept}; a training may differ")
-    _clone(workspace, found, folder)
+    own = _clone(workspace, found, folder)
     for name, path in found.files.items():
         if name not in (ARTEFACTS, DIFF, "environment.txt"):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, folder / name)
-    _fetch_raw(workspace, found, folder)
+            (own / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, own / name)
+    _fetch_raw(workspace, found, own)
     for stage in found.chain:
-        _xc(folder, "run", stage, "--dataset", found.dataset, "--recipe", found.recipe)
+        _xc(folder, own, "run", stage, "--dataset", found.dataset, "--recipe", found.recipe)
         report(f"lineage: {stage} made again")
-    _compare(found, Workspace(folder))
+    _compare(found, Workspace(own))
 
 
-def _clone(workspace: Workspace, found: Lineage, folder: Path) -> None:
-    """Clone the code at the version's commit, and apply what differed from it."""
+def _clone(workspace: Workspace, found: Lineage, folder: Path) -> Path:
+    """Clone the code at the version's commit, and apply what differed from it.
+
+    Returns the project in the clone: it is where it is in its repository.
+    """
     code, commit = project_checkout(workspace.root), found.tags.get("git", "none")
     folder.parent.mkdir(parents=True, exist_ok=True)
     if code.root is None or commit == "none":
         report("lineage: no commit is recorded, so the installed code is used")
         folder.mkdir(parents=True)
-        return
+        return folder
     _call(["git", "clone", "--quiet", "--no-checkout", str(code.root), str(folder)], folder.parent)
     _call(["git", "checkout", "--quiet", "--detach", commit], folder)
     if DIFF in found.files:
         _call(["git", "apply", "--whitespace=nowarn", str(found.files[DIFF].resolve())], folder)
+    root, home = workspace.root.resolve(), code.root.resolve()
+    return folder / root.relative_to(home) if root.is_relative_to(home) else folder
 
 
 def _fetch_raw(workspace: Workspace, found: Lineage, folder: Path) -> None:
@@ -186,11 +191,11 @@ def _same(raw: Path, wanted: dict[str, Any]) -> bool:
     )
 
 
-def _xc(folder: Path, *arguments: str) -> None:
-    """Run ``xc`` of the clone on the clone."""
-    path = [str(folder)] if (folder / "xc_core").is_dir() else [str(Path(__file__).resolve().parents[2])]
-    own = {**os.environ, "XC_ROOT": str(folder), "PYTHONPATH": os.pathsep.join(path)}
-    _call([sys.executable, "-m", "xc_core.cli.main", *arguments], folder, own)
+def _xc(folder: Path, root: Path, *arguments: str) -> None:
+    """Run ``xc`` of the clone ``folder``, or else this one, on the project ``root`` in it."""
+    code = folder if (folder / "xc_core").is_dir() else Path(__file__).resolve().parents[2]
+    own = {**os.environ, "XC_ROOT": str(root), "PYTHONPATH": str(code)}
+    _call([sys.executable, "-m", "xc_core.cli.main", *arguments], root, own)
 
 
 def _call(command: list[str], folder: Path, environment: dict[str, str] | None = None) -> str:

@@ -35,6 +35,7 @@ class Origin:
 
     tags: dict[str, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
+    """Contents; bytes that are not UTF-8 are surrogates, as ``git`` returns them."""
 
 
 def origin(workspace: Workspace, dataset: str, recipe: str, dagster_run: str = "") -> Origin:
@@ -62,7 +63,8 @@ def _edited(root: Path, names: list[str]) -> tuple[dict[str, str], dict[str, str
     """Return the content of those files that exist; and of those that may hold a secret, instead, why they do."""
     found = {name: (root / name).read_bytes() for name in names if (root / name).is_file()}
     secret = {name: why for name, content in found.items() if (why := why_confidential(name, content))}
-    return {name: content.decode("utf-8") for name, content in found.items() if name not in secret}, secret
+    kept = {name: content for name, content in found.items() if name not in secret}
+    return {name: content.decode("utf-8", "surrogateescape") for name, content in kept.items()}, secret
 
 
 def _pages(dagster_run: str, dataset: str, recipe: str) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -100,8 +101,12 @@ def log_page(client: Any, run_id: str, model_id: str, page: Page, origin: Origin
     for path in page.plots:
         client.log_artifact(run_id, str(path), None if page.place(path) == path.name else "plots")
     client.set_tag(run_id, NOTE, f"{page.note}\n\n{mlflow_plots(run_id, map(page.place, page.plots))}")
-    for name, content in origin.files.items():
-        client.log_text(run_id, content, f"{FOLDER}/{name}")
+    with tempfile.TemporaryDirectory() as scratch:
+        for name, content in origin.files.items():
+            path = Path(scratch) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content.encode("utf-8", "surrogateescape"))
+        client.log_artifacts(run_id, scratch, FOLDER)
 
 
 def description(recipe: str, own: Page, tags: Mapping[str, str], verdict: Verdict, run: Logged | None = None) -> str:

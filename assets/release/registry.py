@@ -27,6 +27,7 @@ _SERVING_NEEDS: Final = (
     "faiss-cpu",
     "numpy",
     "polars",
+    "psutil",
     "pyarrow",
     "ruamel.yaml",
     "safetensors",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.release import aliases, versions
+from assets.release.copies import HOME
 from assets.settings import local_folder, mlflow_settings
 from xc_core.chain import Workspace
 from xc_core.errors import CorruptError, MissingError
@@ -55,5 +56,5 @@ def _to_repair(client: Any, name: str, number: int | None) -> Any:
 
 def elsewhere(workspace: Workspace, folder: Path) -> bool:
     """Return True if the files belong to another project: they are neither in the artifact root nor in a copy of it."""
-    root = local_folder(mlflow_settings(workspace.root).artifacts)
-    return root is not None and not folder.resolve().is_relative_to(root)
+    root, copies = local_folder(mlflow_settings(workspace.root).artifacts), (workspace.root / HOME).resolve()
+    return root is not None and not any(map(folder.resolve().is_relative_to, (root, copies)))

@@ -117,6 +117,14 @@ def _answering() -> Measured:
     return measured
 
 
+def test_a_message_of_a_model_breaks_no_row_of_the_table() -> None:
+    """It is the last line of another process, or an error of MLflow, which may have several."""
+    verdict = Verdict((Line("champion", False, "no files a | b\n<i>", "a champion that opens"),), "a set")
+    row = verdict.table().splitlines()[-1]
+    assert row == "| champion | no files a &#124; b &#60;i&#62; | a champion that opens | **failed** |"
+    assert verdict.rows()[0]["found"] == "no files a | b\n<i>", "Dagster shows texts"
+
+
 def test_a_verdict_names_the_lines_that_failed() -> None:
     lines = tuple(gate.against(model(P_at_5=0.4, tail_recall_at_5=0.3), model(), LIMITS))
     verdict = Verdict(lines, "a set")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,18 +15,22 @@ from typing import Any
 import pytest
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from assets.release import aliases, champions, health, lineage, registry, repair
 from assets.release import versions as released_versions
 from assets.release.judge import describe
 from assets.release.lineage import Lineage
-from assets.release.origin import ARTEFACTS, origin
+from assets.release.origin import ARTEFACTS, FOLDER, origin
+from assets.release.page import Page, log_page
 from assets.release.registry import Candidate, Released
 from tests.assets.conftest import Registry, Store, failing
 from tests.cli.conftest import Xc, spoil
 from tests.conftest import TOY_CHANGES
 from xc_core.chain import STAGES, Workspace
 from xc_core.errors import CorruptError, MissingError
+from xc_core.git import Checkout, checkout
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -77,6 +83,8 @@ def test_files_belong_to_the_project_whatever_path_leads_to_its_artifact_root(
         monkeypatch.setenv("XC_MLFLOW_ARTIFACTS", (tmp_path / root).as_uri())
         assert not any(repair.elsewhere(Workspace(tmp_path), tmp_path / name / "1") for name in ("link", "disk"))
         assert repair.elsewhere(Workspace(tmp_path), tmp_path / "1")
+        copy = tmp_path / ".xc" / "models" / "toy" / "1-abc" / "artifacts" / "model"
+        assert not repair.elsewhere(Workspace(tmp_path), copy), "as of a registry with files of its own"
     monkeypatch.setenv("XC_MLFLOW_ARTIFACTS", "s3://bucket/models")
     assert not repair.elsewhere(Workspace(tmp_path), tmp_path / "1"), "a copy"
 
@@ -154,12 +162,46 @@ def test_a_file_that_may_hold_a_secret_is_not_copied_beside_the_diff_that_leaves
     assert f"{name} (holds a password, a key or a login)" in found.tags["git_changed"].partition(";")[0]
 
 
+def test_the_origin_keeps_each_byte_of_a_file_that_is_not_utf8(own: Workspace, store: Store, tmp_path: Path) -> None:
+    """A comment in Latin-1, in a file that is recorded whole and in the changes to the commit."""
+    (own.root / "constraints.txt").write_bytes(b"# caf\xe9\n")
+    (own.root / "b.txt").write_text("one\n")
+    for command in (["init", "-q"], ["add", "b.txt"], ["commit", "-qm", "first"]):
+        subprocess.run(["git", "-c", "user.name=me", "-c", "user.email=me@here", *command], cwd=own.root, check=True)
+    (own.root / "b.txt").write_bytes(b"th\xe9\n")
+    run = store.client.create_run(store.client.create_experiment(f"origin of {tmp_path}", f"{tmp_path}/files")).info
+    log_page(store.client, run.run_id, "", Page(), origin(own, "toy", "ngame"))
+    kept = Path(store.client.download_artifacts(run.run_id, FOLDER))
+    assert (kept / "constraints.txt").read_bytes() == b"# caf\xe9\n"
+    assert b"\n-one\n+th\xe9\n" in (kept / lineage.DIFF).read_bytes()
+    assert (kept / "params.yaml").read_bytes() == (own.root / "params.yaml").read_bytes()
+
+
 def test_the_origin_names_the_source_of_the_stage_that_reads_it(trained: Workspace) -> None:
     found = json.loads(origin(trained, "toy", "ngame").files[ARTEFACTS])
     assert {name for name, facts in found.items() if "source" in facts} == {
         name for name, stage in STAGES.items() if stage.needs_source
     }
     assert found["corpus"]["source"]
+
+
+def test_the_requirements_of_a_registered_model_are_enough_to_predict(trained: Workspace) -> None:
+    """MLflow adds itself to them. In the new process every other package cannot be imported."""
+    needed, left = {"xc-platform"}, ["mlflow", *registry._SERVING_NEEDS]
+    while left:
+        if (name := canonicalize_name(left.pop())) not in needed:
+            needed.add(name)
+            wanted = map(Requirement, metadata.requires(name) or ())
+            left += [one.name for one in wanted if one.marker is None or one.marker.evaluate({"extra": ""})]
+    owners = metadata.packages_distributions().items()
+    others = [module for module, own in owners if not needed & set(map(canonicalize_name, own)) and module[0] != "_"]
+    model = trained.folder("model", "toy", "ngame")
+    program = (
+        f"import pathlib, sys; sys.modules |= dict.fromkeys({others}); import mlflow.pyfunc\n"
+        f"from xc_core.infer.bundle import open_predictor; open_predictor(pathlib.Path({str(model)!r})).predict(['a'])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stderr[-2000:]
 
 
 def test_after_a_promotion_the_pointer_leads_to_the_champion(
@@ -208,17 +250,40 @@ def test_a_rebuild_gets_the_recorded_files_in_their_folders(tmp_path: Path, monk
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(recorded[name])
     done: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(lineage, "_clone", lambda workspace, found, folder: folder.mkdir())
+    monkeypatch.setattr(lineage, "_clone", lambda workspace, found, folder: folder / "sub")
     for name in ("_fetch_raw", "_xc", "_compare"):
         monkeypatch.setattr(lineage, name, lambda *given, name=name: done.append((name, *given)))
     found = Lineage("toy", "ngame", 1, "run", {}, files, {"corpus": {}, "encoder": {}, "leaderboard": {}})
     again = tmp_path / "again"
     lineage.rebuilt(Workspace(tmp_path), found, again)
     held = {path.relative_to(again).as_posix(): path.read_text() for path in again.rglob("*") if path.is_file()}
-    assert held == {"params.yaml": "a", "data/toy/raw.dvc": "b"}
-    assert [(what[0], what[3]) for what in done if what[0] == "_xc"] == [("_xc", "corpus"), ("_xc", "encoder")]
+    assert held == {"sub/params.yaml": "a", "sub/data/toy/raw.dvc": "b"}
+    ran = [what[1:5] for what in done if what[0] == "_xc"]
+    assert ran == [(again, again / "sub", "run", "corpus"), (again, again / "sub", "run", "encoder")]
+    assert {what[-1] for what in done if what[0] == "_fetch_raw"} == {again / "sub"}
     assert {what[0] for what in done} == {"_fetch_raw", "_xc", "_compare"}
     assert replace(found, files={}).chain.keys() == {"corpus", "encoder"}
+
+
+@pytest.mark.parametrize("place", [".", "projects/mine"])
+def test_the_project_in_a_clone_is_where_it_is_in_its_repository(tmp_path: Path, place: str) -> None:
+    root = tmp_path / "repository" / place
+    root.mkdir(parents=True)
+    (root / "recipes.yaml").write_text("own\n")
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"]):
+        who = ["-c", "user.name=me", "-c", "user.email=me@here"]
+        subprocess.run(["git", *who, *command], cwd=tmp_path / "repository", check=True)
+    found = Lineage("toy", "ngame", 1, "none", {"git": checkout(root).commit}, {}, {})
+    own = lineage._clone(Workspace(root), found, tmp_path / "clone")
+    assert own == tmp_path / "clone" / place
+    assert (own / "recipes.yaml").read_text() == "own\n"
+
+
+def test_a_project_outside_git_is_the_clone_of_the_platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Lineage("toy", "ngame", 1, "none", {"git": "abc"}, {}, {})
+    monkeypatch.setattr(lineage, "project_checkout", lambda root: Checkout("abc", tmp_path / "platform"))
+    monkeypatch.setattr(lineage, "_call", lambda *_: "")
+    assert lineage._clone(Workspace(tmp_path / "own"), found, tmp_path / "clone") == tmp_path / "clone"
 
 
 @pytest.mark.parametrize("recorded", [{}, {"trn.json.gz": {"sha256": "0" * 64}}])

@@ -34,7 +34,14 @@ def test_with_few_labels_a_row_is_near_their_mean() -> None:
 def test_without_a_trained_label_a_row_is_the_text_vector() -> None:
     texts, rows = planted(3)
     np.testing.assert_array_equal(foreseen_rows(texts, texts[:0], rows[:0], unit=True), texts)
-    assert foreseen_rows(texts[:0], texts, rows, unit=True).shape == (0, 8)
+
+
+def test_without_a_new_label_nothing_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a refresh for new documents alone, once per fold."""
+    monkeypatch.delattr(np.linalg, "solve")
+    texts, rows = planted(3)
+    wide = np.pad(rows, ((0, 0), (0, 1)))
+    assert [foreseen_rows(texts[:0], texts, own, unit=True).shape for own in (rows, wide)] == [(0, 8), (0, 9)]
 
 
 def test_a_bias_is_predicted_too_and_is_no_part_of_the_unit_vector() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -30,6 +32,16 @@ def matrices(draw: st.DrawFn) -> tuple[LabelMatrix, list[set[int]]]:
 
 def as_sets(matrix: LabelMatrix) -> list[set[int]]:
     return [set(matrix.row(doc).tolist()) for doc in range(len(matrix))]
+
+
+def test_a_few_documents_cost_nothing_of_all_others() -> None:
+    matrix = LabelMatrix.none(1 << 20, 1)
+    tracemalloc.start()
+    try:
+        matrix.rows(np.arange(2))
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_identity_gives_each_label_a_document_of_its_own() -> None:

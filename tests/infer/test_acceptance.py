@@ -422,8 +422,15 @@ def test_a_clean_process_uses_the_device_of_this_one(
         measured(model, drawn)
 
 
-def test_a_clean_process_sees_no_card_that_is_hidden_from_this_one(
-    drawn: AcceptanceSet, model: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "own", "there"),
+    [
+        pytest.param("CUDA_VISIBLE_DEVICES", "1", "1", id="no card that is hidden here"),
+        pytest.param("PYTHONPATH", "plugins:/other", f"{Path.cwd()}/plugins:/other", id="the same plug-ins"),
+    ],
+)
+def test_a_clean_process_sees_what_this_one_sees(
+    drawn: AcceptanceSet, model: Path, monkeypatch: pytest.MonkeyPatch, name: str, own: str, there: str
 ) -> None:
     seen: dict[str, str] = {}
 
@@ -431,11 +438,11 @@ def test_a_clean_process_sees_no_card_that_is_hidden_from_this_one(
         seen.update(env)
         raise subprocess.TimeoutExpired("", 0)
 
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    monkeypatch.setenv(name, own)
     monkeypatch.setattr(subprocess, "run", run)
     with pytest.raises(RefusedError):
         measured(model, drawn)
-    assert seen["CUDA_VISIBLE_DEVICES"] == "1"
+    assert seen[name] == there
 
 
 def test_a_model_that_never_answers_there_is_refused(

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
+from assets import checks
 from tests.conftest import TOY_CHANGES
 from tests.pipelines.judging import Judge, rewritten
 from tests.pipelines.judging import instance as instance
 from tests.pipelines.judging import judge as judge
 from tests.pipelines.judging import own as own
 from xc_core.chain import Workspace
-from xc_core.classifiers import LabelTables
+from xc_core.classifiers import LabelTables, storage
 from xc_core.cluster import Clusters
 from xc_core.data.corpus import Corpus
 from xc_core.data.folds import FINAL
@@ -186,6 +188,22 @@ def test_a_bias_is_finite_and_no_part_of_the_unit_vector(
     found = judge(own, "finite_weights")
     assert (found.passed, found.went_on) == (passes, passes)
     assert found.facts == {"finite": not np.isnan(bias), "unit": factor == 1, "rows": 10}
+
+
+def test_a_block_of_rows_is_in_memory_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "_BLOCK", 1 << 14)
+    rows = np.zeros((1 << 14, 64), np.float32)
+    rows[:, 0] = 1
+    tracemalloc.start()
+    try:
+        assert checks._sound(rows, 64) == (True, True)
+        assert tracemalloc.get_traced_memory()[1] < rows.nbytes / 4
+    finally:
+        tracemalloc.stop()
+    rows[-1, 0] = 2
+    assert checks._sound(rows, 64) == (True, False)
+    rows[0, 1] = np.inf
+    assert checks._sound(rows, 1) == (False, False)
 
 
 # floors

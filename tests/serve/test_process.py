@@ -176,7 +176,7 @@ def test_a_second_signal_drops_a_request_and_says_so(folder: Path) -> None:
 
 def test_another_address_than_loopback_is_warned_of(folder: Path) -> None:
     with forked("--bundle", folder, "--host", "0.0.0.0") as (_, process):
-        assert process.said().startswith("warning: other machines can reach 0.0.0.0:")
+        assert process.said().startswith("warning: other machines can reach http://0.0.0.0:")
 
 
 @pytest.mark.parametrize(

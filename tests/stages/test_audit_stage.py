@@ -82,5 +82,7 @@ def test_the_label_map_is_of_a_document_with_several_labels_whose_batch_holds_ha
     assert set(content.in_batch.tolist()) == pool
     assert (set(content.held.tolist()), set(content.missed.tolist())) == (hard & pool, hard - pool)
     assert content.positives.tolist() == truth.row(doc).tolist()
-    assert (content.titles, content.text) == (titles, corpus.table("documents", rows[[doc]])["title"][0])
+    named = {*content.positives.tolist(), *content.held.tolist(), *content.missed.tolist()}
+    assert content.titles == {label: titles[label] for label in named}, "no others are read"
+    assert content.text == corpus.table("documents", rows[[doc]])["title"][0]
     assert np.array_equal(content.label_LD, embeddings.labels_LD)

@@ -18,14 +18,14 @@ def foreseen_rows(text_ND: F32, known_LD: F32, rows_LD: F32, *, unit: bool) -> F
     Training moves rows away from the region where all text vectors lie, so a text vector used as a row would come first
     in every list. A ridge regression from the text vectors of the L trained labels (``known_LD``, L x D) to their rows
     (``rows_LD``) predicts where training would move a new row. Rows may have a bias as one more column, which is no
-    part of the unit vector. If L is 0, the text vectors are returned, with a bias of 0.
+    part of the unit vector. If L is 0, the text vectors are returned, with a bias of 0. If N is 0, nothing is computed.
     Raises ValueError for arrays whose shapes do not fit.
     """
     width = text_ND.shape[1]
     bias = rows_LD.shape[1] - width
     if len(known_LD) != len(rows_LD) or known_LD.shape[1] != width or bias not in (0, 1):
         raise ValueError(f"texts {text_ND.shape} and {known_LD.shape}, rows {rows_LD.shape}")
-    if not len(rows_LD):
+    if not len(rows_LD) or not len(text_ND):
         return extended(text_ND, 0.0) if bias else text_ND
     text_D, row_D = known_LD.mean(0, dtype=np.float64), rows_LD.mean(0, dtype=np.float64)
     centred_LD = known_LD - text_D

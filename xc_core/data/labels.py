@@ -57,9 +57,10 @@ class LabelMatrix:
 
     def rows(self, docs: I64) -> LabelMatrix:
         """Return the matrix of the documents ``docs``, in that order."""
-        counts = self.counts_N[docs]
+        starts = self.indptr[docs]
+        counts = self.indptr[docs + 1] - starts  # not of all documents: each step of a training asks for its batch
         indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        return LabelMatrix(indptr, self.indices[ragged_positions(self.indptr[docs], counts)], self.num_labels)
+        return LabelMatrix(indptr, self.indices[ragged_positions(starts, counts)], self.num_labels)
 
     @classmethod
     def none(cls, num_docs: int, num_labels: int) -> LabelMatrix:

@@ -92,6 +92,8 @@ def measured(model: Path, accepted: AcceptanceSet) -> Measured:
     Raises RefusedError, with the last line that the process wrote, if the model does not open or answer there.
     """
     environment = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
+    if places := environment.get("PYTHONPATH"):  # relative to this folder; the process has another one
+        environment["PYTHONPATH"] = os.pathsep.join(str(Path(one).absolute()) for one in places.split(os.pathsep))
     with tempfile.TemporaryDirectory() as scratch:
         command = [sys.executable, "-m", __name__, str(model), str(accepted.folder), scratch]
         try:

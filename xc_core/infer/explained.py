@@ -39,8 +39,7 @@ class Reason:
     """What one score says of a label."""
 
     score: str
-    value: float | None
-    """Value of the score; None if it is not finite."""
+    value: float
     rank: int
     """Place of the label among all candidates of the text by this score, 1 for the best; equal values share it."""
     adds: float | None
@@ -158,7 +157,7 @@ def _labels(predictor: Predictor, scored: _Scored, turned_NK: F32, row: int, lab
         reasons = tuple(
             Reason(
                 name,
-                float(value) if np.isfinite(value) else None,
+                float(value),
                 int(rank),
                 weights[name] * float(value) if name in weights else None,
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,7 +106,8 @@ class LabelMap:
     label_LD: F32
     doc_D: F32
     text: str
-    titles: list[str]
+    titles: Mapping[int, str]
+    """Of the positives and the hard negatives, by label."""
     positives: Array
     in_batch: Array
     held: Array

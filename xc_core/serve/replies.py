@@ -15,7 +15,7 @@ class Why(BaseModel):
     """What one score says of a label."""
 
     score: str = Field(description="Name of the score.")
-    value: float | None = Field(description="Its value; null if it is not finite.")
+    value: float = Field(description="Its value.")
     rank: int = Field(description="Place of the label among the text's candidates by this score; 1 is the best.")
     adds: float | None = Field(description="Points that it adds to the fused score; null if it is not added itself.")
 

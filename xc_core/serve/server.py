@@ -132,14 +132,14 @@ def serve(source: Source, address: Address, limits: Limits, poll_seconds: float)
         listener.close()
         raise
     name = server.models.current.name
-    host, port = listener.getsockname()[:2]
+    url = http_address(*listener.getsockname()[:2])
     if not address.is_loopback:
         report(
-            f"warning: other machines can reach {host}:{port}. This server has no TLS, no authentication and no rate "
+            f"warning: other machines can reach {url}. This server has no TLS, no authentication and no rate "
             "limit; put a proxy in front of it (docs/serving.md)"
         )
     address.listening(listener)
-    report(f"version {name['version']} of {name['dataset']} ({name['recipe']}) answers on {http_address(host, port)}")
+    report(f"version {name['version']} of {name['dataset']} ({name['recipe']}) answers on {url}")
     _run(_Uvicorn(_config(server, address, poll_seconds), server), listener)
     if server.dropped:
         raise UnavailableError(

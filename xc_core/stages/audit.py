@@ -16,6 +16,7 @@ from xc_core.data.corpus import Corpus
 from xc_core.data.embeddings import Embeddings
 from xc_core.data.labels import LabelMatrix
 from xc_core.encoders.heads import split
+from xc_core.infer.examples import titles_of
 from xc_core.metrics import plots
 from xc_core.recipes.settings import AuditSettings
 from xc_core.sampling import Documents, Random, audit_batches, search_negatives
@@ -105,12 +106,13 @@ def _label_map(corpus: Corpus, embeddings: Embeddings, trained: Trained, hard: S
     few = np.minimum(trained.truth.counts_N[docs], 3)
     best = int(np.argmin([abs(h.mean() - 0.5) - n for h, n in zip(held, few, strict=True)]))
     row, ids = trained.rows_N[docs[best]], ids_NK[best]
+    positives, near = trained.truth.row(int(docs[best])), ids[ids >= 0]
     return plots.LabelMap(
         label_LD=embeddings.labels_LD,
         doc_D=np.asarray(embeddings.documents_ND[row]),
         text=str(corpus.table("documents", np.array([row]))["title"][0]),
-        titles=corpus.table("labels")["title"].to_list(),
-        positives=trained.truth.row(int(docs[best])),
+        titles=titles_of(corpus, [*positives.tolist(), *near.tolist()]),
+        positives=positives,
         in_batch=pools[best],
         held=ids[held[best]],
         missed=ids[~held[best] & (ids >= 0)],
