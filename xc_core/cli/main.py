@@ -84,8 +84,9 @@ does not answer; 70 a fault of this software; 71 too little memory; 72 the train
 73 disk full or not writable; 74 a corrupt artefact; 75 busy; 76 inputs out of date or changed; 77 a gate refused;
 78 wrong parameter; 129, 130, 143 stopped by a signal (hang-up, Ctrl-C, SIGTERM); 141 the output was closed."""
 
-_NO_WRITE: Final = (
-    "  expected: space and permission to write\n  do this:  free space or fix the permission, then try again"
+_DISK: Final = (
+    "  expected: free space, and permission to read and write\n"
+    "  do this:  free space or fix the permission, then try again"
 )
 _BROKEN_PIPE: Final = 141
 """128 + SIGPIPE, the code that a shell reports for a program that wrote to a closed pipe."""
@@ -251,7 +252,7 @@ def _unexpected(error: Exception) -> int:
     if (short := shortage(error)) is not None:
         return _say(str(short), short.exit_code)
     if isinstance(error, OSError) and (reason := storage_reason(error, Path.cwd())):
-        return _say(f"found {reason}\n{_NO_WRITE}", StorageError.exit_code)
+        return _say(f"found {reason}\n{_DISK}", StorageError.exit_code)
     return _say(f"{type(error).__name__}: {error}\n  {fault_of(error)}", XCError.exit_code)
 
 
