@@ -19,7 +19,7 @@ import click
 
 from xc_core import __version__
 from xc_core.cli.numbers import bound_numbers
-from xc_core.errors import StorageError, XCError, nearest, shortage, storage_reason
+from xc_core.errors import PANIC, StorageError, XCError, nearest, shortage, storage_reason
 from xc_core.plugins import COMMANDS, fault_of, importing
 from xc_core.progress import listen, report
 from xc_core.visible import printable
@@ -218,6 +218,10 @@ def _ended(arguments: list[str] | None) -> int:
         return _say(str(error), error.exit_code)
     except Exception as error:
         return _unexpected(error)
+    except BaseException as error:
+        if type(error).__name__ != PANIC:
+            raise
+        return _unexpected(error)
 
 
 @contextmanager
@@ -247,7 +251,7 @@ def _stopped(stop: BaseException | None) -> int:
     return _say(_STOPS[number], 128 + number)
 
 
-def _unexpected(error: Exception) -> int:
+def _unexpected(error: BaseException) -> int:
     """Report an error without a message of its own, of the disk or a fault of software; return the exit code."""
     if (short := shortage(error)) is not None:
         return _say(str(short), short.exit_code)
