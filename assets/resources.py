@@ -11,10 +11,11 @@ from typing import Any, Final, Self
 import dagster as dg
 from ruamel.yaml import YAML
 
+from xc_core.chain import dvc_lock
 from xc_core.chain.names import SETTINGS
 from xc_core.chain.registry import STAGES
 from xc_core.chain.workspace import Workspace
-from xc_core.errors import ConfigError, CorruptError, UnavailableError, bare
+from xc_core.errors import ConfigError, UnavailableError, bare
 from xc_core.git import tracked, trouble
 
 _REMOTE: Final = re.compile(r"^(?:.*\s)?remote\.([^=\s]+)\.url=(.+)$", re.MULTILINE)
@@ -124,14 +125,12 @@ class Dvc(dg.ConfigurableResource):  # type: ignore[type-arg]
             )
 
     def recorded(self, address: str) -> str | None:
-        """Return the hash of a stage's first output in dvc.lock, None if it was never recorded."""
-        path = Path(self.root) / "dvc.lock"
+        """Return the hash of a stage's first output in dvc.lock, None if it was never recorded; raise CorruptError."""
+        path = Path(self.root) / dvc_lock.FILE
         if not path.is_file():
             return None
-        content = YAML(typ="safe").load(path.read_text("utf-8"))
-        if not isinstance(content, dict):
-            raise CorruptError(f"an unreadable {path}", expected="YAML written by dvc", do="git checkout dvc.lock")
-        outs = content.get("stages", {}).get(address, {}).get("outs") or [{}]
+        stages = dvc_lock.read(YAML(typ="safe"), path.read_bytes()).get("stages") or {}
+        outs = stages.get(address, {}).get("outs") or [{}]
         md5: str | None = outs[0].get("md5")
         return md5
 

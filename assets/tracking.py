@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from assets import links
 from assets.settings import hide_secrets, local_folder
+from xc_core.artifacts import writing
 from xc_core.chain import Workspace
 from xc_core.chain.registry import STAGES
 from xc_core.data.corpus import Corpus
@@ -53,6 +54,9 @@ def connect(uri: str, lock: Path) -> Any:
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", _RETRIES)
     os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"  # it would print the address with its login
+    if file := sqlite_file(uri):
+        with writing(file):  # MLflow does so too, and raises an OSError
+            file.parent.mkdir(parents=True, exist_ok=True)
     with answering(uri):
         mlflow.set_tracking_uri(uri)
         client = mlflow.MlflowClient(uri)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from tests.artefacts import content_of, neighbours, put, started, text_of
 from tests.processes import open_files
@@ -222,6 +223,17 @@ def test_a_block_that_raises_changes_nothing(folder: Path) -> None:
         raise ZeroDivisionError
     assert content_of(folder) == before
     assert neighbours(folder) == ["thing"]
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600)])
+def test_a_file_that_a_library_made_private_has_the_readers_of_its_folder(folder: Path, umask: int, mode: int) -> None:
+    before = os.umask(umask)
+    try:
+        with artifacts.building(folder, kind="thing") as build:
+            save_file({"rows": np.zeros(2, np.float32)}, build.path / "rows.safetensors")
+    finally:
+        os.umask(before)
+    assert (folder / "rows.safetensors").stat().st_mode & 0o777 == mode
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="open files are counted in /proc")

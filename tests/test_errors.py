@@ -67,7 +67,12 @@ def test_the_first_line_of_any_error_is_shown(error: Exception, line: str) -> No
 
 
 @pytest.mark.parametrize(
-    "error", [OSError(errno.EMFILE, "Too many open files"), RuntimeError("can't start new thread")]
+    "error",
+    [
+        OSError(errno.EMFILE, "Too many open files"),
+        RuntimeError("can't start new thread"),
+        BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"),  # of a fork
+    ],
 )
 def test_a_limit_of_the_system_is_a_shortage_that_names_ulimit(error: Exception) -> None:
     found = shortage(error)

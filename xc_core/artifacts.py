@@ -223,10 +223,19 @@ def _seal(work: Path, kind: str, made: Made) -> None:
     for path in sorted(work.rglob("*")):
         if path.is_file() and path.name != MADE:
             files[path.relative_to(work).as_posix()] = {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
+            _share(path)
         _sync(path)
     (work / MANIFEST).write_text(Manifest(kind, files).to_file(), "utf-8")
     _sync(work / MANIFEST)
     _sync(work)
+
+
+def _share(path: Path) -> None:
+    """Let everybody who may read the folder of a file read the file: safetensors makes files for their owner only."""
+    present, readers = path.stat().st_mode, path.parent.stat().st_mode & 0o444
+    if readers & ~present:
+        with contextlib.suppress(PermissionError):  # a link to the file of another user
+            path.chmod(present | readers)
 
 
 def _sync(path: Path) -> None:

@@ -36,6 +36,7 @@ _REFUSALS: Final = {
     errno.EIO: "a failing disk",
     errno.EFBIG: "a limit on the size of files",
     errno.ENOTDIR: "a file where a folder should be",
+    errno.EEXIST: "a file where a folder should be",
     errno.EISDIR: "a folder where a file should be",
 }
 _IN_WORDS: Final = {
@@ -45,6 +46,10 @@ _IN_WORDS: Final = {
     "attempt to write a readonly database": errno.EACCES,
 }
 """What libraries, and sqlite, write instead of an error number."""
+PANIC: Final = "PanicException"
+"""Name of the class of a panic in the Rust code of a library, which no module exports; it is no Exception."""
+_LIMITS: Final = ("can't start new thread", "Resource temporarily unavailable")
+"""What Python, and the system, say if a process or thread cannot be started."""
 _FULL_BYTES: Final = 1 << 16
 """A disk with fewer free bytes counts as full: some libraries fail on a full disk without giving the reason."""
 
@@ -218,7 +223,7 @@ def shortage(error: BaseException) -> ShortageError | None:
     """
     if isinstance(error, XCError):
         return None
-    if getattr(error, "errno", 0) in (errno.EMFILE, errno.ENFILE) or "can't start new thread" in str(error):
+    if getattr(error, "errno", 0) in (errno.EMFILE, errno.ENFILE) or any(words in str(error) for words in _LIMITS):
         return ShortageError(
             f"a limit of the system ({first_line(error)})",
             expected="enough open files, processes and threads for this user",

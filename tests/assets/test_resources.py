@@ -179,8 +179,9 @@ def test_a_stage_that_was_never_recorded_has_no_hash(tmp_path: Path, address: st
     assert Dvc(root=str(tmp_path)).recorded(address) is None
 
 
-def test_a_lock_file_that_is_no_mapping_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "dvc.lock").write_text("- nonsense\n")
+@pytest.mark.parametrize("content", ["- nonsense\n", "a: [", "stages: [1]\n", "\0"])
+def test_a_lock_file_that_dvc_did_not_write_is_an_error(tmp_path: Path, content: str) -> None:
+    (tmp_path / "dvc.lock").write_text(content)
     with pytest.raises(CorruptError, match=r"dvc\.lock"):
         Dvc(root=str(tmp_path)).recorded("encoder@toy_ngame")
 

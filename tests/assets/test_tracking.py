@@ -216,6 +216,13 @@ def test_a_full_disk_of_mlflows_own_database_is_a_storage_error(tmp_path: Path) 
         raise full
 
 
+def test_a_database_in_a_folder_that_is_a_file_is_a_storage_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="a file where a folder should be") as caught:
+        connect(f"sqlite:///{tmp_path}/file/mlflow.db", tmp_path / "lock")
+    assert caught.value.found.endswith(f"while writing {tmp_path}/file/mlflow.db")
+
+
 def test_other_errors_are_not_changed() -> None:
     with pytest.raises(ZeroDivisionError), answering("http://tracking:5000"):
         _ = 1 / 0

@@ -29,7 +29,7 @@ def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def written_meanwhile(monkeypatch: pytest.MonkeyPatch, lock: Path, times: int, text: str = BOTH) -> None:
     """Let a program without the lock write the file while it is being read."""
-    real, left = dvc_lock._read, [text.replace("old", f"new {number}") for number in range(times, 0, -1)]
+    real, left = dvc_lock.read, [text.replace("old", f"new {number}") for number in range(times, 0, -1)]
 
     def read(*arguments: object) -> object:
         found = real(*arguments)  # type: ignore[arg-type]
@@ -37,7 +37,7 @@ def written_meanwhile(monkeypatch: pytest.MonkeyPatch, lock: Path, times: int, t
             lock.write_text(left.pop())
         return found
 
-    monkeypatch.setattr(dvc_lock, "_read", read)
+    monkeypatch.setattr(dvc_lock, "read", read)
 
 
 def test_the_file_is_left_alone_while_dvc_runs(lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:

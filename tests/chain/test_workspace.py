@@ -82,6 +82,22 @@ def test_the_project_is_found_from_below_or_by_the_environment(
         Workspace.find(Path("/"))
 
 
+@pytest.mark.parametrize("wrong", ["a file", "no folder", "no project"])
+def test_an_environment_that_names_no_project_is_refused_and_nothing_is_written(
+    tmp_path: Path, wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = tmp_path / "named"
+    if wrong == "a file":
+        named.write_text("")
+    elif wrong == "no project":
+        named.mkdir()
+    monkeypatch.setenv("XC_ROOT", str(named))
+    said = "which is a file" if wrong == "a file" else "the folder that XC_ROOT names"
+    with pytest.raises(MissingError, match=rf"found no params\.yaml in {named}, {said}"):
+        Workspace.find()
+    assert [*tmp_path.rglob("*")] == [named] * (wrong != "no folder")
+
+
 # names of token stores
 
 

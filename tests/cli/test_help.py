@@ -26,6 +26,10 @@ COMMANDS = (
 )  # fmt: skip
 
 
+class PanicException(BaseException):
+    """A panic in the Rust code of a library, as pyo3 raises it."""
+
+
 def test_help_lists_every_command_once_with_a_sentence(xc: Xc) -> None:
     ended = xc("--help")
     assert ended.code == 0
@@ -67,6 +71,8 @@ def test_an_error_of_any_kind_ends_with_its_code(xc: Xc, kind: type[XCError], mo
         (OSError(28, "No space left on device"), 73, "found a full disk"),
         (MemoryError(), 71, "found too little memory (MemoryError)\n  expected: memory for"),
         (KeyboardInterrupt(), 130, "interrupted"),
+        (PanicException("thread: Resource temporarily unavailable"), 71, "found a limit of the system"),
+        (PanicException("odd"), 70, "PanicException: odd\n  a fault of xc"),
     ],
 )
 def test_what_nobody_gave_words_to_has_a_code_too(

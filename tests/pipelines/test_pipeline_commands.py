@@ -323,6 +323,7 @@ def test_doctor_reports_that_the_graphs_agree(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_doctor_reports_a_project_of_dvc_without_dvc_yaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "params.yaml").touch()
     (tmp_path / ".dvc").mkdir()
     monkeypatch.setenv("XC_ROOT", str(tmp_path))
     (found,) = check()
@@ -331,12 +332,14 @@ def test_doctor_reports_a_project_of_dvc_without_dvc_yaml(tmp_path: Path, monkey
 
 
 def test_doctor_accepts_a_project_that_does_not_use_dvc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "params.yaml").touch()
     monkeypatch.setenv("XC_ROOT", str(tmp_path))
     (found,) = check()
     assert (found.level, found.text.partition("; ")[2]) == ("ok", "the project does not use DVC (no folder .dvc)")
 
 
 def test_doctor_reports_a_graph_that_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "params.yaml").touch()
     (tmp_path / "dvc.yaml").write_text("stages: {}\n")
     monkeypatch.setenv("XC_ROOT", str(tmp_path))
     (found,) = check()

@@ -79,7 +79,7 @@ def _locks_with_links(file: Path) -> bool:
 def _without(content: bytes, dataset: str) -> tuple[list[str], bytes]:
     """Return the names of a dataset's stages, and the content of the file without them."""
     yaml = YAML()
-    lock = _read(yaml, content)
+    lock = read(yaml, content)
     stages = lock.get("stages") or {}
     own = [name for name in stages if _is_of(str(name), dataset)]
     if not own:
@@ -91,9 +91,13 @@ def _without(content: bytes, dataset: str) -> tuple[list[str], bytes]:
     return [str(name) for name in own], text.getvalue().encode()
 
 
-def _read(yaml: YAML, content: bytes) -> dict[str, Any]:
+def read(yaml: YAML, content: bytes) -> dict[str, Any]:
     """Return the content of dvc.lock; an empty file has no stages. Raises CorruptError."""
-    wrong = CorruptError(f"an unreadable {FILE}", expected="YAML written by dvc", do=f"git checkout {FILE}")
+    wrong = CorruptError(
+        f"an unreadable {FILE}",
+        expected="YAML written by dvc",
+        do=f"git checkout {FILE}; if git does not have the file, delete it: the next run records again",
+    )
     try:
         lock = yaml.load(content.decode("utf-8"))
     except (YAMLError, ValueError) as error:

@@ -40,15 +40,22 @@ class Workspace:
     def find(cls, start: Path | None = None) -> Workspace:
         """Return the workspace of XC_ROOT, or of the nearest folder with params.yaml, from ``start`` upwards.
 
-        Leftovers of killed commands are deleted. Raises MissingError if there is no workspace.
+        Leftovers of killed commands are deleted. Raises MissingError if there is no workspace: then nothing is written.
         """
-        if root := project_root(start):
-            return cls(root).swept()
-        raise MissingError(
-            f"no {FILE} in {(start or Path.cwd()).resolve()} or above it",
-            expected="a command inside a project",
-            do="change into the project's folder, or set XC_ROOT to it",
-        )
+        root = project_root(start)
+        if root is None:
+            raise MissingError(
+                f"no {FILE} in {(start or Path.cwd()).resolve()} or above it",
+                expected="a command inside a project",
+                do="change into the project's folder, or set XC_ROOT to it",
+            )
+        if not os.path.lexists(root / FILE):
+            raise MissingError(
+                f"no {FILE} in {root}, " + ("which is a file" if root.is_file() else "the folder that XC_ROOT names"),
+                expected=f"XC_ROOT naming the folder of a project, which has a {FILE}",
+                do="set XC_ROOT to that folder, or unset it and change into the folder",
+            )
+        return cls(root).swept()
 
     def swept(self) -> Workspace:
         """Delete what killed commands left where they write; finish an ingest that had begun to replace a dataset."""

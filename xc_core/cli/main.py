@@ -19,7 +19,7 @@ import click
 
 from xc_core import __version__
 from xc_core.cli.numbers import bound_numbers
-from xc_core.errors import StorageError, XCError, nearest, shortage, storage_reason
+from xc_core.errors import PANIC, StorageError, XCError, nearest, shortage, storage_reason
 from xc_core.plugins import COMMANDS, fault_of, importing
 from xc_core.progress import listen, report
 from xc_core.visible import printable
@@ -84,8 +84,9 @@ does not answer; 70 a fault of this software; 71 too little memory; 72 the train
 73 disk full or not writable; 74 a corrupt artefact; 75 busy; 76 inputs out of date or changed; 77 a gate refused;
 78 wrong parameter; 129, 130, 143 stopped by a signal (hang-up, Ctrl-C, SIGTERM); 141 the output was closed."""
 
-_NO_WRITE: Final = (
-    "  expected: space and permission to write\n  do this:  free space or fix the permission, then try again"
+_DISK: Final = (
+    "  expected: free space, and permission to read and write\n"
+    "  do this:  free space or fix the permission, then try again"
 )
 _BROKEN_PIPE: Final = 141
 """128 + SIGPIPE, the code that a shell reports for a program that wrote to a closed pipe."""
@@ -217,6 +218,10 @@ def _ended(arguments: list[str] | None) -> int:
         return _say(str(error), error.exit_code)
     except Exception as error:
         return _unexpected(error)
+    except BaseException as error:
+        if type(error).__name__ != PANIC:
+            raise
+        return _unexpected(error)
 
 
 @contextmanager
@@ -246,12 +251,12 @@ def _stopped(stop: BaseException | None) -> int:
     return _say(_STOPS[number], 128 + number)
 
 
-def _unexpected(error: Exception) -> int:
+def _unexpected(error: BaseException) -> int:
     """Report an error without a message of its own, of the disk or a fault of software; return the exit code."""
     if (short := shortage(error)) is not None:
         return _say(str(short), short.exit_code)
     if isinstance(error, OSError) and (reason := storage_reason(error, _current_folder())):
-        return _say(f"found {reason}\n{_NO_WRITE}", StorageError.exit_code)
+        return _say(f"found {reason}\n{_DISK}", StorageError.exit_code)
     return _say(f"{type(error).__name__}: {error}\n  {fault_of(error)}", XCError.exit_code)
 
 

@@ -17,12 +17,10 @@ import numpy as np
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from xc_core.data.word_ids import WordIds
-from xc_core.errors import DataError, MissingError, XCError, bare, first_line
+from xc_core.errors import PANIC, DataError, MissingError, XCError, bare, first_line
 from xc_core.pretrained import FROM_CORPUS, TOKENIZER_FILES, locate, read_config, read_settings, unusable
 from xc_core.shapes import I64
 
-_PANIC: Final = "PanicException"
-"""Name of the class of a Rust panic, which no module exports."""
 _MARKED: Final = re.compile(r"\[[A-Z]+[0-9]*\]|<.*>", re.DOTALL)
 """Tokens that look special: [UNK], <pad>."""
 _MOST_BYTES: Final = 1 << 27
@@ -122,7 +120,7 @@ def fails_as_data(name: str) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if type(error) is not Exception and type(error).__name__ != _PANIC:
+        if type(error) is not Exception and type(error).__name__ != PANIC:
             raise
         raise _unfit(name, f"a tokenizer that fails on a text ({first_line(error, 120)})") from error
 
