@@ -14,7 +14,7 @@ GPUS: Final = "XC_POD_GPUS"
 
 def gpu_tags() -> dict[str, str]:
     """Return the tags of a job that trains; raise UsageError if XC_POD_GPUS is no whole number."""
-    text = os.environ.get(GPUS, "0")
+    text = os.environ.get(GPUS) or "0"
     if not text.isdecimal():
         raise UsageError(f"{GPUS}={text}", expected="a whole number, 0 for none", do=f"fix {GPUS}")
     if int(text) == 0:

@@ -64,7 +64,7 @@ def ui(host: str, dagster_port: int, mlflow_port: int) -> None:
     os.environ.update(dagster_environment(root))
     _ready_instance(workspace)
     # MLflow's job execution, which is for language models, would start eight processes (2 GB)
-    environment = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", **os.environ, **dagster_environment(root)}
+    environment = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", **os.environ}
     environment |= _addresses(host, dagster_port, mlflow_port)
     # not an argument: other users can read the arguments of a process, and the address may hold a password
     environment["MLFLOW_BACKEND_STORE_URI"] = settings.uri

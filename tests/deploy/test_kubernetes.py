@@ -232,7 +232,7 @@ def test_jobs_that_train_ask_for_gpus_and_others_do_not(monkeypatch: pytest.Monk
     assert not [job.name for job in jobs.ALL if "dagster-k8s/config" in (job.tags or {})], "none without the variable"
 
 
-@pytest.mark.parametrize(("text", "number"), [("00", None), ("02", "2")])
+@pytest.mark.parametrize(("text", "number"), [("", None), ("00", None), ("02", "2")])
 def test_a_number_of_gpus_is_written_as_kubernetes_reads_it(
     monkeypatch: pytest.MonkeyPatch, text: str, number: str | None
 ) -> None:
