@@ -42,6 +42,7 @@ def test_the_start_of_a_command_deletes_what_a_killed_one_left_and_only_that(
     builder: tuple[subprocess.Popen[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process, folder = builder
+    (tmp_path / "params.yaml").touch()
     monkeypatch.setenv("XC_ROOT", str(tmp_path))
     Workspace.find()
     assert folder.is_dir(), "its builder lives"

@@ -327,10 +327,7 @@ def remove(folder: Path) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield the name of a temporary file beside ``path``; at the end of the block it replaces ``path`` in one step.
-
-    A file that was there keeps its permissions.
-    """
+    """Yield a temporary name beside ``path``; the file then replaces ``path`` in one step and takes its permissions."""
     work = temporary(path)
     try:
         with writing(path):

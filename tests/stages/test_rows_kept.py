@@ -24,14 +24,14 @@ from xc_core.stages import classifier
 from xc_core.train.table import ClassifierSettings, TableData
 
 
-def data_of(settings: ClassifierSettings, folder: Path, joint_LD: Any = None) -> TableData:
+def data_of(settings: ClassifierSettings, folder: Path, joint_LD: Any = None, *, logits: bool = False) -> TableData:
     """Return the training data of three documents with three labels."""
     truth = LabelMatrix.from_pairs(np.array([0, 1, 2, 3]), np.array([2, 0, 1, 2]), (4, 3))
     filters = LabelMatrix.from_pairs(np.array([1]), np.array([2]), (4, 3))
     vectors = SimpleNamespace(documents_ND=np.eye(4, dtype=np.float32), labels_LD=np.full((3, 4), 0.5, np.float32))
     vectors.starts_LD = vectors.labels_LD
     corpus = SimpleNamespace(labels=truth, filters=filters, num_labels=3, rows=lambda split: np.array([1, 2, 3]))
-    inputs: Any = classifier.Inputs(corpus, vectors, joint_LD)  # type: ignore[arg-type]
+    inputs: Any = classifier.Inputs(corpus, vectors, joint_LD, logits)  # type: ignore[arg-type]
     context: Any = SimpleNamespace(settings=settings, build=SimpleNamespace(path=folder))
     return classifier._data(context, inputs, Fold(FINAL, False))
 
@@ -44,14 +44,14 @@ def test_with_augment_every_label_text_is_one_more_document_of_its_label(tmp_pat
 
 
 @pytest.mark.parametrize("unit", [True, False])
-@pytest.mark.parametrize("joint", [True, False])
+@pytest.mark.parametrize("logits", [True, False])
 def test_only_rows_trained_with_the_encoder_whose_length_counts_are_logits(
-    joint: bool, unit: bool, tmp_path: Path
+    logits: bool, unit: bool, tmp_path: Path
 ) -> None:
     """Text vectors are no logits: scaled as those are, a training would begin with rows that are too short."""
     settings = ClassifierSettings(order=Random(), table=TableConfig(unit=unit), loss=DecoupledSoftmax(temperature=0.25))
-    data = data_of(settings, tmp_path, np.ones((3, 4), np.float32) if joint else None)
-    assert data.factor == (0.25 if joint and not unit else 1.0)
+    data = data_of(settings, tmp_path, np.ones((3, 4), np.float32) if logits else None, logits=logits)
+    assert data.factor == (0.25 if logits and not unit else 1.0)
 
 
 def test_rows_that_learn_from_label_texts_record_how_many(copied: Workspace, edit: Edit) -> None:
