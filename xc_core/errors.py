@@ -36,7 +36,7 @@ _REFUSALS: Final = {
     errno.EIO: "a failing disk",
     errno.EFBIG: "a limit on the size of files",
     errno.ENOTDIR: "a file where a folder should be",
-    errno.EEXIST: "a file where a folder should be",
+    errno.EEXIST: "a file that exists",
     errno.EISDIR: "a folder where a file should be",
 }
 _IN_WORDS: Final = {

@@ -218,7 +218,7 @@ def test_a_full_disk_of_mlflows_own_database_is_a_storage_error(tmp_path: Path) 
 
 def test_a_database_in_a_folder_that_is_a_file_is_a_storage_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match="a file where a folder should be") as caught:
+    with pytest.raises(StorageError, match="a file that exists") as caught:
         connect(f"sqlite:///{tmp_path}/file/mlflow.db", tmp_path / "lock")
     assert caught.value.found.endswith(f"while writing {tmp_path}/file/mlflow.db")
 
