@@ -31,7 +31,7 @@ FLOORS: Final = Path(__file__).with_name("floors.json")
 @click.argument("cases", nargs=-1, type=click.Choice(list(CASES)))
 @click.option("--dataset", default="wordnet-mini", show_default=True)
 @click.option("--recipe", default="ngame", show_default=True)
-@click.option("--quick", is_flag=True, help="Only the cases that take about five minutes together.")
+@click.option("--quick", is_flag=True, help="Only the cases of `make bench`.")
 @click.option("--check", is_flag=True, help="Fail if a ratio is more than a fifth below the one of this processor.")
 @click.option("--record", is_flag=True, help="Record the ratios of this processor in benchmarks/floors.json.")
 def main(cases: tuple[str, ...], dataset: str, recipe: str, quick: bool, check: bool, record: bool) -> None:

@@ -52,11 +52,6 @@ class Row:
         """How many times faster ours is."""
         return self.seconds / self.ours
 
-    @property
-    def is_floor(self) -> bool:
-        """True if the other is the least that the machine needs, which nothing can be faster than."""
-        return "floor" in self.other
-
 
 def compare(what: str, ours: Work, other_name: str, other: Work, *, rounds: int = LEAST, note: str = "") -> Row:
     """Return the medians of ``rounds`` rounds (5 at least), after one warm-up round; who runs first alternates."""

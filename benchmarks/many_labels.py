@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,16 +82,30 @@ def _write(path: Path, rows: Iterator[dict[str, Any]] | list[dict[str, Any]]) ->
         stream.writelines(json.dumps(row) + "\n" for row in rows)
 
 
+_COMMAND: Final = """
+import atexit, sys
+from pathlib import Path
+from xc_core.chain.costs import peak_memory_mb
+from xc_core.cli.main import main
+peak = Path(sys.argv.pop())
+atexit.register(lambda: peak.write_text(str(peak_memory_mb())))
+main()
+"""
+"""Writes its own peak: what ``wait4`` returns is at least the peak of the process that starts it."""
+
+
 def run(project: Path, command: str) -> tuple[float, float, float]:
     """Run ``xc COMMAND`` in a project with one thread; return CPU seconds, wall seconds and peak memory in GB."""
     started, once = time.perf_counter(), {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "XC_ROOT": str(project)}
-    code = "from xc_core.cli.main import main; main()"
-    arguments = [sys.executable, "-c", code, *command.split(), "--dataset", NAME]
-    child = os.posix_spawn(sys.executable, arguments, os.environ | once)
-    _, status, used = os.wait4(child, 0)
-    if status:
-        raise click.ClickException(f"xc {command} ended with {os.waitstatus_to_exitcode(status)}")
-    return used.ru_utime + used.ru_stime, time.perf_counter() - started, used.ru_maxrss * 1024 / 1e9
+    with tempfile.TemporaryDirectory() as scratch:
+        peak = Path(scratch) / "peak"
+        arguments = [sys.executable, "-c", _COMMAND, *command.split(), "--dataset", NAME, str(peak)]
+        child = os.posix_spawn(sys.executable, arguments, os.environ | once)
+        _, status, used = os.wait4(child, 0)
+        wall = time.perf_counter() - started
+        if status:
+            raise click.ClickException(f"xc {command} ended with {os.waitstatus_to_exitcode(status)}")
+        return used.ru_utime + used.ru_stime, wall, float(peak.read_text()) * (1 << 20) / 1e9
 
 
 @click.command()

@@ -53,9 +53,11 @@ def serving(bundle: Path, *options: str) -> Iterator[tuple[int, psutil.Process]]
     command = [sys.executable, "-m", "xc_core.cli.main", "serve", "--bundle", str(bundle), "--port", "0", *options]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ) as process:
         assert process.stderr is not None
-        line = next(one for one in process.stderr if "answers on" in one)
-        yield int(line.rsplit(":", 1)[1]), psutil.Process(process.pid)
-        process.terminate()
+        try:
+            line = next(one for one in process.stderr if "answers on" in one)
+            yield int(line.rsplit(":", 1)[1]), psutil.Process(process.pid)
+        finally:
+            process.terminate()
         assert process.wait() == 0
 
 

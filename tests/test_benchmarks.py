@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import benchmarks.__main__
-from benchmarks import harness
-from benchmarks.cases import CASES, QUICK, fusion
+from benchmarks import harness, many_labels
+from benchmarks.cases import CASES, QUICK, data, fusion
 from benchmarks.harness import Row, compare, read_floors, slower, table, write_floors
 from xc_core.errors import CorruptError
 
@@ -127,3 +127,17 @@ def test_both_boosted_trees_are_fitted_on_as_large_samples(
     monkeypatch.setattr(fusion, "_fitted_and_asked", lambda what, ours, theirs, x, y: [theirs()])
     CASES["boosting"](None)  # type: ignore[arg-type]
     assert asked[0] == share
+
+
+def test_the_peak_memory_of_a_command_is_its_own_not_that_of_the_benchmark(tmp_path: Path) -> None:
+    (tmp_path / "params.yaml").write_text("datasets: {}\nexperiments: {}\n")
+    held = np.ones(1 << 25)  # 0.27 GB
+    _, _, memory = many_labels.run(tmp_path, "settings --help")
+    assert 0.01 < memory < held.nbytes / 1e9
+
+
+def test_batches_are_full_whatever_number_of_texts_a_dataset_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data, "compare", lambda what, *_, note, **more: Row(what, 1.0, "peer", 1.0, note))
+    world: Any = SimpleNamespace(texts=lambda count: [f"a small dog {number}" for number in range(300)])
+    (row,) = CASES["tokens"](world)
+    assert (row.what, row.note) == ("2 batches of 128", "the same ids")

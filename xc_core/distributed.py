@@ -36,8 +36,8 @@ class World:
 
     @classmethod
     def from_environment(cls) -> World:
-        """Read RANK and WORLD_SIZE, which torchrun sets; without them this is process 0 of 1."""
-        return cls(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
+        """Read RANK and WORLD_SIZE, which torchrun sets; without them, or if they are empty, this is process 0 of 1."""
+        return cls(int(os.environ.get("RANK") or 0), int(os.environ.get("WORLD_SIZE") or 1))
 
     @property
     def first(self) -> bool:
@@ -167,7 +167,7 @@ def _own_device() -> Iterator[Device]:
     from xc_core.devices import VARIABLE, Device
 
     asked, device = os.environ.get(VARIABLE), Device.chosen()
-    if device.kind == "cuda" and (local := os.environ.get("LOCAL_RANK")) is not None:
+    if device.kind == "cuda" and (local := os.environ.get("LOCAL_RANK")):
         device = Device.of(f"cuda:{local}")
     os.environ[VARIABLE] = device.name
     try:

@@ -59,7 +59,7 @@ def tokens(world: World) -> list[Row]:
     texts = world.texts(8192)
     store = TokenStore.of_texts(texts, tokenizer)
     theirs = AutoTokenizer.from_pretrained(str(minilm()))
-    batches = np.random.default_rng(0).permutation(len(texts)).reshape(-1, 128)
+    batches = np.random.default_rng(0).permutation(len(texts) // 128 * 128).reshape(-1, 128)
     same = all(
         np.array_equal(
             store.batch(b, 64).ids_BT,

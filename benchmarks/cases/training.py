@@ -18,7 +18,6 @@ from xc_core.classifiers import LabelTable, TableConfig, TableHead
 from xc_core.cluster import balanced_clusters, cohesion
 from xc_core.data.labels import LabelMatrix
 from xc_core.data.splits import TRAIN
-from xc_core.data.tokenizer import load as load_tokenizer
 from xc_core.data.tokens import TokenStore
 from xc_core.encoders import Encoder, TrainedEncoder, encode_rows
 from xc_core.encoders.embed import encode_batch
@@ -51,10 +50,9 @@ def clustering(world: World) -> list[Row]:
 @case
 def encoding(world: World) -> list[Row]:
     """Encoding without gradients, against the forward pass of a training and against batches in file order in fp32."""
-    encoder = world.read(TrainedEncoder).encoder.eval()
+    trained, texts = world.read(TrainedEncoder), world.texts(1024)
+    encoder, store = trained.encoder.eval(), TokenStore.of_texts(texts, trained.tokenizer)
     fast = encoder.without_gradients()
-    texts = world.texts(1024)
-    store = TokenStore.of_texts(texts, load_tokenizer("minilm"))
     rows, limit = np.arange(len(texts)), encoder.config.max_length
 
     def ours(own: Encoder = fast) -> torch.Tensor:
@@ -94,7 +92,7 @@ def updates(world: World) -> list[Row]:
 
         rows.append(
             compare(
-                f"1,500 of {len(start):,} rows",
+                f"{len(touched):,} of {len(start):,} rows",
                 partial(table.update, touched, gradient, 1.0),
                 "Adam, dense",
                 theirs,

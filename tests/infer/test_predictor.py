@@ -38,7 +38,8 @@ ODD = {
 
 
 def test_only_the_first_characters_of_a_text_are_read(predictor: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xc_core.infer.predictor.MAX_CHARS", 8)
+    for module in ("data.beginning", "scores.base"):
+        monkeypatch.setattr(f"xc_core.{module}.MAX_CHARS", 8)
     whole, beginning, other = predictor.predict(["falcon0 castle0 castle1", "falcon0 ", "castle0 castle1"], 3)
     assert whole == beginning != other
 

@@ -211,3 +211,8 @@ def test_texts_of_a_query_are_read_once_and_only_if_a_score_asks() -> None:
     assert (calls, len(documents)) == ([], 2)
     assert documents.texts == documents.texts == ["one", "two"]
     assert calls == [1]
+
+
+def test_an_evaluation_reads_as_much_of_a_text_as_a_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xc_core.scores.base.MAX_CHARS", 8)
+    assert Query(DOCS, lambda: ["falcon0 castle0", "river1"]).texts == ["falcon0 ", "river1"]

@@ -10,7 +10,7 @@ import torch
 
 from xc_core.ann import Exact
 from xc_core.devices import CPU, Device
-from xc_core.distributed import ALONE, World, alone, joined
+from xc_core.distributed import ALONE, World, _own_device, alone, joined
 from xc_core.errors import MovedError, UsageError
 from xc_core.train.parallel import check_draws
 
@@ -24,6 +24,17 @@ def no_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_process_without_torchrun_is_alone() -> None:
     assert World.from_environment() == World(rank=0, size=1)
     alone("a training")
+
+
+def test_empty_variables_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an environment file leaves them for a process that torchrun does not start."""
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
+        monkeypatch.setenv(name, "")
+    monkeypatch.setattr("xc_core.devices.num_cards", lambda: 4)
+    monkeypatch.setenv("XC_DEVICE", "cuda:1")
+    assert World.from_environment() == World(rank=0, size=1)
+    with _own_device() as device:
+        assert device == Device("cuda:1")
 
 
 def test_one_process_of_torchrun_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:

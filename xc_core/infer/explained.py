@@ -10,7 +10,6 @@ from typing import Final
 
 import numpy as np
 
-from xc_core.data.beginning import MAX_CHARS
 from xc_core.infer.predictor import Prediction, Predictor
 from xc_core.infer.score import candidates, distinct, values
 from xc_core.scores import Query
@@ -76,10 +75,10 @@ def explained(predictor: Predictor, questions: list[Question]) -> list[list[list
     """Return, for each question and each of its texts, the k best labels with their reasons, best first.
 
     A text is answered as ``Predictor.predict`` answers it alone; the values of its scores differ by rounding only.
-    Only the first ``MAX_CHARS`` characters of a text are read. Raises UsageError for a ``tail`` outside 0 to 1, or
+    Only the beginning of a very long text is read (``MAX_CHARS``). Raises UsageError for a ``tail`` outside 0 to 1, or
     above 0 if the model has no dial.
     """
-    texts = [text[:MAX_CHARS] for question in questions for text in question.texts]
+    texts = [text for question in questions for text in question.texts]
     if not texts:
         return [[] for _ in questions]
     query = Query(predictor.embed(texts), texts)

@@ -11,7 +11,6 @@ from typing import Final
 import numpy as np
 import torch
 
-from xc_core.data.beginning import MAX_CHARS
 from xc_core.data.tokenizer import TextTokenizer
 from xc_core.data.tokens import TokenStore
 from xc_core.encoders import Encoder, encode_rows
@@ -57,7 +56,7 @@ class Predictor:
     def shortlist(self, texts: list[str], k: int, tail: float | None = None) -> Shortlist:
         """Return the ``k`` best labels of each text (N x min(k, L)); rows end in holes if fewer were found.
 
-        Only the first ``MAX_CHARS`` characters of a text are read.
+        Only the beginning of a very long text is read (``MAX_CHARS``).
         ``tail`` is the position of the dial between P@k (0) and PSP@k (1), by default the model's own. Raises
         UsageError for a k that is not a whole number above 0, a tail outside 0 to 1 or of a model without a dial, or a
         text that is not a string.
@@ -70,7 +69,6 @@ class Predictor:
         k = min(k, self.scorer.num_labels)
         if not texts:
             return Shortlist(np.zeros((0, k), np.int32), np.zeros((0, k), np.float32))
-        texts = [text[:MAX_CHARS] for text in texts]
         parts = np.array_split(np.arange(len(texts)), math.ceil(len(texts) / _AT_ONCE))  # of nearly equal size
         return Shortlist.stack([self._shortlist(texts[part[0] : part[-1] + 1], k, tail) for part in parts])
 

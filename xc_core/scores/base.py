@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
+from xc_core.data.beginning import MAX_CHARS
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import ConfigError, DataError, MissingError, MovedError
 from xc_core.plugins import Part, Table
@@ -126,11 +127,14 @@ class Query:
 
     @cached_property
     def texts(self) -> list[str]:
-        """One text per document; raises ValueError if there are fewer or more."""
+        """The text of each document; raises ValueError if there are fewer or more.
+
+        Of a long text the first ``MAX_CHARS`` characters: an evaluation reads no more than a service, which bounds it.
+        """
         found = self._texts() if callable(self._texts) else self._texts
         if found is None or len(found) != len(self.doc_ND):
             raise ValueError(f"{len(found or [])} texts for {len(self.doc_ND)} documents")
-        return found
+        return [text[:MAX_CHARS] for text in found]
 
 
 class FittedScore(Protocol):
