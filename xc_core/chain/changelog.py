@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Collection
+from collections.abc import Set
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -137,7 +137,7 @@ def write(inner: Workspace, dataset: str, entry: dict[str, Any]) -> None:
     path.write_text(canonical({"time": datetime.now(UTC).isoformat(timespec="seconds"), **entry}), "utf-8")
 
 
-def redacted(entry: dict[str, Any], uids: Collection[str]) -> dict[str, Any]:
+def redacted(entry: dict[str, Any], uids: Set[str]) -> dict[str, Any]:
     """Return an entry without these uids in its lists of uids; their number stays."""
 
     def without(content: Any) -> Any:
@@ -148,7 +148,7 @@ def redacted(entry: dict[str, Any], uids: Collection[str]) -> dict[str, Any]:
     return {name: without(value) if name in _WITH_UIDS else value for name, value in entry.items()}
 
 
-def redact(workspace: Workspace, dataset: str, uids: Collection[str]) -> None:
+def redact(workspace: Workspace, dataset: str, uids: Set[str]) -> None:
     """Remove these uids from all entries of a changelog."""
     for path in _files(workspace.raw(dataset).with_name(CHANGES)):
         write_file(path, canonical(redacted(_read(path), uids)))

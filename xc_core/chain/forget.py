@@ -75,7 +75,7 @@ def forget(
             config = replace(config, validation_fraction=0.0)  # a later update holds nothing out beside it
         config = allowing(config, "unseen-labels") if _unseen(left) else config
         config = written(workspace, inner, dataset, left, config)
-        uids = (*documents, *labels)
+        uids = frozenset((*documents, *labels))
         with at_rest(workspace, dataset):  # a stage that ends after the deletion would keep what it made of them
             unrecorded = dvc_lock.forget(workspace, dataset)  # first, because it can fail
             folder = workspace.data / dataset / ACCEPTANCE
