@@ -101,10 +101,17 @@ def only_labels(workspace: Workspace, dataset: str, was: str, now: str) -> bool:
 def added_since(workspace: Workspace, dataset: str, was: str, now: str) -> set[str] | None:
     """Return the uids of documents that came between two versions of the corpus, given by their digests.
 
-    None if the changelog does not lead from one to the other.
+    One that the earlier version had is not among them, though it left and came back. None if the changelog does not
+    lead from one to the other.
     """
     found = _between(workspace, dataset, was, now)
-    return None if found is None else set[str]().union(*(entry["documents"]["added"] for entry in found))
+    if found is None:
+        return None
+    added, had = set[str](), set[str]()
+    for entry in found:
+        had |= set(entry["documents"]["removed"]) - added
+        added |= set(entry["documents"]["added"])
+    return added - had
 
 
 def _between(workspace: Workspace, dataset: str, was: str, now: str) -> list[dict[str, Any]] | None:
