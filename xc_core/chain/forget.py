@@ -73,6 +73,8 @@ def forget(
         config = replace(own, layout="auto")  # what is written is xc-json
         if validation_given(workspace, corpus, dataset):
             config = replace(config, validation_fraction=0.0)  # a later update holds nothing out beside it
+        if config.split == "group" and not (left.documents["group"] != "").any():
+            config = replace(config, split="uid")  # the same: a document without a group is a group of one
         config = allowing(config, "unseen-labels") if _unseen(left) else config
         config = written(workspace, inner, dataset, left, config)
         uids = frozenset((*documents, *labels))
