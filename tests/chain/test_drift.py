@@ -299,7 +299,11 @@ def test_the_changelog_says_what_came_between_two_corpora(
     """The files of c were put back once, so there are two ways to b."""
     kinds = [("a", "labels", "b"), ("b", "update", "c"), ("c", "replace", "b")]
     found = [
-        {"corpus": {"before": before, "after": after}, "what": what, "documents": {"added": [f"{before}{after}"]}}
+        {
+            "corpus": {"before": before, "after": after},
+            "what": what,
+            "documents": {"added": [f"{before}{after}"], "removed": []},
+        }
         for before, what, after in kinds
     ]
     monkeypatch.setattr(changelog, "entries", lambda *_: found)
@@ -308,6 +312,21 @@ def test_the_changelog_says_what_came_between_two_corpora(
     monkeypatch.setattr(changelog, "entries", lambda *_: found[:2])
     ways = {way: changelog.only_labels(workspace, "toy", *way) for way in ("aa", "ab", "ac", "bc", "za")}
     assert ways == {"aa": True, "ab": True, "ac": False, "bc": False, "za": False}
+
+
+def test_a_document_that_left_and_came_back_is_not_new(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files of an older version were ingested and those of now again: a model of today learnt from what came back.
+
+    A document that came, left and came again is new to a model from before.
+    """
+    steps = [("a", "b", ["new"], ["old"]), ("b", "c", ["later"], ["new"]), ("c", "d", ["old", "new"], [])]
+    found = [
+        {"corpus": {"before": was, "after": now}, "documents": {"added": added, "removed": removed}}
+        for was, now, added, removed in steps
+    ]
+    monkeypatch.setattr(changelog, "entries", lambda *_: found)
+    since = {was: changelog.added_since(workspace, "toy", was, "d") for was in "abcd"}
+    assert since == {"a": {"new", "later"}, "b": {"later", "old"}, "c": {"old", "new"}, "d": set()}
 
 
 def test_a_recipe_without_a_model_and_a_history_that_nobody_knows(workspace: Workspace, copied: Workspace) -> None:

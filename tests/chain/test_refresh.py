@@ -18,11 +18,12 @@ from tests.chain.toy import (
     states_of,
     statuses,
 )
-from tests.conftest import ToyWorld
+from tests.conftest import ToyWorld, open_corpus
 from xc_core import artifacts
 from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.chain.kept import untrained
 from xc_core.chain.plan import Status
+from xc_core.classifiers import LabelTables
 from xc_core.cli.ingest import place
 from xc_core.data.ingest import IngestConfig
 from xc_core.errors import MissingError, MovedError
@@ -228,6 +229,22 @@ def test_rows_that_are_trained_again_on_a_kept_encoder_know_what_it_learnt_from(
     come_back_as_test(copied, tmp_path, world, UID)
     with pytest.raises(MovedError, match="1 test document that the kept rows learnt from"):
         run_stage(copied, "encoder", "toy", "ngame", refresh=True)
+
+
+def test_rows_on_an_encoder_that_was_never_trained_know_what_they_learnt_from_alone(
+    copied: Workspace, tmp_path: Path, edit: Edit
+) -> None:
+    """Such an encoder is the same for all data. Otherwise no training would end what a refresh refuses."""
+    edit(copied, {f"{STAGES_OF}/encoder/epochs": 0.0, "datasets/toy/tokens/vocabulary": 1})  # letters alone
+    until = NAMES[: NAMES.index("classifier") + 1]
+    for name in until:
+        run_stage(copied, name, "toy", "ngame")
+    before = copied.digest("encoder", "toy", "ngame")
+    come_back_as_test(copied, tmp_path, ToyWorld.make(), UID)
+    for name in until:
+        run_stage(copied, name, "toy", "ngame")
+    assert copied.digest("encoder", "toy", "ngame") == before
+    LabelTables.open(folder_of(copied, "classifier")).check_unseen(open_corpus(copied))  # a refresh would keep them
 
 
 def test_a_refresh_refuses_rows_that_learnt_from_validation_documents(copied: Workspace, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from tests.cli.conftest import NGAME, TOY, Xc, entry, offered
 from tests.cli.test_update_command import drop, row
 from tests.conftest import open_corpus
-from tests.data.worlds import empty_workspace, files_of, write_world
+from tests.data.worlds import empty_workspace, files_of, small_world, write_world
 from xc_core.chain import STAGES, Workspace, changelog, run_stage
 from xc_core.chain import forget as forget_module
 from xc_core.chain.context import Context
@@ -270,6 +270,18 @@ def test_a_dataset_whose_layout_was_named_can_be_forgotten_from(tmp_path: Path) 
     uid = Tables.of(open_corpus(workspace)).documents["uid"][0]
     forget(workspace, "toy", [uid], [], with_documents=True)
     assert uid not in Tables.of(open_corpus(workspace)).documents["uid"]
+
+
+def test_the_last_document_with_a_group_can_be_forgotten(tmp_path: Path) -> None:
+    workspace, world = empty_workspace(tmp_path / "project"), small_world()
+    world.train[3]["group"] = "series"
+    place(workspace, world.write(tmp_path / "begin"), "toy", IngestConfig(split="group"), replace=False)
+    before = Tables.of(open_corpus(workspace)).documents.select("uid", "split").rows()
+    uid = world.train[3]["uid"]
+    forget(workspace, "toy", [uid], [])
+    after = Tables.of(open_corpus(workspace)).documents.select("uid", "split").rows()
+    assert sorted(after) == sorted(pair for pair in before if pair[0] != uid)
+    assert workspace.params.dataset("toy").corpus.split == "uid"
 
 
 def test_what_was_deleted_is_printed_though_another_package_fails(

@@ -174,7 +174,7 @@ def test_an_update_of_a_dataset_in_any_layout_keeps_texts_pairs_filters_and_spli
         (folder / "filter_labels_train.txt").write_text("0 3\n5 1\n")
         (folder / "filter_labels_test.txt").write_text("2 4\n")
         first = Tables.of(read_world(folder))
-        first.write(tmp_path / f"{name}-again")
+        first.write(tmp_path / f"{name}-again", "uid")
         second = Tables.of(read_world(tmp_path / f"{name}-again"))
         for table in ("documents", "labels", "pairs", "filters"):
             one, other = getattr(first, table), getattr(second, table)
@@ -302,6 +302,24 @@ def test_a_large_family_keeps_its_names_in_an_update(tmp_path: Path) -> None:
     assert {uid: name for uid, name in cut()[0].items() if uid != "M"} == names
 
 
+def test_corrected_texts_that_become_near_duplicates_move_no_document(tmp_path: Path) -> None:
+    """There was no family before, so no file named one; the search of a new ingest would find one."""
+    workspace, config = empty_workspace(tmp_path / "project"), IngestConfig(split="family", acceptance_fraction=0.3)
+    train = [row(f"D{number}", " ".join(f"w{number}x{at}" for at in range(6)), [0]) for number in range(40)]
+    begin = drop(tmp_path / "begin", train, [("L0", "river")], [row("T", "a test", [0])])
+    place(workspace, begin, "toy", config, replace=False)
+    rows, before = np.arange(40), splits(workspace)
+    names, halves = open_corpus(workspace).family_names(rows), open_corpus(workspace).validation_halves()
+    halves_before = [set(open_corpus(workspace).uids(half)) for half in halves]
+    order = dict(zip(open_corpus(workspace).uids(rows), names, strict=True))
+    same = [row(f"D{number}", "one two three four five six", [0]) for number in range(20)]
+    update(workspace, drop(tmp_path / "new", same, [("L0", "river")]), "toy")
+    after = open_corpus(workspace)
+    assert splits(workspace) == before
+    assert dict(zip(after.uids(rows), after.family_names(rows), strict=True)) == order
+    assert [set(after.uids(half)) for half in after.validation_halves()] == halves_before
+
+
 def test_a_family_whose_first_document_is_forgotten_takes_the_name_of_the_next(tmp_path: Path) -> None:
     frame = documents([(uid, "text", "train", "") for uid in "abcd"])
     family = pl.Series(["", "a", "a", ""], dtype=pl.String)
@@ -309,7 +327,7 @@ def test_a_family_whose_first_document_is_forgotten_takes_the_name_of_the_next(t
     labels = pl.DataFrame({"uid": ["L"], "title": ["l"], "content": [""]})
     left = Tables(frame.with_columns(family=family), labels, none, none).without(["a"], [])
     assert left.documents["family"].to_list() == ["b", "b", ""]
-    left.write(tmp_path / "raw")
+    left.write(tmp_path / "raw", "family")
     written = [json.loads(line) for line in (tmp_path / "raw" / "trn.json").read_text().splitlines()]
     assert [line.get("near_duplicate_of") for line in written] == [None, "b", None]
 

@@ -36,7 +36,7 @@ class Arrival:
     command: str
     """Identifies the command and its source files."""
     what: Kind
-    forgotten: tuple[str, ...] = ()
+    forgotten: frozenset[str] = frozenset()
     """Uids that must not stay anywhere: the earlier files are not kept, and the changelog does not name them."""
 
     def install(self, allow_loss: float | None) -> Difference | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Collection
+from collections.abc import Set
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -101,10 +101,17 @@ def only_labels(workspace: Workspace, dataset: str, was: str, now: str) -> bool:
 def added_since(workspace: Workspace, dataset: str, was: str, now: str) -> set[str] | None:
     """Return the uids of documents that came between two versions of the corpus, given by their digests.
 
-    None if the changelog does not lead from one to the other.
+    One that the earlier version had is not among them, though it left and came back. None if the changelog does not
+    lead from one to the other.
     """
     found = _between(workspace, dataset, was, now)
-    return None if found is None else set[str]().union(*(entry["documents"]["added"] for entry in found))
+    if found is None:
+        return None
+    added, had = set[str](), set[str]()
+    for entry in found:
+        had |= set(entry["documents"]["removed"]) - added
+        added |= set(entry["documents"]["added"])
+    return added - had
 
 
 def _between(workspace: Workspace, dataset: str, was: str, now: str) -> list[dict[str, Any]] | None:
@@ -137,7 +144,7 @@ def write(inner: Workspace, dataset: str, entry: dict[str, Any]) -> None:
     path.write_text(canonical({"time": datetime.now(UTC).isoformat(timespec="seconds"), **entry}), "utf-8")
 
 
-def redacted(entry: dict[str, Any], uids: Collection[str]) -> dict[str, Any]:
+def redacted(entry: dict[str, Any], uids: Set[str]) -> dict[str, Any]:
     """Return an entry without these uids in its lists of uids; their number stays."""
 
     def without(content: Any) -> Any:
@@ -148,7 +155,7 @@ def redacted(entry: dict[str, Any], uids: Collection[str]) -> dict[str, Any]:
     return {name: without(value) if name in _WITH_UIDS else value for name, value in entry.items()}
 
 
-def redact(workspace: Workspace, dataset: str, uids: Collection[str]) -> None:
+def redact(workspace: Workspace, dataset: str, uids: Set[str]) -> None:
     """Remove these uids from all entries of a changelog."""
     for path in _files(workspace.raw(dataset).with_name(CHANGES)):
         write_file(path, canonical(redacted(_read(path), uids)))

@@ -73,9 +73,11 @@ def forget(
         config = replace(own, layout="auto")  # what is written is xc-json
         if validation_given(workspace, corpus, dataset):
             config = replace(config, validation_fraction=0.0)  # a later update holds nothing out beside it
+        if config.split == "group" and not (left.documents["group"] != "").any():
+            config = replace(config, split="uid")  # the same: a document without a group is a group of one
         config = allowing(config, "unseen-labels") if _unseen(left) else config
         config = written(workspace, inner, dataset, left, config)
-        uids = (*documents, *labels)
+        uids = frozenset((*documents, *labels))
         with at_rest(workspace, dataset):  # a stage that ends after the deletion would keep what it made of them
             unrecorded = dvc_lock.forget(workspace, dataset)  # first, because it can fail
             folder = workspace.data / dataset / ACCEPTANCE

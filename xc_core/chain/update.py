@@ -116,7 +116,7 @@ def _report_elsewhere(there: Tables, came: Tables) -> None:
 
 def written(workspace: Workspace, inner: Workspace, dataset: str, tables: Tables, config: IngestConfig) -> IngestConfig:
     """Write the raw files of a new version into the scratch workspace, make its corpus, and return its settings."""
-    longest = tables.write(inner.raw(dataset))
+    longest = tables.write(inner.raw(dataset), config.split)
     for paper in papers(workspace.raw(dataset)):
         shutil.copyfile(paper, inner.raw(dataset) / paper.name)
     config = replace(config, max_line_bytes=max(config.max_line_bytes, longest + 2))

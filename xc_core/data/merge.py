@@ -146,12 +146,17 @@ class Tables:
         """Return the uids of documents without labels."""
         return self.documents.join(self.pairs, left_on="uid", right_on="doc", how="anti")["uid"].to_list()
 
-    def write(self, folder: Path) -> int:
-        """Write xc-json with filter files; return the length of the longest line in bytes."""
+    def write(self, folder: Path, by: str) -> int:
+        """Write xc-json with filter files, for a split ``by``; return the length of the longest line in bytes.
+
+        For a split by family one family is named even if none has siblings, so that families are not searched again:
+        corrected texts may be near-duplicates, and their documents keep their splits.
+        """
         folder.mkdir(parents=True)
         ids = self.labels.select(label="uid", id=pl.int_range(pl.len()))
         targets = self.pairs.join(ids, on="label").group_by("doc").agg(pl.col("id").sort().alias("target_ind"))
         rows = self.documents.join(targets, left_on="uid", right_on="doc", how="left", maintain_order="left")
+        rows = rows.with_columns(family=_named(rows, by))
         longest = _write(folder / "lbl.json", self.labels)
         in_train = pl.col("split").replace(ACCEPTANCE, TRAIN)  # the next ingest holds the same documents out again
         for split in (TRAIN, VALIDATION, TEST):
@@ -219,6 +224,15 @@ def _families(corpus: Corpus, uids: pl.Series) -> pl.DataFrame:
     return pl.select(group=none, family=pl.when(name == uids).then(none).otherwise(name))
 
 
+def _named(documents: pl.DataFrame, by: str) -> pl.Series:
+    """Return the names of families to write: none for one that is its own uid, unless no other would be named."""
+    names = documents.select(pl.when(pl.col("family") != pl.col("uid")).then("family").otherwise(pl.lit("")))
+    if by == "family" and (names.to_series() == "").all():
+        learnt = pl.col("split") != TEST
+        names = documents.select(pl.when(learnt & learnt.cum_sum().eq(1)).then("uid").otherwise(pl.lit("")))
+    return names.to_series()
+
+
 def _unclear(found: str) -> DataError:
     return DataError(
         found,
@@ -239,8 +253,6 @@ def _write(path: Path, rows: pl.DataFrame) -> int:
         for row in rows.iter_rows(named=True):
             if "target_ind" in row:
                 row |= {"target_ind": row["target_ind"] or []}
-            if row.get("family") == row["uid"]:
-                row["family"] = ""
             row = {_OPTIONAL.get(key, key): value for key, value in row.items() if value or key not in _OPTIONAL}
             line = json.dumps(row, ensure_ascii=False)
             longest = max(longest, len(line.encode()))

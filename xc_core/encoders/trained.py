@@ -47,6 +47,11 @@ class TrainedEncoder:
     """The labels of these rows (``data.names.label_names``), in their order."""
 
     @property
+    def was_trained(self) -> bool:
+        """False for one that is as it was pretrained, or initialised: it learnt from no document of the dataset."""
+        return bool(self.history.get("losses"))
+
+    @property
     def saw_validation(self) -> bool:
         """True if it was trained on validation documents, so that nothing may be fitted or chosen on them."""
         return TrainedOn.read(self.history, TrainedOn(train=0)).validation > 0

@@ -94,14 +94,14 @@ def run(context: Context[ClassifierSettings]) -> None:
     documents = TrainedOn.of(corpus, validation=made[-1].refit, augment=settings.augment)
     biased = bool(settings.epochs and settings.bias.lr)
     results = history.results() | documents.recorded()
-    writer.finish(made, label_names(corpus), _learnt(context, corpus), results, unit=unit, biased=biased)
+    writer.finish(made, label_names(corpus), _learnt(context, corpus, trained), results, unit=unit, biased=biased)
     context.costs.update(costs)
 
 
-def _learnt(context: Context[ClassifierSettings], corpus: Corpus) -> Learnt:
+def _learnt(context: Context[ClassifierSettings], corpus: Corpus, trained: TrainedEncoder) -> Learnt:
     """Return what the rows learn from, and what their encoder learnt from if earlier rows had the same one."""
     learnt, encoder = Learnt.of(corpus), artifacts.read_manifest(context.inputs["encoder"]).digest()
-    if artifacts.read_made(context.old).depends.get("encoder") != encoder:
+    if not trained.was_trained or artifacts.read_made(context.old).depends.get("encoder") != encoder:
         return learnt
     with suppress(XCError):
         return learnt.with_train_of(LabelTables.open(context.old).learnt())

@@ -32,7 +32,8 @@ from xc_core.shapes import I64, Array, Bool
 _TEXT = [("uid", pa.string()), ("title", pa.string()), ("content", pa.string())]
 _TARGET = [("target_ind", pa.list_(pa.int64())), ("target_rel", pa.list_(pa.float64()))]
 _FAMILY = "near_duplicate_of"
-"""Written by an update: the name of the document's family of near-duplicates, unless it is its own uid."""
+"""Written by an update: the name of the document's family of near-duplicates, unless it is its own uid. If it is for
+all, one document has it, so that families are not searched again."""
 _NAMES = [("group", pa.string()), (_FAMILY, pa.string())]
 _STEM = {"train": "trn", "validation": "val", "test": "tst"}
 _SEAM = re.compile(rb"\}[ \t\r]*\n[ \t]*(?=\{)")
