@@ -56,6 +56,8 @@ class Candidate:
     """True if it becomes champion when the gate lets it pass."""
     moving: Callable[[], AbstractContextManager[None]] = nullcontext
     """Returns the lock of those who change the champion."""
+    registering: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Returns the lock of those who register a model of the dataset: two of them would register one model twice."""
 
     @property
     def tags(self) -> dict[str, str]:
@@ -88,8 +90,9 @@ def register(client: Any, artifact_root: str, candidate: Candidate) -> Released:
     MovedError if another process set the champion at the same moment (``set_champion``).
     """
     name = model_name(candidate.dataset)
-    known, champion = registered(client, name, candidate.digest), version_of(client, name, CHAMPION)
-    version = _new_version(client, artifact_root, candidate) if known is None else int(known.version)
+    with candidate.registering():
+        known, champion = registered(client, name, candidate.digest), version_of(client, name, CHAMPION)
+        version = _new_version(client, artifact_root, candidate) if known is None else int(known.version)
     if champion is not None and version == int(champion.version):
         client.set_registered_model_alias(name, CHALLENGER, str(version))
         return Released(version, True, f"version {version} is champion: it is already", champion=champion)

@@ -105,10 +105,17 @@ def test_the_model_of_a_recipe_is_judged_again_if_another_one_became_champion_af
     assert declared.aliases() == {"champion": own, "challenger": own, "previous": other}
 
 
-def test_a_candidate_brings_the_lock_of_its_project(project: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_candidate_brings_the_locks_of_its_project(project: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     """In Dagster as on the command line."""
     monkeypatch.setattr(candidates, "_PATIENCE", 0.1)
+    monkeypatch.setattr(candidates, "_COPYING", 0.1)
     own = candidates.candidate(project, "toy", "ngame")
+    with (
+        candidates.registering(project, "toy"),
+        pytest.raises(BusyError, match="a registration of a model of toy"),
+        own.registering(),
+    ):
+        raise AssertionError("nothing may begin")
     with (
         candidates.moving(project, "toy"),
         pytest.raises(BusyError, match="a change of the champion of toy"),
