@@ -34,12 +34,12 @@ def inbox(workspace: Workspace, dataset: str) -> Path:
 def state(folder: Path, now: float) -> str | None:
     """Return a hash over names, sizes and times of an inbox's files; None if it is empty or still being filled.
 
-    Hidden files, and files in hidden folders, do not count.
+    Hidden files, and files in hidden folders, do not count. A time far in the future is that of another clock.
     """
     found = folder.rglob("*") if folder.is_dir() else ()
     files = sorted(p for p in found if p.is_file() and not _hidden(p.relative_to(folder)))
     facts = [(p.relative_to(folder).as_posix(), p.stat().st_size, p.stat().st_mtime_ns) for p in files]
-    if not facts or any(now - changed / 1e9 < QUIET_SECONDS for _, _, changed in facts):
+    if not facts or any(abs(now - changed / 1e9) < QUIET_SECONDS for _, _, changed in facts):
         return None
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
 
@@ -107,17 +107,18 @@ def _archive(workspace: Workspace, dataset: str, ingested: str, keep: int) -> Pa
             before.rename(target)
         raise _changed(f"an inbox of {dataset} that changed while its files were ingested")
     os.utime(target)
-    _prune(target.parent, keep)
+    _prune(target, keep)
     return target
 
 
-def _prune(folder: Path, most: int) -> None:
+def _prune(last: Path, most: int) -> None:
     """Delete all archives of a dataset but the ``most`` last ones, and those that killed processes set aside.
 
-    The lock of ``archive`` is held, so no other process needs an archive that is set aside.
+    ``last`` is the last one, whatever the clock says. The lock of ``archive`` is held, so no other process needs an
+    archive that is set aside.
     """
-    kept = sorted(folder.glob("[!.]*"), key=lambda path: path.stat().st_mtime_ns)
-    left = [path for path in folder.iterdir() if _LEFT.fullmatch(path.name)]
+    kept = sorted(last.parent.glob("[!.]*"), key=lambda path: (path == last, path.stat().st_mtime_ns))
+    left = [path for path in last.parent.iterdir() if _LEFT.fullmatch(path.name)]
     for path in kept[: max(len(kept) - most, 0)] + left:
         drop(path)
 

@@ -15,6 +15,8 @@ from xc_core.locks import locked
 
 _PATIENCE: Final = 60.0
 """Seconds that a change of the champion waits for another one, which takes a few requests to MLflow."""
+_COPYING: Final = 600.0
+"""Seconds that a registration waits for another one, which copies a packed model."""
 
 
 def moving(workspace: Workspace, dataset: str) -> AbstractContextManager[None]:
@@ -24,6 +26,12 @@ def moving(workspace: Workspace, dataset: str) -> AbstractContextManager[None]:
     """
     path = workspace.state / "lock" / f"champion@{dataset}"
     return locked(path, f"a change of the champion of {dataset}", patience=_PATIENCE)
+
+
+def registering(workspace: Workspace, dataset: str) -> AbstractContextManager[None]:
+    """Return the lock of those who register a model of a dataset; raises BusyError after ten minutes."""
+    path = workspace.state / "lock" / f"register@{dataset}"
+    return locked(path, f"a registration of a model of {dataset}", patience=_COPYING)
 
 
 def candidate(workspace: Workspace, dataset: str, recipe: str, dagster_run: str = "") -> Candidate:
@@ -44,4 +52,5 @@ def candidate(workspace: Workspace, dataset: str, recipe: str, dagster_run: str 
         page(workspace, dataset, recipe),
         workspace.params.dataset(dataset).release.policy == "auto",
         partial(moving, workspace, dataset),
+        partial(registering, workspace, dataset),
     )

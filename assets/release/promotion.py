@@ -44,14 +44,11 @@ def promote(dataset: str, recipe: str | None, version: int | None, reason: str |
             click.echo(repaired(workspace, client, dataset, version))
             return
         if recipe is not None:
-            released = _registered(workspace, client, dataset, recipe)
-            if (verdict := released.verdict) is not None and not verdict.passed and not reason:
-                raise verdict.refusal(dataset, released.version)
-            version = released.version
-        elif version is None:
-            version = _challenger(client, dataset)
-        versions.check_version(client, name, version)
-        by_hand(workspace, client, dataset, version, reason)
+            version = _released(workspace, client, dataset, recipe, reason)
+        else:
+            version = _challenger(client, dataset) if version is None else version
+            versions.check_version(client, name, version)
+            by_hand(workspace, client, dataset, version, reason)
     write_pointer(workspace, dataset)
     click.echo(f"models:/{name}@champion is version {version}")
 
@@ -70,11 +67,14 @@ def _check_asked(
         Dvc.of(workspace.root).check_git(dataset, recipe)
 
 
-def by_hand(workspace: Workspace, client: Any, dataset: str, version: int, reason: str | None) -> None:
+def by_hand(
+    workspace: Workspace, client: Any, dataset: str, version: int, reason: str | None, judged: Released | None = None
+) -> bool:
     """Make a version champion, and record who did it and why.
 
-    Raises RefusedError if the version has not passed the gate and there is no reason, MissingError or CorruptError if
-    it cannot be opened; then nothing changes.
+    Returns False if another version became champion since the gate ``judged`` this one; then nothing changes, unless a
+    reason overrules the gate. Raises RefusedError if the version has not passed the gate and there is no reason,
+    MissingError or CorruptError if it cannot be opened; then nothing changes.
     """
     from assets.release import registry
     from assets.release.best import start_again
@@ -98,12 +98,18 @@ def by_hand(workspace: Workspace, client: Any, dataset: str, version: int, reaso
     if reason:  # a later promotion without one leaves these
         tags |= {"overruled_by": who, "overruled_at": when, "overruled_because": reason.strip()}
     with moving(workspace, dataset):
+        moved = judged is not None and not aliases.same_version(
+            judged.champion, aliases.version_of(client, name, aliases.CHAMPION)
+        )
+        if moved and not reason:
+            return False
         versions.set_tags(client, name, version, tags)
         if reason:
             start_again(client, name, version)
             page = f"{overruled(tags)}\n\n{found.description or ''}".strip()
             versions.set_page(client, name, version, page)
         aliases.set_champion(client, name, version)
+    return True
 
 
 def _serves(client: Any, name: str, version: int) -> bool:
@@ -122,8 +128,11 @@ def _challenger(client: Any, dataset: str) -> int:
     return int(challenger.version)
 
 
-def _registered(workspace: Workspace, client: Any, dataset: str, recipe: str) -> Released:
-    """Register a recipe's packed model, if it is up to date, and ask the gate."""
+def _released(workspace: Workspace, client: Any, dataset: str, recipe: str, reason: str | None) -> int:
+    """Register a recipe's packed model, if it is up to date, and promote it if it passes the gate; return its version.
+
+    It is judged again if another version became champion meanwhile.
+    """
     from assets.release import registry
     from assets.release.candidate import candidate
     from assets.release.judge import keep_acceptance
@@ -131,9 +140,13 @@ def _registered(workspace: Workspace, client: Any, dataset: str, recipe: str) ->
     _check_up_to_date(workspace, dataset, recipe)
     record(workspace, dataset, recipe)
     own = replace(candidate(workspace, dataset, recipe), auto=False)
-    released = registry.register(client, mlflow_settings(workspace.root).artifacts, own)
-    keep_acceptance(workspace, dataset)
-    return released
+    while True:
+        released = registry.register(client, mlflow_settings(workspace.root).artifacts, own)
+        keep_acceptance(workspace, dataset)
+        if (verdict := released.verdict) is not None and not verdict.passed and not reason:
+            raise verdict.refusal(dataset, released.version)
+        if by_hand(workspace, client, dataset, released.version, reason, released):
+            return released.version
 
 
 def _check_up_to_date(workspace: Workspace, dataset: str, recipe: str) -> None:

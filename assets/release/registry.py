@@ -56,6 +56,8 @@ class Candidate:
     """True if it becomes champion when the gate lets it pass."""
     moving: Callable[[], AbstractContextManager[None]] = nullcontext
     """Returns the lock of those who change the champion."""
+    registering: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Returns the lock of those who register a model of the dataset: two of them would register one model twice."""
 
     @property
     def tags(self) -> dict[str, str]:
@@ -72,6 +74,8 @@ class Released:
     message: str
     verdict: Verdict | None = None
     """None for a model that is champion already."""
+    champion: Any | None = None
+    """The champion when the gate was asked; None without one."""
 
     @property
     def refused(self) -> bool:
@@ -86,22 +90,23 @@ def register(client: Any, artifact_root: str, candidate: Candidate) -> Released:
     MovedError if another process set the champion at the same moment (``set_champion``).
     """
     name = model_name(candidate.dataset)
-    known, champion = registered(client, name, candidate.digest), version_of(client, name, CHAMPION)
-    version = _new_version(client, artifact_root, candidate) if known is None else int(known.version)
+    with candidate.registering():
+        known, champion = registered(client, name, candidate.digest), version_of(client, name, CHAMPION)
+        version = _new_version(client, artifact_root, candidate) if known is None else int(known.version)
     if champion is not None and version == int(champion.version):
         client.set_registered_model_alias(name, CHALLENGER, str(version))
-        return Released(version, True, f"version {version} is champion: it is already")
+        return Released(version, True, f"version {version} is champion: it is already", champion=champion)
     own = known or client.get_model_version(name, str(version))
     verdict, champion = _judged(client, name, candidate, own, champion)
     _record(client, version, candidate, verdict, candidate.tags if known is None else known.tags)
     if not verdict.passed:
-        return Released(version, False, f"version {version} is refused: {verdict.reason}", verdict)
+        return Released(version, False, f"version {version} is refused: {verdict.reason}", verdict, champion)
     taken_out = known is not None and ROLLED_BACK in known.tags
     if taken_out or not candidate.auto:
         client.set_registered_model_alias(name, CHALLENGER, str(version))
         why = f"it was rolled back on {known.tags[ROLLED_BACK]}" if known and taken_out else verdict.summary
         do = f"xc promote --dataset {candidate.dataset} --version {version} makes it champion"
-        return Released(version, False, f"version {version} is challenger: {why}; {do}", verdict)
+        return Released(version, False, f"version {version} is challenger: {why}; {do}", verdict, champion)
     with candidate.moving():
         if unchanged := same_version(champion, version_of(client, name, CHAMPION)):  # recording a verdict takes seconds
             set_champion(client, name, version)
@@ -109,7 +114,7 @@ def register(client: Any, artifact_root: str, candidate: Candidate) -> Released:
     if not unchanged:
         return register(client, artifact_root, candidate)
     text = verdict.summary if champion is not None else "the first one"
-    return Released(version, True, f"version {version} is champion: {text}", verdict)
+    return Released(version, True, f"version {version} is champion: {text}", verdict, champion)
 
 
 def _judged(client: Any, name: str, candidate: Candidate, own: Any, champion: Any | None) -> tuple[Verdict, Any | None]:

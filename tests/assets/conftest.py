@@ -90,6 +90,10 @@ class Registry:
 
     def release(self, number: int, passes: bool = True, auto: bool = True) -> Released:
         """Release version ``number``, which the gate lets pass or not."""
+        return registry.register(self.client, "", self.candidate(number, passes, auto))
+
+    def candidate(self, number: int, passes: bool = True, auto: bool = True) -> Candidate:
+        """Return version ``number`` as a candidate, which the gate lets pass or not."""
         line = Line("P@5", passes, "39.00 against 40.00", "at most 1 points less")
 
         def judge(_: Any, champion: Any | None) -> Verdict:
@@ -105,8 +109,7 @@ class Registry:
             yield
 
         digest = self.digests[number]
-        candidate = Candidate(self.dataset, "ngame", self.folder, digest, judge, auto=auto, moving=moving)
-        return registry.register(self.client, "", candidate)
+        return Candidate(self.dataset, "ngame", self.folder, digest, judge, auto=auto, moving=moving)
 
     def aliases(self) -> dict[str, int]:
         names = (aliases.CHAMPION, aliases.CHALLENGER, aliases.PREVIOUS)

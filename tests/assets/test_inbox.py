@@ -59,8 +59,11 @@ def test_one_new_file_holds_back_all_others(tmp_path: Path) -> None:
     assert state(tmp_path, RESTED + 15) is not None
 
 
-def test_a_file_dated_in_the_future_is_not_complete(tmp_path: Path) -> None:
+def test_a_file_dated_in_the_future_is_not_waited_for_until_then(tmp_path: Path) -> None:
+    """It was copied with the time of a clock that is ahead, or the clock was set back; a sensor looks twice."""
     put(tmp_path, "train.csv", changed=RESTED + 3600)
+    assert state(tmp_path, RESTED) is not None
+    put(tmp_path, "train.csv", changed=RESTED + 19)  # a server of files whose clock is ahead a little
     assert state(tmp_path, RESTED) is None
 
 
@@ -217,6 +220,17 @@ def test_a_drop_of_an_older_time_is_the_last_one_if_it_came_last(tmp_path: Path)
         kept.append(archive(workspace, "toy", wanted, keep=1))
         assert kept[-1].is_dir()
     assert [path.is_dir() for path in kept] == [False, False, True]
+
+
+def test_a_drop_is_the_last_one_although_the_clock_was_set_back(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    for number in range(2):
+        put(inbox(workspace, "toy"), "train.csv", changed=THEN + number)
+        wanted = state(inbox(workspace, "toy"), math.inf)
+        assert wanted is not None
+        kept = archive(workspace, "toy", wanted, keep=1)
+        assert [path.name for path in kept.parent.iterdir()] == [kept.name]
+        os.utime(kept, (9e9, 9e9))
 
 
 def test_the_number_of_archives_is_the_setting_of_a_dataset_that_is_known(fresh: Workspace) -> None:

@@ -6,12 +6,13 @@ import json
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from assets.release import aliases, champions, health
+from assets.release import aliases, champions, health, promotion
 from assets.release import candidate as candidates
 from assets.release.registry import Released
 from tests.assets.conftest import Registry, Store, champion_files
@@ -81,10 +82,40 @@ def test_the_champion_is_changed_by_one_process_at_a_time(
     assert xc("rollback", "--dataset", declared.dataset).code == 0
 
 
-def test_a_candidate_brings_the_lock_of_its_project(project: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_model_of_a_recipe_is_judged_again_if_another_one_became_champion_after_its_verdict(
+    xc: Xc, declared: Registry, fresh: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To open the model before it is promoted takes seconds; so does a verdict to be recorded."""
+    declared.release(declared.version())
+    other, own = declared.version(), declared.version()
+
+    @contextmanager
+    def moving(*_: object) -> Iterator[None]:
+        if len(declared.asked) == 2:
+            aliases.set_champion(declared.client, declared.name, other)
+        yield
+
+    monkeypatch.setattr(candidates, "moving", moving)
+    monkeypatch.setattr(candidates, "candidate", lambda *_: declared.candidate(own))
+    for step in ("_check_up_to_date", "record"):
+        monkeypatch.setattr(promotion, step, lambda *_: None)
+    fresh.params.declare_experiment(declared.dataset, "ngame", "ngame", {})
+    assert xc("promote", "--dataset", declared.dataset, "--recipe", "ngame").code == 0
+    assert declared.asked == [None, 1, other], "the version of each champion that the gate compared a model with"
+    assert declared.aliases() == {"champion": own, "challenger": own, "previous": other}
+
+
+def test_a_candidate_brings_the_locks_of_its_project(project: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     """In Dagster as on the command line."""
     monkeypatch.setattr(candidates, "_PATIENCE", 0.1)
+    monkeypatch.setattr(candidates, "_COPYING", 0.1)
     own = candidates.candidate(project, "toy", "ngame")
+    with (
+        candidates.registering(project, "toy"),
+        pytest.raises(BusyError, match="a registration of a model of toy"),
+        own.registering(),
+    ):
+        raise AssertionError("nothing may begin")
     with (
         candidates.moving(project, "toy"),
         pytest.raises(BusyError, match="a change of the champion of toy"),

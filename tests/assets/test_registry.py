@@ -363,6 +363,20 @@ def test_a_version_whose_files_cannot_be_read_back_is_not_deleted(
     assert registry.register(store.client, store.artifacts, own).version == 1
 
 
+def test_a_model_that_another_process_registers_at_the_same_moment_is_registered_once(versions: Registry) -> None:
+    """Otherwise the second version replaces the first one as champion, and a rollback goes back to the same model."""
+    versions.release(versions.version())
+    own = replace(versions.candidate(1), digest="digest of 2")
+
+    @contextmanager
+    def registering() -> Iterator[None]:
+        assert versions.version() == 2
+        yield
+
+    found = registry.register(versions.client, "", replace(own, registering=registering))
+    assert (found.version, versions.aliases()) == (2, {"champion": 2, "challenger": 2, "previous": 1})
+
+
 def test_the_gate_measures_the_registered_files(
     store: Store, trained: Workspace, released: Released, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -196,6 +197,18 @@ def test_a_registry_that_does_not_answer_changes_nothing_and_is_shown(running: R
     running.source.error = None
     running.server.models.poll()
     assert running.client.get("/ready").json()["registry"] == "ok"
+
+
+def test_a_folder_or_a_champion_that_is_gone_is_not_a_registry_without_an_answer(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``xc forget`` deletes the packed model of a recipe; the commands after it delete registered versions."""
+    told: list[str] = []
+    monkeypatch.setattr(module, "report", told.append)
+    models = Models(registry)
+    models._source = partial(in_folder, Path("gone"))
+    models.poll()
+    assert told == ["there is no model to swap to (no artefact at gone); version 1 stays"]
 
 
 def test_a_server_does_not_start_without_a_model(own_folder: Path) -> None:

@@ -173,6 +173,6 @@ class Models:
     def _unanswered(self, error: Exception) -> None:
         reason = in_words(error)
         if not self.source_error:
-            report(f"the registry does not answer ({reason}); version {self.current.version} stays")
+            report(f"there is no model to swap to ({reason}); version {self.current.version} stays")
         self.source_error = reason
         self.watch.unanswered()
