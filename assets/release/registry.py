@@ -74,7 +74,7 @@ class Released:
     message: str
     verdict: Verdict | None = None
     """None for a model that is champion already."""
-    champion: Any | None = None
+    champion: Any | None = field(default=None, compare=False)
     """The champion when the gate was asked; None without one."""
 
     @property
