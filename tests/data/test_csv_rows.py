@@ -72,7 +72,7 @@ def test_a_row_that_is_wrong_is_named(content: bytes, row: int, found: str) -> N
 
 def test_a_row_may_be_longer_than_any_buffer_but_not_endless(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read(b"a,b\n" + b"x" * (5 << 20) + b",2\n") == [{"a": "x" * (5 << 20), "b": "2"}]
-    monkeypatch.setattr(csv_rows, "_LONGEST", 100)
+    monkeypatch.setattr(csv_rows, "LONGEST", 100)
     with pytest.raises(DataError, match="field larger than field limit"):
         read(b'a,b\n1,"' + b"x,y\n" * 1000)
 

@@ -194,6 +194,15 @@ def test_a_long_cell_does_not_hide_the_line_that_is_no_utf_8(tmp_path: Path) -> 
     assert failed.value.found.startswith("the byte 0xe9") and failed.value.where == "train.csv, line 3"
 
 
+def test_the_search_for_the_line_that_is_no_utf_8_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file may decompress to a line of any length."""
+    monkeypatch.setattr("xc_core.data.formats.tabular.LONGEST", 1 << 10)
+    (tmp_path / "train.csv").write_bytes(b"text,labels\ncaf\xe9" + b"a" * (2 * ReadOptions.block_bytes))
+    with pytest.raises(DataError, match="a line of") as failed:
+        read_world(tmp_path)
+    assert failed.value.where == "train.csv, line 2"
+
+
 def test_a_gzipped_parquet_is_not_a_table(tmp_path: Path) -> None:
     folder = write_world(tmp_path / "world", "parquet")
     (folder / "train.parquet").rename(folder / "train.parquet.gz")

@@ -14,17 +14,17 @@ from xc_core.errors import DataError
 from xc_core.visible import counted
 
 Bytes = IO[bytes] | io.BufferedIOBase
-_LONGEST: Final = 64 << 20
+LONGEST: Final = 64 << 20
 """Characters of a cell or line, at most; one quote too few may join all rows of a file."""
 _OTHERS: Final = (";", "\t")
 """Separators of tables that are not CSV."""
 _PART: Final = 4 << 20
 """Characters after which a part ends."""
-_TOO_LONG: Final = f"field larger than field limit ({_LONGEST})"
+_TOO_LONG: Final = f"field larger than field limit ({LONGEST})"
 _WRONG: Final = {
     "unexpected end of data": ("a quote that is never closed", 'a second " at the end of the cell'),
     "',' expected after '\"'": ("text behind the closing quote of a cell", "a comma, or the end of the row"),
-    _TOO_LONG: (f"a cell of more than {_LONGEST:,} characters", "a shorter text"),
+    _TOO_LONG: (f"a cell of more than {LONGEST:,} characters", "a shorter text"),
 }
 """Messages of the reader -> what is wrong, and what is expected."""
 
@@ -78,7 +78,7 @@ def _batch(part: list[list[str]], names: list[str]) -> pa.RecordBatch:
 
 def _rows(stream: Bytes, where: str) -> Iterator[tuple[int, list[str]]]:
     """Yield (number, cells) of the rows that are not blank."""
-    csv.field_size_limit(_LONGEST)
+    csv.field_size_limit(LONGEST)
     text = io.TextIOWrapper(cast("IO[bytes]", stream), "utf-8-sig", newline="")
     number = 1
     try:
@@ -101,7 +101,7 @@ def _rows(stream: Bytes, where: str) -> Iterator[tuple[int, list[str]]]:
 
 def _lines(text: io.TextIOWrapper) -> Iterator[str]:
     """Yield lines; raise csv.Error for one that is too long to be one."""
-    while line := text.readline(_LONGEST + 1):
-        if len(line) > _LONGEST:
+    while line := text.readline(LONGEST + 1):
+        if len(line) > LONGEST:
             raise csv.Error(_TOO_LONG)
         yield line

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from xc_core.artifacts import remove, replacing
 from xc_core.data.formats import columns as column
 from xc_core.data.formats.base import LAYOUTS, Block, Layout, ReadOptions, find, text_uid
-from xc_core.data.formats.csv_rows import csv_batches, csv_names
+from xc_core.data.formats.csv_rows import LONGEST, csv_batches, csv_names
 from xc_core.data.formats.lines import blocks, open_bytes
 from xc_core.errors import DataError, MissingError, first_line, nearest, preview
 from xc_core.progress import report
@@ -210,7 +210,7 @@ def _refusing(path: Path, row: int) -> Iterator[None]:
         yield
     except (pa.ArrowException, OSError, EOFError, UnicodeError, zlib.error) as error:
         if path.suffix != ".parquet":
-            for _ in blocks(path, ReadOptions(max_line_bytes=1 << 62)):  # raises, with the line, if it is not UTF-8
+            for _ in blocks(path, ReadOptions(max_line_bytes=4 * LONGEST)):  # raises, with the line, if it is not UTF-8
                 pass
         raise DataError(
             f"a table that cannot be read ({first_line(error)})",
