@@ -34,7 +34,8 @@ def inbox(workspace: Workspace, dataset: str) -> Path:
 def state(folder: Path, now: float) -> str | None:
     """Return a hash over names, sizes and times of an inbox's files; None if it is empty or still being filled.
 
-    Hidden files, and files in hidden folders, do not count. A time far in the future is that of another clock.
+    Hidden files, and files in hidden folders, do not count. A time far in the future was set by a wrong clock
+    and says nothing, so such a file counts as complete.
     """
     found = folder.rglob("*") if folder.is_dir() else ()
     files = sorted(p for p in found if p.is_file() and not _hidden(p.relative_to(folder)))
