@@ -135,6 +135,28 @@ def test_from_fifty_documents_on_intervals_are_those_of_the_bootstrap(monkeypatc
     assert intervals(figures, seed=4) == found
 
 
+@pytest.mark.parametrize(("figure", "ends"), [(1.0, (99.006, 100.0)), (0.0, (0.0, 0.994)), (0.2, (19.801, 20.795))])
+@pytest.mark.parametrize("weight", [1.0, 3.0])
+def test_equal_figures_of_all_documents_have_the_interval_of_the_rule_of_three(
+    figure: float, ends: tuple[float, float], weight: float
+) -> None:
+    """300 of 300 have a probability of 0.05 if 0.99006 of all are so. P@5 is 0.2 for one label that is found."""
+    figures = PerDocument({"P": np.full(300, figure * weight)}, {"P": np.full(300, weight)})
+    assert intervals(figures, seed=0)["P"] == pytest.approx(ends, abs=0.001)
+
+
+@pytest.mark.parametrize("share", [0.01, 0.97, 0.99, 0.997])
+def test_the_interval_of_a_share_that_is_nearly_all_covers(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 200 draws of 60 documents with a share of 0.99, 110 are all right: the bootstrap's interval is [100, 100]."""
+    monkeypatch.setattr(report_module, "BOOTSTRAPS", 100)
+    random, covered = np.random.default_rng(7), 0
+    for seed in range(200):
+        figures = PerDocument({"P": (random.random(60) < share).astype(float)}, {"P": np.ones(60)})
+        low, high = intervals(figures, seed=seed)["P"]
+        covered += low <= 100 * share <= high
+    assert covered > 180
+
+
 def test_intervals_hold_the_figure_and_shrink_with_the_number_of_documents() -> None:
     random = np.random.default_rng(2)
     few, many = bernoulli(random, 100), bernoulli(random, 6400)

@@ -123,3 +123,18 @@ def test_the_documents_of_a_metric_are_those_with_a_denominator() -> None:
     found = differences(figures(den, den), figures(den, den))["P_at_1"]
     assert found.points == 0
     assert found.low < -5 and found.high > 5
+
+
+# the same difference for all documents
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "ends", "clear"),
+    [(1.0, 1.0, (-0.994, 0.994), False), (1.0, 0.0, (98.013, 100.0), True), (0.0, 1.0, (-100.0, -98.013), True)],
+)
+def test_equal_differences_of_all_documents_have_the_interval_of_the_rule_of_three(
+    ours: float, theirs: float, ends: tuple[float, float], clear: bool
+) -> None:
+    found = differences(figures(np.full(300, ours)), figures(np.full(300, theirs)))["P_at_1"]
+    assert (found.low, found.high) == pytest.approx(ends, abs=0.001)
+    assert found.clear == clear

@@ -26,6 +26,8 @@ FEW: Final = 50
 few documents that are all right, or nearly all, hardly differ."""
 _RIGHT: Final = np.array([[1.0, 1, 0, 0], [1, 0, 1, 0]])
 """Which of the four documents that ``of_few`` adds are right, by model."""
+_SAME: Final = 1e-9
+"""Width of an interval, in percent, below which all resamples are the same but for rounding."""
 MANY: Final = 48
 """Positives of a document from which a binary search per label is faster than a comparison per positive."""
 _COMPARED: Final = 1 << 18
@@ -100,15 +102,44 @@ def quantiles(drawn_RM: F64, shares: tuple[float, float]) -> F64:
     return ends
 
 
+def widened(ends: F64, tables: Sequence[F64], level: float = 0.95) -> F64:
+    """Return the ends of bootstrap intervals (2 x M), or others for metrics of which a bootstrap says too little.
+
+    Those are metrics of few documents (``of_few``), and metrics of which all resamples are the same (``of_same``).
+    """
+    few, few_M = of_few(tables, level)
+    same_M = ~few_M & (ends[1] - ends[0] < _SAME)  # False for nan
+    return np.where(few_M, few, np.where(same_M, of_same(tables, level), ends))
+
+
+def of_same(tables: Sequence[F64], level: float = 0.95) -> F64:
+    """Return the ends of an interval of M metrics (2 x M) if all n documents have the same figure.
+
+    A share of at least q = (1 - level)^(1/n) of all documents has that figure: with a smaller share, n documents that
+    have it are drawn with a probability below 1 - level. The others may have any figure. If all n are right, this is
+    the rule of three of Hanley and Lippman-Hand (1983): at most about 3/n are wrong. ``tables`` are those of
+    ``of_few``; n is the effective number of documents.
+    """
+    figure_M = percent(tables[0].sum(0)) - (percent(tables[1].sum(0)) if len(tables) > 1 else 0)
+    same_M = (1 - level) ** (1 / np.maximum(_effective(tables[0]), 1))
+    lowest = 0.0 if len(tables) == 1 else -100.0
+    return figure_M * same_M + np.outer([lowest, 100.0], 1 - same_M)
+
+
+def _effective(table_NM: F64) -> F64:
+    """Return the effective number of documents of each metric: (sum d)^2 / sum d^2 of denominators d."""
+    den_NM = np.split(table_NM, 2, axis=1)[1]
+    return np.asarray(np.square(den_NM.sum(0)) / np.maximum(np.square(den_NM).sum(0), np.finfo(np.float64).tiny))
+
+
 def of_few(tables: Sequence[F64], level: float = 0.95) -> tuple[F64, Bool]:
     """Return the ends of an interval of M metrics (2 x M), and which metrics have fewer than ``FEW`` documents (M).
 
     ``tables`` are ``columns`` of one model, or of two whose difference it is. Four documents of mean denominator are
     added, two of them right: for two models all four combinations. The interval is that of Student's t around the new
-    figure, cut at the ends of the scale; its degrees of freedom are the effective number of documents, (sum d)^2 /
-    sum d^2 of denominators d, less one. The documents added are those of Agresti and Coull (1998) for a share, and of
-    Agresti and Min (2005), who add two, for a difference of paired shares. nan without a denominator, and for other
-    metrics.
+    figure, cut at the ends of the scale; its degrees of freedom are the effective number of documents less one. The
+    documents added are those of Agresti and Coull (1998) for a share, and of Agresti and Min (2005), who add two, for a
+    difference of paired shares. nan without a denominator, and for other metrics.
     """
     count_M = np.count_nonzero(np.split(tables[0], 2, axis=1)[1], axis=0)
     few_M, ends = count_M < FEW, np.full((2, len(count_M)), np.nan)
@@ -133,9 +164,7 @@ def _of_few(tables: Sequence[F64], count_M: I64, level: float) -> F64:
         centre_M += sign * ratio_M
         point_M += sign * percent(table.sum(0)) / 100
         spread_NM = spread_NM + sign * (num_NM - ratio_M * den_NM) / total_M
-    weight_NM = np.split(tables[0], 2, axis=1)[1]
-    effective_M = np.square(weight_NM.sum(0)) / np.maximum(np.square(weight_NM).sum(0), np.finfo(np.float64).tiny)
-    width_M = stdtrit(np.maximum(effective_M - 1, 1), (1 + level) / 2) * np.sqrt(np.square(spread_NM).sum(0))
+    width_M = stdtrit(np.maximum(_effective(tables[0]) - 1, 1), (1 + level) / 2) * np.sqrt(np.square(spread_NM).sum(0))
     ends = np.stack([np.minimum(centre_M - width_M, point_M), np.maximum(centre_M + width_M, point_M)])
     return np.where(known_M, 100 * np.clip(ends, 0.0 if len(tables) == 1 else -1.0, 1.0), np.nan)
 

@@ -13,11 +13,11 @@ from xc_core.metrics.ranking import (
     columns,
     grouped,
     hits,
-    of_few,
     per_document,
     percent,
     quantiles,
     resamples,
+    widened,
 )
 from xc_core.seeds import generator
 from xc_core.shapes import F64, I32, I64, Bool, Shortlist
@@ -65,15 +65,14 @@ def intervals(figures: PerDocument, *, seed: int, level: float = 0.95) -> dict[s
     """Return the percentile bootstrap interval of each metric over documents; ratios of sums are resampled as such.
 
     Above ``GROUPS`` documents, random groups of documents are drawn. Resamples in which a metric is undefined are left
-    out; the interval is (nan, nan) if none remains. A metric of fewer than ``FEW`` documents has that of ``of_few``.
+    out; the interval is (nan, nan) if none remains. A metric of fewer than ``FEW`` documents, or with the same figure
+    for all documents, has another interval (``widened``).
     """
     names, random = list(figures.num), generator(seed, "bootstrap")
     whole = columns(figures, names)
     table = grouped(whole, random)
     drawn = percent(np.stack([weights @ table for weights in resamples(random, len(table), BOOTSTRAPS)]))
-    ends = quantiles(drawn, ((1 - level) / 2, (1 + level) / 2))
-    wider, few_M = of_few([whole], level)
-    ends[:, few_M] = wider[:, few_M]
+    ends = widened(quantiles(drawn, ((1 - level) / 2, (1 + level) / 2)), [whole], level)
     return {name: (float(ends[0, i]), float(ends[1, i])) for i, name in enumerate(names)}
 
 
