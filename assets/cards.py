@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from xc_core.chain.registry import STAGES
+from xc_core.environment import DEVICE
 from xc_core.errors import BusyError
 from xc_core.locks import locked
 
@@ -17,8 +18,6 @@ if TYPE_CHECKING:  # the process of a stage imports this module; dagster would b
 
 POOL: Final = "gpu"
 """Pool of the stages that compute on a GPU."""
-_DEVICE: Final = "XC_DEVICE"
-"""``xc_core.devices.VARIABLE``; the module imports torch, which stages that compute nothing do without."""
 
 
 def size_pool(instance: dg.DagsterInstance) -> int:
@@ -38,15 +37,15 @@ def own_card(arguments: list[str], locks: Path) -> Iterator[None]:
     """Give ``xc run STAGE`` of a stage of the pool the first GPU that no other such process on this machine has.
 
     Any other stage computes on the CPU, so that it takes no memory from a training on a GPU. The choice is in
-    XC_DEVICE, which the block and what it starts read. A device chosen by the user stays, and so does ``auto`` for a
+    XCDEVICE, which the block and what it starts read. A device chosen by the user stays, and so does ``auto`` for a
     stage of the pool if the machine has no GPU, or if other work than the pool's has taken all.
     """
     stage = STAGES.get(arguments[1]) if arguments[:1] == ["run"] and len(arguments) > 1 else None
-    if stage is None or os.environ.get(_DEVICE, "auto") not in ("", "auto"):
+    if stage is None or os.environ.get(DEVICE, "auto") not in ("", "auto"):
         yield
         return
     if not stage.on_gpu:
-        os.environ[_DEVICE] = "cpu"
+        os.environ[DEVICE] = "cpu"
         yield
         return
     from xc_core.devices import num_cards
@@ -55,6 +54,6 @@ def own_card(arguments: list[str], locks: Path) -> Iterator[None]:
         for number in range(num_cards()):
             with contextlib.suppress(BusyError):
                 held.enter_context(locked(locks / f"cuda-{number}", f"work on GPU {number}"))
-                os.environ[_DEVICE] = f"cuda:{number}"
+                os.environ[DEVICE] = f"cuda:{number}"
                 break
         yield

@@ -1,6 +1,5 @@
 """Every stage as a Dagster asset: runs ``xc run STAGE`` in its own process, records it in DVC, logs it to MLflow."""
 
-import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from xc_core.artifacts import Made, read_made, read_manifest
 from xc_core.chain.registry import STAGES, Stage
 from xc_core.chain.reports import write_report
 from xc_core.chain.runner import read_costs
+from xc_core.environment import number
 from xc_core.errors import UnavailableError
 from xc_core.git import project_checkout
 
@@ -35,8 +35,6 @@ OWNERS: Final = ["team:xc"]
 MODE_TAG: Final = "xc/mode"
 """Run tag: "refresh" for a job that adds new data without training."""
 _RETRIES: Final = 1
-_RETRY_SECONDS: Final = "30"
-"""Seconds between a lost process and its retry, unless XC_RETRY_SECONDS sets another time."""
 _CANCELLED: Final = (dg.DagsterRunStatus.CANCELING, dg.DagsterRunStatus.CANCELED)
 After = Callable[[dg.AssetExecutionContext, Project, Tracking], tuple[Mapping[str, Any], Sequence[dg.AssetCheckResult]]]
 AFTER: Final[dict[str, tuple[After, dg.AssetCheckSpec]]] = {"model": (release, GATE)}
@@ -106,6 +104,11 @@ def _pages(logged: Logged, shown: Shown, report: Path | None) -> dict[str, dg.Me
     return {**pages, "mlflow_run": link(links.mlflow_run(logged.experiment, logged.run), logged.run)}
 
 
+def retry_seconds() -> float:
+    """Return the seconds between a lost process and its retry: XC_RETRY_SECONDS, 30 by default; raises ConfigError."""
+    return number("XC_RETRY_SECONDS", 30.0)
+
+
 @contextmanager
 def _retried(context: dg.AssetExecutionContext) -> Iterator[None]:
     """Ask Dagster for one retry if the process was lost or a service does not answer, but never in a cancelled run.
@@ -120,8 +123,7 @@ def _retried(context: dg.AssetExecutionContext) -> Iterator[None]:
         run = context.instance.get_run_by_id(context.run_id)
         if run is None or run.status in _CANCELLED:
             raise dg.Failure(str(error), allow_retries=False) from error
-        seconds = float(os.environ.get("XC_RETRY_SECONDS", _RETRY_SECONDS))
-        raise dg.RetryRequested(max_retries=_RETRIES, seconds_to_wait=seconds) from error
+        raise dg.RetryRequested(max_retries=_RETRIES, seconds_to_wait=retry_seconds()) from error
 
 
 def _specs(stage: Stage) -> list[dg.AssetCheckSpec]:

@@ -29,7 +29,8 @@ from xc_core.chain.costs import processor
 from xc_core.chain.kept import TRAINED
 from xc_core.chain.on_gpu import GPU_RATES
 from xc_core.chain.runner import read_costs
-from xc_core.devices import VARIABLE, Device
+from xc_core.devices import Device
+from xc_core.environment import DEVICE
 from xc_core.errors import CorruptError, UsageError, XCError, in_words
 from xc_core.metrics.evaluation import FUSION, Evaluation
 
@@ -155,7 +156,7 @@ def main(dataset: str, budget: str, page: Path, device: str, pieces: str, recipe
     """Measure on a GPU, print the table and replace the one in PAGE. The exit code is 1 if a piece failed."""
     try:
         chosen, names = Device.of(device), chosen_pieces(pieces)
-        os.environ[VARIABLE] = chosen.name
+        os.environ[DEVICE] = chosen.name
         workspace = Workspace.find()
         if recipes:
             workspace.params.dataset(dataset)

@@ -12,6 +12,7 @@ import os
 import smtplib
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from email.message import EmailMessage
 from http.client import HTTPException
 from typing import Any, Final
@@ -21,6 +22,7 @@ import dagster as dg
 
 from assets.links import dagster_run
 from assets.settings import hide_secrets
+from xc_core.errors import ConfigError, preview
 
 WEBHOOK: Final = "XC_ALERT_WEBHOOK"
 MAIL: Final = "XC_ALERT_MAIL"
@@ -129,11 +131,22 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return
 
 
+def mail_server() -> tuple[str, int]:
+    """Return host and port of XC_SMTP, by default localhost and 25; raise ConfigError if it has another form."""
+    text = os.environ.get(SMTP) or "localhost"
+    with suppress(ValueError):  # a port that is no number up to 65535, a bracket that is not closed
+        parts = urlsplit(f"//{text}")
+        if parts.hostname and parts.netloc == text and "@" not in text and text.split() == [text]:
+            return parts.hostname, parts.port or 25
+    found, do = f"{SMTP}={preview(text)}", f"fix {SMTP}, or unset it"
+    raise ConfigError(found, expected="a mail server as host:port", do=do)
+
+
 def _mail(address: str, text: str) -> None:
     """Send ``text`` by the mail server of XC_SMTP (host:port, by default localhost:25), which asks for no password."""
     message = EmailMessage()
     message["Subject"], message["From"], message["To"] = text.splitlines()[0][:120], "xc@localhost", address
     message.set_content(text)
-    host, _, port = os.environ.get(SMTP, "localhost:25").partition(":")
-    with smtplib.SMTP(host, int(port or 25), timeout=_SECONDS) as server:
+    host, port = mail_server()
+    with smtplib.SMTP(host, port, timeout=_SECONDS) as server:
         server.send_message(message)

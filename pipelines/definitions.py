@@ -11,7 +11,7 @@ from assets import checks, drift, studies
 from assets.processes import StageProcesses
 from assets.resources import Dvc, Project, Tracking
 from assets.settings import TRACKING_URI, mlflow_settings
-from assets.stages import ASSETS
+from assets.stages import ASSETS, retry_seconds
 from pipelines import alerts, jobs, policies, schedules, sensors
 from xc_core.chain.workspace import Workspace
 
@@ -30,7 +30,11 @@ def resources(root: Path) -> dict[str, object]:
 
 
 def build(workspace: Workspace) -> dg.Definitions:
-    """Return the definitions of the project in ``workspace``."""
+    """Return the definitions of the project in ``workspace``.
+
+    Raises ConfigError for an environment variable that is wrong; it would be read only after something has failed.
+    """
+    retry_seconds(), alerts.mail_server()
     return dg.Definitions(
         assets=[*ASSETS, studies.ASSET, drift.ASSET],
         asset_checks=checks.ALL,

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from xc_core import devices
+from xc_core.environment import DEVICE
 from xc_core.errors import ConfigError, UnavailableError
 
 SECONDS = {torch.float32: 1.0, torch.bfloat16: 1.0}
@@ -54,7 +55,7 @@ def cards(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
 )
 def test_a_device_is_chosen_by_name(monkeypatch: pytest.MonkeyPatch, text: str, number: int, wanted: str) -> None:
     cards(monkeypatch, number)
-    monkeypatch.setenv(devices.VARIABLE, text)
+    monkeypatch.setenv(DEVICE, text)
     assert devices.Device.chosen() == devices.Device(wanted)
 
 
@@ -78,7 +79,7 @@ def test_a_card_that_is_not_there_is_refused(
 def test_without_a_variable_the_device_is_the_card_if_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     cards(monkeypatch, 0)
     for value in ("", None):
-        monkeypatch.setenv(devices.VARIABLE, "") if value == "" else monkeypatch.delenv(devices.VARIABLE)
+        monkeypatch.setenv(DEVICE, "") if value == "" else monkeypatch.delenv(DEVICE)
         assert devices.Device.chosen().is_cpu
 
 

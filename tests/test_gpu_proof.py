@@ -20,8 +20,9 @@ from benchmarks.gpu_pieces import Row, Sizes
 from tests.card import CARD
 from xc_core.chain import Workspace
 from xc_core.chain.on_gpu import GPU_RATES
-from xc_core.devices import CPU, VARIABLE, Device, num_cards
+from xc_core.devices import CPU, Device, num_cards
 from xc_core.encoders import EncoderConfig
+from xc_core.environment import DEVICE
 from xc_core.errors import CorruptError, MissingError
 
 TOY = Sizes(
@@ -130,7 +131,7 @@ def page(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Path:
     place = workspace.root / "results.md"
     place.write_text(f"a\n{gpu_proof.BEGIN}\nold\n{gpu_proof.END}\nb\n", "utf-8")
     monkeypatch.chdir(workspace.root)
-    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.delenv(DEVICE, raising=False)
     pieces = {name: partial(lambda name, device, sizes: [Row(name, "1 ms")], name) for name in gpu_pieces.PIECES}
     monkeypatch.setattr(gpu_proof, "PIECES", pieces)
     monkeypatch.setattr(gpu_proof, "rates", lambda device, sizes: {"device": "toy"})
@@ -139,7 +140,7 @@ def page(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def prove(*arguments: str) -> Result:
-    os.environ[VARIABLE] = "cpu"  # main sets it too
+    os.environ[DEVICE] = "cpu"  # main sets it too
     command = ["--device", "cpu", "--page", "results.md", "--dataset", "toy", *arguments]
     return CliRunner().invoke(gpu_proof.main, command)
 

@@ -6,8 +6,6 @@ processor, by rounding alone, so it is in no fingerprint.
 
 from __future__ import annotations
 
-import os
-import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,12 +15,9 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from xc_core.errors import ConfigError, UnavailableError
+from xc_core.environment import device_name
+from xc_core.errors import UnavailableError
 
-VARIABLE: Final = "XC_DEVICE"
-"""Environment variable with the device of this process and of those that it starts: auto, cpu, cuda or cuda:N."""
-_NAMES: Final = re.compile(r"auto|cpu|cuda(:\d+)?")
-_EXPECTED: Final = "auto, cpu, cuda or cuda:N, for instance cuda:0"
 _FASTER: Final = 1.2  # casts between the formats cost about a tenth of an encoder's time
 _READ_EVERY: Final = 64
 """Steps after which losses are read from a card (a guess): each reading waits until the card has caught up."""
@@ -58,8 +53,7 @@ class Device:
 
         Raises ConfigError for another name, UnavailableError for a card that this machine or this torch lacks.
         """
-        if not _NAMES.fullmatch(text):
-            raise ConfigError(f"device {text!r}", expected=_EXPECTED, do=f"fix --device or {VARIABLE}")
+        device_name(text)
         cards = num_cards()
         if text == "cpu" or (text == "auto" and not cards):
             return cls("cpu")
@@ -78,7 +72,7 @@ class Device:
 
         Raises ConfigError, UnavailableError, as ``of`` does.
         """
-        return cls.of(os.environ.get(VARIABLE) or "auto")
+        return cls.of(device_name())
 
     @property
     def torch(self) -> torch.device:

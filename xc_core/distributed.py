@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from xc_core.environment import DEVICE, whole
 from xc_core.errors import MovedError, UnavailableError, UsageError, first_line
 
 if TYPE_CHECKING:  # every command imports this module; torch takes a second
@@ -36,8 +37,11 @@ class World:
 
     @classmethod
     def from_environment(cls) -> World:
-        """Read RANK and WORLD_SIZE, which torchrun sets; without them, or if they are empty, this is process 0 of 1."""
-        return cls(int(os.environ.get("RANK") or 0), int(os.environ.get("WORLD_SIZE") or 1))
+        """Read RANK and WORLD_SIZE, which torchrun sets; without them, or if they are empty, this is process 0 of 1.
+
+        Raises ConfigError if they are no numbers.
+        """
+        return cls(whole("RANK", 0), whole("WORLD_SIZE", 1, least=1))
 
     @property
     def first(self) -> bool:
@@ -164,19 +168,19 @@ def joined(what: str) -> Iterator[World]:
 @contextmanager
 def _own_device() -> Iterator[Device]:
     """Make the card whose number torchrun gave this process the chosen device of the block; a CPU stays one."""
-    from xc_core.devices import VARIABLE, Device
+    from xc_core.devices import Device
 
-    asked, device = os.environ.get(VARIABLE), Device.chosen()
+    asked, device = os.environ.get(DEVICE), Device.chosen()
     if device.kind == "cuda" and (local := os.environ.get("LOCAL_RANK")):
         device = Device.of(f"cuda:{local}")
-    os.environ[VARIABLE] = device.name
+    os.environ[DEVICE] = device.name
     try:
         yield device
     finally:
         if asked is None:
-            del os.environ[VARIABLE]
+            del os.environ[DEVICE]
         else:
-            os.environ[VARIABLE] = asked
+            os.environ[DEVICE] = asked
 
 
 def alone(what: str) -> None:

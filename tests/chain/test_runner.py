@@ -22,7 +22,7 @@ from xc_core.chain.context import Context
 from xc_core.chain.costs import forget_peak_memory, machine, peak_memory_mb, processor
 from xc_core.chain.runner import read_costs
 from xc_core.cluster import Clusters
-from xc_core.errors import BusyError, ConfigError, MissingError, UsageError
+from xc_core.errors import BusyError, ConfigError, MissingError, UnavailableError, UsageError
 from xc_core.fusion import FittedFusion
 from xc_core.locks import locked
 from xc_core.params import plain
@@ -193,7 +193,7 @@ def test_an_unknown_stage_and_a_stage_without_its_recipe_are_refused(workspace: 
 
 
 def test_the_interval_of_checkpoints_is_set_by_the_machine(copied: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    from xc_core.chain.context import checkpoint_seconds
+    from xc_core.environment import checkpoint_seconds
 
     seen: list[float] = []
     stage_code("clusters", lambda context: seen.append(checkpoint_seconds()), monkeypatch)
@@ -202,9 +202,26 @@ def test_the_interval_of_checkpoints_is_set_by_the_machine(copied: Workspace, mo
             monkeypatch.setenv("XC_CHECKPOINT_SECONDS", value)
         run_stage(copied, "clusters", "toy", "ngame", force=True)
     assert seen == [60.0, 0.5]
-    monkeypatch.setenv("XC_CHECKPOINT_SECONDS", "often")
-    with pytest.raises(ConfigError, match="XC_CHECKPOINT_SECONDS=often"):
-        run_stage(copied, "clusters", "toy", "ngame", force=True)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "expected"),
+    [
+        ("XC_CHECKPOINT_SECONDS", "nan", "a number from -1 to 1,000,000,000"),
+        ("XC_DEVICE", "gpu", "auto, cpu, cuda or cuda:N, for instance cuda:0"),
+        ("XC_DEVICE", "cuda:99", "a GPU that torch can use"),
+    ],
+)
+def test_a_wrong_variable_of_the_machine_is_refused_before_the_stage_starts(
+    copied: Workspace, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, expected: str
+) -> None:
+    """The stage fusion uses neither. It was refused when its artefact was complete, or not at all."""
+    started: list[Context[Any]] = []
+    stage_code("fusion", started.append, monkeypatch)
+    monkeypatch.setenv(variable, value)
+    with pytest.raises((ConfigError, UnavailableError)) as caught:
+        run_stage(copied, "fusion", "toy", "ngame", force=True)
+    assert (caught.value.expected, started) == (expected, [])
 
 
 def test_a_stage_reads_only_what_it_declares(copied: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from ruamel.yaml import YAML
 from pipelines.pods import GPUS, gpu_tags
 from xc_core.cli.predict import predict
 from xc_core.cli.predict_files import Share
-from xc_core.errors import UsageError
+from xc_core.errors import ConfigError
 from xc_core.serve.guard import PATHS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -242,7 +242,8 @@ def test_a_number_of_gpus_is_written_as_kubernetes_reads_it(
     assert tags == (limits if number else [])
 
 
-def test_another_number_of_gpus_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(GPUS, "two")
-    with pytest.raises(UsageError, match="XC_POD_GPUS=two"):
+@pytest.mark.parametrize("text", ["two", "-1", "2.0", " 2", "２", "9" * 5000])
+def test_another_number_of_gpus_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv(GPUS, text)
+    with pytest.raises(ConfigError, match=f"XC_POD_GPUS='{text[:9]}"):
         gpu_tags()

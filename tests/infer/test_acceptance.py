@@ -29,7 +29,7 @@ from xc_core.data.corpus import Corpus
 from xc_core.data.formats import ReadOptions
 from xc_core.data.ingest import IngestConfig
 from xc_core.data.splits import TEST
-from xc_core.devices import VARIABLE
+from xc_core.environment import DEVICE
 from xc_core.errors import DataError, MissingError, RefusedError, UsageError
 from xc_core.infer import acceptance as accepting
 from xc_core.infer.acceptance import Measured, answered, measured, searched
@@ -417,7 +417,7 @@ def test_the_recall_of_a_model_is_the_lowest_of_its_indexes_and_1_without_any() 
 def test_a_clean_process_uses_the_device_of_this_one(
     drawn: AcceptanceSet, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(VARIABLE, "cuda:99")
+    monkeypatch.setenv(DEVICE, "cuda:99")
     with pytest.raises(RefusedError, match="device 'cuda:99'"):
         measured(model, drawn)
 

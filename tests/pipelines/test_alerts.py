@@ -15,9 +15,11 @@ import dagster as dg
 import pytest
 
 from pipelines import alerts
+from pipelines.definitions import build
 from tests.pipelines.test_sensors import finish
 from tests.pipelines.ticker import Ticker
 from xc_core.chain import Workspace
+from xc_core.errors import ConfigError
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -186,7 +188,12 @@ class Log(list[str]):
 
 @pytest.mark.parametrize(
     ("server", "place"),
-    [(None, ("localhost", 25)), ("mail.example.org", ("mail.example.org", 25)), ("mail:2525", ("mail", 2525))],
+    [
+        (None, ("localhost", 25)),
+        ("mail.example.org", ("mail.example.org", 25)),
+        ("mail:2525", ("mail", 2525)),
+        ("[::1]:25", ("::1", 25)),
+    ],
 )
 def test_a_mail_server_is_this_machine_and_port_25_by_default(
     monkeypatch: pytest.MonkeyPatch, server: str | None, place: tuple[str, int]
@@ -209,6 +216,17 @@ def test_a_mail_server_is_this_machine_and_port_25_by_default(
     alerts.alert(log, "retrain of toy failed")
     assert asked == ["http://hook", (place, 10)]
     assert log == ["retrain of toy failed", "the alert was not sent to XC_ALERT_MAIL: SMTPServerDisconnected"]
+
+
+@pytest.mark.parametrize(
+    "text", ["mail:x", "mail:-1", "mail:99999", "mail:２５", ":25", " mail:25", "me@mail", "::1", "[::1"]
+)
+def test_a_mail_server_of_another_form_is_refused_when_dagster_loads_the_project(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv(alerts.SMTP, text)
+    with pytest.raises(ConfigError, match="a mail server as host:port"):
+        build(workspace)
 
 
 def test_the_subject_of_a_mail_is_the_start_of_its_first_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from pipelines.definitions import ASSETS, build
 from tests.conftest import ToyWorld, make_workspace
 from tests.pipelines.test_sensors import record_run
 from xc_core.chain import STAGES, Workspace
-from xc_core.errors import MovedError, UsageError
+from xc_core.errors import ConfigError, MovedError, UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -47,6 +47,16 @@ def test_a_difference_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_definitions_hold_every_stage_and_nothing_else() -> None:
     assert {key.to_user_string() for asset in ASSETS for key in asset.keys} == set(STAGES)
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-1", "soon", "３０"])
+def test_a_time_before_a_retry_that_is_none_is_refused_before_a_run_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    """It was read when a process was lost, so that its own error stood in place of the cause."""
+    monkeypatch.setenv("XC_RETRY_SECONDS", text)
+    with pytest.raises(ConfigError, match=f"XC_RETRY_SECONDS='{text}'"):
+        build(make_workspace(tmp_path))
 
 
 @pytest.mark.filterwarnings("ignore::dagster.BetaWarning")

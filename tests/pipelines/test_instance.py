@@ -12,7 +12,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from assets.cards import POOL, own_card, size_pool
-from xc_core.devices import VARIABLE
+from xc_core.environment import DEVICE
 from xc_core.errors import BusyError
 from xc_core.locks import locked
 
@@ -77,11 +77,11 @@ def test_a_stage_of_the_pool_gets_the_first_free_gpu_and_any_other_the_cpu(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: list[str], asked: str | None, wanted: str | None
 ) -> None:
     monkeypatch.setattr("xc_core.devices.num_cards", lambda: 3)
-    monkeypatch.setenv(VARIABLE, asked or "")
+    monkeypatch.setenv(DEVICE, asked or "")
     with locked(tmp_path / "cuda-0", "another stage"), own_card(arguments, tmp_path):
-        assert os.environ[VARIABLE] == (wanted or "")
+        assert os.environ[DEVICE] == (wanted or "")
         with own_card(["run", "embeddings"], tmp_path):
-            assert os.environ[VARIABLE] == (wanted or "cuda:1"), "what is chosen already stays"
+            assert os.environ[DEVICE] == (wanted or "cuda:1"), "what is chosen already stays"
 
 
 def test_a_crashed_run_is_found_and_gives_its_place_in_a_pool_back(loaded: dg.DagsterInstance) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final, Generic, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from xc_core.artifacts import Build
 from xc_core.errors import ConfigError
@@ -14,7 +13,6 @@ from xc_core.progress import report
 
 S = TypeVar("S")
 A = TypeVar("A", bound="Artefact", covariant=True)
-_CHECKPOINT: Final = "XC_CHECKPOINT_SECONDS"
 
 
 class Artefact(Protocol):
@@ -93,15 +91,3 @@ class Context(Generic[S]):
     def report(self, line: str) -> None:
         """Report one line."""
         report(line)
-
-
-def checkpoint_seconds() -> float:
-    """Return the seconds between two checkpoints: XC_CHECKPOINT_SECONDS, 60 by default.
-
-    This is a setting of the machine, not of the recipe: no result depends on it.
-    """
-    text = os.environ.get(_CHECKPOINT, "60")
-    try:
-        return float(text)
-    except ValueError as error:
-        raise ConfigError(f"{_CHECKPOINT}={text}", expected="a number", do="fix or unset it") from error

@@ -36,7 +36,10 @@ def processor() -> str:
 
 
 def machine() -> str:
-    """Return the processor, the number of threads that this process may use, and the GPU if torch uses one."""
+    """Return the processor, the number of threads that this process may use, and the GPU if torch uses one.
+
+    Raises ConfigError, UnavailableError for a wrong or absent device, as ``Device.chosen`` does.
+    """
     asked = os.environ.get("OMP_NUM_THREADS", "")
     threads = int(asked) if asked.isdecimal() else os.cpu_count()
     gpu = "no GPU"

@@ -25,6 +25,7 @@ from xc_core.chain.plan import State, Status, depends, states
 from xc_core.chain.registry import STAGES, Stage, find_stage, of_scope
 from xc_core.chain.workspace import Workspace, working
 from xc_core.distributed import World, alone, joined
+from xc_core.environment import checkpoint_seconds, device_name
 from xc_core.errors import MissingError, MovedError, XCError
 from xc_core.locks import locked
 from xc_core.memory import give_back
@@ -129,6 +130,7 @@ def recut_corpus(workspace: Workspace, dataset: str) -> Ran:
 
 def _started(job: _Job, *, force: bool) -> Ran:
     what = f"the stage {job.stage.name}"
+    device_name(), checkpoint_seconds()  # raise the error of a wrong value before the stage starts
     if not job.stage.shared:
         alone(what)
     with joined(what) as world:
@@ -221,20 +223,21 @@ def _make(job: _Job, before: dict[str, str], world: World, *, since: list[str]) 
     settings = job.partition.settings(job.stage.name)
     refreshed, extended = job.function == "refresh", job.function == "extend"
     mark = fingerprint(before, refresh=refreshed, extended=extended)
+    run, on = code(job.stage, job.function), machine()  # raises the error of a GPU that is not there
     with artifacts.building(job.folder, kind=job.stage.name) as build:
         world.of_first(mark if job.function == "run" else "")
         build.origin = Made(mark, before, plain(settings), refreshed)
         if job.recut:  # of the files that the present corpus was made of
             present = recorded(job.workspace, job.stage, job.partition)
             _check_unmoved(job, {**present, "settings": before["settings"]})
-        code(job.stage, job.function)(_context(job, build, costs, mark))
+        run(_context(job, build, costs, mark))
         _check_unmoved(job, before)
         build.facts |= {EXTENDED_FROM: since} if since else {}
         facts = dict(build.facts)
     seconds = time.monotonic() - started
     worked = time.process_time() - worked
     costs |= {"seconds": round(seconds, 3), "cpu_seconds": round(worked, 3), "peak_memory_mb": peak_memory_mb()}
-    content = {**costs, _MACHINE: machine()}
+    content = {**costs, _MACHINE: on}
     artifacts.write_file(job.scratch("cost"), json.dumps(content, indent=1, sort_keys=True) + "\n")
     artifacts.remove(job.scratch("run"))
     return Ran(job.folder, False, seconds, facts, costs)

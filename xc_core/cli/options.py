@@ -9,6 +9,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from xc_core.environment import DEVICE
 from xc_core.errors import UsageError, nearest
 from xc_core.params import MOST_NUMBER
 
@@ -20,9 +21,9 @@ force_option = click.option("--force", is_flag=True, help="Rebuild even if nothi
 def _use_device(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     """Let this process, and those that it starts, use the device; raise the error of a wrong or absent one now."""
     if value is not None:
-        from xc_core.devices import VARIABLE, Device
+        from xc_core.devices import Device
 
-        os.environ[VARIABLE] = Device.of(value).name
+        os.environ[DEVICE] = Device.of(value).name
 
 
 device_option = click.option(

@@ -22,7 +22,7 @@ import numpy as np
 from xc_core.artifacts import read_manifest
 from xc_core.data.acceptance import AcceptanceSet
 from xc_core.data.labels import LabelMatrix
-from xc_core.devices import VARIABLE
+from xc_core.environment import DEVICE
 from xc_core.errors import RefusedError, XCError
 from xc_core.infer.bundle import open_predictor
 from xc_core.infer.predictor import Predictor, latencies_ms
@@ -55,7 +55,7 @@ _KEPT_ENVIRONMENT: Final = (
     "MKL_NUM_THREADS",
     "LD_LIBRARY_PATH",
     "CUDA_VISIBLE_DEVICES",
-    VARIABLE,
+    DEVICE,
 )
 _MODEL: Final = "model"
 _FIGURES, _COSTS, _RECALLS = "figures.npz", "costs.json", "recalls.json"

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from xc_core import artifacts
-from xc_core.chain.context import Context, checkpoint_seconds
+from xc_core.chain.context import Context
 from xc_core.classifiers import LabelTables, TableHead, TablesWriter, foreseen_rows
 from xc_core.cluster import Clusters
 from xc_core.data.corpus import Corpus
@@ -29,6 +29,7 @@ from xc_core.data.names import label_names, old_places
 from xc_core.devices import Device
 from xc_core.distributed import World
 from xc_core.encoders import TrainedEncoder
+from xc_core.environment import checkpoint_seconds
 from xc_core.errors import MovedError, XCError
 from xc_core.sampling import Documents, Noise
 from xc_core.sampling.hard import HardNegatives

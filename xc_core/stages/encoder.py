@@ -11,7 +11,7 @@ import time
 from dataclasses import replace
 from typing import Any, Final
 
-from xc_core.chain.context import Context, checkpoint_seconds
+from xc_core.chain.context import Context
 from xc_core.data.corpus import Corpus
 from xc_core.data.history import TrainedOn
 from xc_core.data.names import label_names
@@ -21,6 +21,7 @@ from xc_core.devices import Device
 from xc_core.distributed import World
 from xc_core.encoders import ENCODERS, Encoder, TrainedEncoder, build_encoder
 from xc_core.encoders.pooling import Pooling
+from xc_core.environment import checkpoint_seconds
 from xc_core.errors import ConfigError, bare
 from xc_core.pretrained import declared_pooling
 from xc_core.train.checkpoint import Checkpoints
