@@ -1,4 +1,4 @@
-"""Numbers and names in environment variables: each is checked here and refused in the same words.
+"""Environment variables: numbers and names are checked here and refused in the same words.
 
 A variable that is empty counts as one that is not set.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 from typing import Final
 
 from xc_core.errors import ConfigError, preview
@@ -40,6 +41,12 @@ def whole(variable: str, default: int, least: int = 0) -> int:
 
 def _refused(variable: str, text: str, expected: str) -> ConfigError:
     return ConfigError(f"{variable}={preview(text)}", expected=expected, do=f"fix {variable}, or unset it")
+
+
+def python_path() -> list[Path]:
+    """Return the places of PYTHONPATH, absolute, for a process with another current folder."""
+    places = os.environ.get("PYTHONPATH")
+    return [Path(place).absolute() for place in places.split(os.pathsep)] if places else []
 
 
 def checkpoint_seconds() -> float:

@@ -19,6 +19,7 @@ from assets.release.page import ORIGIN
 from xc_core.artifacts import read_manifest, remove, sha256_file
 from xc_core.chain import Workspace
 from xc_core.chain.registry import TRAIN_STAGES
+from xc_core.environment import python_path
 from xc_core.errors import MissingError, MovedError, UnavailableError, UsageError
 from xc_core.git import project_checkout
 from xc_core.progress import report
@@ -121,8 +122,9 @@ def rebuilt(workspace: Workspace, found: Lineage, folder: Path) -> None:
             (own / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, own / name)
     _fetch_raw(workspace, found, own)
+    environment = _environment(workspace, folder, own)
     for stage in found.chain:
-        _xc(folder, own, "run", stage, "--dataset", found.dataset, "--recipe", found.recipe)
+        _xc(environment, own, "run", stage, "--dataset", found.dataset, "--recipe", found.recipe)
         report(f"lineage: {stage} made again")
     _compare(found, Workspace(own))
 
@@ -191,11 +193,22 @@ def _same(raw: Path, wanted: dict[str, Any]) -> bool:
     )
 
 
-def _xc(folder: Path, root: Path, *arguments: str) -> None:
-    """Run ``xc`` of the clone ``folder``, or else this one, on the project ``root`` in it."""
+def _environment(workspace: Workspace, folder: Path, root: Path) -> dict[str, str]:
+    """Return the environment for ``xc`` of the clone ``folder``, or else this one, on the project ``root`` in it.
+
+    Plug-ins are found where they are here; those in the repository first in the clone.
+    """
     code = folder if (folder / "xc_core").is_dir() else Path(__file__).resolve().parents[2]
-    own = {**os.environ, "XC_ROOT": str(root), "PYTHONPATH": str(code)}
-    _call([sys.executable, "-m", "xc_core.cli.main", *arguments], root, own)
+    home, places = project_checkout(workspace.root).root, [code]
+    for place in python_path():
+        if home is not None and place.resolve().is_relative_to(home.resolve()):
+            places.append(folder / place.resolve().relative_to(home.resolve()))
+        places.append(place)
+    return {**os.environ, "XC_ROOT": str(root), "PYTHONPATH": os.pathsep.join(map(str, places))}
+
+
+def _xc(environment: dict[str, str], root: Path, *arguments: str) -> None:
+    _call([sys.executable, "-m", "xc_core.cli.main", *arguments], root, environment)
 
 
 def _call(command: list[str], folder: Path, environment: dict[str, str] | None = None) -> str:

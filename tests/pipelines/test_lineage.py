@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from assets.release.accepting import acceptance
-from assets.release.lineage import Lineage, _fetch_raw, lineage
+from assets.release.lineage import Lineage, _environment, _fetch_raw, lineage
 from assets.release.promotion import promote
 from tests.cli.conftest import Xc, entry, offered
 from tests.cli.conftest import xc as xc
@@ -85,6 +85,19 @@ def test_a_second_clone_makes_the_same_bytes(
         first, second = (read_manifest(w.folder(name, "toy", "ngame")) for w in (project, Workspace(again)))
         assert first == second, name
     assert xc("lineage", 1, "--dataset", "toy", "--rebuild", again).code == 64, "a folder that exists"
+
+
+def test_a_rebuild_finds_plug_ins_where_they_are_and_those_of_the_repository_in_the_clone(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(repository)
+    monkeypatch.setenv("PYTHONPATH", "parts:/elsewhere")
+    clone = tmp_path / "clone"
+    (clone / "xc_core").mkdir(parents=True)
+    places = _environment(Workspace(repository), clone, clone)["PYTHONPATH"].split(":")
+    assert places == [str(place) for place in (clone, clone / "parts", repository / "parts", Path("/elsewhere"))]
+    monkeypatch.delenv("PYTHONPATH")
+    assert _environment(Workspace(repository), clone, clone)["PYTHONPATH"] == str(clone)
 
 
 def test_data_that_dvc_cannot_fetch_is_copied_from_the_project_if_it_is_the_same(tmp_path: Path) -> None:

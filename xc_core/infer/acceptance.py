@@ -22,7 +22,7 @@ import numpy as np
 from xc_core.artifacts import read_manifest
 from xc_core.data.acceptance import AcceptanceSet
 from xc_core.data.labels import LabelMatrix
-from xc_core.environment import DEVICE
+from xc_core.environment import DEVICE, python_path
 from xc_core.errors import RefusedError, XCError
 from xc_core.infer.bundle import open_predictor
 from xc_core.infer.predictor import Predictor, latencies_ms
@@ -49,7 +49,6 @@ _SECONDS: Final = 3600.0
 _KEPT_ENVIRONMENT: Final = (
     "PATH",
     "HOME",
-    "PYTHONPATH",
     "TMPDIR",
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
@@ -92,8 +91,8 @@ def measured(model: Path, accepted: AcceptanceSet) -> Measured:
     Raises RefusedError, with the last line that the process wrote, if the model does not open or answer there.
     """
     environment = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
-    if places := environment.get("PYTHONPATH"):  # relative to this folder; the process has another one
-        environment["PYTHONPATH"] = os.pathsep.join(str(Path(one).absolute()) for one in places.split(os.pathsep))
+    if places := python_path():
+        environment["PYTHONPATH"] = os.pathsep.join(map(str, places))
     with tempfile.TemporaryDirectory() as scratch:
         command = [sys.executable, "-m", __name__, str(model), str(accepted.folder), scratch]
         try:
