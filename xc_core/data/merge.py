@@ -18,10 +18,10 @@ from xc_core.data.corpus import Corpus
 from xc_core.data.cut import FAMILIES, GROUP, group_family
 from xc_core.data.families import NearDuplicates
 from xc_core.data.formats import Source, splits_of, text_uid
+from xc_core.data.formats.xc_json import STEM
 from xc_core.data.splits import ACCEPTANCE, TEST, TRAIN, VALIDATION, digests, is_validation
 from xc_core.errors import DataError, preview
 
-_STEM: Final = {TRAIN: "trn", VALIDATION: "val", TEST: "tst"}
 _OPTIONAL: Final = {"group": "group", "family": "near_duplicate_of"}
 """Columns that are left out of a line if they are empty, and their fields."""
 
@@ -162,7 +162,7 @@ class Tables:
         for split in (TRAIN, VALIDATION, TEST):
             own = rows.filter(in_train == split)
             if len(own) or split != VALIDATION:
-                longest = max(longest, _write(folder / f"{_STEM[split]}.json", own.drop("split")))
+                longest = max(longest, _write(folder / f"{STEM[split]}.json", own.drop("split")))
             self._write_filters(folder / f"filter_labels_{split}.txt", own, ids)
         return longest
 
