@@ -26,7 +26,7 @@ _NOBODY: Final = 0
 """The process of a copy that nobody has locked: its writer may go on without it."""
 
 
-def destination(uri: str, name: str, version: str) -> str | None:
+def destination(uri: str, dataset: str, version: str) -> str | None:
     """Return an empty folder for a copy of a version; None if its files are here, so that MLflow copies nothing.
 
     The oldest copies of the model are deleted, but none that another process downloaded or holds and may still open; an
@@ -35,7 +35,7 @@ def destination(uri: str, name: str, version: str) -> str | None:
     if _is_here(uri):
         return None
     root = project_root()
-    home = (Path(_folder().name) if root is None else root / HOME) / name.removeprefix("xc-")
+    home = (Path(_folder().name) if root is None else root / HOME) / dataset
     home.mkdir(parents=True, exist_ok=True)
     older = sorted(home.iterdir(), key=_age)
     for path in older[: max(len(older) - _KEPT + 1, 0)]:

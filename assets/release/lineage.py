@@ -151,27 +151,28 @@ def _clone(workspace: Workspace, found: Lineage, folder: Path) -> Path:
 def _fetch_raw(workspace: Workspace, found: Lineage, folder: Path) -> None:
     """Put the raw data into ``folder``: from git, else from DVC, else from the project if it is still the same."""
     raw, wanted = folder / "data" / found.dataset / "raw", found.artefacts["corpus"].get("source") or {}
-    pointer = raw.with_suffix(".dvc")
-    still_there = _same(workspace.raw(found.dataset), wanted)
+    pointer, failed = raw.with_suffix(".dvc"), None
     if pointer.is_file() and (folder / ".dvc").is_dir():
         try:
             _share_remotes(workspace.root, folder)
             _call([*_DVC, "pull", str(pointer.relative_to(folder))], folder)
-        except UnavailableError:
-            if not still_there:
-                raise
+        except UnavailableError as error:
+            failed = error
+    if _same(raw, wanted):
+        return
+    if _same(workspace.raw(found.dataset), wanted):
+        if failed:
             report("lineage: DVC cannot fetch the raw data, which is copied from the project: its files are the same")
-    if still_there and not _same(raw, wanted):
         remove(raw)  # files of another version, which may be links to DVC's cache, are neither read nor written to
         raw.mkdir(parents=True)
         for name in wanted:
             shutil.copyfile(workspace.raw(found.dataset) / name, raw / name)
-    if not _same(raw, wanted):
-        raise MissingError(
-            f"no raw data of version {found.version} in git, DVC or the project",
-            expected=f"{', '.join(wanted) or 'its files'} as they were",
-            do=f"dvc push data/{found.dataset}/raw.dvc where the model was made, then try again",
-        )
+        return
+    raise failed or MissingError(
+        f"no raw data of version {found.version} in git, DVC or the project",
+        expected=f"{', '.join(wanted) or 'its files'} as they were",
+        do=f"dvc push data/{found.dataset}/raw.dvc where the model was made, then try again",
+    )
 
 
 def _share_remotes(root: Path, folder: Path) -> None:

@@ -99,9 +99,8 @@ def download(version: Any) -> Path:
 
     uri = f"models:/{version.name}/{version.version}"
     try:
-        folder = Path(
-            mlflow.artifacts.download_artifacts(uri, dst_path=destination(uri, version.name, version.version))
-        )
+        copied = destination(uri, dataset_of(version.name), version.version)
+        folder = Path(mlflow.artifacts.download_artifacts(uri, dst_path=copied))
         return folder / "artifacts" / bundle_name(folder)
     except (OSError, MlflowException) as error:
         if isinstance(error, MlflowException) and not is_absent(error):

@@ -26,7 +26,7 @@ def test_files_on_this_machine_are_read_where_they_are(store: Store, released: R
     version = store.client.get_model_version("xc-toy", str(released.version))
     folder = versions.download(version)
     assert folder.is_relative_to(store.artifacts.removeprefix("file://"))
-    assert copies.destination(f"models:/xc-toy/{released.version}", "xc-toy", "1") is None
+    assert copies.destination(f"models:/xc-toy/{released.version}", "toy", "1") is None
 
 
 def test_a_version_from_elsewhere_is_copied_into_the_project(
@@ -46,11 +46,11 @@ def test_the_last_three_copies_of_a_model_are_kept(
     monkeypatch.setenv("XC_ROOT", str(tmp_path))
     folders: list[Path] = []
     for number, version in enumerate((9, 10, 2, 2, 11, 3)):
-        folders.append(Path(str(copies.destination("", "xc-other", str(version)))))
+        folders.append(Path(str(copies.destination("", "other", str(version)))))
         os.utime(folders[-1], (number, number))
         assert [folder.is_dir() for folder in folders[:-3]] == [False] * (len(folders) - 3)
         assert all(folder.is_dir() for folder in folders[-3:])
-    assert Path(str(copies.destination("", "xc-third", "1"))).is_dir()
+    assert Path(str(copies.destination("", "third", "1"))).is_dir()
     assert folders[-1].is_dir(), "each model has copies of its own"
 
 
@@ -59,7 +59,7 @@ HOLDER = """
     from assets.release import copies
 
     copies._is_here = lambda uri: False
-    copies.destination("", "xc-other", "1")
+    copies.destination("", "other", "1")
     print("ready", flush=True)
     time.sleep(60)
 """
@@ -75,10 +75,10 @@ def test_a_copy_that_another_process_reads_is_not_deleted(
         (first,) = home.iterdir()
         os.utime(first, (1, 1))
         for _ in range(4):
-            copies.destination("", "xc-other", "1")
+            copies.destination("", "other", "1")
         assert first.is_dir()
         assert len(list(home.iterdir())) == 4
-    copies.destination("", "xc-other", "1")
+    copies.destination("", "other", "1")
     assert not first.exists()
     assert len(list(home.iterdir())) == 3
 
@@ -88,7 +88,7 @@ DOWNLOADER = """
 
     copies._is_here = lambda uri: False
     for _ in range(4):
-        copies.destination("", "xc-other", "1")
+        copies.destination("", "other", "1")
     print("ready", flush=True)
 """
 
@@ -114,13 +114,13 @@ def test_a_copy_that_is_read_again_is_the_youngest(
     elsewhere: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XC_ROOT", str(tmp_path))
-    first, second, third = (Path(str(copies.destination("", "xc-other", str(number)))) for number in range(3))
+    first, second, third = (Path(str(copies.destination("", "other", str(number)))) for number in range(3))
     for folder in (first, second, third):
         copies._OURS.pop(folder).close()
         os.utime(folder, (1, 1))
     copies.hold(first)
-    copies.destination("", "xc-other", "4")
-    copies.destination("", "xc-other", "5")
+    copies.destination("", "other", "4")
+    copies.destination("", "other", "5")
     assert [folder.is_dir() for folder in (first, second, third)] == [True, False, False]
 
 

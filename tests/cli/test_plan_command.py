@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Xc
+from xc_core import memory
 from xc_core.chain import STAGES, Workspace, on_gpu, pilots, planned, run_stage
 from xc_core.chain.estimator import Cost
 from xc_core.chain.on_gpu import GPU_RATES
@@ -154,7 +155,7 @@ def test_what_is_asked_for_reaches_the_estimate(
     costs = [Cost("corpus", 59.5, 2e9, 1e6), Cost("encoder", 3_540.5, 3e9, 1e9)]
     monkeypatch.setattr(planned, "rates_of", lambda _, subject, *, again: asked.append((subject.world, again)))
     monkeypatch.setattr(planned, "costs_of", lambda *_: costs)
-    monkeypatch.setattr(planned, "memory_bytes", lambda: 2.5e9)
+    monkeypatch.setattr(memory, "total_bytes", lambda: 2.5e9)
     sizes = ("--test-documents", "500", "--label-tokens", "4", "--labels-per-document", "3")
     ended = xc("plan", *SIZES, *sizes, *(["--force"] if again else []))
     assert ended.code == 0, ended.err
@@ -217,7 +218,7 @@ def test_a_training_that_cannot_end_is_warned_of_before_it_starts(
         run_stage(fresh, stage, "toy")
     experiment = fresh.params.experiment("toy", "ngame")
     assert planned.obstacles(fresh, experiment) == []
-    monkeypatch.setattr(planned, "memory_bytes", lambda: 100 << 20)
+    monkeypatch.setattr(memory, "total_bytes", lambda: 100 << 20)
     (line,) = planned.obstacles(fresh, experiment)
     assert "of memory, and this machine has 105 MB" in line
     monkeypatch.setattr(planned.shutil, "disk_usage", lambda _: type("Disk", (), {"free": 1000})())

@@ -18,6 +18,7 @@ from tests.conftest import ToyWorld, open_corpus
 from tests.data.worlds import LAYOUTS, empty_workspace, files_of, read_world, small_world
 from xc_core.chain import Workspace, changelog
 from xc_core.chain.arrival import scratch
+from xc_core.chain.forget import forget
 from xc_core.chain.update import update
 from xc_core.cli.ingest import place
 from xc_core.data.formats import text_uid
@@ -220,6 +221,23 @@ def test_a_corrected_document_keeps_its_group_unless_the_update_names_another(tm
     assert after == groups | {"D0002": "series 7"}
     update(workspace, drop(tmp_path / "ungrouped", [row("D0003", "a text", [0])], [("L1", "castle")]), "toy")
     assert Tables.of(open_corpus(workspace)).documents.filter(uid="D0003")["group"].to_list() == ["series 1"]
+
+
+@pytest.mark.parametrize("split", ["uid", "family"])
+def test_groups_that_did_not_decide_about_the_split_stay_for_a_later_one(tmp_path: Path, split: str) -> None:
+    workspace, world, groups = empty_workspace(tmp_path / "project"), small_world(), {}
+    for number, document in enumerate(world.train[:40]):
+        document["group"] = groups[document["uid"]] = f"series {number // 4}"
+    place(workspace, world.write(tmp_path / "begin"), "toy", IngestConfig(split=split), replace=False)
+    texts = [row("train-0", "a corrected text", [0]), row("train-1", "a text", [0]) | {"group": "series 9"}]
+    new = [row("new-1", "new text", [0]) | {"group": "series 7"}, row("new-2", "a new one", [0])]
+    update(workspace, drop(tmp_path / "new", texts + new, [("0", "castle")]), "toy")
+    forget(workspace, "toy", ["train-2"], [])
+    place(workspace, workspace.raw("toy"), "toy", IngestConfig(split="group"), replace=False)
+    found = Tables.of(open_corpus(workspace)).documents.filter(pl.col("group") != "")
+    groups |= {"train-1": "series 9", "new-1": "series 7"}
+    del groups["train-2"]
+    assert dict(found.select("uid", "group").iter_rows()) == groups
 
 
 def test_a_new_document_goes_where_its_group_or_its_near_duplicates_are(tmp_path: Path) -> None:

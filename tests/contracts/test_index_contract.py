@@ -217,3 +217,9 @@ def test_vectors_that_come_later_are_found_and_the_index_stays_as_it_is(kind: st
     assert share_of(true, grown.search(queries, 10)) >= (0.999 if kind in EXACT else 0.95)
     save_index(grown, tmp_path)
     np.testing.assert_array_equal(load_index(tmp_path).search(more, 3).ids_NK, grown.search(more, 3).ids_NK)
+
+
+@pytest.mark.parametrize("more", [np.ones((2, 3), np.float32), np.full((2, 4), np.inf, np.float32)])
+def test_later_vectors_of_another_width_or_not_finite_are_refused(kind: str, more: F32) -> None:
+    with pytest.raises(ConfigError, match=r"found vectors"):
+        with_more(build(kind, unit(np.random.default_rng(0).standard_normal((20, 4)))), more)

@@ -10,7 +10,7 @@ import scipy.sparse
 
 from tests.data.spoil import put
 from tests.data.worlds import contents, label_csr, read_world, small_world, write_world
-from xc_core.data.formats import ReadOptions
+from xc_core.data.formats import ReadOptions, npz
 from xc_core.data.formats.base import open_source
 from xc_core.data.formats.npz import read_csr
 from xc_core.data.ingest import IngestConfig
@@ -78,6 +78,16 @@ def test_a_matrix_larger_than_its_texts_is_refused(tmp_path: Path, rows: int, co
     scipy.sparse.save_npz(tmp_path / "m.npz", scipy.sparse.csr_matrix((2, 3)))
     with pytest.raises(DataError, match="by the size of the text file"):
         read_csr(tmp_path / "m.npz", most_rows=rows, most_columns=columns)
+
+
+def test_a_matrix_larger_than_the_memory_of_this_process_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scipy.sparse.save_npz(tmp_path / "m.npz", scipy.sparse.identity(4, format="csr"))
+    monkeypatch.setattr(npz, "free_bytes", lambda: 300)
+    with pytest.raises(DataError, match=r"a matrix that takes \d+ bytes") as error:
+        read_csr(tmp_path / "m.npz", most_rows=4, most_columns=4)
+    assert error.value.expected == "at most the 300 bytes of free memory"
 
 
 def test_the_labels_bound_the_columns_and_the_documents_the_rows(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from assets.release import lineage as release
 from assets.release.accepting import acceptance
 from assets.release.lineage import Lineage, _environment, _fetch_raw, lineage
 from assets.release.promotion import promote
@@ -113,6 +114,18 @@ def test_data_that_dvc_cannot_fetch_is_copied_from_the_project_if_it_is_the_same
     shutil.rmtree(folder / "data" / "toy" / "raw")
     with pytest.raises(UnavailableError, match=r"^found `\S+ -m dvc pull raw\.dvc` failing: No remote"):
         _fetch_raw(project, found, folder)
+
+
+def test_large_files_that_are_there_are_hashed_once_and_those_of_the_project_are_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project, raw = make_workspace(tmp_path / "project"), tmp_path / "again" / "data" / "toy" / "raw"
+    files = {path.name: {"sha256": sha256_file(path)} for path in project.raw("toy").iterdir()}
+    shutil.copytree(project.raw("toy"), raw)
+    hashed: list[Path] = []
+    monkeypatch.setattr(release, "sha256_file", lambda path: hashed.append(path) or sha256_file(path))
+    _fetch_raw(project, Lineage("toy", "ngame", 1, "", {}, {}, {"corpus": {"source": files}}), tmp_path / "again")
+    assert sorted(hashed) == sorted(raw.iterdir())
 
 
 def test_files_of_another_version_are_replaced_as_a_whole_and_not_written_to(tmp_path: Path) -> None:

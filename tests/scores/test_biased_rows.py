@@ -13,7 +13,7 @@ from tests.scores.toy import unit
 from tests.train.conftest import Broken
 from xc_core.classifiers import TableConfig
 from xc_core.data.labels import LabelMatrix
-from xc_core.errors import ConfigError, DivergedError
+from xc_core.errors import ConfigError, DataError, DivergedError
 from xc_core.losses import Bce
 from xc_core.sampling import Documents, Importance, Random, Stored
 from xc_core.scores import BiasedRows, NewLabels, Query, Sample, ScoreData, base
@@ -73,6 +73,15 @@ def test_a_loss_that_is_not_finite_ends_the_training(value: float) -> None:
     """A step with such a loss changes nothing, so the score would be that of the label texts, without a word."""
     with pytest.raises(DivergedError, match=r"a loss of .* in step 0 of the score 'biased_rows'"):
         BiasedRows(**SMALL | {"loss": Broken(value)}).fit(data())
+
+
+def test_documents_from_which_nothing_can_be_learnt_are_refused_and_cost_nothing() -> None:
+    """Every document has every label. The rows would stay as they begin, so the score would be that of the texts."""
+    truth = LabelMatrix.from_pairs(*np.nonzero(np.ones((DOCS, LABELS), bool)), (DOCS, LABELS))
+    every = ScoreData(truth, vectors=lambda: VECTORS, label_vectors=lambda: TEXTS)
+    with pytest.raises(DataError, match="4 batches of the score 'biased_rows' in which no document has a label to"):
+        BiasedRows(**SMALL).fit(every)
+    assert BiasedRows(**SMALL).cost(Sample(every, every, (DOCS,))) == 0
 
 
 def test_the_cost_grows_with_the_epochs_and_counts_every_fit(monkeypatch: pytest.MonkeyPatch) -> None:

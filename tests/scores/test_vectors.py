@@ -103,6 +103,13 @@ def test_a_search_over_sums_finds_new_labels_by_their_sums_and_a_score_alone_by_
     assert alone[:, 0].tolist() == (docs @ rows.T).argmax(1).tolist()
 
 
+def test_cells_of_equally_long_vectors_are_built_again_if_a_later_vector_is_longer() -> None:
+    """Cells are visited in the order of directions, so a long vector in a far cell would not be found."""
+    index = Ivf().build(unit(200, 0))
+    assert with_more(index, unit(3, 1)) is not None
+    assert with_more(index, unit(3, 1) * np.float32(2)) is None
+
+
 def test_an_index_that_cannot_take_more_vectors_is_built_again() -> None:
     """IVF stores a coordinate that evens out lengths, so a longer vector cannot be added."""
     lengths = np.random.default_rng(0).lognormal(size=(200, 1)).astype(np.float32)

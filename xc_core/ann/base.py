@@ -54,8 +54,10 @@ class Index(Search, Protocol):
 def with_more(index: Index, vectors_ND: F32) -> Index | None:
     """Return a copy of ``index`` with more labels at the end, from its method ``extended``, which an index may have.
 
-    None if it has none, or cannot take these vectors: it has to be built again.
+    None if it has none, or cannot take these vectors: it has to be built again. Raises ConfigError for vectors of
+    another width than those in the index, or that are not finite.
     """
+    _check(vectors_ND, f"N x {index.width}", vectors_ND.shape[1:] == (index.width,))
     extended = getattr(index, "extended", None)
     found: Index | None = None if extended is None else extended(vectors_ND)
     return found
@@ -91,10 +93,7 @@ class IndexPart(Part):
 
         Raises ConfigError for vectors that are not finite or not of two dimensions.
         """
-        if vectors_LD.ndim != 2 or not len(vectors_LD):
-            raise ConfigError(f"vectors of shape {vectors_LD.shape}", expected="L x D with L > 0", do="check the table")
-        if not finite(vectors_LD):
-            raise ConfigError("vectors that are not finite", expected="finite numbers", do="check the training run")
+        _check(vectors_LD, "L x D with L > 0", vectors_LD.ndim == 2 and len(vectors_LD) > 0)
         if not (self.in_parts and isinstance(vectors_LD, Computed)):
             vectors_LD = np.ascontiguousarray(vectors_LD, np.float32)
         return self._built(vectors_LD)
@@ -132,6 +131,14 @@ class _Batches(Auto):
 
     def _built(self, vectors_LD: Vectors) -> Index:
         return INDEXES["exact" if len(vectors_LD) <= BATCHES_EXACT_UP_TO else "hnsw"]().build(vectors_LD)
+
+
+def _check(vectors_LD: Vectors, shape: str, fits: bool) -> None:
+    """Raise ConfigError for label vectors that do not have the shape, or are not finite."""
+    if not fits:
+        raise ConfigError(f"vectors of shape {vectors_LD.shape}", expected=shape, do="check the table")
+    if not finite(vectors_LD):
+        raise ConfigError("vectors that are not finite", expected="finite numbers", do="check the training run")
 
 
 def finite(vectors_ND: Vectors) -> bool:

@@ -86,7 +86,7 @@ class BothIndex:
         """Return a copy with more vectors; its effort is measured again, from the present one on."""
         graph, part = _FAISS.clone_index(self.graph), self.part
         with _one_thread():
-            add(graph, checked(vectors_ND, self.width, 1))
+            add(graph, np.ascontiguousarray(vectors_ND, np.float32))
         return _measured(np.concatenate([self.exact.vectors_LD, vectors_ND]), graph, part, self.facts.effort)
 
     def save(self, folder: Path) -> None:

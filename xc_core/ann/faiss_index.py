@@ -62,12 +62,10 @@ class FaissIndex:
         return best
 
     def extended(self, vectors_ND: F32) -> FaissIndex | None:
-        """Return a copy with more vectors; None if vectors have the coordinate that evens out their lengths."""
-        if self.inner.d > self.width:
-            return None
+        """Return a copy with more vectors."""
         inner = faiss.clone_index(self.inner)
-        inner.add(checked(vectors_ND, self.width, 1))
-        return FaissIndex(inner, self.width, self.part)
+        inner.add(np.ascontiguousarray(vectors_ND, np.float32))
+        return type(self)(inner, self.width, self.part)
 
     def save(self, folder: Path) -> None:
         """Write faiss's own file."""

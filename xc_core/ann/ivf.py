@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import faiss
+import numpy as np
 
 from xc_core.ann.base import INDEXES, Index, IndexPart
 from xc_core.ann.faiss_index import FaissIndex, even_lengths, read
@@ -17,6 +18,17 @@ from xc_core.shapes import F32
 
 POINTS: Final = 64
 """Vectors per cell, at most, that centres are fitted on; faiss's 256 take four times as long at equal recall."""
+
+
+class Cells(FaissIndex):
+    """A faiss index of cells."""
+
+    def extended(self, vectors_ND: F32) -> FaissIndex | None:
+        """Return a copy with more vectors; None unless these and those in the index are all equally long."""
+        one_1D = self.inner.reconstruct_n(0, 1)
+        if one_1D.shape[1] > self.width or even_lengths(np.concatenate([one_1D, vectors_ND])).shape[1] > self.width:
+            return None
+        return super().extended(vectors_ND)
 
 
 @INDEXES.register("ivf")
@@ -56,10 +68,10 @@ class Ivf(IndexPart):
         inner.train(vectors)
         inner.add(vectors)
         inner.nprobe = min(self.probes, lists)
-        return FaissIndex(inner, vectors_LD.shape[1], self)
+        return Cells(inner, vectors_LD.shape[1], self)
 
     def load(self, folder: Path, width: int) -> Index:
         """Read the cells."""
         inner = read(folder)
         inner.nprobe = min(self.probes, inner.nlist)
-        return FaissIndex(inner, width, self)
+        return Cells(inner, width, self)

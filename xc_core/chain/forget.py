@@ -10,7 +10,7 @@ from xc_core.chain.arrival import Arrival, present_corpus, scratch
 from xc_core.chain.changelog import Kind
 from xc_core.chain.names import ACCEPTANCE, CHANGES, INBOX, SETTINGS
 from xc_core.chain.places import Place, places
-from xc_core.chain.update import allowing, validation_given, written
+from xc_core.chain.update import allowing, raw_source, validation_given, written
 from xc_core.chain.workspace import Workspace, at_rest
 from xc_core.data.acceptance import AcceptanceSet
 from xc_core.data.merge import Tables
@@ -60,7 +60,7 @@ def forget(
             pass  # reported before the dataset is read and written again
         own = workspace.params.dataset(dataset).corpus
         corpus = present_corpus(workspace, dataset)
-        tables = Tables.of(corpus)
+        tables = Tables.of(corpus, raw_source(workspace, dataset))
         _check_known("document", documents, tables.documents["uid"].to_list(), dataset)
         _check_known("label", labels, tables.labels["uid"].to_list(), dataset)
         bare = set(tables.unlabelled())

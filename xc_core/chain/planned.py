@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any, Final
 
+from xc_core import memory
 from xc_core.chain.budget import training_seconds
 from xc_core.chain.costs import machine
 from xc_core.chain.estimator import Cost, Estimator
@@ -32,7 +30,6 @@ from xc_core.params import in_use
 from xc_core.progress import report
 from xc_core.recipes import Recipe, find_recipe
 
-_GROUP: Final = Path("/sys/fs/cgroup/memory.max")
 _FORMAT: Final = 3
 """Format of the rates that are kept; those of another format are measured again."""
 _WIDEST: Final = 65_536
@@ -126,30 +123,21 @@ def obstacles(workspace: Workspace, experiment: Experiment) -> list[str]:
     Raises MissingError if the data is not tokenised.
     """
     recipe, world = experiment.recipe, world_of(workspace, experiment)
-    memory, free = memory_bytes(), shutil.disk_usage(workspace.root).free
+    limit, free = memory.total_bytes(), shutil.disk_usage(workspace.root).free
     widest = Case(recipe, world, _WIDEST)
-    if held_bytes(widest)[1] + _PROCESS <= memory and written_bytes(widest) <= free:
+    if held_bytes(widest)[1] + _PROCESS <= limit and written_bytes(widest) <= free:
         return []  # whatever the encoder is, so it need not be loaded
     tokens = Tokenised.open(input_folder(workspace, "tokens", experiment))
     width = build_encoder(recipe.encoder.encoder, tokens.tokenizer.vocabulary_size, recipe.encoder.seed).width
     case = Case(recipe, world, width)
     lines = []
     stage, held = held_bytes(case)
-    if held + _PROCESS > memory:
+    if held + _PROCESS > limit:
         needed = gigabytes(held + _PROCESS)
-        lines.append(f"the stage {stage} needs about {needed} of memory, and this machine has {gigabytes(memory)}")
+        lines.append(f"the stage {stage} needs about {needed} of memory, and this machine has {gigabytes(limit)}")
     if (written := written_bytes(case)) > free:
         lines.append(f"the stages write about {gigabytes(written)}, and {gigabytes(free)} of the disk are free")
     return lines
-
-
-def memory_bytes() -> int:
-    """Return the memory of this machine, or what the control group of this process may use, if that is less."""
-    own = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limit = ""
-    with suppress(OSError):
-        limit = _GROUP.read_text("ascii").strip()
-    return min(own, int(limit)) if limit.isdecimal() else own
 
 
 def gigabytes(size: float) -> str:

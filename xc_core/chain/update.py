@@ -14,7 +14,7 @@ from xc_core.chain.runner import run_stage
 from xc_core.chain.workspace import Workspace
 from xc_core.data.corpus import Corpus
 from xc_core.data.difference import Difference
-from xc_core.data.formats import has_uids, names_labels, open_source
+from xc_core.data.formats import Source, has_uids, names_labels, open_source
 from xc_core.data.ingest import IngestConfig, ingest
 from xc_core.data.merge import NewDocuments, Tables
 from xc_core.data.splits import TEST
@@ -44,14 +44,14 @@ def update(
             incoming.forget(workspace, dataset)
             report(f"update: {dataset} was complete when the last update was stopped; nothing is read again")
             return None
-        by_uid = has_uids(source)
-        if by_uid and not has_uids(open_source(workspace.raw(dataset), own.layout, own.read_options())[1]):
+        by_uid, present = has_uids(source), raw_source(workspace, dataset)
+        if by_uid and not has_uids(present):
             report(
                 f"update: the files of {dataset} have no uids, so its documents are known by their place: a row of the "
                 "new files replaces none of them"
             )
         before, part = present_corpus(workspace, dataset), _read(path, inner.root / "part", reading)
-        there, came = Tables.of(before), Tables.of(part)
+        there, came = Tables.of(before, present), Tables.of(part)
         if not by_uid:
             came = _known_by_text(there, came, dataset)
         _report_elsewhere(there, came)
@@ -63,6 +63,12 @@ def update(
             config = allowing(config, "unseen-labels")
         config = written(workspace, inner, dataset, merged, config)
         return Arrival(workspace, inner, dataset, config, command, Kind.UPDATE).install(None)
+
+
+def raw_source(workspace: Workspace, dataset: str) -> Source:
+    """Open the files of a dataset."""
+    own = workspace.params.dataset(dataset).corpus
+    return open_source(workspace.raw(dataset), own.layout, own.read_options())[1]
 
 
 def _no_names(path: Path) -> DataError:
@@ -91,9 +97,8 @@ def allowing(config: IngestConfig, *kinds: str) -> IngestConfig:
 
 def _read(path: Path, folder: Path, config: IngestConfig) -> Corpus:
     """Read the files of an update, each row as strictly as in an ingest."""
-    by = "group" if config.split == "group" else "uid"
     with artifacts.building(folder, kind=Corpus.kind) as build:
-        ingest(path, build, replace(config, split=by, validation_fraction=0.0), part=True)
+        ingest(path, build, replace(config, split="group", validation_fraction=0.0), part=True)  # keeps groups
     return Corpus.open(folder)
 
 

@@ -52,7 +52,8 @@ def plan(
     workspace, wanted = Workspace.find(), _devices(devices)
     _check_data(workspace, dataset, sizes)
     from xc_core.chain.on_gpu import gpu_rates, on_gpu
-    from xc_core.chain.planned import costs_of, memory_bytes, rates_of
+    from xc_core.chain.planned import costs_of, rates_of
+    from xc_core.memory import total_bytes
 
     recorded, (base, changes) = gpu_rates(workspace), _recipe(workspace, dataset, recipe, settings, dim)
     subject = _subject(workspace, dataset, base, changes, sizes)
@@ -70,8 +71,8 @@ def plan(
     for name, costs in found.items():
         click.echo(table(subject, recipe, name, costs))
         most = max(costs, key=lambda cost: cost.memory)
-        if most.memory > memory_bytes():
-            click.echo(f"warning: {most.stage} needs more memory than this machine has ({_size(memory_bytes())})")
+        if most.memory > total_bytes():
+            click.echo(f"warning: {most.stage} needs more memory than this machine has ({_size(total_bytes())})")
     for note in notes:
         click.echo(note)
 

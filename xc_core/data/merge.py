@@ -17,11 +17,11 @@ from xc_core import artifacts
 from xc_core.data.corpus import Corpus
 from xc_core.data.cut import FAMILIES, GROUP, group_family
 from xc_core.data.families import NearDuplicates
-from xc_core.data.formats import text_uid
+from xc_core.data.formats import Source, splits_of, text_uid
+from xc_core.data.formats.xc_json import STEM
 from xc_core.data.splits import ACCEPTANCE, TEST, TRAIN, VALIDATION, digests, is_validation
 from xc_core.errors import DataError, preview
 
-_STEM: Final = {TRAIN: "trn", VALIDATION: "val", TEST: "tst"}
 _OPTIONAL: Final = {"group": "group", "family": "near_duplicate_of"}
 """Columns that are left out of a line if they are empty, and their fields."""
 
@@ -43,12 +43,12 @@ class Tables:
     """Pairs that are removed from predictions; columns as ``pairs``."""
 
     @classmethod
-    def of(cls, corpus: Corpus) -> Tables:
-        """Read the tables of a corpus."""
+    def of(cls, corpus: Corpus, source: Source | None = None) -> Tables:
+        """Read the tables of a corpus; groups from its ``source`` if the corpus is not split by them, and has none."""
         texts = [pl.col(name).fill_null("") for name in ("title", "content")]
         labels = corpus.table("labels").with_columns(texts)
         documents = corpus.table("documents").with_columns(texts)
-        documents = documents.with_columns(_families(corpus, documents["uid"]))
+        documents = documents.with_columns(_families(corpus, documents["uid"], source))
         pairs = [_by_uid(corpus.folder / f"{name}.parquet", documents, labels) for name in ("pairs", "filters")]
         return cls(documents, labels, *pairs)
 
@@ -162,7 +162,7 @@ class Tables:
         for split in (TRAIN, VALIDATION, TEST):
             own = rows.filter(in_train == split)
             if len(own) or split != VALIDATION:
-                longest = max(longest, _write(folder / f"{_STEM[split]}.json", own.drop("split")))
+                longest = max(longest, _write(folder / f"{STEM[split]}.json", own.drop("split")))
             self._write_filters(folder / f"filter_labels_{split}.txt", own, ids)
         return longest
 
@@ -212,16 +212,26 @@ class NewDocuments:
         return first["uid"].to_list(), dict(old.select("uid", "split").iter_rows()), family.to_list()
 
 
-def _families(corpus: Corpus, uids: pl.Series) -> pl.DataFrame:
+def _families(corpus: Corpus, uids: pl.Series, source: Source | None) -> pl.DataFrame:
     """Return ``group`` and ``family`` of each document, empty if it has none."""
     names = np.full(len(uids), "", dtype=object)
     if (corpus.folder / FAMILIES).is_file():
         found = pl.read_parquet(corpus.folder / FAMILIES)
         names[found["doc"].to_numpy()] = found["family"].to_list()
     name, none = pl.Series(names.tolist(), dtype=pl.String), pl.lit("")
-    if artifacts.read_made(corpus.folder).facts.get("split", {}).get("by") == "group":
+    split = artifacts.read_made(corpus.folder).facts.get("split", {})
+    if split.get("by") == "group":
         return pl.select(group=name.str.strip_prefix(GROUP), family=none)
-    return pl.select(group=none, family=pl.when(name == uids).then(none).otherwise(name))
+    groups = _groups(source) if source and split.get("grouped") else {}
+    group = pl.Series([groups.get(uid, "") for uid in uids], dtype=pl.String)
+    return pl.select(group=group, family=pl.when(name == uids).then(none).otherwise(name))
+
+
+def _groups(source: Source) -> dict[str, str]:
+    """Return the group of each train and validation document that has one."""
+    blocks = (block for split in splits_of(source) if split != TEST for block in source.documents(split))
+    pairs = (zip(block.uids, block.groups, strict=True) for block in blocks if block.groups)
+    return {uid: group for block in pairs for uid, group in block if group}
 
 
 def _named(documents: pl.DataFrame, by: str) -> pl.Series:

@@ -24,7 +24,7 @@ from xc_core.classifiers import (
     foreseen_rows,
     schedule,
 )
-from xc_core.errors import ConfigError, DivergedError
+from xc_core.errors import ConfigError, DataError, DivergedError
 from xc_core.losses import DecoupledSoftmax, Loss
 from xc_core.params import at_least, below
 from xc_core.sampling import Documents, InBatch, Negatives, Order, Random
@@ -69,7 +69,10 @@ class BiasedRows(Score):
                 )
 
     def fit(self, data: ScoreData) -> FittedScore:
-        """Train the table and build the index; raise DivergedError if a loss is not finite."""
+        """Train the table and build the index.
+
+        Raises DivergedError if a loss is not finite, DataError if no batch has anything to learn.
+        """
         return VectorScore.build(self._trained(data, self.epochs), self.index)
 
     def extended(self, fitted: FittedScore, new: NewLabels) -> FittedScore:
@@ -111,6 +114,14 @@ class BiasedRows(Score):
             order.refresh(epoch, doc_ND)
             source.refresh(epoch, searched.documents(doc_ND), searched)
             batches = order.batches(epoch)
+            if not step and not any(source.pool(docs_B, at).learnable for at, docs_B in enumerate(batches)):
+                raise DataError(
+                    f"{len(batches):,} batches of the score {self.kind!r} in which no document has a label to learn "
+                    "and a negative",
+                    expected="negatives in the batches",
+                    do="raise order.batch_size of the score, choose other negatives, or check that the dataset has "
+                    "several labels",
+                )
             for number, docs_B in enumerate(batches):
                 doc_BD = dropped(
                     torch.from_numpy(doc_ND[docs_B]), self.dropout, torch_generator(self.seed, "dropout", step)

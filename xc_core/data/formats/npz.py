@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import psutil
 import scipy  # its parts are imported when they are used
 from numpy.lib import format as npy
 
 from xc_core.errors import DataError, XCError, bare, first_line, preview
+from xc_core.memory import free_bytes
 from xc_core.shapes import I64, Array
 
 _FORMATS: Final = {"csr": ("indices", "indptr"), "csc": ("indices", "indptr"), "coo": ("row", "col")}
@@ -145,7 +145,7 @@ def _arrays(archive: zipfile.ZipFile, kind: str, shape: tuple[int, int], path: P
         if len(member.shape) != 1 or member.shape != wanted:
             raise _wrong(f"{member.name} of shape {member.shape}", f"the shape {wanted}", _AGAIN, path)
     size = sum(member.bytes + _COPIED * int(np.prod(member.shape)) for member in members)
-    if size > (free := psutil.virtual_memory().available):
+    if size > (free := free_bytes()):
         found, expected = f"a matrix that takes {size:,} bytes", f"at most the {free:,} bytes of free memory"
         raise _wrong(found, expected, "use a machine with more memory, or the layout xc-text, which is streamed", path)
     return {member.name: _read(archive, member.name) for member in members}

@@ -28,6 +28,7 @@ from xc_core.data.formats import columns as column
 from xc_core.data.formats.base import LAYOUTS, Block, Layout, ReadOptions, find, text_uid
 from xc_core.data.formats.csv_rows import LONGEST, csv_batches, csv_names
 from xc_core.data.formats.lines import blocks, open_bytes
+from xc_core.data.splits import TEST, TRAIN, VALIDATION
 from xc_core.errors import DataError, MissingError, first_line, nearest, preview
 from xc_core.progress import report
 
@@ -54,7 +55,7 @@ class Tabular:
                 f"no train table in {folder}", expected="train.parquet, train.csv or .csv.gz", do="add the table"
             )
         self._train = train
-        self.splits = ("train", "validation", "test") if self._validation else ("train", "test")
+        self.splits = (TRAIN, VALIDATION, TEST) if self._validation else (TRAIN, TEST)
         filters = [path for split in self.splits if (path := find(folder, _FILTERS.format(split)))]
         self._documents = [path for path in (self._train, self._validation, self._test) if path is not None]
         self._tables = [*self._documents, *([self._names] if self._names else [])]
@@ -93,7 +94,7 @@ class Tabular:
 
     def documents(self, split: str) -> Iterator[Block]:
         """Yield the rows of the split's table."""
-        path = {"validation": self._validation, "test": self._test}.get(split) or self._train
+        path = {VALIDATION: self._validation, TEST: self._test}.get(split) or self._train
         if path is None:
             return
         ids = self._vocabulary()
@@ -287,7 +288,7 @@ def _part(block: Block, split: str, options: ReadOptions) -> Block:
     names = [f"group/{group}" if group else uid for group, uid in zip(groups, block.uids, strict=True)]
     digests = [hashlib.blake2b(f"test/{name}".encode(), digest_size=8).digest() for name in names]
     is_test = np.array([int.from_bytes(d, "big") / 2**64 < options.test_fraction for d in digests], bool)
-    keep = np.flatnonzero(is_test == (split == "test"))
+    keep = np.flatnonzero(is_test == (split == TEST))
     starts = np.concatenate([[0], np.cumsum(block.label_counts)])
     flat = [block.label_ids[starts[i] : starts[i + 1]] for i in keep]
     rows = keep.tolist()

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import numpy as np
 import polars as pl
@@ -26,6 +26,7 @@ from xc_core.artifacts import replacing, write_file
 from xc_core.data.formats.base import LAYOUTS, Block, Layout, ReadOptions, Texts, find, need, shown
 from xc_core.data.formats.lines import blocks, open_bytes
 from xc_core.data.formats.xc_text import read_header
+from xc_core.data.splits import TEST, TRAIN, VALIDATION
 from xc_core.errors import DataError, preview
 from xc_core.shapes import I64, Array, Bool
 
@@ -35,7 +36,8 @@ _FAMILY = "near_duplicate_of"
 """Written by an update: the name of the document's family of near-duplicates, unless it is its own uid. If it is for
 all, one document has it, so that families are not searched again."""
 _NAMES = [("group", pa.string()), (_FAMILY, pa.string())]
-_STEM = {"train": "trn", "validation": "val", "test": "tst"}
+STEM: Final = {TRAIN: "trn", VALIDATION: "val", TEST: "tst"}
+"""What the names of the files of a split begin with."""
 _SEAM = re.compile(rb"\}[ \t\r]*\n[ \t]*(?=\{)")
 """The end of one object and the start of the next; inside an object, JSON never has a "{" right after a "}"."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -52,9 +54,9 @@ class XCJson:
         needed = ("lbl",) if options.part else ("trn", "tst", "lbl")
         self._path = {name: need(folder, f"{name}.json") for name in needed}
         self._path |= {name: path for name in ("trn", "tst", "val") if (path := find(folder, f"{name}.json"))}
-        self.splits = tuple(split for split, stem in _STEM.items() if stem in self._path)
+        self.splits = tuple(split for split, stem in STEM.items() if stem in self._path)
         filters = [path for split in self.splits if (path := self.filters(split))]
-        matrices = [path for split in self.splits if (path := find(folder, f"{_STEM[split]}_X_Y.txt"))]
+        matrices = [path for split in self.splits if (path := find(folder, f"{STEM[split]}_X_Y.txt"))]
         self.files = [*self._path.values(), *filters, *matrices]
 
     def labels(self) -> Iterator[Block]:
@@ -64,11 +66,11 @@ class XCJson:
             rows += len(block)
             yield block
         for split in self.splits:
-            self._compare(self._path["lbl"].name, f"{_STEM[split]}_X_Y.txt", "labels", rows)
+            self._compare(self._path["lbl"].name, f"{STEM[split]}_X_Y.txt", "labels", rows)
 
     def documents(self, split: str) -> Iterator[Block]:
         """Yield the lines of a file of documents; compare their number with ``*_X_Y.txt`` if there is one."""
-        stem, rows = _STEM[split], 0
+        stem, rows = STEM[split], 0
         for block in self._read(stem, with_targets=True):
             rows += len(block)
             yield block
@@ -305,7 +307,7 @@ def add_labels(folder: Path, labels: pl.DataFrame, new: int) -> None:
     lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in labels.tail(new).iter_rows(named=True)]
     content += (b"" if content.endswith(b"\n") else b"\n") + "".join(lines).encode()
     write_file(path, gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
-    for stem in _STEM.values():
+    for stem in STEM.values():
         if matrix := find(folder, f"{stem}_X_Y.txt"):
             _state_labels(matrix, len(labels))
 
