@@ -303,7 +303,7 @@ def test_a_damaged_artefact_of_another_experiment_is_not_used(xc: Xc, fresh: Wor
 
 
 def test_a_training_that_runs_keeps_its_settings(xc: Xc, fresh: Workspace) -> None:
-    """A second command was refused after it had changed them, so the result of the first one was discarded at its end."""
+    """A second command changed them before it was refused, so the result of the first one was discarded at its end."""
     before, command = fresh.params.path.read_bytes(), ("train", *NGAME, "--set", "encoder.epochs=9")
     with locked(fresh.scratch("lock", STAGES["encoder"], "toy", "ngame"), "encoder"):
         xc(*command).refused(75, f"encoder of toy/ngame, which process {os.getpid()} is running")
