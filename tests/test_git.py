@@ -50,3 +50,18 @@ def test_a_name_that_is_not_utf8_is_a_text_that_a_database_takes() -> None:
     assert Checkout("abc", changed=("na\udcefve.txt",), left_out={"\udcff": "large"}).changes == (
         "not recorded: \ufffd (large); na\ufffdve.txt"
     )
+
+
+@pytest.mark.parametrize("settings", [{"diff.noprefix": "true"}, {"diff.upper.textconv": "tr a-z A-Z <"}])
+def test_a_diff_can_be_applied_whatever_the_settings_of_git(repository: Path, settings: dict[str, str]) -> None:
+    (repository / ".gitattributes").write_text("*.ipynb diff=upper\n")
+    (repository / "a.ipynb").write_text("old\n")
+    for command in (("add", "-A"), ("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "second")):
+        subprocess.run(["git", *command], cwd=repository, check=True)
+    for item in settings.items():
+        subprocess.run(["git", "config", *item], cwd=repository, check=True)
+    (repository / "a.ipynb").write_text("new\n")
+    diff = checkout(repository).diff
+    (repository / "a.ipynb").write_text("old\n")
+    subprocess.run(["git", "apply"], cwd=repository, input=diff, text=True, check=True)
+    assert (repository / "a.ipynb").read_text() == "new\n"

@@ -16,7 +16,11 @@ _LARGEST: Final = 1_000_000
 """Largest new file, in bytes, that is part of a diff."""
 _LONGEST: Final = 5000
 """Characters of a tag."""
-_DIFF: Final = ("diff", "HEAD", "--binary", "--no-color", "--no-ext-diff", "--no-renames")
+_DIFF: Final = (
+    *("diff", "HEAD", "--binary", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames"),
+    *("--src-prefix=a/", "--dst-prefix=b/"),
+)
+"""The difference as `git apply` reads it, whatever the settings of git are."""
 _CHANGED: Final = ("diff", "HEAD", "--name-only", "--no-renames")
 _NEW: Final = ("ls-files", "--others", "--exclude-standard")
 

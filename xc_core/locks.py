@@ -17,18 +17,20 @@ _RETRY_SECONDS: Final = 0.05
 
 
 @contextlib.contextmanager
-def locked(path: Path, what: str, *, patience: float = 0.0, shared: bool = False) -> Iterator[None]:
+def locked(
+    path: Path, what: str, *, patience: float = 0.0, shared: bool = False, needed: bool = True
+) -> Iterator[None]:
     """Hold the file lock ``path`` during the block; the system releases it when the process ends, for any reason.
 
     Several processes may hold it at once if all of them ask for a ``shared`` one. ``what`` names the work in the error.
     Raises BusyError if another process still holds the lock after ``patience`` seconds, StorageError if the file cannot
-    be written or locked.
+    be written or, if a lock is ``needed``, if its disk has none.
     """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         stream = path.open("a+")
     with stream:
-        _lock(stream, what, time.monotonic() + patience, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+        _lock(stream, what, time.monotonic() + patience, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, needed)
         stream.seek(0)
         others = [pid for pid in stream.read().split() if _runs(pid)] if shared else []
         stream.seek(0)
@@ -38,7 +40,7 @@ def locked(path: Path, what: str, *, patience: float = 0.0, shared: bool = False
         yield
 
 
-def _lock(stream: TextIO, what: str, until: float, kind: int) -> None:
+def _lock(stream: TextIO, what: str, until: float, kind: int, needed: bool) -> None:
     while True:
         try:
             return fcntl.flock(stream, kind | fcntl.LOCK_NB)
@@ -54,6 +56,8 @@ def _lock(stream: TextIO, what: str, until: float, kind: int) -> None:
                 ) from error
             time.sleep(_RETRY_SECONDS)
         except OSError as error:
+            if not needed:
+                return None
             raise StorageError(
                 f"a disk that gives no file locks ({error.strerror})",
                 expected="locks (flock), without which two commands could write the same files",

@@ -13,7 +13,16 @@ from assets.release.aliases import CHALLENGER, CHAMPION, PREVIOUS, ROLLED_BACK, 
 from assets.release.best import BEST
 from assets.release.origin import Origin
 from assets.release.page import MODEL_PAGE, Page, description, log_page
-from assets.release.versions import content, experiment_of, is_whole, model_name, set_page, set_tags, versions_of
+from assets.release.versions import (
+    content,
+    experiment_of,
+    is_whole,
+    model_name,
+    set_page,
+    set_tags,
+    storable,
+    versions_of,
+)
 from assets.tracking import Logged, experiment_id
 from xc_core.errors import MovedError
 
@@ -168,11 +177,10 @@ def _new_version(client: Any, artifact_root: str, candidate: Candidate) -> int:
             input_example=(["a small dog with long hair"], {"k": 5, "tail": -1.0}),
             pip_requirements=[f"{package}=={metadata.version(package).split('+')[0]}" for package in _SERVING_NEEDS],
             code_paths=[str(Path(__file__).resolve().parents[2] / "xc_core")],
-            registered_model_name=name,
         )
         log_page(client, run.info.run_id, info.model_id, candidate.page, candidate.origin)
-    version = int(info.registered_model_version)
-    set_tags(client, name, version, candidate.tags)
+        # last, and in one step: a version that is known by its digest has its origin and its page too
+        version = int(mlflow.register_model(info.model_uri, name, tags=storable(candidate.tags)).version)
     _check_logged(client, name, version, candidate)
     client.update_registered_model(name, MODEL_PAGE.format(dataset=candidate.dataset))
     return version

@@ -170,9 +170,14 @@ def hint_if_new(client: Any) -> str:
 
 
 def set_tags(client: Any, name: str, version: int, tags: Mapping[str, str]) -> None:
-    """Set tags of a version; a value is cut to the length that MLflow stores."""
-    for key, value in tags.items():
-        client.set_model_version_tag(name, str(version), key, value[:_LONGEST_TAG])
+    """Set tags of a version."""
+    for key, value in storable(tags).items():
+        client.set_model_version_tag(name, str(version), key, value)
+
+
+def storable(tags: Mapping[str, str]) -> dict[str, str]:
+    """Return tags with values cut to the length that MLflow stores."""
+    return {key: value[:_LONGEST_TAG] for key, value in tags.items()}
 
 
 def set_page(client: Any, name: str, version: int, text: str) -> None:

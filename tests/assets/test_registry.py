@@ -327,6 +327,27 @@ def test_a_model_whose_registered_files_are_damaged_is_registered_again(
     assert registry.register(store.client, store.artifacts, own).version == 2
 
 
+def test_a_registration_that_is_killed_leaves_no_version_without_its_origin(
+    store: Store, trained: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = replace(candidate(trained, "toy", "ngame"), dataset="killed", judge=passing)
+    real, calls = store.client.set_model_version_tag, []
+
+    def killed(*tag: str) -> None:
+        calls.append(tag)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        real(*tag)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(store.client, "set_model_version_tag", killed)
+        registry.register(store.client, store.artifacts, own)
+    assert registry.register(store.client, store.artifacts, own).version == 1
+    tags = store.client.get_model_version("xc-killed", "1").tags
+    assert own.tags.items() <= tags.items()
+    assert tags["gate"] == "passed"
+
+
 def test_a_version_whose_run_is_gone_is_judged_again(
     store: Store, trained: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from contextlib import nullcontext
@@ -16,11 +17,12 @@ import pytest
 
 from tests.cli.conftest import NGAME, Xc
 from tests.conftest import TOPICS
+from xc_core import locks
 from xc_core.chain import Workspace
 from xc_core.cli import predict_files
 from xc_core.cli.predict import _answer_file
-from xc_core.cli.predict_files import Job
-from xc_core.errors import DataError, MissingError, UsageError
+from xc_core.cli.predict_files import Job, Share
+from xc_core.errors import BusyError, DataError, MissingError, UsageError
 from xc_core.infer.bundle import open_predictor
 from xc_core.infer.champion import in_folder
 from xc_core.infer.predictor import Prediction, Predictor
@@ -123,6 +125,39 @@ def test_parts_answer_a_file_together(
     assert sorted(asked) == sorted(TEXTS)
     assert pl.read_parquet(tmp_path / "y.parquet").equals(pl.read_parquet(tmp_path / "whole.parquet"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["whole.parquet", "x.parquet", "y.parquet"]
+
+
+def test_two_processes_never_mix_their_answers_in_one_output(tmp_path: Path) -> None:
+    """One asks the old champion, the other one the new champion: the second took the blocks of the first away."""
+    source = write(tmp_path / "x.parquet", TEXTS)
+    old, new = (Job(source, tmp_path / "y.jsonl", "text", question) for question in ("model 1", "model 2"))
+
+    def during(texts: list[str]) -> list[list[Prediction]]:
+        for others in (new.run, lambda ask: new.answer(ask, Share(1, 2))):
+            with pytest.raises(BusyError, match=r"answers to y.jsonl, which process \d+ is running"):
+                others(answer)
+        return answer(texts)
+
+    assert old.run(during) == 50
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.parquet", "y.jsonl"]
+    with pytest.raises(BusyError):
+        new.answer(lambda _: pytest.fail(str(old.run(answer))), Share(0, 2))
+    assert new.answer(lambda texts: answer(texts) if old.answer(answer, Share(1, 2)) else [], Share(0, 2)) == 26
+
+
+def test_a_disk_without_locks_may_hold_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks.fcntl, "flock", _no_locks)
+    assert Job(write(tmp_path / "x.parquet", TEXTS), tmp_path / "y.jsonl", "text", "q").run(answer) == 50
+
+
+def _no_locks(*_: object) -> None:
+    raise OSError(errno.ENOLCK, "No locks available")
+
+
+def test_a_file_that_is_wrong_leaves_nothing_beside_the_output(tmp_path: Path) -> None:
+    with pytest.raises(DataError):
+        Job(write(tmp_path / "x.parquet", TEXTS, "other"), tmp_path / "y.jsonl", "text", "q").run(answer)
+    assert [path.name for path in tmp_path.iterdir()] == ["x.parquet"]
 
 
 def test_the_texts_are_those_of_the_column_that_is_named(xc: Xc, ready: Workspace, tmp_path: Path) -> None:
@@ -278,7 +313,7 @@ def test_another_file_of_the_same_size_and_time_is_answered_itself(tmp_path: Pat
     for name, text in (("a", "river"), ("b", "house")):
         (tmp_path / f"{name}.jsonl").write_text(json.dumps({"text": text}))
         os.utime(tmp_path / f"{name}.jsonl", (1, 1))
-    Job(tmp_path / "a.jsonl", tmp_path / "y.jsonl", "text", "q").answer(answer)
+    Job(tmp_path / "a.jsonl", tmp_path / "y.jsonl", "text", "q").answer(answer, Share(0, 2))
     Job(tmp_path / "b.jsonl", tmp_path / "y.jsonl", "text", "q").run(answer)
     assert read(tmp_path / "y.jsonl")[0]["labels"][0]["title"] == "house"
 

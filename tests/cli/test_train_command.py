@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -12,7 +13,9 @@ from xc_core import artifacts
 from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.chain.experiment import Experiment
 from xc_core.chain.runner import Ran, read_costs
+from xc_core.chain.workspace import training
 from xc_core.errors import ConfigError, MissingError
+from xc_core.locks import locked
 from xc_core.recipes import RECIPES
 from xc_core.scores import Frequency
 
@@ -297,3 +300,13 @@ def test_a_damaged_artefact_of_another_experiment_is_not_used(xc: Xc, fresh: Wor
     ended = xc("train", *TOY, "--recipe", "mine", "--base", "ngame", *TOY_SETTINGS, "--until", "encoder")
     assert (ended.code, "has the same" in ended.err) == (0, False)
     artifacts.verify(fresh.folder("encoder", "toy", "mine"), kind="encoder")
+
+
+def test_a_training_that_runs_keeps_its_settings(xc: Xc, fresh: Workspace) -> None:
+    """A second command changed them before it was refused, so the result of the first one was discarded at its end."""
+    before, command = fresh.params.path.read_bytes(), ("train", *NGAME, "--set", "encoder.epochs=9")
+    with locked(fresh.scratch("lock", STAGES["encoder"], "toy", "ngame"), "encoder"):
+        xc(*command).refused(75, f"encoder of toy/ngame, which process {os.getpid()} is running")
+    with training(fresh, "toy", "ngame"):
+        xc(*command).refused(75, f"a training of toy/ngame, which process {os.getpid()} is running")
+    assert fresh.params.path.read_bytes() == before

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -12,7 +13,7 @@ from xc_core import artifacts
 from xc_core.chain.incoming import recover
 from xc_core.chain.names import SETTINGS, checked_name
 from xc_core.chain.params_file import ParamsFile
-from xc_core.chain.registry import STAGES, Stage
+from xc_core.chain.registry import STAGES, Stage, of_scope
 from xc_core.errors import MissingError, UsageError
 from xc_core.leftovers import sweep
 from xc_core.locks import locked
@@ -114,6 +115,20 @@ class Workspace:
 def working(workspace: Workspace, dataset: str) -> AbstractContextManager[None]:
     """Return a lock of everybody who makes artefacts of a dataset; raises BusyError while rows of it are removed."""
     return locked(_makers(workspace, dataset), f"a removal from the dataset {dataset}", shared=True)
+
+
+@contextmanager
+def training(workspace: Workspace, dataset: str, recipe: str) -> Iterator[None]:
+    """Hold the lock of one who declares an experiment and trains it.
+
+    Raises BusyError while somebody else does, or runs a stage of it: a change of its settings would discard the result.
+    """
+    checked_name("recipe", recipe)
+    with locked(workspace.state / "lock" / f"train@{dataset}_{recipe}", f"a training of {dataset}/{recipe}"):
+        for stage in of_scope("experiment"):
+            with locked(workspace.scratch("lock", stage, dataset, recipe), f"{stage.name} of {dataset}/{recipe}"):
+                pass
+        yield
 
 
 def at_rest(workspace: Workspace, dataset: str) -> AbstractContextManager[None]:

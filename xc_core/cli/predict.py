@@ -162,7 +162,7 @@ def _answer_file(champion: Champion, k: int, tail: float | None, options: dict[s
         return predictor.predict(texts, k, tail)
 
     if share:
-        rows, _ = job.answer(ask, share)
+        rows = job.answer(ask, share)
         click.echo(
             f"{counted(rows, 'row')} answered, {share}; when all parts have ended: the same command without --part"
         )

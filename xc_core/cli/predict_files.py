@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +24,7 @@ from xc_core.data.formats.csv_rows import csv_batches, csv_names
 from xc_core.data.label_file import not_a_file
 from xc_core.errors import CorruptError, DataError, MissingError, UsageError, bare, first_line, nearest
 from xc_core.infer.predictor import Prediction
+from xc_core.locks import locked
 from xc_core.progress import Meter, report
 
 ROWS: Final = 1024
@@ -99,15 +101,32 @@ class Job:
     def run(self, predict: Predict) -> int:
         """Answer all rows, write the output, and return the number of rows; blocks of an earlier run are kept.
 
-        Raises DataError for a file that cannot be read, StorageError if the output cannot be written.
+        Raises DataError for a file that cannot be read, StorageError if the output cannot be written, BusyError if
+        another process, or one of its parts, answers into the same output.
         """
-        rows, blocks = self.answer(predict)
-        _joined(blocks, self.target)
-        artifacts.remove(self.folder)
+        with self._locked(shared=False):
+            try:
+                rows, blocks = self._answered(predict, WHOLE)
+                _joined(blocks, self.target)
+            except BaseException:
+                if not any(self.folder.glob("[0-9]*")):  # nothing that the next run could use
+                    artifacts.remove(self.folder)
+                raise
+            artifacts.remove(self.folder)
         return rows
 
-    def answer(self, predict: Predict, share: Share = WHOLE) -> tuple[int, list[Path]]:
-        """Answer the blocks of ``share`` that are not answered yet; return the rows of the share, and its blocks."""
+    def answer(self, predict: Predict, share: Share) -> int:
+        """Answer the blocks of ``share`` that are not answered yet; return the rows of the share.
+
+        Parts share the lock. Raises BusyError if a process without a part answers into the same output.
+        """
+        with self._locked(shared=True):
+            return self._answered(predict, share)[0]
+
+    def _locked(self, *, shared: bool) -> AbstractContextManager[None]:
+        return locked(self.folder / "lock", f"answers to {self.target.name}", shared=shared, needed=False)
+
+    def _answered(self, predict: Predict, share: Share) -> tuple[int, list[Path]]:
         start, rows, blocks = 0, 0, []
         for number, texts in enumerate(self._progress(self.source.stat().st_size, share)):
             if number in share:

@@ -12,6 +12,7 @@ import click
 from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.chain.adopt import share
 from xc_core.chain.registry import TRAIN_STAGES
+from xc_core.chain.workspace import training
 from xc_core.cli.options import Names, dataset_option, device_option, force_option
 from xc_core.cli.tables import show_leaderboard, show_metrics
 from xc_core.data.splits import LEARN_FROM
@@ -110,9 +111,13 @@ def _train_all(workspace: Workspace, wanted: _Wanted) -> None:
 
 
 def _train_one(workspace: Workspace, wanted: _Wanted) -> None:
-    """Declare one experiment and run its stages."""
+    """Declare one experiment and run its stages, unless another process trains it."""
+    with training(workspace, wanted.dataset, wanted.recipe):
+        _declared_and_run(workspace, _learning(wanted))
+
+
+def _declared_and_run(workspace: Workspace, wanted: _Wanted) -> None:
     dataset, recipe, until = wanted.dataset, wanted.recipe, wanted.until
-    wanted = _learning(wanted)
     _, before = workspace.params.declared(dataset, recipe) or ("", {})
     declared = workspace.params.declare_experiment(dataset, recipe, wanted.base, wanted.changes)
     if _reaches(until, "scores"):  # reported now, not after the training of the encoder
