@@ -140,12 +140,16 @@ class Device:
         """
         if self.kind != "cuda":
             return asked
-        free, _ = torch.cuda.mem_get_info(self.torch)
-        return max(asked, min(int(free * _PASS_SHARE) // max(bytes_per_token, 1), _PASS))
+        return max(asked, min(int(self._free() * _PASS_SHARE) // max(bytes_per_token, 1), _PASS))
 
     def keeps(self, size: int) -> bool:
         """Return True if an array of ``size`` bytes may stay on the device, beside what else is there."""
-        return self.kind != "cuda" or size <= _KEPT_SHARE * torch.cuda.mem_get_info(self.torch)[0]
+        return self.kind != "cuda" or size <= _KEPT_SHARE * self._free()
+
+    def _free(self) -> int:
+        """Return the free bytes of the card, and those that torch keeps from earlier work for its next tensors."""
+        free, _ = torch.cuda.mem_get_info(self.torch)
+        return int(free + torch.cuda.memory_reserved(self.torch) - torch.cuda.memory_allocated(self.torch))
 
     def wait(self) -> None:
         """Wait until the device has done all that it was asked to do."""
