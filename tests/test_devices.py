@@ -122,6 +122,17 @@ def test_memory_that_torch_keeps_for_its_next_tensors_is_free(monkeypatch: pytes
     assert card.tokens_per_pass(1, 10) == 1750
 
 
+def test_columns_of_a_wider_array_are_pinned_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of the masks of a pool that is scored in blocks."""
+    pinned: list[torch.Tensor] = []
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: pinned.append(tensor) or tensor)
+    monkeypatch.setattr(torch.Tensor, "to", lambda tensor, device, non_blocking: tensor)
+    wide = np.arange(40.0).reshape(4, 10)
+    found = devices.put(wide[:, 2:4], torch.device("cuda"))
+    assert torch.equal(found, torch.from_numpy(wide[:, 2:4]))
+    assert pinned[0].untyped_storage().nbytes() == 4 * 2 * 8
+
+
 def test_a_card_that_only_emulates_bf16_multiplies_in_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
     """As those before Ampere do: torch says that they support it, unless it is asked about the hardware alone."""
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation)

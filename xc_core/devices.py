@@ -189,13 +189,14 @@ def put(array: Any, device: torch.device) -> Tensor:
     """Return a numpy array as a tensor on ``device``: the same memory on a CPU, a copy on a card.
 
     For a card the copy starts from pinned memory and nothing waits for it; a table is copied as it is, because pinned
-    memory cannot be swapped out.
+    memory cannot be swapped out. Columns of a wider array are gathered first: torch would pin memory for the whole
+    width, and copy them from memory that is not pinned.
     """
     tensor = torch.from_numpy(array)
     if device.type == "cpu":
         return tensor
     if device.type == "cuda" and tensor.nbytes <= _PINNED:
-        tensor = tensor.pin_memory()
+        tensor = tensor.contiguous().pin_memory()
     return tensor.to(device, non_blocking=True)
 
 
