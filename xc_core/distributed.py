@@ -157,8 +157,11 @@ def joined(what: str) -> Iterator[World]:
             ) from error
         try:
             yield world
-        finally:
-            dist.destroy_process_group()
+        except BaseException:
+            if device.is_cpu:  # NCCL would wait for the other processes, which wait for this one until the time limit
+                dist.destroy_process_group()
+            raise
+        dist.destroy_process_group()
 
 
 @contextmanager
