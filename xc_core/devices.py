@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
@@ -174,6 +175,20 @@ class Device:
 
 
 CPU: Final = Device("cpu")
+
+
+@contextmanager
+def using(device: Device) -> Iterator[None]:
+    """Make ``device`` the chosen one of the block, and of processes that start in it."""
+    asked = os.environ.get(VARIABLE)
+    os.environ[VARIABLE] = device.name
+    try:
+        yield
+    finally:
+        if asked is None:
+            del os.environ[VARIABLE]
+        else:
+            os.environ[VARIABLE] = asked
 
 
 def num_cards() -> int:

@@ -167,19 +167,13 @@ def joined(what: str) -> Iterator[World]:
 @contextmanager
 def _own_device() -> Iterator[Device]:
     """Make the card whose number torchrun gave this process the chosen device of the block; a CPU stays one."""
-    from xc_core.devices import VARIABLE, Device
+    from xc_core.devices import Device, using
 
-    asked, device = os.environ.get(VARIABLE), Device.chosen()
+    device = Device.chosen()
     if device.kind == "cuda" and (local := os.environ.get("LOCAL_RANK")):
         device = Device.of(f"cuda:{local}")
-    os.environ[VARIABLE] = device.name
-    try:
+    with using(device):
         yield device
-    finally:
-        if asked is None:
-            del os.environ[VARIABLE]
-        else:
-            os.environ[VARIABLE] = asked
 
 
 def alone(what: str) -> None:
