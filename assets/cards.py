@@ -37,7 +37,7 @@ def own_card(arguments: list[str], locks: Path) -> Iterator[None]:
     """Give ``xc run STAGE`` of a stage of the pool the first GPU that no other such process on this machine has.
 
     Any other stage computes on the CPU, so that it takes no memory from a training on a GPU. The choice is in
-    XCDEVICE, which the block and what it starts read. A device chosen by the user stays, and so does ``auto`` for a
+    XC_DEVICE, which the block and what it starts read. A device chosen by the user stays, and so does ``auto`` for a
     stage of the pool if the machine has no GPU, or if other work than the pool's has taken all.
     """
     stage = STAGES.get(arguments[1]) if arguments[:1] == ["run"] and len(arguments) > 1 else None

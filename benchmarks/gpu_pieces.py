@@ -69,10 +69,15 @@ def losses(device: Device, sizes: Sizes) -> list[Row]:
     few = replace(sizes, documents=min(sizes.documents, 512), batch=min(sizes.batch, 64))
     rows = []
     for name in RECIPES:
-        ours, theirs = (_losses(training(name, place, few, precision=Precision.FP32)) for place in (device, CPU))
+        ours, theirs = (_losses(_in_fp32(name, place, few)) for place in (device, CPU))
         worst = max(abs(a - b) / max(abs(b), 1e-9) for a, b in zip(ours, theirs, strict=True))
-        rows.append(Row(f"M1 of {name}: loss beside the CPU's, 4 steps", f"{worst:.1e}", f"at most {TOLERANCE:.0e}"))
+        what = f"M1 of {name}, {_named(sizes.encoder)}: loss beside the CPU's, 4 steps"
+        rows.append(Row(what, f"{worst:.1e}", f"at most {TOLERANCE:.0e}"))
     return rows
+
+
+def _in_fp32(name: str, device: Device, sizes: Sizes) -> EncoderTask:
+    return training(name, device, sizes, precision=Precision.FP32, make=of_shape)
 
 
 def _losses(task: EncoderTask) -> list[float]:
@@ -124,8 +129,16 @@ def has_weights(encoder: str) -> bool:
     return True
 
 
+def _named(encoder: str) -> str:
+    """Return the name of an encoder, as ``of_shape`` builds it."""
+    return encoder if has_weights(encoder) else f"{encoder}'s shape with random weights"
+
+
 def of_shape(config: EncoderConfig, vocabulary_size: int, seed: int) -> Encoder:
-    """Return the encoder; without its weights, one of MiniLM's shape with random ones, which is as fast."""
+    """Return the encoder; without its weights, one of MiniLM's shape with random ones, which is as fast.
+
+    Its losses differ by more than ``TOLERANCE`` if the attention mask is left out.
+    """
     if has_weights(config.name):
         return build_encoder(config, vocabulary_size, seed)
     from transformers import BertConfig, BertModel
@@ -145,8 +158,8 @@ def bf16_share(device: Device, sizes: Sizes) -> list[Row]:
     per_token, tokens = _tokens_per_second(device, sizes)
     rate = per_token * tokens
     best = product_rate(device, sizes.product)
-    encoder = sizes.encoder if has_weights(sizes.encoder) else f"{sizes.encoder}'s shape with random weights"
-    what = f"M1 step of ngame, {encoder}, {sizes.batch} documents: share of the bf16 rate ({best / 1e12:.3g} TF/s)"
+    step = f"M1 step of ngame, {_named(sizes.encoder)}, {sizes.batch} documents"
+    what = f"{step}: share of the bf16 rate ({best / 1e12:.3g} TF/s)"
     return [Row(what, f"{rate / best:.1%}", f"{_GOAL:.0%}")]
 
 

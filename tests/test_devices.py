@@ -83,8 +83,14 @@ def test_without_a_variable_the_device_is_the_card_if_there_is_one(monkeypatch: 
         assert devices.Device.chosen().is_cpu
 
 
+def memory(monkeypatch: pytest.MonkeyPatch, free: int, *, reserved: int = 0, allocated: int = 0) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 80_000_000))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: reserved)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: allocated)
+
+
 def test_a_pass_fills_a_quarter_of_the_free_memory_of_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (40_000_000, 80_000_000))
+    memory(monkeypatch, 40_000_000)
     card = devices.Device("cuda:0")
     assert card.tokens_per_pass(2048, 1000) == 10_000
     assert card.tokens_per_pass(2048, 100) == 16_384
@@ -103,9 +109,29 @@ def test_an_array_on_a_cpu_is_not_copied() -> None:
 def test_a_card_keeps_what_takes_half_of_its_free_memory(
     size: int, kept: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1000, 4000))
+    memory(monkeypatch, 1000)
     assert devices.Device("cuda:0").keeps(size) == kept
     assert devices.CPU.keeps(1 << 60)
+
+
+def test_memory_that_torch_keeps_for_its_next_tensors_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver counts it as used: after M1 nearly all of a card, though a search in the same process may have it."""
+    memory(monkeypatch, 100, reserved=70_000, allocated=100)
+    card = devices.Device("cuda:0")
+    assert card.keeps(35_000)
+    assert not card.keeps(35_001)
+    assert card.tokens_per_pass(1, 10) == 1750
+
+
+def test_columns_of_a_wider_array_are_pinned_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of the masks of a pool that is scored in blocks."""
+    pinned: list[torch.Tensor] = []
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: pinned.append(tensor) or tensor)
+    monkeypatch.setattr(torch.Tensor, "to", lambda tensor, device, non_blocking: tensor)
+    wide = np.arange(40.0).reshape(4, 10)
+    found = devices.put(wide[:, 2:4], torch.device("cuda"))
+    assert torch.equal(found, torch.from_numpy(wide[:, 2:4]))
+    assert pinned[0].untyped_storage().nbytes() == 4 * 2 * 8
 
 
 def test_a_card_that_only_emulates_bf16_multiplies_in_fp32(monkeypatch: pytest.MonkeyPatch) -> None:

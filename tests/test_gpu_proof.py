@@ -51,7 +51,7 @@ def test_a_piece_fills_its_rows_on_a_card(name: str) -> None:
 @pytest.mark.usefixtures("fake_card")
 def test_losses_on_another_device_are_within_the_tolerance() -> None:
     rows = gpu_pieces.losses(CARD, TOY)
-    assert [row.what.split()[2].rstrip(":") for row in rows] == list(gpu_pieces.RECIPES)
+    assert [row.what.split()[2].rstrip(",") for row in rows] == list(gpu_pieces.RECIPES)
     assert all(float(row.found) < gpu_pieces.TOLERANCE for row in rows)
 
 
@@ -87,12 +87,14 @@ def tiny_bert(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("tiny_bert")
-def test_without_weights_speed_is_measured_with_random_ones_and_losses_are_not() -> None:
+def test_without_weights_speed_and_losses_are_measured_with_random_ones() -> None:
+    """A machine with a GPU that reaches no registry cannot get the package of the weights."""
     toy = replace(TOY, encoder="minilm", documents=32, steps=1)
     (row,) = gpu_pieces.bf16_share(CPU, toy)
     assert row.what.startswith("M1 step of ngame, minilm's shape with random weights, 16 documents")
-    with pytest.raises(MissingError):
-        gpu_pieces.losses(CPU, toy)
+    first, *_ = gpu_pieces.losses(CPU, toy)
+    assert first.what.startswith("M1 of ngame, minilm's shape with random weights: loss")
+    assert first.found == "0.0e+00", "the same weights on each device"
 
 
 @pytest.mark.usefixtures("tiny_bert")

@@ -6,8 +6,10 @@ processor, by rounding alone, so it is in no fingerprint.
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
@@ -15,7 +17,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from xc_core.environment import device_name
+from xc_core.environment import DEVICE, device_name
 from xc_core.errors import UnavailableError
 
 _FASTER: Final = 1.2  # casts between the formats cost about a tenth of an encoder's time
@@ -134,12 +136,16 @@ class Device:
         """
         if self.kind != "cuda":
             return asked
-        free, _ = torch.cuda.mem_get_info(self.torch)
-        return max(asked, min(int(free * _PASS_SHARE) // max(bytes_per_token, 1), _PASS))
+        return max(asked, min(int(self._free() * _PASS_SHARE) // max(bytes_per_token, 1), _PASS))
 
     def keeps(self, size: int) -> bool:
         """Return True if an array of ``size`` bytes may stay on the device, beside what else is there."""
-        return self.kind != "cuda" or size <= _KEPT_SHARE * torch.cuda.mem_get_info(self.torch)[0]
+        return self.kind != "cuda" or size <= _KEPT_SHARE * self._free()
+
+    def _free(self) -> int:
+        """Return the free bytes of the card, and those that torch keeps from earlier work for its next tensors."""
+        free, _ = torch.cuda.mem_get_info(self.torch)
+        return int(free + torch.cuda.memory_reserved(self.torch) - torch.cuda.memory_allocated(self.torch))
 
     def wait(self) -> None:
         """Wait until the device has done all that it was asked to do."""
@@ -166,6 +172,20 @@ class Device:
 CPU: Final = Device("cpu")
 
 
+@contextmanager
+def using(device: Device) -> Iterator[None]:
+    """Make ``device`` the chosen one of the block, and of processes that start in it."""
+    asked = os.environ.get(DEVICE)
+    os.environ[DEVICE] = device.name
+    try:
+        yield
+    finally:
+        if asked is None:
+            del os.environ[DEVICE]
+        else:
+            os.environ[DEVICE] = asked
+
+
 def num_cards() -> int:
     """Return the number of GPUs that torch can use here; CUDA_VISIBLE_DEVICES hides some."""
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -179,13 +199,14 @@ def put(array: Any, device: torch.device) -> Tensor:
     """Return a numpy array as a tensor on ``device``: the same memory on a CPU, a copy on a card.
 
     For a card the copy starts from pinned memory and nothing waits for it; a table is copied as it is, because pinned
-    memory cannot be swapped out.
+    memory cannot be swapped out. Columns of a wider array are gathered first: torch would pin memory for the whole
+    width, and copy them from memory that is not pinned.
     """
     tensor = torch.from_numpy(array)
     if device.type == "cpu":
         return tensor
     if device.type == "cuda" and tensor.nbytes <= _PINNED:
-        tensor = tensor.pin_memory()
+        tensor = tensor.contiguous().pin_memory()
     return tensor.to(device, non_blocking=True)
 
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from xc_core.environment import DEVICE, whole
+from xc_core.environment import whole
 from xc_core.errors import MovedError, UnavailableError, UsageError, first_line
 
 if TYPE_CHECKING:  # every command imports this module; torch takes a second
@@ -161,26 +161,23 @@ def joined(what: str) -> Iterator[World]:
             ) from error
         try:
             yield world
-        finally:
-            dist.destroy_process_group()
+        except BaseException:
+            if device.is_cpu:  # NCCL would wait for the other processes, which wait for this one until the time limit
+                dist.destroy_process_group()
+            raise
+        dist.destroy_process_group()
 
 
 @contextmanager
 def _own_device() -> Iterator[Device]:
     """Make the card whose number torchrun gave this process the chosen device of the block; a CPU stays one."""
-    from xc_core.devices import Device
+    from xc_core.devices import Device, using
 
-    asked, device = os.environ.get(DEVICE), Device.chosen()
+    device = Device.chosen()
     if device.kind == "cuda" and (local := os.environ.get("LOCAL_RANK")):
         device = Device.of(f"cuda:{local}")
-    os.environ[DEVICE] = device.name
-    try:
+    with using(device):
         yield device
-    finally:
-        if asked is None:
-            del os.environ[DEVICE]
-        else:
-            os.environ[DEVICE] = asked
 
 
 def alone(what: str) -> None:

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from xc_core.chain import Workspace, pilots, planned, run_stage
-from xc_core.chain.pilots import NAME, Pilot, Source, Text, short_epochs
+from xc_core.chain.pilots import NAME, Pilot, Rates, Source, Text, short_epochs
 from xc_core.chain.world import World
 from xc_core.data.ingest import IngestConfig
 from xc_core.data.splits import TEST, TRAIN, VALIDATION
+from xc_core.devices import CPU, Device
 from xc_core.leftovers import sweep
 from xc_core.progress import report
 from xc_core.recipes import RECIPES
@@ -30,6 +31,20 @@ def test_rates_are_of_a_number_of_test_documents_and_of_labels(tmp_path: Path) -
 
     assert len({key(10, 7), key(10, 70), key(20, 7)}) == 3
     assert key(200_000, 200_000) == key(300_000, 300_000)
+
+
+def test_the_rates_of_a_cpu_are_measured_there_though_there_is_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used: list[Device] = []
+    rates = Rates((), Pilot(World.of_sizes(99, 9, 12, 6, 2), {}, {}), 4, 1.0, 1.0, 1.0, 1.0)
+    monkeypatch.setattr("xc_core.devices.num_cards", lambda: 1)
+    monkeypatch.setenv("XC_DEVICE", "")
+    monkeypatch.setattr(planned, "machine", lambda: "this one")
+    monkeypatch.setattr(planned, "measured", lambda *_: used.append(Device.chosen()) or rates)
+    planned.rates_of(Workspace(tmp_path), planned.Subject("ngame", {}, World.of_sizes(99, 9, 12, 6, 2)))
+    assert used == [CPU]
+    assert Device.chosen() == Device("cuda:0")
 
 
 @pytest.mark.parametrize(("sizes", "expected"), [((60, 80), [2, 2]), ((60, 80, 100), [1, 2, 2])])

@@ -78,6 +78,26 @@ def test_a_process_takes_the_card_that_torchrun_gave_it(monkeypatch: pytest.Monk
     assert groups == [("cpu:gloo,cuda:nccl", card), ("gloo", None), ("cpu:gloo,cuda:nccl", card)]
 
 
+@pytest.mark.parametrize(("device", "ends"), [("cuda", 0), ("cpu", 1)])
+def test_a_process_that_fails_on_a_card_does_not_wait_for_the_others(
+    device: str, ends: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It leaves the group as it is: NCCL ends one together with the others, which wait for this process in a step."""
+    ended: list[int] = []
+    monkeypatch.setattr("xc_core.devices.num_cards", lambda: 1)
+    monkeypatch.setattr("torch.distributed.init_process_group", lambda *kind, device_id: None)
+    monkeypatch.setattr("torch.distributed.destroy_process_group", lambda: ended.append(1))
+    monkeypatch.setenv("XC_DEVICE", device)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(MemoryError), joined("a test"):
+        raise MemoryError
+    assert len(ended) == ends
+    assert os.environ["XC_DEVICE"] == device
+    with joined("a test"):
+        pass
+    assert len(ended) == ends + 1
+
+
 def test_processes_that_drew_other_batches_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = [np.arange(4), np.arange(4, 8)]
     said: list[object] = []

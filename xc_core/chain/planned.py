@@ -25,6 +25,7 @@ from xc_core.chain.workspace import Workspace
 from xc_core.chain.world import World
 from xc_core.data.corpus import Corpus
 from xc_core.data.tokens import Tokenised
+from xc_core.devices import CPU, using
 from xc_core.encoders import build_encoder
 from xc_core.params import in_use
 from xc_core.progress import report
@@ -101,6 +102,7 @@ def _key(workspace: Workspace, subject: Subject) -> str:
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
+@using(CPU)
 def _measured(workspace: Workspace, subject: Subject) -> Rates:
     world, experiment = subject.world, subject.experiment
     subject.recipe.require()  # before the first stage, as in a training: the packages count in the memory of all stages
