@@ -163,13 +163,18 @@ def test_more_draws_per_batch_lower_the_error_of_the_batch_and_of_the_rows_alone
     assert single.rows < 0.6 * shared.rows
 
 
+@pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("kind", ["all", "sample"])
-def test_the_gradient_of_some_rows_is_that_of_autograd_over_the_whole_pool(kind: str) -> None:
+def test_the_gradient_of_some_rows_is_that_of_autograd_over_the_whole_pool(kind: str, biased: bool) -> None:
     own, docs = head(7), documents().detach()
+    if biased:
+        own.bias = LabelTable(torch.arange(LABELS)[:, None] / LABELS, TableConfig(unit=False))
     used: Any = pool("all") if kind == "all" else uniform(20)[0]
     labels = np.array([0, 3, 4, 17, LABELS - 1])
     rows = own.table.rows_LD.clone().requires_grad_(True)
     scores = docs @ own.table.vectors(rows)[torch.from_numpy(used.labels_U)].T
+    if own.bias is not None:
+        scores = scores + own.bias.rows_LD[torch.from_numpy(used.labels_U), 0]
     total, count = own.loss(scores, *marks(used, BATCH, docs.device))
     (expected,) = torch.autograd.grad(total / count, [rows])
     found = own.row_gradient(docs, used, BATCH, labels)

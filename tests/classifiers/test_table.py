@@ -81,7 +81,7 @@ def test_a_sparse_step_equals_dense_autograd_with_the_same_rule() -> None:
     labels = torch.tensor([3, 4, 11, 29])
     sparse, dense = LabelTable(start(), TableConfig(lr=0.1)), LabelTable(start(), TableConfig(lr=0.1))
     for _ in range(10):
-        taken = sparse.take(labels)
+        taken = sparse.rows.read(labels).requires_grad_(True)
         torch.nn.functional.softplus(docs @ taken.T).sum().backward()
         assert taken.grad is not None
         sparse.update(labels, taken.grad, 1.0)
@@ -92,16 +92,6 @@ def test_a_sparse_step_equals_dense_autograd_with_the_same_rule() -> None:
     for name, tensor in sparse.tensors().items():
         torch.testing.assert_close(tensor, dense.tensors()[name], rtol=1e-5, atol=1e-6)
     assert not torch.equal(sparse.rows_LD, start())
-
-
-def test_taken_rows_are_a_copy_that_collects_a_gradient() -> None:
-    table = LabelTable(start(), TableConfig())
-    taken = table.take(torch.tensor([2, 5]))
-    assert taken.requires_grad
-    assert not table.rows_LD.requires_grad
-    with torch.no_grad():
-        taken += 1
-    assert torch.equal(table.rows_LD, start())
 
 
 def test_the_table_does_not_change_its_initial_rows() -> None:

@@ -77,12 +77,13 @@ class TableHead:
 
         A row that is not in ``pool`` has the gradient zero. Updates nothing.
         """
-        block = pool.only(labels_S)
-        rows_UD = self.table.take(put(block.labels_U, doc_BD.device))
-        chosen, known, sampled = marks(block, docs_B, doc_BD.device)
-        scores_BU = doc_BD.detach() @ self.table.vectors(rows_UD).T
-        total, counted = summed(self.loss, scores_BU, chosen, known, sampled)
-        (found,) = torch.autograd.grad(total / counted, [rows_UD])
+        block, doc_BD = pool.only(labels_S), doc_BD.detach()
+        labels = put(block.labels_U, doc_BD.device)
+        taken = [Taken.of(table, labels) for table in self.tables]
+        scores_BU = self._scores(doc_BD, taken).requires_grad_(True)
+        total, counted = summed(self.loss, scores_BU, *marks(block, docs_B, doc_BD.device))
+        (slope_BU,) = torch.autograd.grad(total / counted, [scores_BU])
+        found = taken[0].back_to_rows(slope_BU, doc_BD)
         gradient = found.new_zeros(len(labels_S), found.shape[1])
         gradient[torch.from_numpy(np.searchsorted(labels_S, block.labels_U))] = found
         return gradient

@@ -142,10 +142,6 @@ class LabelTable:
         bf16 = self.config.precision == BF16 and Device(self.rows_LD.device.type).multiplies_bf16()
         return torch.bfloat16 if bf16 else torch.float32
 
-    def take(self, labels_U: Tensor) -> Tensor:
-        """Return the rows ``labels_U`` (distinct, rising) as a leaf of a graph: a view if contiguous, else a copy."""
-        return self.rows.read(_index(labels_U)).detach().requires_grad_(True)
-
     def gather(self, labels_U: Tensor) -> Tensor:
         """Return the rows ``labels_U`` (distinct, rising) in a buffer that the next call overwrites, or as a view."""
         return self.rows.read(_index(labels_U), out=self.buffer("rows", len(labels_U)))

@@ -121,7 +121,7 @@ class Terms:
     def vectors(self, texts: list[str]) -> Any:
         """Return texts as rows of terms (scipy CSR, N x T).
 
-        The result equals that of ``transform``, whose input checks take ten times as long as a short text.
+        The result equals that of ``transform`` up to rounding; its input checks take ten times as long as a short text.
         """
         from scipy.sparse import csr_matrix
 
