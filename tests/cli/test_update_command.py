@@ -537,3 +537,17 @@ def test_the_raw_files_can_be_ingested_again(xc: Xc, project: Workspace, tmp_pat
     assert json.loads(xc("status", "--dataset", "toy", "--json").out.splitlines()[0])["status"] == "up to date"
     assert xc("ingest", project.raw("toy"), "--dataset", "toy").code == 0
     assert splits(project) == before
+
+
+def test_an_update_that_changes_nothing_leaves_files_and_models_as_they_are(
+    xc: Xc, project: Workspace, tmp_path: Path
+) -> None:
+    """Written again, validation documents would stand after those of train, and the corpus have another digest."""
+    before, toy = {k: v for k, v in files_of(project.root).items() if k.startswith(OWN)}, ToyWorld.make(100, 20)
+    same = ToyWorld(toy.train[90:], toy.test[:5], toy.labels).write(tmp_path / "same")
+    ended = xc("update", same, "--dataset", "toy")
+    assert "documents: 0 new, 0 changed, 0 removed; labels: 0 new, 0 changed, 0 removed; pairs: 0 new" in ended.out
+    assert "toy has all that is in the new files; nothing changes" in ended.err
+    assert {k: v for k, v in files_of(project.root).items() if k.startswith(OWN)} == before
+    assert xc("update", same, "--dataset", "toy", "--allow", "empty-text").code == 0
+    assert project.params.dataset("toy").corpus.allow == ("empty-text",), "the dataset accepts it from now on"

@@ -74,6 +74,15 @@ class Tables:
             pl.concat([self.filters, update.filters]).unique(maintain_order=True),
         )
 
+    def same(self, other: Tables) -> bool:
+        """Return True if the tables have the same rows; pairs and filters may be in another order."""
+
+        def ordered(tables: Tables) -> list[pl.DataFrame]:
+            pairs = (rows.sort("doc", "label") for rows in (tables.pairs, tables.filters))
+            return [tables.documents, tables.labels, *pairs]
+
+        return all(one.equals(two) for one, two in zip(ordered(self), ordered(other), strict=True))
+
     def known_by_text(self, there: Tables) -> tuple[Tables, int]:
         """Return the tables with the uid and the text of the document of ``there`` that has the same text, and how many
         documents have one.
