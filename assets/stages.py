@@ -120,7 +120,7 @@ def _retried(context: dg.AssetExecutionContext) -> Iterator[None]:
         run = context.instance.get_run_by_id(context.run_id)
         if run is None or run.status in _CANCELLED:
             raise dg.Failure(str(error), allow_retries=False) from error
-        seconds = float(os.environ.get("XC_RETRY_SECONDS", _RETRY_SECONDS))
+        seconds = float(os.environ.get("XC_RETRY_SECONDS") or _RETRY_SECONDS)
         raise dg.RetryRequested(max_retries=_RETRIES, seconds_to_wait=seconds) from error
 
 

@@ -134,6 +134,6 @@ def _mail(address: str, text: str) -> None:
     message = EmailMessage()
     message["Subject"], message["From"], message["To"] = text.splitlines()[0][:120], "xc@localhost", address
     message.set_content(text)
-    host, _, port = os.environ.get(SMTP, "localhost:25").partition(":")
+    host, _, port = (os.environ.get(SMTP) or "localhost:25").partition(":")
     with smtplib.SMTP(host, int(port or 25), timeout=_SECONDS) as server:
         server.send_message(message)

@@ -186,7 +186,12 @@ class Log(list[str]):
 
 @pytest.mark.parametrize(
     ("server", "place"),
-    [(None, ("localhost", 25)), ("mail.example.org", ("mail.example.org", 25)), ("mail:2525", ("mail", 2525))],
+    [
+        (None, ("localhost", 25)),
+        ("", ("localhost", 25)),
+        ("mail.example.org", ("mail.example.org", 25)),
+        ("mail:2525", ("mail", 2525)),
+    ],
 )
 def test_a_mail_server_is_this_machine_and_port_25_by_default(
     monkeypatch: pytest.MonkeyPatch, server: str | None, place: tuple[str, int]

@@ -100,7 +100,7 @@ def checkpoint_seconds() -> float:
 
     This is a setting of the machine, not of the recipe: no result depends on it.
     """
-    text = os.environ.get(_CHECKPOINT, "60")
+    text = os.environ.get(_CHECKPOINT) or "60"
     try:
         return float(text)
     except ValueError as error:
