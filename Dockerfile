@@ -20,7 +20,7 @@ USER 10001:10001
 WORKDIR /project
 VOLUME /project
 EXPOSE 8080
-# for `xc serve --host 0.0.0.0` (with --allow-host, allow 127.0.0.1 too); Kubernetes has probes of its own
+# for `xc serve --host 0.0.0.0`; Kubernetes has probes of its own
 HEALTHCHECK --interval=10s --timeout=5s --start-period=120s --retries=3 \
   CMD ["python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:8080/health', timeout=4)"]
 CMD ["xc", "--help"]

@@ -197,11 +197,11 @@ def test_the_interval_of_checkpoints_is_set_by_the_machine(copied: Workspace, mo
 
     seen: list[float] = []
     stage_code("clusters", lambda context: seen.append(checkpoint_seconds()), monkeypatch)
-    for value in (None, "0.5"):
+    for value in (None, "", "0.5"):
         if value is not None:
             monkeypatch.setenv("XC_CHECKPOINT_SECONDS", value)
         run_stage(copied, "clusters", "toy", "ngame", force=True)
-    assert seen == [60.0, 0.5]
+    assert seen == [60.0, 60.0, 0.5]
 
 
 @pytest.mark.parametrize(

@@ -190,6 +190,7 @@ class Log(list[str]):
     ("server", "place"),
     [
         (None, ("localhost", 25)),
+        ("", ("localhost", 25)),
         ("mail.example.org", ("mail.example.org", 25)),
         ("mail:2525", ("mail", 2525)),
         ("[::1]:25", ("::1", 25)),
