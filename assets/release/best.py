@@ -43,6 +43,12 @@ class Best:
         return json.dumps({"acceptance": self.acceptance, "models": dict(self.models)})
 
 
+def best_digests(version: Any) -> set[str]:
+    """Return the digests of the models that the tag of a version names."""
+    tag = version.tags.get(BEST, "")
+    return set(json.loads(tag)["models"].values()) if tag else set()
+
+
 def start_again(client: Any, name: str, version: int) -> None:
     """Forget the best champions before a version: a person who overrules the gate accepts its level."""
     if BEST in client.get_model_version(name, str(version)).tags:

@@ -22,7 +22,7 @@ from xc_core.errors import XCError
 COMMANDS = (
     "ingest", "run", "train", "tune", "status", "settings", "evaluate", "predict", "serve", "leaderboard", "compare",
     "report", "update", "add-labels", "forget", "drift", "plan", "lineage", "acceptance",
-    "promote", "rollback", "ui", "doctor", "demo",
+    "delete", "promote", "rollback", "ui", "doctor", "demo",
 )  # fmt: skip
 
 
@@ -205,7 +205,7 @@ def test_commands_of_other_packages_join_the_one_table(xc: Xc, monkeypatch: pyte
     """Without such packages the library's own commands are all there is."""
     offered(monkeypatch, "xc.commands")
     listed = re.findall(r"^  ([a-z][a-z-]+)  +[A-Z].+\.$", xc("--help").out, re.MULTILINE)
-    assert set(COMMANDS) - set(listed) == {"promote", "rollback", "lineage", "acceptance", "ui", "demo"}
+    assert set(COMMANDS) - set(listed) == {"delete", "promote", "rollback", "lineage", "acceptance", "ui", "demo"}
 
 
 def test_the_list_of_commands_says_what_each_says_of_itself() -> None:

@@ -140,7 +140,7 @@ class Record:
 
     def write(self, workspace: Workspace, dataset: str, recipe: str) -> None:
         """Write the record in place of the last one."""
-        write_file(_file(workspace, dataset, recipe), canonical(asdict(self)))
+        write_file(record_path(workspace, dataset, recipe), canonical(asdict(self)))
 
     def holds(self, workspace: Workspace, dataset: str, recipe: str) -> bool:
         """Return True if corpus and model are the ones that were measured."""
@@ -167,7 +167,7 @@ def versions(workspace: Workspace, dataset: str, recipe: str) -> tuple[str, str]
 def read_record(workspace: Workspace, dataset: str, recipe: str) -> Record | None:
     """Return the last record of a model; None if there is none or it cannot be read."""
     try:
-        content: dict[str, Any] = json.loads(_file(workspace, dataset, recipe).read_text("utf-8"))
+        content: dict[str, Any] = json.loads(record_path(workspace, dataset, recipe).read_text("utf-8"))
         known = content["figures"]
         figures = None if known is None else Figures(**{f.name: known[f.name] for f in fields(Figures)})
         verdict = Verdict(Answer(content["verdict"]["answer"]), list(content["verdict"]["reasons"]))
@@ -176,5 +176,6 @@ def read_record(workspace: Workspace, dataset: str, recipe: str) -> Record | Non
         return None
 
 
-def _file(workspace: Workspace, dataset: str, recipe: str) -> Path:
+def record_path(workspace: Workspace, dataset: str, recipe: str) -> Path:
+    """Return the file of the last record of a model."""
     return workspace.state / "drift" / dataset / f"{recipe}.json"

@@ -25,8 +25,8 @@ _HARDLINK: Final = re.compile(r"^\s*hardlink_lock\s*=\s*[\"']?(true|yes|on|1)\b"
 """DVC's setting for disks without file locks."""
 
 
-def forget(workspace: Workspace, dataset: str) -> int:
-    """Remove the stages of a dataset from dvc.lock, and return how many there were.
+def forget(workspace: Workspace, dataset: str, recipe: str | None = None) -> int:
+    """Remove the stages of a dataset, or of one of its recipes, from dvc.lock; return how many there were.
 
     Otherwise ``dvc gc`` would keep what they name, and ``dvc pull`` bring it back. Raises CorruptError if the file
     cannot be read, BusyError if dvc is running and does not end; then nothing is changed.
@@ -38,7 +38,7 @@ def forget(workspace: Workspace, dataset: str) -> int:
         removed: set[str] = set()
         for _ in range(_ATTEMPTS):  # again if a program wrote the file without the lock
             before = path.read_bytes()
-            own, after = _without(before, dataset)
+            own, after = _without(before, dataset, recipe)
             if path.read_bytes() != before:
                 continue
             if own:
@@ -76,12 +76,12 @@ def _locks_with_links(file: Path) -> bool:
         return False
 
 
-def _without(content: bytes, dataset: str) -> tuple[list[str], bytes]:
-    """Return the names of a dataset's stages, and the content of the file without them."""
+def _without(content: bytes, dataset: str, recipe: str | None) -> tuple[list[str], bytes]:
+    """Return the names of the stages of a dataset, or of one of its recipes, and the content without them."""
     yaml = YAML()
     lock = read(yaml, content)
     stages = lock.get("stages") or {}
-    own = [name for name in stages if _is_of(str(name), dataset)]
+    own = [name for name in stages if _is_of(str(name), dataset, recipe)]
     if not own:
         return [], content
     for name in own:
@@ -117,7 +117,8 @@ def _changing() -> BusyError:
     )
 
 
-def _is_of(stage: str, dataset: str) -> bool:
+def _is_of(stage: str, dataset: str, recipe: str | None) -> bool:
     """Return True for an address such as corpus@DATASET or encoder@DATASET_RECIPE: names of datasets have no ``_``."""
     _, _, partition = stage.partition("@")
-    return partition.partition("_")[0] == dataset
+    own, _, of_recipe = partition.partition("_")
+    return own == dataset and recipe in (None, of_recipe)

@@ -6,7 +6,7 @@ import importlib.util
 import io
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -186,6 +186,17 @@ class ParamsFile:
 
         self._edit(edit)
         return self.experiment(dataset, recipe)
+
+    def remove(self, dataset: str, recipes: Sequence[str], *, whole: bool) -> None:
+        """Remove the entries of some experiments, and that of the dataset if it goes as a ``whole``."""
+
+        def edit(params: Any) -> None:
+            for recipe in recipes:
+                (params.get("experiments") or {}).pop(f"{dataset}_{recipe}", None)
+            if whole:
+                (params.get("datasets") or {}).pop(dataset, None)
+
+        self._edit(edit)
 
     def _check_tokenizers(self, dataset: str, names: list[str]) -> None:
         """Load tokenizers that are new to a dataset: one that is mistyped would fail the tokens of all recipes."""

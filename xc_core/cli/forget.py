@@ -8,6 +8,7 @@ import click
 
 from xc_core.chain import Workspace
 from xc_core.chain.forget import Forgotten, forget
+from xc_core.chain.places import Place
 from xc_core.cli.options import dataset_option
 from xc_core.errors import UsageError
 from xc_core.visible import counted
@@ -52,9 +53,14 @@ def _echo(dataset: str, done: Forgotten, commands: list[str]) -> None:
         click.echo("train again:")
         for command in commands:
             click.echo(f"  {command}")
-    if done.elsewhere:
+    echo_places(done.elsewhere)
+
+
+def echo_places(places: list[Place]) -> None:
+    """Print the places that may still hold what was removed, and what to do there."""
+    if places:
         click.echo("may still hold them:")
-        for place in done.elsewhere:
-            click.echo(f"  {place.name}: {place.do}")
-            for step in place.commands:
-                click.echo(f"    {step}")
+    for place in places:
+        click.echo(f"  {place.name}: {place.do}")
+        for step in place.commands:
+            click.echo(f"    {step}")

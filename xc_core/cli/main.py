@@ -50,6 +50,7 @@ _LISTED: Final = {
         "update": "Merge new documents, labels and corrected pairs into a dataset.",
         "add-labels": "Add labels to a dataset and its models, without training.",
         "forget": "Delete documents or labels, and everything made from them.",
+        "delete": "Delete experiments, a dataset, or registered versions.",
     },
     "Training": {
         "plan": "Estimate time, memory and disk of every stage.",

@@ -1,0 +1,167 @@
+"""``xc delete``: experiments, datasets and registered versions that nobody needs any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from assets.release import versions
+from assets.release.client import client_of
+from assets.settings import local_folder, mlflow_settings
+from xc_core.chain import Workspace
+from xc_core.chain.places import places
+from xc_core.cli.forget import echo_places
+from xc_core.errors import RefusedError, UsageError
+from xc_core.visible import counted
+
+if TYPE_CHECKING:
+    from xc_core.chain.delete import Deletion
+
+
+@click.command(short_help="Delete experiments, a dataset, or registered versions.")
+@click.option("--dataset", required=True, help="Name of the dataset.")
+@click.option("--recipe", "recipes", multiple=True, help="Delete this experiment; may be given several times.")
+@click.option("--version", "numbers", type=int, multiple=True,
+              help="Delete this registered version; may be given several times.")  # fmt: skip
+@click.option("--keep", type=click.IntRange(min=1), default=None, metavar="N",
+              help="Delete all registered versions but the newest N and those in use.")  # fmt: skip
+@click.option("--yes", is_flag=True, help="Delete. Without it, the command shows what it would delete.")
+def delete(dataset: str, recipes: tuple[str, ...], numbers: tuple[int, ...], keep: int | None, yes: bool) -> None:
+    """Delete experiments, registered versions or, if none of them is named, a whole dataset.
+
+    An experiment has an entry in params.yaml, stages in dvc.lock, and files; a dataset has all of its experiments and
+    its raw files too. Their registered versions stay, so a champion still answers. --version and --keep delete packed
+    models that are registered in MLflow, but none that is in use: champion, previous champion, challenger, and those
+    that the gate compares with.
+    """
+    workspace = Workspace.find()
+    if bool(recipes) + bool(numbers) + (keep is not None) > 1:
+        raise UsageError("several of --recipe, --version and --keep", expected="one of them", do="drop the others")
+    if numbers or keep is not None:
+        _delete_versions(workspace, dataset, list(dict.fromkeys(numbers)), keep, yes=yes)
+    else:
+        _delete_files(workspace, dataset, recipes, yes=yes)
+
+
+def _delete_files(workspace: Workspace, dataset: str, recipes: tuple[str, ...], *, yes: bool) -> None:
+    from xc_core.chain.delete import Deletion
+    from xc_core.chain.delete import delete as delete_files
+
+    found = Deletion.of(workspace, dataset, recipes)
+    for line in _lines(workspace, found):
+        click.echo(line)
+    if not yes:
+        click.echo("nothing was deleted; --yes deletes it")
+        return
+    unrecorded = delete_files(workspace, dataset, recipes)
+    also = f", and {counted(unrecorded, 'stage')} of dvc.lock; commit the file if git has it" if unrecorded else ""
+    click.echo(f"deleted{also}")
+    if found.whole:
+        echo_places(places(workspace, dataset))
+
+
+def _lines(workspace: Workspace, found: Deletion) -> list[str]:
+    """Return what is deleted, in words: the experiments, and paths with their sizes."""
+    from xc_core.chain.delete import size_of
+
+    experiments = [f"{found.dataset}/{recipe}" for recipe in found.recipes]
+    what = [f"the dataset {found.dataset}"] if found.whole else []
+    what += [f"the experiment{'s' * (len(experiments) > 1)} {', '.join(experiments)}"] if experiments else []
+    shown = [(size_of(path), path.relative_to(workspace.root)) for path in found.paths]
+    return [f"{' with '.join(what)}:", *(f"  {size / 1e6:>10,.1f} MB  {path}" for size, path in shown)]
+
+
+def _delete_versions(workspace: Workspace, dataset: str, numbers: list[int], keep: int | None, *, yes: bool) -> None:
+    from assets.release.candidate import moving, registering
+
+    name = versions.model_name(dataset)
+    with client_of(workspace) as client, registering(workspace, dataset), moving(workspace, dataset):
+        every = {int(version.version): version for version in client.search_model_versions(f"name = '{name}'")}
+        used = _in_use(client, name) if dataset in workspace.params.datasets() else {}
+        if keep is not None:
+            numbers = [number for number in sorted(every)[:-keep] if number not in used]
+        for number in numbers:
+            versions.check_version(client, name, number)
+            _check_deletable(workspace, client, every[number], used)
+        click.echo(f"{name}: {', '.join(f'version {number}' for number in numbers) or 'no version to delete'}")
+        if not yes and numbers:
+            click.echo("nothing was deleted; --yes deletes " + ("them" if len(numbers) > 1 else "it"))
+        elif numbers:
+            for number in numbers:
+                _delete_version(client, every.pop(number), list(every.values()))
+            if not every:
+                client.delete_registered_model(name)
+            click.echo("deleted")
+
+
+def _in_use(client: Any, name: str) -> dict[int, str]:
+    """Return the versions that must stay, with the reason: those with an alias, and the best so far of these."""
+    from assets.release.best import best_digests
+
+    named: dict[str, Any] = {}
+    with _if_there():
+        named = client.get_registered_model(name).aliases
+    found: dict[int, str] = {}
+    for number in named.values():
+        for digest in best_digests(client.get_model_version(name, str(number))):
+            found |= {int(one.version): "the gate compares with" for one in versions.versions_of(client, name, digest)}
+    return found | {int(number): f"has the alias {alias}" for alias, number in sorted(named.items())}
+
+
+def _check_deletable(workspace: Workspace, client: Any, version: Any, used: dict[int, str]) -> None:
+    """Raise RefusedError for a version that is in use, or whose files belong to another project."""
+    number, root = int(version.version), local_folder(mlflow_settings(workspace.root).artifacts)
+    if number in used:
+        raise RefusedError(
+            f"version {number}, which {used[number]}; nothing was deleted",
+            expected="versions that are not in use",
+            do="choose others; xc promote and xc rollback change which ones are in use",
+        )
+    folder = local_folder(_location(client, version))
+    if root is not None and folder is not None and not folder.is_relative_to(root):
+        raise RefusedError(
+            f"the files of version {number} under another root, {folder}; nothing was deleted",
+            expected="files of this project",
+            do="delete the version in the project that they belong to",
+        )
+
+
+def _location(client: Any, version: Any) -> str:
+    """Return the address of the files of a version; empty if its model was deleted."""
+    model = None
+    with _if_there():
+        model = client.get_logged_model(_model_of(version))
+    return str(model.artifact_location) if model is not None else ""
+
+
+def _model_of(version: Any) -> str:
+    return str(version.source.rpartition("/")[2])
+
+
+def _delete_version(client: Any, version: Any, others: list[Any]) -> None:
+    """Delete the files of a version, its model and its run, then the version: a killed command can go on."""
+    from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+    location = _location(client, version)
+    if location and version.source not in {other.source for other in others}:
+        get_artifact_repository(location).delete_artifacts()  # type: ignore[no-untyped-call]
+        client.delete_logged_model(_model_of(version))
+    if version.run_id not in {other.run_id for other in others}:
+        with _if_there():
+            client.delete_run(version.run_id)
+    client.delete_model_version(version.name, version.version)
+
+
+@contextmanager
+def _if_there() -> Iterator[None]:
+    """End the block without an error at what MLflow does not have, or has deleted."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        yield
+    except MlflowException as error:
+        if not versions.is_absent(error):
+            raise

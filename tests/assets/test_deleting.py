@@ -1,0 +1,229 @@
+"""``xc delete``: experiments, datasets and registered versions, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from assets.release.best import BEST
+from assets.settings import local_folder
+from tests.assets.conftest import Registry, Store
+from tests.cli.conftest import NGAME, TOY, Xc
+from xc_core.chain import Workspace, delete, dvc_lock
+from xc_core.chain.reports import write_report
+from xc_core.chain.workspace import training, working
+from xc_core.data.ingest import IngestConfig
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # MLflow warns of features that it will drop
+
+LOCK = "schema: '2.0'\nstages:\n" + "".join(
+    f"  {name}:\n    cmd: x\n"
+    for name in ("corpus@toy", "encoder@toy_ngame", "encoder@toy_other", "encoder@toys_ngame")
+)
+OTHERS = ("data/toys/ngame/model/f", "data/toy/raw/f", "data/toy/other/f", ".xc/run/encoder@toy_other/f",
+          ".xc/run/encoder@toys_ngame/f", ".xc/run/tokens@toy/f", ".xc/reports/toy/other.html", ".xc/tune/toy/study/f",
+          ".xc/budget/toy-0123456789abcdef.json", ".xc/budget/toy-s-0123456789abcdef.json")  # fmt: skip
+OWN = ("data/toy/ngame/model/f", ".xc/run/encoder@toy_ngame/f", ".xc/cost/model@toy_ngame/f",
+       ".xc/drift/toy/ngame.json", ".xc/reports/toy/ngame.html")  # fmt: skip
+
+
+@pytest.fixture
+def full(fresh: Workspace) -> Workspace:
+    """A project with files of three experiments and two datasets."""
+    for name in (*OTHERS, *OWN):
+        (fresh.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (fresh.root / name).write_text("x" * 50_000)
+    (fresh.root / dvc_lock.FILE).write_text(LOCK)
+    fresh.params.declare_dataset("toys", IngestConfig())
+    fresh.params.declare_experiment("toy", "other", "ngame", {})
+    return fresh
+
+
+def files(workspace: Workspace) -> set[str]:
+    """Return those of ``OWN`` and ``OTHERS`` that are there."""
+    return {name for name in (*OWN, *OTHERS) if (workspace.root / name).exists()}
+
+
+def test_an_experiment_goes_with_its_files_and_entries_and_nothing_else_does(xc: Xc, full: Workspace) -> None:
+    shown = xc("delete", *NGAME)
+    assert shown.code == 0
+    assert shown.out.startswith("the experiment toy/ngame:\n")
+    assert "         0.1 MB  data/toy/ngame\n" in shown.out
+    assert shown.out.endswith("nothing was deleted; --yes deletes it\n")
+    assert files(full) == {*OWN, *OTHERS}
+    assert ("toy", "ngame") in full.params.experiments()
+    done = xc("delete", *NGAME, "--yes")
+    assert (done.code, done.out.splitlines()[-1]) == (
+        0,
+        "deleted, and 1 stage of dvc.lock; commit the file if git has it",
+    )
+    assert files(full) == {*OTHERS}
+    assert full.params.experiments() == [("toy", "other")]
+    assert full.params.datasets() == ["toy", "toys"]
+    assert "toy_ngame" not in (full.root / dvc_lock.FILE).read_text()
+    assert (full.root / dvc_lock.FILE).read_text().count("cmd") == 3
+    xc("delete", *NGAME, "--yes").refused(66, "no experiment 'ngame'", "if it was deleted already")
+
+
+def test_a_dataset_goes_with_all_of_its_experiments(xc: Xc, full: Workspace) -> None:
+    done = xc("delete", *TOY, "--yes")
+    assert done.code == 0, done.err
+    assert done.out.startswith("the dataset toy with the experiments toy/ngame, toy/other:\n")
+    assert files(full) == {"data/toys/ngame/model/f", ".xc/run/encoder@toys_ngame/f", OTHERS[-1]}
+    assert (full.params.datasets(), full.params.experiments()) == (["toys"], [])
+    assert (full.root / dvc_lock.FILE).read_text().count("cmd") == 1
+    assert xc("delete", "--dataset", "toys", "--yes").code == 0, "it has no experiment"
+    xc("delete", *TOY).refused(66, "no dataset 'toy'", "if it was deleted already")
+
+
+def test_what_lost_its_entry_is_found_by_its_folder(xc: Xc, full: Workspace) -> None:
+    full.params.remove("toy", ["ngame", "other"], whole=True)
+    assert xc("delete", *NGAME, "--yes").code == 0
+    assert files(full) == {*OTHERS}
+    assert xc("delete", *TOY, "--yes").code == 0
+    assert not (full.root / "data" / "toy").exists()
+
+
+def test_names_that_would_leave_the_folder_of_the_data_are_refused(xc: Xc, full: Workspace) -> None:
+    for name in ("..", "../..", "raw", "corpus", "", "*"):
+        assert xc("delete", *TOY, "--recipe", name, "--yes").code == 64
+        assert xc("delete", "--dataset", name, "--yes").code == 64
+    assert files(full) == {*OWN, *OTHERS}
+
+
+def test_nothing_is_deleted_while_somebody_works_on_it(xc: Xc, full: Workspace) -> None:
+    for busy in (training(full, "toy", "ngame"), working(full, "toy")):
+        with busy:
+            for asked in (NGAME, TOY):
+                xc("delete", *asked, "--yes").refused(75, "running", "wait for it to end")
+    assert files(full) == {*OWN, *OTHERS}
+
+
+def test_a_recipe_that_competes_is_taken_out_of_the_list_first(xc: Xc, full: Workspace, edit: object) -> None:
+    edit(full, {"datasets/toy/release": {"recipes": ["ngame", "other"]}})  # type: ignore[operator]
+    xc("delete", *NGAME, "--yes").refused(
+        78, "datasets.toy.release.recipes, which names 'ngame'", "take the recipe out"
+    )
+    assert files(full) == {*OWN, *OTHERS}
+    assert xc("delete", *TOY, "--yes").code == 0
+
+
+def test_what_cannot_be_deleted_is_named_and_keeps_its_entry(
+    xc: Xc, full: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delete, "drop", lambda path: None)
+    xc("delete", *NGAME, "--yes").refused(73, "which cannot be deleted", "then run the same command again")
+    assert ("toy", "ngame") in full.params.experiments()
+
+
+def test_a_trained_experiment_leaves_a_project_that_works(xc: Xc, own: Workspace) -> None:
+    write_report(own, "toy", "ngame")
+    assert xc("delete", *NGAME, "--yes").code == 0
+    assert xc("status").code == 0
+    assert [path for path in own.root.rglob("*ngame*") if "lock" not in path.parts] == []
+
+
+# registered versions
+
+
+@pytest.fixture
+def declared(versions: Registry, fresh: Workspace) -> Registry:
+    """Five versions of a dataset that params.yaml knows: 2 was champion, 4 is, 3 is the best so far, 5 was refused."""
+    fresh.params.declare_dataset(versions.dataset, IngestConfig())
+    for number in range(1, 6):
+        versions.release(versions.version(), passes=number in (2, 4))
+    best = json.dumps({"acceptance": 1, "models": {"P@5": versions.digests[3]}})
+    versions.client.set_model_version_tag(versions.name, "4", BEST, best)
+    return versions
+
+
+def numbers(versions: Registry) -> list[int]:
+    found = versions.client.search_model_versions(f"name = '{versions.name}'")
+    return sorted(int(version.version) for version in found)
+
+
+def test_versions_that_are_in_use_stay(xc: Xc, declared: Registry) -> None:
+    asked = ("delete", "--dataset", declared.dataset)
+    assert declared.aliases() == {"champion": 4, "challenger": 4, "previous": 2}
+    for number, why in ((4, "has the alias champion"), (2, "has the alias previous"), (3, "the gate compares with")):
+        xc(*asked, "--version", 1, "--version", number, "--yes").refused(77, f"version {number}, which {why}", "others")
+    xc(*asked, "--version", 9, "--yes").refused(66, "no version 9", "name one that is there")
+    assert numbers(declared) == [1, 2, 3, 4, 5]
+    shown = xc(*asked, "--keep", 1)
+    assert (shown.code, shown.out) == (
+        0,
+        f"{declared.name}: version 1\nnothing was deleted; --yes deletes it\n",
+    )
+    assert xc(*asked, "--keep", 1, "--yes").code == 0
+    assert numbers(declared) == [2, 3, 4, 5]
+    assert xc(*asked, "--version", 5, "--version", 5, "--yes").code == 0
+    assert numbers(declared) == [2, 3, 4]
+    assert xc(*asked, "--keep", 1, "--yes").out == f"{declared.name}: no version to delete\n"
+
+
+def test_all_versions_of_a_deleted_dataset_may_go(xc: Xc, declared: Registry, fresh: Workspace) -> None:
+    fresh.params.remove(declared.dataset, [], whole=True)
+    asked = ("delete", "--dataset", declared.dataset)
+    assert xc(*asked, *(x for n in range(1, 6) for x in ("--version", n)), "--yes").code == 0
+    assert declared.client.search_registered_models(f"name = '{declared.name}'") == []
+    xc(*asked, "--version", 1, "--yes").refused(66, "no version 1", "register one")
+
+
+@pytest.mark.parametrize(
+    "more", [("--recipe", "r", "--version", "1"), ("--version", "1", "--keep", "1"), ("--recipe", "r", "--keep", "1")]
+)
+def test_one_kind_of_thing_is_deleted_at_a_time(xc: Xc, fresh: Workspace, more: tuple[str, ...]) -> None:
+    xc("delete", *TOY, *more).refused(64, "several of --recipe, --version and --keep", "drop the others")
+    assert xc("delete", *TOY, "--keep", "0").code == 2
+
+
+def with_files(store: Store, name: str, folder: Path) -> list[Path]:
+    """Register two versions with files of their own; return the folders of their packed models."""
+    store.client.create_registered_model(name)
+    experiment = store.client.create_experiment(name, artifact_location=folder.as_uri())
+    found = []
+    for _ in range(2):
+        run = store.client.create_run(experiment)
+        model = store.client.create_logged_model(experiment, source_run_id=run.info.run_id)
+        place = local_folder(model.artifact_location)
+        assert place is not None
+        (place / "artifacts").mkdir(parents=True)
+        (place / "artifacts" / "encoder.safetensors").write_text("weights")
+        store.client.create_model_version(name, f"models:/{model.model_id}", run_id=run.info.run_id)
+        found.append(place)
+    return found
+
+
+def test_the_files_of_a_version_are_deleted_with_its_model_and_its_run(
+    xc: Xc, store: Store, fresh: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = local_folder(store.artifacts)
+    assert root is not None
+    first, second = with_files(store, "xc-filled", root / "filled")
+    version = store.client.get_model_version("xc-filled", "1")
+    asked = ("delete", "--dataset", "filled", "--version", 1, "--yes")
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(store.client), "delete_run", killed)
+        assert xc(*asked).code == 130
+    assert (first.exists(), second.exists()) == (False, True)
+    assert xc(*asked).code == 0, "the same command does the rest"
+    assert (first.exists(), second.exists()) == (False, True)
+    assert store.client.get_run(version.run_id).info.lifecycle_stage == "deleted"
+    assert (
+        store.client.get_run(store.client.get_model_version("xc-filled", "2").run_id).info.lifecycle_stage == "active"
+    )
+    with pytest.raises(Exception, match="not found"):
+        store.client.get_logged_model(version.source.removeprefix("models:/"))
+
+
+def test_files_of_another_project_stay(xc: Xc, store: Store, fresh: Workspace, tmp_path: Path) -> None:
+    """A copy of a project has the addresses of the original in its database."""
+    first, _ = with_files(store, "xc-moved", tmp_path / "original")
+    xc("delete", "--dataset", "moved", "--version", 1, "--yes").refused(77, "under another root", "in the project")
+    assert (first / "artifacts" / "encoder.safetensors").exists()

@@ -1,0 +1,131 @@
+"""Delete experiments, or a whole dataset: their entries in params.yaml and dvc.lock, and their files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from xc_core.chain import changelog, dvc_lock, incoming
+from xc_core.chain.drift import record_path
+from xc_core.chain.names import INBOX, checked_name
+from xc_core.chain.reports import report_path
+from xc_core.chain.workspace import Workspace, at_rest, training
+from xc_core.errors import ConfigError, MissingError, StorageError, nearest
+from xc_core.leftovers import drop
+
+_OF_DATASET: Final = (INBOX, changelog.VERSIONS, "tune", "reports", "drift", "models")
+"""Folders of the state that have one per dataset."""
+_KEY: Final = "[0-9a-f]" * 16
+
+
+@dataclass(frozen=True)
+class Deletion:
+    """What is deleted: some experiments of a dataset, or a dataset with all of them."""
+
+    dataset: str
+    recipes: tuple[str, ...]
+    whole: bool
+    paths: tuple[Path, ...]
+    """Files and folders that are there."""
+
+    @classmethod
+    def of(cls, workspace: Workspace, dataset: str, recipes: Sequence[str] = ()) -> Deletion:
+        """Find what belongs to the experiments with these recipes or, if none is named, to the dataset.
+
+        What has lost its entry in params.yaml is found by its folder. Raises MissingError for what has neither,
+        ConfigError for a recipe that the dataset's setting ``release.recipes`` names.
+        """
+        home, have = workspace.raw(dataset).parent, [recipe for _, recipe in workspace.params.experiments(dataset)]
+        names = [checked_name("recipe", recipe) for recipe in dict.fromkeys(recipes)]
+        known = workspace.params.datasets()
+        if dataset not in known and not home.is_dir():
+            raise _unknown("dataset", dataset, known)
+        for name in names:
+            if name not in have and not (home / name).is_dir():
+                raise _unknown("experiment", name, have)
+        if names and dataset in known:
+            _check_not_released(workspace, dataset, names)
+        found = _of_experiments(workspace, dataset, names) if names else _of_dataset(workspace, dataset)
+        paths = sorted({path for path in found if os.path.lexists(path)})
+        return cls(dataset, tuple(names or have), not names, tuple(paths))
+
+
+def delete(workspace: Workspace, dataset: str, recipes: Sequence[str] = ()) -> int:
+    """Delete what ``Deletion.of`` finds; return the number of stages that left dvc.lock.
+
+    The entries of params.yaml go last: if the command is killed, the same command does the rest. Raises BusyError if a
+    stage, a study or the gate of the dataset, a training, a change of the dataset or dvc is running, StorageError if
+    files cannot be deleted.
+    """
+    found = Deletion.of(workspace, dataset, recipes)
+    with ExitStack() as held:
+        for recipe in found.recipes:
+            held.enter_context(training(workspace, dataset, recipe))
+        if found.whole:
+            held.enter_context(incoming.alone(workspace, dataset))
+        held.enter_context(at_rest(workspace, dataset))
+        found = Deletion.of(workspace, dataset, recipes)  # what was made until then
+        of = (None,) if found.whole else found.recipes
+        unrecorded = sum(dvc_lock.forget(workspace, dataset, recipe) for recipe in of)
+        for path in found.paths:
+            drop(path)
+        if left := [path for path in found.paths if os.path.lexists(path)]:
+            raise StorageError(
+                f"{left[0]}, which cannot be deleted",
+                expected="permission to delete the files in it",
+                do="fix the permissions, then run the same command again",
+            )
+        workspace.params.remove(dataset, found.recipes, whole=found.whole)
+    return unrecorded
+
+
+def size_of(path: Path) -> int:
+    """Return the bytes of a file, or of all files in a folder; links are not followed."""
+    inner = [Path(folder) / name for folder, _, names in os.walk(path) for name in names]
+    return sum(file.lstat().st_size for file in inner) if path.is_dir() else path.lstat().st_size
+
+
+def _unknown(kind: str, name: str, known: Sequence[str]) -> MissingError:
+    return MissingError(
+        f"no {kind} {name!r}{nearest(name, known)}",
+        expected=f"one of {', '.join(known)}" if known else f"a known {kind}; there is none",
+        do="fix the name; if it was deleted already, there is nothing to do",
+    )
+
+
+def _check_not_released(workspace: Workspace, dataset: str, names: Sequence[str]) -> None:
+    for name in names:
+        if name in workspace.params.dataset(dataset).release.recipes:
+            raise ConfigError(
+                f"datasets.{dataset}.release.recipes, which names {name!r}",
+                expected="only recipes that stay",
+                do="take the recipe out of the list, then run the same command again",
+            )
+
+
+def _of_experiments(workspace: Workspace, dataset: str, names: Sequence[str]) -> Iterator[Path]:
+    for name in names:
+        yield workspace.raw(dataset).with_name(name)
+        yield report_path(workspace, dataset, name)
+        yield record_path(workspace, dataset, name)
+        yield from _scratch(workspace, f"*@{dataset}_{name}")
+
+
+def _of_dataset(workspace: Workspace, dataset: str) -> Iterator[Path]:
+    state = workspace.state
+    yield workspace.raw(dataset).parent
+    yield from (state / kind / dataset for kind in _OF_DATASET)
+    yield from (state / kind / f"{dataset}.json" for kind in ("champions", "source", incoming.PREFIX))
+    yield from (state / "budget").glob(f"{dataset}-{_KEY}.json")
+    yield from _scratch(workspace, f"*@{dataset}")
+    yield from _scratch(workspace, f"*@{dataset}_*")
+
+
+def _scratch(workspace: Workspace, names: str) -> Iterator[Path]:
+    """Yield checkpoints and timings, by a pattern of ``Workspace.scratch``."""
+    for kind in ("run", "cost"):
+        yield from (workspace.state / kind).glob(names)
