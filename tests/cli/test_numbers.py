@@ -62,3 +62,10 @@ def test_a_command_says_what_is_wrong_with_a_number(xc: Xc, fresh: Workspace, ar
     ended = xc(*arguments)
     assert ended.code in (2, 64, 78), ended.err
     assert "Traceback" not in ended.err
+
+
+def test_the_numbers_of_a_command_are_bounded_once() -> None:
+    """Commands that ran in one process made each other slower, and from a thousand on failed."""
+    context = click.Context(cli)
+    first, second = ([param.type for param in cli.get_command(context, "serve").params] for _ in range(2))  # type: ignore[union-attr]
+    assert all(one is two for one, two in zip(first, second, strict=True))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 from tests.naive import lexical as naive
@@ -125,3 +127,28 @@ def test_the_files_of_words_are_those_of_before_parts_of_words(tmp_path: Path) -
     Terms.fit(["cat cats", "cat"], TermSettings())[0].save(tmp_path)
     assert json.loads((tmp_path / "terms.json").read_text()) == {"min_documents": 2, "ngrams": 2, "terms": 300_000}
     assert Terms.open(tmp_path).settings == TermSettings()
+
+
+@pytest.mark.parametrize("settings", [TermSettings(), TermSettings(characters=4)])
+def test_an_accented_letter_may_be_one_character_or_two(settings: TermSettings, tmp_path: Path) -> None:
+    """As in texts from some file names and PDFs, and from catalogues: two end a word at the accent."""
+    texts = ["crème brûlée", "Crème fraîche", "pâté brûlé", "brûlée"]
+    composed, decomposed = ([unicodedata.normalize(form, text) for text in texts] for form in ("NFC", "NFD"))
+    terms, rows_NT = Terms.fit(composed, settings)
+    terms.save(tmp_path)
+    for found in (terms, Terms.open(tmp_path), Terms.fit(decomposed, settings)[0]):
+        assert found.digest == terms.digest
+        for own in (composed, decomposed):
+            np.testing.assert_allclose(found.vectors(own).toarray(), rows_NT.toarray(), rtol=1e-6)
+            np.testing.assert_array_equal(found.transform(own).toarray(), rows_NT.toarray())
+
+
+def test_terms_of_earlier_versions_read_texts_as_they_were_fitted(tmp_path: Path) -> None:
+    terms, _ = Terms.fit(["creme", "creme"], TermSettings())
+    terms.save(tmp_path)
+    pl.read_parquet(tmp_path / "terms.parquet").write_parquet(tmp_path / "terms.parquet")
+    earlier, decomposed = Terms.open(tmp_path), "cre\u0300me creme\u0301"
+    assert (terms.vectors([decomposed]).nnz, earlier.vectors([decomposed]).nnz) == (0, 1)
+    assert earlier.digest != terms.digest
+    earlier.save(tmp_path)
+    assert Terms.open(tmp_path).digest == earlier.digest

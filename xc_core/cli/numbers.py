@@ -17,9 +17,12 @@ MOST: Final = 10**12
 
 
 def bound_numbers(command: click.Command) -> click.Command:
-    """Let every whole number among the arguments and options of ``command`` be at most ``MOST``; return it."""
+    """Let every whole number among the arguments and options of ``command`` be at most ``MOST``; return it.
+
+    A second call for a command changes nothing.
+    """
     for param in command.params:
-        if isinstance(param.type, IntParamType):
+        if isinstance(param.type, IntParamType) and "convert" not in vars(param.type):
             param.type = _bounded(param.type)
     return command
 

@@ -24,6 +24,8 @@ _TEXTS_AT_ONCE: Final = 64
 class LabelWords(Score):
     """Compares the words of a text with those of the label's text."""
 
+    code_version = "2"  # decomposed accented letters ended words
+
     terms: TermSettings = field(default_factory=TermSettings)
 
     @property

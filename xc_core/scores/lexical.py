@@ -47,6 +47,8 @@ _GROWTH: Final = 1.2
 class Lexical(Score):
     """TF-IDF of words and Bonsai-like label trees; terms, branches and levels are those that Annif advises."""
 
+    code_version = "2"  # decomposed accented letters ended words
+
     terms: TermSettings = field(default_factory=TermSettings)
     trees: int = 3
     """Label trees, whose scores are averaged."""

@@ -1,5 +1,7 @@
 """TF-IDF vectors of words and word n-grams, or of characters inside words: the features of the lexical scores.
 
+An accented letter may be one character or two in Unicode; here it is one, since words end where the second would be.
+
 Files: ``terms.parquet`` (term and idf, in the order of columns), ``terms.json`` (settings).
 """
 
@@ -7,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -27,6 +30,8 @@ from xc_core.shapes import F32
 _TERMS: Final = "terms.parquet"
 _SETTINGS: Final = "terms.json"
 _LONGEST: Final = 64
+_COMPOSED: Final = {"form": "NFC"}
+"""Metadata of terms that were fitted on composed texts; earlier versions took texts as they are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +106,11 @@ class Terms:
         """A hash that is equal for vectorisers that return the same vectors."""
         content = hashlib.blake2b(json.dumps(self._names, ensure_ascii=False).encode(), digest_size=16)
         content.update(np.ascontiguousarray(self.vectorizer.idf_).tobytes())
-        return f"{asdict(self.settings)} {content.hexdigest()}"
+        return f"{asdict(self.settings)} {self._metadata} {content.hexdigest()}"
+
+    @property
+    def _metadata(self) -> dict[str, str]:
+        return _COMPOSED if self.vectorizer.preprocessor else {}
 
     @property
     def _names(self) -> list[str]:
@@ -144,7 +153,7 @@ class Terms:
     def save(self, folder: Path) -> None:
         """Write the terms into an existing folder."""
         frame = pl.DataFrame({"term": self._names, "idf": self.vectorizer.idf_})
-        frame.write_parquet(folder / _TERMS)
+        frame.write_parquet(folder / _TERMS, metadata=self._metadata)
         content = asdict(self.settings)
         if not self.settings.characters:  # earlier versions, which do not know it, can open the file
             del content["characters"]
@@ -156,7 +165,8 @@ class Terms:
         require("scikit-learn", "sklearn")
         settings = TermSettings(**json.loads((folder / _SETTINGS).read_text("utf-8")))
         saved = pl.read_parquet(folder / _TERMS)
-        return cls(settings, _fitted(settings, saved["term"].to_list(), saved["idf"].to_numpy()))
+        composed = _COMPOSED.items() <= pl.read_parquet_metadata(folder / _TERMS).items()
+        return cls(settings, _fitted(settings, saved["term"].to_list(), saved["idf"].to_numpy(), composed=composed))
 
 
 def _each_text(data: ScoreData) -> Iterator[str]:
@@ -168,18 +178,20 @@ def _each_text(data: ScoreData) -> Iterator[str]:
         raise ValueError(f"{found} texts for {len(truth)} documents and {truth.num_labels} labels")
 
 
-def _fitted(settings: TermSettings, terms: list[str], idf_T: F32) -> Any:
+def _fitted(settings: TermSettings, terms: list[str], idf_T: F32, *, composed: bool = True) -> Any:
     """Return a vectoriser with these terms, in the order of columns."""
-    vectorizer = _vectorizer(settings, terms)
+    vectorizer = _vectorizer(settings, terms, composed=composed)
     vectorizer.idf_ = idf_T
     return vectorizer
 
 
-def _vectorizer(settings: TermSettings, terms: list[str] | None = None) -> Any:
+def _vectorizer(settings: TermSettings, terms: list[str] | None = None, *, composed: bool = True) -> Any:
     """Return an unfitted vectoriser, with the columns ``terms`` if given."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     options: dict[str, Any] = {"sublinear_tf": True, "dtype": np.float32}
+    if composed:
+        options["preprocessor"] = lambda text: unicodedata.normalize("NFC", text).lower()
     if settings.characters:
         options |= {"analyzer": "char_wb", "ngram_range": (settings.characters, settings.characters)}
     else:
