@@ -153,10 +153,6 @@ def write_floors(path: Path, rows: list[Row]) -> None:
     path.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", "utf-8")
 
 
-def slower(rows: list[Row], floors: dict[str, float]) -> list[str]:
-    """Return a line for each row whose ratio is more than a fifth below the recorded one."""
-    return [
-        f"{row.case} ({row.what}): ratio {row.ratio:.2f}, recorded {floors[row.case]:.2f}"
-        for row in rows
-        if row.case in floors and row.ratio < (1 - _ALLOWED) * floors[row.case]
-    ]
+def slower(rows: list[Row], floors: dict[str, float]) -> list[Row]:
+    """Return the rows whose ratio is more than a fifth below the recorded one."""
+    return [row for row in rows if row.case in floors and row.ratio < (1 - _ALLOWED) * floors[row.case]]

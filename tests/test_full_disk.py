@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -88,6 +89,35 @@ def test_a_writer_that_fails_on_a_full_disk_without_a_reason_is_a_storage_error(
 def test_an_error_that_is_not_about_the_disk_is_not_changed(folder: Path) -> None:
     with pytest.raises(FileNotFoundError), artifacts.building(folder, kind="thing"):
         (folder / "absent").read_text()
+
+
+@pytest.mark.parametrize("name", ["raw/trn.txt", "thing.txt", ".thing"])
+def test_a_file_that_cannot_be_read_while_another_is_built_is_not_called_written(tmp_path: Path, name: str) -> None:
+    found = f"no permission ([Errno 13] Permission denied: '{tmp_path}/{name}')"
+    with pytest.raises(StorageError) as caught, artifacts.building(tmp_path / "thing", kind="thing"):
+        raise PermissionError(errno.EACCES, "Permission denied", str(tmp_path / name))
+    assert caught.value.found == found
+    assert caught.value.expected.startswith("files that can be read")
+
+
+def test_a_failing_disk_that_names_no_file_may_have_been_read(tmp_path: Path) -> None:
+    building = artifacts.building(tmp_path / "thing", kind="thing")
+    with pytest.raises(StorageError, match=r"Input/output error\) while building .*/thing\n"), building:
+        raise OSError(errno.EIO, "Input/output error")
+
+
+@pytest.mark.parametrize("name", ["thing", "thing/a", ".thing.1-0.tmp/a", ".thing.old"])
+@pytest.mark.parametrize("number", [errno.EACCES, errno.ENOSPC])
+def test_a_file_of_what_is_built_that_cannot_be_written_is_named_so(tmp_path: Path, name: str, number: int) -> None:
+    building = artifacts.building(tmp_path / "thing", kind="thing")
+    with pytest.raises(StorageError, match=r"\) while writing .*/thing\n"), building:
+        raise OSError(number, os.strerror(number), str(tmp_path / name))
+
+
+def test_a_full_disk_of_another_file_is_not_one_of_reading(tmp_path: Path) -> None:
+    building = artifacts.building(tmp_path / "thing", kind="thing")
+    with pytest.raises(StorageError, match="expected: free space"), building:
+        raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "checkpoint"))
 
 
 def test_a_file_where_a_folder_should_be_is_a_storage_error(tmp_path: Path) -> None:

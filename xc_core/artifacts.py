@@ -188,7 +188,7 @@ def building(folder: Path, *, kind: str, keep: bool = True) -> Iterator[Build]:
                 _exchange(work, folder)
     except Exception as error:
         if reason := storage_reason(error, folder):
-            raise storage_error(reason, folder) from error
+            raise storage_error(reason, folder, error) from error
         raise
     finally:
         try:

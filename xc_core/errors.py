@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import os
 import reprlib
 import shutil
 from collections.abc import Iterable
@@ -39,6 +40,8 @@ _REFUSALS: Final = {
     errno.EEXIST: "a file that exists",
     errno.EISDIR: "a folder where a file should be",
 }
+_WRITES: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EEXIST)
+"""Those that no reading has."""
 _IN_WORDS: Final = {
     "No space left on device": errno.ENOSPC,
     "database or disk is full": errno.ENOSPC,
@@ -242,10 +245,33 @@ def shortage(error: BaseException) -> ShortageError | None:
     )
 
 
-def storage_error(reason: str, path: Path) -> StorageError:
-    """Return the error for a write to ``path`` that failed for ``reason``."""
+def storage_error(reason: str, path: Path, error: Exception | None = None) -> StorageError:
+    """Return the error for a write to ``path`` that failed for ``reason``.
+
+    If ``error`` happened while ``path`` was built, it may be one of reading: it names another file, or none for a
+    failing disk.
+    """
+    named = _names_another(error, path)
+    if named or (isinstance(error, OSError) and error.errno == errno.EIO and error.filename is None):
+        return StorageError(
+            reason if named else f"{reason} while building {path}",
+            expected="files that can be read, and permission to do so; existing files are untouched",
+            do="fix the permission or the disk, then run the same command again",
+        )
     return StorageError(
         f"{reason} while writing {path}",
         expected="free space and permission to write; existing files are untouched",
         do="free space or fix the permission, then run the same command again",
     )
+
+
+def _names_another(error: Exception | None, path: Path) -> bool:
+    """Return True if an error that reading may have names a file that is neither ``path``, nor in it, nor above it.
+
+    A temporary name of ``path`` is in it (``leftovers.work``).
+    """
+    if not isinstance(error, OSError) or error.errno in _WRITES or not isinstance(error.filename, str | bytes):
+        return False
+    place, own = Path(os.fsdecode(error.filename)).absolute(), path.absolute()
+    temporary = str(place).startswith(str(own.with_name(f".{own.name}.")))
+    return not (temporary or place.is_relative_to(own) or own.is_relative_to(place))

@@ -53,4 +53,5 @@ def candidate(workspace: Workspace, dataset: str, recipe: str, dagster_run: str 
         workspace.params.dataset(dataset).release.policy == "auto",
         partial(moving, workspace, dataset),
         partial(registering, workspace, dataset),
+        workspace.state / "registering" / f"{dataset}.json",
     )

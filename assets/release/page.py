@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ title and score of the best labels. Ask it: `xc predict --dataset {dataset} "som
 
 Aliases: `champion` is served, `challenger` passed the gate last, `previous` was champion before. Every version says
 where it comes from: `xc lineage VERSION --dataset {dataset}`."""
+_BY_HAND: Final = "**Promoted by hand** by"
 _LONGEST: Final = 300
 """Characters of a tag that a page shows; MLflow stores 5,000 of a page."""
 _HEADLINE: Final = ("P_at_1", "P_at_5", "PSP_at_1", "PSP_at_5")
@@ -129,7 +131,13 @@ def description(recipe: str, own: Page, tags: Mapping[str, str], verdict: Verdic
 def overruled(tags: Mapping[str, str]) -> str:
     """Return who overruled the gate, when and why, in Markdown; ``tags`` are those of ``xc promote --reason``."""
     who, when, why = (tags[f"overruled_{name}"] for name in ("by", "at", "because"))
-    return f"**Promoted by hand** by {escaped(who)}, {when}: {escaped(_shortened(why))}"
+    return f"{_BY_HAND} {escaped(who)}, {when}: {escaped(_shortened(why))}"
+
+
+def with_reason(shown: str, tags: Mapping[str, str]) -> str:
+    """Return the page of a version with ``overruled`` at its top, in place of an earlier reason: tags have one too."""
+    rest = re.sub(rf"^{re.escape(_BY_HAND)} .*\n*", "", shown, flags=re.MULTILINE)
+    return f"{overruled(tags)}\n\n{rest}".strip()
 
 
 def _report(own: Page, run: Logged | None) -> list[str]:

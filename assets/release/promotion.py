@@ -80,7 +80,7 @@ def by_hand(
     from assets.release.best import start_again
     from assets.release.candidate import moving
     from assets.release.origin import person
-    from assets.release.page import overruled
+    from assets.release.page import with_reason
 
     name = versions.model_name(dataset)
     found = client.get_model_version(name, str(version))
@@ -106,8 +106,7 @@ def by_hand(
         versions.set_tags(client, name, version, tags)
         if reason:
             start_again(client, name, version)
-            page = f"{overruled(tags)}\n\n{found.description or ''}".strip()
-            versions.set_page(client, name, version, page)
+            versions.set_page(client, name, version, with_reason(found.description or "", tags))
         aliases.set_champion(client, name, version)
     return True
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -24,7 +27,9 @@ from assets.release.versions import (
     versions_of,
 )
 from assets.tracking import Logged, experiment_id
+from xc_core import artifacts
 from xc_core.errors import MovedError
+from xc_core.leftovers import drop
 
 if TYPE_CHECKING:
     from assets.release.gate import Verdict
@@ -32,6 +37,8 @@ if TYPE_CHECKING:
 GATE: Final = "gate"
 """Tag: "passed" or "refused"."""
 PASSED: Final = "passed"
+_MARK: Final = "xc.registration"
+"""Tag of a run: which registration it is of."""
 _SERVING_NEEDS: Final = (
     "faiss-cpu",
     "numpy",
@@ -67,6 +74,8 @@ class Candidate:
     """Returns the lock of those who change the champion."""
     registering: Callable[[], AbstractContextManager[None]] = nullcontext
     """Returns the lock of those who register a model of the dataset: two of them would register one model twice."""
+    under_way: Path | None = None
+    """File that names the MLflow run of a registration until it has ended; who holds the lock may write it."""
 
     @property
     def tags(self) -> dict[str, str]:
@@ -99,7 +108,7 @@ def register(client: Any, artifact_root: str, candidate: Candidate) -> Released:
     MovedError if another process set the champion at the same moment (``set_champion``).
     """
     name = model_name(candidate.dataset)
-    with candidate.registering():
+    with _registering(client, candidate):
         known, champion = registered(client, name, candidate.digest), version_of(client, name, CHAMPION)
         version = _new_version(client, artifact_root, candidate) if known is None else int(known.version)
     if champion is not None and version == int(champion.version):
@@ -160,6 +169,40 @@ def registered(client: Any, name: str, digest: str) -> Any | None:
     return next((version for version in versions_of(client, name, digest) if is_whole(version)), None)
 
 
+@contextmanager
+def _registering(client: Any, candidate: Candidate) -> Iterator[None]:
+    """Hold the lock of those who register a model; end the run of one that was killed, which MLflow shows as running.
+
+    Nobody who lives registers a model of the dataset in this project then.
+    """
+    with candidate.registering():
+        if candidate.under_way is not None:
+            _end_killed(client, candidate.under_way)
+        yield
+
+
+def _end_killed(client: Any, under_way: Path) -> None:
+    try:
+        experiment, mark = json.loads(under_way.read_text("utf-8"))
+    except FileNotFoundError:
+        return
+    for run in client.search_runs([experiment], f"tags.`{_MARK}` = '{mark}' and attributes.status = 'RUNNING'"):
+        client.set_terminated(run.info.run_id, "KILLED")
+    drop(under_way)
+
+
+@contextmanager
+def _marked(experiment: str, candidate: Candidate) -> Iterator[dict[str, str]]:
+    """Yield a tag for the run of a registration, by which the next one finds it if this process is killed."""
+    if candidate.under_way is None:
+        yield {}
+        return
+    mark = f"{time.time_ns()}-{os.getpid()}"
+    artifacts.write_file(candidate.under_way, json.dumps([experiment, mark]))
+    yield {_MARK: mark}
+    drop(candidate.under_way)  # not after an error: MLflow may not have been told either
+
+
 def _new_version(client: Any, artifact_root: str, candidate: Candidate) -> int:
     """Log the packed model as a pyfunc model from code and register it, with all that its page shows.
 
@@ -169,7 +212,12 @@ def _new_version(client: Any, artifact_root: str, candidate: Candidate) -> int:
 
     name = model_name(candidate.dataset)
     experiment = experiment_id(client, artifact_root, candidate.dataset)
-    with mlflow.start_run(experiment_id=experiment, run_name=f"model {candidate.recipe}", tags=candidate.tags) as run:
+    with (
+        _marked(experiment, candidate) as mark,
+        mlflow.start_run(
+            experiment_id=experiment, run_name=f"model {candidate.recipe}", tags=candidate.tags | mark
+        ) as run,
+    ):
         info = mlflow.pyfunc.log_model(
             name="model",
             python_model=str(Path(__file__).with_name("serving.py")),
@@ -203,7 +251,8 @@ def _check_logged(client: Any, name: str, version: int, candidate: Candidate) ->
 
 def replaced(client: Any, artifact_root: str, candidate: Candidate, old: Any) -> int:
     """Register the model of the version ``old`` again, with its tags and description, and give it its aliases."""
-    version = _new_version(client, artifact_root, candidate)
+    with _registering(client, candidate):
+        version = _new_version(client, artifact_root, candidate)
     set_tags(client, old.name, version, {**old.tags, "repairs": str(old.version)})
     if old.description:
         client.update_model_version(old.name, str(version), old.description)

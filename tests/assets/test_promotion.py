@@ -178,6 +178,23 @@ def test_the_reason_stays_on_the_page_of_a_model_that_is_registered_again(xc: Xc
     assert "**Promoted by hand** by " in page and page.endswith(": new labels")
 
 
+def test_the_page_of_a_version_shows_the_last_reason_as_its_tags_do(xc: Xc, declared: Registry) -> None:
+    """Also if the earlier one is at the end of the page, where a registration puts it."""
+    declared.release(declared.version())
+    declared.release(declared.version(), passes=False)
+    asked = ("promote", "--dataset", declared.dataset, "--version", 2, "--reason")
+    for reason in ("new labels", "old texts"):
+        assert xc(*asked, reason).code == 0
+    declared.release(declared.version())  # so that version 2 is registered again
+    declared.release(2, passes=False)
+    assert xc(*asked, "the last").code == 0
+    version = declared.client.get_model_version(declared.name, "2")
+    assert version.tags["overruled_because"] == "the last"
+    page = version.description
+    assert page.startswith("**Promoted by hand** by ") and page.partition("\n")[0].endswith(": the last")
+    assert page.count("Promoted by hand") == 1 and "**Gate**: 40 documents" in page
+
+
 def test_a_reason_keeps_the_name_of_the_person_who_gave_it(
     xc: Xc, declared: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:

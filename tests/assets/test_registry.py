@@ -398,6 +398,39 @@ def test_a_model_that_another_process_registers_at_the_same_moment_is_registered
     assert (found.version, versions.aliases()) == (2, {"champion": 2, "challenger": 2, "previous": 1})
 
 
+def test_the_run_of_a_killed_registration_is_ended_by_the_next_one(versions: Registry, tmp_path: Path) -> None:
+    """MLflow showed it as running for ever; a run that somebody else made stays as it is."""
+    own = replace(versions.candidate(versions.version()), under_way=tmp_path / "registering" / "toy.json")
+    experiment = versions.client.create_experiment(f"{versions.name} killed")
+    mark = registry._marked(experiment, own).__enter__()
+    killed, other = (versions.client.create_run(experiment, tags=tags).info.run_id for tags in (mark, {}))
+    registry.register(versions.client, "", own)
+    assert [versions.client.get_run(run).info.status for run in (killed, other)] == ["KILLED", "RUNNING"]
+    assert own.under_way is not None and not own.under_way.exists()
+    own.under_way.write_text('["999999", "00"]')
+    assert registry.register(versions.client, "", own).version == 1, "MLflow was deleted meanwhile"
+
+
+def test_a_registration_leaves_nothing_to_end(
+    store: Store, trained: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = replace(candidate(trained, "toy", "ngame"), dataset="ended", judge=passing, under_way=tmp_path / "own.json")
+    seen: list[list[str]] = []
+
+    def fails(*_: object) -> None:
+        experiment, mark = json.loads((tmp_path / "own.json").read_text())
+        runs = store.client.search_runs([experiment], f"tags.`{registry._MARK}` = '{mark}'")
+        seen.append([run.info.status for run in runs])
+        raise RuntimeError
+
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError):
+        patch.setattr(registry, "log_page", fails)
+        registry.register(store.client, store.artifacts, own)
+    assert seen == [["RUNNING"]], "a kill here leaves a run that the file names"
+    assert registry.register(store.client, store.artifacts, own).version == 2
+    assert not (tmp_path / "own.json").exists()
+
+
 def test_the_gate_measures_the_registered_files(
     store: Store, trained: Workspace, released: Released, monkeypatch: pytest.MonkeyPatch
 ) -> None:

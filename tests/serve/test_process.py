@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -227,4 +228,41 @@ def test_a_person_types_a_text_and_sees_labels_and_reasons(folder: Path, tmp_pat
         expect(page.locator("#wrong")).to_contain_text("Found an empty text.")
         assert all(url.startswith((f"http://127.0.0.1:{port}/", "data:")) for url in requested)
         assert [line for line in logged if "422" not in line] == [], "nothing broke the policy"
+        browser.close()
+
+
+_ANSWERS = """
+window.asked = [];
+window.fetch = (place, options) => new Promise((resolve) => asked.push({ place, ...options, resolve }));
+window.answer = (one, version) => one.resolve({ ok: true, json: async () => ({
+  model: { dataset: "toy", version, recipe: "ngame" }, tail: 0, dial: true,
+  answers: [[{ uid: version, title: version, score: 1, why: [], trees: null, dial: 0 }]],
+}) });
+"""
+"""Lets the test decide when each request is answered, and by which version."""
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no browser")
+def test_a_slow_answer_does_not_replace_that_of_a_later_move_of_the_dial() -> None:
+    from playwright.sync_api import expect, sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.add_init_script(_ANSWERS)
+        html = resources.files("xc_core.serve").joinpath("page.html").read_text("utf-8")
+        page.route("**/*", lambda route: route.fulfill(body=html, content_type="text/html"))
+        page.goto("http://127.0.0.1/")
+        page.fill("#text", "falcon0")
+        page.click("#go")
+        page.locator("#tail").fill("1")
+        assert page.evaluate("asked.map((one) => one.place)") == ["/ready", "/predict", "/predict"]
+        page.evaluate("answer(asked[2], 'later')")
+        expect(page.locator(".title")).to_have_text("later")
+        page.evaluate("[asked[0], asked[1]].forEach((one) => answer(one, 'earlier'))")
+        page.evaluate("new Promise(requestAnimationFrame)")
+        assert page.locator(".title").all_inner_texts() == ["later"]
+        assert page.inner_text("#model") == "toy, version later, recipe ngame", "/ready is answered last"
+        assert page.is_enabled("#go")
+        assert page.evaluate("asked[1].signal.aborted"), "the server need not answer it"
         browser.close()

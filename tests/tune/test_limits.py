@@ -17,12 +17,13 @@ import optuna
 import pytest
 
 from tests import forks
+from tests.processes import wait_for
 from tests.tune.conftest import LATE, Tune, fixed, record_of, seen, write_space
 from xc_core import progress
 from xc_core.chain import Workspace
 from xc_core.cli.main import main
 from xc_core.errors import StorageError
-from xc_core.tune import study, trial
+from xc_core.tune import limits, study, trial
 from xc_core.tune.limits import TimeIsUpError, stopped_after
 from xc_core.tune.record import State, study_folder
 
@@ -75,19 +76,30 @@ def test_a_killed_study_goes_on_and_gives_what_an_unbroken_one_gives(
 
 
 def test_the_seconds_of_a_killed_trial_count(tune: Tune, project: Workspace, tmp_path: Path) -> None:
-    """Up to the last file that it wrote; it is killed when a checkpoint of its classifier is 100 s old."""
+    """They are in a file, so files that a copy of the project dates anew do not count. The last one says 100 s."""
     space, folder = write_space(tmp_path / "rows.yaml", ROWS), study_folder(project, "toy", "ngame")
     assert forks.run(f"{__name__}:dies", "1", *command(space, "--trials", "1")).returncode == -signal.SIGKILL
     (written,) = folder.glob("data/toy/trial-*/classifier/manifest.json")
-    os.utime(written, (time.time() + 100,) * 2)
+    os.utime(written, (time.time() + 1e6,) * 2)
+    (folder / "seconds.json").write_text('{"trial": 0, "seconds": 100.0}')
     assert tune(ROWS, "--trials", "1", "--budget", "90s").code == 0
     record = record_of(project)
     assert [own.state for own in record.trials] == [State.STOPPED]
-    assert 100 <= record.trials[0].seconds < 200 and record.state == "budget used up"
+    assert record.trials[0].seconds == 100 and record.state == "budget used up"
     assert written.is_file(), "what was finished is kept for a larger budget"
     assert tune(ROWS, "--trials", "1", "--budget", "10m").code == 0
     assert [own.state for own in record_of(project).trials] == [State.STOPPED, State.DONE]
     assert record_of(project).trials[0].seconds == record.trials[0].seconds, "counted once"
+
+
+def test_the_seconds_of_work_are_kept_while_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "_EVERY", 0.005)
+    place = tmp_path / "seconds.json"
+    with limits.counted(place, 3):
+        wait_for(place.exists, 10, "the file")
+        assert 0 < limits.count_of_killed(place, 3) < 10
+        assert limits.count_of_killed(place, 4) == 0, "of another trial"
+    assert limits.count_of_killed(place, 3) == 0
 
 
 def test_the_budget_cuts_the_trial_that_runs_and_a_larger_one_finishes_it(

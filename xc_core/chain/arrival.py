@@ -135,7 +135,7 @@ def scratch(workspace: Workspace, dataset: str) -> Iterator[Workspace]:
                     drop(folder)
     except OSError as error:
         if reason := storage_reason(error, workspace.state):
-            raise storage_error(reason, workspace.state) from error
+            raise storage_error(reason, workspace.state, error) from error
         raise
 
 

@@ -1,13 +1,22 @@
-"""Stops work when a time budget ends."""
+"""Stops work when a time budget ends, and counts the time of work that is killed."""
 
 from __future__ import annotations
 
+import json
 import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from xc_core.artifacts import write_file
+from xc_core.errors import StorageError
+from xc_core.leftovers import drop
+
+_EVERY: Final = 5.0
+"""Seconds between two records of the time that a trial has run."""
 
 
 class TimeIsUpError(BaseException):
@@ -38,3 +47,32 @@ def stopped_after(seconds: float | None) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
         if left:  # another timer of this process, which goes on
             signal.setitimer(signal.ITIMER_REAL, max(left - (time.monotonic() - started), 0.001))
+
+
+@contextmanager
+def counted(place: Path, number: int) -> Iterator[None]:
+    """Keep the seconds that trial ``number`` has run in the file ``place`` during the block, up to 5 seconds behind."""
+    started, ended = time.monotonic(), threading.Event()
+
+    def count() -> None:
+        while not ended.wait(_EVERY):
+            with suppress(StorageError):  # the trial itself meets it too
+                write_file(place, json.dumps({"trial": number, "seconds": round(time.monotonic() - started, 3)}))
+
+    thread = threading.Thread(target=count, name="seconds", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        drop(place)
+
+
+def count_of_killed(place: Path, number: int) -> float:
+    """Return the seconds that trial ``number`` ran before its process was killed; 0 if none are recorded."""
+    try:
+        content = json.loads(place.read_text("utf-8"))
+    except FileNotFoundError:
+        return 0.0
+    return float(content["seconds"]) if content["trial"] == number else 0.0

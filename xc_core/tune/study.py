@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from xc_core.chain.workspace import Workspace, working
+from xc_core.chain.workspace import working
 from xc_core.errors import BusyError, CorruptError, MissingError, MovedError, StorageError, XCError, in_words
 from xc_core.locks import locked
 from xc_core.params import deep_merged
@@ -22,7 +22,7 @@ from xc_core.progress import report
 from xc_core.seeds import derive
 from xc_core.tune.asked import Tuning
 from xc_core.tune.early import early
-from xc_core.tune.limits import TimeIsUpError, stopped_after
+from xc_core.tune.limits import TimeIsUpError, count_of_killed, counted, stopped_after
 from xc_core.tune.record import SAME, State, StudyRecord, TrialRecord, study_folder
 from xc_core.tune.space import nested
 from xc_core.tune.storage import importances, opened, sampler
@@ -111,6 +111,10 @@ class _Running:
                 return "all combinations tried"
             self._one(record)
 
+    @property
+    def _seconds(self) -> Path:
+        return self.folder / "seconds.json"
+
     def record(self, state: str) -> StudyRecord:
         """Return the record of the study."""
         asked, origin = (self.study.user_attrs[name] for name in ("asked", "origin"))
@@ -143,20 +147,13 @@ class _Running:
                 report(f"tune: trial {frozen.number} was killed; its settings are tried again")
                 self.study.enqueue_trial(frozen.params)
                 ran = self.study.user_attrs.get(_KILLED, {})
-                self.study.set_user_attr(_KILLED, {**ran, str(frozen.number): self._ran(frozen)})
+                seconds = count_of_killed(self._seconds, frozen.number)
+                self.study.set_user_attr(_KILLED, {**ran, str(frozen.number): seconds})
                 self.study.tell(frozen.number, state=TrialState.FAIL)
         if not trials and (own := self.tuning.defaults()) is not None:
             self.study.enqueue_trial(own)
         elif not trials:
             report("tune: the recipe's own settings are not in the space, so no trial shows what it reaches as it is")
-
-    def _ran(self, frozen: Any) -> float:
-        """Return the seconds that a killed trial ran, up to the last file that it wrote, for instance a checkpoint."""
-        started: float = frozen.datetime_start.timestamp()
-        own = Workspace(self.folder)
-        files = (path for place in (own.data, own.state) for path in place.rglob("*") if path.is_file())
-        last = max((path.stat().st_mtime for path in files), default=started)
-        return round(max(last - started, 0.0), 3)
 
     def _one(self, record: StudyRecord) -> None:
         """Draw a trial and run it; one with the settings of an earlier trial takes its result over."""
@@ -179,7 +176,8 @@ class _Running:
         blank = TrialRecord(number=drawn.number, state=State.STOPPED, values=drawn.params, own=own, folder=trial.name)
         attempt = _Attempt(self.tuning, trial, blank, None if left is None else started + left, earlier)
         try:
-            attempt.run()
+            with counted(self._seconds, drawn.number):
+                attempt.run()
             self.failed = 0
         except (TimeIsUpError, KeyboardInterrupt, *_ABORTING):
             self.study.enqueue_trial(drawn.params)
