@@ -62,18 +62,20 @@ def checkout(folder: Path) -> Checkout:
 
     Ignored files are not part of it. New files above 1 MB, and files that may hold a secret, are left out of the diff.
     """
-    root, commit = _git(folder, "rev-parse", "--show-toplevel").strip(), _git(folder, "rev-parse", "HEAD").strip()
-    if not root or not commit:
+    root, _, commit = _git(folder, "rev-parse", "--show-toplevel", "HEAD").strip().rpartition("\n")
+    if not root:
         return Checkout("none")
     home = Path(root)
     with tempfile.TemporaryDirectory() as scratch:
         index = {"GIT_INDEX_FILE": str(Path(scratch) / "index")}
         _git(home, "read-tree", "HEAD", **index)
-        left_out = {name: why for name in _names(home, _CHANGED, index) if (why := _why_changed(home, name, index))}
+        names = _names(home, _CHANGED, index)
+        left_out = {name: why for name in names if (why := _why_changed(home, name, index))}
         added = {name: _why_new(home / name, name) for name in _names(home, _NEW, index) if (home / name).is_file()}
         if small := [name for name, why in added.items() if not why]:
             _git(home, "add", "--intent-to-add", "--", *small, **index)
-        changed = tuple(name for name in _names(home, _CHANGED, index) if name not in left_out)
+            names = _names(home, _CHANGED, index)
+        changed = tuple(name for name in names if name not in left_out)
         hidden = [f":(top,exclude,literal){name}" for name in left_out]
         diff = _git(home, *_DIFF, "--", ":/", *hidden, **index)
     left_out |= {name: why for name, why in added.items() if why}

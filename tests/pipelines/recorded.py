@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -11,6 +12,7 @@ import dagster as dg
 import mlflow
 import pytest
 
+from assets import stages
 from assets.partitions import sync
 from assets.processes import StageProcesses
 from assets.release import registry
@@ -76,6 +78,7 @@ def record(
             recorded.during(arguments["arguments"])
 
         monkeypatch.setattr(StageProcesses, "run", process)
+        monkeypatch.setattr(stages, "project_checkout", cache(stages.project_checkout))  # half the time of a job
         return recorded
 
     return start

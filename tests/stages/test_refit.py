@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,12 +45,14 @@ def rerun(workspace: Workspace, *without: str) -> Workspace:
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Workspace]:
     """The same experiment, with the score neighbours, with and without refit."""
-    made = {}
-    for refit in (True, False):
-        workspace = make_workspace(tmp_path_factory.mktemp(f"refit{refit}"))
+    with_refit = make_workspace(tmp_path_factory.mktemp("refit"))
+    made = {True: with_refit, False: Workspace(tmp_path_factory.mktemp("without"))}
+    for refit, workspace in made.items():
+        if not refit:  # the stages before the classifier are the same
+            shutil.copytree(with_refit.root, workspace.root, dirs_exist_ok=True)
         changes = {**TOY_CHANGES, **VOTES, "classifier": {**TOY_CHANGES["classifier"], "refit": refit}}
         workspace.params.declare_experiment("toy", "ngame", "ngame", changes)
-        made[refit] = rerun(workspace)
+        rerun(workspace)
     return made
 
 
@@ -123,7 +126,7 @@ def test_one_training_is_left_out_if_a_half_is_enough_for_the_fusion(copied: Wor
 
     def fitted_on(enough: int, rows: int) -> tuple[list[str], int]:
         edit(copied, {f"{stages}/classifier/enough": enough, f"{stages}/fusion/rows": rows})
-        rerun(copied)
+        rerun(copied, "evaluation", "audit", "model")
         facts = artifacts.read_made(copied.folder("fusion", "toy", "ngame")).facts
         assert open_scores(copied).folds == open_tables(copied).folds
         return [fold.name for fold in open_tables(copied).folds], facts["documents"]
