@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from xc_core.data.merge import Tables
 from xc_core.data.splits import TEST
 from xc_core.errors import BusyError, CorruptError, MissingError, RefusedError, nearest
 from xc_core.leftovers import drop
+from xc_core.progress import report
 from xc_core.visible import counted
 
 _MARKERS = (".gitkeep", ".gitignore", ".DS_Store")
@@ -54,7 +57,15 @@ def forget(
     """
     workspace.params.dataset(dataset)  # the error for an unknown dataset comes first
     documents, labels = (list(dict.fromkeys(uids)) for uids in (documents, labels))  # each counts once
+    asked = json.dumps([Kind.FORGET, dataset, documents, labels, with_documents])
+    command = hashlib.sha256(asked.encode("utf-8", "surrogatepass")).hexdigest()
+    recipes = [recipe for _, recipe in workspace.params.experiments(dataset)]
     with scratch(workspace, dataset) as inner:
+        if incoming.interrupted(workspace, dataset, command):
+            report("forget: all was removed when the last xc forget was stopped; what it deleted is not listed again")
+            elsewhere = places(workspace, dataset)
+            incoming.forget(workspace, dataset)
+            return Forgotten(documents, labels, [], 0, [], recipes, 0, elsewhere)
         _check_inbox(workspace.raw(dataset).with_name(INBOX), dataset)
         with at_rest(workspace, dataset):
             pass  # reported before the dataset is read and written again
@@ -84,10 +95,10 @@ def forget(
             accepted = _forget_accepted(folder, documents, labels, tables.texts(documents))
             deleted = _delete_derived(workspace, dataset)
             changelog.redact(workspace, dataset, uids)
-            Arrival(workspace, inner, dataset, config, "", Kind.FORGET, uids).install(1.0)
-    recipes = [recipe for _, recipe in workspace.params.experiments(dataset)]
+            Arrival(workspace, inner, dataset, config, command, Kind.FORGET, uids).install(1.0)
+        elsewhere = places(workspace, dataset)  # a service may need seconds
+        incoming.forget(workspace, dataset)
     shown, copies = [path.relative_to(workspace.root) for path in deleted], tables.copies(documents)
-    elsewhere = places(workspace, dataset)
     return Forgotten(documents, labels, shown, accepted, copies, recipes, unrecorded, elsewhere)
 
 
