@@ -7,6 +7,7 @@ import json
 import logging
 import math
 import os
+import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -76,7 +77,8 @@ def connected(uri: str, lock: Path) -> Iterator[Any]:
 def answering(uri: str) -> Iterator[None]:
     """Turn errors of MLflow, its database, its store of files or the network in the block into an UnavailableError.
 
-    If MLflow's database is a file and its disk is full or refuses the write, it is a StorageError.
+    It is a StorageError if a disk is full or refuses the write: that of temporary files, where MLflow copies a model
+    first, or that of its database, if this is a file.
     """
     with importing():
         from mlflow.exceptions import MlflowException
@@ -87,7 +89,8 @@ def answering(uri: str) -> Iterator[None]:
     try:
         yield
     except ours as error:
-        file = sqlite_file(uri)
+        temporary = Path(tempfile.gettempdir())
+        file = temporary if f"'{temporary}/" in str(error) else sqlite_file(uri)
         if file and (reason := storage_reason(error, file)):
             raise storage_error(reason, file) from None
         raise UnavailableError(

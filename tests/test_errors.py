@@ -103,6 +103,12 @@ def test_nearest_names_the_closest_or_nothing_if_none_is_close() -> None:
     assert nearest(5, ["encoder", 55]) == " (nearest: '55')"
 
 
+def test_a_name_that_looks_the_same_is_said_to_be_in_another_unicode_form() -> None:
+    """As the names of files of a Mac, which have accents as characters of their own."""
+    for name, known in (("caf\u00e9", "cafe\u0301"), ("e\u0301", "\u00e9")):
+        assert nearest(name, ["cafe", known]) == f" (nearest: '{known}', in another Unicode form)"
+
+
 @given(st.text() | st.binary(), st.integers(8, 80))
 @settings(deadline=None, max_examples=60)
 def test_a_preview_is_short_one_line_and_printable(text: str | bytes, limit: int) -> None:

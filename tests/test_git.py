@@ -25,6 +25,16 @@ def test_a_checkout_that_git_reads_is_no_trouble(repository: Path, tmp_path_fact
     assert trouble(tmp_path_factory.mktemp("plain")) == "", "not in git, which is allowed"
 
 
+def test_the_checkout_is_that_of_the_folder_also_in_a_hook_of_another_repository(
+    repository: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path_factory.mktemp("other")
+    subprocess.run(["git", "init", "-q", "--bare"], cwd=other, check=True)
+    before = checkout(repository)
+    monkeypatch.setenv("GIT_DIR", str(other))
+    assert (checkout(repository), trouble(repository)) == (before, "")
+
+
 def test_a_repository_without_a_commit_is_trouble(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     assert trouble(tmp_path).startswith("fatal: ")

@@ -210,8 +210,8 @@ ALLOWED = {
         f"omikuji trains on a file, in the caller's scratch; a folder {BUILDING}",
     ),
     ("folders", "xc_core/leftovers.py"): (
-        {"rename", "rmtree", "unlink"},
-        "deletes what killed writers left; undoes their exchange",
+        {"mkdir", "rename", "rmtree", "unlink"},
+        "a folder that the next command deletes if its writer is killed; deletes these; undoes an exchange",
     ),
     ("folders", "xc_core/locks.py"): ({"mkdir"}, "the folder of a lock file"),
     ("folders", "xc_core/linked.py"): (
@@ -239,10 +239,9 @@ ALLOWED = {
     ("folders", "xc_core/chain/pilots.py"): ({"mkdir"}, "scratch workspaces of pilots, under .xc"),
     ("folders", "assets/inbox.py"): ({"mkdir", "rename", "move"}, "moves a user's files aside; they are no artefact"),
     ("folders", "assets/settings.py"): ({"mkdir"}, "the folder of MLflow's own database, which MLflow does not make"),
-    ("folders", "assets/tracking.py"): ({"mkdir"}, "the folder of a database of MLflow, whose own error has no words"),
-    ("folders", "assets/release/judge.py"): (
-        {"TemporaryDirectory"},
-        "today's part of the acceptance set, for one judgement",
+    ("folders", "assets/tracking.py"): (
+        {"mkdir", "gettempdir"},
+        "the folder of a database of MLflow, whose own error has no words; a disk that an error names",
     ),
     ("folders", "assets/release/lineage.py"): (
         {"mkdir", "copyfile"},

@@ -24,6 +24,7 @@ import errno
 import os
 import reprlib
 import shutil
+import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
 from typing import ClassVar, Final
@@ -159,8 +160,16 @@ class ConfigError(XCError):
 
 
 def nearest(name: object, known: Iterable[object]) -> str:
-    """Return " (nearest: x)" for the known name closest to ``name``, or an empty string."""
-    match = difflib.get_close_matches(str(name)[:_MOST_FOUND], map(str, known), n=1, cutoff=0.5)
+    """Return " (nearest: x)" for the known name closest to ``name``, or an empty string.
+
+    A name that looks the same comes first: an accent may be part of its letter, or a character of its own.
+    """
+    asked, names = str(name)[:_MOST_FOUND], [str(one) for one in known]
+    if not asked.isascii():
+        form = unicodedata.normalize("NFC", asked)
+        if same := next((one for one in names if unicodedata.normalize("NFC", one) == form), ""):
+            return f" (nearest: {same!r}, in another Unicode form)"
+    match = difflib.get_close_matches(asked, names, n=1, cutoff=0.5)
     return f" (nearest: {match[0]!r})" if match else ""
 
 

@@ -21,6 +21,8 @@ _DIFF: Final = (
     *("--src-prefix=a/", "--dst-prefix=b/"),
 )
 """The difference as `git apply` reads it, whatever the settings of git are."""
+_PLACES: Final = ("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX")
+"""Where git finds a repository. Git sets them for a hook; here it is the repository that a folder is in."""
 _CHANGED: Final = ("diff", "HEAD", "--name-only", "--no-renames")
 _NEW: Final = ("ls-files", "--others", "--exclude-standard")
 
@@ -137,5 +139,10 @@ def _git(folder: Path, *arguments: str, **environment: str) -> str:
 
 def _run(folder: Path, arguments: tuple[str, ...], environment: dict[str, str]) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
-        ["git", *arguments], cwd=folder, capture_output=True, check=False, env={**os.environ, **environment}
+        ["git", *arguments], cwd=folder, capture_output=True, check=False, env={**outside_hooks(), **environment}
     )
+
+
+def outside_hooks() -> dict[str, str]:
+    """Return the environment without the repository of a hook that this process was started from."""
+    return {name: value for name, value in os.environ.items() if name not in _PLACES}

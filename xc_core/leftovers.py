@@ -33,6 +33,19 @@ def work(path: Path) -> Path:
 
 
 @contextlib.contextmanager
+def scratch(path: Path) -> Iterator[Path]:
+    """Yield an empty temporary folder beside ``path``; if this process is killed, the next command deletes it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    folder = work(path)
+    folder.mkdir()
+    try:
+        with claimed(folder):
+            yield folder
+    finally:
+        drop(folder)
+
+
+@contextlib.contextmanager
 def claimed(path: Path, *, shared: bool = False) -> Iterator[None]:
     """Hold the lock of a temporary file or folder, if its disk has locks; several readers may hold a ``shared`` one.
 

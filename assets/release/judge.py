@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from xc_core.chain import Workspace
 from xc_core.chain.names import ACCEPTANCE
 from xc_core.chain.workspace import working
 from xc_core.errors import MissingError, RefusedError, XCError
+from xc_core.leftovers import scratch
 from xc_core.visible import counted
 
 if TYPE_CHECKING:
@@ -65,11 +65,11 @@ class Judge:
         """
         from xc_core.data.corpus import Corpus
 
-        with tempfile.TemporaryDirectory() as scratch:
+        with scratch(self.workspace.state.absolute() / ACCEPTANCE) as folder:  # it holds texts
             with working(self.workspace, self.dataset):  # a set drawn while rows are removed would keep them
                 corpus = Corpus.open(self.workspace.folder("corpus", self.dataset))
                 accepted = acceptance_set(self.workspace, self.dataset, corpus)
-                today = accepted.today(corpus, Path(scratch) / ACCEPTANCE)
+                today = accepted.today(corpus, folder / ACCEPTANCE)
             lines, best = self._judged(version, champion, today)
             return Verdict(tuple(lines), describe(accepted, today), best)
 

@@ -21,7 +21,7 @@ from xc_core.chain import Workspace
 from xc_core.chain.registry import TRAIN_STAGES
 from xc_core.environment import python_path
 from xc_core.errors import MissingError, MovedError, UnavailableError, UsageError
-from xc_core.git import project_checkout
+from xc_core.git import outside_hooks, project_checkout
 from xc_core.progress import report
 
 _SHOWN: Final = {
@@ -214,7 +214,8 @@ def _xc(environment: dict[str, str], root: Path, *arguments: str) -> None:
 
 def _call(command: list[str], folder: Path, environment: dict[str, str] | None = None) -> str:
     """Run a command and return what it prints; raise UnavailableError if it fails."""
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    own = outside_hooks() if environment is None else environment
+    done = subprocess.run(command, cwd=folder, env=own, capture_output=True, text=True, check=False)
     if done.returncode:
         line = " ".join("dvc" if part == "dvc" else Path(part).name if "/" in part else part for part in command[:6])
         raise UnavailableError(

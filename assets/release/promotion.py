@@ -139,6 +139,7 @@ def _released(workspace: Workspace, client: Any, dataset: str, recipe: str, reas
     _check_up_to_date(workspace, dataset, recipe)
     record(workspace, dataset, recipe)
     own = replace(candidate(workspace, dataset, recipe), auto=False)
+    _check_up_to_date(workspace, dataset, recipe)  # data and settings were read as its origin after the first check
     while True:
         released = registry.register(client, mlflow_settings(workspace.root).artifacts, own)
         keep_acceptance(workspace, dataset)

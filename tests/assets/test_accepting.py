@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -90,3 +92,24 @@ def test_no_row_is_removed_while_the_gate_writes_what_it_judges_on(
     monkeypatch.setattr(Judge, "_judged", lambda *given: ([], None))
     Judge(project, "toy", "ngame")(None, None)
     assert len(busy) == 1
+
+
+def test_texts_that_a_killed_gate_leaves_are_deleted_by_the_next_command(
+    project: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were in the folder of temporary files, which `xc forget` does not reach."""
+    today, kept = AcceptanceSet.today, tmp_path / "kept"
+
+    def killed(own: AcceptanceSet, corpus: Corpus, folder: Path) -> AcceptanceSet:
+        found = today(own, corpus, folder)
+        shutil.copytree(folder.parent, kept / folder.parent.name.replace(f".{os.getpid()}-", ".4194305-"))
+        return found
+
+    monkeypatch.setattr(AcceptanceSet, "today", killed)
+    monkeypatch.setattr(Judge, "_judged", lambda *given: ([], None))
+    Judge(project, "toy", "ngame")(None, None)
+    (left,) = kept.iterdir()
+    place = project.state / left.name
+    left.rename(place)
+    project.swept()
+    assert not place.exists()

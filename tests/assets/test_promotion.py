@@ -346,6 +346,17 @@ def test_a_model_that_is_out_of_date_is_not_promoted(released: Released, xc: Xc,
     assert pointed(store) == before
 
 
+def test_settings_that_change_during_a_promotion_do_not_become_those_of_the_model(
+    released: Released, xc: Xc, own: Workspace, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DVC works for seconds; meanwhile somebody edits params.yaml, or the data are updated."""
+    changes = {**TOY_CHANGES, "fusion": {"candidates": 5}}
+    monkeypatch.setattr(
+        promotion, "record", lambda *place: own.params.declare_experiment("toy", "ngame", "ngame", changes)
+    )
+    xc("promote", "--dataset", "toy", "--recipe", "ngame").refused(76, "a model of toy/ngame that is out of date")
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "found"),
     [

@@ -267,7 +267,9 @@ def test_a_rebuild_gets_the_recorded_files_in_their_folders(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("place", [".", "projects/mine"])
-def test_the_project_in_a_clone_is_where_it_is_in_its_repository(tmp_path: Path, place: str) -> None:
+def test_the_project_in_a_clone_is_where_it_is_in_its_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
     root = tmp_path / "repository" / place
     root.mkdir(parents=True)
     (root / "recipes.yaml").write_text("own\n")
@@ -275,9 +277,13 @@ def test_the_project_in_a_clone_is_where_it_is_in_its_repository(tmp_path: Path,
         who = ["-c", "user.name=me", "-c", "user.email=me@here"]
         subprocess.run(["git", *who, *command], cwd=tmp_path / "repository", check=True)
     found = Lineage("toy", "ngame", 1, "none", {"git": checkout(root).commit}, {}, {})
+    branch = ["git", "symbolic-ref", "HEAD"]
+    before = subprocess.check_output(branch, cwd=root)
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "repository" / ".git"))  # as git sets it for a hook
     own = lineage._clone(Workspace(root), found, tmp_path / "clone")
     assert own == tmp_path / "clone" / place
     assert (own / "recipes.yaml").read_text() == "own\n"
+    assert subprocess.check_output(branch, cwd=root) == before, "HEAD of the project is where it was"
 
 
 def test_a_project_outside_git_is_the_clone_of_the_platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import tempfile
 import time
 import uuid
 from dataclasses import replace
@@ -204,6 +205,18 @@ def test_an_error_of_mlflow_its_database_or_the_network_names_what_to_do(error: 
     assert caught.value.found.startswith("no answer from MLflow at http://tracking:5000 (")
     assert "\n" not in caught.value.found
     assert "MLFLOW_TRACKING_URI" in caught.value.do
+
+
+@pytest.mark.parametrize("uri", ["sqlite:////project/mlflow.db", "http://server:5000"])
+def test_a_full_disk_of_temporary_files_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uri: str) -> None:
+    """MLflow copies a packed model there before it registers it, and wraps the error."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    lines = "failures while downloading:\n[Errno 28] No space left on device: '/data/a' -> '{}/x/a'"
+    with pytest.raises(StorageError, match=re.escape(f"while writing {tmp_path}\n")), answering(uri):
+        raise MlflowException(lines.format(tmp_path))
+    with pytest.raises((StorageError, UnavailableError)) as caught, answering(uri):
+        raise MlflowException(lines.format("/store"))
+    assert str(tmp_path) not in str(caught.value)
 
 
 def test_a_full_disk_of_mlflows_own_database_is_a_storage_error(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from xc_core import leftovers
 from xc_core.chain import Workspace, pilots, planned, run_stage
 from xc_core.chain.pilots import NAME, Pilot, Rates, Source, Text, short_epochs
 from xc_core.chain.world import World
@@ -141,10 +142,11 @@ def test_the_documents_of_a_pilot_are_deleted_even_if_it_is_killed(
 
     monkeypatch.setattr(pilots, "_run", run)
     if killed:
-        monkeypatch.setattr(pilots, "drop", lambda folder: None)
+        monkeypatch.setattr(leftovers, "drop", lambda folder: None)
     with pytest.raises(MemoryError):
         pilots.measured(Workspace(tmp_path), "ngame", {}, Source.made_up(World.of_sizes(99, 9, 12, 6, 2), "wordpiece"))
     assert len(list(tmp_path.rglob("texts"))) == killed
+    monkeypatch.undo()
     sweep([tmp_path / ".xc"])
     assert list(tmp_path.rglob("texts")) == []
 

@@ -16,7 +16,7 @@ from tests.cli.conftest import NGAME, TOY, Xc, entry, offered
 from tests.cli.test_update_command import drop, row
 from tests.conftest import open_corpus
 from tests.data.worlds import empty_workspace, files_of, small_world, write_world
-from xc_core.chain import STAGES, Workspace, changelog, run_stage
+from xc_core.chain import STAGES, Workspace, changelog, incoming, run_stage
 from xc_core.chain import forget as forget_module
 from xc_core.chain.context import Context
 from xc_core.chain.forget import forget
@@ -295,6 +295,28 @@ def test_what_was_deleted_is_printed_though_another_package_fails(
     assert ended.code == 0, ended.err
     assert "forgot 1 document and 0 labels\n" in ended.out
     assert "the places that the package theirs knows: they could not be listed (RuntimeError: no server)" in ended.out
+
+
+@pytest.mark.parametrize("step", [(incoming.Incoming, "finish"), (forget_module, "places")])
+def test_a_command_that_is_given_again_after_a_stop_names_the_places_too(
+    xc: Xc, fresh: Workspace, monkeypatch: pytest.MonkeyPatch, step: tuple[Any, str]
+) -> None:
+    """It said that the document is unknown and that there is nothing to do."""
+
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    offered(monkeypatch, GROUP, entry("theirs", lambda *_: [Place("a place of theirs", "look there")]))
+    with monkeypatch.context() as patch:
+        patch.setattr(*step, stopped)
+        assert xc("forget", *TOY, "--document", "D0003").code == 130
+    ended = xc("forget", *TOY, "--document", "D0003")
+    assert ended.code == 0, ended.err
+    assert "forgot 1 document and 0 labels\n" in ended.out
+    assert "a place of theirs: look there" in ended.out
+    assert holding(fresh.state / "ingest", "D0003") == []
+    xc("forget", *TOY, "--document", "D0003").refused(66, "no document 'D0003'")
+    assert not list(fresh.state.glob("ingest-*"))
 
 
 def test_what_dvc_keeps_beside_the_raw_files_stays(tmp_path: Path) -> None:

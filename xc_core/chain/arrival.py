@@ -52,7 +52,8 @@ class Arrival:
             changelog.keep(self.workspace, self.dataset, changelog.next_number(self.workspace, self.dataset))
         made.save(self.workspace)
         made.finish(self.workspace)
-        incoming.forget(self.workspace, self.dataset)
+        if not self.forgotten:  # otherwise the caller does so, when it knows all that it reports
+            incoming.forget(self.workspace, self.dataset)
         if known:
             most = self.workspace.params.dataset(self.dataset).update.keep
             changelog.prune(self.workspace, self.dataset, most)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,10 +15,12 @@ from xc_core.chain.places import Place, places
 from xc_core.chain.update import allowing, raw_source, validation_given, written
 from xc_core.chain.workspace import Workspace, at_rest
 from xc_core.data.acceptance import AcceptanceSet
+from xc_core.data.ingest import IngestConfig
 from xc_core.data.merge import Tables
 from xc_core.data.splits import TEST
 from xc_core.errors import BusyError, CorruptError, MissingError, RefusedError, nearest
 from xc_core.leftovers import drop
+from xc_core.progress import report
 from xc_core.visible import counted
 
 _MARKERS = (".gitkeep", ".gitignore", ".DS_Store")
@@ -54,7 +58,10 @@ def forget(
     """
     workspace.params.dataset(dataset)  # the error for an unknown dataset comes first
     documents, labels = (list(dict.fromkeys(uids)) for uids in (documents, labels))  # each counts once
+    command = hashlib.sha256(json.dumps([documents, labels, with_documents]).encode()).hexdigest()
     with scratch(workspace, dataset) as inner:
+        if incoming.interrupted(workspace, dataset, command):
+            return _finished(workspace, dataset, documents, labels)
         _check_inbox(workspace.raw(dataset).with_name(INBOX), dataset)
         with at_rest(workspace, dataset):
             pass  # reported before the dataset is read and written again
@@ -70,13 +77,8 @@ def forget(
                 raise _no_labels(lost)
             documents = documents + lost if with_documents else documents
             left = tables.without(documents, labels)
-        config = replace(own, layout="auto")  # what is written is xc-json
-        if validation_given(workspace, corpus, dataset):
-            config = replace(config, validation_fraction=0.0)  # a later update holds nothing out beside it
-        if config.split == "group" and not (left.documents["group"] != "").any():
-            config = replace(config, split="uid")  # the same: a document without a group is a group of one
-        config = allowing(config, "unseen-labels") if _unseen(left) else config
-        config = written(workspace, inner, dataset, left, config)
+        given = validation_given(workspace, corpus, dataset)
+        config = written(workspace, inner, dataset, left, _config(own, left, validation_given=given))
         uids = frozenset((*documents, *labels))
         with at_rest(workspace, dataset):  # a stage that ends after the deletion would keep what it made of them
             unrecorded = dvc_lock.forget(workspace, dataset)  # first, because it can fail
@@ -84,11 +86,31 @@ def forget(
             accepted = _forget_accepted(folder, documents, labels, tables.texts(documents))
             deleted = _delete_derived(workspace, dataset)
             changelog.redact(workspace, dataset, uids)
-            Arrival(workspace, inner, dataset, config, "", Kind.FORGET, uids).install(1.0)
+            Arrival(workspace, inner, dataset, config, command, Kind.FORGET, uids).install(1.0)
+        elsewhere = places(workspace, dataset)  # a service may need seconds
+        incoming.forget(workspace, dataset)
     recipes = [recipe for _, recipe in workspace.params.experiments(dataset)]
     shown, copies = [path.relative_to(workspace.root) for path in deleted], tables.copies(documents)
-    elsewhere = places(workspace, dataset)
     return Forgotten(documents, labels, shown, accepted, copies, recipes, unrecorded, elsewhere)
+
+
+def _finished(workspace: Workspace, dataset: str, documents: list[str], labels: list[str]) -> Forgotten:
+    """Return the result of a command that was stopped when the rows were gone, and that the next one has finished."""
+    report("forget: all was removed when the last xc forget was stopped; what it deleted is not listed again")
+    elsewhere = places(workspace, dataset)
+    incoming.forget(workspace, dataset)
+    recipes = [recipe for _, recipe in workspace.params.experiments(dataset)]
+    return Forgotten(documents, labels, [], 0, [], recipes, 0, elsewhere)
+
+
+def _config(own: IngestConfig, left: Tables, *, validation_given: bool) -> IngestConfig:
+    """Return the settings of a dataset ``own`` for the rows that are left."""
+    config = replace(own, layout="auto")  # what is written is xc-json
+    if validation_given:
+        config = replace(config, validation_fraction=0.0)  # a later update holds nothing out beside it
+    if config.split == "group" and not (left.documents["group"] != "").any():
+        config = replace(config, split="uid")  # the same: a document without a group is a group of one
+    return allowing(config, "unseen-labels") if _unseen(left) else config
 
 
 def _check_inbox(folder: Path, dataset: str) -> None:

@@ -31,8 +31,7 @@ from xc_core.data.ingest import IngestConfig
 from xc_core.data.splits import TEST, TRAIN, VALIDATION
 from xc_core.data.tokenizer import load
 from xc_core.data.tokens import Tokenised
-from xc_core.leftovers import claimed, drop
-from xc_core.leftovers import work as temporary
+from xc_core.leftovers import scratch
 from xc_core.params import MOST_WHOLE, deep_merged
 from xc_core.progress import quiet, report
 from xc_core.recipes import Recipe
@@ -226,21 +225,15 @@ def measured(workspace: Workspace, base: str, changes: dict[str, Any], source: S
 
     The folders of the pilots are deleted.
     """
-    workspace.state.mkdir(parents=True, exist_ok=True)
     pilots: list[Pilot] = []
     width = 0
     sizes = [size for size in SIZES if size < source.world.documents] or SIZES[:1]
     for number, size in enumerate(sizes):
         report(f"plan: running {base}{' with changes' if changes else ''} on {size:,} documents")
         runs = {} if number == 0 and len(sizes) > 2 else _RUNS
-        folder = temporary(workspace.state / NAME)  # the texts of one that is killed are deleted by the next command
-        folder.mkdir()
-        try:
-            with claimed(folder), quiet():
-                pilot, width = _run(Workspace(folder), base, changes, source, size, runs)
-                pilots.append(pilot)
-        finally:
-            drop(folder)
+        with scratch(workspace.state / NAME) as folder, quiet():
+            pilot, width = _run(Workspace(folder), base, changes, source, size, runs)
+            pilots.append(pilot)
     report("plan: timing searches")
     with quiet():
         return Rates(tuple(pilots), pilots[-1], width, *_searches(width))

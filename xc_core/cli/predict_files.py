@@ -128,7 +128,7 @@ class Job:
 
     def _answered(self, predict: Predict, share: Share) -> tuple[int, list[Path]]:
         start, rows, blocks = 0, 0, []
-        for number, texts in enumerate(self._progress(self.source.stat().st_size, share)):
+        for number, texts in enumerate(self._progress(share)):
             if number in share:
                 block, asked = self._block(number), f"{self.question}, {_fingerprint(start, texts)}"
                 blocks.append(block)
@@ -141,17 +141,32 @@ class Job:
     def _block(self, number: int) -> Path:
         return self.folder / f"{number:08}"
 
-    def _progress(self, total: int, share: Share) -> Iterator[list[str]]:
-        """Yield blocks of texts, and show how much of the file is done."""
+    def _progress(self, share: Share) -> Iterator[list[str]]:
+        """Yield blocks of texts, and show how much of the file is done: in rows if the file says how many it has.
+
+        A column of Parquet is read long before its texts are answered, so bytes would show nothing.
+        """
         if self._block(share.number).is_dir():
             report(f"{self.folder.name} holds blocks of an earlier run; those of the same question are used")
-        with self.source.open("rb") as stream, Meter(f"answering {self.source.name}", total, "bytes") as meter:
+        rows = _rows(self.source)
+        total, unit = (self.source.stat().st_size, "bytes") if rows is None else (rows, "rows")
+        with self.source.open("rb") as stream, Meter(f"answering {self.source.name}", total, unit) as meter:
             done = 0
             for texts in _READERS[self.source.suffix](stream, self.column, str(self.source)):
                 yield texts
-                at = min(stream.tell(), total)
+                at = min(stream.tell(), total) if rows is None else done + len(texts)
                 meter.update(max(at - done, 0))
                 done = max(at, done)
+
+
+def _rows(source: Path) -> int | None:
+    """Return the number of rows of a Parquet file; None for another file, or one that cannot be read."""
+    if source.suffix != ".parquet":
+        return None
+    try:
+        return int(pq.read_metadata(source).num_rows)
+    except (pa.ArrowException, OSError):  # the reader says what is wrong
+        return None
 
 
 def _fingerprint(start: int, texts: list[str]) -> str:
