@@ -240,6 +240,12 @@ def test_a_step_that_reads_is_found(small: Any) -> None:
     assert len(take_steps(task, reading=True)) == STEPS
 
 
+def test_a_copy_from_the_processor_that_is_waited_for_is_found(small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xc_core.classifiers.one_vs_rest.put", lambda array, device: torch.from_numpy(array).to(device))
+    with pytest.raises(WaitError, match="copy_"):
+        take_steps(m1("ngame", CARD, small))
+
+
 def test_a_tensor_on_the_wrong_device_is_found(small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xc_core.classifiers.one_vs_rest.put", lambda array, device: torch.from_numpy(array))
     with pytest.raises(MixedError):
@@ -260,8 +266,9 @@ def test_attention_on_a_card_is_fused_and_equal() -> None:
     expected = encoder(ids, mask).detach()
     encoder.on(CARD)
     assert encoder.backbone.config._attn_implementation == "sdpa"
+    given = ids.to(CARD.torch), mask.to(CARD.torch)
     with unread():
-        found = encoder(ids.to(CARD.torch), mask.to(CARD.torch))
+        found = encoder(*given)
         found.sum().backward()
     torch.testing.assert_close(found.detach().cpu(), expected, rtol=1e-5, atol=1e-6)
 
