@@ -84,7 +84,7 @@ class TableHead:
         total, counted = summed(self.loss, scores_BU, chosen, known, sampled)
         (found,) = torch.autograd.grad(total / counted, [rows_UD])
         gradient = found.new_zeros(len(labels_S), found.shape[1])
-        gradient[torch.from_numpy(np.searchsorted(labels_S, block.labels_U))] = found
+        gradient[put(np.searchsorted(labels_S, block.labels_U), gradient.device)] = found
         return gradient
 
     def _descend(
