@@ -261,7 +261,7 @@ def label_steps(device: Device, sizes: Sizes) -> list[Row]:
 @cache
 def _label_step(device: Device, sizes: Sizes, labels: int) -> float:
     random = generator(0, "gpu-proof-rows")
-    rows_LD = torch.zeros((labels, sizes.width), device=device.torch)
+    rows_LD = put(np.zeros((1, 1), np.float32), device.torch).expand(labels, sizes.width)  # the table has its own
     head = TableHead(LabelTable(rows_LD, TableConfig(start="zero", unit=False)), Bce(), 0.05)
     labels_U = np.sort(random.choice(labels, sizes.pool, replace=False)).astype(np.int64)
     chosen_BU = random.random((sizes.batch, sizes.pool)) < 2 / sizes.pool

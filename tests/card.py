@@ -2,7 +2,8 @@
 
 Tensors of the device "card" are of another type than those of the processor. An operation that mixes both is an error,
 as on a GPU; inside ``unread()`` so is every operation that waits for the device: a number that is read, a copy to the
-processor, and operations whose result has a size that depends on values (a mask as an index, nonzero).
+processor, one from there that does not say ``non_blocking``, and operations whose result has a size that depends on
+values (a mask as an index, nonzero).
 """
 
 from __future__ import annotations
@@ -107,8 +108,16 @@ def check(func: Any, args: Any, kwargs: Any) -> None:
     masks = func in _INDEXES and any(t is not None and t.dtype in (torch.bool, torch.uint8) for t in args[1])
     back = func is aten._to_copy.default and torch.device(kwargs.get("device") or CARD.torch).type == "cpu"
     back |= func is aten.copy_.default and not isinstance(args[0], CardTensor)
-    if masks or back or func in _WAITS:
+    if masks or back or _waits_there(func, args, kwargs) or func in _WAITS:
         raise WaitError(f"{func}")
+
+
+def _waits_there(func: Any, args: Any, kwargs: Any) -> bool:
+    """Return True for a copy from the processor that does not say ``non_blocking``: a GPU has it waited for."""
+    if func is aten.copy_.default:
+        blocks = not any(args[2:]) and not kwargs.get("non_blocking")
+        return isinstance(args[0], CardTensor) and not isinstance(args[1], CardTensor) and blocks
+    return func is aten._to_copy.default and not isinstance(args[0], CardTensor) and not kwargs.get("non_blocking")
 
 
 @cache

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -77,6 +78,23 @@ def test_the_first_line_of_any_error_is_shown(error: Exception, line: str) -> No
 def test_a_limit_of_the_system_is_a_shortage_that_names_ulimit(error: Exception) -> None:
     found = shortage(error)
     assert found is not None and "ulimit" in found.do
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 79 GiB"),
+        torch.AcceleratorError(
+            "CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation' in the documentation"
+        ),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    ],
+)
+def test_a_shortage_of_a_gpu_names_what_else_may_take_its_memory(error: Exception) -> None:
+    found = shortage(error)
+    assert found is not None and found.found.startswith("too little memory (CUDA ")
+    assert "nvidia-smi" in found.do
+    assert "nvidia-smi" not in shortage(MemoryError()).do  # type: ignore[union-attr]
 
 
 def test_a_shortage_without_a_message_is_shown_by_its_type() -> None:

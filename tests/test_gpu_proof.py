@@ -55,6 +55,19 @@ def test_losses_on_another_device_are_within_the_tolerance() -> None:
     assert all(float(row.found) < gpu_pieces.TOLERANCE for row in rows)
 
 
+def test_a_label_step_holds_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten million rows are 15 GB: two tables do not fit on many cards."""
+    given: list[int] = []
+    table = gpu_pieces.LabelTable
+    monkeypatch.setattr(
+        gpu_pieces,
+        "LabelTable",
+        lambda rows, *rest: given.append(rows.untyped_storage().nbytes()) or table(rows, *rest),
+    )
+    gpu_pieces._label_step.__wrapped__(CPU, TOY, 300)
+    assert given == [4]
+
+
 def test_the_rates_are_those_of_the_table() -> None:
     first, *_ = gpu_pieces.label_steps(CPU, TOY)
     assert first.found == f"{1e3 * gpu_pieces.rates(CPU, TOY)['step_seconds']:.2f} ms"

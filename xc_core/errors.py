@@ -54,6 +54,9 @@ PANIC: Final = "PanicException"
 """Name of the class of a panic in the Rust code of a library, which no module exports; it is no Exception."""
 _LIMITS: Final = ("can't start new thread", "Resource temporarily unavailable")
 """What Python, and the system, say if a process or thread cannot be started."""
+_NO_MEMORY: Final = ("can't allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+"""What torch says in an error of another type than MemoryError: on a CPU, and if a GPU has no memory left for what is
+no tensor, such as its context."""
 _FULL_BYTES: Final = 1 << 16
 """A disk with fewer free bytes counts as full: some libraries fail on a full disk without giving the reason."""
 
@@ -243,14 +246,15 @@ def shortage(error: BaseException) -> ShortageError | None:
         )
     if not (
         isinstance(error, MemoryError)
-        or "can't allocate memory" in str(error).partition("\n")[0]
+        or any(words in str(error).partition("\n")[0] for words in _NO_MEMORY)
         or type(error).__name__ == "OutOfMemoryError"
     ):
         return None
+    others = ", or end other work on the GPU (nvidia-smi lists it)" if "CUDA" in str(error) else ""
     return ShortageError(
         f"too little memory ({first_line(error)})",
         expected="memory for the sizes in the settings and the data",
-        do="lower batch_size, tokens_per_pass, width or max_length, or use a machine with more memory",
+        do=f"lower batch_size, tokens_per_pass, width or max_length, or use a machine with more memory{others}",
     )
 
 

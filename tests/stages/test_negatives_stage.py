@@ -8,9 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.card import CARD
 from tests.chain.toy import Edit
 from tests.stages.halves import open_corpus
+from xc_core import ann
+from xc_core.ann import IndexPart, Search, base
 from xc_core.chain import Workspace, run_stage
+from xc_core.devices import CPU, Device
 from xc_core.shapes import PAD_ID, Shortlist
 from xc_core.stages import negatives
 
@@ -40,3 +44,24 @@ def test_the_recall_is_the_share_of_the_true_hard_negatives_that_are_found(
     assert [own.tolist() for own in searched] == [rows.tolist(), rows[::step].tolist()]
     assert len(searched[1]) <= measured
     assert facts["recall"] == pytest.approx(np.mean(np.arange(0, len(rows), step) % 5 != 0))
+
+
+@pytest.mark.usefixtures("fake_card")
+@pytest.mark.parametrize(("device", "kinds"), [(CPU, ["both", "exact"]), (CARD, ["exact", "exact"])])
+def test_no_graph_is_built_on_a_card(
+    device: Device, kinds: list[str], copied: Workspace, edit: Edit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would answer no search: nearly all are of many documents at once."""
+    built: list[str] = []
+
+    def spread(part: IndexPart, *given: Any) -> Search:
+        index = ann.spread(part, *given)
+        built.append(index.part.kind)  # type: ignore[attr-defined]
+        return index
+
+    monkeypatch.setattr(base, "EXACT_UP_TO", 5)
+    monkeypatch.setattr(Device, "chosen", lambda: device)
+    monkeypatch.setattr(negatives, "spread", spread)
+    edit(copied, {"experiments/toy_ngame/stages/negatives/k": 4})
+    assert run_stage(copied, "negatives", "toy", "ngame").facts["recall"] == 1.0
+    assert built == kinds

@@ -9,24 +9,31 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from tests import card
 from xc_core.classifiers import BiasConfig
 from xc_core.data.labels import LabelMatrix
 from xc_core.devices import Device, num_cards
-from xc_core.encoders import EncoderConfig, build_encoder
+from xc_core.encoders import Encoder, EncoderConfig, build_encoder
 from xc_core.recipes import find_recipe
 from xc_core.sampling import Documents, Random
 from xc_core.seeds import generator
+from xc_core.train.checkpoint import Checkpoints
 from xc_core.train.documents import EncoderData
 from xc_core.train.encoder import EncoderTask, encoder_task
+from xc_core.train.loop import Plan, fit
+from xc_core.train.state import History
 from xc_core.train.table import ClassifierTask, TableData, table_task
 
 RECIPES = ("ngame", "house", "unidec", "astra", "renee", "dexml", "ance", "o-sgd")
+TRAINED = ("ngame", "unidec", "astra")
+"""Recipes whose whole trainings run: clusters, searches in texts, and searches in rows beside the steps."""
 DRAWN = ("adversarial", "uniform-ns", "freq-ns", "nce", "ove", "anr")
 """Recipes whose M4 learns from drawn labels."""
 STEPS = 3
@@ -88,6 +95,37 @@ def m4(device: Device, dropout: float = 0.0, bias: float = 0.0, name: str = "nga
     task = table_task(settings, TableData(doc_ND, rows_LD, rows_LD, Documents(truth)), device)
     task.start_epoch(0)
     return task
+
+
+def tiny_bert(precision: str) -> tuple[Encoder, torch.Tensor, torch.Tensor]:
+    """Return a transformer with random weights, ids and mask of texts of 6, 4 and no tokens."""
+    from transformers import BertConfig, BertModel
+
+    from xc_core.encoders.transformer import TransformerEncoder
+
+    shape = BertConfig(vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32)
+    torch.manual_seed(0)
+    config = EncoderConfig(name="tiny", precision=precision)  # type: ignore[arg-type]
+    encoder = TransformerEncoder(config, BertModel(shape, add_pooling_layer=False)).eval()
+    ids_BT, mask_BT = torch.arange(18).reshape(3, 6), torch.ones(3, 6, dtype=torch.bool)
+    mask_BT[1, 4:] = mask_BT[2] = False
+    return encoder, ids_BT, mask_BT
+
+
+def train(name: str, device: Device, small: Any, folder: Path) -> History:
+    """Train M1 of a recipe for three epochs, with its refreshes; return the losses and figures."""
+    task = m1(name, device, small)
+    task.fill_banks = name == "astra"  # the errors of gradients are measured before the first step too
+    plan = Plan(epochs=3, warmup=0.1, read_every=7, ahead=device.ahead)
+    return fit(task, plan, Checkpoints(folder / device.kind, "f"))
+
+
+def assert_alike(card: History, cpu: History) -> None:
+    """Assert that a card has the losses and figures of a CPU, up to rounding that steps amplify."""
+    np.testing.assert_allclose(card.losses, cpu.losses, rtol=2e-3, atol=1e-5)
+    assert len(card.refreshes) == len(cpu.refreshes) > 0
+    for ours, theirs in zip(card.refreshes, cpu.refreshes, strict=True):
+        assert ours == {figure: pytest.approx(value, rel=0.01, nan_ok=True) for figure, value in theirs.items()}
 
 
 def take_steps(task: EncoderTask | ClassifierTask, *, reading: bool = False) -> list[tuple[float, float]]:

@@ -15,11 +15,10 @@ import pytest
 import torch
 
 from tests.card import CARD, CardTensor, MixedError, WaitError, unread
-from tests.train.steps import DRAWN, RECIPES, STEPS, m1, m4, take_steps
+from tests.train.steps import DRAWN, RECIPES, STEPS, m1, m4, take_steps, tiny_bert
 from xc_core.classifiers import LabelTable, TableConfig, TableHead
 from xc_core.classifiers.storage import stochastic
 from xc_core.devices import CPU, put
-from xc_core.encoders import EncoderConfig
 from xc_core.losses import PLAIN, Bce, Sampled, Stateless
 from xc_core.sampling import LabelPool
 from xc_core.seeds import torch_generator
@@ -240,6 +239,12 @@ def test_a_step_that_reads_is_found(small: Any) -> None:
     assert len(take_steps(task, reading=True)) == STEPS
 
 
+def test_a_copy_from_the_processor_that_is_waited_for_is_found(small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xc_core.classifiers.one_vs_rest.put", lambda array, device: torch.from_numpy(array).to(device))
+    with pytest.raises(WaitError, match="copy_"):
+        take_steps(m1("ngame", CARD, small))
+
+
 def test_a_tensor_on_the_wrong_device_is_found(small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xc_core.classifiers.one_vs_rest.put", lambda array, device: torch.from_numpy(array))
     with pytest.raises(MixedError):
@@ -247,21 +252,13 @@ def test_a_tensor_on_the_wrong_device_is_found(small: Any, monkeypatch: pytest.M
 
 
 def test_attention_on_a_card_is_fused_and_equal() -> None:
-    from transformers import BertConfig, BertModel
-
-    from xc_core.encoders.transformer import TransformerEncoder
-
-    shape = BertConfig(vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32)
-    torch.manual_seed(0)
-    config = EncoderConfig(name="tiny", precision="fp32")
-    encoder = TransformerEncoder(config, BertModel(shape, add_pooling_layer=False)).eval()
-    ids, mask = torch.arange(12).reshape(2, 6), torch.ones(2, 6, dtype=torch.bool)
-    mask[1, 4:] = False
+    encoder, ids, mask = tiny_bert("fp32")
     expected = encoder(ids, mask).detach()
     encoder.on(CARD)
     assert encoder.backbone.config._attn_implementation == "sdpa"
+    given = ids.to(CARD.torch), mask.to(CARD.torch)
     with unread():
-        found = encoder(ids.to(CARD.torch), mask.to(CARD.torch))
+        found = encoder(*given)
         found.sum().backward()
     torch.testing.assert_close(found.detach().cpu(), expected, rtol=1e-5, atol=1e-6)
 

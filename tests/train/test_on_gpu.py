@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from tests.train.steps import DRAWN, RECIPES, m1, m4, take_steps
+from tests.train.steps import DRAWN, RECIPES, TRAINED, assert_alike, m1, m4, take_steps, tiny_bert, train, unread
 from xc_core.ann import ExactIndex
-from xc_core.devices import CPU, Device, num_cards
+from xc_core.classifiers.storage import stochastic
+from xc_core.devices import CPU, VARIABLE, Device, num_cards, put
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(num_cards() == 0, reason="no GPU that torch can use")]
 TOLERANCE = 1e-4
 """Relative difference of losses after three steps in fp32: sums in another order, amplified by the steps."""
 CARD = Device("cuda:0")
+
+
+@pytest.fixture(autouse=True)
+def searches_on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests have a CPU as the chosen device."""
+    monkeypatch.setenv(VARIABLE, CARD.name)
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -33,6 +43,50 @@ def test_m4_has_the_losses_of_a_cpu(options: dict[str, float]) -> None:
 def test_m4_on_drawn_labels_has_the_losses_of_a_cpu(name: str) -> None:
     found = take_steps(m4(CARD, name=name))
     assert found == [pytest.approx(pair, rel=TOLERANCE) for pair in take_steps(m4(CPU, name=name))]
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_training_has_the_losses_and_figures_of_a_cpu(name: str, small: Any, tmp_path: Path) -> None:
+    assert_alike(*(train(name, device, small, tmp_path) for device in (CARD, CPU)))
+
+
+@pytest.mark.parametrize("name", ["ngame", "unidec"])
+def test_texts_that_are_encoded_twice_give_the_losses_of_a_cpu(name: str, small: Any) -> None:
+    card, cpu = (m1(name, device, small, cache=True, scorer={"cache": True}) for device in (CARD, CPU))
+    assert take_steps(card) == [pytest.approx(pair, rel=TOLERANCE) for pair in take_steps(cpu)]
+
+
+def test_rows_in_bf16_are_rounded_without_bias_and_otherwise_in_each_write() -> None:
+    """The random bits come from a generator on the GPU."""
+    found = take_steps(m4(CARD, precision="bf16"))
+    assert found == [pytest.approx(pair, rel=1e-2) for pair in take_steps(m4(CPU, precision="bf16"))]
+    rows_UD = torch.full((400, 250), 1.001, device=CARD.torch)
+    rounded = stochastic(rows_UD, 0, 1)
+    assert abs(float(rounded.double().mean()) - float(rows_UD[0, 0])) <= 4 * 2**-7 / math.sqrt(rows_UD.numel())
+    assert torch.equal(rounded, stochastic(rows_UD, 0, 1))
+    assert not torch.equal(rounded, stochastic(rows_UD, 0, 2))
+
+
+def test_a_transformer_in_bf16_waits_for_nothing() -> None:
+    encoder, ids_BT, mask_BT = tiny_bert("bf16")
+    expected = encoder(ids_BT, mask_BT).detach()
+    encoder.on(CARD)
+    given = put(ids_BT[:2].numpy(), CARD.torch), put(mask_BT[:2].numpy(), CARD.torch)
+    with unread():
+        with encoder.autocast():
+            found = encoder(*given)
+        found[:, 0].sum().backward()
+    torch.testing.assert_close(found.detach().cpu(), expected[:2], rtol=0.05, atol=0.02)
+    assert all(value.grad.isfinite().all() for value in encoder.parameters() if value.grad is not None)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_text_without_tokens_has_a_vector(precision: str) -> None:
+    encoder, ids_BT, mask_BT = tiny_bert(precision)
+    encoder.on(CARD)
+    with torch.no_grad(), encoder.autocast():
+        found = encoder(put(ids_BT.numpy(), CARD.torch), put(mask_BT.numpy(), CARD.torch))
+    assert found.isfinite().all()
 
 
 def test_exact_search_finds_what_a_cpu_finds() -> None:

@@ -18,6 +18,7 @@ from xc_core.ann.base import (
     exact_search,
     load_index,
     mining_index,
+    mining_part,
     save_index,
     with_more,
 )
@@ -47,6 +48,7 @@ __all__ = [
     "exact_search",
     "load_index",
     "mining_index",
+    "mining_part",
     "recall",
     "save_index",
     "spread",

@@ -149,12 +149,17 @@ def finite(vectors_ND: Vectors) -> bool:
 
 
 def mining_index(vectors_LD: Vectors) -> Index:
-    """Return an index for a search that is used once and not saved: exact on a card; else ``auto`` for batches.
+    """Return an index for a search that is used once and not saved: exact on a card; else ``auto`` for batches."""
+    return mining_part(Auto().for_batches()).build(vectors_LD)
+
+
+def mining_part(part: IndexPart) -> IndexPart:
+    """Return the settings of an index that is used once and not saved: ``part``, but exact for ``auto`` on a card.
 
     A card compares with a million labels faster than a graph of them can be built.
     """
-    part = Auto().for_batches() if Device.chosen().is_cpu else INDEXES["exact"]()
-    return part.build(vectors_LD)
+    on_card = not Device.chosen().is_cpu
+    return INDEXES["exact"]() if on_card and isinstance(part, Auto) else part
 
 
 def checked(queries_BD: F32, width: int, k: int) -> F32:

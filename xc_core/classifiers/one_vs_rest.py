@@ -85,7 +85,7 @@ class TableHead:
         (slope_BU,) = torch.autograd.grad(total / counted, [scores_BU])
         found = taken[0].back_to_rows(slope_BU, doc_BD)
         gradient = found.new_zeros(len(labels_S), found.shape[1])
-        gradient[torch.from_numpy(np.searchsorted(labels_S, block.labels_U))] = found
+        gradient[put(np.searchsorted(labels_S, block.labels_U), gradient.device)] = found
         return gradient
 
     def _descend(

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from xc_core.ann import Exact, recall, spread
+from xc_core.ann import Exact, mining_part, recall, spread
 from xc_core.chain.context import Context
 from xc_core.data.corpus import Corpus
 from xc_core.data.embeddings import Embeddings
@@ -39,7 +39,8 @@ def _mine(context: Context[NegativesSettings]) -> None:
     rows_N = corpus.published_rows()
     known = corpus.labels.rows(rows_N).union(corpus.filters.rows(rows_N))
     doc_ND, label_LD = embeddings.documents_ND, embeddings.labels_LD
-    found = search_negatives(spread(settings.index, label_LD, world), doc_ND, rows_N, known, settings.k)
+    index = spread(mining_part(settings.index), label_LD, world)
+    found = search_negatives(index, doc_ND, rows_N, known, settings.k)
     HardNegatives(rows_N, found).write(context.build)
     few = np.arange(0, len(rows_N), max(-(-len(rows_N) // _MEASURED), 1))
     exact = search_negatives(spread(Exact(), label_LD, world), doc_ND, rows_N[few], known.rows(few), settings.k)

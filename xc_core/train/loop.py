@@ -185,7 +185,7 @@ def _numbers(pairs: list[tuple[Number, Number]]) -> list[tuple[float, float]]:
     """Return the numbers of all pairs; those on a card are read at once."""
     if all(isinstance(value, Tensor) and not value.is_cpu for pair in pairs for value in pair):
         stacked = torch.stack([torch.stack(pair) for pair in pairs])  # type: ignore[arg-type]
-        return [(loss, count) for loss, count in stacked.tolist()]
+        return [(loss, count) for loss, count in stacked.cpu().tolist()]
     return [(float(loss), float(count)) for loss, count in pairs]
 
 
