@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import csv
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
 import numpy as np
 
 from xc_core.seeds import generator
@@ -84,5 +84,12 @@ def write(corpus: HeadHeavy, folder: Path) -> None:
         table.writerows((uid, text, ";".join(labels)) for uid, text, labels in corpus.rows())
 
 
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+def main(folder: Path) -> None:
+    """Write the corpus to FOLDER."""
+    write(HeadHeavy(), folder)
+
+
 if __name__ == "__main__":
-    write(HeadHeavy(), Path(sys.argv[1]))
+    main()

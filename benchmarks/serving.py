@@ -1,4 +1,6 @@
-"""``python -m benchmarks.serving --bundle FOLDER``: a load test of ``xc serve``, with micro-batching on and off.
+"""A load test of ``xc serve``, with micro-batching on and off.
+
+``python -m benchmarks.serving --bundle FOLDER --documents data/NAME/corpus/documents.parquet``
 
 Two servers run one after the other in turn, so that other work on the machine slows both. Clients keep a connection
 and send one text after the other. CPU time is that of the server's process.

@@ -6,8 +6,10 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pytest
+from click.testing import CliRunner
 
-from benchmarks.head_heavy import HeadHeavy, write
+from benchmarks.head_heavy import HeadHeavy, main, write
 
 CORPUS = HeadHeavy(documents=2000)
 ROWS = CORPUS.rows()
@@ -46,3 +48,9 @@ def test_what_is_written_is_the_same_every_time(tmp_path: Path) -> None:
     text = (tmp_path / "one" / "train.csv").read_text("utf-8")
     assert text == (tmp_path / "two" / "train.csv").read_text("utf-8")
     assert text.splitlines()[0] == "uid,text,labels"
+
+
+def test_a_question_for_help_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "FOLDER" in CliRunner().invoke(main, ["--help"]).output
+    assert not list(tmp_path.iterdir())

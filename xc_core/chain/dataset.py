@@ -76,7 +76,7 @@ class ReleaseConfig:
     """
 
     recipes: tuple[str, ...] = ()
-    """Recipes whose models are registered and compete; empty: all of the dataset."""
+    """Recipes whose models Dagster registers; empty: all of the dataset. `xc promote --recipe` registers any."""
     policy: str = "auto"
     """What happens to a model that passes the gate: "auto": it becomes champion; "manual": it becomes challenger, and
     `xc promote` makes it champion."""
