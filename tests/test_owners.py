@@ -244,8 +244,8 @@ ALLOWED = {
         "the folder of a database of MLflow, whose own error has no words; a disk that an error names",
     ),
     ("folders", "assets/release/lineage.py"): (
-        {"mkdir", "copyfile"},
-        "a new clone of the project, in a folder that the user names",
+        {"mkdir", "copyfile", "TemporaryDirectory"},
+        "a new clone of the project, in a folder that the user names; a copy of an origin",
     ),
     ("folders", "assets/release/page.py"): (
         {"mkdir", "TemporaryDirectory"},

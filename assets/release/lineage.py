@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -68,21 +69,22 @@ def lineage(version: int, dataset: str, rebuild: Path | None) -> None:
     workspace.params.dataset(dataset)  # reports what is wrong with a name
     if rebuild is not None and rebuild.exists():
         raise UsageError(f"{rebuild}, which exists", expected="a new folder", do="name another folder, or delete it")
-    with client_of(workspace) as client:
-        found = read(client, dataset, version)
-    for tag, name in _SHOWN.items():
-        if tag in found.tags:
-            click.echo(f"{name + ':':<28}{found.tags[tag]}")
-    click.echo(f"{'MLflow run:':<28}{found.run}")
-    for stage, facts in found.artefacts.items():
-        click.echo(f"{stage + ':':<28}{facts['digest'][:12]}{' (refreshed)' if facts.get('refreshed') else ''}")
-    if rebuild is not None:
-        rebuilt(workspace, found, rebuild)
-        click.echo(f"{rebuild}: the same content as version {version}")
+    with tempfile.TemporaryDirectory() as scratch:
+        with client_of(workspace) as client:
+            found = read(client, dataset, version, Path(scratch))
+        for tag, name in _SHOWN.items():
+            if tag in found.tags:
+                click.echo(f"{name + ':':<28}{found.tags[tag]}")
+        click.echo(f"{'MLflow run:':<28}{found.run}")
+        for stage, facts in found.artefacts.items():
+            click.echo(f"{stage + ':':<28}{facts['digest'][:12]}{' (refreshed)' if facts.get('refreshed') else ''}")
+        if rebuild is not None:
+            rebuilt(workspace, found, rebuild)
+            click.echo(f"{rebuild}: the same content as version {version}")
 
 
-def read(client: Any, dataset: str, version: int) -> Lineage:
-    """Return the lineage of a version.
+def read(client: Any, dataset: str, version: int, scratch: Path) -> Lineage:
+    """Return the lineage of a version; the files of its origin are copied into the folder ``scratch``.
 
     Raises MissingError if there is no such version.
     """
@@ -95,7 +97,8 @@ def read(client: Any, dataset: str, version: int) -> Lineage:
     found = client.get_model_version(name, str(version))
     files: dict[str, Path] = {}
     if versions.experiment_of(client, found.run_id) and client.list_artifacts(found.run_id, FOLDER):
-        folder = Path(mlflow.artifacts.download_artifacts(run_id=found.run_id, artifact_path=FOLDER))
+        copy = mlflow.artifacts.download_artifacts(run_id=found.run_id, artifact_path=FOLDER, dst_path=str(scratch))
+        folder = Path(copy)
         files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
     artefacts = json.loads(files[ARTEFACTS].read_text("utf-8")) if ARTEFACTS in files else {}
     recipe, run = found.tags.get("recipe", ""), found.run_id or "none"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -344,6 +345,17 @@ def test_a_model_that_is_out_of_date_is_not_promoted(released: Released, xc: Xc,
     promoted = xc("promote", "--dataset", "toy", "--recipe", "ngame")
     promoted.refused(76, "a model of toy/ngame that is out of date", "xc run model --dataset toy --recipe ngame;")
     assert pointed(store) == before
+
+
+def test_the_lineage_of_a_version_leaves_no_temporary_files(
+    released: Released, xc: Xc, own: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its origin has params.yaml and what differs from the commit."""
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    ended = xc("lineage", "1", "--dataset", "toy")
+    assert (ended.code, "corpus: " in ended.out) == (0, True), ended.err
+    assert list((tmp_path / "temporary").iterdir()) == []
 
 
 def test_settings_that_change_during_a_promotion_do_not_become_those_of_the_model(
