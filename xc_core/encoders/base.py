@@ -227,7 +227,7 @@ def save_encoder(encoder: Encoder, folder: Path) -> None:
         "shape": encoder.shape_facts(),
     }
     (folder / "encoder.json").write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n", "utf-8")
-    tensors = {name: value.contiguous().clone() for name, value in encoder.state_dict().items()}
+    tensors = {name: value.contiguous().to(CPU.torch, copy=True) for name, value in encoder.state_dict().items()}
     save_file(tensors, folder / "encoder.safetensors")
 
 
