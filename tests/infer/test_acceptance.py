@@ -256,6 +256,16 @@ def test_deleted_documents_and_labels_are_nowhere_in_the_files(present: Corpus, 
     assert len(own.without([], [f"L{i}" for i in range(10)])) == 0
 
 
+def test_a_set_without_the_documents_and_labels_that_are_deleted_keeps_its_version(
+    present: Corpus, tmp_path: Path
+) -> None:
+    """The best champions so far count on this version alone. A removal that was killed is given twice."""
+    own = draw(present, "toy", tmp_path / "set").without([], ["L5"])
+    again = own.without(["nobody"], ["L5"], ["no text"])
+    assert (again.digest, again.facts.version) == (own.digest, 2)
+    assert AcceptanceSet.open(own.folder).digest == own.digest
+
+
 # another day
 
 
