@@ -13,7 +13,8 @@ import torch
 from tests.train.steps import DRAWN, RECIPES, TRAINED, assert_alike, m1, m4, take_steps, tiny_bert, train, unread
 from xc_core.ann import ExactIndex
 from xc_core.classifiers.storage import stochastic
-from xc_core.devices import CPU, VARIABLE, Device, num_cards, put
+from xc_core.devices import CPU, Device, num_cards, put
+from xc_core.environment import DEVICE
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(num_cards() == 0, reason="no GPU that torch can use")]
 TOLERANCE = 1e-4
@@ -24,7 +25,7 @@ CARD = Device("cuda:0")
 @pytest.fixture(autouse=True)
 def searches_on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests have a CPU as the chosen device."""
-    monkeypatch.setenv(VARIABLE, CARD.name)
+    monkeypatch.setenv(DEVICE, CARD.name)
 
 
 @pytest.mark.parametrize("name", RECIPES)
