@@ -7,6 +7,7 @@ import io
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -188,15 +189,17 @@ class ParamsFile:
         return self.experiment(dataset, recipe)
 
     def remove(self, dataset: str, recipes: Sequence[str], *, whole: bool) -> None:
-        """Remove the entries of some experiments, and that of the dataset if it goes as a ``whole``."""
+        """Remove the entries of some experiments, and that of the dataset if it goes as a ``whole``.
 
-        def edit(params: Any) -> None:
+        Comments above an entry stay, as do those below it, which are about the next one.
+        """
+
+        def edit(text: str) -> str:
             for recipe in recipes:
-                (params.get("experiments") or {}).pop(f"{dataset}_{recipe}", None)
-            if whole:
-                (params.get("datasets") or {}).pop(dataset, None)
+                text = _without(text, "experiments", f"{dataset}_{recipe}")
+            return _without(text, "datasets", dataset) if whole else text
 
-        self._edit(edit)
+        self._rewrite(edit)
 
     def _check_tokenizers(self, dataset: str, names: list[str]) -> None:
         """Load tokenizers that are new to a dataset: one that is mistyped would fail the tokens of all recipes."""
@@ -209,17 +212,62 @@ class ParamsFile:
 
     def _edit(self, edit: Callable[[Any], None]) -> None:
         """Change the file under a lock; it is not written if nothing changes."""
+
+        def edited(text: str) -> str:
+            params = yaml_of(text, FILE, round_trip=True) or {}
+            edit(params)
+            return _text(params)
+
+        self._rewrite(edited)
+
+    def _rewrite(self, edit: Callable[[str], str]) -> None:
         self.read()  # raises the error of a file that cannot be edited
         with locked(self.lock, f"an edit of {FILE}", patience=_EDIT_SECONDS):
-            yaml = YAML()
-            yaml.width = 120
             before = text_of(self.path)
-            params = yaml_of(before, FILE, round_trip=True) or {}
-            edit(params)
-            after = io.StringIO()
-            yaml.dump(params, after)
-            if after.getvalue() != before:
-                artifacts.write_file(self.path.resolve(), after.getvalue())  # a link stays one
+            after = edit(before)
+            if after != before:
+                artifacts.write_file(self.path.resolve(), after)  # a link stays one
+
+
+def _text(params: Any) -> str:
+    yaml, text = YAML(), io.StringIO()
+    yaml.width = 120
+    yaml.dump(params, text)
+    return text.getvalue()
+
+
+def _without(text: str, part: str, name: str) -> str:
+    """Return the file without an entry. Its lines are cut out, since ruamel.yaml has the comments below in the entry.
+
+    If what remains means something else (anchors, entries in braces), the entry is removed without these comments.
+    """
+    params = yaml_of(text, FILE, round_trip=True) or {}
+    entries = params.get(part) or {}
+    if name not in entries:
+        return text
+    line, column = entries.lc.key(name)
+    entries.pop(name)
+    lines = _cut(text.splitlines(keepends=True), line, column)
+    if not entries:
+        first = params.lc.key(part)[0]
+        key, colon, comment = lines[first].partition(":")
+        lines[first] = f"{key}{colon} {{}}{comment}"
+    with suppress(ConfigError):
+        if yaml_of("".join(lines)) == params:
+            return "".join(lines)
+    return _text(params)
+
+
+def _cut(lines: list[str], start: int, column: int) -> list[str]:
+    """Return lines without the entry whose key is in line ``start``: up to the last one that is further indented."""
+    end = start + 1
+    for number, line in enumerate(lines[end:], end):
+        content = line.strip()
+        if content and len(line) - len(line.lstrip()) > column:
+            end = number + 1
+        elif content and not content.startswith("#"):
+            break
+    return [*lines[:start], *lines[end:]]
 
 
 def _source(recipe: Recipe, base: str, root: Path) -> str:
