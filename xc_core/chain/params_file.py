@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
-import io
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ruamel.yaml import YAML
-
 from xc_core import artifacts
 from xc_core.chain.dataset import Dataset, Partition, TokensConfig
 from xc_core.chain.names import checked_name
+from xc_core.chain.params_text import without, written
 from xc_core.data.ingest import IngestConfig
 from xc_core.data.tokens import store_name
 from xc_core.errors import ConfigError, MissingError, bare, nearest, shown
@@ -196,8 +193,8 @@ class ParamsFile:
 
         def edit(text: str) -> str:
             for recipe in recipes:
-                text = _without(text, "experiments", f"{dataset}_{recipe}")
-            return _without(text, "datasets", dataset) if whole else text
+                text = without(text, "experiments", f"{dataset}_{recipe}")
+            return without(text, "datasets", dataset) if whole else text
 
         self._rewrite(edit)
 
@@ -216,7 +213,7 @@ class ParamsFile:
         def edited(text: str) -> str:
             params = yaml_of(text, FILE, round_trip=True) or {}
             edit(params)
-            return _text(params)
+            return written(params)
 
         self._rewrite(edited)
 
@@ -227,47 +224,6 @@ class ParamsFile:
             after = edit(before)
             if after != before:
                 artifacts.write_file(self.path.resolve(), after)  # a link stays one
-
-
-def _text(params: Any) -> str:
-    yaml, text = YAML(), io.StringIO()
-    yaml.width = 120
-    yaml.dump(params, text)
-    return text.getvalue()
-
-
-def _without(text: str, part: str, name: str) -> str:
-    """Return the file without an entry. Its lines are cut out, since ruamel.yaml has the comments below in the entry.
-
-    If what remains means something else (anchors, entries in braces), the entry is removed without these comments.
-    """
-    params = yaml_of(text, FILE, round_trip=True) or {}
-    entries = params.get(part) or {}
-    if name not in entries:
-        return text
-    line, column = entries.lc.key(name)
-    entries.pop(name)
-    lines = _cut(text.splitlines(keepends=True), line, column)
-    if not entries:
-        first = params.lc.key(part)[0]
-        key, colon, comment = lines[first].partition(":")
-        lines[first] = f"{key}{colon} {{}}{comment}"
-    with suppress(ConfigError):
-        if yaml_of("".join(lines)) == params:
-            return "".join(lines)
-    return _text(params)
-
-
-def _cut(lines: list[str], start: int, column: int) -> list[str]:
-    """Return lines without the entry whose key is in line ``start``: up to the last one that is further indented."""
-    end = start + 1
-    for number, line in enumerate(lines[end:], end):
-        content = line.strip()
-        if content and len(line) - len(line.lstrip()) > column:
-            end = number + 1
-        elif content and not content.startswith("#"):
-            break
-    return [*lines[:start], *lines[end:]]
 
 
 def _source(recipe: Recipe, base: str, root: Path) -> str:
