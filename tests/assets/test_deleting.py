@@ -57,7 +57,7 @@ def test_an_experiment_goes_with_its_files_and_entries_and_nothing_else_does(xc:
     done = xc("delete", *NGAME, "--yes")
     assert (done.code, done.out.splitlines()[-1]) == (
         0,
-        "deleted, and 1 stage of dvc.lock; commit the file if git has it",
+        "deleted, and 1 stage of dvc.lock; commit dvc.lock and params.yaml if git has it",
     )
     assert files(full) == {*OTHERS}
     assert full.params.experiments() == [("toy", "other")]
@@ -87,7 +87,9 @@ def test_what_lost_its_entry_is_found_by_its_folder(xc: Xc, full: Workspace) -> 
 
 
 def test_names_that_would_leave_the_folder_of_the_data_are_refused(xc: Xc, full: Workspace) -> None:
-    for name in ("..", "../..", "raw", "corpus", "", "*"):
+    for name in ("..", "../..", "raw", "corpus", "", "*", "x' OR name != 'y"):
+        assert xc("delete", "--dataset", name, "--keep", 1, "--yes").code == 64
+        assert xc("delete", "--dataset", name, "--version", 1, "--yes").code == 64
         assert xc("delete", *TOY, "--recipe", name, "--yes").code == 64
         assert xc("delete", "--dataset", name, "--yes").code == 64
     assert files(full) == {*OWN, *OTHERS}
@@ -108,6 +110,16 @@ def test_a_recipe_that_competes_is_taken_out_of_the_list_first(xc: Xc, full: Wor
     )
     assert files(full) == {*OWN, *OTHERS}
     assert xc("delete", *TOY, "--yes").code == 0
+
+
+def test_what_a_link_names_stays_and_is_not_counted(xc: Xc, full: Workspace, tmp_path: Path) -> None:
+    elsewhere = (full.root / "data" / "toy").rename(tmp_path / "elsewhere")
+    (full.root / "data" / "toy").symlink_to(elsewhere)
+    done = xc("delete", *TOY, "--yes")
+    assert done.code == 0
+    assert f"         0.0 MB  data/toy, a link; {elsewhere} stays\n" in done.out
+    assert (elsewhere / "ngame" / "model" / "f").exists()
+    assert not (full.root / "data" / "toy").is_symlink()
 
 
 def test_what_cannot_be_deleted_is_named_and_keeps_its_entry(
@@ -166,7 +178,10 @@ def test_versions_that_are_in_use_stay(xc: Xc, declared: Registry) -> None:
 def test_all_versions_of_a_deleted_dataset_may_go(xc: Xc, declared: Registry, fresh: Workspace) -> None:
     fresh.params.remove(declared.dataset, [], whole=True)
     asked = ("delete", "--dataset", declared.dataset)
-    assert xc(*asked, *(x for n in range(1, 6) for x in ("--version", n)), "--yes").code == 0
+    assert xc(*asked, "--keep", 1, "--yes").code == 0
+    assert numbers(declared) == [2, 3, 4, 5], "those in use are named by their numbers"
+    declared.version()
+    assert xc(*asked, *(x for n in range(2, 7) for x in ("--version", n)), "--yes").code == 0
     assert declared.client.search_registered_models(f"name = '{declared.name}'") == []
     xc(*asked, "--version", 1, "--yes").refused(66, "no version 1", "register one")
 
@@ -227,3 +242,12 @@ def test_files_of_another_project_stay(xc: Xc, store: Store, fresh: Workspace, t
     first, _ = with_files(store, "xc-moved", tmp_path / "original")
     xc("delete", "--dataset", "moved", "--version", 1, "--yes").refused(77, "under another root", "in the project")
     assert (first / "artifacts" / "encoder.safetensors").exists()
+
+
+def test_versions_of_a_project_that_was_moved_can_be_deleted(
+    xc: Xc, store: Store, fresh: Workspace, tmp_path: Path
+) -> None:
+    with_files(store, "xc-gone", tmp_path / "original")
+    (tmp_path / "original").rename(tmp_path / "new")
+    assert xc("delete", "--dataset", "gone", "--version", 1, "--yes").code == 0
+    assert (tmp_path / "new").exists()
