@@ -26,8 +26,8 @@ def without(text: str, part: str, name: str) -> str:
 
     If what remains means something else (anchors, entries in braces), the entry is removed without these comments.
     """
-    params = yaml_of(text, FILE, round_trip=True) or {}
-    entries = params.get(part) or {}
+    params: Any = yaml_of(text, FILE, round_trip=True) or {}
+    entries: Any = params.get(part) or {}
     if name not in entries:
         return text
     line, column = entries.lc.key(name)
