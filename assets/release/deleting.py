@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,6 +13,7 @@ from assets.release import versions
 from assets.release.client import client_of
 from assets.settings import local_folder, mlflow_settings
 from xc_core.chain import Workspace
+from xc_core.chain.names import checked_name
 from xc_core.chain.places import places
 from xc_core.cli.forget import echo_places
 from xc_core.errors import RefusedError, UsageError
@@ -35,7 +37,7 @@ def delete(dataset: str, recipes: tuple[str, ...], numbers: tuple[int, ...], kee
     An experiment has an entry in params.yaml, stages in dvc.lock, and files; a dataset has all of its experiments and
     its raw files too. Their registered versions stay, so a champion still answers. --version and --keep delete packed
     models that are registered in MLflow, but none that is in use: champion, previous champion, challenger, and those
-    that the gate compares with.
+    that the gate compares with. If the dataset was deleted, --version deletes these too.
     """
     workspace = Workspace.find()
     if bool(recipes) + bool(numbers) + (keep is not None) > 1:
@@ -57,8 +59,8 @@ def _delete_files(workspace: Workspace, dataset: str, recipes: tuple[str, ...], 
         click.echo("nothing was deleted; --yes deletes it")
         return
     unrecorded = delete_files(workspace, dataset, recipes)
-    also = f", and {counted(unrecorded, 'stage')} of dvc.lock; commit the file if git has it" if unrecorded else ""
-    click.echo(f"deleted{also}")
+    also = f", and {counted(unrecorded, 'stage')} of dvc.lock" if unrecorded else ""
+    click.echo(f"deleted{also}; commit {'dvc.lock and ' * bool(unrecorded)}params.yaml if git has it")
     if found.whole:
         echo_places(places(workspace, dataset))
 
@@ -70,17 +72,22 @@ def _lines(workspace: Workspace, found: Deletion) -> list[str]:
     experiments = [f"{found.dataset}/{recipe}" for recipe in found.recipes]
     what = [f"the dataset {found.dataset}"] if found.whole else []
     what += [f"the experiment{'s' * (len(experiments) > 1)} {', '.join(experiments)}"] if experiments else []
-    shown = [(size_of(path), path.relative_to(workspace.root)) for path in found.paths]
-    return [f"{' with '.join(what)}:", *(f"  {size / 1e6:>10,.1f} MB  {path}" for size, path in shown)]
+    shown = [(size_of(path), path.relative_to(workspace.root), _target(path)) for path in found.paths]
+    return [f"{' with '.join(what)}:", *(f"  {size / 1e6:>10,.1f} MB  {path}{target}" for size, path, target in shown)]
+
+
+def _target(path: Path) -> str:
+    return f", a link; {path.resolve()} stays" if path.is_symlink() else ""
 
 
 def _delete_versions(workspace: Workspace, dataset: str, numbers: list[int], keep: int | None, *, yes: bool) -> None:
     from assets.release.candidate import moving, registering
 
-    name = versions.model_name(dataset)
+    name = versions.model_name(checked_name("dataset", dataset))
     with client_of(workspace) as client, registering(workspace, dataset), moving(workspace, dataset):
         every = {int(version.version): version for version in client.search_model_versions(f"name = '{name}'")}
-        used = _in_use(client, name) if dataset in workspace.params.datasets() else {}
+        kept = keep is not None or dataset in workspace.params.datasets()
+        used = _in_use(client, name) if kept else {}
         if keep is not None:
             numbers = [number for number in sorted(every)[:-keep] if number not in used]
         for number in numbers:
@@ -118,10 +125,10 @@ def _check_deletable(workspace: Workspace, client: Any, version: Any, used: dict
         raise RefusedError(
             f"version {number}, which {used[number]}; nothing was deleted",
             expected="versions that are not in use",
-            do="choose others; xc promote and xc rollback change which ones are in use",
+            do="choose others; xc promote and xc rollback move champion, previous and challenger, MLflow other aliases",
         )
     folder = local_folder(_location(client, version))
-    if root is not None and folder is not None and not folder.is_relative_to(root):
+    if root is not None and folder is not None and folder.exists() and not folder.is_relative_to(root):
         raise RefusedError(
             f"the files of version {number} under another root, {folder}; nothing was deleted",
             expected="files of this project",

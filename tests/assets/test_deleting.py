@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from mlflow.exceptions import MlflowException
 
+from assets.release import candidate
 from assets.release.best import BEST
 from assets.settings import local_folder
-from tests.assets.conftest import Registry, Store
+from tests.assets.conftest import Registry, Store, failing
 from tests.cli.conftest import NGAME, TOY, Xc
-from xc_core.chain import Workspace, delete, dvc_lock
+from xc_core.chain import Workspace, delete, dvc_lock, incoming
 from xc_core.chain.reports import write_report
 from xc_core.chain.workspace import training, working
 from xc_core.data.ingest import IngestConfig
@@ -24,6 +27,8 @@ LOCK = "schema: '2.0'\nstages:\n" + "".join(
 )
 OTHERS = ("data/toys/ngame/model/f", "data/toy/raw/f", "data/toy/other/f", ".xc/run/encoder@toy_other/f",
           ".xc/run/encoder@toys_ngame/f", ".xc/run/tokens@toy/f", ".xc/reports/toy/other.html", ".xc/tune/toy/study/f",
+          ".xc/champions/toy.json", ".xc/source/toy.json", ".xc/ingest/toy.json",
+          ".xc/versions/toy/0001/f", ".xc/inbox/toy/f", ".xc/models/toy/f", ".xc/cost/tokens@toy",
           ".xc/budget/toy-0123456789abcdef.json", ".xc/budget/toy-s-0123456789abcdef.json")  # fmt: skip
 OWN = ("data/toy/ngame/model/f", ".xc/run/encoder@toy_ngame/f", ".xc/cost/model@toy_ngame/f",
        ".xc/drift/toy/ngame.json", ".xc/reports/toy/ngame.html")  # fmt: skip
@@ -57,7 +62,7 @@ def test_an_experiment_goes_with_its_files_and_entries_and_nothing_else_does(xc:
     done = xc("delete", *NGAME, "--yes")
     assert (done.code, done.out.splitlines()[-1]) == (
         0,
-        "deleted, and 1 stage of dvc.lock; commit the file if git has it",
+        "deleted, and 1 stage of dvc.lock; commit dvc.lock and params.yaml if git has it",
     )
     assert files(full) == {*OTHERS}
     assert full.params.experiments() == [("toy", "other")]
@@ -68,8 +73,10 @@ def test_an_experiment_goes_with_its_files_and_entries_and_nothing_else_does(xc:
 
 
 def test_a_dataset_goes_with_all_of_its_experiments(xc: Xc, full: Workspace) -> None:
+    (full.root / ".git").mkdir()
     done = xc("delete", *TOY, "--yes")
     assert done.code == 0, done.err
+    assert "may still hold them:\n  the history of git: " in done.out
     assert done.out.startswith("the dataset toy with the experiments toy/ngame, toy/other:\n")
     assert files(full) == {"data/toys/ngame/model/f", ".xc/run/encoder@toys_ngame/f", OTHERS[-1]}
     assert (full.params.datasets(), full.params.experiments()) == (["toys"], [])
@@ -87,7 +94,9 @@ def test_what_lost_its_entry_is_found_by_its_folder(xc: Xc, full: Workspace) -> 
 
 
 def test_names_that_would_leave_the_folder_of_the_data_are_refused(xc: Xc, full: Workspace) -> None:
-    for name in ("..", "../..", "raw", "corpus", "", "*"):
+    for name in ("..", "../..", "raw", "corpus", "", "*", "x' OR name != 'y"):
+        assert xc("delete", "--dataset", name, "--keep", 1, "--yes").code == 64
+        assert xc("delete", "--dataset", name, "--version", 1, "--yes").code == 64
         assert xc("delete", *TOY, "--recipe", name, "--yes").code == 64
         assert xc("delete", "--dataset", name, "--yes").code == 64
     assert files(full) == {*OWN, *OTHERS}
@@ -98,6 +107,8 @@ def test_nothing_is_deleted_while_somebody_works_on_it(xc: Xc, full: Workspace) 
         with busy:
             for asked in (NGAME, TOY):
                 xc("delete", *asked, "--yes").refused(75, "running", "wait for it to end")
+    with incoming.alone(full, "toy"):
+        xc("delete", *TOY, "--yes").refused(75, "running", "wait for it to end")
     assert files(full) == {*OWN, *OTHERS}
 
 
@@ -108,6 +119,16 @@ def test_a_recipe_that_competes_is_taken_out_of_the_list_first(xc: Xc, full: Wor
     )
     assert files(full) == {*OWN, *OTHERS}
     assert xc("delete", *TOY, "--yes").code == 0
+
+
+def test_what_a_link_names_stays_and_is_not_counted(xc: Xc, full: Workspace, tmp_path: Path) -> None:
+    elsewhere = (full.root / "data" / "toy").rename(tmp_path / "elsewhere")
+    (full.root / "data" / "toy").symlink_to(elsewhere)
+    done = xc("delete", *TOY, "--yes")
+    assert done.code == 0
+    assert f"         0.0 MB  data/toy, a link; {elsewhere} stays\n" in done.out
+    assert (elsewhere / "ngame" / "model" / "f").exists()
+    assert not (full.root / "data" / "toy").is_symlink()
 
 
 def test_what_cannot_be_deleted_is_named_and_keeps_its_entry(
@@ -163,10 +184,24 @@ def test_versions_that_are_in_use_stay(xc: Xc, declared: Registry) -> None:
     assert xc(*asked, "--keep", 1, "--yes").out == f"{declared.name}: no version to delete\n"
 
 
+@pytest.mark.parametrize("lock", [candidate.registering, candidate.moving])
+def test_no_version_is_deleted_while_one_is_registered_or_becomes_champion(
+    xc: Xc, declared: Registry, fresh: Workspace, monkeypatch: pytest.MonkeyPatch, lock: Any
+) -> None:
+    monkeypatch.setattr(candidate, "_PATIENCE", 0.0)
+    monkeypatch.setattr(candidate, "_COPYING", 0.0)
+    with lock(fresh, declared.dataset):
+        xc("delete", "--dataset", declared.dataset, "--version", 1, "--yes").refused(75, "running", "wait")
+    assert numbers(declared) == [1, 2, 3, 4, 5]
+
+
 def test_all_versions_of_a_deleted_dataset_may_go(xc: Xc, declared: Registry, fresh: Workspace) -> None:
     fresh.params.remove(declared.dataset, [], whole=True)
     asked = ("delete", "--dataset", declared.dataset)
-    assert xc(*asked, *(x for n in range(1, 6) for x in ("--version", n)), "--yes").code == 0
+    assert xc(*asked, "--keep", 1, "--yes").code == 0
+    assert numbers(declared) == [2, 3, 4, 5], "those in use are named by their numbers"
+    declared.version()
+    assert xc(*asked, *(x for n in range(2, 7) for x in ("--version", n)), "--yes").code == 0
     assert declared.client.search_registered_models(f"name = '{declared.name}'") == []
     xc(*asked, "--version", 1, "--yes").refused(66, "no version 1", "register one")
 
@@ -222,8 +257,44 @@ def test_the_files_of_a_version_are_deleted_with_its_model_and_its_run(
         store.client.get_logged_model(version.source.removeprefix("models:/"))
 
 
+def test_a_fault_of_mlflow_keeps_the_version(
+    xc: Xc, store: Store, fresh: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = local_folder(store.artifacts)
+    assert root is not None
+    with_files(store, "xc-faulty", root / "faulty")
+    monkeypatch.setattr(type(store.client), "delete_run", failing(MlflowException("no connection")))
+    assert xc("delete", "--dataset", "faulty", "--version", 1, "--yes").code == 69
+    assert store.client.get_model_version("xc-faulty", "1").version == 1
+
+
 def test_files_of_another_project_stay(xc: Xc, store: Store, fresh: Workspace, tmp_path: Path) -> None:
     """A copy of a project has the addresses of the original in its database."""
     first, _ = with_files(store, "xc-moved", tmp_path / "original")
     xc("delete", "--dataset", "moved", "--version", 1, "--yes").refused(77, "under another root", "in the project")
     assert (first / "artifacts" / "encoder.safetensors").exists()
+
+
+def test_versions_of_a_project_that_was_moved_can_be_deleted(
+    xc: Xc, store: Store, fresh: Workspace, tmp_path: Path
+) -> None:
+    with_files(store, "xc-gone", tmp_path / "original")
+    (tmp_path / "original").rename(tmp_path / "new")
+    assert xc("delete", "--dataset", "gone", "--version", 1, "--yes").code == 0
+    assert (tmp_path / "new").exists()
+
+
+def test_what_versions_share_goes_with_the_last_of_them(xc: Xc, store: Store, fresh: Workspace) -> None:
+    root = local_folder(store.artifacts)
+    assert root is not None
+    first, _ = with_files(store, "xc-shared", root / "shared")
+    version = store.client.get_model_version("xc-shared", "1")
+    for _ in range(2):
+        store.client.create_model_version("xc-shared", version.source, run_id=version.run_id)
+    asked = ("delete", "--dataset", "shared", "--yes")
+    assert xc(*asked, "--version", 1).code == 0
+    assert (first / "artifacts" / "encoder.safetensors").exists()
+    assert store.client.get_run(version.run_id).info.lifecycle_stage == "active"
+    assert xc(*asked, "--version", 3, "--version", 4).code == 0
+    assert not first.exists()
+    assert store.client.get_run(version.run_id).info.lifecycle_stage == "deleted"

@@ -33,6 +33,71 @@ def test_comments_survive_a_declaration(bare: Workspace) -> None:
     assert bare.params.experiment("toy", "ngame").dataset.corpus.validation_fraction == 0.3
 
 
+REMOVED = """\
+# head
+datasets:
+  # toy
+  toy:
+    corpus: {}  # of toy
+  # toys
+  toys: {}
+
+# experiments
+experiments:
+  # toy_ngame
+  toy_ngame:
+    dataset: toy
+    recipe: ngame
+    stages:
+      encoder:
+        epochs: 1.0  # of toy_ngame
+
+        # of toy_ngame, too
+  # toy_other
+  toy_other: {dataset: toy, recipe: other}
+
+  # toys_ngame
+  toys_ngame:
+    dataset: toys
+    recipe: ngame
+# end
+"""
+
+
+def test_comments_of_other_entries_survive_a_removal(bare: Workspace) -> None:
+    path = bare.root / "params.yaml"
+    for removed, gone in (
+        (("toy", ["ngame"], False), {"# of toy_ngame", "# of toy_ngame, too"}),
+        (("toy", ["other"], False), set()),
+        (("toys", ["ngame"], True), set()),
+        (("toy", ["ngame", "other"], True), {"# of toy", "# of toy_ngame", "# of toy_ngame, too"}),
+    ):
+        path.write_text(REMOVED)
+        dataset, recipes, whole = removed
+        bare.params.remove(dataset, recipes, whole=whole)
+        text = path.read_text()
+        comments = [{line.partition("# ")[2] for line in file.splitlines()} for file in (REMOVED, text)]
+        assert {f"# {comment}" for comment in comments[0] - comments[1]} == gone
+        assert (dataset in bare.params.datasets()) == (not whole)
+        assert len(bare.params.experiments()) == 3 - len(recipes)
+    bare.params.remove("toys", ["ngame"], whole=True)
+    assert bare.params.read() == {"datasets": {}, "experiments": {}}
+    assert "# end\n" in path.read_text()
+
+
+def test_an_entry_in_braces_or_with_an_anchor_is_removed(bare: Workspace) -> None:
+    path = bare.root / "params.yaml"
+    path.write_text(
+        "datasets: {toy: {}, toys: {}}\nexperiments:  # all\n"
+        "  toy_a: {dataset: toy, recipe: a, stages: &stages {encoder: {epochs: 2}}}\n"
+        "  toy_b: {dataset: toy, recipe: b, stages: *stages}\n"
+    )
+    bare.params.remove("toy", ["a"], whole=False)
+    assert bare.params.declared("toy", "b") == ("b", {"encoder": {"epochs": 2}})
+    bare.params.remove("toy", ["b"], whole=True)
+    assert bare.params.read() == {"datasets": {"toys": {}}, "experiments": {}}
+
+
 @pytest.mark.parametrize(
     "changes",
     [

@@ -85,8 +85,9 @@ def delete(workspace: Workspace, dataset: str, recipes: Sequence[str] = ()) -> i
 
 def size_of(path: Path) -> int:
     """Return the bytes of a file, or of all files in a folder; links are not followed."""
-    inner = [Path(folder) / name for folder, _, names in os.walk(path) for name in names]
-    return sum(file.lstat().st_size for file in inner) if path.is_dir() else path.lstat().st_size
+    if path.is_symlink() or not path.is_dir():
+        return path.lstat().st_size
+    return sum((Path(folder) / name).lstat().st_size for folder, _, names in os.walk(path) for name in names)
 
 
 def _unknown(kind: str, name: str, known: Sequence[str]) -> MissingError:

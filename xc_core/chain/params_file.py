@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import io
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -11,11 +10,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ruamel.yaml import YAML
-
 from xc_core import artifacts
 from xc_core.chain.dataset import Dataset, Partition, TokensConfig
 from xc_core.chain.names import checked_name
+from xc_core.chain.params_text import without, written
 from xc_core.data.ingest import IngestConfig
 from xc_core.data.tokens import store_name
 from xc_core.errors import ConfigError, MissingError, bare, nearest, shown
@@ -188,15 +186,17 @@ class ParamsFile:
         return self.experiment(dataset, recipe)
 
     def remove(self, dataset: str, recipes: Sequence[str], *, whole: bool) -> None:
-        """Remove the entries of some experiments, and that of the dataset if it goes as a ``whole``."""
+        """Remove the entries of some experiments, and that of the dataset if it goes as a ``whole``.
 
-        def edit(params: Any) -> None:
+        Comments above an entry stay, as do those below it, which are about the next one.
+        """
+
+        def edit(text: str) -> str:
             for recipe in recipes:
-                (params.get("experiments") or {}).pop(f"{dataset}_{recipe}", None)
-            if whole:
-                (params.get("datasets") or {}).pop(dataset, None)
+                text = without(text, "experiments", f"{dataset}_{recipe}")
+            return without(text, "datasets", dataset) if whole else text
 
-        self._edit(edit)
+        self._rewrite(edit)
 
     def _check_tokenizers(self, dataset: str, names: list[str]) -> None:
         """Load tokenizers that are new to a dataset: one that is mistyped would fail the tokens of all recipes."""
@@ -209,17 +209,21 @@ class ParamsFile:
 
     def _edit(self, edit: Callable[[Any], None]) -> None:
         """Change the file under a lock; it is not written if nothing changes."""
+
+        def edited(text: str) -> str:
+            params = yaml_of(text, FILE, round_trip=True) or {}
+            edit(params)
+            return written(params)
+
+        self._rewrite(edited)
+
+    def _rewrite(self, edit: Callable[[str], str]) -> None:
         self.read()  # raises the error of a file that cannot be edited
         with locked(self.lock, f"an edit of {FILE}", patience=_EDIT_SECONDS):
-            yaml = YAML()
-            yaml.width = 120
             before = text_of(self.path)
-            params = yaml_of(before, FILE, round_trip=True) or {}
-            edit(params)
-            after = io.StringIO()
-            yaml.dump(params, after)
-            if after.getvalue() != before:
-                artifacts.write_file(self.path.resolve(), after.getvalue())  # a link stays one
+            after = edit(before)
+            if after != before:
+                artifacts.write_file(self.path.resolve(), after)  # a link stays one
 
 
 def _source(recipe: Recipe, base: str, root: Path) -> str:

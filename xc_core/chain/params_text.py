@@ -1,0 +1,55 @@
+"""The text of params.yaml: written with its comments, and without an entry."""
+
+from __future__ import annotations
+
+import io
+from contextlib import suppress
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from xc_core.errors import ConfigError
+from xc_core.outside import yaml_of
+from xc_core.root import FILE
+
+
+def written(params: Any) -> str:
+    """Return the text of params.yaml that was read with its comments."""
+    yaml, text = YAML(), io.StringIO()
+    yaml.width = 120
+    yaml.dump(params, text)
+    return text.getvalue()
+
+
+def without(text: str, part: str, name: str) -> str:
+    """Return the file without an entry. Its lines are cut out, since ruamel.yaml has the comments below in the entry.
+
+    If what remains means something else (anchors, entries in braces), the entry is removed without these comments.
+    """
+    params: Any = yaml_of(text, FILE, round_trip=True) or {}
+    entries: Any = params.get(part) or {}
+    if name not in entries:
+        return text
+    line, column = entries.lc.key(name)
+    entries.pop(name)
+    lines = _cut(text.splitlines(keepends=True), line, column)
+    if not entries:
+        first = params.lc.key(part)[0]
+        key, colon, comment = lines[first].partition(":")
+        lines[first] = f"{key}{colon} {{}}{comment}"
+    with suppress(ConfigError):
+        if yaml_of("".join(lines)) == params:
+            return "".join(lines)
+    return written(params)
+
+
+def _cut(lines: list[str], start: int, column: int) -> list[str]:
+    """Return lines without the entry whose key is in line ``start``: up to the last one that is further indented."""
+    end = start + 1
+    for number, line in enumerate(lines[end:], end):
+        content = line.strip()
+        if content and len(line) - len(line.lstrip()) > column:
+            end = number + 1
+        elif content and not content.startswith("#"):
+            break
+    return [*lines[:start], *lines[end:]]
