@@ -82,6 +82,14 @@ def waits(workspace: Workspace, dataset: str, wanted: str, now: float) -> bool:
     raise _changed(f"an inbox of {dataset} that changed after this run was requested")
 
 
+def was_ingested(workspace: Workspace, dataset: str, wanted: str) -> bool:
+    """Return True if the files of this state were ingested and are no longer in the inbox, also if a kill set them
+    aside: the sensor of the inbox does not see them.
+    """
+    left = (_archived(workspace, dataset, wanted), _aside(workspace, dataset, wanted))
+    return any(folder.is_dir() for folder in left) and state(inbox(workspace, dataset), math.inf) != wanted
+
+
 def archive(workspace: Workspace, dataset: str, ingested: str, keep: int = UpdateConfig.keep) -> Path:
     """Move the ingested files to .xc/inbox/<dataset>/<state> and return that folder; the inbox is empty again.
 
