@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
-from typing import Final
+from typing import Any, Final
 
 import dagster as dg
 
@@ -49,7 +49,7 @@ def inbox_sensor(workspace: Workspace) -> dg.SensorDefinition:
     def _look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         sync(context.instance, workspace)
         found = {name: state(inbox(workspace, name), time.time()) for name in workspace.params.datasets()}
-        before = json.loads(context.cursor or "{}")
+        before = _remembered(context.cursor)
         drops = {dataset: drop for dataset, drop in found.items() if drop is not None}
         # copies keep old times (cp -p), so a file that has not changed for long may still grow
         still = {dataset: drop for dataset, drop in drops.items() if before.get(dataset) == drop}
@@ -68,6 +68,15 @@ def inbox_sensor(workspace: Workspace) -> dg.SensorDefinition:
         return dg.SensorResult(run_requests=requests, skip_reason=skip, cursor=json.dumps(drops))
 
     return _look
+
+
+def _remembered(cursor: str | None) -> dict[str, Any]:
+    """Return what a sensor noted at its last tick; nothing if it did not write this: a person, or another version."""
+    try:
+        found = json.loads(cursor or "")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _runs(instance: dg.DagsterInstance, dataset: str, drop: str) -> list[dg.DagsterRun]:
@@ -123,10 +132,10 @@ def staleness_sensor(workspace: Workspace) -> dg.SensorDefinition:
         description="Shows which artefacts are out of date (check up_to_date) when settings, data or artefacts change.",
     )
     def _look(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        now, before = staleness.mark(workspace), json.loads(context.cursor or "{}")
+        now, before = staleness.mark(workspace), _remembered(context.cursor)
         if before.get("mark") == now:
             return dg.SkipReason("nothing has changed")
-        known = before.get("known", {})
+        known = before["known"] if isinstance(before.get("known"), dict) else {}
         found = [one for one in staleness.verdicts(workspace) if not one.missing or one.key in known]
         changed = [verdict for verdict in found if known.get(verdict.key) != verdict.text]
         if changed:
@@ -147,7 +156,7 @@ def studies_sensor(workspace: Workspace) -> dg.SensorDefinition:
         description="Shows the studies of `xc tune` (asset study) when trials end.",
     )
     def _look(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        found, cursor = studies.changed(workspace, context.cursor)
+        found, cursor = studies.changed(workspace, _remembered(context.cursor))
         if not found:
             return dg.SkipReason("no study has changed")
         keys = sorted({studies.key(record) for record in found})
