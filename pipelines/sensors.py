@@ -210,6 +210,7 @@ def _recipes(instance: dg.DagsterInstance, workspace: Workspace, dataset: str) -
     """
     try:
         if dataset in workspace.params.datasets():
+            sync(instance, workspace)  # a request for a partition that Dagster does not know would fail the whole tick
             return [recipe for _, recipe in workspace.params.experiments(dataset)]
     except (ConfigError, MissingError):
         pass
