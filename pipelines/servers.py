@@ -62,7 +62,11 @@ def ui(host: str, dagster_port: int, mlflow_port: int) -> None:
     root = workspace.root
     settings = mlflow_settings(root)
     os.environ.update(dagster_environment(root))
-    _ready_instance(workspace)
+    with importing():
+        from pipelines.instance import ready
+
+    with ready(workspace):  # the partitions are there from the start
+        pass
     # MLflow's job execution, which is for language models, would start eight processes (2 GB)
     environment = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", **os.environ}
     environment |= _addresses(host, dagster_port, mlflow_port)
@@ -135,18 +139,6 @@ def _code_location(root: Path) -> Path:
     module = {"module_name": "pipelines.definitions", "location_name": "xc", "working_directory": str(root)}
     artifacts.write_file(path, json.dumps({"load_from": [{"python_module": module}]}))
     return path
-
-
-def _ready_instance(workspace: Workspace) -> None:
-    """Let as many stages train at once as there are GPUs, and show the partitions of params.yaml from the start."""
-    import dagster as dg
-
-    from assets.cards import size_pool
-    from assets.partitions import sync
-
-    with dg.DagsterInstance.get() as instance:
-        size_pool(instance)
-        sync(instance, workspace)
 
 
 def _stop(running: list[subprocess.Popen[bytes]], patience: float = 15.0) -> None:
