@@ -22,6 +22,7 @@ from xc_core import artifacts
 from xc_core.chain.workspace import Workspace
 from xc_core.cli.doctor import Finding
 from xc_core.errors import UnavailableError
+from xc_core.locks import locked
 from xc_core.plugins import importing
 from xc_core.visible import http_address
 
@@ -65,6 +66,9 @@ def ui(host: str, dagster_port: int, mlflow_port: int) -> None:
     with importing():
         from pipelines.instance import ready
 
+    # two daemons on one database would both send each alert, and might start a run twice
+    lock = Path(os.environ["XC_STATE_DIR"]) / "ui.lock"
+    click.get_current_context().with_resource(locked(lock, f"xc ui with the state in {lock.parent}", needed=False))
     with ready(workspace):  # the partitions are there from the start
         pass
     # MLflow's job execution, which is for language models, would start eight processes (2 GB)
@@ -103,7 +107,8 @@ def _check_ended(commands: list[list[str]], running: list[subprocess.Popen[bytes
             raise UnavailableError(
                 f"`{Path(command[0]).name} {command[1]}` ended with exit code {code} (see its messages above)",
                 expected="servers that run until they are interrupted",
-                do="fix what it reports; for a port that is in use, choose another --dagster-port or --mlflow-port",
+                do="fix what it reports; for a port that is in use, stop the process that uses it (a server of an xc ui "
+                "that was killed, for instance), or choose another --dagster-port or --mlflow-port",
             )
 
 

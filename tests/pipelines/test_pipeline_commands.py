@@ -32,6 +32,7 @@ from tests.pipelines.recorded import record as record
 from tests.pipelines.recorded import silent_mlflow as silent_mlflow
 from tests.pipelines.test_launcher import started as recorded_run
 from xc_core.chain import STAGES, Workspace
+from xc_core.locks import locked
 
 pytestmark = [pytest.mark.chain, pytest.mark.filterwarnings("ignore")]
 
@@ -259,6 +260,19 @@ def test_a_database_of_dagster_that_cannot_be_used_is_reported(
     monkeypatch.setattr(dg.DagsterInstance, "get", MagicMock(side_effect=error))
     xc("ui").refused(73, "a full disk ((builtins.Exception) database or disk is full) while writing ")
     assert servers == []
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_second_ui_with_the_same_state_is_refused(
+    xc: Xc, servers: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: bool
+) -> None:
+    """Dagster supports one daemon per database: two would both send each alert."""
+    state = tmp_path / "state" if elsewhere else tmp_path / ".xc" / "dagster"
+    monkeypatch.setenv("XC_STATE_DIR", str(state) if elsewhere else "")
+    with locked(state / "ui.lock", "another one"):
+        xc("ui").refused(75, f"xc ui with the state in {state}, which process {os.getpid()} is running")
+        assert servers == []
+    assert xc("ui").code == 0
 
 
 def test_a_server_that_fails_ends_the_command_with_an_error(
