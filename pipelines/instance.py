@@ -9,12 +9,12 @@ from pathlib import Path
 
 import dagster as dg
 from sqlalchemy.exc import SQLAlchemyError
-from yaml import YAMLError
 
 from assets import cards, partitions
 from assets.settings import hide_secrets
 from xc_core.chain.workspace import Workspace
 from xc_core.errors import ConfigError, UnavailableError, bare, first_line, storage_error, storage_reason
+from xc_core.outside import text_of, yaml_of
 
 
 @contextmanager
@@ -34,9 +34,11 @@ def ready(workspace: Workspace) -> Iterator[dg.DagsterInstance]:
 @contextmanager
 def _explained() -> Iterator[None]:
     file, state = Path(os.environ["DAGSTER_HOME"]) / "dagster.yaml", Path(os.environ["XC_STATE_DIR"])
+    if file.is_file():
+        yaml_of(text_of(file), str(file))
     try:
         yield
-    except (dg.DagsterError, YAMLError) as error:
+    except dg.DagsterError as error:
         wrong = [one.message for one in error.errors] if isinstance(error, dg.DagsterInvalidConfigError) else []
         why = bare(hide_secrets("; ".join(wrong or [str(error)])), 300)
         raise ConfigError(

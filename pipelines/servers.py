@@ -107,8 +107,8 @@ def _check_ended(commands: list[list[str]], running: list[subprocess.Popen[bytes
             raise UnavailableError(
                 f"`{Path(command[0]).name} {command[1]}` ended with exit code {code} (see its messages above)",
                 expected="servers that run until they are interrupted",
-                do="fix what it reports; for a port that is in use, stop the process that uses it (a server of an xc ui "
-                "that was killed, for instance), or choose another --dagster-port or --mlflow-port",
+                do="fix what it reports; for a port that is in use, stop the process that uses it (a server of an "
+                "xc ui that was killed, for instance), or choose another --dagster-port or --mlflow-port",
             )
 
 
