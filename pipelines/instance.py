@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import dagster as dg
@@ -34,7 +34,7 @@ def ready(workspace: Workspace) -> Iterator[dg.DagsterInstance]:
 @contextmanager
 def _explained() -> Iterator[None]:
     file, state = Path(os.environ["DAGSTER_HOME"]) / "dagster.yaml", Path(os.environ["XC_STATE_DIR"])
-    if file.is_file():
+    with suppress(FileNotFoundError):
         yaml_of(text_of(file), str(file))
     try:
         yield
