@@ -33,6 +33,7 @@ def ready(workspace: Workspace) -> Iterator[dg.DagsterInstance]:
 
 @contextmanager
 def _explained() -> Iterator[None]:
+    refused: tuple[type[Exception], ...] = (SQLAlchemyError, *_errors_of_postgres())
     file, state = Path(os.environ["DAGSTER_HOME"]) / "dagster.yaml", Path(os.environ["XC_STATE_DIR"])
     with suppress(FileNotFoundError):
         yaml_of(text_of(file), str(file))
@@ -46,7 +47,7 @@ def _explained() -> Iterator[None]:
             expected="settings of a Dagster instance, in the project or in the folder that XC_DAGSTER_HOME names",
             do="fix the file, or XC_DAGSTER_HOME and the other variables that it reads",
         ) from error
-    except (SQLAlchemyError, *_errors_of_postgres()) as error:
+    except refused as error:
         if reason := storage_reason(error, state):
             raise storage_error(reason, state) from None
         raise UnavailableError(
