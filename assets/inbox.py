@@ -6,6 +6,8 @@ import math
 import os
 import re
 import shutil
+import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -82,6 +84,14 @@ def waits(workspace: Workspace, dataset: str, wanted: str, now: float) -> bool:
     raise _changed(f"an inbox of {dataset} that changed after this run was requested")
 
 
+def was_ingested(workspace: Workspace, dataset: str, wanted: str) -> bool:
+    """Return True if the files of this state were ingested and are no longer in the inbox, also if a kill set them
+    aside: the sensor of the inbox does not see them.
+    """
+    left = (_archived(workspace, dataset, wanted), _aside(workspace, dataset, wanted))
+    return any(folder.is_dir() for folder in left) and state(inbox(workspace, dataset), math.inf) != wanted
+
+
 def archive(workspace: Workspace, dataset: str, ingested: str, keep: int = UpdateConfig.keep) -> Path:
     """Move the ingested files to .xc/inbox/<dataset>/<state> and return that folder; the inbox is empty again.
 
@@ -95,7 +105,7 @@ def archive(workspace: Workspace, dataset: str, ingested: str, keep: int = Updat
 
 
 def _archive(workspace: Workspace, dataset: str, ingested: str, keep: int) -> Path:
-    target, folder = _archived(workspace, dataset, ingested), inbox(workspace, dataset)
+    target, folder = _archived(workspace, dataset, ingested), _real(workspace, dataset)
     target.parent.mkdir(parents=True, exist_ok=True)
     before = target.with_name(f".{target.name}")
     if target.is_dir():
@@ -126,11 +136,13 @@ def _prune(last: Path, most: int) -> None:
 
 def _settle(workspace: Workspace, dataset: str, ingested: str) -> None:
     """Archive an inbox that was set aside if it is in the state that was ingested; otherwise put it back."""
-    folder, aside = inbox(workspace, dataset), _aside(workspace, dataset, ingested)
+    folder, aside = _real(workspace, dataset), _aside(workspace, dataset, ingested)
     if not aside.is_dir():
         return
     whole = state(aside, math.inf) == ingested
-    folder.mkdir(exist_ok=True)
+    if not folder.is_dir():
+        folder.mkdir(exist_ok=True)
+        _let_in(folder, aside.stat())
     for name in [path.relative_to(aside) for path in aside.rglob("*") if path.is_file()]:
         if _hidden(name) or not whole:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -141,8 +153,22 @@ def _settle(workspace: Workspace, dataset: str, ingested: str) -> None:
         drop(aside)
 
 
+def _let_in(folder: Path, before: os.stat_result) -> None:
+    """Give a new inbox the owner, group and mode of the one before, if permitted: others may drop files there."""
+    for owner, group in ((-1, before.st_gid), (before.st_uid, -1)):
+        with suppress(PermissionError):
+            os.chown(folder, owner, group)
+    with suppress(PermissionError):  # after the owner, whose change takes bits away
+        folder.chmod(stat.S_IMODE(before.st_mode))
+
+
+def _real(workspace: Workspace, dataset: str) -> Path:
+    """Return the inbox itself, if it is a link to a folder elsewhere: that one is emptied, and the link stays."""
+    return inbox(workspace, dataset).resolve()
+
+
 def _aside(workspace: Workspace, dataset: str, ingested: str) -> Path:
-    folder = inbox(workspace, dataset)
+    folder = _real(workspace, dataset)
     return folder.with_name(f".{folder.name}.{ingested}")
 
 

@@ -101,12 +101,13 @@ def _ignore(state: Path) -> None:
 def dagster_environment(root: Path) -> dict[str, str]:
     """Return the environment Dagster's own commands need: its home, state, logs, and the project's root.
 
-    XC_DAGSTER_HOME names another folder with a dagster.yaml than the project's, such as deploy/postgres.
+    XC_DAGSTER_HOME names another folder with a dagster.yaml than the project's, such as deploy/postgres. A relative
+    path is one in the project; Dagster takes it as one in the folder of each process.
     """
     return {
         "DAGSTER_HOME": str(root / os.environ.get("XC_DAGSTER_HOME", "")),
-        "XC_STATE_DIR": os.environ.get("XC_STATE_DIR") or str(root / ".xc" / "dagster"),
-        "XC_LOG_DIR": os.environ.get("XC_LOG_DIR") or str(root / ".xc" / "dagster" / "logs"),
+        "XC_STATE_DIR": str(root / (os.environ.get("XC_STATE_DIR") or ".xc/dagster")),
+        "XC_LOG_DIR": str(root / (os.environ.get("XC_LOG_DIR") or ".xc/dagster/logs")),
         "XC_ROOT": str(root),
         "DAGSTER_DISABLE_TELEMETRY": "1",
     }

@@ -87,12 +87,18 @@ def _recorded(
     run = _stage_run(context, project, stage, made, shown)
     run.tags.update({"xc.artefact": digest, "xc.dvc_md5": md5 or digest})
     with tracking.client() as client:
-        logged = log_stage(client, tracking.artifacts, run)
+        logged = log_stage(client, tracking.artifacts, run, partial(_ended, context.instance))
     extra, decided = AFTER[stage.name][0](context, project, tracking) if stage.name in AFTER else ({}, [])
     metadata = {**extra, **shown.first, **_pages(logged, shown, report), **shown.metadata}
     metadata |= {"path": dg.MetadataValue.path(str(folder)), "dvc_md5": md5 or digest}
     checks = [*([staleness.fresh()] if stage.versioned else []), *decided]
     return dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(digest), check_results=checks)
+
+
+def _ended(instance: dg.DagsterInstance, run_id: str) -> bool:
+    """Return True for a run that has ended; one that this instance does not know may be another instance's."""
+    found = instance.get_run_by_id(run_id)
+    return found is not None and found.is_finished
 
 
 def _pages(logged: Logged, shown: Shown, report: Path | None) -> dict[str, dg.MetadataValue[Any]]:

@@ -6,6 +6,7 @@ Trials run in the command, not in Dagster; each new state of a study is a materi
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,9 +35,8 @@ def mark(folder: Path) -> int:
     return record_file(folder).stat().st_mtime_ns
 
 
-def changed(workspace: Workspace, cursor: str | None) -> tuple[list[StudyRecord], str]:
-    """Return the studies whose record changed since ``cursor``, and the new cursor."""
-    before: dict[str, int] = json.loads(cursor or "{}")
+def changed(workspace: Workspace, before: Mapping[str, int]) -> tuple[list[StudyRecord], str]:
+    """Return the studies whose record changed, given what the last cursor says of each, and the new cursor."""
     now = {str(folder.relative_to(workspace.root)): mark(folder) for folder in studies(workspace)}
     changed_ones = [workspace.root / name for name, own in now.items() if before.get(name) != own]
     return [record for folder in changed_ones if (record := _readable(folder)) is not None], json.dumps(now)

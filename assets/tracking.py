@@ -9,7 +9,7 @@ import math
 import os
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -159,9 +159,13 @@ class Logged:
     run: str
 
 
-def log_stage(client: Any, artifact_root: str, run: StageRun) -> Logged:
-    """Log one stage as a child of the materialisation's parent run."""
+def log_stage(client: Any, artifact_root: str, run: StageRun, ended: Callable[[str], bool]) -> Logged:
+    """Log one stage as a child of the materialisation's parent run.
+
+    ``ended`` says whether a Dagster run has ended, by its id.
+    """
     experiment = experiment_id(client, artifact_root, run.dataset)
+    _end_killed(client, experiment, run, ended)
     parent = _parent(client, experiment, run)
     made = client.create_run(
         experiment,
@@ -183,6 +187,18 @@ def log_stage(client: Any, artifact_root: str, run: StageRun) -> Logged:
     client.set_terminated(run_id)
     client.set_terminated(parent)
     return Logged(experiment, run_id)
+
+
+def _end_killed(client: Any, experiment: str, run: StageRun, ended: Callable[[str], bool]) -> None:
+    """End the runs of steps that were killed, or failed, while they were logged: MLflow shows them as running.
+
+    These are runs of Dagster runs that have ended, and that of an earlier attempt at the same step.
+    """
+    for left in client.search_runs([experiment], "attributes.status = 'RUNNING' and tags.`dagster.run_id` != ''"):
+        tags = left.data.tags
+        own = tags["dagster.run_id"] == run.dagster_run
+        if tags.get("xc.stage") == run.stage if own else ended(tags["dagster.run_id"]):
+            client.set_terminated(left.info.run_id, "KILLED")
 
 
 def _who(run: StageRun) -> dict[str, str]:

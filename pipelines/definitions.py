@@ -46,7 +46,7 @@ def build(workspace: Workspace) -> dg.Definitions:
             sensors.studies_sensor(workspace),
             sensors.inbox_sensor(workspace),
             sensors.follow_up(workspace),
-            sensors.lost_retries(),
+            sensors.lost_retries(workspace),
             alerts.failures(),
             alerts.refusals(),
         ],

@@ -10,10 +10,11 @@ import click
 import dagster as dg
 from dagster._core.events import RunFailureReason
 
-from assets.cards import POOL, size_pool
+from assets.cards import POOL
 from assets.checks import GATE
-from assets.partitions import experiment_key, sync
+from assets.partitions import experiment_key
 from pipelines.definitions import build
+from pipelines.instance import ready
 from pipelines.jobs import compare, prepare, retrain
 from pipelines.launcher import end_lost_runs, holders, own_tags
 from xc_core.chain.workspace import Workspace
@@ -27,9 +28,7 @@ def run(workspace: Workspace, dataset: str, recipe: str) -> None:
     """Materialise prepare, retrain and compare in this process; print metrics and examples."""
     started = time.monotonic()
     definitions = build(workspace)
-    with dg.DagsterInstance.get() as instance:
-        sync(instance, workspace)
-        size_pool(instance)
+    with ready(workspace) as instance:
         _make_room(instance)
         made: dict[str, Mapping[str, dg.MetadataValue[Any]]] = {}
         for job, key in ((prepare, dataset), (retrain, experiment_key(dataset, recipe)), (compare, dataset)):

@@ -5,12 +5,12 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
-from typing import Final
+from typing import Any, Final
 
 import dagster as dg
 
 from assets import staleness, studies
-from assets.inbox import INBOX_TAG, inbox, state
+from assets.inbox import INBOX_TAG, inbox, state, was_ingested
 from assets.partitions import DATASETS, RECIPES, experiment_key, split_key, sync
 from assets.stages import MODE_TAG
 from pipelines.jobs import ALL, NEXT_TAG, compare, drift, prepare, refresh, retrain
@@ -24,6 +24,8 @@ _ATTEMPTS: Final = 3
 """Runs for one drop, if they end before they read it: under load a launch may fail."""
 RETRY_TAG: Final = "xc/retry_of"
 """Run tag: the run that this one repeats, because Dagster could not retry it."""
+_REPEATED: Final = (NEXT_TAG, MODE_TAG, INBOX_TAG)
+"""Run tags that a repeated run keeps."""
 _NOT_RETRIED: Final = "Failed to retry run"
 """Dagster's message if the code server did not answer when a lost run should be retried; it does not try again."""
 _MATERIALIZE: Final = "__ASSET_JOB"
@@ -47,7 +49,7 @@ def inbox_sensor(workspace: Workspace) -> dg.SensorDefinition:
     def _look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         sync(context.instance, workspace)
         found = {name: state(inbox(workspace, name), time.time()) for name in workspace.params.datasets()}
-        before = json.loads(context.cursor or "{}")
+        before = _remembered(context.cursor)
         drops = {dataset: drop for dataset, drop in found.items() if drop is not None}
         # copies keep old times (cp -p), so a file that has not changed for long may still grow
         still = {dataset: drop for dataset, drop in drops.items() if before.get(dataset) == drop}
@@ -66,6 +68,15 @@ def inbox_sensor(workspace: Workspace) -> dg.SensorDefinition:
         return dg.SensorResult(run_requests=requests, skip_reason=skip, cursor=json.dumps(drops))
 
     return _look
+
+
+def _remembered(cursor: str | None) -> dict[str, Any]:
+    """Return what a sensor noted at its last tick; nothing if it did not write this: a person, or another version."""
+    try:
+        found = json.loads(cursor or "")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _runs(instance: dg.DagsterInstance, dataset: str, drop: str) -> list[dg.DagsterRun]:
@@ -121,10 +132,10 @@ def staleness_sensor(workspace: Workspace) -> dg.SensorDefinition:
         description="Shows which artefacts are out of date (check up_to_date) when settings, data or artefacts change.",
     )
     def _look(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        now, before = staleness.mark(workspace), json.loads(context.cursor or "{}")
+        now, before = staleness.mark(workspace), _remembered(context.cursor)
         if before.get("mark") == now:
             return dg.SkipReason("nothing has changed")
-        known = before.get("known", {})
+        known = before["known"] if isinstance(before.get("known"), dict) else {}
         found = [one for one in staleness.verdicts(workspace) if not one.missing or one.key in known]
         changed = [verdict for verdict in found if known.get(verdict.key) != verdict.text]
         if changed:
@@ -145,7 +156,7 @@ def studies_sensor(workspace: Workspace) -> dg.SensorDefinition:
         description="Shows the studies of `xc tune` (asset study) when trials end.",
     )
     def _look(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        found, cursor = studies.changed(workspace, context.cursor)
+        found, cursor = studies.changed(workspace, _remembered(context.cursor))
         if not found:
             return dg.SkipReason("no study has changed")
         keys = sorted({studies.key(record) for record in found})
@@ -199,6 +210,7 @@ def _recipes(instance: dg.DagsterInstance, workspace: Workspace, dataset: str) -
     """
     try:
         if dataset in workspace.params.datasets():
+            sync(instance, workspace)  # a request for a partition that Dagster does not know would fail the whole tick
             return [recipe for _, recipe in workspace.params.experiments(dataset)]
     except (ConfigError, MissingError):
         pass
@@ -206,7 +218,7 @@ def _recipes(instance: dg.DagsterInstance, workspace: Workspace, dataset: str) -
     return sorted(found & set(instance.get_dynamic_partitions(str(RECIPES.name))))
 
 
-def lost_retries() -> dg.SensorDefinition:
+def lost_retries(workspace: Workspace) -> dg.SensorDefinition:
     """Return the sensor that starts a lost run again if Dagster's automatic retry was not started.
 
     Dagster tries only once, and fails if the code server is down: if it was killed too, or starts later than the daemon
@@ -226,23 +238,26 @@ def lost_retries() -> dg.SensorDefinition:
         for record in context.instance.get_run_records(failed, limit=_MOST):
             run, overlooked = record.dagster_run, now.timestamp() - (record.end_time or 0) > _PATIENCE.total_seconds()
             job = _job_of(context, run)
-            if job and _lost(context.instance, run, overlooked):
+            if job and _lost(context.instance, workspace, run, overlooked):
                 dataset, recipe = split_key(run.tags["dagster/partition"])
                 yield dg.RunRequest(
                     run_key=f"{run.run_id}/retry",
                     job_name=job,
                     partition_key=experiment_key(dataset, recipe) if recipe else dataset,
                     asset_selection=sorted(run.asset_selection) if run.asset_selection else None,
-                    tags={**{k: v for k, v in run.tags.items() if k in (NEXT_TAG, MODE_TAG)}, RETRY_TAG: run.run_id},
+                    tags={name: run.tags[name] for name in _REPEATED if name in run.tags} | {RETRY_TAG: run.run_id},
                 )
 
     return _look
 
 
-def _lost(instance: dg.DagsterInstance, run: dg.DagsterRun, overlooked: bool) -> bool:
+def _lost(instance: dg.DagsterInstance, workspace: Workspace, run: dg.DagsterRun, overlooked: bool) -> bool:
     """Return True if Dagster did not retry a run that it should, and neither a person nor the inbox's sensor did."""
-    if {RETRY_TAG, INBOX_TAG, "dagster/backfill"} & run.tags.keys() or not _has_partition(instance, run):
+    if {RETRY_TAG, "dagster/backfill"} & run.tags.keys() or not _has_partition(instance, run):
         return False  # Dagster does not retry runs of a backfill that was cancelled
+    drop = run.tags.get(INBOX_TAG)
+    if drop and not was_ingested(workspace, split_key(run.tags["dagster/partition"])[0], drop):
+        return False  # the files are in the inbox, so its sensor starts the run again
     again = instance.get_runs(dg.RunsFilter(tags={"dagster/parent_run_id": run.run_id}))
     if any(one.status is not dg.DagsterRunStatus.NOT_STARTED for one in again):
         return False

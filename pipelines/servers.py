@@ -22,6 +22,7 @@ from xc_core import artifacts
 from xc_core.chain.workspace import Workspace
 from xc_core.cli.doctor import Finding
 from xc_core.errors import UnavailableError
+from xc_core.locks import locked
 from xc_core.plugins import importing
 from xc_core.visible import http_address
 
@@ -62,7 +63,14 @@ def ui(host: str, dagster_port: int, mlflow_port: int) -> None:
     root = workspace.root
     settings = mlflow_settings(root)
     os.environ.update(dagster_environment(root))
-    _ready_instance(workspace)
+    with importing():
+        from pipelines.instance import ready
+
+    # two daemons on one database would both send each alert, and might start a run twice
+    lock = Path(os.environ["XC_STATE_DIR"]) / "ui.lock"
+    click.get_current_context().with_resource(locked(lock, f"xc ui with the state in {lock.parent}", needed=False))
+    with ready(workspace):  # the partitions are there from the start
+        pass
     # MLflow's job execution, which is for language models, would start eight processes (2 GB)
     environment = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", **os.environ}
     environment |= _addresses(host, dagster_port, mlflow_port)
@@ -99,7 +107,8 @@ def _check_ended(commands: list[list[str]], running: list[subprocess.Popen[bytes
             raise UnavailableError(
                 f"`{Path(command[0]).name} {command[1]}` ended with exit code {code} (see its messages above)",
                 expected="servers that run until they are interrupted",
-                do="fix what it reports; for a port that is in use, choose another --dagster-port or --mlflow-port",
+                do="fix what it reports; for a port that is in use, stop the process that uses it (a server of an "
+                "xc ui that was killed, for instance), or choose another --dagster-port or --mlflow-port",
             )
 
 
@@ -135,18 +144,6 @@ def _code_location(root: Path) -> Path:
     module = {"module_name": "pipelines.definitions", "location_name": "xc", "working_directory": str(root)}
     artifacts.write_file(path, json.dumps({"load_from": [{"python_module": module}]}))
     return path
-
-
-def _ready_instance(workspace: Workspace) -> None:
-    """Let as many stages train at once as there are GPUs, and show the partitions of params.yaml from the start."""
-    import dagster as dg
-
-    from assets.cards import size_pool
-    from assets.partitions import sync
-
-    with dg.DagsterInstance.get() as instance:
-        size_pool(instance)
-        sync(instance, workspace)
 
 
 def _stop(running: list[subprocess.Popen[bytes]], patience: float = 15.0) -> None:

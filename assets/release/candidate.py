@@ -11,6 +11,7 @@ from assets.release.origin import origin
 from assets.release.page import page
 from assets.release.registry import Candidate
 from xc_core.chain import Workspace
+from xc_core.errors import MovedError
 from xc_core.locks import locked
 
 _PATIENCE: Final = 60.0
@@ -55,3 +56,18 @@ def candidate(workspace: Workspace, dataset: str, recipe: str, dagster_run: str 
         partial(registering, workspace, dataset),
         workspace.state / "registering" / f"{dataset}.json",
     )
+
+
+def check_up_to_date(workspace: Workspace, dataset: str, recipe: str) -> None:
+    """Raise MovedError for a packed model that is out of date; MissingError, CorruptError if it cannot be opened."""
+    from xc_core.chain.plan import Status, packed_state, packing_command
+    from xc_core.infer.bundle import Model
+
+    state = packed_state(workspace, dataset, recipe)
+    Model.open(workspace.folder("model", dataset, recipe))
+    if state.status is Status.STALE:
+        raise MovedError(
+            f"a model of {dataset}/{recipe} that is out of date: {state.why} since it was packed",
+            expected="the model whose figures xc evaluate shows",
+            do=f"{packing_command(workspace, state, dataset, recipe)}; a registered one is promoted by --version",
+        )

@@ -18,7 +18,7 @@ def release(
     context: dg.AssetExecutionContext, project: Project, tracking: Tracking
 ) -> tuple[dict[str, Any], list[dg.AssetCheckResult]]:
     """Register the packed model if its recipe competes; return metadata, and the gate's verdict as a check result."""
-    from assets.release.candidate import candidate
+    from assets.release.candidate import candidate, check_up_to_date
     from assets.release.judge import keep_acceptance
     from assets.release.registry import register
     from assets.release.versions import model_name
@@ -36,8 +36,10 @@ def release(
         (context.log.info if known else context.log.error)(message)
         result = dg.AssetCheckResult(passed=known, check_name=GATE.name, metadata={"verdict": message})
         return {"champion": False, "gate": message}, [result]
+    own = candidate(workspace, dataset, recipe, context.run_id)
+    check_up_to_date(workspace, dataset, recipe)  # data and settings were read as its origin after it was packed
     with tracking.client() as client:
-        released = register(client, tracking.artifacts, candidate(workspace, dataset, recipe, context.run_id))
+        released = register(client, tracking.artifacts, own)
     keep_acceptance(workspace, dataset)
     (context.log.error if released.refused else context.log.info)(released.message)
     shown: dict[str, Any] = {"verdict": released.message}

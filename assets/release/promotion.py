@@ -15,7 +15,7 @@ from assets.release.client import client_of
 from assets.release.repair import repaired
 from assets.settings import mlflow_settings
 from xc_core.chain import STAGES, Workspace
-from xc_core.errors import MissingError, MovedError, RefusedError, UsageError
+from xc_core.errors import MissingError, RefusedError, UsageError
 
 if TYPE_CHECKING:
     from assets.release.registry import Released
@@ -133,13 +133,13 @@ def _released(workspace: Workspace, client: Any, dataset: str, recipe: str, reas
     It is judged again if another version became champion meanwhile.
     """
     from assets.release import registry
-    from assets.release.candidate import candidate
+    from assets.release.candidate import candidate, check_up_to_date
     from assets.release.judge import keep_acceptance
 
-    _check_up_to_date(workspace, dataset, recipe)
+    check_up_to_date(workspace, dataset, recipe)
     record(workspace, dataset, recipe)
     own = replace(candidate(workspace, dataset, recipe), auto=False)
-    _check_up_to_date(workspace, dataset, recipe)  # data and settings were read as its origin after the first check
+    check_up_to_date(workspace, dataset, recipe)  # data and settings were read as its origin after the first check
     while True:
         released = registry.register(client, mlflow_settings(workspace.root).artifacts, own)
         keep_acceptance(workspace, dataset)
@@ -147,20 +147,6 @@ def _released(workspace: Workspace, client: Any, dataset: str, recipe: str, reas
             raise verdict.refusal(dataset, released.version)
         if by_hand(workspace, client, dataset, released.version, reason, released):
             return released.version
-
-
-def _check_up_to_date(workspace: Workspace, dataset: str, recipe: str) -> None:
-    from xc_core.chain.plan import Status, packed_state, packing_command
-    from xc_core.infer.bundle import Model
-
-    state = packed_state(workspace, dataset, recipe)
-    Model.open(workspace.folder("model", dataset, recipe))
-    if state.status is Status.STALE:
-        raise MovedError(
-            f"a model of {dataset}/{recipe} that is out of date: {state.why} since it was packed",
-            expected="the model whose figures xc evaluate shows",
-            do=f"{packing_command(workspace, state, dataset, recipe)}; a registered one is promoted by --version",
-        )
 
 
 def record(workspace: Workspace, dataset: str, recipe: str) -> None:

@@ -188,6 +188,34 @@ def test_ingested_files_are_kept_and_hidden_ones_stay_where_they_arrive(tmp_path
     ]
 
 
+def test_an_inbox_that_is_a_link_stays_one(tmp_path: Path) -> None:
+    """Files arrive in the folder that it names; a folder in its place would wait for them for ever."""
+    workspace, real = Workspace(tmp_path), tmp_path / "srv" / "toy"
+    real.mkdir(parents=True)
+    inbox(workspace, "toy").parent.mkdir(parents=True)
+    inbox(workspace, "toy").symlink_to(real)
+    for content in ("1", "22"):
+        put(real, "train.csv", content)
+        kept = archived(workspace)
+        assert (kept / "train.csv").read_text() == content
+        assert not kept.is_symlink()
+        assert inbox(workspace, "toy").is_symlink()
+        assert list(real.parent.rglob("*")) == [real]
+
+
+def test_the_emptied_inbox_lets_in_whom_it_did_before(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    put(inbox(workspace, "toy"), "train.csv")
+    inbox(workspace, "toy").chmod(0o2770)
+    if os.geteuid() == 0:
+        os.chown(inbox(workspace, "toy"), 1234, 4321)
+    before = inbox(workspace, "toy").stat()
+    archived(workspace)
+    after = inbox(workspace, "toy").stat()
+    assert before.st_ino != after.st_ino
+    assert (after.st_mode, after.st_uid, after.st_gid) == (before.st_mode, before.st_uid, before.st_gid)
+
+
 def test_several_drops_are_archived_side_by_side(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     kept = {}

@@ -162,3 +162,7 @@ def test_dagster_keeps_its_state_in_the_project_unless_the_environment_says_othe
     monkeypatch.setenv("XC_STATE_DIR", "/state")
     monkeypatch.setenv("XC_LOG_DIR", "/logs")
     assert dagster_environment(tmp_path) == plain | {"XC_STATE_DIR": "/state", "XC_LOG_DIR": "/logs"}
+    monkeypatch.setenv("XC_STATE_DIR", "state")  # xc ui may be started in another folder than its servers
+    monkeypatch.setenv("XC_LOG_DIR", "state/logs")
+    state = tmp_path / "state"
+    assert dagster_environment(tmp_path) == plain | {"XC_STATE_DIR": str(state), "XC_LOG_DIR": str(state / "logs")}

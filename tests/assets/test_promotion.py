@@ -98,8 +98,8 @@ def test_the_model_of_a_recipe_is_judged_again_if_another_one_became_champion_af
 
     monkeypatch.setattr(candidates, "moving", moving)
     monkeypatch.setattr(candidates, "candidate", lambda *_: declared.candidate(own))
-    for step in ("_check_up_to_date", "record"):
-        monkeypatch.setattr(promotion, step, lambda *_: None)
+    monkeypatch.setattr(candidates, "check_up_to_date", lambda *_: None)
+    monkeypatch.setattr(promotion, "record", lambda *_: None)
     fresh.params.declare_experiment(declared.dataset, "ngame", "ngame", {})
     assert xc("promote", "--dataset", declared.dataset, "--recipe", "ngame").code == 0
     assert declared.asked == [None, 1, other], "the version of each champion that the gate compared a model with"

@@ -55,6 +55,11 @@ def stage_run(**changes: Any) -> StageRun:
     return replace(plain, **changes)
 
 
+def ended(dagster_run: str) -> bool:
+    """Return False: no other Dagster run has ended."""
+    return False
+
+
 def runs(store: Store, dataset: str) -> list[Any]:
     experiment = store.client.get_experiment_by_name(f"xc-{dataset}")
     return list(store.client.search_runs([experiment.experiment_id]))
@@ -66,7 +71,7 @@ def test_a_stage_is_a_child_of_its_materialisations_one_parent(store: Store, tmp
         metrics={"loss": 0.5}, params={"epochs": "3"}, tags={"xc.git": "abc"}, files=[tmp_path / "report.json"]
     )
     second = replace(first, stage="evaluation", metrics={"P_at_1": 90.0}, files=[])
-    children = {stage.stage: log_stage(store.client, store.artifacts, stage).run for stage in (first, second)}
+    children = {stage.stage: log_stage(store.client, store.artifacts, stage, ended).run for stage in (first, second)}
     found = {run.info.run_id: run for run in runs(store, first.dataset)}
     (parent,) = [run for run in found.values() if run.data.tags.get("xc.role") == "parent"]
     assert len(found) == 3
@@ -85,7 +90,8 @@ def test_the_version_of_the_corpus_is_the_dataset_of_a_stage_and_of_its_parent(s
     folder = tmp_path / "mine" / "corpus"
     first = stage_run(data=DataVersion("ab" * 32, folder, {"documents": 7, "labels": 3}))
     logged = [
-        log_stage(store.client, store.artifacts, replace(first, stage=stage)) for stage in ("encoder", "evaluation")
+        log_stage(store.client, store.artifacts, replace(first, stage=stage), ended)
+        for stage in ("encoder", "evaluation")
     ]
     (parent,) = [run for run in runs(store, first.dataset) if run.data.tags.get("xc.role") == "parent"]
     for run, used in ((logged[0].run, "training"), (logged[1].run, "evaluation"), (parent.info.run_id, "training")):
@@ -102,7 +108,7 @@ def test_a_run_says_what_its_stage_does_and_leads_back_to_dagster(
 ) -> None:
     monkeypatch.setenv("XC_DAGSTER_URL", address)
     stage = stage_run()
-    logged = log_stage(store.client, store.artifacts, stage)
+    logged = log_stage(store.client, store.artifacts, stage, ended)
     note = store.client.get_run(logged.run).data.tags["mlflow.note.content"]
     (parent,) = [run for run in runs(store, stage.dataset) if run.data.tags.get("xc.role") == "parent"]
     assert logged.experiment == parent.info.experiment_id
@@ -120,15 +126,37 @@ def test_a_run_says_what_its_stage_does_and_leads_back_to_dagster(
 def test_another_materialisation_or_partition_has_another_parent(store: Store, change: dict[str, Any]) -> None:
     first = stage_run()
     for stage in (first, replace(first, **change)):
-        log_stage(store.client, store.artifacts, stage)
+        log_stage(store.client, store.artifacts, stage, ended)
     parents = [run for run in runs(store, first.dataset) if run.data.tags.get("xc.role") == "parent"]
     assert len(parents) == 2
+
+
+def test_runs_that_killed_steps_left_are_ended_by_the_next_stage_that_is_logged(store: Store, tmp_path: Path) -> None:
+    """MLflow would show them as running for ever. A step of a run that is at work is left alone."""
+    stage = stage_run(files=[tmp_path / "absent"])
+    for own in (stage, replace(stage, dagster_run="at work"), replace(stage, dagster_run="killed")):
+        with pytest.raises(Exception, match="absent"):
+            log_stage(store.client, store.artifacts, own, ended)
+    log_stage(store.client, store.artifacts, replace(stage, files=[]), lambda run: run == "killed")
+    found = sorted(
+        (run.data.tags["dagster.run_id"], "xc.stage" in run.data.tags, run.info.status)
+        for run in runs(store, stage.dataset)
+    )
+    assert found == [
+        ("0123456789", False, "FINISHED"),
+        ("0123456789", True, "FINISHED"),
+        ("0123456789", True, "KILLED"),
+        ("at work", False, "RUNNING"),
+        ("at work", True, "RUNNING"),
+        ("killed", False, "KILLED"),
+        ("killed", True, "KILLED"),
+    ]
 
 
 def test_numbers_that_are_not_finite_are_left_out_and_long_series_arrive_complete(store: Store) -> None:
     series = [("loss", step, 1.0 / (step + 1)) for step in range(2500)] + [("loss", 2500, math.nan)]
     stage = stage_run(metrics={"good": 1.0, "nan": math.nan, "inf": -math.inf}, series=series)
-    run = log_stage(store.client, store.artifacts, stage).run
+    run = log_stage(store.client, store.artifacts, stage, ended).run
     assert set(store.client.get_run(run).data.metrics) == {"good", "loss"}
     history = store.client.get_metric_history(run, "loss")
     assert sorted((point.step, point.value) for point in history) == [(step, value) for _, step, value in series[:-1]]
@@ -136,7 +164,7 @@ def test_numbers_that_are_not_finite_are_left_out_and_long_series_arrive_complet
 
 def test_many_and_long_parameters_arrive(store: Store) -> None:
     params = {f"p{i}": str(i) for i in range(250)} | {"long": "x" * 10_000}
-    run = log_stage(store.client, store.artifacts, stage_run(params=params)).run
+    run = log_stage(store.client, store.artifacts, stage_run(params=params), ended).run
     found = store.client.get_run(run).data.params
     assert len(found) == 251
     assert found["p249"] == "249"
@@ -160,7 +188,7 @@ def test_all_that_is_logged_of_a_stage_has_legal_names(store: Store, trained: Wo
     made = read_made(folder)
     shown = summary(folder, made, SHOWN.get(name))
     own = stage_run(stage=name, recipe=recipe, metrics=shown.metrics, series=curves(folder), params=flat(made.settings))
-    run = store.client.get_run(log_stage(store.client, store.artifacts, own).run)
+    run = store.client.get_run(log_stage(store.client, store.artifacts, own, ended).run)
     finite = {key for key, value in own.metrics.items() if math.isfinite(value)} | {key for key, _, _ in own.series}
     assert set(run.data.metrics) == finite
     assert set(run.data.params) == set(own.params)

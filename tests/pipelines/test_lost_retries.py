@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
+from pathlib import Path
 
 import dagster as dg
 import pytest
 from dagster._core.test_utils import create_run_for_test
 
+from assets import inbox
 from assets.partitions import sync
 from pipelines import sensors
 from pipelines.sensors import RETRY_TAG
@@ -16,8 +19,12 @@ from xc_core.chain import Workspace
 
 
 @pytest.fixture
-def ticker(tmp_path_factory: pytest.TempPathFactory, instance: dg.DagsterInstance) -> Ticker:
-    workspace = Workspace(tmp_path_factory.mktemp("project"))
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(tmp_path)
+
+
+@pytest.fixture
+def ticker(workspace: Workspace, instance: dg.DagsterInstance) -> Ticker:
     workspace.params.path.write_text(
         "datasets: {toy: {}}\nexperiments: {toy_ngame: {dataset: toy, recipe: ngame}}\n", "utf-8"
     )
@@ -93,6 +100,25 @@ def test_a_run_that_dagster_overlooked_is_started_after_a_minute(
     assert [key for key, *_ in ticker.requested()] == [f"{run.run_id}/retry"]
     create_run_for_test(instance, "retrain", tags={"dagster/parent_run_id": run.run_id})
     assert ticker.requested() == [], "Dagster has made the retry, and is about to submit it"
+
+
+@pytest.mark.parametrize("aside", [False, True])
+def test_a_run_that_was_lost_after_its_drop_was_ingested_is_started_again(
+    workspace: Workspace, ticker: Ticker, instance: dg.DagsterInstance, aside: bool
+) -> None:
+    """The files are no longer in the inbox, so its sensor does nothing, and no model would be refreshed."""
+    folder = inbox.inbox(workspace, "toy")
+    folder.mkdir(parents=True)
+    (folder / "train.csv").write_text("text,labels\n")
+    drop = str(inbox.state(folder, math.inf))
+    run = lost(instance, "prepare", dagster_partition="toy", xc_next="refresh", xc_inbox=drop)
+    assert ticker.requested() == [], "the sensor of the inbox starts it again"
+    if aside:  # killed while it moved the files
+        folder.rename(inbox._aside(workspace, "toy", drop))
+    else:
+        inbox.archive(workspace, "toy", drop)
+    tags = {"xc/next": "refresh", "xc/inbox": drop, RETRY_TAG: run.run_id}
+    assert ticker.requested() == [(f"{run.run_id}/retry", "prepare", "toy", tags)]
 
 
 def test_other_failed_runs_are_left_alone(ticker: Ticker, instance: dg.DagsterInstance) -> None:

@@ -13,9 +13,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import dagster as dg
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from assets.processes import ProcessFailedError
 from assets.release.gate import Line, Verdict
@@ -30,6 +32,7 @@ from tests.pipelines.recorded import record as record
 from tests.pipelines.recorded import silent_mlflow as silent_mlflow
 from tests.pipelines.test_launcher import started as recorded_run
 from xc_core.chain import STAGES, Workspace
+from xc_core.locks import locked
 
 pytestmark = [pytest.mark.chain, pytest.mark.filterwarnings("ignore")]
 
@@ -222,6 +225,54 @@ def test_the_pool_and_the_partitions_are_set_before_the_servers_start(
     monkeypatch.setattr("assets.partitions.sync", lambda instance, workspace: done.append(("partitions", len(servers))))
     assert xc("ui").code == 0
     assert sorted(done) == [("partitions", 0), ("pool", 0)]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, '"{home}" is not a directory or does not exist'),
+        ("storage: [", "{home}/dagster.yaml, line 1, column 11: found invalid YAML"),
+        ("storge: {}", 'Received unexpected config entry "storge"'),
+        ("storage: {sqlite: {base_dir: {env: XC_ABSENT}}}", '"XC_ABSENT" which is not set'),
+    ],
+)
+def test_settings_that_dagster_refuses_are_an_error_of_the_user(
+    xc: Xc, servers: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None, said: str
+) -> None:
+    home = tmp_path / "home"
+    if content is not None:
+        home.mkdir()
+        (home / "dagster.yaml").write_text(content)
+    monkeypatch.setenv("XC_DAGSTER_HOME", "home")
+    ended = xc("ui")
+    ended.refused(78, f"{home}/dagster.yaml")
+    assert said.format(home=home) in ended.err
+    assert servers == []
+
+
+def test_a_database_of_dagster_that_cannot_be_used_is_reported(
+    xc: Xc, servers: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "history").mkdir()
+    (tmp_path / "history" / "runs.db").write_text("not a database " * 100)
+    xc("ui").refused(69, "no answer from Dagster's database ((sqlite3.DatabaseError) file is not a database)")
+    error = OperationalError("INSERT", None, Exception("database or disk is full"))
+    monkeypatch.setattr(dg.DagsterInstance, "get", MagicMock(side_effect=error))
+    xc("ui").refused(73, "a full disk ((builtins.Exception) database or disk is full) while writing ")
+    assert servers == []
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_second_ui_with_the_same_state_is_refused(
+    xc: Xc, servers: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: bool
+) -> None:
+    """Dagster supports one daemon per database: two would both send each alert."""
+    state = tmp_path / "state" if elsewhere else tmp_path / ".xc" / "dagster"
+    monkeypatch.setenv("XC_STATE_DIR", str(state) if elsewhere else "")
+    with locked(state / "ui.lock", "another one"):
+        xc("ui").refused(75, f"xc ui with the state in {state}, which process {os.getpid()} is running")
+        assert servers == []
+    assert xc("ui").code == 0
 
 
 def test_a_server_that_fails_ends_the_command_with_an_error(

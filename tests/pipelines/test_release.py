@@ -99,6 +99,19 @@ def test_a_refused_model_is_a_failed_check_that_names_the_line(toy: Recorded, mo
     assert moved(toy) == []
 
 
+def test_a_model_whose_settings_changed_after_it_was_packed_is_not_registered(
+    record: Record, copied: Workspace, edit: Callable[[Workspace, Any], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The settings, and data, of that moment are recorded as its origin."""
+    toy, asked = record(copied), judged(monkeypatch, True)
+    toy.during = lambda _: edit(copied, {"experiments/toy_ngame/stages/model": {"min_P_at_1": 0.5}})
+    result = toy.run("retrain", KEY, asset_selection=[dg.AssetKey("model")])
+    (failed,) = [event.step_failure_data.error for event in result.all_events if event.is_step_failure]
+    assert "a model of toy/ngame that is out of date" in str(failed)
+    assert (result.success, asked, moved(toy)) == (False, [], [])
+    toy.mlflow.search_model_versions.assert_not_called()
+
+
 def test_a_recipe_that_does_not_compete_is_not_registered(
     record: Record, copied: Workspace, edit: Callable[[Workspace, Any], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ import dagster as dg
 import pytest
 from dagster._core.execution.plan.objects import StepFailureData
 
-from assets import inbox
+from assets import inbox, staleness
 from assets.partitions import sync
 from pipelines import sensors
 from pipelines.definitions import build
@@ -140,6 +140,17 @@ def test_a_params_yaml_with_an_error_loses_no_run_that_follows(
     ]
 
 
+def test_an_experiment_that_was_declared_since_is_made_a_partition_before_its_job_is_requested(
+    workspace: Workspace, follow_up: Ticker, instance: dg.DagsterInstance
+) -> None:
+    """The sensor new_partitions may be off; without it every tick would fail, and no run would be followed."""
+    content = json.loads(workspace.params.path.read_text())
+    content["experiments"] = {"toy_late": {"dataset": "toy", "recipe": "late", "base": "ngame"}}
+    workspace.params.path.write_text(json.dumps(content))
+    run = finish(instance, "prepare", dagster_partition="toy", xc_next="retrain")
+    assert follow_up.requested() == [(f"{run}/late", "retrain", "toy|late", {})]
+
+
 def test_after_prepare_without_the_tag_nothing_runs(follow_up: Ticker, instance: dg.DagsterInstance) -> None:
     finish(instance, "prepare", dagster_partition="toy")
     assert follow_up.requested() == []
@@ -215,6 +226,24 @@ def test_declared_experiments_become_partitions_and_are_counted(
     assert (found.run_requests, found.skip_message) == ([], "2 datasets, 3 experiments")
     assert sorted(instance.get_dynamic_partitions("dataset")) == ["other", "toy"]
     assert sorted(instance.get_dynamic_partitions("recipe")) == ["ngame", "variant"]
+
+
+# cursors
+
+
+@pytest.mark.parametrize("cursor", ["not JSON", "[1]", "null", '{"known": [1], "mark": 2, "toy": 3}'])
+@pytest.mark.parametrize("name", ["inbox", "staleness", "studies"])
+def test_a_cursor_that_the_sensor_did_not_write_counts_as_none(
+    workspace: Workspace, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, name: str, cursor: str
+) -> None:
+    """A person can set it in the UI, and a newer version may have written it: every tick would fail."""
+    found = staleness.Verdict("corpus", "toy", staleness.Status.FRESH, "")
+    monkeypatch.setattr(staleness, "verdicts", lambda workspace: [found])
+    ticker = Ticker(workspace, instance, name)
+    ticker.tick()
+    plain, ticker.cursor = ticker.cursor, cursor
+    ticker.tick()
+    assert ticker.cursor == plain or name == "studies"
 
 
 # inbox

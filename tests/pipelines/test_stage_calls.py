@@ -10,9 +10,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import dagster as dg
 import pytest
+from dagster._core.test_utils import create_run_for_test
 from ruamel.yaml import YAML
 
 from assets import inbox
@@ -64,6 +66,18 @@ def test_a_job_calls_each_of_its_stages_once(toy: Recorded, job: str, partition:
     order = [call.split()[1] for call in toy.calls]
     needs = [(dep, name) for name in order for dep in STAGES[name].deps if dep in order]
     assert all(order.index(dep) < order.index(name) for dep, name in needs)
+
+
+@pytest.mark.parametrize(("status", "over"), [("FAILURE", True), ("SUCCESS", True), ("STARTED", False), (None, False)])
+def test_what_a_run_that_has_ended_left_running_in_mlflow_is_ended(
+    toy: Recorded, instance: dg.DagsterInstance, status: str | None, over: bool
+) -> None:
+    run = None if status is None else create_run_for_test(instance, status=dg.DagsterRunStatus[status])
+    left = MagicMock(data=MagicMock(tags={"dagster.run_id": run.run_id if run else "of another instance"}))
+    toy.mlflow.search_runs.side_effect = lambda _, query, **__: [left] if "RUNNING" in query else []
+    assert toy.run("compare", "toy").success
+    ended = [call.args for call in toy.mlflow.set_terminated.call_args_list]
+    assert ((left.info.run_id, "KILLED") in ended) is over
 
 
 def test_the_asset_data_drift_shows_the_answer_its_reasons_and_all_figures(toy: Recorded) -> None:

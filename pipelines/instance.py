@@ -1,0 +1,66 @@
+"""The Dagster instance of a project, ready for runs; says what is wrong with its settings or its database."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import dagster as dg
+from sqlalchemy.exc import SQLAlchemyError
+
+from assets import cards, partitions
+from assets.settings import hide_secrets
+from xc_core.chain.workspace import Workspace
+from xc_core.errors import ConfigError, UnavailableError, bare, first_line, storage_error, storage_reason
+from xc_core.outside import text_of, yaml_of
+
+
+@contextmanager
+def ready(workspace: Workspace) -> Iterator[dg.DagsterInstance]:
+    """Yield the instance of DAGSTER_HOME, with the partitions of params.yaml and a place per GPU in the pool.
+
+    Raises ConfigError for settings that Dagster refuses, UnavailableError or StorageError for a database that does.
+    """
+    with ExitStack() as stack:
+        with _explained():
+            instance = stack.enter_context(dg.DagsterInstance.get())
+            partitions.sync(instance, workspace)
+            cards.size_pool(instance)
+        yield instance
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    refused: tuple[type[Exception], ...] = (SQLAlchemyError, *_errors_of_postgres())
+    file, state = Path(os.environ["DAGSTER_HOME"]) / "dagster.yaml", Path(os.environ["XC_STATE_DIR"])
+    with suppress(FileNotFoundError):
+        yaml_of(text_of(file), str(file))
+    try:
+        yield
+    except dg.DagsterError as error:
+        wrong = [one.message for one in error.errors] if isinstance(error, dg.DagsterInvalidConfigError) else []
+        why = bare(hide_secrets("; ".join(wrong or [str(error)])), 300)
+        raise ConfigError(
+            f"{file} that Dagster does not accept: {why}",
+            expected="settings of a Dagster instance, in the project or in the folder that XC_DAGSTER_HOME names",
+            do="fix the file, or XC_DAGSTER_HOME and the other variables that it reads",
+        ) from error
+    except refused as error:
+        if reason := storage_reason(error, state):
+            raise storage_error(reason, state) from None
+        raise UnavailableError(
+            f"no answer from Dagster's database ({hide_secrets(first_line(error))})",
+            expected=f"the database of `storage` in {file}, or whole sqlite files in {state}",
+            do="start the database; for a damaged file, stop xc ui, then restore the file or delete it and its history",
+        ) from None  # the cause has the address with its login
+
+
+def _errors_of_postgres() -> tuple[type[Exception], ...]:
+    """Return what Dagster raises if Postgres does not answer, if its package is installed."""
+    try:
+        from dagster_postgres.utils import DagsterPostgresException
+    except ImportError:
+        return ()
+    return (DagsterPostgresException,)
