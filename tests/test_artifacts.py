@@ -18,7 +18,7 @@ from safetensors.numpy import save_file
 from tests.artefacts import content_of, neighbours, put, started, text_of
 from tests.processes import open_files
 from xc_core import artifacts
-from xc_core.errors import CorruptError, MissingError, XCError
+from xc_core.errors import CorruptError, MissingError, StorageError, XCError
 
 WRITER = """
     import os, sys
@@ -300,6 +300,15 @@ def test_write_file_replaces_atomically_and_deletes_leftovers(tmp_path: Path) ->
     path.chmod(0o664)
     artifacts.write_file(path, "three")
     assert path.stat().st_mode & 0o777 == 0o664, "others of the group may edit params.yaml as before"
+
+
+def test_a_pipe_is_not_replaced_by_a_file(tmp_path: Path) -> None:
+    """Nor are devices: as root, ``--out /dev/stdout`` would put a file in place of the device."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(StorageError, match="the pipe or device"):
+        artifacts.write_file(tmp_path / "pipe", "one")
+    assert (tmp_path / "pipe").is_fifo()
+    assert neighbours(tmp_path / "pipe") == ["pipe"]
 
 
 def change_manifest(folder: Path, **changes: object) -> None:

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xc_core import errors
+from xc_core import artifacts, errors
 from xc_core.errors import (
     ConfigError,
     StorageError,
@@ -159,6 +159,12 @@ def test_the_reason_of_a_failed_write_is_distinguished_from_other_errors(
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 1 << 40}))
     found = storage_reason(error, tmp_path / "absent" / "too")
     assert found.startswith(reason) if reason else not found
+
+
+def test_a_name_that_is_too_long_is_called_so(tmp_path: Path) -> None:
+    path = tmp_path / ("x" * 300)
+    with pytest.raises(StorageError, match="a name that is too long"), artifacts.writing(path):
+        path.touch()
 
 
 def test_on_a_full_disk_any_error_but_a_described_one_is_a_storage_error(

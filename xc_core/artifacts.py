@@ -1,9 +1,8 @@
 """The only writer of folders: an artefact appears complete, with a manifest of hashes, or not at all.
 
 An artefact is a folder with ``manifest.json``, written last: name, size and SHA-256 of each file, so equal manifests
-mean equal content. ``made.json`` records how the artefact was made; it is not part of the content. A new artefact is
-built beside the old one and exchanged with it in one system call, so a reader sees the old or the new one, never a
-mixture and (on Linux) never a missing folder.
+mean equal content. ``made.json`` records how it was made; it is not part of the content. A new artefact is built beside
+the old one and exchanged with it in one system call, so a reader sees one of them, on Linux never a missing folder.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from xc_core.canonical import canonical
-from xc_core.errors import CorruptError, storage_error, storage_reason
+from xc_core.errors import CorruptError, StorageError, storage_error, storage_reason
 from xc_core.leftovers import claimed, drop, remove_leftovers
 from xc_core.leftovers import work as temporary
 from xc_core.manifests import FORMAT as FORMAT
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
 T = TypeVar("T")
-
 MADE: Final = "made.json"
 _HASHED: Final[ContextVar[dict[tuple[int, ...], str] | None]] = ContextVar("hashed", default=None)
 """Hashes that are known inside ``hashed_once``."""
@@ -331,6 +329,8 @@ def replacing(path: Path) -> Iterator[Path]:
     work = temporary(path)
     try:
         with writing(path):
+            if path.exists() and not (path.is_file() or path.is_dir()):  # even /dev/null, if root writes
+                raise StorageError(f"the pipe or device {path}", expected="a file", do="give the name of a file")
             path.parent.mkdir(parents=True, exist_ok=True)
             remove_leftovers(path)
             work.touch()

@@ -40,6 +40,7 @@ _REFUSALS: Final = {
     errno.ENOTDIR: "a file where a folder should be",
     errno.EEXIST: "a file that exists",
     errno.EISDIR: "a folder where a file should be",
+    errno.ENAMETOOLONG: "a name that is too long",
 }
 _WRITES: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EEXIST)
 """Those that no reading has."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -327,9 +328,11 @@ def test_a_missing_input_is_no_reason_to_repair_the_champion(ready: Workspace, t
     assert caught.value.do == "fix the name"
 
 
-def test_a_folder_as_output_is_refused_before_anything_is_answered(tmp_path: Path) -> None:
-    (tmp_path / "y.parquet").mkdir()
-    with pytest.raises(UsageError, match="the folder"):
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: path.symlink_to("/dev/null")])
+def test_a_folder_a_pipe_or_a_device_as_output_is_refused(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    """Before anything is answered; a pipe or a device would be replaced by a file."""
+    make(tmp_path / "y.parquet")
+    with pytest.raises(UsageError, match="which is a folder, a named pipe or a device"):
         Job(write(tmp_path / "x.parquet", TEXTS), tmp_path / "y.parquet", "text", "q")
 
 

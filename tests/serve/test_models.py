@@ -211,6 +211,22 @@ def test_a_folder_or_a_champion_that_is_gone_is_not_a_registry_without_an_answer
     assert told == ["there is no model to swap to (no artefact at gone); version 1 stays"]
 
 
+def test_a_log_that_nobody_reads_any_more_does_not_end_the_swaps(
+    running: Running, own_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(line: str) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(module, "report", closed)
+    running.source.error = UnavailableError("no answer from MLflow", expected="a", do="b")
+    running.server.models.poll()
+    running.source.error, running.source.folder, running.source.version = None, Path("gone"), "2"
+    running.server.models.poll()
+    running.source.folder = own_folder
+    running.server.models.poll()
+    assert running.client.get("/ready").json()["model"]["version"] == "2"
+
+
 def test_a_server_does_not_start_without_a_model(own_folder: Path) -> None:
     def nothing() -> Champion:
         raise MissingError("no champion", expected="one", do="train")

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from importlib import resources
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
@@ -31,6 +32,7 @@ from tests.serve.conftest import repacked
 from xc_core import artifacts
 from xc_core.chain import Workspace
 from xc_core.infer.champion import in_folder
+from xc_core.serve.server import _run
 
 CHROMIUM = next((path for path in map(shutil.which, ("chromium", "google-chrome")) if path), None)
 SERVE = (sys.executable, "-m", "xc_core.cli.main", "serve", "--port", "0")
@@ -144,7 +146,7 @@ def _closed(port: int) -> bool:
         return client.connect_ex(("127.0.0.1", port)) != 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_lets_answers_end_and_the_exit_code_is_0(folder: Path, number: signal.Signals) -> None:
     found: list[tuple[int, Any]] = []
     with forked("--bundle", folder, "--max-wait-ms", 3000) as (port, process):
@@ -157,6 +159,18 @@ def test_a_signal_lets_answers_end_and_the_exit_code_is_0(folder: Path, number: 
     assert ended.returncode == 0
     assert ended.stderr.splitlines()[-1] == "stopped; every request that had come was answered"
     assert [(status, content["answers"][0][0]["title"]) for status, content in found] == [(200, "falcon")]
+
+
+def test_a_signal_before_uvicorn_listens_to_signals_ends_the_server_too() -> None:
+    ended, before = [], signal.getsignal(signal.SIGTERM)
+
+    def run(sockets: list[socket.socket]) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with socket.socket() as listener:
+        _run(SimpleNamespace(handle_exit=lambda number, _: ended.append(number), run=run), listener)  # type: ignore[arg-type]
+    assert ended == [signal.SIGTERM]
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_a_second_signal_drops_a_request_and_says_so(folder: Path) -> None:

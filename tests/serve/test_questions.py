@@ -128,6 +128,11 @@ def test_what_cannot_be_answered_is_refused(running: Running, question: Any, sta
     assert running.metric(f'xc_requests_total{{path="/predict",status="{status}"}}') == 1
 
 
+def test_an_empty_list_of_texts_is_not_split_into_several_requests(running: Running) -> None:
+    assert running.refused(422, "0 texts", texts=[])["do"] == "send a text"
+    assert running.refused(413, "257 texts", texts=["x"] * 257)["do"] == "send several requests"
+
+
 @pytest.mark.parametrize(
     ("body", "found"),
     [

@@ -46,6 +46,19 @@ def dies() -> None:
     main(sys.argv[1:])
 
 
+def dies_drawing() -> None:
+    """Run ``xc``, and kill it before it draws the setting whose number is the first argument."""
+    plain, left = optuna.trial.Trial._suggest, iter(range(int(sys.argv.pop(1)) - 1))
+
+    def suggest(self: optuna.trial.Trial, *setting: Any) -> Any:
+        if next(left, None) is None:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return plain(self, *setting)
+
+    optuna.trial.Trial._suggest = suggest  # type: ignore[method-assign]
+    main(sys.argv[1:])
+
+
 def command(space: Path, *options: str) -> list[str]:
     settings = fixed(classifier__table__lr=None)
     return ["tune", "--dataset", "toy", "--recipe", "ngame", "--space", str(space), *settings, *options]
@@ -73,6 +86,22 @@ def test_a_killed_study_goes_on_and_gives_what_an_unbroken_one_gives(
     assert len(list((study_folder(project, "toy", "ngame") / "data" / "toy").iterdir())) == 1
     assert tune(ROWS, "--trials", "4", "--study", "unbroken").code == 0
     assert seen(record_of(project, "unbroken")) == seen(record)
+
+
+def test_a_study_that_is_killed_while_it_draws_settings_loses_no_trial(
+    tune: Tune, project: Workspace, tmp_path: Path
+) -> None:
+    """It is killed before the first setting of the recipe's own trial, and before the last one of the next trial."""
+    space = write_space(tmp_path / "space.yaml", LATE)
+    for number in (1, 4):
+        died = forks.run(f"{__name__}:dies_drawing", number, "tune", "--dataset", "toy", "--recipe", "ngame",
+                         "--space", space, *fixed(**{name.replace(".", "__"): None for name in LATE}))  # fmt: skip
+        assert died.returncode == -signal.SIGKILL, died.stderr
+    for name in ("ngame", "unbroken"):
+        assert tune(LATE, "--trials", "2", "--study", name).code == 0
+    assert [own.state.value for own in record_of(project).trials] == ["stopped", "done", "stopped", "done"]
+    assert record_of(project).trials[1].own
+    assert seen(record_of(project, "unbroken")) == seen(record_of(project))
 
 
 def test_the_seconds_of_a_killed_trial_count(tune: Tune, project: Workspace, tmp_path: Path) -> None:

@@ -81,8 +81,8 @@ class Job:
     """Names model, k and dial; a block of another question, or of other texts, is not used."""
 
     def __post_init__(self) -> None:
-        if self.target.is_dir():
-            raise UsageError(f"the folder {self.target}", expected="a file", do="name a file with --output")
+        if self.target.exists() and not self.target.is_file():  # it would be replaced, even /dev/null
+            raise UsageError(not_a_file(self.target), expected="a file", do="name a file with --output")
         for path, known in ((self.source, ENDINGS), (self.target, ENDINGS[:2])):
             if path.suffix not in known:
                 raise UsageError(f"{path.name}", expected=f"a name that ends in {' or '.join(known)}", do="rename it")

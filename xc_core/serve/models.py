@@ -9,6 +9,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -97,6 +98,12 @@ def _opened(champion: Champion, folder: Path) -> Served:
     return Served(champion.version, model.digest, model.facts, model.predictor())
 
 
+def log(line: str) -> None:
+    """Report a line; whoever reads the server's log may end before the server does."""
+    with suppress(BrokenPipeError):
+        report(line)
+
+
 @dataclass(frozen=True)
 class Watch:
     """Functions that are called when something happens to the model, for metrics."""
@@ -163,16 +170,16 @@ class Models:
             reason = in_words(error)
             self.refusal = Refusal(champion.version, reason, time.monotonic())
             self.watch.refused(self.refusal)
-            report(f"version {champion.version} cannot be served: {reason}; version {self.current.version} stays")
+            log(f"version {champion.version} cannot be served: {reason}; version {self.current.version} stays")
             return
         old, self.current, self.refusal = self.current.version, served, None
         seconds = time.monotonic() - started
         self.watch.swapped(served, seconds)
-        report(f"version {served.version} answers now, instead of {old}; loaded in {seconds:.1f} s")
+        log(f"version {served.version} answers now, instead of {old}; loaded in {seconds:.1f} s")
 
     def _unanswered(self, error: Exception) -> None:
         reason = in_words(error)
         if not self.source_error:
-            report(f"there is no model to swap to ({reason}); version {self.current.version} stays")
+            log(f"there is no model to swap to ({reason}); version {self.current.version} stays")
         self.source_error = reason
         self.watch.unanswered()

@@ -98,7 +98,9 @@ def _texts(asked: Asked, limits: Limits) -> list[str]:
     most = min(limits.texts, limits.queue)  # more texts than the queue holds could never be answered
     if not 1 <= len(texts) <= most:
         kind = TooLargeError if texts else UsageError
-        raise kind(f"{len(texts):,} texts", expected=f"1 to {most:,}", do="send several requests")
+        raise kind(
+            f"{len(texts):,} texts", expected=f"1 to {most:,}", do="send several requests" if texts else "send a text"
+        )
     for number, text in enumerate(texts):
         place = f"texts.{number}" if asked.text is None else "text"
         if not INK.search(text):

@@ -20,7 +20,7 @@ from xc_core.serve.app import Server, make_app, make_server
 from xc_core.serve.guard import LOOPBACK, busy, problem
 from xc_core.serve.limits import Limits
 from xc_core.serve.meters import Meters
-from xc_core.serve.models import Models
+from xc_core.serve.models import Models, log
 from xc_core.visible import counted, http_address
 
 _BACKLOG: Final = 2048
@@ -147,7 +147,7 @@ def serve(source: Source, address: Address, limits: Limits, poll_seconds: float)
             expected="an answer to every request that had come",
             do=f"send one signal, and wait up to {2 * limits.seconds:g} s",
         )
-    report("stopped; every request that had come was answered")
+    log("stopped; every request that had come was answered")
 
 
 def _config(server: Server, address: Address, poll_seconds: float) -> uvicorn.Config:
@@ -166,12 +166,12 @@ def _config(server: Server, address: Address, poll_seconds: float) -> uvicorn.Co
 
 
 def _run(server: uvicorn.Server, listener: socket.socket) -> None:
-    """Run until a signal. uvicorn raises the signal again when it has ended; it must not end the process then."""
+    """Run until a signal; a closed terminal (SIGHUP) is one too, unless it is ignored as under nohup.
 
-    def ignore(*_: Any) -> None:
-        return
-
-    before = {number: signal.signal(number, ignore) for number in (signal.SIGTERM, signal.SIGINT)}
+    uvicorn handles signals only while it runs, and raises them again when it has ended.
+    """
+    numbers = [one for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP) if signal.getsignal(one) != signal.SIG_IGN]
+    before = {number: signal.signal(number, server.handle_exit) for number in numbers}
     try:
         server.run(sockets=[listener])
     finally:

@@ -145,7 +145,9 @@ class _Running:
         for frozen in trials:
             if frozen.state is TrialState.RUNNING:
                 report(f"tune: trial {frozen.number} was killed; its settings are tried again")
-                self.study.enqueue_trial(frozen.params)
+                known = frozen.system_attrs.get("fixed_params") or frozen.params
+                if known.keys() == self.tuning.space.settings.keys():  # else they are drawn again, from the same seed
+                    self.study.enqueue_trial(known)
                 ran = self.study.user_attrs.get(_KILLED, {})
                 seconds = count_of_killed(self._seconds, frozen.number)
                 self.study.set_user_attr(_KILLED, {**ran, str(frozen.number): seconds})
