@@ -55,3 +55,12 @@ def test_a_process_whose_number_is_none_is_refused(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv(variable, "two")
     with pytest.raises(ConfigError, match=f"{variable}='two'"):
         World.from_environment()
+
+
+@pytest.mark.parametrize(("rank", "size"), [("1", ""), ("2", "2")])
+def test_a_process_outside_its_group_is_refused(monkeypatch: pytest.MonkeyPatch, rank: str, size: str) -> None:
+    """Left over from another program, RANK=1 alone made a process that wrote and said nothing."""
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.setenv("WORLD_SIZE", size)
+    with pytest.raises(ConfigError, match=f"RANK={rank} of"):
+        World.from_environment()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from xc_core.environment import whole
-from xc_core.errors import MovedError, UnavailableError, UsageError, first_line
+from xc_core.errors import ConfigError, MovedError, UnavailableError, UsageError, first_line
 
 if TYPE_CHECKING:  # every command imports this module; torch takes a second
     from torch import Tensor
@@ -39,9 +39,13 @@ class World:
     def from_environment(cls) -> World:
         """Read RANK and WORLD_SIZE, which torchrun sets; without them, or if they are empty, this is process 0 of 1.
 
-        Raises ConfigError if they are no numbers.
+        Raises ConfigError if they are no numbers, or not those of one group: such a process would write nothing.
         """
-        return cls(whole("RANK", 0), whole("WORLD_SIZE", 1, least=1))
+        rank, size = whole("RANK", 0), whole("WORLD_SIZE", 1, least=1)
+        if rank >= size:
+            found, expected = f"RANK={rank} of {size} processes (WORLD_SIZE)", f"a number from 0 to {size - 1}"
+            raise ConfigError(found, expected=expected, do="start the processes with torchrun, or unset both")
+        return cls(rank, size)
 
     @property
     def first(self) -> bool:
