@@ -270,8 +270,8 @@ def test_a_fault_of_mlflow_keeps_the_version(
 
 def test_files_of_another_project_stay(xc: Xc, store: Store, fresh: Workspace, tmp_path: Path) -> None:
     """A copy of a project has the addresses of the original in its database."""
-    first, _ = with_files(store, "xc-moved", tmp_path / "original")
-    xc("delete", "--dataset", "moved", "--version", 1, "--yes").refused(77, "under another root", "in the project")
+    first, _ = with_files(store, "xc-copied", tmp_path / "original")
+    xc("delete", "--dataset", "copied", "--version", 1, "--yes").refused(77, "under another root", "in the project")
     assert (first / "artifacts" / "encoder.safetensors").exists()
 
 
