@@ -85,8 +85,9 @@ def waits(workspace: Workspace, dataset: str, wanted: str, now: float) -> bool:
 
 
 def was_ingested(workspace: Workspace, dataset: str, wanted: str) -> bool:
-    """Return True if the files of this state were ingested and are no longer in the inbox, also if a kill set them
-    aside: the sensor of the inbox does not see them.
+    """Return True if the files of this state were ingested and have left the inbox, whose sensor no longer sees them.
+
+    They are archived or, if the process was killed, set aside.
     """
     left = (_archived(workspace, dataset, wanted), _aside(workspace, dataset, wanted))
     return any(folder.is_dir() for folder in left) and state(inbox(workspace, dataset), math.inf) != wanted

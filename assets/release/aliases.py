@@ -14,7 +14,7 @@ from assets.release.versions import (
     check_opens,
     dataset_of,
     hint_if_new,
-    is_absent,
+    if_there,
     model_name,
     numbers_of,
     one_of,
@@ -37,13 +37,10 @@ def version_of(client: Any, name: str, alias: str) -> Any | None:
     """
     from mlflow.exceptions import MlflowException
 
-    try:
+    found = None
+    with if_there():
         found = client.get_model_version_by_alias(name, alias)
-    except MlflowException as error:
-        if not is_absent(error):
-            raise
-        return None
-    if not found.version:
+    if found is not None and not found.version:
         raise MlflowException("an answer without a version; is it MLflow's address?")
     return found
 

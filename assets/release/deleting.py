@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,7 +89,8 @@ def _delete_versions(workspace: Workspace, dataset: str, numbers: list[int], kee
         if keep is not None:
             numbers = [number for number in sorted(every)[:-keep] if number not in used]
         for number in numbers:
-            versions.check_version(client, name, number)
+            if number not in every:
+                versions.check_version(client, name, number)  # raises
             _check_deletable(workspace, client, every[number], used)
         click.echo(f"{name}: {', '.join(f'version {number}' for number in numbers) or 'no version to delete'}")
         if not yes and numbers:
@@ -109,7 +108,7 @@ def _in_use(client: Any, name: str) -> dict[int, str]:
     from assets.release.best import best_digests
 
     named: dict[str, Any] = {}
-    with _if_there():
+    with versions.if_there():
         named = client.get_registered_model(name).aliases
     found: dict[int, str] = {}
     for number in named.values():
@@ -139,7 +138,7 @@ def _check_deletable(workspace: Workspace, client: Any, version: Any, used: dict
 def _location(client: Any, version: Any) -> str:
     """Return the address of the files of a version; empty if its model was deleted."""
     model = None
-    with _if_there():
+    with versions.if_there():
         model = client.get_logged_model(_model_of(version))
     return str(model.artifact_location) if model is not None else ""
 
@@ -157,18 +156,6 @@ def _delete_version(client: Any, version: Any, others: list[Any]) -> None:
         get_artifact_repository(location).delete_artifacts()  # type: ignore[no-untyped-call]
         client.delete_logged_model(_model_of(version))
     if version.run_id not in {other.run_id for other in others}:
-        with _if_there():
+        with versions.if_there():
             client.delete_run(version.run_id)
     client.delete_model_version(version.name, version.version)
-
-
-@contextmanager
-def _if_there() -> Iterator[None]:
-    """End the block without an error at what MLflow does not have, or has deleted."""
-    from mlflow.exceptions import MlflowException
-
-    try:
-        yield
-    except MlflowException as error:
-        if not versions.is_absent(error):
-            raise

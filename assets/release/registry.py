@@ -200,7 +200,7 @@ def _marked(experiment: str, candidate: Candidate) -> Iterator[dict[str, str]]:
     mark = f"{time.time_ns()}-{os.getpid()}"
     artifacts.write_file(candidate.under_way, json.dumps([experiment, mark]))
     yield {_MARK: mark}
-    drop(candidate.under_way)  # not after an error: MLflow may not have been told either
+    drop(candidate.under_way)  # it stays after an error: MLflow may still show the run as running
 
 
 def _new_version(client: Any, artifact_root: str, candidate: Candidate) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -114,16 +115,23 @@ def download(version: Any) -> Path:
 
 def experiment_of(client: Any, run: str | None) -> str | None:
     """Return the id of the experiment that a run belongs to; None if the run is gone, as after ``mlflow gc``."""
+    found = None
+    if run:
+        with if_there():
+            found = client.get_run(run)
+    return None if found is None else str(found.info.experiment_id)
+
+
+@contextmanager
+def if_there() -> Iterator[None]:
+    """End the block without an error at what MLflow does not have, or has deleted; other errors are raised."""
     from mlflow.exceptions import MlflowException
 
-    if not run:
-        return None
     try:
-        return str(client.get_run(run).info.experiment_id)
+        yield
     except MlflowException as error:
         if not is_absent(error):
             raise
-        return None
 
 
 def is_absent(error: MlflowException) -> bool:

@@ -9,16 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from xc_core.chain import changelog, dvc_lock, incoming
+from xc_core.chain import dvc_lock, incoming
 from xc_core.chain.drift import record_path
-from xc_core.chain.names import INBOX, checked_name
+from xc_core.chain.names import checked_name
 from xc_core.chain.reports import report_path
-from xc_core.chain.workspace import Workspace, at_rest, training
+from xc_core.chain.workspace import PER_DATASET, Workspace, at_rest, training
 from xc_core.errors import ConfigError, MissingError, StorageError, nearest
 from xc_core.leftovers import drop
 
-_OF_DATASET: Final = (INBOX, changelog.VERSIONS, "tune", "reports", "drift", "models")
-"""Folders of the state that have one per dataset."""
 _KEY: Final = "[0-9a-f]" * 16
 
 
@@ -99,8 +97,9 @@ def _unknown(kind: str, name: str, known: Sequence[str]) -> MissingError:
 
 
 def _check_not_released(workspace: Workspace, dataset: str, names: Sequence[str]) -> None:
+    released = workspace.params.dataset(dataset).release.recipes
     for name in names:
-        if name in workspace.params.dataset(dataset).release.recipes:
+        if name in released:
             raise ConfigError(
                 f"datasets.{dataset}.release.recipes, which names {name!r}",
                 expected="only recipes that stay",
@@ -119,7 +118,7 @@ def _of_experiments(workspace: Workspace, dataset: str, names: Sequence[str]) ->
 def _of_dataset(workspace: Workspace, dataset: str) -> Iterator[Path]:
     state = workspace.state
     yield workspace.raw(dataset).parent
-    yield from (state / kind / dataset for kind in _OF_DATASET)
+    yield from (state / kind / dataset for kind in (*PER_DATASET, "tune"))
     yield from (state / kind / f"{dataset}.json" for kind in ("champions", "source", incoming.PREFIX))
     yield from (state / "budget").glob(f"{dataset}-{_KEY}.json")
     yield from _scratch(workspace, f"*@{dataset}")

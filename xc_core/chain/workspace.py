@@ -21,7 +21,7 @@ from xc_core.root import FILE, project_root
 
 _WRITE_SECONDS: Final = 30.0
 """How long a write waits for the write of another process."""
-_PER_DATASET: Final = ("versions", "reports", "drift", "models", "inbox")
+PER_DATASET: Final = ("versions", "reports", "drift", "models", "inbox")
 """Folders of the state that have one per dataset, in which files are written."""
 
 
@@ -60,7 +60,7 @@ class Workspace:
 
     def swept(self) -> Workspace:
         """Delete what killed commands left where they write; finish an ingest that had begun to replace a dataset."""
-        data, state = ("*/", "*/*/", "*/*/settings/"), ("*/", "run/*/", *(f"{kind}/*/" for kind in _PER_DATASET))
+        data, state = ("*/", "*/*/", "*/*/settings/"), ("*/", "run/*/", *(f"{kind}/*/" for kind in PER_DATASET))
         inner = [folder for pattern in data for folder in self.data.glob(pattern)]
         inner += [folder for pattern in state for folder in self.state.glob(pattern)]
         inner += [Path(folder) for folder, _, _ in os.walk(self.state / "tune")]  # a study has workspaces of its own
