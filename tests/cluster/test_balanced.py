@@ -172,6 +172,28 @@ def test_vectors_that_are_not_finite_are_refused(value: float, size: int) -> Non
         balanced_clusters(vectors, 4, 0)
 
 
+@pytest.mark.parametrize("seen", [1 << 15, 1024])
+def test_an_invalid_value_that_only_the_product_reports_is_no_warning(
+    seen: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OpenBLAS adds up a register that it has not set: the flag is raised, the product is right."""
+    matmul, calls = np.matmul, []
+
+    def flagged(*args: Any) -> Any:
+        calls.append(np.array(np.inf) - np.array(np.inf))
+        return matmul(*args)
+
+    vectors = unit(np.random.default_rng(0).standard_normal((2000, 5)))
+    monkeypatch.setattr(balanced, "SEEN", seen)
+    expected = balanced_clusters(vectors, 4, 0)
+    with np.errstate(invalid="warn"):
+        monkeypatch.setattr(np, "matmul", lambda *args: flagged(*args) if args[1].shape[-1] == 1 else matmul(*args))
+        found = balanced_clusters(vectors, 4, 0)
+    assert calls
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_a_target_below_one_is_refused() -> None:
     with pytest.raises(ConfigError, match="cluster size 0"):
         balanced_clusters(np.ones((3, 2), np.float32), 0, 0)

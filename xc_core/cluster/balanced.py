@@ -71,7 +71,8 @@ def _split(order: I64, vectors_ND: F32, begin_J: I64, middle_J: I64, end_J: I64,
         seen = np.sort(random.choice(width, SEEN, replace=False))
         share = np.clip(left * SEEN // width, 1, SEEN - 1)
         direction = _two_means(vectors_ND[rows[seen]][None], np.array([SEEN]), share, random)[0]
-        scores = np.concatenate([vectors_ND[rows[at : at + SEEN]] @ direction for at in range(0, width, SEEN)])
+        parts = (vectors_ND[rows[at : at + SEEN]] for at in range(0, width, SEEN))
+        scores = np.concatenate([_projections(part[None], direction[None])[0] for part in parts])
         order[begin_J[0] : end_J[0]] = rows[np.argsort(scores, kind="stable")]
         return
     places = begin_J[:, None] + np.minimum(np.arange(width), counts[:, None] - 1)
@@ -85,8 +86,18 @@ def _split(order: I64, vectors_ND: F32, begin_J: I64, middle_J: I64, end_J: I64,
 
 def _ranked(points_JMD: F32, direction_JD: F32, real_JM: Bool) -> I64:
     """Return the points of each node by rising projection, padding last."""
-    scores = np.matmul(points_JMD, direction_JD[:, :, None])[:, :, 0]
-    return np.where(real_JM, scores, np.inf).argsort(1, kind="stable")
+    return np.where(real_JM, _projections(points_JMD, direction_JD), np.inf).argsort(1, kind="stable")
+
+
+def _projections(points_JMD: F32, direction_JD: F32) -> F32:
+    """Return each point's projection on its node's direction (J x M).
+
+    OpenBLAS 0.3.31 with AVX-512 reports an invalid value for vectors of five dimensions although the product is right:
+    its kernel also adds up a register that it has not set. ``_two_means`` checks the directions instead.
+    """
+    with np.errstate(invalid="ignore"):
+        scores_JM: F32 = np.matmul(points_JMD, direction_JD[:, :, None])[:, :, 0]
+    return scores_JM
 
 
 def _two_means(points_JMD: F32, counts_J: I64, left_J: I64, random: np.random.Generator) -> F32:
