@@ -67,7 +67,12 @@ def test_without_fallback_the_rule_is_kept(workspace: Workspace) -> None:
 
 def test_the_report_names_the_part(tmp_path: Path, lines: list[str], workspace: Workspace) -> None:
     facts = evaluated(workspace, {"rule": {**USELESS, "depth": 2}})[1]
-    assert f"fusion: {facts['served']} alone is better than the rule, so it is used instead" in lines
+    part, rule = (
+        " / ".join(f"{facts['validation'][name][metric]:.1f}" for metric in ("P_at_1", "P_at_5", "PSP_at_5"))
+        for name in (facts["served"], "fusion")
+    )
+    expected = f"fusion: {facts['served']} alone is better than the rule (P@1 / P@5 / PSP@5 {part} against {rule};"
+    assert [line for line in lines if line.startswith(expected) and line.endswith("so it is used instead")]
 
 
 def test_a_rule_that_no_other_document_can_test_is_replaced_by_the_sum(workspace: Workspace, lines: list[str]) -> None:

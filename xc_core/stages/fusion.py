@@ -151,7 +151,11 @@ def run(context: Context[FusionSettings]) -> None:
     shown = ", ".join(f"{name} {value['P_at_1']:.1f} / {value['PSP_at_5']:.1f}" for name, value in compared.items())
     context.report(f"fusion: P@1 / PSP@5 on validation, cross-fitted: {shown}")
     if better and FUSION in compared:
-        context.report(f"fusion: {better} alone is better than the rule, so it is used instead")
+        part, rule = (" / ".join(f"{compared[name][metric]:.1f}" for metric in _SHOWN) for name in (better, FUSION))
+        context.report(
+            f"fusion: {better} alone is better than the rule (P@1 / P@5 / PSP@5 {part} against {rule}; "
+            "the rule is clearly better in none), so it is used instead"
+        )
     elif better:
         context.report(f"fusion: too few validation documents to test the rule on, so {better} is used instead")
 
