@@ -142,6 +142,23 @@ def test_work_done_before_a_resume_does_not_count_as_speed(lines: list[str], clo
     assert lines[0] == "train: 100 % (100 of 100 steps), 1.0 steps/s, 0 s left"
 
 
+def test_other_work_within_a_step_does_not_count_as_its_time(
+    lines: list[str], clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A training once showed seven hours left after a refresh of ten minutes, and ended in two."""
+    with Meter("train", 100, "steps") as meter:
+        with meter.other_work():
+            clock.now += 600
+        clock.now += 20
+        meter.update(10)
+        bar = meter.bar(clock.now)
+    assert lines == [
+        "train: 10 % (10 of 100 steps), 0.5 steps/s, 3 min 0 s left",
+        "train: done in 10 min 20 s, 0.5 steps/s",
+    ]
+    assert "10:20<03:00" in bar
+
+
 def test_on_a_terminal_a_bar_is_drawn_and_erased(
     lines: list[str], clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -91,6 +91,7 @@ class Meter:
         self.what, self.total, self.unit, self.already = what, max(total, 1), unit, already
         self.done, self.note = already, ""
         self._start = self._last = time.monotonic()
+        self._other = 0.0
         self._bar_shown = False
 
     def __enter__(self) -> Meter:
@@ -104,7 +105,16 @@ class Meter:
         if seconds > QUIET_SECONDS:
             how = "done in" if error is None else f"stopped at {self._amount()} after"
             note = f", {self.note}" if self.note else ""
-            report(f"{self.what}: {how} {duration(seconds)}, {self._shown(self._rate(seconds))}{note}")
+            report(f"{self.what}: {how} {duration(seconds)}, {self._shown(self._rate(self._start + seconds))}{note}")
+
+    @contextmanager
+    def other_work(self) -> Iterator[None]:
+        """Leave the time of this block out of the rate and so out of the time left."""
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self._other += time.monotonic() - started
 
     def update(self, amount: int = 1, note: str = "") -> None:
         """Add ``amount`` to the work done; ``note`` is shown beside the bar."""
@@ -124,7 +134,7 @@ class Meter:
 
     def sentence(self, now: float) -> str:
         """Return share, amount, rate, time left and note in words; without a total only the amount, rate and note."""
-        rate = self._rate(now - self._start)
+        rate = self._rate(now)
         left = [f"{duration((self.total - self.done) / rate)} left"] if self.total > 1 and rate > 0 else []
         return f"{self.what}: {', '.join([self._amount(), self._shown(rate), *left, *filter(None, [self.note])])}"
 
@@ -133,9 +143,9 @@ class Meter:
             return f"{self.done:,} {self.unit}"
         return f"{100 * min(self.done / self.total, 1):.0f} % ({self.done:,} of {self.total:,} {self.unit})"
 
-    def _rate(self, seconds: float) -> float:
+    def _rate(self, now: float) -> float:
         """Return the work of this process per second."""
-        return (self.done - self.already) / max(seconds, 1e-9)
+        return (self.done - self.already) / max(now - self._start - self._other, 1e-9)
 
     def _shown(self, rate: float) -> str:
         return f"{rate:,.1f} {self.unit}/s" if rate >= 1 else f"{rate:.2g} {self.unit}/s"
@@ -153,5 +163,6 @@ class Meter:
                 postfix=self.note,
                 ascii=False,
                 initial=self.already,
+                rate=self._rate(now) or None,
             )
         )

@@ -390,3 +390,23 @@ def test_free_memory_is_returned_now_and_then(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(loop, "_GIVE_BACK", -1.0)
     fit(Walk(), plan, Checkpoints(tmp_path / "long", "x"))
     assert len(calls) == 2 * BATCHES
+
+
+def test_a_refresh_does_not_count_in_the_time_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, lines = [0.0], []
+
+    class Slow(Walk):
+        def start_epoch(self, epoch: int) -> dict[str, float]:
+            now[0] += 1000
+            return super().start_epoch(epoch)
+
+        def step(self, docs_B: I64, step: int, scale: float) -> tuple[float, float]:
+            now[0] += 10
+            return super().step(docs_B, step, scale)
+
+    monkeypatch.setattr(progress, "_listeners", [lines.append])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    fit(Slow(), plan(2), Checkpoints(tmp_path, "x"))
+    shown = [line.split(", loss")[0] for line in lines if line.startswith("training walk: ")]
+    assert shown[0] == "training walk: 12 % (1 of 8 steps), 0.1 steps/s, 1 min 10 s left"
+    assert shown[-1] == "training walk: done in 34 min 40 s, 0.1 steps/s"

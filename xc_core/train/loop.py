@@ -88,7 +88,8 @@ def _train(run: _Run) -> None:
     task, plan, position, history = run.task, run.plan, run.position, run.history
     with Meter(f"training {task.name}", 1, "steps", already=position.step) as meter:
         while position.epoch < plan.epochs:
-            batches = _open_epoch(task, position, history)
+            with meter.other_work():  # a refresh can take longer than many steps
+                batches = _open_epoch(task, position, history)
             last = _whole(len(batches) * min(plan.epochs - position.epoch, 1.0))
             meter.total = position.step - position.batch + _whole(len(batches) * (plan.epochs - position.epoch))
             if not position.step:
