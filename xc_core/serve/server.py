@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import signal
 import socket
@@ -17,7 +18,7 @@ from xc_core.errors import UnavailableError, UsageError, bare
 from xc_core.infer.champion import Source
 from xc_core.progress import report
 from xc_core.serve.app import Server, make_app, make_server
-from xc_core.serve.guard import LOOPBACK, busy, problem
+from xc_core.serve.guard import LOOPBACK, Guard, busy, problem
 from xc_core.serve.limits import Limits
 from xc_core.serve.meters import Meters
 from xc_core.serve.models import Models, log
@@ -117,6 +118,16 @@ class _Uvicorn(uvicorn.Server):
         self._server.draining = True
         super().handle_exit(sig, frame)
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End; if a second Ctrl-C asked for it, cancel what is left, which uvicorn leaves to asyncio's tracebacks."""
+        await super().shutdown(sockets)
+        if self.force_exit:
+            for task in (tasks := list(self.server_state.tasks)):
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._server.hurried = True
+            await self.lifespan.shutdown()
+
 
 def serve(source: Source, address: Address, limits: Limits, poll_seconds: float) -> None:
     """Answer requests until a signal comes.
@@ -140,20 +151,20 @@ def serve(source: Source, address: Address, limits: Limits, poll_seconds: float)
         )
     address.listening(listener)
     report(f"version {name['version']} of {name['dataset']} ({name['recipe']}) answers on {url}")
-    _run(_Uvicorn(_config(server, address, poll_seconds), server), listener)
-    if server.dropped:
+    app = make_app(server, address.names(), poll_seconds)
+    _run(_Uvicorn(_config(app, limits), server), listener)
+    if app.dropped:
         raise UnavailableError(
-            f"{counted(server.dropped, 'request')} without an answer at the end",
+            f"{counted(app.dropped, 'request')} without an answer at the end",
             expected="an answer to every request that had come",
             do=f"send one signal, and wait up to {2 * limits.seconds:g} s",
         )
     log("stopped; every request that had come was answered")
 
 
-def _config(server: Server, address: Address, poll_seconds: float) -> uvicorn.Config:
-    limits = server.limits
+def _config(app: Guard, limits: Limits) -> uvicorn.Config:
     return uvicorn.Config(
-        make_app(server, address.names(), poll_seconds),
+        app,
         http=Protocol,  # h11 bounds the size of headers
         ws="none",
         access_log=False,
