@@ -92,6 +92,7 @@ class Job:
             raise UsageError(
                 f"{self.target} as input and output", expected="two files", do="name another file with --output"
             )
+        self.target.resolve()  # raises the error of a link to itself: now, not when all rows are answered
 
     @property
     def folder(self) -> Path:
@@ -277,6 +278,10 @@ def _field(line: bytes, column: str, where: str) -> str:
     try:
         text = json.loads(line)[column]
         text.encode()
+    except UnicodeError as error:
+        found = f"text that is not UTF-8 ({first_line(error)})"
+        do = "convert the file, for instance: iconv -f latin1 -t utf-8"
+        raise DataError(found, expected="JSON in UTF-8", do=do, where=where) from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(
             "a line without a text",
