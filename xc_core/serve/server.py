@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import signal
 import socket
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Final
@@ -96,6 +98,9 @@ class Protocol(H11Protocol):
         response.headers["Connection"] = "close"
         await response(scope, receive, send)
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """Log nothing if a client offers another protocol: some do at each request, and uvicorn asks for a library."""
+
     def send_400_response(self, msg: str) -> None:
         """Answer bytes that are no request, and close the connection."""
         response = problem(400, "bytes that are not an HTTP/1.1 request, or headers that are too long",
@@ -171,9 +176,25 @@ def _config(app: Guard, limits: Limits) -> uvicorn.Config:
         log_level=logging.WARNING,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=4 * limits.requests + 16,
+        limit_concurrency=_connections(4 * limits.requests + 16),
         timeout_graceful_shutdown=int(2 * limits.seconds) + 1,
     )
+
+
+def _connections(wanted: int) -> int:
+    """Return how many connections may be open: as many as wanted, but no more than half of the files that may be.
+
+    Without a free file no connection is accepted, so none could be answered with 503. A shell allows 1,024 by default,
+    fewer than the system does.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < 2 * wanted:
+        files = 2 * wanted if hard == resource.RLIM_INFINITY else min(2 * wanted, hard)
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+            soft = files
+        return min(wanted, soft // 2)
+    return wanted
 
 
 def _run(server: uvicorn.Server, listener: socket.socket) -> None:
