@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -229,6 +230,19 @@ def test_an_output_that_is_a_link_to_itself_is_refused_before_any_row_is_answere
 
 def answer(texts: list[str]) -> list[list[Prediction]]:
     return [[Prediction(0, "u", text, 1.0)] for text in texts]
+
+
+def test_answers_that_are_deleted_meanwhile_are_called_missing(tmp_path: Path) -> None:
+    """The message said that a block was found, and asked for free space."""
+    job = Job(write(tmp_path / "x.csv", TEXTS), tmp_path / "y.jsonl", "text", "q")
+
+    def during(texts: list[str]) -> list[list[Prediction]]:
+        shutil.rmtree(job.folder / "00000000", ignore_errors=True)
+        return answer(texts)
+
+    with pytest.raises(MissingError, match=r"found no \S+/00000000, which was deleted while"):
+        job.run(during)
+    assert job.run(answer) == 50
 
 
 def test_other_columns_of_a_csv_may_hold_anything(tmp_path: Path) -> None:

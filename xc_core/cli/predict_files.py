@@ -196,8 +196,17 @@ def _write(block: Path, asked: str, start: int, answers: list[list[Prediction]])
         pq.write_table(pa.Table.from_pylist(rows, SCHEMA), build.path / _BLOCK)
 
 
-def _joined(blocks: Iterable[Path], target: Path) -> None:
-    """Write the blocks one after the other into a file beside ``target``, then rename it; a link stays one."""
+def _joined(blocks: list[Path], target: Path) -> None:
+    """Write the blocks one after the other into a file beside ``target``, then rename it; a link stays one.
+
+    Raises MissingError if somebody deleted a block meanwhile.
+    """
+    if lost := next((block for block in blocks if not (block / _BLOCK).is_file()), None):
+        raise MissingError(
+            f"no {lost}, which was deleted while other rows were answered",
+            expected="the answers of all rows",
+            do="run the same command again; it answers only the rows whose answers are lost",
+        )
     with artifacts.replacing(target.resolve()) as work:
         if target.suffix == ".parquet":
             with pq.ParquetWriter(work, SCHEMA) as writer:
