@@ -41,6 +41,7 @@ _REFUSALS: Final = {
     errno.EEXIST: "a file that exists",
     errno.EISDIR: "a folder where a file should be",
     errno.ENAMETOOLONG: "a name that is too long",
+    errno.ELOOP: "a symbolic link that leads to itself",
 }
 _WRITES: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EEXIST)
 """Those that no reading has."""
@@ -49,8 +50,9 @@ _IN_WORDS: Final = {
     "database or disk is full": errno.ENOSPC,
     "File too large": errno.EFBIG,
     "attempt to write a readonly database": errno.EACCES,
+    "Symlink loop from": errno.ELOOP,
 }
-"""What libraries, and sqlite, write instead of an error number."""
+"""What libraries, sqlite and Path.resolve write instead of an error number."""
 PANIC: Final = "PanicException"
 """Name of the class of a panic in the Rust code of a library, which no module exports; it is no Exception."""
 _LIMITS: Final = ("can't start new thread", "Resource temporarily unavailable")

@@ -113,6 +113,13 @@ def test_costs_name_the_machine_apart_from_the_figures(trained: Workspace, monke
         assert words in machine()
 
 
+@pytest.mark.parametrize("content", [b"{", b"[]", b"null", b"1", b"\xff", b'{"seconds": "x"}'])
+def test_a_record_of_costs_that_is_damaged_counts_as_none(workspace: Workspace, content: bytes) -> None:
+    """A report of the model, and a stage that is up to date, ended with a fault of xc."""
+    artifacts.write_file(workspace.scratch("cost", STAGES["corpus"], "toy", None), content)
+    assert read_costs(workspace, STAGES["corpus"], "toy", None) == {}
+
+
 def test_a_processor_has_the_name_that_the_system_gives_it(monkeypatch: pytest.MonkeyPatch) -> None:
     content = "processor\t: 0\nmodel name\t: A Processor 9\nmodel name\t: Another\n"
     with monkeypatch.context() as patch:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -182,7 +183,13 @@ def test_a_part_is_one_of_its_number(xc: Xc, ready: Workspace, tmp_path: Path, p
     [
         (b'{"text": "a"}\n{"txt": "b"}\n', "x.jsonl", 65, "x.jsonl, line 2: found a line without a text"),
         (b'{"text": "a"}\n{"text": 3}\n', "x.jsonl", 65, "line 2: found a line without a text"),
-        (b'{"text": "\xff"}\n', "x.jsonl", 65, "line 1: found a line without a text"),
+        (
+            b'{"text": "\xff"}\n',
+            "x.jsonl",
+            65,
+            "line 1: found text that is not UTF-8 ('utf-8' codec can't decode byte 0xff",
+        ),
+        (b'{"text": "\\ud800"}\n', "x.jsonl", 65, "line 1: found text that is not UTF-8 ('utf-8' codec can't encode"),
         (b"txt\na\n", "x.csv", 65, "no column 'text' (nearest: 'txt')"),
         (b"text,text\na,b\n", "x.csv", 65, "2 columns 'text'"),
         (b"PAR1 no", "x.parquet", 65, "a file that cannot be read"),
@@ -211,8 +218,31 @@ def test_both_files_are_needed_and_no_text(xc: Xc, ready: Workspace, tmp_path: P
     xc("predict", *NGAME, "--input", source, "--output", tmp_path / "y.jsonl", "-k", 0).refused(64, "k 0")
 
 
+def test_an_output_that_is_a_link_to_itself_is_refused_before_any_row_is_answered(
+    xc: Xc, ready: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All rows were answered first, and then it was called a fault of xc."""
+    (tmp_path / "y.jsonl").symlink_to(tmp_path / "y.jsonl")
+    monkeypatch.setattr(predict_files, "_write", lambda *_: pytest.fail("a row was answered"))
+    ended = xc("predict", *NGAME, "--input", write(tmp_path / "x.csv", TEXTS), "--output", tmp_path / "y.jsonl")
+    ended.refused(73, "a symbolic link that leads to itself (Symlink loop from", "the link")
+
+
 def answer(texts: list[str]) -> list[list[Prediction]]:
     return [[Prediction(0, "u", text, 1.0)] for text in texts]
+
+
+def test_answers_that_are_deleted_meanwhile_are_called_missing(tmp_path: Path) -> None:
+    """The message said that a block was found, and asked for free space."""
+    job = Job(write(tmp_path / "x.csv", TEXTS), tmp_path / "y.jsonl", "text", "q")
+
+    def during(texts: list[str]) -> list[list[Prediction]]:
+        shutil.rmtree(job.folder / "00000000", ignore_errors=True)
+        return answer(texts)
+
+    with pytest.raises(MissingError, match=r"found no \S+/00000000, which was deleted while"):
+        job.run(during)
+    assert job.run(answer) == 50
 
 
 def test_other_columns_of_a_csv_may_hold_anything(tmp_path: Path) -> None:

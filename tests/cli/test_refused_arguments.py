@@ -14,6 +14,16 @@ from xc_core.cli.options import Number
 from xc_core.data.ingest import IngestConfig
 
 
+def test_a_folder_that_is_a_link_to_itself_is_no_fault_of_xc(
+    xc: Xc, fresh: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = fresh.root / "loop"
+    loop.symlink_to(loop)
+    xc("ingest", loop, "--dataset", "new").refused(73, "a symbolic link that leads to itself")
+    monkeypatch.setenv("XC_ROOT", str(loop))
+    xc("status").refused(73, "a symbolic link that leads to itself")
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "found", "do"),
     [

@@ -124,6 +124,28 @@ def test_a_whole_address_is_taken_for_its_path(target: str, path: str) -> None:
     assert seen == [path]
 
 
+def test_a_request_that_is_cancelled_after_its_answer_began_gets_no_second_one() -> None:
+    sent: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200})
+        await asyncio.sleep(60)
+
+    async def send(message: Any) -> None:
+        sent.append(message["type"])
+
+    async def cancelled() -> None:
+        scope = {"type": "http", "method": "GET", "path": "/", "headers": []}
+        task = asyncio.create_task(guard(scope, lambda: asyncio.sleep(60, {}), send))
+        await asyncio.sleep(0)
+        task.cancel()
+        await task
+
+    guard = Guard(app, Limits(), Meters(), None)
+    asyncio.run(cancelled())
+    assert (sent, guard.dropped) == (["http.response.start"], 1)
+
+
 @pytest.mark.parametrize("path", ["/predict", "/predict/", "/health", "/nowhere"])
 def test_a_query_that_is_no_text_is_refused(running: Running, path: str) -> None:
     """Found by fuzzing: a redirection decodes it."""

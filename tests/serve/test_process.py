@@ -173,9 +173,13 @@ def test_a_signal_before_uvicorn_listens_to_signals_ends_the_server_too() -> Non
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_a_second_signal_drops_a_request_and_says_so(folder: Path) -> None:
+def test_a_second_signal_drops_requests_and_says_so(folder: Path) -> None:
+    """One waits for the model, of one the body has not come. The log had tracebacks, and the second got a 500."""
     found: list[tuple[int, Any]] = []
-    with forked("--bundle", folder, "--max-wait-ms", 20_000) as (port, process):
+    begun = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
+    with forked("--bundle", folder, "--max-wait-ms", 20_000) as (port, process), socket.socket() as slow:
+        slow.connect(("127.0.0.1", port))
+        slow.sendall(begun)
         client = threading.Thread(target=lambda: found.append(ask(port, text="falcon", k=1)))
         client.start()
         wait_for(lambda: _waits(port), 30, "a question in the queue")
@@ -184,8 +188,11 @@ def test_a_second_signal_drops_a_request_and_says_so(folder: Path) -> None:
         os.kill(process.pid, signal.SIGINT)
         client.join(30)
         ended = process.wait(30)
+        answer = b"".join(iter(lambda: slow.recv(4096), b""))
+    assert answer.startswith(b"HTTP/1.1 503") and b'"found":"a server that ends"' in answer
     assert ended.returncode == 69
-    assert "found 1 request without an answer at the end" in ended.stderr
+    assert ended.stderr.splitlines()[1] == "xc: found 2 requests without an answer at the end"
+    assert len(ended.stderr.splitlines()) == 4
     assert [(status, content["found"]) for status, content in found] == [(503, "a server that ends")]
 
 

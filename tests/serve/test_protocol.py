@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import resource
 import socket
 from typing import Any
 
 import pytest
 import uvicorn
 
-from xc_core.serve.server import Protocol
+from xc_core.serve.server import Protocol, _connections
 
 
 async def _app(scope: Any, receive: Any, send: Any) -> None:
@@ -18,12 +19,10 @@ async def _app(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
-async def _answer(sent: bytes, most: int | None) -> bytes:
+async def _answer(sent: bytes, most: int | None, log_level: str = "critical") -> bytes:
     """Return all that a server writes until it closes the connection."""
     listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(
-        _app, http=Protocol, ws="none", lifespan="off", limit_concurrency=most, log_level="critical"
-    )
+    config = uvicorn.Config(_app, http=Protocol, ws="none", lifespan="off", limit_concurrency=most, log_level=log_level)
     server = uvicorn.Server(config)
     running = asyncio.create_task(server.serve(sockets=[listener]))
     reader, writer = await asyncio.open_connection(*listener.getsockname())
@@ -59,3 +58,39 @@ def test_what_never_reaches_the_application_is_answered_in_json(
 
 def test_other_requests_reach_the_application() -> None:
     assert asyncio.run(_answer(ASKED, 2)).startswith(b"HTTP/1.1 200")
+
+
+def test_an_offer_of_another_protocol_is_not_logged(capsys: pytest.CaptureFixture[str]) -> None:
+    """Java's client offers HTTP/2 at each request; the log asked to install a library of websockets."""
+    offer = ASKED.replace(b"Connection: close", b"Connection: Upgrade, close\r\nUpgrade: h2c")
+    assert asyncio.run(_answer(offer, 2, "warning")).startswith(b"HTTP/1.1 200")
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("limits", "files", "connections"),
+    [
+        ((1024, 4096), 2080, 1040),
+        ((1024, 1024), 1024, 512),
+        ((1024, resource.RLIM_INFINITY), 2080, 1040),
+        ((20_000, 20_000), 20_000, 1040),
+        ((resource.RLIM_INFINITY, resource.RLIM_INFINITY), resource.RLIM_INFINITY, 1040),
+    ],
+)
+def test_connections_leave_half_of_the_open_files_that_the_system_allows(
+    monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int], files: int, connections: int
+) -> None:
+    """With 1,024, the usual limit, the 1,040 connections used up all files: clients got no 503, and a swap failed."""
+    now = [limits]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: now[-1])
+    monkeypatch.setattr(resource, "setrlimit", lambda _, asked: now.append(asked))
+    assert (_connections(1040), now[-1]) == (connections, (files, limits[1]))
+
+
+def test_a_limit_of_open_files_that_cannot_be_raised_bounds_the_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise ValueError("not allowed to raise maximum limit")
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 4096))
+    monkeypatch.setattr(resource, "setrlimit", refuse)
+    assert _connections(1040) == 128

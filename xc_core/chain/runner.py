@@ -303,7 +303,7 @@ def code(stage: Stage, function: str) -> Callable[[Context[Any]], None]:
 def read_costs(workspace: Workspace, stage: Stage, dataset: str, recipe: str | None) -> dict[str, float]:
     """Return the costs of the last run of a stage in this workspace; empty if it never ran here."""
     found = _read_cost(workspace, stage, dataset, recipe)
-    return {name: value for name, value in found.items() if name != _MACHINE}
+    return {name: value for name, value in found.items() if isinstance(value, int | float)}
 
 
 def machines(workspace: Workspace, dataset: str, recipe: str) -> set[str]:
@@ -313,5 +313,9 @@ def machines(workspace: Workspace, dataset: str, recipe: str) -> set[str]:
 
 
 def _read_cost(workspace: Workspace, stage: Stage, dataset: str, recipe: str | None) -> dict[str, Any]:
-    path = workspace.scratch("cost", stage, dataset, recipe)
-    return dict(json.loads(path.read_text("utf-8"))) if path.is_file() else {}
+    """Return the costs and the machine of the last run of a stage; a record that cannot be read counts as none."""
+    try:
+        content = json.loads(workspace.scratch("cost", stage, dataset, recipe).read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}

@@ -87,7 +87,7 @@ does not answer; 70 a fault of this software; 71 too little memory; 72 the train
 
 _DISK: Final = (
     "  expected: free space, and permission to read and write\n"
-    "  do this:  free space or fix the permission, then try again"
+    "  do this:  free space, or fix the permission or the link, then try again"
 )
 _BROKEN_PIPE: Final = 141
 """128 + SIGPIPE, the code that a shell reports for a program that wrote to a closed pipe."""
@@ -256,7 +256,11 @@ def _unexpected(error: BaseException) -> int:
     """Report an error without a message of its own, of the disk or a fault of software; return the exit code."""
     if (short := shortage(error)) is not None:
         return _say(str(short), short.exit_code)
-    if isinstance(error, OSError) and (reason := storage_reason(error, _current_folder())):
+    if isinstance(error, OSError) or (isinstance(error, RuntimeError) and "Symlink loop" in str(error)):
+        reason = storage_reason(error, _current_folder())
+    else:
+        reason = ""
+    if reason:
         return _say(f"found {reason}\n{_DISK}", StorageError.exit_code)
     return _say(f"{type(error).__name__}: {error}\n  {fault_of(error)}", XCError.exit_code)
 

@@ -92,6 +92,7 @@ class Job:
             raise UsageError(
                 f"{self.target} as input and output", expected="two files", do="name another file with --output"
             )
+        self.target.resolve()  # raises the error of a link to itself: now, not when all rows are answered
 
     @property
     def folder(self) -> Path:
@@ -195,8 +196,17 @@ def _write(block: Path, asked: str, start: int, answers: list[list[Prediction]])
         pq.write_table(pa.Table.from_pylist(rows, SCHEMA), build.path / _BLOCK)
 
 
-def _joined(blocks: Iterable[Path], target: Path) -> None:
-    """Write the blocks one after the other into a file beside ``target``, then rename it; a link stays one."""
+def _joined(blocks: list[Path], target: Path) -> None:
+    """Write the blocks one after the other into a file beside ``target``, then rename it; a link stays one.
+
+    Raises MissingError if somebody deleted a block meanwhile.
+    """
+    if lost := next((block for block in blocks if not (block / _BLOCK).is_file()), None):
+        raise MissingError(
+            f"no {lost}, which was deleted while other rows were answered",
+            expected="the answers of all rows",
+            do="run the same command again; it answers only the rows whose answers are lost",
+        )
     with artifacts.replacing(target.resolve()) as work:
         if target.suffix == ".parquet":
             with pq.ParquetWriter(work, SCHEMA) as writer:
@@ -277,6 +287,10 @@ def _field(line: bytes, column: str, where: str) -> str:
     try:
         text = json.loads(line)[column]
         text.encode()
+    except UnicodeError as error:
+        found = f"text that is not UTF-8 ({first_line(error)})"
+        do = "convert the file, for instance: iconv -f latin1 -t utf-8"
+        raise DataError(found, expected="JSON in UTF-8", do=do, where=where) from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(
             "a line without a text",

@@ -36,8 +36,8 @@ class Server:
     batcher: Batcher
     draining: bool = False
     """True once the server ends: it answers what has come, and is not ready for more."""
-    dropped: int = 0
-    """Requests without an answer when the server ended."""
+    hurried: bool = False
+    """True once it has to end without waiting for its threads."""
 
     async def answered(self, body: bytes) -> Response:
         """Return the answer to the question in ``body``; all of it is from the model that is current now."""
@@ -52,10 +52,7 @@ class Server:
             return busy("a full queue", f"at most {self.limits.queue:,} texts that wait")
         except (TimeoutError, asyncio.CancelledError):
             if (task := asyncio.current_task()) and task.cancelling():
-                if not self.draining:
-                    raise
-                self.dropped += 1
-                return busy("a server that ends", "a server that answers")
+                raise
             return busy(f"no answer after {self.limits.seconds:g} s", "an answer in that time")
         content = await asyncio.to_thread(reply, served, asked.tail, labels, asked.why)
         return Response(content, media_type="application/json")
@@ -63,8 +60,9 @@ class Server:
     async def _labels(self, served: Served, asked: Asked) -> Answers:
         wanted = question(asked, served, self.limits)
         futures = self.batcher.submit(served, wanted, self.limits.seconds)
-        parts = asyncio.gather(*map(asyncio.wrap_future, futures))
-        return [labels for part in await asyncio.wait_for(parts, self.limits.seconds) for labels in part]
+        async with asyncio.timeout(self.limits.seconds):
+            parts = await asyncio.gather(*map(asyncio.wrap_future, futures))
+        return [labels for part in parts for labels in part]
 
     def ready(self) -> tuple[int, dict[str, Any]]:
         """Return the status and the content of /ready."""
@@ -91,6 +89,8 @@ def make_app(server: Server, hosts: Iterable[str] | None, poll_seconds: float) -
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         server.models.start(poll_seconds)
         yield
+        if server.hurried:
+            return
         await asyncio.to_thread(server.models.stop)
         await asyncio.to_thread(server.batcher.stop)
 

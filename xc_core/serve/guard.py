@@ -52,6 +52,8 @@ class Guard:
         """``hosts`` are the names that a request may address; any name if None."""
         self.app, self.limits, self.meters = app, limits, meters
         self.hosts = None if hosts is None else frozenset(name.strip("[]").lower() for name in hosts)
+        self.dropped = 0
+        """Requests that were cancelled because the server had to end."""
         self._in_flight = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -71,6 +73,10 @@ class Guard:
             await refused.response(scope, receive, counted)
         except _GoneError:
             counted.status = 499
+        except asyncio.CancelledError:
+            self.dropped += 1
+            if not counted.started:
+                await busy("a server that ends", "a server that answers")(scope, receive, counted)
         finally:
             self._enter(-1)
             self.meters.requests.labels(path, str(counted.status)).inc()
@@ -153,11 +159,12 @@ class _Counted:
 
     def __init__(self, send: Send) -> None:
         self.status = 500
+        self.started = False
         self._send = send
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self.status = message["status"]
+            self.status, self.started = message["status"], True
             message = {**message, "headers": [*message.get("headers", []), *HEADERS]}
         await self._send(message)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import resource
 import signal
 import socket
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Final
@@ -17,7 +20,7 @@ from xc_core.errors import UnavailableError, UsageError, bare
 from xc_core.infer.champion import Source
 from xc_core.progress import report
 from xc_core.serve.app import Server, make_app, make_server
-from xc_core.serve.guard import LOOPBACK, busy, problem
+from xc_core.serve.guard import LOOPBACK, Guard, busy, problem
 from xc_core.serve.limits import Limits
 from xc_core.serve.meters import Meters
 from xc_core.serve.models import Models, log
@@ -95,6 +98,9 @@ class Protocol(H11Protocol):
         response.headers["Connection"] = "close"
         await response(scope, receive, send)
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """Log nothing if a client offers another protocol: some do at each request, and uvicorn asks for a library."""
+
     def send_400_response(self, msg: str) -> None:
         """Answer bytes that are no request, and close the connection."""
         response = problem(400, "bytes that are not an HTTP/1.1 request, or headers that are too long",
@@ -116,6 +122,16 @@ class _Uvicorn(uvicorn.Server):
         """Begin to end."""
         self._server.draining = True
         super().handle_exit(sig, frame)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End; if a second Ctrl-C asked for it, cancel what is left, which uvicorn leaves to asyncio's tracebacks."""
+        await super().shutdown(sockets)
+        if self.force_exit:
+            for task in (tasks := list(self.server_state.tasks)):
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._server.hurried = True
+            await self.lifespan.shutdown()
 
 
 def serve(source: Source, address: Address, limits: Limits, poll_seconds: float) -> None:
@@ -140,29 +156,45 @@ def serve(source: Source, address: Address, limits: Limits, poll_seconds: float)
         )
     address.listening(listener)
     report(f"version {name['version']} of {name['dataset']} ({name['recipe']}) answers on {url}")
-    _run(_Uvicorn(_config(server, address, poll_seconds), server), listener)
-    if server.dropped:
+    app = make_app(server, address.names(), poll_seconds)
+    _run(_Uvicorn(_config(app, limits), server), listener)
+    if app.dropped:
         raise UnavailableError(
-            f"{counted(server.dropped, 'request')} without an answer at the end",
+            f"{counted(app.dropped, 'request')} without an answer at the end",
             expected="an answer to every request that had come",
             do=f"send one signal, and wait up to {2 * limits.seconds:g} s",
         )
     log("stopped; every request that had come was answered")
 
 
-def _config(server: Server, address: Address, poll_seconds: float) -> uvicorn.Config:
-    limits = server.limits
+def _config(app: Guard, limits: Limits) -> uvicorn.Config:
     return uvicorn.Config(
-        make_app(server, address.names(), poll_seconds),
+        app,
         http=Protocol,  # h11 bounds the size of headers
         ws="none",
         access_log=False,
         log_level=logging.WARNING,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=4 * limits.requests + 16,
+        limit_concurrency=_connections(4 * limits.requests + 16),
         timeout_graceful_shutdown=int(2 * limits.seconds) + 1,
     )
+
+
+def _connections(wanted: int) -> int:
+    """Return how many connections may be open: as many as wanted, but no more than half of the files that may be.
+
+    Without a free file no connection is accepted, so none could be answered with 503. A shell allows 1,024 by default,
+    fewer than the system does.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < 2 * wanted:
+        files = 2 * wanted if hard == resource.RLIM_INFINITY else min(2 * wanted, hard)
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+            soft = files
+        return min(wanted, soft // 2)
+    return wanted
 
 
 def _run(server: uvicorn.Server, listener: socket.socket) -> None:
