@@ -203,6 +203,11 @@ def test_another_host_name_is_refused(running: Running) -> None:
         assert (response.status_code, response.json()["found"]) == (421, "host 'rebound.example'")
 
 
+def test_a_request_without_a_host_name_is_answered(running: Running) -> None:
+    """The checks of some load balancers are HTTP/1.0 without one; no browser sends such a request."""
+    assert running.client.get("/health", headers={"Host": ""}).status_code == 200
+
+
 def test_an_allowed_name_is_one_in_any_case_and_loopback_stays_allowed_beside_it() -> None:
     names = Address(host="0.0.0.0", allowed=("Labels.Example", "[fe80::1]")).names()
     assert Address(host="0.0.0.0").names() is None

@@ -108,11 +108,14 @@ class Guard:
         await self.app(scope, replay, send)
 
     def _check_host(self, scope: Scope) -> None:
-        """Refuse another host name: a page of the web could otherwise reach the server by a name of its own."""
+        """Refuse another host name: a page of the web could otherwise reach the server by a name of its own.
+
+        A request without one is of no browser; a load balancer that asks for health by HTTP/1.0 sends none.
+        """
         host = _header(scope, b"host")
         name = host.rpartition(":")[0] if ":" in host and not host.endswith("]") else host
         name = name.strip("[]").lower()
-        if self.hosts is not None and name not in self.hosts:
+        if self.hosts is not None and name and name not in self.hosts:
             raise _RefusedError(
                 problem(421, f"host {preview(name)}", f"one of {', '.join(sorted(self.hosts))}",
                         "address the server by such a name, or start it with --allow-host NAME")
