@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import sys
 import threading
 import time
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -342,6 +344,30 @@ def test_a_study_file_that_cannot_be_read_may_be_deleted_unless_the_disk_is_full
     tune(LATE).refused(74, "file is not a database", f"delete {folder}")
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=0))
     tune(LATE).refused(73, "a full disk", "free space")
+
+
+def test_a_study_whose_file_another_program_has_locked_is_busy_and_goes_on(
+    tune: Tune, project: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is locked when the command starts, then when its second trial ends."""
+    folder, run, connect = study_folder(project, "toy", "ngame"), study._Attempt.run, sqlite3.connect
+    monkeypatch.setattr("sqlite3.dbapi2.connect", partial(connect, timeout=0))
+    assert tune(LATE, "--trials", "1").code == 0
+    with closing(connect(folder / "study.db", isolation_level=None)) as other:
+        other.execute("begin exclusive")
+        tune(LATE, "--trials", "2").refused(75, f"{folder / 'study.db'}, which another program has locked", "end that")
+        other.execute("rollback")
+
+        def locks(attempt: Any) -> None:
+            run(attempt)
+            other.execute("begin exclusive")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(study._Attempt, "run", locks)
+            tune(LATE, "--trials", "2").refused(75, "which another program has locked")
+    assert tune(LATE, "--trials", "2").code == 0
+    assert tune(LATE, "--trials", "2", "--study", "unbroken").code == 0
+    assert seen(record_of(project)) == seen(record_of(project, "unbroken"))
 
 
 def test_without_optuna_the_extra_is_named(tune: Tune, project: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from xc_core.tune.early import early
 from xc_core.tune.limits import TimeIsUpError, count_of_killed, counted, stopped_after
 from xc_core.tune.record import SAME, State, StudyRecord, TrialRecord, study_folder
 from xc_core.tune.space import nested
-from xc_core.tune.storage import importances, opened, sampler
+from xc_core.tune.storage import answering, importances, opened, sampler
 from xc_core.tune.trial import TRIAL_STAGES, Result, Trial, TrialWorkspace, forget
 
 if TYPE_CHECKING:
@@ -64,14 +64,15 @@ def tune(tuning: Tuning, limits: Limits, watchers: Iterable[Watcher] = ()) -> St
     """Run trials until a limit is reached, and return the record of the study; watchers see it after each trial.
 
     Raises UsageError if a study of this name was started with other settings, BusyError if it is running, the error of
-    a trial if it is not of its settings, or if three trials in a row fail.
+    a trial if it is not of its settings, or if three trials in a row fail, and what ``answering`` raises.
     """
     folder = study_folder(tuning.project, tuning.dataset, tuning.name)
     own = locked(folder / "lock", f"the study {tuning.name} of {tuning.dataset}")
-    with own, working(tuning.project, tuning.dataset):
+    with own, working(tuning.project, tuning.dataset), answering(folder):
         running = _Running(tuning, limits, folder, opened(folder, tuning), list(watchers))
         try:
-            return running.finish(running.until_done())
+            with answering(folder):
+                return running.finish(running.until_done())
         except (TimeIsUpError, KeyboardInterrupt, *_ABORTING) as error:
             done = running.finish("stopped")
             if not isinstance(error, TimeIsUpError):
