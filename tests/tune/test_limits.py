@@ -133,6 +133,12 @@ def test_the_seconds_of_work_are_kept_while_it_runs(tmp_path: Path, monkeypatch:
     assert limits.count_of_killed(place, 3) == 0
 
 
+@pytest.mark.parametrize("damaged", [b'{"tri', b"\xff", b"[]", b"null", b"{}", b'{"trial": 3, "seconds": null}'])
+def test_damaged_seconds_of_work_count_as_none(tmp_path: Path, damaged: bytes) -> None:
+    (tmp_path / "seconds.json").write_bytes(damaged)
+    assert limits.count_of_killed(tmp_path / "seconds.json", 3) == 0
+
+
 def test_the_budget_cuts_the_trial_that_runs_and_a_larger_one_finishes_it(
     tune: Tune, project: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
