@@ -8,6 +8,7 @@ import sqlite3
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import closing, nullcontext
 from functools import partial
 from pathlib import Path
@@ -250,6 +251,41 @@ def test_settings_that_fail_are_recorded_and_three_in_a_row_end_the_command(
     assert "an odd setting" in ended.err
     assert [own.state for own in record_of(project).trials[7:]] == [State.FAILED] * 3
     assert record_of(project).state == "failed"
+
+
+@pytest.mark.parametrize("moment", ["encoder", "fusion"])
+def test_data_that_change_during_a_study_end_it(
+    tune: Tune, project: Workspace, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """As by ``xc ingest --replace`` and ``xc train`` beside it, before or after the last reading of a trial."""
+    plain, trials = trial.run_stage, []
+
+    def run(workspace: Workspace, name: str, *place: Any) -> Any:
+        done = plain(workspace, name, *place)
+        trials.extend([name] * (name == "encoder"))
+        if name == moment and len(trials) == 2:
+            (project.raw("toy") / "filter_labels_train.txt").write_text("0 0\n")
+            for stage in ("corpus", "tokens"):
+                plain(project, stage, "toy")
+        return done
+
+    monkeypatch.setattr(trial, "run_stage", run)
+    tune(LATE, "--trials", "3").refused(
+        76, "another corpus of toy than at the start of the study ngame", "another study"
+    )
+    record = record_of(project)
+    assert ([own.state for own in record.trials], record.state) == ([State.DONE, State.STOPPED], "stopped")
+
+
+def test_texts_that_are_tokenised_otherwise_are_another_study(
+    tune: Tune, project: Workspace, edit: Callable[[Workspace, Any], None]
+) -> None:
+    assert tune(LATE, "--trials", "1").code == 0
+    edit(project, {"datasets/toy/tokens/max_tokens": 2})
+    tune(LATE, "--trials", "2").refused(64, "a study 'ngame' of toy with another tokenisation", "--study NAME")
+    edit(project, {"datasets/toy/tokens/max_tokens": 510})
+    edit(project, {"datasets/toy/tokens/tokenizers": ["wordpiece", "minilm"]})
+    assert tune(LATE, "--trials", "2").code == 0, "its trials read the same token ids"
 
 
 def test_an_error_of_the_machine_ends_the_command_and_the_trial_is_tried_again(

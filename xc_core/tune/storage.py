@@ -110,7 +110,7 @@ def opened(folder: Path, tuning: Tuning) -> Study:
     except RuntimeError as error:
         raise _unreadable(folder, error) from error
     asked, before = tuning.asked(), study.user_attrs.get("asked")
-    if before is not None and before != asked:
+    if before is not None and any(asked.get(name) != value for name, value in before.items()):
         raise _other(tuning, before, asked)
     if before is None:
         code = project_checkout(tuning.project.root)
@@ -127,9 +127,9 @@ def opened(folder: Path, tuning: Tuning) -> Study:
 
 def _other(tuning: Tuning, before: Mapping[str, Any], asked: Mapping[str, Any]) -> UsageError:
     """Return the error for a study that was started with other settings, naming what differs."""
-    differing = [name for name in asked if before.get(name) != asked[name]]
+    differing = [name for name in before if before[name] != asked.get(name)]
     shown = [name for name in differing if name not in DIGESTS]
-    parts = [f"{name} ({_difference(before.get(name), asked[name])})" for name in shown] or differing
+    parts = [f"{name} ({_difference(before[name], asked.get(name))})" for name in shown] or differing
     return UsageError(
         f"a study {tuning.name!r} of {tuning.dataset} with another {', '.join(parts)}",
         expected="what the study was started with, because its trials are compared with each other",

@@ -177,7 +177,8 @@ class _Running:
         trial = self._trial(values)
         own, started = drawn.params == self.tuning.defaults(), time.monotonic()
         blank = TrialRecord(number=drawn.number, state=State.STOPPED, values=drawn.params, own=own, folder=trial.name)
-        attempt = _Attempt(self.tuning, trial, blank, None if left is None else started + left, earlier)
+        end, asked = None if left is None else started + left, self.study.user_attrs["asked"]
+        attempt = _Attempt(self.tuning, trial, blank, end, asked, earlier)
         try:
             with counted(self._seconds, drawn.number):
                 attempt.run()
@@ -244,18 +245,25 @@ class _Attempt:
     """What is known so far."""
     end: float | None
     """When the budget ends, on the monotonic clock."""
+    asked: Mapping[str, Any]
+    """What the study was started with."""
     earlier: Sequence[TrialRecord] = ()
     """The trials that ended before."""
 
     def run(self) -> None:
-        """Run the stages up to the fusion; the pruner may end the trial between two of them."""
+        """Run the stages up to the fusion; the pruner may end the trial between two of them.
+
+        Raises MovedError if the data of the study change.
+        """
         for stage in TRIAL_STAGES:
+            self.tuning.check_data(self.asked)
             with stopped_after(None if self.end is None else self.end - time.monotonic()):
                 if self.trial.run(stage):
                     self.record = replace(self.record, taken=(*self.record.taken, stage.name))
                 figures = early(self.trial.workspace, stage.name) if self.tuning.prune else None
             if figures is not None and self._prunes(stage.name, figures):
                 return
+        self.tuning.check_data(self.asked)
         self._judge(self.trial.result())
 
     def _prunes(self, stage: str, figures: Mapping[str, float]) -> bool:
