@@ -277,6 +277,25 @@ def test_data_that_change_during_a_study_end_it(
     assert ([own.state for own in record.trials], record.state) == ([State.DONE, State.STOPPED], "stopped")
 
 
+def test_token_ids_that_another_command_removes_are_made_again(
+    tune: Tune, project: Workspace, edit: Callable[[Workspace, Any], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by ``xc train`` beside it, of the only experiment with this tokenizer."""
+    plain = trial.run_stage
+
+    def run(workspace: Workspace, name: str, *place: Any) -> Any:
+        if name == "fusion":
+            edit(project, {"datasets/toy/tokens/tokenizers": ["minilm"]})
+            plain(project, "tokens", "toy")
+        return plain(workspace, name, *place)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trial, "run_stage", run)
+        tune(LATE, "--trials", "1").refused(76, "which another command removed", "run the same command again")
+    assert tune(LATE, "--trials", "1").code == 0
+    assert [own.state for own in record_of(project).trials] == [State.STOPPED, State.DONE]
+
+
 def test_texts_that_are_tokenised_otherwise_are_another_study(
     tune: Tune, project: Workspace, edit: Callable[[Workspace, Any], None]
 ) -> None:

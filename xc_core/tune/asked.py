@@ -7,16 +7,14 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Final
 
-from xc_core.artifacts import read_manifest
-from xc_core.chain import Workspace, run_stage
+from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.chain.experiment import Experiment, resolve
 from xc_core.chain.fingerprints import content_hash, resolved
+from xc_core.chain.plan import depends
 from xc_core.data.corpus import Corpus
 from xc_core.data.splits import VALIDATION
-from xc_core.data.tokens import store_name
 from xc_core.errors import ConfigError, MissingError, MovedError, UsageError
 from xc_core.params import deep_merged, dotted, plain
 from xc_core.recipes import RECIPES, Recipe, find_recipe
@@ -97,15 +95,16 @@ class Tuning:
         return labels if labels is not None and self.space.values(labels) == own else None
 
     @cached_property
-    def _tokenizers(self) -> list[str]:
-        return sorted({trial.encoder.encoder.tokenizer for trial in self.corners()})
+    def _by_tokenizer(self) -> dict[str, Recipe]:
+        """A trial per tokenizer."""
+        return dict(sorted({trial.encoder.encoder.tokenizer: trial for trial in self.corners()}.items()))
 
     def prepare(self) -> None:
         """Run the stages of the dataset, with the tokenizers of all trials.
 
         Raises MissingError if there are no validation documents.
         """
-        self.project.params.declare_tokenizers(self.dataset, self._tokenizers)
+        self.project.params.declare_tokenizers(self.dataset, list(self._by_tokenizer))
         for stage in ("corpus", "tokens"):
             run_stage(self.project, stage, self.dataset)
         corpus = Corpus.open(self.project.folder("corpus", self.dataset))
@@ -138,28 +137,28 @@ class Tuning:
         return found
 
     def _data(self) -> dict[str, str]:
-        """Return digests of the corpus, and of the token ids that the trials read."""
-        tokens = self.project.folder("tokens", self.dataset)
-        stores = [_digest(tokens / store_name(name)) for name in self._tokenizers]
+        """Return digests of the corpus, and of the token ids that the trials read; raise MissingError without them."""
+        encoder, trials = STAGES["encoder"], [replace(self.base, recipe=own) for own in self._by_tokenizer.values()]
+        stores = [depends(self.project, encoder, trial).get("tokens") for trial in trials]
         return {"corpus": self.project.digest("corpus", self.dataset), "tokenisation": content_hash(stores)}
 
     def check_data(self, asked: Mapping[str, Any]) -> None:
         """Raise MovedError if the trials would read other data than those for which the study was started."""
-        moved = [name for name, digest in self._data().items() if asked.get(name, digest) != digest]
+        try:
+            now = self._data()
+        except MissingError as error:
+            raise MovedError(
+                f"{error.found}, which another command removed",
+                expected=f"the data of the study {self.name} as long as it runs",
+                do="run the same command again: it makes what is missing, and the trials that are done count",
+            ) from error
+        moved = [name for name, digest in now.items() if asked.get(name, digest) != digest]
         if moved:
             raise MovedError(
                 f"another {' and '.join(moved)} of {self.dataset} than at the start of the study {self.name}",
                 expected="the same data for all trials, because they are compared with each other",
                 do=f"start another study, of the new data: xc tune --dataset {self.dataset} --study NAME ...",
             )
-
-
-def _digest(store: Path) -> str:
-    """Return the digest of the token ids of a tokenizer; empty for one that the stage tokens left out."""
-    try:
-        return read_manifest(store).digest()
-    except MissingError:
-        return ""
 
 
 def _check_held_out(trial: Recipe) -> None:
