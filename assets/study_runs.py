@@ -40,41 +40,46 @@ class StudyRuns:
     def show(self, record: StudyRecord) -> None:
         """Log the study and those of its trials that have no run yet, so a study that goes on is logged once.
 
-        Raises UnavailableError if MLflow does not answer.
+        What a killed command did not finish to log is logged now. Raises UnavailableError if MLflow does not answer.
         """
         with answering(self.uri):
             experiment = experiment_id(self.client, self.artifacts, record.dataset)
             parent = self._parent(experiment, record)
-            known = self._logged(experiment, parent)
+            runs = self._runs(experiment, parent)
             for trial in record.trials:
-                if str(trial.number) not in known:
-                    self._trial(experiment, parent, record, trial)
+                begun = runs.get(str(trial.number))
+                if begun is None or begun.info.status == "RUNNING":
+                    self._trial(experiment, parent, record, trial, begun)
             self._result(parent, record)
 
     def _parent(self, experiment: str, record: StudyRecord) -> str:
-        """Return the run of the study, made at its first call."""
+        """Return the run of the study, made at its first call, with its parameters."""
         started = record.origin["date"]
         wanted = {"xc.role": "study", "xc.study": record.name, "xc.started": started}
         query = " and ".join(f"tags.`{tag}` = '{value}'" for tag, value in wanted.items())
         if found := self.client.search_runs([experiment], query, max_results=1):
-            return str(found[0].info.run_id)
-        tags = {**wanted, "xc.dataset": record.dataset, "xc.recipe": str(record.asked["recipe"])}
-        tags |= {"xc.git": record.origin["commit"], "xc.git_changed": record.origin.get("changed", "not recorded")}
-        run = str(self.client.create_run(experiment, run_name=f"study {record.name}", tags=tags).info.run_id)
-        log_figures(self.client, run, {}, _allowed(flat(dict(record.asked))))
-        return run
+            run = found[0]
+        else:
+            tags = {**wanted, "xc.dataset": record.dataset, "xc.recipe": str(record.asked["recipe"])}
+            tags |= {"xc.git": record.origin["commit"], "xc.git_changed": record.origin.get("changed", "not recorded")}
+            run = self.client.create_run(experiment, run_name=f"study {record.name}", tags=tags)
+        params = _allowed(flat(dict(record.asked)))
+        missing = {name: value for name, value in params.items() if name not in run.data.params}
+        log_figures(self.client, run.info.run_id, {}, missing)
+        return str(run.info.run_id)
 
-    def _logged(self, experiment: str, parent: str) -> set[str]:
-        """Return the numbers of the trials that have a run."""
-        found, token = set(), None
+    def _runs(self, experiment: str, parent: str) -> dict[str, Any]:
+        """Return the runs of trials by their numbers."""
+        found, token = {}, None
         while True:
             page = self.client.search_runs([experiment], f"tags.`mlflow.parentRunId` = '{parent}'", page_token=token)
-            found |= {run.data.tags.get("xc.trial", "") for run in page}
+            found |= {run.data.tags.get("xc.trial", ""): run for run in page}
             token = page.token
             if not token:
                 return found
 
-    def _trial(self, experiment: str, parent: str, record: StudyRecord, trial: TrialRecord) -> None:
+    def _trial(self, experiment: str, parent: str, record: StudyRecord, trial: TrialRecord, begun: Any) -> None:
+        """Log a trial, in the run that a killed command began if there is one."""
         tags = {
             "mlflow.parentRunId": parent,
             "xc.role": "trial",
@@ -84,7 +89,8 @@ class StudyRuns:
             "xc.why": trial.why,
             "xc.taken": ", ".join(trial.taken),
         }
-        run = str(self.client.create_run(experiment, run_name=f"trial {trial.number}", tags=tags).info.run_id)
+        made = begun or self.client.create_run(experiment, run_name=f"trial {trial.number}", tags=tags)
+        run = str(made.info.run_id)
         figures = {**trial.figures, **{f"early_{stage}": value for stage, value in trial.early.items()}}
         figures |= {"seconds": trial.seconds} | ({} if trial.value is None else {"objective": trial.value})
         log_figures(self.client, run, figures, _allowed(flat(dict(trial.values))))

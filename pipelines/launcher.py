@@ -5,6 +5,7 @@ Dagster's own default launcher has none, so a killed run would stay started and 
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import socket
@@ -22,6 +23,9 @@ HOST_TAG: Final = "xc/host"
 """Run tag: the machine on which the process of the run was started."""
 _PID_TAG: Final = "xc/pid"
 """Run tag: the process that executes a run itself, without a launcher."""
+_BORN_TAG: Final = "xc/process_start"
+"""Run tag: seconds from the start of the machine to that of the run's process. A change of the clock does not change
+them, but would make the process younger than its first event."""
 _PID: Final = "pid"
 _CLOCK_SECONDS: Final = 5.0
 """The clock may have been set by this much between the start of a process and its first event."""
@@ -36,26 +40,42 @@ def worker(instance: dg.DagsterInstance, run: dg.DagsterRun) -> psutil.Process |
     """Return the process of a run of this machine, None if it has ended or not yet started.
 
     Its id is a tag, or in an event that Dagster records before the run is started. A process of that id that is younger
-    is another one.
+    is another one, unless it is the one that ``health`` has seen before.
     """
+    pid, recorded = _recorded(instance, run)
+    born = run.tags.get(_BORN_TAG)
+    found = process_of(pid, recorded + _CLOCK_SECONDS if born is None else math.inf)
+    return found if found is not None and born in (None, _born(found)) else None
+
+
+def _recorded(instance: dg.DagsterInstance, run: dg.DagsterRun) -> tuple[int, float]:
+    """Return the id of the process of a run, -1 if none is recorded, and the time of that record."""
     if _PID_TAG in run.tags:
         record = instance.get_run_record_by_id(run.run_id)
-        seen = record.create_timestamp.timestamp() if record else 0.0
-        return process_of(int(run.tags[_PID_TAG]), seen + _CLOCK_SECONDS)
+        return int(run.tags[_PID_TAG]), record.create_timestamp.timestamp() if record else 0.0
     for entry in reversed(instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT)):
         data: Any = entry.dagster_event and entry.dagster_event.engine_event_data
         if data and _PID in data.metadata:
-            return process_of(int(data.metadata[_PID].value), entry.timestamp + _CLOCK_SECONDS)
-    return None
+            return int(data.metadata[_PID].value), entry.timestamp
+    return -1, 0.0
+
+
+def _born(process: psutil.Process) -> str:
+    return f"{process.create_time() - psutil.boot_time():.2f}"
 
 
 def health(instance: dg.DagsterInstance, run: dg.DagsterRun) -> CheckRunHealthResult:
-    """Return whether the process of a started run is alive; one on another machine counts as alive."""
+    """Return whether the process of a started run is alive; one on another machine counts as alive.
+
+    One that is alive gets a tag by which it is known from then on.
+    """
     if run.tags.get(HOST_TAG) != socket.gethostname():
         return CheckRunHealthResult(WorkerStatus.RUNNING, "its process cannot be seen from this machine")
     found = worker(instance, run)
     if found is None:
         return CheckRunHealthResult(WorkerStatus.NOT_FOUND, "the process of the run was killed")
+    if _BORN_TAG not in run.tags:
+        instance.add_run_tags(run.run_id, {_BORN_TAG: _born(found)})
     return CheckRunHealthResult(WorkerStatus.RUNNING, run_worker_id=str(found.pid))
 
 

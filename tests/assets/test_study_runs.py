@@ -80,6 +80,34 @@ def test_a_study_that_goes_on_is_one_run_with_a_child_per_trial(store: Store) ->
     assert shown(store, replace(record, state="all trials done"))[0].info.status == "FINISHED"
 
 
+@pytest.mark.parametrize("cut", ["log_batch", "set_terminated"])
+@pytest.mark.parametrize("call", [0, 1])
+def test_what_a_killed_command_began_to_log_is_finished_by_the_next_one(
+    store: Store, monkeypatch: pytest.MonkeyPatch, cut: str, call: int
+) -> None:
+    """It is killed before the parameters of the study, the figures of a trial, or the end of a run are logged."""
+
+    class KilledError(BaseException):
+        pass
+
+    record, plain, left = study(trial(0, 50.0), dataset=f"d-{uuid.uuid4().hex[:8]}"), getattr(store.client, cut), [call]
+
+    def killed(*arguments: Any, **named: Any) -> None:
+        if not left[0]:
+            raise KilledError
+        left[0] -= 1
+        plain(*arguments, **named)
+
+    record = replace(record, state="all trials done")
+    with monkeypatch.context() as patch, pytest.raises(KilledError):
+        patch.setattr(store.client, cut, killed)
+        shown(store, record)
+    parent, children = shown(store, record)
+    assert [run.info.status for run in (parent, children["0"])] == ["FINISHED", "FINISHED"]
+    assert children["0"].data.metrics["objective"] == 50.0 and children["0"].data.params["encoder.loss"] == "triplet"
+    assert parent.data.params["metric.P_at_1"] == "1.0"
+
+
 def test_a_study_that_was_deleted_and_started_again_is_another_run(store: Store) -> None:
     dataset = f"d-{uuid.uuid4().hex[:8]}"
     first = study(trial(0, 50.0), dataset=dataset)

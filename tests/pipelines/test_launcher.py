@@ -67,6 +67,23 @@ def test_a_younger_process_of_the_same_id_is_another_one(
     assert health(instance, run).status is WorkerStatus.NOT_FOUND
 
 
+def test_a_clock_that_is_set_ends_no_run(
+    instance: dg.DagsterInstance, sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time at which the machine, and so each process, was started moves with the clock."""
+    run, boot_time = started(instance, sleeper.pid), psutil.boot_time()
+    assert health(instance, run).status is WorkerStatus.RUNNING
+    known = instance.get_run_by_id(run.run_id)
+    assert known is not None
+    for seconds in (3600, -3600):
+        monkeypatch.setattr("psutil._pslinux.boot_time", lambda seconds=seconds: boot_time + seconds)
+        assert health(instance, known).status is WorkerStatus.RUNNING
+    with subprocess.Popen(["sleep", "60"]) as other:
+        instance.report_engine_event("Started process again", known, EngineEventData.in_process(other.pid))
+        assert health(instance, known).status is WorkerStatus.NOT_FOUND, "another process than the one that is known"
+        other.kill()
+
+
 def test_a_run_of_another_machine_is_left_alone(instance: dg.DagsterInstance) -> None:
     run = started(instance, 2**22 + 1, host="elsewhere")
     assert health(instance, run).status is WorkerStatus.RUNNING

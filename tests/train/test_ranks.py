@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -20,8 +21,10 @@ from tests.train.ranks import CASES, ENCODERS, ROOT, run, trained
 from xc_core.artifacts import read_manifest
 from xc_core.chain import Workspace, run_stage
 from xc_core.classifiers import LabelTables
+from xc_core.cli.main import main
 from xc_core.distributed import ALONE
 from xc_core.encoders import TrainedEncoder
+from xc_core.errors import CorruptError
 from xc_core.sampling.hard import HardNegatives
 
 pytestmark = pytest.mark.chain
@@ -107,13 +110,15 @@ def torchrun(
     return said
 
 
-def shared(workspace: Workspace, stage: str, *options: str, size: int) -> list[subprocess.CompletedProcess[str]]:
+def shared(
+    workspace: Workspace, stage: str, *options: str, size: int, program: str = forks.XC
+) -> list[subprocess.CompletedProcess[str]]:
     """Run a stage in ``size`` processes, with the environment that torchrun gives them; return how they ended."""
     one = {**os.environ, "XC_ROOT": str(workspace.root), "WORLD_SIZE": str(size)}
     one |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     command = (stage, "--dataset", "toy", "--recipe", "ngame", *options)
     ranks = [
-        forks.start(forks.XC, "run", *command, env={**one, "RANK": str(rank), "LOCAL_RANK": str(rank)})
+        forks.start(program, "run", *command, env={**one, "RANK": str(rank), "LOCAL_RANK": str(rank)})
         for rank in range(size)
     ]
     return [process.wait() for process in ranks]
@@ -186,6 +191,25 @@ def test_the_stage_negatives_finds_what_one_process_finds(
     np.testing.assert_allclose(found.found.scores_NK, expected.found.scores_NK, rtol=NEAR, atol=NEAR)
     assert said.count("search recall 1.000") == 1
     assert not list(folder.parent.glob(".*")), "the other processes leave nothing behind"
+
+
+def second_fails() -> None:
+    """Run ``xc``; the second process finds that the encoder is damaged."""
+    if os.environ["RANK"] == "1":
+        importlib.import_module("xc_core.stages.embeddings").run = _damaged  # type: ignore[attr-defined]
+    main()
+
+
+def _damaged(_: object) -> None:
+    raise CorruptError("a damaged file", expected="what was written", do="write it again")
+
+
+def test_each_process_reports_its_own_error(copied: Workspace) -> None:
+    """The first one loses the others; why, only the second can say."""
+    first, second = shared(copied, "embeddings", "--force", size=2, program=f"{__name__}:second_fails")
+    assert (second.returncode, first.returncode) == (74, 69)
+    assert second.stderr.startswith("xc: found a damaged file")
+    assert "lost the others" in first.stderr
 
 
 def test_a_stage_that_is_not_shared_refuses_several_processes(copied: Workspace) -> None:

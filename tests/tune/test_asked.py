@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import TOY_CHANGES
 from tests.encoders.conftest import bert as bert
 from xc_core.chain import Workspace
-from xc_core.errors import ConfigError
+from xc_core.errors import ConfigError, MissingError
 from xc_core.tune.asked import Tuning
 from xc_core.tune.metric import Metric
 from xc_core.tune.record import study_folder
@@ -57,6 +57,9 @@ def test_the_recipes_own_settings_are_a_trial_if_the_space_has_them_as_they_are(
 def test_the_dataset_has_the_tokenizers_of_all_trials(workspace: Workspace, bert: Path) -> None:
     own = tuning(workspace, {"encoder.encoder.name": ["bag", str(bert)]}, encoder={"epochs": 0.0}).prepared()
     assert set(own.base.dataset.settings("tokens").tokenizers) >= {"wordpiece", str(bert)}
+    with pytest.raises(MissingError, match="which the stage tokens left out"):
+        own.asked()  # the tiny model cannot encode these texts, so the study is refused before its first trial
+    own = tuning(workspace, RULE).prepared()
     assert (own.asked()["pruner"], replace(own, prune=False).asked()["pruner"]) == ("lowest quarter", "none")
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import sys
 import threading
 import time
-from contextlib import nullcontext
+from collections.abc import Callable
+from contextlib import closing, nullcontext
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -131,6 +134,12 @@ def test_the_seconds_of_work_are_kept_while_it_runs(tmp_path: Path, monkeypatch:
     assert limits.count_of_killed(place, 3) == 0
 
 
+@pytest.mark.parametrize("damaged", [b'{"tri', b"\xff", b"[]", b"null", b"{}", b'{"trial": 3, "seconds": null}'])
+def test_damaged_seconds_of_work_count_as_none(tmp_path: Path, damaged: bytes) -> None:
+    (tmp_path / "seconds.json").write_bytes(damaged)
+    assert limits.count_of_killed(tmp_path / "seconds.json", 3) == 0
+
+
 def test_the_budget_cuts_the_trial_that_runs_and_a_larger_one_finishes_it(
     tune: Tune, project: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,6 +253,60 @@ def test_settings_that_fail_are_recorded_and_three_in_a_row_end_the_command(
     assert record_of(project).state == "failed"
 
 
+@pytest.mark.parametrize("moment", ["encoder", "fusion"])
+def test_data_that_change_during_a_study_end_it(
+    tune: Tune, project: Workspace, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """As by ``xc ingest --replace`` and ``xc train`` beside it, before or after the last reading of a trial."""
+    plain, trials = trial.run_stage, []
+
+    def run(workspace: Workspace, name: str, *place: Any) -> Any:
+        done = plain(workspace, name, *place)
+        trials.extend([name] * (name == "encoder"))
+        if name == moment and len(trials) == 2:
+            (project.raw("toy") / "filter_labels_train.txt").write_text("0 0\n")
+            for stage in ("corpus", "tokens"):
+                plain(project, stage, "toy")
+        return done
+
+    monkeypatch.setattr(trial, "run_stage", run)
+    tune(LATE, "--trials", "3").refused(
+        76, "another corpus of toy than at the start of the study ngame", "another study"
+    )
+    record = record_of(project)
+    assert ([own.state for own in record.trials], record.state) == ([State.DONE, State.STOPPED], "stopped")
+
+
+def test_token_ids_that_another_command_removes_are_made_again(
+    tune: Tune, project: Workspace, edit: Callable[[Workspace, Any], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by ``xc train`` beside it, of the only experiment with this tokenizer."""
+    plain = trial.run_stage
+
+    def run(workspace: Workspace, name: str, *place: Any) -> Any:
+        if name == "fusion":
+            edit(project, {"datasets/toy/tokens/tokenizers": ["minilm"]})
+            plain(project, "tokens", "toy")
+        return plain(workspace, name, *place)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trial, "run_stage", run)
+        tune(LATE, "--trials", "1").refused(76, "which another command removed", "run the same command again")
+    assert tune(LATE, "--trials", "1").code == 0
+    assert [own.state for own in record_of(project).trials] == [State.STOPPED, State.DONE]
+
+
+def test_texts_that_are_tokenised_otherwise_are_another_study(
+    tune: Tune, project: Workspace, edit: Callable[[Workspace, Any], None]
+) -> None:
+    assert tune(LATE, "--trials", "1").code == 0
+    edit(project, {"datasets/toy/tokens/max_tokens": 2})
+    tune(LATE, "--trials", "2").refused(64, "a study 'ngame' of toy with another tokenisation", "--study NAME")
+    edit(project, {"datasets/toy/tokens/max_tokens": 510})
+    edit(project, {"datasets/toy/tokens/tokenizers": ["wordpiece", "minilm"]})
+    assert tune(LATE, "--trials", "2").code == 0, "its trials read the same token ids"
+
+
 def test_an_error_of_the_machine_ends_the_command_and_the_trial_is_tried_again(
     tune: Tune, project: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -342,6 +405,30 @@ def test_a_study_file_that_cannot_be_read_may_be_deleted_unless_the_disk_is_full
     tune(LATE).refused(74, "file is not a database", f"delete {folder}")
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=0))
     tune(LATE).refused(73, "a full disk", "free space")
+
+
+def test_a_study_whose_file_another_program_has_locked_is_busy_and_goes_on(
+    tune: Tune, project: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is locked when the command starts, then when its second trial ends."""
+    folder, run, connect = study_folder(project, "toy", "ngame"), study._Attempt.run, sqlite3.connect
+    monkeypatch.setattr("sqlite3.dbapi2.connect", partial(connect, timeout=0))
+    assert tune(LATE, "--trials", "1").code == 0
+    with closing(connect(folder / "study.db", isolation_level=None)) as other:
+        other.execute("begin exclusive")
+        tune(LATE, "--trials", "2").refused(75, f"{folder / 'study.db'}, which another program has locked", "end that")
+        other.execute("rollback")
+
+        def locks(attempt: Any) -> None:
+            run(attempt)
+            other.execute("begin exclusive")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(study._Attempt, "run", locks)
+            tune(LATE, "--trials", "2").refused(75, "which another program has locked")
+    assert tune(LATE, "--trials", "2").code == 0
+    assert tune(LATE, "--trials", "2", "--study", "unbroken").code == 0
+    assert seen(record_of(project)) == seen(record_of(project, "unbroken"))
 
 
 def test_without_optuna_the_extra_is_named(tune: Tune, project: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:

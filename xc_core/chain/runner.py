@@ -31,7 +31,7 @@ from xc_core.locks import locked
 from xc_core.memory import give_back
 from xc_core.params import plain
 from xc_core.plugins import importing
-from xc_core.progress import report, silence
+from xc_core.progress import quiet, report
 
 _MACHINE = "machine"
 
@@ -159,12 +159,12 @@ def _lead(job: _Job, world: World, *, force: bool) -> Ran:
 
 
 def _follow(job: _Job, world: World) -> Ran:
-    """Compute along with the first process of the group, if it trains, and keep nothing."""
-    silence()
-    mark = world.of_first("")
-    if mark:
-        with artifacts.building(job.folder, kind=job.stage.name, keep=False) as build:
-            code(job.stage, "run")(_context(job, build, {}, mark))
+    """Compute along with the first process of the group, if it trains; keep nothing, and report only an error."""
+    with quiet():
+        mark = world.of_first("")
+        if mark:
+            with artifacts.building(job.folder, kind=job.stage.name, keep=False) as build:
+                code(job.stage, "run")(_context(job, build, {}, mark))
     return Ran(job.folder, not mark, 0.0, {}, {})
 
 

@@ -6,14 +6,16 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final
 
-from xc_core.chain import Workspace, run_stage
+from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.chain.experiment import Experiment, resolve
-from xc_core.chain.fingerprints import resolved
+from xc_core.chain.fingerprints import content_hash, resolved
+from xc_core.chain.plan import depends
 from xc_core.data.corpus import Corpus
 from xc_core.data.splits import VALIDATION
-from xc_core.errors import ConfigError, UsageError
+from xc_core.errors import ConfigError, MissingError, MovedError, UsageError
 from xc_core.params import deep_merged, dotted, plain
 from xc_core.recipes import RECIPES, Recipe, find_recipe
 from xc_core.seeds import generator
@@ -21,7 +23,7 @@ from xc_core.tune.metric import Metric
 from xc_core.tune.space import Space, nested, present
 from xc_core.tune.trial import TRIAL_STAGES, no_validation
 
-DIGESTS: Final = ("corpus", "settings and code")
+DIGESTS: Final = ("corpus", "tokenisation", "settings and code")
 """Names in ``Tuning.asked`` whose values are hashes."""
 _CORNERS: Final = 64
 """Combinations of the ends of all settings that are checked before the first trial."""
@@ -92,13 +94,17 @@ class Tuning:
         labels = self.space.labels(own)
         return labels if labels is not None and self.space.values(labels) == own else None
 
+    @cached_property
+    def _by_tokenizer(self) -> dict[str, Recipe]:
+        """A trial per tokenizer."""
+        return dict(sorted({trial.encoder.encoder.tokenizer: trial for trial in self.corners()}.items()))
+
     def prepare(self) -> None:
         """Run the stages of the dataset, with the tokenizers of all trials.
 
         Raises MissingError if there are no validation documents.
         """
-        needed = {trial.encoder.encoder.tokenizer for trial in self.corners()}
-        self.project.params.declare_tokenizers(self.dataset, sorted(needed))
+        self.project.params.declare_tokenizers(self.dataset, list(self._by_tokenizer))
         for stage in ("corpus", "tokens"):
             run_stage(self.project, stage, self.dataset)
         corpus = Corpus.open(self.project.folder("corpus", self.dataset))
@@ -124,11 +130,35 @@ class Tuning:
             "sampler": self.sampler,
             "seed": self.seed,
             "pruner": "lowest quarter" if self.prune else "none",
-            "corpus": self.project.digest("corpus", self.dataset),
+            **self._data(),
             "settings and code": hashlib.sha256(json.dumps(settings).encode()).hexdigest(),
         }
         found: dict[str, Any] = json.loads(json.dumps(content))
         return found
+
+    def _data(self) -> dict[str, str]:
+        """Return digests of the corpus, and of the token ids that the trials read; raise MissingError without them."""
+        encoder, trials = STAGES["encoder"], [replace(self.base, recipe=own) for own in self._by_tokenizer.values()]
+        stores = [depends(self.project, encoder, trial).get("tokens") for trial in trials]
+        return {"corpus": self.project.digest("corpus", self.dataset), "tokenisation": content_hash(stores)}
+
+    def check_data(self, asked: Mapping[str, Any]) -> None:
+        """Raise MovedError if the trials would read other data than those for which the study was started."""
+        try:
+            now = self._data()
+        except MissingError as error:
+            raise MovedError(
+                f"{error.found}, which another command removed",
+                expected=f"the data of the study {self.name} as long as it runs",
+                do="run the same command again: it makes what is missing, and the trials that are done count",
+            ) from error
+        moved = [name for name, digest in now.items() if asked.get(name, digest) != digest]
+        if moved:
+            raise MovedError(
+                f"another {' and '.join(moved)} of {self.dataset} than at the start of the study {self.name}",
+                expected="the same data for all trials, because they are compared with each other",
+                do=f"start another study, of the new data: xc tune --dataset {self.dataset} --study NAME ...",
+            )
 
 
 def _check_held_out(trial: Recipe) -> None:

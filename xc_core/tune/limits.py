@@ -71,8 +71,7 @@ def counted(place: Path, number: int) -> Iterator[None]:
 
 def count_of_killed(place: Path, number: int) -> float:
     """Return the seconds that trial ``number`` ran before its process was killed; 0 if none are recorded."""
-    try:
+    with suppress(FileNotFoundError, ValueError, TypeError, KeyError):  # also of a file that is damaged
         content = json.loads(place.read_text("utf-8"))
-    except FileNotFoundError:
-        return 0.0
-    return float(content["seconds"]) if content["trial"] == number else 0.0
+        return float(content["seconds"]) if content["trial"] == number else 0.0
+    return 0.0

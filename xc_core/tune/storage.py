@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from xc_core.errors import CorruptError, MissingError, UsageError, first_line, storage_error, storage_reason
+from xc_core.errors import BusyError, CorruptError, MissingError, UsageError, first_line, storage_error, storage_reason
 from xc_core.git import project_checkout
 from xc_core.sqlite import sqlite_address
 from xc_core.tune.asked import DIGESTS, Tuning
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
 
 _FILE: Final = "study.db"
+_LOCKED: Final = "database is locked"
+"""What sqlite says if another process has had the file locked for 5 seconds."""
 _ENOUGH: Final = 10
 """Trials from which importances are estimated."""
 
@@ -57,14 +60,44 @@ def sampler(name: str, seed: int) -> BaseSampler:
     return SAMPLERS[name](seed % (1 << 32))
 
 
+@contextmanager
+def answering(folder: Path) -> Iterator[None]:
+    """Turn errors of the file of the study in ``folder`` into ones that say what is wrong.
+
+    That is a BusyError if another process has locked it, a StorageError if the disk refuses a write, else a
+    CorruptError.
+    """
+    from optuna.exceptions import OptunaError
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except (SQLAlchemyError, OptunaError) as error:
+        cause = error.__cause__ if isinstance(error.__cause__, SQLAlchemyError) else error  # Optuna's names no reason
+        if _LOCKED in str(cause):
+            raise BusyError(
+                f"{folder / _FILE}, which another program has locked",
+                expected="a file that no other program writes; the trials that are done are in it",
+                do="end that program, then run the same command again",
+            ) from error
+        if reason := storage_reason(cause, folder):
+            raise storage_error(reason, folder) from error
+        raise _unreadable(folder, cause) from error
+
+
+def _unreadable(folder: Path, error: Exception) -> CorruptError:
+    return CorruptError(
+        f"an unreadable {folder / _FILE} ({first_line(error)})", expected="the study's file", do=f"delete {folder}"
+    )
+
+
 def opened(folder: Path, tuning: Tuning) -> Study:
     """Open the study in ``folder``, or start it.
 
-    Raises UsageError if it was started with other settings, CorruptError if its file cannot be read, StorageError if
-    the disk is full, ConfigError if its path cannot be part of an address.
+    Raises UsageError if it was started with other settings, CorruptError if its file is one of another version of
+    Optuna, ConfigError if its path cannot be part of an address. The caller calls it in ``answering``.
     """
     import optuna
-    from sqlalchemy.exc import SQLAlchemyError
 
     try:
         study = optuna.create_study(
@@ -74,14 +107,10 @@ def opened(folder: Path, tuning: Tuning) -> Study:
             load_if_exists=True,
             pruner=optuna.pruners.NopPruner(),  # ``study.is_low`` decides
         )
-        asked, before = tuning.asked(), study.user_attrs.get("asked")
-    except (SQLAlchemyError, optuna.exceptions.OptunaError, RuntimeError) as error:
-        if reason := storage_reason(error, folder):
-            raise storage_error(reason, folder) from error
-        raise CorruptError(
-            f"an unreadable {folder / _FILE} ({first_line(error)})", expected="the study's file", do=f"delete {folder}"
-        ) from error
-    if before is not None and before != asked:
+    except RuntimeError as error:
+        raise _unreadable(folder, error) from error
+    asked, before = tuning.asked(), study.user_attrs.get("asked")
+    if before is not None and any(asked.get(name) != value for name, value in before.items()):
         raise _other(tuning, before, asked)
     if before is None:
         code = project_checkout(tuning.project.root)
@@ -98,9 +127,9 @@ def opened(folder: Path, tuning: Tuning) -> Study:
 
 def _other(tuning: Tuning, before: Mapping[str, Any], asked: Mapping[str, Any]) -> UsageError:
     """Return the error for a study that was started with other settings, naming what differs."""
-    differing = [name for name in asked if before.get(name) != asked[name]]
+    differing = [name for name in before if before[name] != asked.get(name)]
     shown = [name for name in differing if name not in DIGESTS]
-    parts = [f"{name} ({_difference(before.get(name), asked[name])})" for name in shown] or differing
+    parts = [f"{name} ({_difference(before[name], asked.get(name))})" for name in shown] or differing
     return UsageError(
         f"a study {tuning.name!r} of {tuning.dataset} with another {', '.join(parts)}",
         expected="what the study was started with, because its trials are compared with each other",

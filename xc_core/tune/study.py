@@ -25,7 +25,7 @@ from xc_core.tune.early import early
 from xc_core.tune.limits import TimeIsUpError, count_of_killed, counted, stopped_after
 from xc_core.tune.record import SAME, State, StudyRecord, TrialRecord, study_folder
 from xc_core.tune.space import nested
-from xc_core.tune.storage import importances, opened, sampler
+from xc_core.tune.storage import answering, importances, opened, sampler
 from xc_core.tune.trial import TRIAL_STAGES, Result, Trial, TrialWorkspace, forget
 
 if TYPE_CHECKING:
@@ -64,14 +64,15 @@ def tune(tuning: Tuning, limits: Limits, watchers: Iterable[Watcher] = ()) -> St
     """Run trials until a limit is reached, and return the record of the study; watchers see it after each trial.
 
     Raises UsageError if a study of this name was started with other settings, BusyError if it is running, the error of
-    a trial if it is not of its settings, or if three trials in a row fail.
+    a trial if it is not of its settings, or if three trials in a row fail, and what ``answering`` raises.
     """
     folder = study_folder(tuning.project, tuning.dataset, tuning.name)
     own = locked(folder / "lock", f"the study {tuning.name} of {tuning.dataset}")
-    with own, working(tuning.project, tuning.dataset):
+    with own, working(tuning.project, tuning.dataset), answering(folder):
         running = _Running(tuning, limits, folder, opened(folder, tuning), list(watchers))
         try:
-            return running.finish(running.until_done())
+            with answering(folder):
+                return running.finish(running.until_done())
         except (TimeIsUpError, KeyboardInterrupt, *_ABORTING) as error:
             done = running.finish("stopped")
             if not isinstance(error, TimeIsUpError):
@@ -176,7 +177,8 @@ class _Running:
         trial = self._trial(values)
         own, started = drawn.params == self.tuning.defaults(), time.monotonic()
         blank = TrialRecord(number=drawn.number, state=State.STOPPED, values=drawn.params, own=own, folder=trial.name)
-        attempt = _Attempt(self.tuning, trial, blank, None if left is None else started + left, earlier)
+        end, asked = None if left is None else started + left, self.study.user_attrs["asked"]
+        attempt = _Attempt(self.tuning, trial, blank, end, asked, earlier)
         try:
             with counted(self._seconds, drawn.number):
                 attempt.run()
@@ -243,18 +245,25 @@ class _Attempt:
     """What is known so far."""
     end: float | None
     """When the budget ends, on the monotonic clock."""
+    asked: Mapping[str, Any]
+    """What the study was started with."""
     earlier: Sequence[TrialRecord] = ()
     """The trials that ended before."""
 
     def run(self) -> None:
-        """Run the stages up to the fusion; the pruner may end the trial between two of them."""
+        """Run the stages up to the fusion; the pruner may end the trial between two of them.
+
+        Raises MovedError if the data of the study change.
+        """
         for stage in TRIAL_STAGES:
+            self.tuning.check_data(self.asked)
             with stopped_after(None if self.end is None else self.end - time.monotonic()):
                 if self.trial.run(stage):
                     self.record = replace(self.record, taken=(*self.record.taken, stage.name))
                 figures = early(self.trial.workspace, stage.name) if self.tuning.prune else None
             if figures is not None and self._prunes(stage.name, figures):
                 return
+        self.tuning.check_data(self.asked)
         self._judge(self.trial.result())
 
     def _prunes(self, stage: str, figures: Mapping[str, float]) -> bool:
