@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import unicodedata
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -515,6 +516,9 @@ def test_a_row_without_a_uid_and_one_with_the_uid_of_its_document_are_refused() 
     known, text = tables(("D1", "the old text")), "the old text"
     found, count = tables((text_uid("", text), text)).known_by_text(known)
     assert (found.documents["uid"].to_list(), count) == (["D1"], 1)
+    composed, decomposed = (unicodedata.normalize(form, "kesäyö") for form in ("NFC", "NFD"))
+    found, _ = tables((text_uid("", decomposed), decomposed)).known_by_text(tables(("D1", composed)))
+    assert found.documents.select("uid", "content").rows() == [("D1", composed)]
     with pytest.raises(DataError, match="with the text of D1, and another row with this uid"):
         tables(("D1", "a corrected text"), (text_uid("", text), text)).known_by_text(known)
 

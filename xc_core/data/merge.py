@@ -25,8 +25,9 @@ from xc_core.errors import DataError, preview
 _OPTIONAL: Final = {"group": "group", "family": "near_duplicate_of"}
 """Columns that are left out of a line if they are empty, and their fields."""
 
-_TEXT: Final = (pl.col("title") + " " + pl.col("content")).str.replace_all(r"\s+", " ").str.strip_chars().alias("text")
-"""The text of a document; white space does not count."""
+_JOINED: Final = pl.col("title") + " " + pl.col("content")
+_TEXT: Final = _JOINED.str.normalize("NFC").str.replace_all(r"\s+", " ").str.strip_chars().alias("text")
+"""The text of a document; white space and Unicode form do not count."""
 
 
 @dataclass(frozen=True)
@@ -87,14 +88,17 @@ class Tables:
         """Return the tables with the uid and the text of the document of ``there`` that has the same text, and how many
         documents have one.
 
-        This concerns documents that got their uid from their text (``text_uid``); white space does not count. Raises
-        DataError if several documents have the text, or if a row with its uid changes that document too.
+        This concerns documents that got their uid from their text (``text_uid``); white space and Unicode form do not
+        count. Raises DataError if several documents have the text, or if a row with its uid changes that document too.
         """
         texts = self.documents.select("title", "content").iter_rows()
         derived = pl.Series([text_uid(*text) for text in texts], dtype=pl.String)
         own = self.documents.filter(pl.col("uid") == derived).select(_TEXT, new="uid")
         if len(twice := own.filter(pl.col("text").is_duplicated())):
-            raise _unclear(f"rows without a uid with the same text, but for white space: {preview(twice['text'][0])}")
+            raise _unclear(
+                f"rows without a uid with the same text, but for white space and Unicode form: "
+                f"{preview(twice['text'][0])}"
+            )
         found = own.join(there.documents.select(_TEXT, old="uid"), on="text", maintain_order="left")
         for one, several in (("new", "old"), ("old", "new")):
             twice = found.filter(pl.col(one).is_duplicated())
@@ -143,9 +147,9 @@ class Tables:
         return {text for row in rows for text in (*row, " ".join(row)) if text.strip()}
 
     def copies(self, documents: list[str]) -> list[str]:
-        """Return the uids of other documents with the text of one of ``documents``; white space does not count.
+        """Return the uids of other documents with the text of one of ``documents``.
 
-        A document without text has no copies.
+        White space and Unicode form do not count. A document without text has no copies.
         """
         found = self.documents.select("uid", _TEXT).filter(pl.col("text") != "")
         named = pl.col("uid").is_in(documents)
