@@ -248,7 +248,31 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     workspace = make_workspace(tmp_path_factory.mktemp("trained"))
     for name in STAGES:
         run_stage(workspace, name, "toy", "ngame")
+    _as_trained.update(_content(workspace))
     return workspace
+
+
+_as_trained: dict[Path, tuple[int, int]] = {}
+"""What ``_content`` returned when ``trained`` was made."""
+
+
+def _content(workspace: Workspace) -> dict[Path, tuple[int, int]]:
+    """Return size and time of params.yaml and of each file of a workspace's data; commands leave locks elsewhere."""
+    files = [path for path in workspace.data.rglob("*") if path.is_file()]
+    found = [(path, path.stat()) for path in (*files, workspace.root / "params.yaml")]
+    return {path: (now.st_size, now.st_mtime_ns) for path, now in found}
+
+
+@pytest.fixture(autouse=True)
+def trained_is_only_read(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that changes ``trained``: the result of others would depend on the order of tests."""
+    yield
+    if "trained" in request.fixturenames:
+        now = _content(request.getfixturevalue("trained"))
+        changed = sorted({path for path, _ in now.items() ^ _as_trained.items()})
+        _as_trained.clear()
+        _as_trained.update(now)  # only this test fails, not all later ones
+        assert not changed
 
 
 @pytest.fixture
