@@ -241,6 +241,25 @@ def test_groups_that_did_not_decide_about_the_split_stay_for_a_later_one(tmp_pat
     assert dict(found.select("uid", "group").iter_rows()) == groups
 
 
+def test_a_group_that_an_update_divides_between_train_and_test_is_named(tmp_path: Path, lines: list[str]) -> None:
+    """The tables of the first ingest have no test file: no group is in train and test."""
+    workspace, begin = empty_workspace(tmp_path / "project"), tmp_path / "begin"
+    begin.mkdir()
+    rows = [f"D{number:02},words {number},L{number % 2},g{number // 2}" for number in range(40)]
+    (begin / "train.csv").write_text("\n".join(["uid,text,labels,group", *rows]))
+    place(workspace, begin, "toy", IngestConfig(split="group"), replace=False)
+    tested = open_corpus(workspace).uids(open_corpus(workspace).rows("test"))
+    group = f"g{int(tested[0][1:]) // 2}"
+    for number, told in enumerate([True, False, False]):  # once, for the documents that do it
+        (tmp_path / f"{number}").mkdir()
+        text = f"uid,text,labels,group\nN{max(number, 1)},a text {max(number, 1)},L1,{group}\n"
+        (tmp_path / f"{number}" / "train.csv").write_text(text)
+        lines.clear()
+        changed = update(workspace, tmp_path / f"{number}", "toy")
+        assert changed is not None and bool(changed.documents.added) == (number != 1)
+        assert told == any(f"divide 1 group between test and other splits (the first: {group})" in at for at in lines)
+
+
 def test_a_new_document_goes_where_its_group_or_its_near_duplicates_are(tmp_path: Path) -> None:
     text = "one two three four five six seven eight nine ten"
     old = documents([("a", "something else", "train", "G"), ("b", text, "validation", "H"), ("c", text, "test", "")])

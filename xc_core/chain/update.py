@@ -51,13 +51,14 @@ def update(
                 "new files replaces none of them"
             )
         before, part = present_corpus(workspace, dataset), _read(path, inner.root / "part", reading)
-        there, came = Tables.of(before, present), Tables.of(part)
+        there, came = Tables.of(before, present), Tables.of(part, source if own.split == "group" else None)
         if not by_uid:
             came = _known_by_text(there, came, dataset)
         _report_elsewhere(there, came)
         fraction = 0.0 if validation_given(workspace, before, dataset) else own.validation_fraction
         cut = NewDocuments(own.split, fraction, inner.root / "near-duplicates")
         merged = there.merged(came, cut)
+        _report_divided(merged.divided() - there.divided())
         if merged.same(there) and set(allow) <= set(own.allow):
             report(f"update: {dataset} has all that is in the new files; nothing changes")
             return Difference.of(before, before)
@@ -119,6 +120,14 @@ def _report_elsewhere(there: Tables, came: Tables) -> None:
         report(
             f"update: kept the split of {counted(len(moved), 'document')} that the new files move between train and "
             f"test (the first: {moved[0]})"
+        )
+
+
+def _report_divided(groups: set[str]) -> None:
+    if groups:
+        report(
+            f"update: the new files divide {counted(len(groups), 'group')} between test and other splits (the first: "
+            f"{min(groups)}), so figures on test may be too good; put new rows of a group into the file that has it"
         )
 
 
