@@ -248,12 +248,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     workspace = make_workspace(tmp_path_factory.mktemp("trained"))
     for name in STAGES:
         run_stage(workspace, name, "toy", "ngame")
-    _as_trained.update(_content(workspace))
+    _content_of[workspace] = _content(workspace)
     return workspace
 
 
-_as_trained: dict[Path, tuple[int, int]] = {}
-"""What ``_content`` returned when ``trained`` was made."""
+_content_of: dict[Workspace, dict[Path, tuple[int, int]]] = {}
+"""What ``_content`` returned for ``trained``, once it is made."""
 
 
 def _content(workspace: Workspace) -> dict[Path, tuple[int, int]]:
@@ -268,11 +268,9 @@ def trained_is_only_read(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test that changes ``trained``: the result of others would depend on the order of tests."""
     yield
     if "trained" in request.fixturenames:
-        now = _content(request.getfixturevalue("trained"))
-        changed = sorted({path for path, _ in now.items() ^ _as_trained.items()})
-        _as_trained.clear()
-        _as_trained.update(now)  # only this test fails, not all later ones
-        assert not changed
+        for workspace, before in _content_of.items():
+            now = _content_of[workspace] = _content(workspace)  # so that only this test fails, not all later ones
+            assert not sorted({path for path, _ in now.items() ^ before.items()})
 
 
 @pytest.fixture
