@@ -208,6 +208,18 @@ def documents(rows: list[tuple[str, str, str, str]]) -> pl.DataFrame:
     return frame.select("uid", "title", pl.lit("").alias("content"), "split", "group", family=pl.lit(""))
 
 
+def test_filter_files_that_are_not_in_use_are_named_when_they_leave(tmp_path: Path, lines: list[str]) -> None:
+    for filters, told in (("none", 1), ("given", 0)):
+        workspace, begin = empty_workspace(tmp_path / filters), small_world().write(tmp_path / f"{filters}-begin")
+        (begin / "filter_labels_test.txt").write_text("2 4\n")
+        place(workspace, begin, "toy", IngestConfig(filters=filters), replace=False)
+        lines.clear()
+        for uid in ("N1", "N2"):
+            update(workspace, drop(tmp_path / f"{filters}-{uid}", [row(uid, f"text {uid}", [0])], [("L0", "a")]), "toy")
+        files = "filter_labels_train.txt, filter_labels_test.txt"
+        assert lines.count(f"{files}: not in the new version, because the setting filters is none") == told
+
+
 def test_a_corrected_document_keeps_its_group_unless_the_update_names_another(tmp_path: Path) -> None:
     workspace = empty_workspace(tmp_path / "project")
     groups = {f"D{number:04}": f"series {number // 3}" for number in range(60)}

@@ -14,7 +14,7 @@ from xc_core.chain.runner import run_stage
 from xc_core.chain.workspace import Workspace
 from xc_core.data.corpus import Corpus
 from xc_core.data.difference import Difference
-from xc_core.data.formats import Source, has_uids, names_labels, open_source
+from xc_core.data.formats import Source, has_uids, names_labels, open_source, splits_of
 from xc_core.data.ingest import IngestConfig, ingest
 from xc_core.data.merge import NewDocuments, Tables
 from xc_core.data.splits import TEST
@@ -131,8 +131,16 @@ def _report_divided(groups: set[str]) -> None:
         )
 
 
+def _report_unread(source: Source, config: IngestConfig) -> None:
+    """Report filter files whose pairs a new version does not have."""
+    files = [path.name for split in splits_of(source) if (path := source.filters(split))]
+    if files and config.filters == "none":
+        report(f"{', '.join(files)}: not in the new version, because the setting filters is none")
+
+
 def written(workspace: Workspace, inner: Workspace, dataset: str, tables: Tables, config: IngestConfig) -> IngestConfig:
     """Write the raw files of a new version into the scratch workspace, make its corpus, and return its settings."""
+    _report_unread(raw_source(workspace, dataset), config)
     longest = tables.write(inner.raw(dataset), config.split)
     for paper in papers(workspace.raw(dataset)):
         shutil.copyfile(paper, inner.raw(dataset) / paper.name)
