@@ -113,16 +113,19 @@ class Dvc(dg.ConfigurableResource):  # type: ignore[type-arg]
     def _dvc(self, *arguments: str) -> None:
         # without --wait-for-lock (a global flag) a command fails after 3 seconds while another one hashes files
         command = [sys.executable, "-m", "dvc", "--wait-for-lock", *arguments]
-        done = subprocess.run(command, cwd=self.root, capture_output=True, text=True, check=False)
-        if done.returncode:
-            reason = (done.stderr or done.stdout).strip()[-400:]
-            why = trouble(Path(self.root))
-            raise UnavailableError(
-                f"dvc {' '.join(arguments)} failing: {reason}" + (f" ({why})" if why else ""),
-                expected="dvc.yaml and .dvc in the project, git installed and the project in a repository of it (or "
-                "core.no_scm set in DVC), and enough space for the cache",
-                do=f"run `dvc {' '.join(arguments)}` by hand and fix what it reports; the artefact itself is complete",
-            )
+        with dvc_lock.restored_if_cut(Path(self.root)):
+            done = subprocess.run(command, cwd=self.root, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise self._failed(arguments, (done.stderr or done.stdout).strip()[-400:])
+
+    def _failed(self, arguments: tuple[str, ...], reason: str) -> UnavailableError:
+        why = trouble(Path(self.root))
+        return UnavailableError(
+            f"dvc {' '.join(arguments)} failing: {reason}" + (f" ({why})" if why else ""),
+            expected="dvc.yaml and .dvc in the project, git installed and the project in a repository of it (or "
+            "core.no_scm set in DVC), and enough space for the cache",
+            do=f"run `dvc {' '.join(arguments)}` by hand and fix what it reports; the artefact itself is complete",
+        )
 
     def recorded(self, address: str) -> str | None:
         """Return the hash of a stage's first output in dvc.lock, None if it was never recorded; raise CorruptError."""

@@ -248,7 +248,29 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     workspace = make_workspace(tmp_path_factory.mktemp("trained"))
     for name in STAGES:
         run_stage(workspace, name, "toy", "ngame")
+    _content_of[workspace] = _content(workspace)
     return workspace
+
+
+_content_of: dict[Workspace, dict[Path, tuple[int, int]]] = {}
+"""What ``_content`` returned for ``trained``, once it is made."""
+
+
+def _content(workspace: Workspace) -> dict[Path, tuple[int, int]]:
+    """Return size and time of params.yaml and of each file of a workspace's data; commands leave locks elsewhere."""
+    files = [path for path in workspace.data.rglob("*") if path.is_file()]
+    found = [(path, path.stat()) for path in (*files, workspace.root / "params.yaml")]
+    return {path: (now.st_size, now.st_mtime_ns) for path, now in found}
+
+
+@pytest.fixture(autouse=True)
+def trained_is_only_read(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that changes ``trained``: the result of others would depend on the order of tests."""
+    yield
+    if "trained" in request.fixturenames:
+        for workspace, before in _content_of.items():
+            now = _content_of[workspace] = _content(workspace)  # so that only this test fails, not all later ones
+            assert not sorted({path for path, _ in now.items() ^ before.items()})
 
 
 @pytest.fixture

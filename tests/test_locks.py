@@ -68,6 +68,17 @@ def test_a_lock_file_without_a_number_is_refused_too(tmp_path: Path) -> None:
             locked(tmp_path / "x", "the thing").__enter__()
 
 
+def test_a_full_disk_has_locks_without_a_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise ``xc delete``, which frees space, would be refused for want of a block."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    with locked(tmp_path / "x", "the thing"), pytest.raises(BusyError, match="process unknown is running"):
+        locked(tmp_path / "x", "the thing").__enter__()
+
+
 def test_a_disk_without_locks_is_not_called_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def flock(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")

@@ -35,8 +35,9 @@ def locked(
         others = [pid for pid in stream.read().split() if _runs(pid)] if shared else []
         stream.seek(0)
         stream.truncate()
-        stream.write("".join(f"{pid}\n" for pid in dict.fromkeys([*others, str(os.getpid())])))
-        stream.flush()
+        holders = "".join(f"{pid}\n" for pid in dict.fromkeys([*others, str(os.getpid())]))
+        with contextlib.suppress(OSError):  # a full disk: the lock is held, though messages cannot name its holder
+            os.write(stream.fileno(), holders.encode())
         yield
 
 

@@ -164,7 +164,7 @@ class Shortlist:
 
     @classmethod
     def ranked(cls, ids_NK: Array, scores_NK: Array) -> Shortlist:
-        """Sort every row by descending score, equal scores by ascending id; ``PAD_ID`` comes last."""
+        """Sort every row by descending score, equal scores by ascending id; then ``PAD_ID``, then labels with NaN."""
         scores = np.where(ids_NK == PAD_ID, -np.inf, scores_NK).astype(np.float32, copy=False)
         keys_NK = _keys(ids_NK, scores)
         keys_NK.sort(axis=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -131,12 +132,19 @@ FIRST: list[Any] = []
 
 
 @pytest.fixture(scope="session")
-def released(opened: Store, trained: Workspace) -> Released:
+def releasing(trained: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """A copy of the trained toy project, for all tests that release its model: a release draws an acceptance set."""
+    root = tmp_path_factory.mktemp("releasing") / "project"
+    return Workspace(Path(shutil.copytree(trained.root, root)))
+
+
+@pytest.fixture(scope="session")
+def released(opened: Store, releasing: Workspace) -> Released:
     """The toy model, registered with its files as xc-toy: the first one, therefore champion."""
     mlflow.set_tracking_uri(opened.uri)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = registry.register(opened.client, opened.artifacts, candidate(trained, "toy", "ngame", "r1"))
+        found = registry.register(opened.client, opened.artifacts, candidate(releasing, "toy", "ngame", "r1"))
     FIRST.append(opened.client.get_model_version("xc-toy", str(found.version)))
     return found
 
@@ -161,7 +169,7 @@ def failing(error: Exception) -> Fail:
 
 
 @pytest.fixture
-def project(trained: Workspace, store: Store, monkeypatch: pytest.MonkeyPatch) -> Workspace:
-    """The trained toy project, with the MLflow of the session."""
-    monkeypatch.setenv("XC_ROOT", str(trained.root))
-    return trained
+def project(releasing: Workspace, store: Store, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    """The project that ``released`` is from, with the MLflow of the session."""
+    monkeypatch.setenv("XC_ROOT", str(releasing.root))
+    return releasing

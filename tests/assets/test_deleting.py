@@ -18,6 +18,7 @@ from xc_core.chain import Workspace, delete, dvc_lock, incoming
 from xc_core.chain.reports import write_report
 from xc_core.chain.workspace import training, working
 from xc_core.data.ingest import IngestConfig
+from xc_core.errors import StorageError
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # MLflow warns of features that it will drop
 
@@ -70,6 +71,22 @@ def test_an_experiment_goes_with_its_files_and_entries_and_nothing_else_does(xc:
     assert "toy_ngame" not in (full.root / dvc_lock.FILE).read_text()
     assert (full.root / dvc_lock.FILE).read_text().count("cmd") == 3
     xc("delete", *NGAME, "--yes").refused(66, "no experiment 'ngame'", "if it was deleted already")
+
+
+def test_on_a_full_disk_files_go_first(xc: Xc, full: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new dvc.lock needs a block, which the files of the experiment have."""
+    write = dvc_lock.write_file
+
+    def written(path: Path, content: bytes) -> None:
+        if files(full) & set(OWN):
+            raise StorageError("a full disk", expected="free space", do="free space")
+        write(path, content)
+
+    monkeypatch.setattr(dvc_lock, "write_file", written)
+    done = xc("delete", *NGAME, "--yes")
+    assert (done.code, files(full)) == (0, {*OTHERS})
+    assert "deleted, and 1 stage of dvc.lock" in done.out
+    assert "toy_ngame" not in (full.root / dvc_lock.FILE).read_text()
 
 
 def test_a_dataset_goes_with_all_of_its_experiments(xc: Xc, full: Workspace) -> None:

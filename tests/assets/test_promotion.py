@@ -410,9 +410,9 @@ def test_a_dataset_without_a_champion_has_no_folder_and_a_note(declared: Registr
     assert ("note", f"champion of {declared.dataset}: none yet") in found
 
 
-def test_doctor_names_every_packed_model(trained: Workspace, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XC_ROOT", str(trained.root))
-    digest = read_manifest(trained.folder("model", "toy", "ngame")).digest()
+def test_doctor_names_every_packed_model(releasing: Workspace, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XC_ROOT", str(releasing.root))
+    digest = read_manifest(releasing.folder("model", "toy", "ngame")).digest()
     assert ("ok", f"packed model of toy/ngame: {digest[:12]}") in [(f.level, f.text) for f in health.check()]
 
 

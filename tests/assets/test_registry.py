@@ -118,23 +118,23 @@ def test_a_version_that_is_not_there_is_named_with_those_that_are(versions: Regi
 # the model itself
 
 
-def test_the_tags_of_a_registered_model_name_its_origin(released: Released, store: Store, trained: Workspace) -> None:
+def test_the_tags_of_a_registered_model_name_its_origin(released: Released, store: Store, releasing: Workspace) -> None:
     assert (released.version, released.is_champion) == (1, True)
     assert released.message == "version 1 is champion: the first one"
     tags = FIRST[0].tags
     assert (tags["recipe"], tags["dagster_run"], tags["gate"]) == ("ngame", "r1", "passed")
-    assert tags["bundle"] == read_manifest(trained.folder("model", "toy", "ngame")).digest()
-    assert tags["data"] == read_manifest(trained.folder("corpus", "toy")).digest()
+    assert tags["bundle"] == read_manifest(releasing.folder("model", "toy", "ngame")).digest()
+    assert tags["data"] == read_manifest(releasing.folder("corpus", "toy")).digest()
     assert re.fullmatch("[0-9a-f]{40}|none", tags["git"]), "a commit, never with -dirty"
     assert tags["made_by"] and tags["git_changed"]
 
 
 def test_the_run_of_a_registered_model_has_figures_with_intervals_settings_plots_and_data(
-    released: Released, store: Store, trained: Workspace
+    released: Released, store: Store, releasing: Workspace
 ) -> None:
     version = store.client.get_model_version("xc-toy", "1")
     run = store.client.get_run(version.run_id)
-    report = Evaluation.open(trained.folder("evaluation", "toy", "ngame")).report
+    report = Evaluation.open(releasing.folder("evaluation", "toy", "ngame")).report
     metrics = run.data.metrics
     assert metrics["P_at_1"] == pytest.approx(report["metrics"]["P_at_1"])
     ends = (metrics["P_at_5_low"], metrics["P_at_5_high"])
@@ -145,27 +145,27 @@ def test_the_run_of_a_registered_model_has_figures_with_intervals_settings_plots
     (data,) = run.inputs.dataset_inputs
     assert data.dataset.name == "toy/corpus"
     assert [tag.value for tag in data.tags] == ["training"], "as a run of a stage has it"
-    assert read_manifest(trained.folder("corpus", "toy")).digest().startswith(data.dataset.digest)
+    assert read_manifest(releasing.folder("corpus", "toy")).digest().startswith(data.dataset.digest)
     plots = {file.path for file in store.client.list_artifacts(version.run_id, "plots")}
     assert "plots/deciles.png" in plots
     assert run.data.tags["dagster_run"] == "r1"
 
 
-def test_what_runs_edit_is_recorded_whole(released: Released, store: Store, trained: Workspace) -> None:
+def test_what_runs_edit_is_recorded_whole(released: Released, store: Store, releasing: Workspace) -> None:
     run_id = store.client.get_model_version("xc-toy", "1").run_id
     recorded = mlflow.artifacts.load_text(f"runs:/{run_id}/origin/params.yaml")
-    assert recorded == (trained.root / "params.yaml").read_text()
+    assert recorded == (releasing.root / "params.yaml").read_text()
     artefacts = json.loads(mlflow.artifacts.load_text(f"runs:/{run_id}/origin/artefacts.json"))
-    assert artefacts["encoder"]["digest"] == read_manifest(trained.folder("encoder", "toy", "ngame")).digest()
+    assert artefacts["encoder"]["digest"] == read_manifest(releasing.folder("encoder", "toy", "ngame")).digest()
     assert "numpy==" in mlflow.artifacts.load_text(f"runs:/{run_id}/origin/environment.txt")
 
 
 def test_the_champion_predicts_by_its_alias_what_the_packed_model_predicts(
-    released: Released, store: Store, trained: Workspace
+    released: Released, store: Store, releasing: Workspace
 ) -> None:
     model = mlflow.pyfunc.load_model("models:/xc-toy@champion")
     texts = ["falcon", "castle0 castle1", ""]
-    own = open_predictor(trained.folder("model", "toy", "ngame"))
+    own = open_predictor(releasing.folder("model", "toy", "ngame"))
     asked = (
         ({}, 5, None),
         ({"k": 2}, 2, None),
@@ -252,10 +252,10 @@ def test_the_page_of_a_version_leads_to_its_dagster_run_and_asset_if_they_have_a
 
 @pytest.mark.parametrize(("address", "run", "pages"), [("http://d", "r1", 2), ("", "r1", 0), ("http://d", "", 0)])
 def test_only_a_version_that_dagster_made_has_pages_in_dagster(
-    trained: Workspace, monkeypatch: pytest.MonkeyPatch, address: str, run: str, pages: int
+    releasing: Workspace, monkeypatch: pytest.MonkeyPatch, address: str, run: str, pages: int
 ) -> None:
     monkeypatch.setenv("XC_DAGSTER_URL", address)
-    found = {tag: page for tag, page in origin(trained, "toy", "ngame", run).tags.items() if tag.endswith("_url")}
+    found = {tag: page for tag, page in origin(releasing, "toy", "ngame", run).tags.items() if tag.endswith("_url")}
     known = {
         "dagster_run_url": "http://d/runs/r1",
         "dagster_asset_url": "http://d/assets/model?view=partitions&partition=toy%7Cngame",
@@ -280,9 +280,9 @@ def test_the_champions_files_are_found_by_its_alias(released: Released, store: S
 
 
 def test_a_failing_registration_leaves_the_last_champion_in_place(
-    released: Released, store: Store, trained: Workspace, monkeypatch: pytest.MonkeyPatch
+    released: Released, store: Store, releasing: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = replace(candidate(trained, "toy", "ngame"), digest="other")
+    other = replace(candidate(releasing, "toy", "ngame"), digest="other")
     tracking = Tracking(uri=store.uri, artifacts=store.artifacts, lock=str(store.lock))
     monkeypatch.setattr(mlflow.pyfunc, "log_model", failing(MlflowException("connection lost")))
     with pytest.raises(UnavailableError, match="connection lost"), tracking.client() as client:
@@ -309,9 +309,9 @@ def passing(version: Any, champion: Any | None) -> Verdict:
 
 @pytest.mark.parametrize("damage", ["gone", "changed"])
 def test_a_model_whose_registered_files_are_damaged_is_registered_again(
-    store: Store, trained: Workspace, released: Released, damage: str
+    store: Store, releasing: Workspace, released: Released, damage: str
 ) -> None:
-    own = replace(candidate(trained, "toy", "ngame"), dataset=f"lost-{damage}", judge=passing)
+    own = replace(candidate(releasing, "toy", "ngame"), dataset=f"lost-{damage}", judge=passing)
     assert registry.register(store.client, store.artifacts, own).version == 1
     folder = champion_files(store, own.dataset)
     if damage == "gone":
@@ -328,9 +328,9 @@ def test_a_model_whose_registered_files_are_damaged_is_registered_again(
 
 
 def test_a_registration_that_is_killed_leaves_no_version_without_its_origin(
-    store: Store, trained: Workspace, monkeypatch: pytest.MonkeyPatch
+    store: Store, releasing: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = replace(candidate(trained, "toy", "ngame"), dataset="killed", judge=passing)
+    own = replace(candidate(releasing, "toy", "ngame"), dataset="killed", judge=passing)
     real, calls = store.client.set_model_version_tag, []
 
     def killed(*tag: str) -> None:
@@ -349,10 +349,10 @@ def test_a_registration_that_is_killed_leaves_no_version_without_its_origin(
 
 
 def test_a_version_whose_run_is_gone_is_judged_again(
-    store: Store, trained: Workspace, monkeypatch: pytest.MonkeyPatch
+    store: Store, releasing: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`mlflow gc` deletes runs; the files of their models stay."""
-    own = replace(candidate(trained, "toy", "ngame"), dataset="outlived", judge=passing)
+    own = replace(candidate(releasing, "toy", "ngame"), dataset="outlived", judge=passing)
     registry.register(store.client, store.artifacts, own)
     store.client.delete_registered_model_alias("xc-outlived", aliases.CHAMPION)
     gone = MlflowException("no run", error_code=RESOURCE_DOES_NOT_EXIST)
@@ -361,19 +361,19 @@ def test_a_version_whose_run_is_gone_is_judged_again(
     assert (found.version, found.is_champion) == (1, True)
 
 
-def test_a_model_that_is_replaced_while_it_is_registered_makes_no_version(store: Store, trained: Workspace) -> None:
+def test_a_model_that_is_replaced_while_it_is_registered_makes_no_version(store: Store, releasing: Workspace) -> None:
     """Another run may pack another model in the same folder; the version must not have a digest that is not its own."""
-    own = replace(candidate(trained, "toy", "ngame"), dataset="replaced", judge=passing, digest="0" * 64)
+    own = replace(candidate(releasing, "toy", "ngame"), dataset="replaced", judge=passing, digest="0" * 64)
     with pytest.raises(MovedError, match="packed model of replaced/ngame changed while it was registered"):
         registry.register(store.client, store.artifacts, own)
     assert store.client.search_model_versions("name = 'xc-replaced'") == []
 
 
 def test_a_version_whose_files_cannot_be_read_back_is_not_deleted(
-    store: Store, trained: Workspace, monkeypatch: pytest.MonkeyPatch
+    store: Store, releasing: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A full disk or a lost network says nothing about the files."""
-    own = replace(candidate(trained, "toy", "ngame"), dataset="unread", judge=passing)
+    own = replace(candidate(releasing, "toy", "ngame"), dataset="unread", judge=passing)
     monkeypatch.setattr(mlflow.artifacts, "download_artifacts", failing(OSError("No space left on device")))
     with pytest.raises(MissingError, match="No space left on device"):
         registry.register(store.client, store.artifacts, own)
@@ -412,9 +412,9 @@ def test_the_run_of_a_killed_registration_is_ended_by_the_next_one(versions: Reg
 
 
 def test_a_registration_leaves_nothing_to_end(
-    store: Store, trained: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, releasing: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = replace(candidate(trained, "toy", "ngame"), dataset="ended", judge=passing, under_way=tmp_path / "own.json")
+    own = replace(candidate(releasing, "toy", "ngame"), dataset="ended", judge=passing, under_way=tmp_path / "own.json")
     seen: list[list[str]] = []
 
     def fails(*_: object) -> None:
@@ -432,7 +432,7 @@ def test_a_registration_leaves_nothing_to_end(
 
 
 def test_the_gate_measures_the_registered_files(
-    store: Store, trained: Workspace, released: Released, monkeypatch: pytest.MonkeyPatch
+    store: Store, releasing: Workspace, released: Released, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is served is what was measured, whatever another run packs in the project's folder meanwhile."""
     measured: list[Path] = []
@@ -443,15 +443,15 @@ def test_the_gate_measures_the_registered_files(
 
     monkeypatch.setattr(acceptance, "measured", refuse)
     version = store.client.get_model_version("xc-toy", str(released.version))
-    verdict = candidate(trained, "toy", "ngame").judge(version, None)
+    verdict = candidate(releasing, "toy", "ngame").judge(version, None)
     assert (measured, verdict.passed) == ([champion_files(store, "toy")], False)
 
 
 def test_the_gate_does_not_bring_back_what_a_person_rolled_back(
-    store: Store, trained: Workspace, tmp_path: Path
+    store: Store, releasing: Workspace, tmp_path: Path
 ) -> None:
     """The nightly run registers the same model again, although nothing has changed."""
-    first = replace(candidate(trained, "toy", "ngame"), dataset="back", judge=passing)
+    first = replace(candidate(releasing, "toy", "ngame"), dataset="back", judge=passing)
     other = tmp_path / "model"
     with building(other, kind="model") as build:
         shutil.copytree(first.folder, build.path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("ma*.json"))

@@ -172,6 +172,40 @@ def test_an_error_of_dvc_is_raised_with_its_message(tmp_path: Path, asked: Calla
     assert "dvc commit --force settings@toy_ngame encoder@toy_ngame" in caught.value.do
 
 
+@pytest.mark.parametrize("left", [b"", LOCK.encode()[:40], b"stages: {a: [\n"], ids=["empty", "cut", "unreadable"])
+@pytest.mark.parametrize("before", [LOCK.encode(), None], ids=["there", "new"])
+def test_a_lock_file_that_a_stopped_dvc_cut_is_put_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bytes | None, left: bytes
+) -> None:
+    """dvc empties the file before it writes it, and refuses a cut one; cancelling a run kills dvc."""
+    lock = tmp_path / "dvc.lock"
+    if before is not None:
+        lock.write_bytes(before)
+
+    def cancelled(*_: Any, **__: Any) -> None:
+        lock.write_bytes(left)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess, "run", cancelled)
+    with pytest.raises(KeyboardInterrupt):
+        Dvc(root=str(tmp_path)).record("encoder", "toy", "ngame")
+    assert (lock.read_bytes() if lock.exists() else None) == before
+
+
+@pytest.mark.parametrize(("before", "left"), [(LOCK, LOCK.replace("0123", "ffff")), ("", "stages: [")])
+def test_a_lock_file_that_is_whole_or_was_cut_before_stays(
+    tmp_path: Path, asked: Callable[..., Commands], monkeypatch: pytest.MonkeyPatch, before: str, left: str
+) -> None:
+    """The record of another command that ended meanwhile is not undone."""
+    (tmp_path / "dvc.lock").write_text(before)
+    asked(code=1)
+    run = subprocess.run
+    monkeypatch.setattr(subprocess, "run", lambda *a, **k: (tmp_path / "dvc.lock").write_text(left) and run(*a, **k))
+    with pytest.raises(UnavailableError):
+        Dvc(root=str(tmp_path)).record("encoder", "toy", "ngame")
+    assert (tmp_path / "dvc.lock").read_text() == left
+
+
 @pytest.mark.parametrize("address", ["clusters@toy_ngame", "scores@toy_ngame"])
 def test_a_stage_that_was_never_recorded_has_no_hash(tmp_path: Path, address: str) -> None:
     assert Dvc(root=str(tmp_path)).recorded(address) is None

@@ -161,9 +161,11 @@ def test_a_document_with_the_same_text_stays_and_is_named(xc: Xc, own: Workspace
 
 def test_a_copy_of_several_forgotten_documents_is_named_once() -> None:
     rows = [("A", "one", "text"), ("B", "one ", "\ttext"), ("COPY", "one text", ""), ("OTHER", "text", "one"),
-            ("EMPTY", "", ""), ("BLANK", " ", "")]  # fmt: skip
+            ("EMPTY", "", ""), ("BLANK", " ", ""), ("NFC", "y\u00f6", ""), ("NFD", "", "yo\u0308")]  # fmt: skip
     documents = pl.DataFrame(rows, ["uid", "title", "content"], orient="row")
-    assert Tables(documents, *[pl.DataFrame()] * 3).copies(["A", "B", "EMPTY"]) == ["COPY"]
+    tables = Tables(documents, *[pl.DataFrame()] * 3)
+    assert tables.copies(["A", "B", "EMPTY"]) == ["COPY"]
+    assert tables.copies(["NFC"]) == ["NFD"]
 
 
 def test_the_splits_of_all_others_stay(xc: Xc, own: Workspace) -> None:

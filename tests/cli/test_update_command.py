@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import unicodedata
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -207,6 +208,18 @@ def documents(rows: list[tuple[str, str, str, str]]) -> pl.DataFrame:
     return frame.select("uid", "title", pl.lit("").alias("content"), "split", "group", family=pl.lit(""))
 
 
+def test_filter_files_that_are_not_in_use_are_named_when_they_leave(tmp_path: Path, lines: list[str]) -> None:
+    for filters, told in (("none", 1), ("given", 0)):
+        workspace, begin = empty_workspace(tmp_path / filters), small_world().write(tmp_path / f"{filters}-begin")
+        (begin / "filter_labels_test.txt").write_text("2 4\n")
+        place(workspace, begin, "toy", IngestConfig(filters=filters), replace=False)
+        lines.clear()
+        for uid in ("N1", "N2"):
+            update(workspace, drop(tmp_path / f"{filters}-{uid}", [row(uid, f"text {uid}", [0])], [("L0", "a")]), "toy")
+        files = "filter_labels_train.txt, filter_labels_test.txt"
+        assert lines.count(f"{files}: not in the new version, because the setting filters is none") == told
+
+
 def test_a_corrected_document_keeps_its_group_unless_the_update_names_another(tmp_path: Path) -> None:
     workspace = empty_workspace(tmp_path / "project")
     groups = {f"D{number:04}": f"series {number // 3}" for number in range(60)}
@@ -238,6 +251,25 @@ def test_groups_that_did_not_decide_about_the_split_stay_for_a_later_one(tmp_pat
     groups |= {"train-1": "series 9", "new-1": "series 7"}
     del groups["train-2"]
     assert dict(found.select("uid", "group").iter_rows()) == groups
+
+
+def test_a_group_that_an_update_divides_between_train_and_test_is_named(tmp_path: Path, lines: list[str]) -> None:
+    """The tables of the first ingest have no test file: no group is in train and test."""
+    workspace, begin = empty_workspace(tmp_path / "project"), tmp_path / "begin"
+    begin.mkdir()
+    rows = [f"D{number:02},words {number},L{number % 2},g{number // 2}" for number in range(40)]
+    (begin / "train.csv").write_text("\n".join(["uid,text,labels,group", *rows]))
+    place(workspace, begin, "toy", IngestConfig(split="group"), replace=False)
+    tested = open_corpus(workspace).uids(open_corpus(workspace).rows("test"))
+    group = f"g{int(tested[0][1:]) // 2}"
+    for number, told in enumerate([True, False, False]):  # once, for the documents that do it
+        (tmp_path / f"{number}").mkdir()
+        text = f"uid,text,labels,group\nN{max(number, 1)},a text {max(number, 1)},L1,{group}\n"
+        (tmp_path / f"{number}" / "train.csv").write_text(text)
+        lines.clear()
+        changed = update(workspace, tmp_path / f"{number}", "toy")
+        assert changed is not None and bool(changed.documents.added) == (number != 1)
+        assert told == any(f"divide 1 group between test and other splits (the first: {group})" in at for at in lines)
 
 
 def test_a_new_document_goes_where_its_group_or_its_near_duplicates_are(tmp_path: Path) -> None:
@@ -515,6 +547,9 @@ def test_a_row_without_a_uid_and_one_with_the_uid_of_its_document_are_refused() 
     known, text = tables(("D1", "the old text")), "the old text"
     found, count = tables((text_uid("", text), text)).known_by_text(known)
     assert (found.documents["uid"].to_list(), count) == (["D1"], 1)
+    composed, decomposed = (unicodedata.normalize(form, "kesäyö") for form in ("NFC", "NFD"))
+    found, _ = tables((text_uid("", decomposed), decomposed)).known_by_text(tables(("D1", composed)))
+    assert found.documents.select("uid", "content").rows() == [("D1", composed)]
     with pytest.raises(DataError, match="with the text of D1, and another row with this uid"):
         tables(("D1", "a corrected text"), (text_uid("", text), text)).known_by_text(known)
 

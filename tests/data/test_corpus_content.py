@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -116,6 +117,15 @@ def test_shared_counts_test_documents_that_also_appear_in_train(tmp_path: Path) 
     corpus = read_world(write_world(tmp_path / "copied", world=world), validation_fraction=0.3)
     assert corpus.shared("title", "content") == 2
     assert corpus.shared("uid") == 0
+
+
+def test_a_shared_text_is_seen_in_another_unicode_form_and_a_uid_is_not(tmp_path: Path) -> None:
+    world = small_world()
+    for row, form in ((world.train[3], "NFC"), (world.test[0], "NFD")):
+        for field in ("uid", "title", "content"):
+            row[field] = unicodedata.normalize(form, f"kesäyö {field}")
+    corpus = read_world(write_world(tmp_path / "forms", world=world))
+    assert (corpus.shared("title", "content"), corpus.shared("uid")) == (1, 0)
 
 
 def test_documents_without_text_share_none(tmp_path: Path) -> None:

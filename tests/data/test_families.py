@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import re
 import tracemalloc
+import unicodedata
 from pathlib import Path
 from random import Random
 
@@ -115,6 +116,12 @@ def test_order_of_words_case_and_punctuation_do_not_matter_and_texts_without_wor
     texts = ["Red apple, green pear", "", "pear green; apple RED!", "...", "", "quite another text"]
     for step in (len(texts), 1):  # a block of texts without words is fine too
         assert found_families(tmp_path, texts, step) == [0, 1, 0, 3, 4, 5]
+
+
+def test_accents_of_their_own_characters_do_not_matter(tmp_path: Path) -> None:
+    """A catalogue and a Mac's files have the same text in two Unicode forms."""
+    text = "Päivällä mökillä, hämärän jälkeen"
+    assert found_families(tmp_path, [text, unicodedata.normalize("NFD", text)]) == [0, 0]
 
 
 @pytest.mark.parametrize("step", [1, 7, 50])

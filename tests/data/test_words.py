@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import unicodedata
 from collections import Counter
 from random import Random
 
@@ -12,7 +13,7 @@ import pytest
 from xc_core.data import words as module
 from xc_core.data.words import Words
 
-TEXTS = ["Red river, red RIVER blue", "", "blue_1 blue-1", "ä Ä ö", "!?"]
+TEXTS = ["Red river, red RIVER blue", "", "blue_1 blue-1", "ä Ä ö", "!?", "yo\u0308", "I\u0307"]
 
 
 def naive(texts: list[str]) -> list[dict[int, int]]:
@@ -20,7 +21,7 @@ def naive(texts: list[str]) -> list[dict[int, int]]:
     return [
         {
             int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little"): count
-            for word, count in Counter(re.findall(r"\w+", text.lower())).items()
+            for word, count in Counter(re.findall(r"\w+", unicodedata.normalize("NFC", text).lower())).items()
         }
         for text in texts
     ]

@@ -289,6 +289,18 @@ def test_documents_of_a_given_file_are_known_by_their_texts_alone(present: Corpu
     assert own.today(present, tmp_path / "today").documents["uid"].to_list() == [uid]
 
 
+def test_the_unicode_form_of_a_text_does_not_matter(toy: ToyWorld, tmp_path: Path) -> None:
+    toy.train[0]["content"] += " y\u00f6"
+    now = corpus(tmp_path, toy)
+    text = f"{toy.train[0]['title']} {toy.train[0]['content']}".replace("\u00f6", "o\u0308")
+    (tmp_path / "own.jsonl").write_text(
+        "\n".join(json.dumps({"text": one, "labels": ["L1"]}) for one in (text, "another"))
+    )
+    own = take(tmp_path / "own.jsonl", now, "toy", tmp_path / "set")
+    assert own.today(now, tmp_path / "today").texts == ["another"]
+    assert own.without([], [], [text.replace("o\u0308", "\u00f6")]).texts == ["another"]
+
+
 def test_texts_of_today_are_compared_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = ToyWorld.make(documents=60, tests=20)
     for number, document in enumerate(world.train):

@@ -67,18 +67,31 @@ def delete(workspace: Workspace, dataset: str, recipes: Sequence[str] = ()) -> i
             held.enter_context(incoming.alone(workspace, dataset))
         held.enter_context(at_rest(workspace, dataset))
         found = Deletion.of(workspace, dataset, recipes)  # what was made until then
-        of = (None,) if found.whole else found.recipes
-        unrecorded = sum(dvc_lock.forget(workspace, dataset, recipe) for recipe in of)
-        for path in found.paths:
-            drop(path)
-        if left := [path for path in found.paths if os.path.lexists(path)]:
-            raise StorageError(
-                f"{left[0]}, which cannot be deleted",
-                expected="permission to delete the files in it",
-                do="fix the permissions, then run the same command again",
-            )
+        try:
+            unrecorded = _unrecorded(workspace, found)  # first, because dvc may be running
+        except StorageError:  # a full disk has no room for another dvc.lock until files are gone
+            _drop(found.paths)
+            unrecorded = _unrecorded(workspace, found)
+        _drop(found.paths)
         workspace.params.remove(dataset, found.recipes, whole=found.whole)
     return unrecorded
+
+
+def _unrecorded(workspace: Workspace, found: Deletion) -> int:
+    """Remove the stages of what is deleted from dvc.lock; return how many there were."""
+    recipes = (None,) if found.whole else found.recipes
+    return sum(dvc_lock.forget(workspace, found.dataset, recipe) for recipe in recipes)
+
+
+def _drop(paths: Sequence[Path]) -> None:
+    for path in paths:
+        drop(path)
+    if left := [path for path in paths if os.path.lexists(path)]:
+        raise StorageError(
+            f"{left[0]}, which cannot be deleted",
+            expected="permission to delete the files in it",
+            do="fix the permissions, then run the same command again",
+        )
 
 
 def size_of(path: Path) -> int:

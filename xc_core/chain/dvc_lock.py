@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from io import StringIO
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +17,7 @@ from xc_core.artifacts import write_file
 from xc_core.chain.workspace import Workspace
 from xc_core.errors import BusyError, CorruptError
 from xc_core.locks import locked
+from xc_core.progress import report
 
 FILE: Final = "dvc.lock"
 PATIENCE: Final = 60.0
@@ -47,6 +49,45 @@ def forget(workspace: Workspace, dataset: str, recipe: str | None = None) -> int
             if path.read_bytes() == after:
                 return len(removed)
     raise _changing()
+
+
+@contextmanager
+def restored_if_cut(root: Path) -> Iterator[None]:
+    """Run a command of dvc inside. If it raises because dvc was stopped while it wrote dvc.lock, put the file back.
+
+    dvc empties the file first, and refuses it if it is cut: no run of any dataset could be recorded.
+    """
+    path = root / FILE
+    before = _content(path)
+    try:
+        yield
+    except BaseException:
+        if _is_cut(_content(path)) and not _is_cut(before):
+            with suppress(BusyError), _alone(root):  # another command of dvc may be writing it
+                if _is_cut(_content(path)):
+                    _put_back(path, before)
+        raise
+
+
+def _content(path: Path) -> bytes | None:
+    return path.read_bytes() if path.is_file() else None
+
+
+def _is_cut(content: bytes | None) -> bool:
+    if content is None:
+        return False
+    try:
+        return not content.endswith(b"\n") or not read(YAML(typ="safe"), content)
+    except CorruptError:
+        return True
+
+
+def _put_back(path: Path, before: bytes | None) -> None:
+    if before is None:
+        path.unlink()
+    else:
+        write_file(path, before)
+    report(f"{FILE} is as it was before: dvc was stopped while it wrote the file")
 
 
 def _alone(root: Path) -> AbstractContextManager[None]:

@@ -14,7 +14,7 @@ from xc_core.chain.runner import run_stage
 from xc_core.chain.workspace import Workspace
 from xc_core.data.corpus import Corpus
 from xc_core.data.difference import Difference
-from xc_core.data.formats import Source, has_uids, names_labels, open_source
+from xc_core.data.formats import Source, has_uids, names_labels, open_source, splits_of
 from xc_core.data.ingest import IngestConfig, ingest
 from xc_core.data.merge import NewDocuments, Tables
 from xc_core.data.splits import TEST
@@ -51,13 +51,14 @@ def update(
                 "new files replaces none of them"
             )
         before, part = present_corpus(workspace, dataset), _read(path, inner.root / "part", reading)
-        there, came = Tables.of(before, present), Tables.of(part)
+        there, came = Tables.of(before, present), Tables.of(part, source if own.split == "group" else None)
         if not by_uid:
             came = _known_by_text(there, came, dataset)
         _report_elsewhere(there, came)
         fraction = 0.0 if validation_given(workspace, before, dataset) else own.validation_fraction
         cut = NewDocuments(own.split, fraction, inner.root / "near-duplicates")
         merged = there.merged(came, cut)
+        _report_divided(merged.divided() - there.divided())
         if merged.same(there) and set(allow) <= set(own.allow):
             report(f"update: {dataset} has all that is in the new files; nothing changes")
             return Difference.of(before, before)
@@ -122,8 +123,24 @@ def _report_elsewhere(there: Tables, came: Tables) -> None:
         )
 
 
+def _report_divided(groups: set[str]) -> None:
+    if groups:
+        report(
+            f"update: the new files divide {counted(len(groups), 'group')} between test and other splits (the first: "
+            f"{min(groups)}), so figures on test may be too good; put new rows of a group into the file that has it"
+        )
+
+
+def _report_unread(source: Source, config: IngestConfig) -> None:
+    """Report filter files whose pairs a new version does not have."""
+    files = [path.name for split in splits_of(source) if (path := source.filters(split))]
+    if files and config.filters == "none":
+        report(f"{', '.join(files)}: not in the new version, because the setting filters is none")
+
+
 def written(workspace: Workspace, inner: Workspace, dataset: str, tables: Tables, config: IngestConfig) -> IngestConfig:
     """Write the raw files of a new version into the scratch workspace, make its corpus, and return its settings."""
+    _report_unread(raw_source(workspace, dataset), config)
     longest = tables.write(inner.raw(dataset), config.split)
     for paper in papers(workspace.raw(dataset)):
         shutil.copyfile(paper, inner.raw(dataset) / paper.name)

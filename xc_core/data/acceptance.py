@@ -7,6 +7,7 @@ the published train file, weight: inverse propensity), ``acceptance.json`` (data
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -121,11 +122,12 @@ class AcceptanceSet:
     def today(self, corpus: Corpus, folder: Path) -> AcceptanceSet:
         """Write what a model of ``corpus`` can be judged on to ``folder``, and open it.
 
-        Documents that the corpus trains on are left out (same uid or text), and labels that it no longer has.
+        Documents that the corpus trains on are left out (same uid, or same text in any Unicode form), and labels that
+        it no longer has.
         """
-        rows, own = corpus.published_rows(), set(self.texts)
-        texts = {text for text in corpus.each_text("documents", rows) if text in own}
-        learnt = pl.Series([text in texts for text in self.texts], dtype=pl.Boolean)
+        rows, own = corpus.published_rows(), [_composed(text) for text in self.texts]
+        texts = set(own).intersection(map(_composed, corpus.each_text("documents", rows)))
+        learnt = pl.Series([text in texts for text in own], dtype=pl.Boolean)
         if self.facts.source != GIVEN:
             learnt |= self.documents["uid"].is_in(corpus.uids(rows))
         known = corpus.table("labels")["uid"].to_list()
@@ -135,11 +137,11 @@ class AcceptanceSet:
         """Delete documents and labels by uid, as a new version in the same folder; open and return it.
 
         Documents with one of ``texts`` go too: those of a given file have other uids than in the corpus. White space
-        does not count. The set stays as it is if it has none of these.
+        and Unicode form do not count. The set stays as it is if it has none of these.
         """
         known = self.labels.filter(~pl.col("uid").is_in(labels))["uid"].to_list()
-        gone = {" ".join(text.split()) for text in texts}
-        named = pl.Series([" ".join(text.split()) in gone for text in self.texts], dtype=pl.Boolean)
+        gone = set(map(_plain, texts))
+        named = pl.Series([_plain(text) in gone for text in self.texts], dtype=pl.Boolean)
         left = self.documents.filter(~(pl.col("uid").is_in(documents) | named))
         if (len(left), len(known)) == (len(self), len(self.labels)):
             return self  # a new version would forget which champions were the best on this one
@@ -201,6 +203,14 @@ def write_set(folder: Path, facts: AcceptanceFacts, documents: pl.DataFrame, lab
         labels.write_parquet(build.path / "labels.parquet")
         build.json(_CONTENT, asdict(facts))
         build.facts |= {**asdict(facts), "documents": len(documents)}
+
+
+def _composed(text: str) -> str:
+    return unicodedata.normalize("NFC", text)
+
+
+def _plain(text: str) -> str:
+    return " ".join(_composed(text).split())
 
 
 def _labels(corpus: Corpus) -> pl.DataFrame:

@@ -175,14 +175,15 @@ class Corpus:
     def shared(self, *columns: str, split: str = TEST, known: tuple[str, ...] = (TRAIN, VALIDATION)) -> int:
         """Return how many documents of ``split`` have the same ``columns`` as a document of the splits ``known``.
 
-        Documents whose columns are all empty do not count. 64-bit hashes are compared, so memory does not grow with the
-        length of the texts.
+        The Unicode form of texts does not count, that of uids does. Documents whose columns are all empty do not count.
+        64-bit hashes are compared, so memory does not grow with the length of the texts.
         """
-        key = pl.concat_str([pl.col(name).hash() for name in columns], separator=" ").hash()
+        own = [pl.col(name) if name == "uid" else pl.col(name).str.normalize("NFC") for name in columns]
+        key = pl.concat_str([column.hash() for column in own], separator=" ").hash()
         filled = pl.scan_parquet(self.folder / "documents.parquet").filter(pl.any_horizontal(pl.col(columns) != ""))
         documents = filled.select("split", key=key)
-        others, own = documents.filter(pl.col("split").is_in(known)), documents.filter(pl.col("split") == split)
-        shared = own.join(others, on="key", how="semi").select(pl.len())
+        others = documents.filter(pl.col("split").is_in(known))
+        shared = documents.filter(pl.col("split") == split).join(others, on="key", how="semi").select(pl.len())
         return int(shared.collect(engine="streaming").item())
 
     def test_digest(self) -> str:

@@ -25,8 +25,9 @@ from xc_core.errors import DataError, preview
 _OPTIONAL: Final = {"group": "group", "family": "near_duplicate_of"}
 """Columns that are left out of a line if they are empty, and their fields."""
 
-_TEXT: Final = (pl.col("title") + " " + pl.col("content")).str.replace_all(r"\s+", " ").str.strip_chars().alias("text")
-"""The text of a document; white space does not count."""
+_JOINED: Final = pl.col("title") + " " + pl.col("content")
+_TEXT: Final = _JOINED.str.normalize("NFC").str.replace_all(r"\s+", " ").str.strip_chars().alias("text")
+"""The text of a document; white space and Unicode form do not count."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Tables:
 
     @classmethod
     def of(cls, corpus: Corpus, source: Source | None = None) -> Tables:
-        """Read the tables of a corpus; groups from its ``source`` if the corpus is not split by them, and has none."""
+        """Read the tables of a corpus, and from its ``source`` the groups that it lacks: those of test, or all."""
         texts = [pl.col(name).fill_null("") for name in ("title", "content")]
         labels = corpus.table("labels").with_columns(texts)
         documents = corpus.table("documents").with_columns(texts)
@@ -83,18 +84,26 @@ class Tables:
 
         return all(one.equals(two) for one, two in zip(ordered(self), ordered(other), strict=True))
 
+    def divided(self) -> set[str]:
+        """Return the groups that have documents in test and in another split."""
+        groups = self.documents.filter(pl.col("group") != "").group_by("group")
+        return set(groups.agg((pl.col("split") == TEST).n_unique()).filter(pl.col("split") > 1)["group"])
+
     def known_by_text(self, there: Tables) -> tuple[Tables, int]:
         """Return the tables with the uid and the text of the document of ``there`` that has the same text, and how many
         documents have one.
 
-        This concerns documents that got their uid from their text (``text_uid``); white space does not count. Raises
-        DataError if several documents have the text, or if a row with its uid changes that document too.
+        This concerns documents that got their uid from their text (``text_uid``); white space and Unicode form do not
+        count. Raises DataError if several documents have the text, or if a row with its uid changes that document too.
         """
         texts = self.documents.select("title", "content").iter_rows()
         derived = pl.Series([text_uid(*text) for text in texts], dtype=pl.String)
         own = self.documents.filter(pl.col("uid") == derived).select(_TEXT, new="uid")
         if len(twice := own.filter(pl.col("text").is_duplicated())):
-            raise _unclear(f"rows without a uid with the same text, but for white space: {preview(twice['text'][0])}")
+            raise _unclear(
+                f"rows without a uid with the same text, but for white space and Unicode form: "
+                f"{preview(twice['text'][0])}"
+            )
         found = own.join(there.documents.select(_TEXT, old="uid"), on="text", maintain_order="left")
         for one, several in (("new", "old"), ("old", "new")):
             twice = found.filter(pl.col(one).is_duplicated())
@@ -143,9 +152,9 @@ class Tables:
         return {text for row in rows for text in (*row, " ".join(row)) if text.strip()}
 
     def copies(self, documents: list[str]) -> list[str]:
-        """Return the uids of other documents with the text of one of ``documents``; white space does not count.
+        """Return the uids of other documents with the text of one of ``documents``.
 
-        A document without text has no copies.
+        White space and Unicode form do not count. A document without text has no copies.
         """
         found = self.documents.select("uid", _TEXT).filter(pl.col("text") != "")
         named = pl.col("uid").is_in(documents)
@@ -229,16 +238,17 @@ def _families(corpus: Corpus, uids: pl.Series, source: Source | None) -> pl.Data
         names[found["doc"].to_numpy()] = found["family"].to_list()
     name, none = pl.Series(names.tolist(), dtype=pl.String), pl.lit("")
     split = artifacts.read_made(corpus.folder).facts.get("split", {})
-    if split.get("by") == "group":
-        return pl.select(group=name.str.strip_prefix(GROUP), family=none)
-    groups = _groups(source) if source and split.get("grouped") else {}
+    by_group = split.get("by") == "group"
+    groups = _groups(source, by_group) if source and (by_group or split.get("grouped")) else {}
     group = pl.Series([groups.get(uid, "") for uid in uids], dtype=pl.String)
+    if by_group:
+        return pl.select(group=pl.when(group == "").then(name.str.strip_prefix(GROUP)).otherwise(group), family=none)
     return pl.select(group=group, family=pl.when(name == uids).then(none).otherwise(name))
 
 
-def _groups(source: Source) -> dict[str, str]:
-    """Return the group of each train and validation document that has one."""
-    blocks = (block for split in splits_of(source) if split != TEST for block in source.documents(split))
+def _groups(source: Source, of_test: bool) -> dict[str, str]:
+    """Return the group of each test document that has one, or of each train and validation document."""
+    blocks = (block for split in splits_of(source) if (split == TEST) == of_test for block in source.documents(split))
     pairs = (zip(block.uids, block.groups, strict=True) for block in blocks if block.groups)
     return {uid: group for block in pairs for uid, group in block if group}
 

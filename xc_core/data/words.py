@@ -1,9 +1,13 @@
-"""The distinct words of texts as stable 64-bit hashes, by which documents are compared without keeping their texts."""
+"""The distinct words of texts as stable 64-bit hashes, by which documents are compared without keeping their texts.
+
+Texts are composed first (Unicode's form NFC): otherwise a word would end before an accent that is its own character.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
+import unicodedata
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -60,6 +64,7 @@ class Words:
 
 def _split(texts: list[str]) -> tuple[I64, Array, Array]:
     """Return how many words each text has, the number of each word's spelling, and the hash of each spelling."""
+    texts = [unicodedata.normalize("NFC", text) for text in texts]
     joined = "\n".join(texts)
     if _unusual(joined):
         texts = [text.lower() if _unusual(text) else text for text in texts]
