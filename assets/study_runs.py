@@ -70,7 +70,8 @@ class StudyRuns:
 
     def _runs(self, experiment: str, parent: str) -> dict[str, Any]:
         """Return the runs of trials by their numbers."""
-        found, token = {}, None
+        found: dict[str, Any] = {}
+        token = None
         while True:
             page = self.client.search_runs([experiment], f"tags.`mlflow.parentRunId` = '{parent}'", page_token=token)
             found |= {run.data.tags.get("xc.trial", ""): run for run in page}
