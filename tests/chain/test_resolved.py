@@ -31,8 +31,7 @@ def read(path: Path) -> Any:
 
 
 def test_the_files_are_what_the_recipes_resolve_to() -> None:
-    """After a change of a setting or a recipe: python -m xc_core.chain.resolved"""
-    assert list(differences()) == []
+    assert list(differences()) == [], "run: python -m xc_core.chain.resolved"
 
 
 def test_there_is_a_file_for_every_recipe_of_this_package_and_for_a_dataset() -> None:

@@ -20,8 +20,31 @@ def test_a_linear_map_is_found_and_applied_to_new_labels() -> None:
     texts, rows = planted(5000)
     found = foreseen_rows(texts[4000:], texts[:4000], rows[:4000], unit=False)
     np.testing.assert_allclose(found, rows[4000:], atol=0.05)
-    unit = foreseen_rows(texts[4000:], texts[:4000], rows[:4000], unit=True)
-    np.testing.assert_allclose(unit, found / np.linalg.norm(found, axis=1, keepdims=True), rtol=1e-5)
+
+
+def test_a_unit_row_goes_from_the_mean_row_to_where_the_map_points() -> None:
+    texts, rows = planted(5000)
+    rows /= 2 * np.linalg.norm(rows.mean(0))
+    mean_D = rows[:4000].mean(0)
+    found, unit = (foreseen_rows(texts[4000:], texts[:4000], rows[:4000], unit=way) - mean_D for way in (False, True))
+    np.testing.assert_allclose(np.linalg.norm(unit + mean_D, axis=1), 1, rtol=1e-5)
+    np.testing.assert_allclose(*(one / np.linalg.norm(one, axis=1, keepdims=True) for one in (found, unit)), atol=1e-4)
+
+
+def test_a_label_of_which_the_texts_tell_nothing_is_no_nearer_to_documents_than_others() -> None:
+    """All documents lie on one side, as those of an encoder do. The whole row at length 1 would be nearest to all."""
+    random = np.random.default_rng(0)
+
+    def unit_vectors(count: int, common: float) -> np.ndarray:
+        vectors = random.standard_normal((count, 64)) + common
+        return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True), np.float32)
+
+    documents, rows = unit_vectors(200, 0.5), unit_vectors(40, 0.5)
+    new = foreseen_rows(unit_vectors(10, 0.0), unit_vectors(40, 0.0), rows, unit=True)
+    np.testing.assert_allclose(np.linalg.norm(new, axis=1), 1, rtol=1e-6)
+    assert (documents @ new.T).mean() == pytest.approx((documents @ rows.T).mean(), abs=0.05)
+    first = np.concatenate([documents @ rows.T, documents @ new.T], axis=1).argmax(1)
+    assert (first >= 40).mean() < 0.3
 
 
 def test_with_few_labels_a_row_is_near_their_mean() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -113,12 +114,20 @@ def test_stages_on_a_gpu_take_what_their_work_takes_at_the_recorded_rates() -> N
     assert [own["negatives"] for own in (ngame, ance)] == pytest.approx([0, published * labels * 32 / 1e9])
 
 
-def test_a_dataset_that_is_not_tokenised_for_the_encoder_is_refused_before_it_is_tokenised(
-    xc: Xc, fresh: Workspace
-) -> None:
+def test_an_unknown_encoder_is_refused_before_the_dataset_is_tokenised(xc: Xc, fresh: Workspace) -> None:
     ended = xc("plan", "--dataset", "toy", "--set", "encoder.encoder.name=some/encoder")
-    ended.refused(78, "an encoder whose tokenizer is 'some/encoder'", "add 'some/encoder' there in params.yaml")
+    assert ended.code in (66, 69) and "some/encoder" in ended.err
     assert not fresh.folder("tokens", "toy").exists()
+
+
+def test_an_encoder_that_no_recipe_of_the_dataset_has_used_is_planned(
+    xc: Xc, fresh: Workspace, edit: Callable[[Workspace, Any], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edit(fresh, {"datasets/toy/tokens": {}, "experiments": {}})
+    monkeypatch.setattr(planned, "rates_of", lambda *_, **__: None)  # pilots do not depend on it
+    monkeypatch.setattr(planned, "costs_of", lambda *_: [Cost("corpus", 1.0, 1 << 20, 1 << 20)])
+    ended = xc("plan", "--dataset", "toy", *BAG)
+    assert (ended.code, fresh.params.dataset("toy").tokens.tokenizers) == (0, ("minilm", "wordpiece"))
 
 
 @pytest.mark.usefixtures("quick")

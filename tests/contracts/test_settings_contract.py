@@ -72,3 +72,4 @@ def test_numbers_out_of_range_are_refused(settings: Any) -> None:
         for number in wrong:
             with pytest.raises(ConfigError, match=name):
                 replace(settings, **{name: type(value)(number)})
+                pytest.fail(f"{type(settings).__name__}.{name} = {number} is accepted; refuse it with at_least")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_matrix, load_npz, save_npz
 
+from xc_core.params import at_least
 from xc_core.scores.base import SCORES, FittedScore, Score
 from xc_core.shapes import PAD_ID
 
@@ -18,6 +19,9 @@ from xc_core.shapes import PAD_ID
 class Bm25(Score):
     k1: float = 1.2
     b: float = 0.75
+
+    def __post_init__(self):
+        at_least(self, k1=0, b=0)
 
     def fit(self, data):
         profiles = [words(text) for text in data.label_texts()]

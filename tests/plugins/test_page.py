@@ -17,7 +17,8 @@ pytestmark = pytest.mark.chain
 PAGE = ROOT / "docs" / "add-a-method.md"
 PARTS = ("SoftMargin", "Popular", "ByLabel", "Plain")
 """The classes of the page whose contracts cover every registered part."""
-KINDS = ("soft-margin", "popular", "by-label", "plain")
+KINDS = ("soft-margin", "popular", "by-label", "plain", "bm25")
+"""Their kinds, and that of the score to which the page links."""
 
 
 def test_the_parts_of_the_page_keep_their_contracts_and_the_loss_its_twin(tmp_path: Path) -> None:
@@ -29,8 +30,9 @@ def test_the_parts_of_the_page_keep_their_contracts_and_the_loss_its_twin(tmp_pa
     (tmp_path / "soft_margin.py").write_text(loss, "utf-8")
     (tmp_path / "parts_of_the_page.py").write_text("\n\n".join(["import soft_margin", heads, *parts]), "utf-8")
     (tmp_path / "test_twin.py").write_text(twin, "utf-8")
-    selected = " or ".join(("twin", *KINDS, *PARTS))
-    command = [sys.executable, "-m", "pytest", "-p", "parts_of_the_page", "-rp", "-k", selected]
+    selected = " or ".join(("twin", *KINDS, *PARTS, "Bm25"))
+    plugins = ("-p", "parts_of_the_page", "-p", "tests.plugins.bm25")
+    command = [sys.executable, "-m", "pytest", *plugins, "-rp", "-k", selected]
     done = subprocess.run(
         [*command, "tests/contracts", str(tmp_path / "test_twin.py")],
         cwd=ROOT,

@@ -157,7 +157,7 @@ def built() -> dict[str, Recipe]:
 def test_a_recipe_file_gives_every_setting_that_is_not_off(recipe: Recipe, built: dict[str, Recipe]) -> None:
     again = built[recipe.name]
     assert again == recipe
-    assert not_given(again) == []
+    assert not_given(again) == [], f"give these settings in {recipe.module}"
 
 
 def made(**stages: Any) -> Recipe:

@@ -102,7 +102,15 @@ def test_a_score_proposes_its_best_labels(name: str) -> None:
 
 def test_every_score_is_checked_by_hand() -> None:
     own = {name for name in SCORES if SCORES[name].__module__.startswith("xc_core.")}
-    assert own == ELSEWHERE | set(BY_HAND)
+    assert own == ELSEWHERE | set(BY_HAND), "add it to BY_HAND, or write a test of its own and add it to ELSEWHERE"
+
+
+def test_the_files_of_every_score_are_in_the_page_of_data_formats() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "data-formats.md").read_text("utf-8")
+    _, _, table = page.partition("| score | files |")
+    own = {name for name in SCORES if SCORES[name].__module__.startswith("xc_core.")}
+    missing = {name for name in own if f"`{name}`" not in table.partition("\n\n")[0]}
+    assert missing == set(), "add their files to the table of scores in docs/data-formats.md"
 
 
 @pytest.mark.parametrize("documents", [0, 1, 15, 16, 17, 40])

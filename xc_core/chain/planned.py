@@ -63,10 +63,11 @@ class Subject:
     def of_experiment(cls, workspace: Workspace, dataset: str, base: str, changes: dict[str, Any]) -> Subject:
         """Return the recipe ``base`` with ``changes`` on a dataset, which is read and tokenised if that is due.
 
-        Raises ConfigError, before that, if params.yaml does not have it tokenised for the encoder of the recipe.
+        As in a training, params.yaml gets the tokenizer of the encoder, if that is known.
         """
-        experiment = Experiment(workspace.params.dataset(dataset), find_recipe(base).changed(changes))
-        input_folder(workspace, "tokens", experiment)
+        recipe = find_recipe(base).changed(changes)
+        workspace.params.declare_tokenizers(dataset, [recipe.encoder.encoder.tokenizer])
+        experiment = Experiment(workspace.params.dataset(dataset), recipe)
         for stage in ("corpus", "tokens"):
             run_stage(workspace, stage, dataset)
         return cls(base, changes, world_of(workspace, experiment), experiment)

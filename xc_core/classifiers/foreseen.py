@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from xc_core.shapes import F32, extended
+from xc_core.shapes import F32, F64, extended
 
 _RIDGE: Final = 1.0
 """Weight of the map's squared norm. On validation documents of WordNetTags, 10 and 100 lose 3 and 6 points of P@1."""
@@ -20,6 +20,10 @@ def foreseen_rows(text_ND: F32, known_LD: F32, rows_LD: F32, *, unit: bool) -> F
     (``rows_LD``) predicts where training would move a new row. Rows may have a bias as one more column, which is no
     part of the unit vector. If L is 0, the text vectors are returned, with a bias of 0. If N is 0, nothing is computed.
     Raises ValueError for arrays whose shapes do not fit.
+
+    A predicted row is shorter than a unit vector, most of all with few labels, because the ridge draws it to the mean
+    row. Its difference from the mean row is made longer, not the whole row: the mean row is near all documents, so a
+    new label would come first in every list.
     """
     width = text_ND.shape[1]
     bias = rows_LD.shape[1] - width
@@ -30,7 +34,17 @@ def foreseen_rows(text_ND: F32, known_LD: F32, rows_LD: F32, *, unit: bool) -> F
     text_D, row_D = known_LD.mean(0, dtype=np.float64), rows_LD.mean(0, dtype=np.float64)
     centred_LD = known_LD - text_D
     gram_DD = centred_LD.T @ centred_LD + _RIDGE * np.eye(len(text_D))
-    found_ND = (text_ND - text_D) @ np.linalg.solve(gram_DD, centred_LD.T @ (rows_LD - row_D)) + row_D
+    apart_ND = (text_ND - text_D) @ np.linalg.solve(gram_DD, centred_LD.T @ (rows_LD - row_D))
     if unit:
+        apart_ND[:, :width] *= _factors(apart_ND[:, :width], row_D[:width])[:, None]
+    found_ND = apart_ND + row_D
+    if unit:  # rounding, and mean rows that are no shorter than 1
         found_ND[:, :width] /= np.maximum(np.linalg.norm(found_ND[:, :width], axis=1, keepdims=True), 1e-12)
     return np.asarray(found_ND, np.float32)
+
+
+def _factors(apart_ND: F64, mean_D: F64) -> F64:
+    """Return the factors f, from 0, with which ``mean + f * apart`` is a unit vector, if the mean is shorter than 1."""
+    square_N, along_N = np.maximum((apart_ND**2).sum(1), 1e-24), apart_ND @ mean_D
+    missing = max(1.0 - float(mean_D @ mean_D), 0.0)
+    return np.asarray((np.sqrt(along_N**2 + square_N * missing) - along_N) / square_N)

@@ -179,7 +179,8 @@ def place(
             _copy(path, source.files, inner.raw(dataset))
         ran = run_stage(inner, "corpus", dataset)
         if choose and (split := _choice(ran.facts)) != config.split:
-            report(f"ingest: splitting again with --split {split}, so that a {split} is held out as a whole")
+            report(f"ingest: splitting again with --split {split}: a {split} is held out as a whole")
+            report("ingest: the lines above are of the first split, those below of the second")
             config = changed(config, split=split)
             inner.params.declare_dataset(dataset, config)
             ran = _with_split(inner, dataset, config, ran.facts)
