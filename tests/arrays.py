@@ -25,3 +25,9 @@ def stacked(blocks: Iterable[tuple[slice, dict[str, Shortlist]]]) -> dict[str, S
     """Return the shortlists of all blocks of ``Scorer.blocks``, by rule."""
     found = [lists for _, lists in blocks]
     return {name: Shortlist.stack([lists[name] for lists in found]) for name in found[0]}
+
+
+def of_unit_length(row: Array, mean: Array) -> Array:
+    """Return the unit vector on the ray from the mean row through ``row``."""
+    apart = row - mean
+    return np.asarray(mean + np.roots([apart @ apart, 2 * apart @ mean, mean @ mean - 1]).max() * apart)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.arrays import unit
+from tests.arrays import of_unit_length, unit
 from tests.conftest import TOPICS, ToyWorld
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import MovedError
@@ -326,6 +326,7 @@ def test_more_labels_of_scores_that_train_or_count_words(name: str) -> None:
         targets = np.r_[rows_LD.vectors_LD, np.zeros((WIDTH, WIDTH + 1))]
         slopes = np.linalg.lstsq(centred, targets, rcond=None)[0]
         wanted = np.c_[GROWN_LD[LABELS:] - LABEL_LD.mean(0), np.ones(2)] @ slopes
-        wanted[:, :-1] = unit(wanted[:, :-1])
+        mean = rows_LD.vectors_LD.mean(0)[:-1]
+        wanted[:, :-1] = [of_unit_length(row, mean) for row in wanted[:, :-1]]
         found: Any = extended(name)
         np.testing.assert_allclose(found.vectors_LD[LABELS:], wanted, atol=1e-4)

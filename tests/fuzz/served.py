@@ -218,13 +218,13 @@ def client(root: Path, model: Path | None = None) -> Iterator[Client]:
 
     meters = Meters()
     server = make_server(Models(source, meters.watch()), LIMITS, meters)
-    config = _config(server, Address(), 3600.0)
+    app = make_app(server, Address().names(), 3600.0)
+    config = _config(app, LIMITS)
     config.log_level = "critical"
     listener = Address(port=0).bound()
     running = uvicorn.Server(config)
     thread = threading.Thread(target=running.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
-    app = make_app(server, Address().names(), 3600.0)
     with asyncio.Runner() as runner:
         yield Client(app, listener.getsockname()[1], frozenset(server.models.current.ids), runner)
     running.should_exit = True

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from ruamel.yaml import YAML
 
+from tests.arrays import of_unit_length
 from tests.conftest import TOY_CHANGES, ToyWorld, make_workspace
 from tests.stages.halves import open_corpus, open_embeddings, rows_of, run_until
 from xc_core.chain import STAGES, Workspace, run_stage
@@ -57,12 +58,6 @@ def naive_ridge(text: Any, texts: Any, rows: Any) -> Any:
     targets = np.r_[rows.astype(np.float64), np.zeros((texts.shape[1], rows.shape[1]))]
     slopes = np.linalg.lstsq(np.r_[wide, penalty], targets, rcond=None)[0]
     return np.r_[text - texts.mean(0), 1.0] @ slopes
-
-
-def of_unit_length(row: np.ndarray, mean: np.ndarray) -> np.ndarray:
-    """Return the unit vector on the ray from the mean row through ``row``."""
-    apart = row - mean
-    return np.asarray(mean + np.roots([apart @ apart, 2 * apart @ mean, mean @ mean - 1]).max() * apart)
 
 
 def unit(recipe: Recipe) -> bool:
