@@ -27,6 +27,8 @@ from xc_core.serve.models import Models, log
 from xc_core.visible import counted, http_address
 
 _BACKLOG: Final = 2048
+_LAST_SECONDS: Final = 1.0
+"""For the answers to requests that a second Ctrl-C cancels."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +131,8 @@ class _Uvicorn(uvicorn.Server):
         if self.force_exit:
             for task in (tasks := list(self.server_state.tasks)):
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            if tasks:  # a client that does not read would keep its answer waiting for ever
+                await asyncio.wait(tasks, timeout=_LAST_SECONDS)
             self._server.hurried = True
             await self.lifespan.shutdown()
 
