@@ -191,13 +191,13 @@ def _connections(wanted: int) -> int:
     fewer than the system does.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < 2 * wanted:
-        files = 2 * wanted if hard == resource.RLIM_INFINITY else min(2 * wanted, hard)
-        with suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
-            soft = files
-        return min(wanted, soft // 2)
-    return wanted
+    if soft == resource.RLIM_INFINITY or soft >= 2 * wanted:
+        return wanted
+    files = 2 * wanted if hard == resource.RLIM_INFINITY else min(2 * wanted, hard)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+        soft = files
+    return soft // 2
 
 
 def _run(server: uvicorn.Server, listener: socket.socket) -> None:
