@@ -7,13 +7,16 @@ import json
 import resource
 import socket
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import uvicorn
 
 from xc_core.serve import server
-from xc_core.serve.app import Server
+from xc_core.serve.app import Server, make_app
+from xc_core.serve.limits import Limits
+from xc_core.serve.meters import Meters
 from xc_core.serve.server import Protocol, _connections, _Uvicorn
 
 
@@ -39,6 +42,22 @@ def test_a_client_that_does_not_read_cannot_keep_a_server_that_has_to_end(monkey
 
     monkeypatch.setattr(server, "_LAST_SECONDS", 0.01)
     asyncio.run(ended())
+
+
+@pytest.mark.parametrize("hurried", [False, True])
+def test_a_server_waits_for_its_threads_unless_it_has_to_end_at_once(hurried: bool) -> None:
+    """A pass of the model can be long."""
+    ended: list[str] = []
+    models = SimpleNamespace(start=lambda _: None, stop=lambda: ended.append("models"))
+    batcher = SimpleNamespace(stop=lambda: ended.append("batcher"))
+    app: Any = make_app(Server(models, Limits(), Meters(), batcher, hurried=hurried), None, 1.0).app  # type: ignore[arg-type]
+
+    async def lived() -> None:
+        async with app.router.lifespan_context(app):
+            pass
+
+    asyncio.run(lived())
+    assert ended == ([] if hurried else ["models", "batcher"])
 
 
 async def _answer(sent: bytes, most: int | None, log_level: str = "critical") -> bytes:
