@@ -44,13 +44,13 @@ def worker(instance: dg.DagsterInstance, run: dg.DagsterRun) -> psutil.Process |
     """
     pid, recorded = _recorded(instance, run)
     born = run.tags.get(_BORN_TAG)
-    found = process_of(pid, recorded + _CLOCK_SECONDS if born is None else math.inf)
-    return found if found is not None and born in (None, _born(found)) else None
+    found = process_of(pid, math.inf if born else recorded + _CLOCK_SECONDS)
+    return found if found is not None and (not born or born == _born(found)) else None
 
 
 def _recorded(instance: dg.DagsterInstance, run: dg.DagsterRun) -> tuple[int, float]:
     """Return the id of the process of a run, -1 if none is recorded, and the time of that record."""
-    if _PID_TAG in run.tags:
+    if run.tags.get(_PID_TAG):
         record = instance.get_run_record_by_id(run.run_id)
         return int(run.tags[_PID_TAG]), record.create_timestamp.timestamp() if record else 0.0
     for entry in reversed(instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT)):
@@ -74,7 +74,7 @@ def health(instance: dg.DagsterInstance, run: dg.DagsterRun) -> CheckRunHealthRe
     found = worker(instance, run)
     if found is None:
         return CheckRunHealthResult(WorkerStatus.NOT_FOUND, "the process of the run was killed")
-    if _BORN_TAG not in run.tags:
+    if not run.tags.get(_BORN_TAG):
         instance.add_run_tags(run.run_id, {_BORN_TAG: _born(found)})
     return CheckRunHealthResult(WorkerStatus.RUNNING, run_worker_id=str(found.pid))
 
@@ -92,8 +92,9 @@ class LocalRunLauncher(dg.DefaultRunLauncher):
         return health(self._instance, run)
 
     def launch_run(self, context: LaunchRunContext) -> None:
-        """Launch a run and note the machine."""
-        self._instance.add_run_tags(context.dagster_run.run_id, {HOST_TAG: socket.gethostname()})
+        """Launch a run and note the machine; a retry begins with the tags of the lost run, which name its process."""
+        forgotten = {tag: "" for tag in (_PID_TAG, _BORN_TAG) if tag in context.dagster_run.tags}
+        self._instance.add_run_tags(context.dagster_run.run_id, {HOST_TAG: socket.gethostname(), **forgotten})
         super().launch_run(context)
 
     def terminate(self, run_id: str) -> bool:

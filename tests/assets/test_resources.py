@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from assets import worker
 from assets.resources import Dvc, Project, dvc_address, settings_address
-from xc_core.chain import STAGES, Workspace
+from xc_core.chain import STAGES, Workspace, dvc_lock
 from xc_core.errors import ConfigError, CorruptError, UnavailableError
 from xc_core.git import tracked
 
@@ -190,6 +191,21 @@ def test_a_lock_file_that_a_stopped_dvc_cut_is_put_back(
     with pytest.raises(KeyboardInterrupt):
         Dvc(root=str(tmp_path)).record("encoder", "toy", "ngame")
     assert (lock.read_bytes() if lock.exists() else None) == before
+
+
+def test_a_lock_file_that_another_dvc_was_writing_is_left_to_it(
+    tmp_path: Path, asked: Callable[..., Commands], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is cut at the first look, and whole when that command has ended and its lock is free."""
+    lock, whole = tmp_path / "dvc.lock", LOCK.replace("0123", "ffff")
+    lock.write_text(LOCK)
+    asked(code=1)
+    run = subprocess.run
+    monkeypatch.setattr(subprocess, "run", lambda *a, **k: lock.write_text("stages: [") and run(*a, **k))
+    monkeypatch.setattr(dvc_lock, "_alone", lambda _: nullcontext(lock.write_text(whole)))
+    with pytest.raises(UnavailableError):
+        Dvc(root=str(tmp_path)).record("encoder", "toy", "ngame")
+    assert lock.read_text() == whole
 
 
 @pytest.mark.parametrize(("before", "left"), [(LOCK, LOCK.replace("0123", "ffff")), ("", "stages: [")])

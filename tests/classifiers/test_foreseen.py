@@ -31,6 +31,13 @@ def test_a_unit_row_goes_from_the_mean_row_to_where_the_map_points() -> None:
     np.testing.assert_allclose(*(one / np.linalg.norm(one, axis=1, keepdims=True) for one in (found, unit)), atol=1e-4)
 
 
+def test_a_text_that_is_the_mean_of_the_others_gives_the_direction_of_the_mean_row() -> None:
+    texts, rows = np.eye(4, dtype=np.float32), planted(4, 4)[1]
+    rows /= 2 * np.linalg.norm(rows.mean(0))
+    found = foreseen_rows(texts.mean(0, keepdims=True), texts, rows, unit=True)
+    np.testing.assert_allclose(found[0], 2 * rows.mean(0), rtol=1e-5)
+
+
 def test_a_label_of_which_the_texts_tell_nothing_is_no_nearer_to_documents_than_others() -> None:
     """All documents lie on one side, as those of an encoder do. The whole row at length 1 would be nearest to all."""
     random = np.random.default_rng(0)

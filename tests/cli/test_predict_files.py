@@ -189,7 +189,7 @@ def test_a_part_is_one_of_its_number(xc: Xc, ready: Workspace, tmp_path: Path, p
             65,
             "line 1: found text that is not UTF-8 ('utf-8' codec can't decode byte 0xff",
         ),
-        (b'{"text": "\\ud800"}\n', "x.jsonl", 65, "line 1: found text that is not UTF-8 ('utf-8' codec can't encode"),
+        (b'{"text": "\\ud800"}\n', "x.jsonl", 65, "line 1: found half of a surrogate pair"),
         (b"txt\na\n", "x.csv", 65, "no column 'text' (nearest: 'txt')"),
         (b"text,text\na,b\n", "x.csv", 65, "2 columns 'text'"),
         (b"PAR1 no", "x.parquet", 65, "a file that cannot be read"),

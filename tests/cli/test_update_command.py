@@ -272,6 +272,14 @@ def test_a_group_that_an_update_divides_between_train_and_test_is_named(tmp_path
         assert told == any(f"divide 1 group between test and other splits (the first: {group})" in at for at in lines)
 
 
+def test_only_a_group_in_test_and_another_split_is_divided() -> None:
+    rows = [("a", "train", "G"), ("b", "test", "G"), ("c", "train", "H"), ("d", "validation", "H"), ("e", "test", "I")]
+    found = documents(
+        [(uid, uid, split, group) for uid, split, group in [*rows, ("f", "train", ""), ("g", "test", "")]]
+    )
+    assert Tables(found, *[pl.DataFrame()] * 3).divided() == {"G"}
+
+
 def test_a_new_document_goes_where_its_group_or_its_near_duplicates_are(tmp_path: Path) -> None:
     text = "one two three four five six seven eight nine ten"
     old = documents([("a", "something else", "train", "G"), ("b", text, "validation", "H"), ("c", text, "test", "")])

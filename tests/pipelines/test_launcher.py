@@ -12,7 +12,7 @@ import dagster as dg
 import psutil
 import pytest
 from dagster._core.events import EngineEventData
-from dagster._core.launcher import WorkerStatus
+from dagster._core.launcher import LaunchRunContext, WorkerStatus
 
 from pipelines.launcher import HOST_TAG, LocalRunLauncher, end_lost_runs, health, holders, own_tags, worker
 
@@ -82,6 +82,26 @@ def test_a_clock_that_is_set_ends_no_run(
         instance.report_engine_event("Started process again", known, EngineEventData.in_process(other.pid))
         assert health(instance, known).status is WorkerStatus.NOT_FOUND, "another process than the one that is known"
         other.kill()
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_the_retry_of_a_lost_run_has_a_process_of_its_own(
+    instance: dg.DagsterInstance, sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, own: bool
+) -> None:
+    """Dagster's automatic retry begins with all tags of the run that was lost."""
+    lost = instance.add_run(dg.DagsterRun("retrain", status=STARTED, tags=own_tags())) if own else None
+    lost = lost or started(instance, os.getpid())
+    assert health(instance, lost).status is WorkerStatus.RUNNING
+    parent = instance.get_run_by_id(lost.run_id)
+    assert parent is not None
+    retry = instance.add_run(dg.DagsterRun("retrain", status=STARTED, tags=parent.tags))
+    monkeypatch.setattr(dg.DefaultRunLauncher, "launch_run", lambda *_: None)
+    launcher(instance).launch_run(LaunchRunContext(retry, workspace=None))
+    instance.report_engine_event("Started process for run", retry, EngineEventData.in_process(sleeper.pid))
+    for _ in range(2):  # the first one notes the process
+        known = instance.get_run_by_id(retry.run_id)
+        assert known is not None
+        assert health(instance, known).run_worker_id == str(sleeper.pid)
 
 
 def test_a_run_of_another_machine_is_left_alone(instance: dg.DagsterInstance) -> None:

@@ -6,12 +6,18 @@ import asyncio
 import json
 import resource
 import socket
+from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import uvicorn
 
-from xc_core.serve.server import Protocol, _connections
+from xc_core.serve import server
+from xc_core.serve.app import Server, make_app
+from xc_core.serve.limits import Limits
+from xc_core.serve.meters import Meters
+from xc_core.serve.server import Protocol, _connections, _Uvicorn
 
 
 async def _app(scope: Any, receive: Any, send: Any) -> None:
@@ -19,17 +25,52 @@ async def _app(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
+def test_a_client_that_does_not_read_cannot_keep_a_server_that_has_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def waits_for_its_client() -> None:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(60)
+        await asyncio.sleep(60)
+
+    async def ended() -> None:
+        config = uvicorn.Config(_app, lifespan="off")
+        config.load()
+        process = _Uvicorn(config, Server(*[None] * 4))  # type: ignore[arg-type]
+        process.servers, process.lifespan, process.force_exit = [], config.lifespan_class(config), True
+        process.server_state.tasks.add(asyncio.create_task(waits_for_its_client()))
+        await asyncio.sleep(0)
+        await asyncio.wait_for(process.shutdown(), 5)
+
+    monkeypatch.setattr(server, "_LAST_SECONDS", 0.01)
+    asyncio.run(ended())
+
+
+@pytest.mark.parametrize("hurried", [False, True])
+def test_a_server_waits_for_its_threads_unless_it_has_to_end_at_once(hurried: bool) -> None:
+    """A pass of the model can be long."""
+    ended: list[str] = []
+    models = SimpleNamespace(start=lambda _: None, stop=lambda: ended.append("models"))
+    batcher = SimpleNamespace(stop=lambda: ended.append("batcher"))
+    app: Any = make_app(Server(models, Limits(), Meters(), batcher, hurried=hurried), None, 1.0).app  # type: ignore[arg-type]
+
+    async def lived() -> None:
+        async with app.router.lifespan_context(app):
+            pass
+
+    asyncio.run(lived())
+    assert ended == ([] if hurried else ["models", "batcher"])
+
+
 async def _answer(sent: bytes, most: int | None, log_level: str = "critical") -> bytes:
     """Return all that a server writes until it closes the connection."""
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(_app, http=Protocol, ws="none", lifespan="off", limit_concurrency=most, log_level=log_level)
-    server = uvicorn.Server(config)
-    running = asyncio.create_task(server.serve(sockets=[listener]))
+    process = uvicorn.Server(config)
+    running = asyncio.create_task(process.serve(sockets=[listener]))
     reader, writer = await asyncio.open_connection(*listener.getsockname())
     writer.write(sent)
     found = await asyncio.wait_for(reader.read(), 20)
     writer.close()
-    server.should_exit = True
+    process.should_exit = True
     await asyncio.wait_for(running, 20)
     return found
 

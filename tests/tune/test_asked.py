@@ -12,12 +12,12 @@ import pytest
 from tests.conftest import TOY_CHANGES
 from tests.encoders.conftest import bert as bert
 from xc_core.chain import Workspace
-from xc_core.errors import ConfigError, MissingError
+from xc_core.errors import ConfigError, MissingError, MovedError
 from xc_core.tune.asked import Tuning
 from xc_core.tune.metric import Metric
 from xc_core.tune.record import study_folder
 from xc_core.tune.space import Space
-from xc_core.tune.storage import importances
+from xc_core.tune.storage import importances, opened
 from xc_core.tune.trial import TRIAL_STAGES, Trial
 
 RULE = {"fusion.rule.weight": {"range": [0, 1]}}
@@ -61,6 +61,17 @@ def test_the_dataset_has_the_tokenizers_of_all_trials(workspace: Workspace, bert
         own.asked()  # the tiny model cannot encode these texts, so the study is refused before its first trial
     own = tuning(workspace, RULE).prepared()
     assert (own.asked()["pruner"], replace(own, prune=False).asked()["pruner"]) == ("lowest quarter", "none")
+
+
+def test_a_study_of_an_earlier_version_goes_on(workspace: Workspace, tmp_path: Path) -> None:
+    """It was started without a digest of the token ids."""
+    own = tuning(workspace, RULE).prepared()
+    asked = {name: value for name, value in own.asked().items() if name != "tokenisation"}
+    opened(tmp_path, own).set_user_attr("asked", asked)
+    assert opened(tmp_path, own).user_attrs["asked"] == asked
+    own.check_data(asked)
+    with pytest.raises(MovedError, match="another corpus of toy"):
+        own.check_data({**asked, "corpus": "another"})
 
 
 def trial(workspace: Workspace, study: str, depth: int) -> Trial:

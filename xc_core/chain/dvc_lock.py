@@ -55,7 +55,8 @@ def forget(workspace: Workspace, dataset: str, recipe: str | None = None) -> int
 def restored_if_cut(root: Path) -> Iterator[None]:
     """Run a command of dvc inside. If it raises because dvc was stopped while it wrote dvc.lock, put the file back.
 
-    dvc empties the file first, and refuses it if it is cut: no run of any dataset could be recorded.
+    dvc empties the file first, and refuses it if it is cut: no run of any dataset could be recorded. What another
+    command of dvc wrote while this one waited for it is lost.
     """
     path = root / FILE
     before = _content(path)
@@ -87,7 +88,10 @@ def _put_back(path: Path, before: bytes | None) -> None:
         path.unlink()
     else:
         write_file(path, before)
-    report(f"{FILE} is as it was before: dvc was stopped while it wrote the file")
+    report(
+        f"dvc was stopped while it wrote {FILE}: the file is as it was when dvc was called. If another run recorded "
+        "stages since then, run Dagster's job retrain for it again: it records what is up to date"
+    )
 
 
 def _alone(root: Path) -> AbstractContextManager[None]:

@@ -287,7 +287,11 @@ def _field(line: bytes, column: str, where: str) -> str:
     try:
         text = json.loads(line)[column]
         text.encode()
-    except UnicodeError as error:
+    except UnicodeEncodeError as error:
+        found = "half of a surrogate pair (an escape like \\ud83d alone)"
+        do = "fix the line"
+        raise DataError(found, expected="text that can be encoded as UTF-8", do=do, where=where) from error
+    except UnicodeDecodeError as error:
         found = f"text that is not UTF-8 ({first_line(error)})"
         do = "convert the file, for instance: iconv -f latin1 -t utf-8"
         raise DataError(found, expected="JSON in UTF-8", do=do, where=where) from error

@@ -27,6 +27,8 @@ from xc_core.serve.models import Models, log
 from xc_core.visible import counted, http_address
 
 _BACKLOG: Final = 2048
+_LAST_SECONDS: Final = 1.0
+"""For the answers to requests that a second Ctrl-C cancels."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +131,8 @@ class _Uvicorn(uvicorn.Server):
         if self.force_exit:
             for task in (tasks := list(self.server_state.tasks)):
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            if tasks:  # a client that does not read would keep its answer waiting for ever
+                await asyncio.wait(tasks, timeout=_LAST_SECONDS)
             self._server.hurried = True
             await self.lifespan.shutdown()
 
@@ -188,13 +191,13 @@ def _connections(wanted: int) -> int:
     fewer than the system does.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < 2 * wanted:
-        files = 2 * wanted if hard == resource.RLIM_INFINITY else min(2 * wanted, hard)
-        with suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
-            soft = files
-        return min(wanted, soft // 2)
-    return wanted
+    if soft == resource.RLIM_INFINITY or soft >= 2 * wanted:
+        return wanted
+    files = 2 * wanted if hard == resource.RLIM_INFINITY else min(2 * wanted, hard)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+        soft = files
+    return soft // 2
 
 
 def _run(server: uvicorn.Server, listener: socket.socket) -> None:
