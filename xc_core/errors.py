@@ -45,14 +45,16 @@ _REFUSALS: Final = {
 }
 _WRITES: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EEXIST)
 """Those that no reading has."""
+LINK_LOOP: Final = "Symlink loop from"
+"""What Path.resolve writes in a RuntimeError, up to Python 3.12."""
 _IN_WORDS: Final = {
     "No space left on device": errno.ENOSPC,
     "database or disk is full": errno.ENOSPC,
     "File too large": errno.EFBIG,
     "attempt to write a readonly database": errno.EACCES,
-    "Symlink loop from": errno.ELOOP,
+    LINK_LOOP: errno.ELOOP,
 }
-"""What libraries, sqlite and Path.resolve write instead of an error number."""
+"""What libraries, sqlite and pathlib write instead of an error number."""
 PANIC: Final = "PanicException"
 """Name of the class of a panic in the Rust code of a library, which no module exports; it is no Exception."""
 _LIMITS: Final = ("can't start new thread", "Resource temporarily unavailable")

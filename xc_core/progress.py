@@ -101,11 +101,11 @@ class Meter:
         if self._bar_shown:
             sys.stderr.write("\r\x1b[2K")
             sys.stderr.flush()
-        seconds = time.monotonic() - self._start
-        if seconds > QUIET_SECONDS:
+        now = time.monotonic()
+        if (seconds := now - self._start) > QUIET_SECONDS:
             how = "done in" if error is None else f"stopped at {self._amount()} after"
             note = f", {self.note}" if self.note else ""
-            report(f"{self.what}: {how} {duration(seconds)}, {self._shown(self._rate(self._start + seconds))}{note}")
+            report(f"{self.what}: {how} {duration(seconds)}, {self._shown(self._rate(now))}{note}")
 
     @contextmanager
     def other_work(self) -> Iterator[None]:

@@ -19,7 +19,7 @@ import click
 
 from xc_core import __version__
 from xc_core.cli.numbers import bound_numbers
-from xc_core.errors import PANIC, StorageError, XCError, nearest, shortage, storage_reason
+from xc_core.errors import LINK_LOOP, PANIC, StorageError, XCError, nearest, shortage, storage_reason
 from xc_core.plugins import COMMANDS, fault_of, importing
 from xc_core.progress import listen, report
 from xc_core.visible import printable
@@ -256,12 +256,10 @@ def _unexpected(error: BaseException) -> int:
     """Report an error without a message of its own, of the disk or a fault of software; return the exit code."""
     if (short := shortage(error)) is not None:
         return _say(str(short), short.exit_code)
-    if isinstance(error, OSError) or (isinstance(error, RuntimeError) and "Symlink loop" in str(error)):
+    if isinstance(error, OSError) or (isinstance(error, RuntimeError) and LINK_LOOP in str(error)):
         reason = storage_reason(error, _current_folder())
-    else:
-        reason = ""
-    if reason:
-        return _say(f"found {reason}\n{_DISK}", StorageError.exit_code)
+        if reason:
+            return _say(f"found {reason}\n{_DISK}", StorageError.exit_code)
     return _say(f"{type(error).__name__}: {error}\n  {fault_of(error)}", XCError.exit_code)
 
 

@@ -101,7 +101,7 @@ class Tables:
         own = self.documents.filter(pl.col("uid") == derived).select(_TEXT, new="uid")
         if len(twice := own.filter(pl.col("text").is_duplicated())):
             raise _unclear(
-                f"rows without a uid with the same text, but for white space and Unicode form: "
+                "rows without a uid with the same text, but for white space and Unicode form: "
                 f"{preview(twice['text'][0])}"
             )
         found = own.join(there.documents.select(_TEXT, old="uid"), on="text", maintain_order="left")

@@ -71,7 +71,7 @@ def tune(tuning: Tuning, limits: Limits, watchers: Iterable[Watcher] = ()) -> St
     with own, working(tuning.project, tuning.dataset), answering(folder):
         running = _Running(tuning, limits, folder, opened(folder, tuning), list(watchers))
         try:
-            with answering(folder):
+            with answering(folder):  # here too, so that the handlers below see the errors that it makes
                 return running.finish(running.until_done())
         except (TimeIsUpError, KeyboardInterrupt, *_ABORTING) as error:
             done = running.finish("stopped")
