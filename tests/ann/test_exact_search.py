@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -111,6 +112,24 @@ def test_a_search_on_a_card_equals_a_full_sort_with_ties_by_id(data: st.DataObje
     assert isinstance(index._vectors, CardTensor) == kept, "a card that cannot keep all vectors gets blocks of them"
     assert np.array_equal(found.ids_NK, expected.ids_NK)
     assert np.array_equal(found.scores_NK, expected.scores_NK)
+
+
+@pytest.mark.usefixtures("fake_card")
+def test_a_card_that_cannot_keep_all_vectors_gets_each_block_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exact, "_CARD_LABELS", 8)
+    monkeypatch.setattr(exact, "_CARD_QUERIES", 2)
+    read: list[int] = []
+
+    class Blocks:
+        def __getitem__(self, at: slice) -> torch.Tensor:
+            read.append(at.start)
+            return torch.from_numpy(vectors[at])
+
+    vectors = np.random.default_rng(0).standard_normal((20, 3)).astype(np.float32)
+    index = ExactIndex(vectors, CARD)
+    index.__dict__["_vectors"] = Blocks()
+    index.search(vectors[:9], 4)
+    assert read == [0, 8, 16]
 
 
 def test_a_search_for_mining_is_exact_on_a_card(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,11 +57,11 @@ class ExactIndex:
         found = checked(queries_BD, self.width, k)
         if len(found) == 1 and self.device.is_cpu:
             return self._best_of(found, min(k, self.size)).top(k)
-        queries = torch.from_numpy(found)
-        if not len(queries):
+        if not len(found):
             return Shortlist(np.zeros((0, k), np.int32), np.zeros((0, k), np.float32))
         if not self.device.is_cpu:
-            return self._searched_on_card(queries, k)
+            return self._searched_on_card(found, k)
+        queries = torch.from_numpy(found)
         with torch.inference_mode():
             together = len(queries) if isinstance(self.vectors_LD, Computed) else _QUERIES
             parts = [self._nearest(queries[at], min(k, self.size)) for at in spans(len(queries), together)]
@@ -114,22 +114,21 @@ class ExactIndex:
         kept = self.device.keeps(vectors_LD.nbytes)
         return put(vectors_LD, self.device.torch) if kept else torch.from_numpy(vectors_LD)
 
-    def _searched_on_card(self, queries_BD: Tensor, k: int) -> Shortlist:
-        """Return the k best labels of each query, in blocks that a card's memory holds."""
-        starts, most = range(0, len(queries_BD), _CARD_QUERIES), min(k, self.size)
-        return Shortlist.stack([self._ranked(queries_BD[at : at + _CARD_QUERIES], most) for at in starts]).top(k)
+    def _searched_on_card(self, queries_BD: F32, k: int) -> Shortlist:
+        """Return the k best labels of each query, in blocks that a card's memory holds.
 
-    def _ranked(self, queries_BD: Tensor, k: int) -> Shortlist:
-        """Return the k best labels, lower ids first among equal scores; k is at most the number of labels."""
-        queries, vectors = queries_BD.to(self.device.torch), self._vectors
-        scores_list, ids_list = [], []
+        A block of labels is copied once for all queries. The best labels are kept by rising id, so that of equal scores
+        the first labels stay.
+        """
+        most, device = min(k, self.size), self.device.torch
+        places = list(spans(len(queries_BD), _CARD_QUERIES))
+        found = [_nothing(at.stop - at.start, device) for at in places]
         for start in range(0, self.size, _CARD_LABELS):
-            scores = queries @ vectors[start : start + _CARD_LABELS].to(self.device.torch).T
-            ids = _best(scores, k)
-            scores_list.append(scores.gather(1, ids))
-            ids_list.append(ids + start)
-        scores, ids = torch.cat(scores_list, 1), torch.cat(ids_list, 1)
-        return Shortlist.ranked(ids.cpu().numpy(), scores.cpu().numpy()).top(k)
+            block_UD = self._vectors[start : start + _CARD_LABELS].to(device)
+            for number, at in enumerate(places):
+                found[number] = _kept(found[number], put(queries_BD[at], device) @ block_UD.T, start, most)
+        scores_BK, ids_BK = (torch.cat(parts).cpu().numpy() for parts in zip(*found, strict=True))
+        return Shortlist.ranked(ids_BK, scores_BK).top(k)
 
     def exactly(self, queries_BD: F32, k: int) -> Shortlist:
         """Return the same as ``search``."""
@@ -142,6 +141,23 @@ class ExactIndex:
     def save(self, folder: Path) -> None:
         """Write the vectors."""
         np.save(folder / "index.npy", np.asarray(self.vectors_LD))
+
+
+def _nothing(queries: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return scores and ids of no label for each query (B x 0)."""
+    return torch.zeros((queries, 0), device=device), torch.zeros((queries, 0), dtype=torch.long, device=device)
+
+
+def _kept(known: tuple[Tensor, Tensor], scores_BU: Tensor, start: int, k: int) -> tuple[Tensor, Tensor]:
+    """Return scores and ids of each query's k best labels (both B x K), by rising id.
+
+    They are chosen among the labels of ``known``, by rising id too, and those of the block that begins at ``start``.
+    """
+    at_BK = _best(scores_BU, k).sort(dim=1).values
+    scores_BM = torch.cat([known[0], scores_BU.gather(1, at_BK)], 1)
+    ids_BM = torch.cat([known[1], at_BK + start], 1)
+    at_BK = _best(scores_BM, k).sort(dim=1).values
+    return scores_BM.gather(1, at_BK), ids_BM.gather(1, at_BK)
 
 
 def _best(scores_BU: Tensor, k: int) -> Tensor:
