@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -25,6 +25,11 @@ _PLACES: Final = ("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE"
 """Where git finds a repository. Git sets them for a hook; here it is the repository that a folder is in."""
 _CHANGED: Final = ("diff", "HEAD", "--name-only", "--no-renames")
 _NEW: Final = ("ls-files", "--others", "--exclude-standard")
+_ADD: Final = (
+    *("--literal-pathspecs", "add", "--intent-to-add"),
+    *("--pathspec-from-file=-", "--pathspec-file-nul"),
+)
+"""Adds files whose names it reads: git takes ``:memory:`` for a pattern, and a command line has a limit."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,7 @@ def checkout(folder: Path) -> Checkout:
         left_out = {name: why for name in names if (why := _why_changed(home, name, index))}
         added = {name: _why_new(home / name, name) for name in _names(home, _NEW, index) if (home / name).is_file()}
         if small := [name for name, why in added.items() if not why]:
-            _git(home, "add", "--intent-to-add", "--", *small, **index)
+            _git(home, *_ADD, given=small, **index)
             names = _names(home, _CHANGED, index)
         changed = tuple(name for name in names if name not in left_out)
         hidden = [f":(top,exclude,literal){name}" for name in left_out]
@@ -128,18 +133,21 @@ def trouble(folder: Path) -> str:
     return "" if done.returncode == 0 else done.stderr.decode("utf-8", "replace").strip().partition("\n")[0]
 
 
-def _git(folder: Path, *arguments: str, **environment: str) -> str:
-    """Return what a git command prints, nothing if it fails or git is not installed."""
+def _git(folder: Path, *arguments: str, given: Iterable[str] = (), **environment: str) -> str:
+    """Return what a git command that reads the names ``given`` prints, nothing if it fails or git is not installed."""
     try:
-        done = _run(folder, arguments, environment)
+        done = _run(folder, arguments, environment, b"\0".join(map(os.fsencode, given)))
     except FileNotFoundError:
         return ""
     return done.stdout.decode("utf-8", "surrogateescape") if done.returncode == 0 else ""
 
 
-def _run(folder: Path, arguments: tuple[str, ...], environment: dict[str, str]) -> subprocess.CompletedProcess[bytes]:
+def _run(
+    folder: Path, arguments: tuple[str, ...], environment: dict[str, str], given: bytes = b""
+) -> subprocess.CompletedProcess[bytes]:
+    everything = {**outside_hooks(), **environment}
     return subprocess.run(
-        ["git", *arguments], cwd=folder, capture_output=True, check=False, env={**outside_hooks(), **environment}
+        ["git", *arguments], cwd=folder, env=everything, input=given, capture_output=True, check=False
     )
 
 
