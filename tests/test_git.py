@@ -63,6 +63,13 @@ def test_a_name_that_is_not_utf8_is_a_text_that_a_database_takes() -> None:
     )
 
 
+def test_a_setting_that_is_not_utf8_is_a_text_that_a_database_takes(repository: Path) -> None:
+    """As the name of a person in an old .gitconfig."""
+    with (repository / ".git" / "config").open("ab") as stream:
+        stream.write("[user]\n\tname = Jörg\n".encode("latin-1"))
+    assert setting(repository, "user.name") == "J\ufffdrg"
+
+
 @pytest.mark.parametrize("name", [":memory:", "-n", "a[1].py", "na\udcefve.py", "two\nlines"])
 def test_a_new_file_is_in_the_diff_whatever_its_name(repository: Path, name: str) -> None:
     """``:memory:`` is what a program leaves that takes sqlite's name of a database in memory for a file."""

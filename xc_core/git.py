@@ -48,14 +48,15 @@ class Checkout:
 
     @property
     def changes(self) -> str:
-        """The files that differ, in words, for a tag; first those that are not in ``diff``.
-
-        What is not UTF-8 in a name becomes U+FFFD: MLflow's database refuses it.
-        """
+        """The files that differ, in words, for a tag; first those that are not in ``diff``."""
         left_out = ", ".join(f"{name} ({why})" for name, why in self.left_out.items())
         parts = [f"not recorded: {left_out}" if left_out else "", ", ".join(self.changed)]
-        words = "; ".join(filter(None, parts)).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-        return words[:_LONGEST] or "nothing"
+        return _storable("; ".join(filter(None, parts)))[:_LONGEST] or "nothing"
+
+
+def _storable(text: str) -> str:
+    """Return a text of git with U+FFFD for what is not UTF-8, which MLflow's database refuses."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def project_checkout(root: Path) -> Checkout:
@@ -112,8 +113,8 @@ def _why_new(path: Path, name: str) -> str:
 
 
 def setting(folder: Path, name: str) -> str:
-    """Return a setting of git, such as user.name; an empty string if it is not set."""
-    return _git(folder, "config", name).strip()
+    """Return a setting of git, such as user.name, with U+FFFD for what is not UTF-8; empty if it is not set."""
+    return _storable(_git(folder, "config", name).strip())
 
 
 def tracked(folder: Path, paths: Collection[Path]) -> list[str]:
