@@ -33,7 +33,15 @@ from xc_core.errors import BusyError
 pytestmark = pytest.mark.chain
 
 UID, TEXT = "FORGET-ME-77", "Zaphod Beeblebrox of Betelgeuse"
-PLACES = ("inbox/toy/abc", "run/encoder@toy_ngame", "run/corpus@toy", "tune/toy/study", "reports/toy", "models/toy")
+PLACES = (
+    "inbox/toy/abc",
+    "run/encoder@toy_ngame",
+    "run/corpus@toy",
+    "tune/toy/study",
+    "reports/toy",
+    "models/toy",
+    "drift/toy",
+)
 LABEL, NAME = "FORGET-LABEL-5", "Slartibartfast"
 
 

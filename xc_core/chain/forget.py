@@ -13,7 +13,7 @@ from xc_core.chain.changelog import Kind
 from xc_core.chain.names import ACCEPTANCE, CHANGES, INBOX, SETTINGS
 from xc_core.chain.places import Place, places
 from xc_core.chain.update import allowing, raw_source, validation_given, written
-from xc_core.chain.workspace import Workspace, at_rest
+from xc_core.chain.workspace import PER_DATASET, Workspace, at_rest
 from xc_core.data.acceptance import AcceptanceSet
 from xc_core.data.ingest import IngestConfig
 from xc_core.data.merge import Tables
@@ -176,7 +176,7 @@ def _delete_derived(workspace: Workspace, dataset: str) -> list[Path]:
     recipes = [recipe for _, recipe in workspace.params.experiments(dataset)]
     inner = [path for recipe in recipes for path in (home / recipe).glob("*") if path.name != SETTINGS]
     found = [path for path in found if path.name not in recipes] + inner
-    found += [state / kind / dataset for kind in (INBOX, changelog.VERSIONS, "tune", "reports", "models")]
+    found += [state / kind / dataset for kind in (*PER_DATASET, "tune")]
     found += [path for name in (f"*@{dataset}", f"*@{dataset}_*") for path in (state / "run").glob(name)]
     found = [path for path in found if path.exists()]
     for path in found:
