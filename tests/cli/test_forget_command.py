@@ -146,6 +146,7 @@ def test_a_given_acceptance_set_without_uids_loses_the_text(xc: Xc, own: Workspa
     assert xc("update", drop(tmp_path / "new", documents, [("L0", "river")]), *TOY).code == 0
     given, folder = tmp_path / "given.jsonl", own.data / "toy" / ACCEPTANCE
     texts = ["Vogon poetry  Oh freddled gruntbuggly", "Vogon poetry", "Oh freddled\tgruntbuggly"]
+    texts.append("Oh freddled gruntbuggly Vogon poetry")  # in a dataset with --fields content --fields title
     others = ["Vogon poetry is bad", "another text"]
     given.write_text("".join(json.dumps({"text": text, "labels": ["L1"]}) + "\n" for text in [*texts, *others]))
     take(given, Corpus.open(own.folder("corpus", "toy")), "toy", folder)
@@ -153,7 +154,7 @@ def test_a_given_acceptance_set_without_uids_loses_the_text(xc: Xc, own: Workspa
     assert ended.code == 0, ended.err
     assert AcceptanceSet.open(folder).texts == others
     assert holding(own.root, "freddled") == []
-    assert "acceptance set: 3 documents removed" in ended.out
+    assert "acceptance set: 4 documents removed" in ended.out
     assert "not forgotten" not in ended.out
     assert "  the acceptance set, if the given file had them" in ended.out
 
