@@ -24,7 +24,7 @@ from xc_core.chain.names import ACCEPTANCE
 from xc_core.chain.places import GROUP, Place
 from xc_core.chain.reports import write_report
 from xc_core.cli.ingest import place
-from xc_core.data.acceptance import AcceptanceSet, take
+from xc_core.data.acceptance import AcceptanceSet, draw, take
 from xc_core.data.corpus import Corpus
 from xc_core.data.ingest import IngestConfig
 from xc_core.data.merge import Tables
@@ -273,6 +273,21 @@ def test_an_unknown_uid_is_refused(xc: Xc, own: Workspace) -> None:
     assert ended.code == 66
     assert "no document 'D9999' in toy (nearest: 'D" in ended.err
     xc("forget", *TOY).refused(64, "nothing to forget", "name at least one")
+
+
+@pytest.mark.parametrize("where", ["acceptance", "changes"])
+def test_a_document_that_left_the_dataset_before_can_be_forgotten(where: str, tmp_path: Path) -> None:
+    """Kept files, the acceptance set and models may still hold it."""
+    workspace, world = empty_workspace(tmp_path / "project"), small_world()
+    place(workspace, write_world(tmp_path / "old", world=world), "toy", IngestConfig(), replace=False)
+    draw(open_corpus(workspace), "toy", workspace.data / "toy" / ACCEPTANCE)
+    world.test[-1]["uid"] = "new"
+    new = write_world(tmp_path / "new", world=world)
+    place(workspace, new, "toy", IngestConfig(), replace=True)
+    shutil.rmtree(workspace.data / "toy" / {"acceptance": "changes", "changes": "acceptance"}[where])
+    assert holding(workspace.root, "test-11")
+    assert forget(workspace, "toy", ["test-11"], []).documents == ["test-11"]
+    assert not holding(workspace.root, "test-11")
 
 
 def test_a_dataset_whose_layout_was_named_can_be_forgotten_from(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -68,8 +69,8 @@ def forget(
         own = workspace.params.dataset(dataset).corpus
         corpus = present_corpus(workspace, dataset)
         tables = Tables.of(corpus, raw_source(workspace, dataset))
-        _check_known("document", documents, tables.documents["uid"].to_list(), dataset)
-        _check_known("label", labels, tables.labels["uid"].to_list(), dataset)
+        _check_known(workspace, dataset, "document", documents, tables.documents["uid"].to_list())
+        _check_known(workspace, dataset, "label", labels, tables.labels["uid"].to_list())
         bare = set(tables.unlabelled())
         left = tables.without(documents, labels)
         if lost := [uid for uid in left.unlabelled() if uid not in bare]:
@@ -124,15 +125,27 @@ def _check_inbox(folder: Path, dataset: str) -> None:
         )
 
 
-def _check_known(what: str, uids: list[str], known: list[str], dataset: str) -> None:
-    present = set(known)
+def _check_known(workspace: Workspace, dataset: str, what: str, uids: list[str], present: list[str]) -> None:
+    """Raise MissingError for a uid that the dataset neither has nor had."""
+    unknown = set(uids) - set(present)
+    if unknown:
+        unknown -= _had(workspace, dataset, what)
     for uid in uids:
-        if uid not in present:
+        if uid in unknown:
             raise MissingError(
-                f"no {what} {uid!r} in {dataset}{nearest(uid, known[:10_000])}",
-                expected=f"the uid of a {what} of the dataset",
+                f"no {what} {uid!r} in {dataset}{nearest(uid, present[:10_000])}",
+                expected=f"the uid of a {what} that the dataset has or had",
                 do="fix the uid; if it was forgotten already, there is nothing to do",
             )
+
+
+def _had(workspace: Workspace, dataset: str, what: str) -> set[str]:
+    """Return the uids in the changelog and the acceptance set; kept files and models may have what new files lack."""
+    entries = (entry[f"{what}s"].values() for entry in changelog.entries(workspace, dataset))
+    found = {uid for lists in entries for uids in lists if isinstance(uids, list) for uid in uids}
+    with suppress(CorruptError, MissingError):  # a damaged set is deleted
+        found.update(getattr(AcceptanceSet.open(workspace.data / dataset / ACCEPTANCE), f"{what}s")["uid"])
+    return found
 
 
 def _no_labels(lost: list[str]) -> RefusedError:
