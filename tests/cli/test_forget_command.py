@@ -213,10 +213,12 @@ def test_documents_without_another_label_are_refused_or_go_too(xc: Xc, own: Work
     assert holding(own.root, "LONE", "ONLY") == []
 
 
-@pytest.mark.parametrize("name", ["trn.json", ".copying/trn.json", "part/.trn.json.x7"])
+@pytest.mark.parametrize(
+    "name", ["inbox/trn.json", "inbox/.copying/trn.json", "inbox/part/.trn.json.x7", ".inbox.0123456789abcdef/trn.json"]
+)
 def test_files_in_the_inbox_are_neither_deleted_nor_passed_over(xc: Xc, own: Workspace, name: str) -> None:
-    """A copy in progress is hidden; it is data too."""
-    waiting = own.data / "toy" / "inbox" / name
+    """A copy in progress is hidden; it is data too. A run that was killed may have set the inbox aside."""
+    waiting = own.data / "toy" / name
     waiting.parent.mkdir(parents=True)
     waiting.write_text(TEXT)
     before = files_of(own.data)
@@ -226,6 +228,7 @@ def test_files_in_the_inbox_are_neither_deleted_nor_passed_over(xc: Xc, own: Wor
     )
     assert files_of(own.data) == before
     waiting.unlink()
+    (own.data / "toy" / "inbox").mkdir(exist_ok=True)
     (own.data / "toy" / "inbox" / ".gitkeep").touch()
     ended = xc(*asked)
     assert ended.code == 0, ended.err

@@ -6,6 +6,7 @@ import hashlib
 import json
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from glob import escape
 from pathlib import Path
 
 from xc_core.chain import changelog, dvc_lock, incoming
@@ -115,8 +116,13 @@ def _config(own: IngestConfig, left: Tables, *, validation_given: bool) -> Inges
 
 
 def _check_inbox(folder: Path, dataset: str) -> None:
-    """Raise BusyError if files wait in the inbox: they are the user's only copy, or would bring the rows back."""
-    files = sorted(path for path in folder.rglob("*") if not path.is_dir() and path.name not in _MARKERS)
+    """Raise BusyError if files wait in the inbox: they are the user's only copy, or would bring the rows back.
+
+    So are those that a run of Dagster has set aside beside it to archive them, if it was killed then.
+    """
+    real = folder.resolve()
+    waiting = [path for place in (folder, *real.parent.glob(f".{escape(real.name)}.*")) for path in place.rglob("*")]
+    files = sorted(path for path in waiting if not path.is_dir() and path.name not in _MARKERS)
     if files:
         raise BusyError(
             f"files in the inbox of {dataset} that were not ingested yet: {len(files):,}, the first {files[0]}",
