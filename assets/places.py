@@ -56,7 +56,7 @@ def _mlflow(root: Path, dataset: str) -> list[Place]:
         return []  # never used; asking for the settings would make the folder
     settings = mlflow_settings(root)
     name = model_name(dataset)
-    versions, runs = f"the registered versions of {name}", f"the runs of the experiment {name}"
+    versions, runs = f"the registered versions of {name}", f"the runs of each experiment {name}, {name} (2) and so on"
     collect = "then run `mlflow gc` (docs/runbook.md#old-versions)"
     found = [Place(f"MLflow at {settings.shown}", f"delete {versions} with their models, and {runs}, {collect}")]
     if settings.registry != settings.uri:

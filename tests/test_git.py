@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 from pathlib import Path
 
@@ -60,6 +61,36 @@ def test_a_name_that_is_not_utf8_is_a_text_that_a_database_takes() -> None:
     assert Checkout("abc", changed=("na\udcefve.txt",), left_out={"\udcff": "large"}).changes == (
         "not recorded: \ufffd (large); na\ufffdve.txt"
     )
+
+
+def test_a_setting_that_is_not_utf8_is_a_text_that_a_database_takes(repository: Path) -> None:
+    """As the name of a person in an old .gitconfig."""
+    with (repository / ".git" / "config").open("ab") as stream:
+        stream.write("[user]\n\tname = Jörg\n".encode("latin-1"))
+    assert setting(repository, "user.name") == "J\ufffdrg"
+
+
+@pytest.mark.parametrize("name", [":memory:", "-n", "a[1].py", "na\udcefve.py", "two\nlines"])
+def test_a_new_file_is_in_the_diff_whatever_its_name(repository: Path, name: str) -> None:
+    """``:memory:`` is what a program leaves that takes sqlite's name of a database in memory for a file."""
+    for new in (name, "usual.py"):
+        (repository / new).write_text("new\n")
+    found = checkout(repository)
+    assert set(found.changed) == {name, "usual.py"}
+    assert found.diff.count("\n+new\n") == 2
+
+
+def test_more_new_files_than_a_command_line_can_name_are_in_the_diff(repository: Path) -> None:
+    names = [f"inner/{number:0>200}" for number in range(700)]
+    for name in names:
+        (repository / name).touch()
+    before = resource.getrlimit(resource.RLIMIT_STACK)
+    resource.setrlimit(resource.RLIMIT_STACK, (1 << 18, before[1]))  # a command line may have a quarter, or 128 KB
+    try:
+        found = checkout(repository)
+    finally:
+        resource.setrlimit(resource.RLIMIT_STACK, before)
+    assert set(found.changed) == set(names)
 
 
 @pytest.mark.parametrize("settings", [{"diff.noprefix": "true"}, {"diff.upper.textconv": "tr a-z A-Z <"}])

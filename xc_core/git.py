@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -25,6 +25,11 @@ _PLACES: Final = ("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE"
 """Where git finds a repository. Git sets them for a hook; here it is the repository that a folder is in."""
 _CHANGED: Final = ("diff", "HEAD", "--name-only", "--no-renames")
 _NEW: Final = ("ls-files", "--others", "--exclude-standard")
+_ADD: Final = (
+    *("--literal-pathspecs", "add", "--intent-to-add"),
+    *("--pathspec-from-file=-", "--pathspec-file-nul"),
+)
+"""Adds files whose names it reads: git takes ``:memory:`` for a pattern, and a command line has a limit."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +48,15 @@ class Checkout:
 
     @property
     def changes(self) -> str:
-        """The files that differ, in words, for a tag; first those that are not in ``diff``.
-
-        What is not UTF-8 in a name becomes U+FFFD: MLflow's database refuses it.
-        """
+        """The files that differ, in words, for a tag; first those that are not in ``diff``."""
         left_out = ", ".join(f"{name} ({why})" for name, why in self.left_out.items())
         parts = [f"not recorded: {left_out}" if left_out else "", ", ".join(self.changed)]
-        words = "; ".join(filter(None, parts)).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-        return words[:_LONGEST] or "nothing"
+        return _storable("; ".join(filter(None, parts)))[:_LONGEST] or "nothing"
+
+
+def _storable(text: str) -> str:
+    """Return a text of git with U+FFFD for what is not UTF-8, which MLflow's database refuses."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def project_checkout(root: Path) -> Checkout:
@@ -75,7 +81,7 @@ def checkout(folder: Path) -> Checkout:
         left_out = {name: why for name in names if (why := _why_changed(home, name, index))}
         added = {name: _why_new(home / name, name) for name in _names(home, _NEW, index) if (home / name).is_file()}
         if small := [name for name, why in added.items() if not why]:
-            _git(home, "add", "--intent-to-add", "--", *small, **index)
+            _git(home, *_ADD, given=small, **index)
             names = _names(home, _CHANGED, index)
         changed = tuple(name for name in names if name not in left_out)
         hidden = [f":(top,exclude,literal){name}" for name in left_out]
@@ -107,8 +113,8 @@ def _why_new(path: Path, name: str) -> str:
 
 
 def setting(folder: Path, name: str) -> str:
-    """Return a setting of git, such as user.name; an empty string if it is not set."""
-    return _git(folder, "config", name).strip()
+    """Return a setting of git, such as user.name, with U+FFFD for what is not UTF-8; empty if it is not set."""
+    return _storable(_git(folder, "config", name).strip())
 
 
 def tracked(folder: Path, paths: Collection[Path]) -> list[str]:
@@ -128,18 +134,21 @@ def trouble(folder: Path) -> str:
     return "" if done.returncode == 0 else done.stderr.decode("utf-8", "replace").strip().partition("\n")[0]
 
 
-def _git(folder: Path, *arguments: str, **environment: str) -> str:
-    """Return what a git command prints, nothing if it fails or git is not installed."""
+def _git(folder: Path, *arguments: str, given: Iterable[str] = (), **environment: str) -> str:
+    """Return what a git command that reads the names ``given`` prints, nothing if it fails or git is not installed."""
     try:
-        done = _run(folder, arguments, environment)
+        done = _run(folder, arguments, environment, b"\0".join(map(os.fsencode, given)))
     except FileNotFoundError:
         return ""
     return done.stdout.decode("utf-8", "surrogateescape") if done.returncode == 0 else ""
 
 
-def _run(folder: Path, arguments: tuple[str, ...], environment: dict[str, str]) -> subprocess.CompletedProcess[bytes]:
+def _run(
+    folder: Path, arguments: tuple[str, ...], environment: dict[str, str], given: bytes = b""
+) -> subprocess.CompletedProcess[bytes]:
+    everything = {**outside_hooks(), **environment}
     return subprocess.run(
-        ["git", *arguments], cwd=folder, capture_output=True, check=False, env={**outside_hooks(), **environment}
+        ["git", *arguments], cwd=folder, env=everything, input=given, capture_output=True, check=False
     )
 
 

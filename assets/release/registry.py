@@ -186,6 +186,9 @@ def _end_killed(client: Any, under_way: Path) -> None:
         experiment, mark = json.loads(under_way.read_text("utf-8"))
     except FileNotFoundError:
         return
+    except (ValueError, TypeError):  # a damaged file, which names no run
+        drop(under_way)
+        return
     for run in client.search_runs([experiment], f"tags.`{_MARK}` = '{mark}' and attributes.status = 'RUNNING'"):
         client.set_terminated(run.info.run_id, "KILLED")
     drop(under_way)

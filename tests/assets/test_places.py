@@ -166,7 +166,8 @@ def test_a_registry_at_another_address_is_named_beside_the_tracking_server(
     found = lines(bare)
     assert "MLflow's registry at http://***@registry:5001: delete the registered versions of xc-toy there, " in found
     own = tracking or f"sqlite:///{bare.state}/mlflow/mlflow.db"
-    assert f"MLflow at {own}: delete the models of these versions, and the runs of the experiment xc-toy, " in found
+    runs = "the runs of each experiment xc-toy, xc-toy (2) and so on"
+    assert f"MLflow at {own}: delete the models of these versions, and {runs}, " in found
     assert "hidden" not in found
 
 

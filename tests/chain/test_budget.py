@@ -154,6 +154,11 @@ def test_the_same_budget_gives_the_same_epochs_and_times_nothing_again(
     assert "budget: using the timings of an earlier call; --force times, and trains, again" in lines
     budget.scaled_epochs(ready, experiment, 0.2, again=True)
     assert len(steps) == 2 * timed
+    (kept,) = (ready.state / "budget").iterdir()
+    for damaged in ("", "[]", '{"encoder": null}'):
+        kept.write_text(damaged)
+        assert budget.scaled_epochs(ready, experiment, 0.2) == first
+    assert len(steps) == 5 * timed
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,11 @@ def test_the_rates_of_a_cpu_are_measured_there_though_there_is_a_gpu(
     monkeypatch.setattr(planned, "measured", lambda *_: used.append(Device.chosen()) or rates)
     planned.rates_of(Workspace(tmp_path), planned.Subject("ngame", {}, World.of_sizes(99, 9, 12, 6, 2)))
     assert used == [CPU]
+    (kept,) = (tmp_path / ".xc" / "plan").iterdir()
+    kept.write_text("{}")
+    planned.rates_of(Workspace(tmp_path), planned.Subject("ngame", {}, World.of_sizes(99, 9, 12, 6, 2)))
+    planned.rates_of(Workspace(tmp_path), planned.Subject("ngame", {}, World.of_sizes(99, 9, 12, 6, 2)))
+    assert used == [CPU, CPU], "a damaged file counts as none"
     assert Device.chosen() == Device("cuda:0")
 
 

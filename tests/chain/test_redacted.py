@@ -1,11 +1,17 @@
-"""What a changelog says of forgotten rows: their uids are hidden wherever an entry lists uids, and nothing else is."""
+"""What a changelog says of forgotten rows: their uids are hidden wherever an entry lists uids, and nothing else is.
+
+Also what is not one of its entries, and one that is damaged.
+"""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
 from xc_core.canonical import canonical
-from xc_core.chain.changelog import Kind, redacted
+from xc_core.chain.changelog import Kind, last, redacted
+from xc_core.errors import CorruptError
 
 
 @pytest.mark.parametrize("part", ["documents", "labels", "moved"])
@@ -23,3 +29,16 @@ def test_the_stored_names_of_kinds_stay() -> None:
     """Changelogs of earlier releases hold them."""
     stored = ["replace", "settings", "update", "forget", "labels"]
     assert [canonical({"what": kind}) for kind in Kind] == [canonical({"what": name}) for name in stored]
+
+
+def test_files_of_others_are_no_entries_and_a_damaged_entry_is_named(tmp_path: Path) -> None:
+    """macOS writes ``._NAME`` beside each file on a disk of another system."""
+    folder = tmp_path / "changes"
+    folder.mkdir()
+    (folder / "0002.json").write_text('{"number": 2}')
+    for name in ("._0002.json", "0003 (copy).json"):
+        (folder / name).write_bytes(b"\0\x05")
+    assert last(tmp_path / "corpus") == {"number": 2}
+    (folder / "0003.json").write_text("{")
+    with pytest.raises(CorruptError, match=r"0003\.json .*\n.*\n  do this:  restore the file, or delete it"):
+        last(tmp_path / "corpus")

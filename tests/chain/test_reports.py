@@ -1,8 +1,11 @@
-"""The facts of a corpus in words, for the report on a model."""
+"""The facts of a corpus in words, for the report on a model, and the file that it is written to."""
 
 from __future__ import annotations
 
-from xc_core.chain.reports import data_card
+import os
+from pathlib import Path
+
+from xc_core.chain.reports import data_card, followed
 
 
 def test_the_data_card_has_every_fact_of_a_corpus() -> None:
@@ -28,6 +31,16 @@ def test_the_data_card_has_every_fact_of_a_corpus() -> None:
         "accepted flaws": "empty-labels, unseen-labels",
         "file trn.json": "2,048 bytes, SHA-256 ab",
     }
+
+
+def test_a_link_stays_one_when_a_file_is_written_through_it(tmp_path: Path) -> None:
+    link, pipe = tmp_path / "latest.html", tmp_path / "pipe"
+    link.symlink_to("site.html")
+    assert followed(link) == tmp_path / "site.html"
+    (tmp_path / "site.html").touch()
+    assert followed(link) == tmp_path / "site.html"
+    os.mkfifo(pipe)
+    assert followed(pipe) == pipe
 
 
 def test_the_data_card_of_an_older_corpus_leaves_out_what_is_not_known() -> None:

@@ -68,6 +68,9 @@ def test_a_build_of_a_pinned_version_is_that_version(monkeypatch: pytest.MonkeyP
     (fresh.root / "constraints.txt").write_text("torch==2.6.0\nnumpy==2.0.1+local\n")
     monkeypatch.setattr("importlib.metadata.version", {"torch": "2.6.0+cpu", "numpy": "2.0.1"}.__getitem__)
     assert [finding.text for finding in _versions()] == ["versions as pinned"]
+    marked = "torch==2.6.0 ; python_version >= '3.11' and sys_platform == 'linux'\n  numpy[x] == 2.0.1  # a==b\n"
+    (fresh.root / "constraints.txt").write_text(marked)
+    assert [finding.text for finding in _versions()] == ["versions as pinned"]
 
 
 @pytest.mark.parametrize(("version", "level"), [((3, 11, 0), "ok"), ((3, 10, 9), "fault"), ((4, 0, 1), "ok")])

@@ -24,7 +24,7 @@ from xc_core.chain.names import ACCEPTANCE
 from xc_core.chain.places import GROUP, Place
 from xc_core.chain.reports import write_report
 from xc_core.cli.ingest import place
-from xc_core.data.acceptance import AcceptanceSet, take
+from xc_core.data.acceptance import AcceptanceSet, draw, take
 from xc_core.data.corpus import Corpus
 from xc_core.data.ingest import IngestConfig
 from xc_core.data.merge import Tables
@@ -33,7 +33,15 @@ from xc_core.errors import BusyError
 pytestmark = pytest.mark.chain
 
 UID, TEXT = "FORGET-ME-77", "Zaphod Beeblebrox of Betelgeuse"
-PLACES = ("inbox/toy/abc", "run/encoder@toy_ngame", "run/corpus@toy", "tune/toy/study", "reports/toy", "models/toy")
+PLACES = (
+    "inbox/toy/abc",
+    "run/encoder@toy_ngame",
+    "run/corpus@toy",
+    "tune/toy/study",
+    "reports/toy",
+    "models/toy",
+    "drift/toy",
+)
 LABEL, NAME = "FORGET-LABEL-5", "Slartibartfast"
 
 
@@ -138,6 +146,7 @@ def test_a_given_acceptance_set_without_uids_loses_the_text(xc: Xc, own: Workspa
     assert xc("update", drop(tmp_path / "new", documents, [("L0", "river")]), *TOY).code == 0
     given, folder = tmp_path / "given.jsonl", own.data / "toy" / ACCEPTANCE
     texts = ["Vogon poetry  Oh freddled gruntbuggly", "Vogon poetry", "Oh freddled\tgruntbuggly"]
+    texts.append("Oh freddled gruntbuggly Vogon poetry")  # in a dataset with --fields content --fields title
     others = ["Vogon poetry is bad", "another text"]
     given.write_text("".join(json.dumps({"text": text, "labels": ["L1"]}) + "\n" for text in [*texts, *others]))
     take(given, Corpus.open(own.folder("corpus", "toy")), "toy", folder)
@@ -145,7 +154,7 @@ def test_a_given_acceptance_set_without_uids_loses_the_text(xc: Xc, own: Workspa
     assert ended.code == 0, ended.err
     assert AcceptanceSet.open(folder).texts == others
     assert holding(own.root, "freddled") == []
-    assert "acceptance set: 3 documents removed" in ended.out
+    assert "acceptance set: 4 documents removed" in ended.out
     assert "not forgotten" not in ended.out
     assert "  the acceptance set, if the given file had them" in ended.out
 
@@ -204,10 +213,12 @@ def test_documents_without_another_label_are_refused_or_go_too(xc: Xc, own: Work
     assert holding(own.root, "LONE", "ONLY") == []
 
 
-@pytest.mark.parametrize("name", ["trn.json", ".copying/trn.json", "part/.trn.json.x7"])
+@pytest.mark.parametrize(
+    "name", ["inbox/trn.json", "inbox/.copying/trn.json", "inbox/part/.trn.json.x7", ".inbox.0123456789abcdef/trn.json"]
+)
 def test_files_in_the_inbox_are_neither_deleted_nor_passed_over(xc: Xc, own: Workspace, name: str) -> None:
-    """A copy in progress is hidden; it is data too."""
-    waiting = own.data / "toy" / "inbox" / name
+    """A copy in progress is hidden; it is data too. A run that was killed may have set the inbox aside."""
+    waiting = own.data / "toy" / name
     waiting.parent.mkdir(parents=True)
     waiting.write_text(TEXT)
     before = files_of(own.data)
@@ -217,6 +228,7 @@ def test_files_in_the_inbox_are_neither_deleted_nor_passed_over(xc: Xc, own: Wor
     )
     assert files_of(own.data) == before
     waiting.unlink()
+    (own.data / "toy" / "inbox").mkdir(exist_ok=True)
     (own.data / "toy" / "inbox" / ".gitkeep").touch()
     ended = xc(*asked)
     assert ended.code == 0, ended.err
@@ -264,6 +276,21 @@ def test_an_unknown_uid_is_refused(xc: Xc, own: Workspace) -> None:
     assert ended.code == 66
     assert "no document 'D9999' in toy (nearest: 'D" in ended.err
     xc("forget", *TOY).refused(64, "nothing to forget", "name at least one")
+
+
+@pytest.mark.parametrize("where", ["acceptance", "changes"])
+def test_a_document_that_left_the_dataset_before_can_be_forgotten(where: str, tmp_path: Path) -> None:
+    """Kept files, the acceptance set and models may still hold it."""
+    workspace, world = empty_workspace(tmp_path / "project"), small_world()
+    place(workspace, write_world(tmp_path / "old", world=world), "toy", IngestConfig(), replace=False)
+    draw(open_corpus(workspace), "toy", workspace.data / "toy" / ACCEPTANCE)
+    world.test[-1]["uid"] = "new"
+    new = write_world(tmp_path / "new", world=world)
+    place(workspace, new, "toy", IngestConfig(), replace=True)
+    shutil.rmtree(workspace.data / "toy" / {"acceptance": "changes", "changes": "acceptance"}[where])
+    assert holding(workspace.root, "test-11")
+    assert forget(workspace, "toy", ["test-11"], []).documents == ["test-11"]
+    assert not holding(workspace.root, "test-11")
 
 
 def test_a_dataset_whose_layout_was_named_can_be_forgotten_from(tmp_path: Path) -> None:

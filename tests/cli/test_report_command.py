@@ -18,8 +18,10 @@ RUN = ("toy", "ngame")
 
 def test_the_report_shows_figures_and_examples_with_their_scores(xc: Xc, ready: Workspace, tmp_path: Path) -> None:
     out = tmp_path / "report.html"
+    out.symlink_to("site.html")
     found = xc("report", *TOY, "--recipe", "ngame", "--out", str(out))
     assert (found.code, found.out.strip()) == (0, str(out))
+    assert out.is_symlink(), "it stays one"
     page, folder = out.read_text("utf-8"), ready.folder("evaluation", "toy", "ngame")
     report, examples = (json.loads((folder / name).read_text()) for name in ("report.json", "examples.json"))
     corpus, vectors = Corpus.open(ready.folder("corpus", "toy")), Embeddings.open(ready.folder("embeddings", *RUN))

@@ -55,7 +55,10 @@ def test_ingest_makes_the_raw_folder_the_corpus_and_the_entry(workspace: Workspa
     assert files_of(world) == before
 
 
-def test_the_stage_corpus_has_nothing_to_do_after_an_ingest(workspace: Workspace, world: Path) -> None:
+@pytest.mark.parametrize("name", ["README.txt", "README \udcfcber.txt"])
+def test_the_stage_corpus_has_nothing_to_do_after_an_ingest(workspace: Workspace, world: Path, name: str) -> None:
+    """A name that is not UTF-8 is one of an older system."""
+    (world / name).write_text("where it comes from")
     place(workspace, world, "toy", IngestConfig(), replace=False)
     assert run_stage(workspace, "corpus", "toy").skipped
 

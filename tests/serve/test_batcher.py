@@ -21,6 +21,10 @@ ONE, OTHER = cast(Served, "one"), cast(Served, "other")
 """Two models; the batcher only tells them apart."""
 
 
+class PanicError(BaseException):
+    """As a library in Rust raises it."""
+
+
 class Work:
     """Answers each text with itself and its model; a pass waits while ``gate`` is closed."""
 
@@ -37,6 +41,8 @@ class Work:
         self.passes.append((served, texts))
         if "bad" in texts:
             raise ValueError("bad")
+        if "panic" in texts:
+            raise PanicError("bad")
         return [cast(Answers, [f"{served} {text}" for text in question.texts]) for question in questions]
 
     def hold(self, batcher: Batcher) -> None:
@@ -161,13 +167,14 @@ def test_a_model_that_is_no_longer_current_is_not_kept_in_memory(make: Make, wor
     raise AssertionError("the batcher keeps the model of its last pass")
 
 
-def test_a_bad_question_fails_alone(make: Make, work: Work) -> None:
+@pytest.mark.parametrize(("text", "error"), [("bad", ValueError), ("panic", RuntimeError)])
+def test_a_bad_question_fails_alone(make: Make, work: Work, text: str, error: type[Exception]) -> None:
     batcher = make()
     work.hold(batcher)
-    good, bad, other = (batcher.submit(ONE, Question((text,)), 20) for text in ("a", "bad", "b"))
+    good, bad, other = (batcher.submit(ONE, Question((own,)), 20) for own in ("a", text, "b"))
     work.gate.set()
     assert got(good) + got(other) == ["one a", "one b"]
-    with pytest.raises(ValueError, match="bad"):
+    with pytest.raises(error, match="bad"):
         got(bad)
     assert got(batcher.submit(ONE, Question(("after",)), 20)) == ["one after"]
 

@@ -133,12 +133,22 @@ def _remembered(workspace: Workspace, experiment: Experiment, *, again: bool) ->
     counts = json.dumps([workspace.digest("corpus", experiment.dataset.name), tokens, settings, *other])
     key = hashlib.sha256(counts.encode()).hexdigest()[:16]
     path = workspace.state / "budget" / f"{experiment.dataset.name}-{key}.json"
-    if again or not path.is_file():
-        workspace.write(path, json.dumps(_Estimate.of(workspace, experiment).seconds()) + "\n")
+    kept = None if again else _kept(path)
+    if kept is None:
+        kept = _Estimate.of(workspace, experiment).seconds()
+        workspace.write(path, json.dumps(kept) + "\n")
     else:
         report("budget: using the timings of an earlier call; --force times, and trains, again")
-    kept: dict[str, float] = json.loads(path.read_text("utf-8"))
     return kept
+
+
+def _kept(path: Path) -> dict[str, float] | None:
+    """Return an estimate that was kept; None if there is none, or if it is damaged."""
+    try:
+        found = json.loads(path.read_text("utf-8"))
+        return {str(part): float(seconds) for part, seconds in found.items()}
+    except (OSError, ValueError, AttributeError, TypeError):
+        return None
 
 
 @dataclass(frozen=True)

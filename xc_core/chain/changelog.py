@@ -18,7 +18,7 @@ from xc_core.artifacts import write_file
 from xc_core.canonical import canonical
 from xc_core.chain.names import CHANGES
 from xc_core.data.difference import Difference
-from xc_core.errors import RefusedError
+from xc_core.errors import CorruptError, RefusedError, first_line
 from xc_core.leftovers import claimed, drop
 from xc_core.leftovers import work as temporary
 from xc_core.linked import link_file
@@ -128,12 +128,23 @@ def _between(workspace: Workspace, dataset: str, was: str, now: str) -> list[dic
 
 
 def _files(folder: Path) -> list[Path]:
-    """Return the files of a changelog, the oldest change first. An entry may list millions of uids."""
-    return sorted(folder.glob("*.json"), key=lambda path: int(path.stem))  # by name, 10000 comes before 9999
+    """Return the files of a changelog, the oldest change first. An entry may list millions of uids.
+
+    Other files, such as ``._0001.json`` of a disk that macOS has written, do not count.
+    """
+    found = (path for path in folder.glob("*.json") if path.stem.isdecimal())
+    return sorted(found, key=lambda path: int(path.stem))  # by name, 10000 comes before 9999
 
 
 def _read(path: Path) -> dict[str, Any]:
-    entry: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    try:
+        entry: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise CorruptError(
+            f"an unreadable {path} ({first_line(error)})",
+            expected="the record of a change of the dataset",
+            do="restore the file, or delete it: then xc drift may not know which documents are new",
+        ) from error
     return entry
 
 

@@ -146,7 +146,7 @@ def _digest(workspace: Workspace, cache: Path, files: dict[str, Path]) -> str:
             "digest": content_hash([f"{name} {artifacts.sha256_file(p)}" for name, p in files.items()]),
         }
         with suppress(StorageError):  # a reader of a full or read-only disk goes on without the cache
-            workspace.write(cache, canonical(known))
+            workspace.write(cache, json.dumps(known))  # in ASCII: a name may not be UTF-8
     return str(known["digest"])
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from glob import escape
 from pathlib import Path
 
 from xc_core.chain import changelog, dvc_lock, incoming
@@ -13,7 +15,7 @@ from xc_core.chain.changelog import Kind
 from xc_core.chain.names import ACCEPTANCE, CHANGES, INBOX, SETTINGS
 from xc_core.chain.places import Place, places
 from xc_core.chain.update import allowing, raw_source, validation_given, written
-from xc_core.chain.workspace import Workspace, at_rest
+from xc_core.chain.workspace import PER_DATASET, Workspace, at_rest
 from xc_core.data.acceptance import AcceptanceSet
 from xc_core.data.ingest import IngestConfig
 from xc_core.data.merge import Tables
@@ -68,8 +70,8 @@ def forget(
         own = workspace.params.dataset(dataset).corpus
         corpus = present_corpus(workspace, dataset)
         tables = Tables.of(corpus, raw_source(workspace, dataset))
-        _check_known("document", documents, tables.documents["uid"].to_list(), dataset)
-        _check_known("label", labels, tables.labels["uid"].to_list(), dataset)
+        _check_known(workspace, dataset, "document", documents, tables.documents["uid"].to_list())
+        _check_known(workspace, dataset, "label", labels, tables.labels["uid"].to_list())
         bare = set(tables.unlabelled())
         left = tables.without(documents, labels)
         if lost := [uid for uid in left.unlabelled() if uid not in bare]:
@@ -114,8 +116,13 @@ def _config(own: IngestConfig, left: Tables, *, validation_given: bool) -> Inges
 
 
 def _check_inbox(folder: Path, dataset: str) -> None:
-    """Raise BusyError if files wait in the inbox: they are the user's only copy, or would bring the rows back."""
-    files = sorted(path for path in folder.rglob("*") if not path.is_dir() and path.name not in _MARKERS)
+    """Raise BusyError if files wait in the inbox: they are the user's only copy, or would bring the rows back.
+
+    So are those that a run of Dagster has set aside beside it to archive them, if it was killed then.
+    """
+    real = folder.resolve()
+    waiting = [path for place in (folder, *real.parent.glob(f".{escape(real.name)}.*")) for path in place.rglob("*")]
+    files = sorted(path for path in waiting if not path.is_dir() and path.name not in _MARKERS)
     if files:
         raise BusyError(
             f"files in the inbox of {dataset} that were not ingested yet: {len(files):,}, the first {files[0]}",
@@ -124,15 +131,27 @@ def _check_inbox(folder: Path, dataset: str) -> None:
         )
 
 
-def _check_known(what: str, uids: list[str], known: list[str], dataset: str) -> None:
-    present = set(known)
+def _check_known(workspace: Workspace, dataset: str, what: str, uids: list[str], present: list[str]) -> None:
+    """Raise MissingError for a uid that the dataset neither has nor had."""
+    unknown = set(uids) - set(present)
+    if unknown:
+        unknown -= _had(workspace, dataset, what)
     for uid in uids:
-        if uid not in present:
+        if uid in unknown:
             raise MissingError(
-                f"no {what} {uid!r} in {dataset}{nearest(uid, known[:10_000])}",
-                expected=f"the uid of a {what} of the dataset",
+                f"no {what} {uid!r} in {dataset}{nearest(uid, present[:10_000])}",
+                expected=f"the uid of a {what} that the dataset has or had",
                 do="fix the uid; if it was forgotten already, there is nothing to do",
             )
+
+
+def _had(workspace: Workspace, dataset: str, what: str) -> set[str]:
+    """Return the uids in the changelog and the acceptance set; kept files and models may have what new files lack."""
+    entries = (entry[f"{what}s"].values() for entry in changelog.entries(workspace, dataset))
+    found = {uid for lists in entries for uids in lists if isinstance(uids, list) for uid in uids}
+    with suppress(CorruptError, MissingError):  # a damaged set is deleted
+        found.update(getattr(AcceptanceSet.open(workspace.data / dataset / ACCEPTANCE), f"{what}s")["uid"])
+    return found
 
 
 def _no_labels(lost: list[str]) -> RefusedError:
@@ -176,7 +195,7 @@ def _delete_derived(workspace: Workspace, dataset: str) -> list[Path]:
     recipes = [recipe for _, recipe in workspace.params.experiments(dataset)]
     inner = [path for recipe in recipes for path in (home / recipe).glob("*") if path.name != SETTINGS]
     found = [path for path in found if path.name not in recipes] + inner
-    found += [state / kind / dataset for kind in (INBOX, changelog.VERSIONS, "tune", "reports", "models")]
+    found += [state / kind / dataset for kind in (*PER_DATASET, "tune")]
     found += [path for name in (f"*@{dataset}", f"*@{dataset}_*") for path in (state / "run").glob(name)]
     found = [path for path in found if path.exists()]
     for path in found:

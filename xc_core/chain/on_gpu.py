@@ -24,9 +24,11 @@ _FORWARD: Final = 1 / 3
 
 
 def gpu_rates(workspace: Workspace) -> dict[str, Any]:
-    """Return the rates of a GPU that ``make gpu-proof`` recorded here; empty if it never ran."""
-    path = workspace.state / GPU_RATES
-    return dict(json.loads(path.read_text("utf-8"))) if path.is_file() else {}
+    """Return the rates of a GPU that ``make gpu-proof`` recorded here; empty if there are none, or are damaged."""
+    try:
+        return dict(json.loads((workspace.state / GPU_RATES).read_text("utf-8")))
+    except (OSError, ValueError, TypeError):
+        return {}
 
 
 def on_gpu(name: str, subject: Subject, rates: Rates, recorded: dict[str, Any]) -> tuple[list[Cost], str]:

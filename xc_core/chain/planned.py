@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -82,9 +83,11 @@ def world_of(workspace: Workspace, experiment: Experiment) -> World:
 def rates_of(workspace: Workspace, subject: Subject, *, again: bool = False) -> Rates:
     """Return the rates of an earlier call on this machine, or measure and keep them."""
     path = workspace.state / "plan" / f"{subject.base}-{_key(workspace, subject)}.json"
-    if path.is_file() and not again:
-        report("plan: using the rates of an earlier call; --force measures again")
-        return Rates.from_json(path.read_text("utf-8"))
+    if not again:
+        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):  # there are none, or they are damaged
+            kept = Rates.from_json(path.read_text("utf-8"))
+            report("plan: using the rates of an earlier call; --force measures again")
+            return kept
     found = _measured(workspace, subject)
     workspace.write(path, found.as_json())
     return found

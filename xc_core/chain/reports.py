@@ -28,8 +28,13 @@ def write_report(workspace: Workspace, dataset: str, recipe: str, out: Path | No
     Raises MissingError, CorruptError, StorageError.
     """
     path = out or report_path(workspace, dataset, recipe)
-    workspace.write(path, page_of(workspace, dataset, recipe).html())
+    workspace.write(followed(path), page_of(workspace, dataset, recipe).html())
     return path
+
+
+def followed(path: Path) -> Path:
+    """Return the file that a link leads to, so that the link stays one; a pipe or device is left to its refusal."""
+    return path.resolve() if path.is_file() or not path.exists() else path
 
 
 def page_of(workspace: Workspace, dataset: str, recipe: str) -> Page:

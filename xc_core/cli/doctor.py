@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -21,6 +22,8 @@ from xc_core.plugins import GROUP, importing, load_plugins
 from xc_core.visible import counted
 
 _LEAST_DISK_GB = 5
+_PIN = re.compile(r"^\s*([\w.-]+)\s*(?:\[[^]]*\]\s*)?==\s*([^\s;#,]+)", re.MULTILINE | re.ASCII)
+"""Name and version of a line of constraints.txt; extras, markers (``; sys_platform``) and comments may stand beside."""
 _LINE, _INDENTED = "\n", "\n       "
 
 
@@ -85,16 +88,13 @@ def _versions() -> Iterator[Finding]:
     if not path.is_file():
         yield Finding("note", f"no {path}, so versions are not compared with the project's pins")
         return
-    pins = [
-        line.split("==") for line in path.read_text("utf-8").splitlines() if "==" in line and not line.startswith("#")
-    ]
     off = []
-    for name, version in pins:
+    for name, version in _PIN.findall(path.read_text("utf-8")):
         try:
             found = metadata.version(name).split("+")[0]
         except metadata.PackageNotFoundError:
             continue
-        if found != version.split("+")[0].strip():
+        if found != version.split("+")[0]:
             off.append(f"{name} {found} instead of {version}")
     yield Finding(
         "note" if off else "ok",

@@ -12,6 +12,7 @@ import click
 from xc_core import artifacts
 from xc_core.chain import Workspace
 from xc_core.chain.names import checked_name
+from xc_core.chain.reports import followed
 from xc_core.cli.options import dataset_option, device_option
 from xc_core.cli.train import budget_seconds, changes_of
 from xc_core.errors import XCError
@@ -78,7 +79,7 @@ def tune(dataset: str, recipe: str, space: Path, settings: tuple[str, ...], **op
     record = run(tuning.prepared(), Limits(options["trials"], seconds, options["keep"]), _watchers(workspace))
     click.echo(summary(record))
     if out := options["out"]:
-        artifacts.write_file(out, note(record, _command(dataset, recipe, space, settings, options)))
+        artifacts.write_file(followed(out), note(record, _command(dataset, recipe, space, settings, options)))
         report(f"tune: {out} written")
 
 

@@ -147,9 +147,9 @@ class Tables:
         )
 
     def texts(self, documents: list[str]) -> set[str]:
-        """Return the texts of some documents: title, content, and both joined by a space; none is empty."""
+        """Return the texts of some documents: title, content, and both in either order; none is empty."""
         rows = self.documents.filter(pl.col("uid").is_in(documents)).select("title", "content").rows()
-        return {text for row in rows for text in (*row, " ".join(row)) if text.strip()}
+        return {text for row in rows for text in (*row, " ".join(row), " ".join(row[::-1])) if text.strip()}
 
     def copies(self, documents: list[str]) -> list[str]:
         """Return the uids of other documents with the text of one of ``documents``.

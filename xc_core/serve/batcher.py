@@ -134,12 +134,13 @@ class Batcher:
         found: list[Any]
         try:
             found = self._work(jobs[0].served, [job.question for job in jobs])
-        except Exception as error:
+        except BaseException as error:  # also a panic of a library in Rust, which would end the thread for good
             if len(jobs) > 1:
                 for job in jobs:
                     self._answer([job])
             else:
-                jobs[0].future.set_exception(error)
+                known = isinstance(error, Exception)
+                jobs[0].future.set_exception(error if known else RuntimeError(f"{type(error).__name__}: {error}"))
             return
         self._passed(sum(job.size for job in jobs), time.monotonic() - started)
         for job, answers in zip(jobs, found, strict=True):

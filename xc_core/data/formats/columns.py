@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -25,6 +26,18 @@ def _values(batch: pa.RecordBatch, column: str, block: Block) -> list[Any]:
             where=f"{block.where(0)} or later",
         ) from error
     return values
+
+
+def numbered_as(labels: pl.DataFrame, before: Path) -> pl.DataFrame:
+    """Return a table of labels with uids that are whole numbers if those of the table ``before`` are, and all can be.
+
+    As texts they would be taken for row numbers, or for either (``are_rows``).
+    """
+    kind = pl.read_parquet_schema(before)["uid"] if before.suffix == ".parquet" else pl.String()
+    if not kind.is_integer():
+        return labels
+    numbers = labels["uid"].cast(kind, strict=False)
+    return labels.with_columns(uid=numbers) if numbers.cast(pl.String).equals(labels["uid"]) else labels
 
 
 def are_rows(labels: Path, ids: dict[str, int]) -> bool:

@@ -327,6 +327,7 @@ def add_labels(folder: Path, labels: pl.DataFrame, new: int) -> None:
             f"{old.name} without the column uid", expected="labels with uids", do="add the column", where=str(folder)
         )
     if old is not None:
+        labels = column.numbered_as(labels, old)
         remove(old)
     with replacing(folder / "labels.parquet") as work:
         labels.write_parquet(work)
