@@ -14,8 +14,9 @@ import pytest
 import torch
 
 from tests.classifiers.test_table import LABELS, WIDTH, start, steps
-from xc_core.classifiers import LabelTable, TableConfig
+from xc_core.classifiers import LabelTable, Shard, TableConfig
 from xc_core.classifiers.storage import BF16, FP32, MAPPED, MEMORY, Mapping, Rows, stochastic
+from xc_core.distributed import World
 from xc_core.errors import ConfigError, StorageError
 
 
@@ -130,6 +131,24 @@ def test_rounding_goes_on_from_restored_state() -> None:
         for table in (old, new) if number >= 6 else (old,):
             table.update(*part)
     assert torch.equal(old.rows_LD, new.rows_LD)
+
+
+def test_each_process_goes_on_with_its_own_random_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes of one training have different numbers of labels in a step, so of writes too."""
+    monkeypatch.setattr(World, "everyone", lambda self, value: [value + rank - self.rank for rank in range(self.size)])
+    tables = []
+    for rank in range(2):
+        table = LabelTable(start(), TableConfig(precision=BF16))
+        table.shard, table.rows.writes = Shard(World(rank, 2), 2 * LABELS), 5 + rank
+        tables.append(table)
+    saved = tables[0].tensors()
+    for table in tables:
+        expected, table.rows.writes = table.rows.writes, 0
+        table.load(saved)
+        assert table.rows.writes == expected
+    alone = LabelTable(start(), TableConfig(precision=BF16))
+    alone.load(saved)
+    assert alone.rows.writes == 6, "one process goes on after all writes of both"
 
 
 def test_bf16_follows_fp32() -> None:

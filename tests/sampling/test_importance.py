@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import multiprocessing
 import threading
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +19,7 @@ from xc_core.errors import ConfigError
 from xc_core.losses import Bce, Sampled
 from xc_core.params import changed
 from xc_core.sampling import NEGATIVES, ROWS, Documents, Importance, NegativeSource
-from xc_core.shapes import F32
+from xc_core.shapes import F32, Shortlist
 
 SIZE, LABELS, WIDTH = 30, 40, 8
 DOCS = np.array([3, 17, 22, 29])
@@ -231,6 +233,24 @@ def test_a_search_beside_the_training_has_its_own_vectors_and_a_large_one_is_wai
     ((doc_ND, label_LD, here),) = seen
     assert here == waits
     assert np.shares_memory(doc_ND, docs) == np.shares_memory(label_LD, rows) == (not copied)
+
+
+def test_a_process_that_ends_does_not_wait_for_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow:
+        size, width = LABELS, WIDTH
+
+        def search(self, queries: F32, k: int) -> Shortlist:
+            time.sleep(0.2)
+            return Shortlist(np.zeros((len(queries), k), np.int32), np.zeros((len(queries), k), np.float32))
+
+    monkeypatch.setattr("xc_core.sampling.searched.mining_index", lambda vectors: Slow())
+    monkeypatch.setattr("xc_core.sampling.mining._DOCS_AT_ONCE", 1)
+    begin = multiprocessing.get_context("fork").Process(
+        target=refresh, args=(source(hard=4, ahead=1, warmup_epochs=2), 1, *banks())
+    )
+    begin.start()
+    begin.join(0.2 * SIZE / 2)
+    assert begin.exitcode == 0, "a whole search takes twice as long"
 
 
 def test_a_running_search_is_part_of_the_state() -> None:

@@ -26,24 +26,28 @@ from xc_core.devices import CPU
 from xc_core.distributed import World, joined
 from xc_core.encoders import EncoderConfig, build_encoder
 from xc_core.recipes import find_recipe
-from xc_core.sampling import Documents, Random
+from xc_core.sampling import Documents, Importance, Mined, Random
 from xc_core.seeds import generator
 from xc_core.train.checkpoint import Checkpoints
 from xc_core.train.documents import EncoderData
 from xc_core.train.encoder import EncoderTask, encoder_task
+from xc_core.train.heads import ByBoth, ByRow
 from xc_core.train.loop import Plan, fit
 from xc_core.train.table import ClassifierTask, TableData, table_task
 
 ROOT = Path(__file__).parents[2]
 LABELS = 41  # no multiple of 2 or 4: processes have different numbers of labels
+MINED = Mined(positives=1, share=True, hard=2, search=4, search_in="rows")
+SAMPLED = Importance(positives=0, hard=3, uniform=8, search_in="rows")
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "triplet": ("ngame", {}, {}),
     "triplet, averaged": ("ngame", {"average": 0.5, "dropout": 0.2}, {"weight_decay": 0.1}),
-    "softmax, bias": ("unidec", {"bias": BiasConfig(lr=0.1)}, {}),
+    "softmax, bias": ("unidec", {"negatives": MINED, "bias": BiasConfig(lr=0.1)}, {}),
     "all labels": ("renee", {"average": 0.3}, {}),
     "all labels, bias": ("renee", {"bias": BiasConfig(lr=0.1)}, {"optimiser": "adagrad"}),
-    "sampled labels": ("astra", {}, {"storage": "mapped"}),
+    "sampled labels": ("astra", {"negatives": SAMPLED}, {"storage": "mapped"}),
 }
+"""Recipes of M4, with changes, and changes of its table. A recipe without M4 has the loss, negatives and rows of M1."""
 ENCODERS: dict[str, tuple[str, dict[str, Any]]] = {
     "M1 of ngame": ("ngame", {}),
     "M1 of ngame, GradCache": ("ngame", {"scorer": {"cache": True}}),
@@ -64,7 +68,11 @@ def table(case: str, world: World) -> ClassifierTask:
     truth = LabelMatrix.from_pairs(np.repeat(np.arange(96), 2), random.integers(0, LABELS, 192), (96, LABELS))
     doc_ND, rows_LD = (random.standard_normal((n, 12)).astype(np.float32) for n in (96, LABELS))
     doc_ND /= np.linalg.norm(doc_ND, axis=1, keepdims=True)
-    settings = find_recipe(recipe).classifier
+    settings, joint = find_recipe(recipe).classifier, find_recipe(recipe).encoder
+    if not settings.epochs:
+        assert isinstance(joint.scorer, ByRow | ByBoth)
+        loss = joint.scorer.loss if isinstance(joint.scorer, ByBoth) else joint.loss
+        settings = replace(settings, loss=loss, negatives=joint.negatives, table=joint.scorer.rows)
     settings = replace(
         settings, order=Random(batch_size=16), epochs=2.0, table=replace(settings.table, **rows), **changes
     )

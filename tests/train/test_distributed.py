@@ -9,9 +9,11 @@ import pytest
 import torch
 
 from xc_core.ann import Exact
+from xc_core.data.labels import LabelMatrix
 from xc_core.devices import CPU, Device
 from xc_core.distributed import ALONE, World, _own_device, alone, joined
 from xc_core.errors import MovedError, UsageError
+from xc_core.sampling import Documents, Importance, Random
 from xc_core.train.parallel import check_draws
 
 
@@ -99,12 +101,15 @@ def test_a_process_that_fails_on_a_card_does_not_wait_for_the_others(
 
 
 def test_processes_that_drew_other_batches_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = [np.arange(4), np.arange(4, 8)]
+    documents = Documents(LabelMatrix.identity(8))
+    order, same, other = Random(batch_size=4).build(documents, 0), *(Importance().build(documents, 0) for _ in range(2))
+    other.load({"hard": np.ones((8, 1), np.int32), "epoch": np.zeros(1)})
     said: list[object] = []
     monkeypatch.setattr(World, "everyone", lambda self, value: said.append(value) or list(said))
-    check_draws(World(0, 2), drawn, [np.ones(3)])
-    check_draws(World(1, 2), drawn, [np.ones(3)])
-    with pytest.raises(MovedError, match="disagree on the batches and negatives"):
-        check_draws(World(1, 2), drawn, [np.zeros(3)])
-    check_draws(ALONE, drawn, [np.zeros(3)])
-    assert len(said) == 3, "one process alone compares nothing"
+    check_draws(World(0, 2), order, same, 1)
+    check_draws(World(1, 2), order, same, 1)
+    for wrong in ((order, other, 1), (order, same, 2)):
+        with pytest.raises(MovedError, match="disagree on the batches and negatives"):
+            check_draws(World(1, 2), *wrong)
+    check_draws(ALONE, order, other, 1)
+    assert len(said) == 4, "one process alone compares nothing"

@@ -307,3 +307,9 @@ def test_no_error_of_gradients_is_measured_before_a_step_has_computed_vectors(jo
     assert task.start_epoch(0) == {"hard_used": 0.0}
     task.step(DOCS, 0, 1.0)
     assert task.start_epoch(1)["gradient_error"] > 0
+
+
+def test_a_curriculum_of_no_hard_negatives_has_no_figures(joint: Make, tmp_path: Path) -> None:
+    """Nothing is searched then, so the training keeps no vectors of documents to measure errors with."""
+    task = joint(0.0, negatives=Importance(positives=0, hard=0, uniform=3, curriculum=2.0))
+    assert train(task, tmp_path).refreshes == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +186,15 @@ def test_a_search_beside_the_training_does_not_read_rows_that_steps_change(monke
     task.negatives.arrays()  # waits for the search
     assert np.array_equal(searched[0], task.head.table.rows_LD.numpy())
     assert not np.shares_memory(searched[0], task.head.table.rows_LD.numpy())
+
+
+def test_an_epoch_begins_while_a_search_beside_the_training_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = make(negatives=Mined(positives=0, search_in="rows", ahead=1, warmup_epochs=2))
+    begun = threading.Event()
+    monkeypatch.setattr(task.negatives, "_search", lambda docs, labels: np.full((N, 1), begun.wait(1)))
+    task.start_epoch(1)
+    begun.set()
+    assert task.negatives.arrays()["hard_next"].all(), "the epoch began after the end of the search"
 
 
 @pytest.mark.parametrize("where", ["texts", "rows"])

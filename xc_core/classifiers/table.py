@@ -266,9 +266,9 @@ class LabelTable:
         return torch.ones_like(self.changed_L) if self.filled else self.steps_L > 0
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return all state, to be saved."""
+        """Return all state, to be saved. All processes that share the labels call it."""
         steps = {} if self.mean is None else {"mean/steps": torch.tensor([self.mean.steps])}
-        writes = {} if self.rows.exact else {"writes": torch.tensor([self.rows.writes])}
+        writes = {} if self.rows.exact else {"writes": torch.tensor(self.shard.world.everyone(self.rows.writes))}
         return {**self.per_row(), **writes, **steps}
 
     def load(self, tensors: dict[str, Tensor]) -> None:
@@ -277,7 +277,8 @@ class LabelTable:
         if self.mean is not None:
             self.mean.steps = int(tensors["mean/steps"])
         if "writes" in tensors:
-            self.rows.writes = int(tensors["writes"])
+            writes, world = tensors["writes"].tolist(), self.shard.world
+            self.rows.writes = writes[world.rank] if len(writes) == world.size else max(writes)
         for name, own in self.per_row().items():
             if tensors[name].data_ptr() != own.data_ptr():
                 own.copy_(tensors[name])

@@ -76,8 +76,8 @@ class ImportanceSource(SearchingSource[Importance]):
         """Search if due; store the epoch, for the curriculum."""
         self.epoch = epoch
         figures = super().refresh(epoch, doc_ND, labels)
-        hard = self._counts()[0]
-        return figures | ({"hard_used": float(hard)} if figures or self.settings.curriculum else {})
+        hard, grows = self._counts()[0], self.settings.hard and self.settings.curriculum
+        return figures | ({"hard_used": float(hard)} if figures or grows else {})
 
     def arrays(self) -> dict[str, Array]:
         """Return the hard negatives and the epoch."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Final
 
@@ -47,6 +48,8 @@ def negative_ids(index: Search, doc_ND: F32, rows_N: I64, known: LabelMatrix, k:
 def _parts(index: Search, doc_ND: F32, rows_N: I64, known: LabelMatrix, k: int) -> Iterator[tuple[I64, Shortlist]]:
     """Yield documents, as positions in ``rows_N``, and their ``k`` best labels."""
     for part, width in _searches(known.counts_N + k, index.size):
+        if not threading.main_thread().is_alive():  # before the process ends, Python waits for its threads
+            raise RuntimeError("a search whose process ends")
         found = index.search(np.ascontiguousarray(doc_ND[rows_N[part]]), width)
         yield part, hard_negatives(found, known.rows(part), k)
 

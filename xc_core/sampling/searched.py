@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
+from threading import Thread
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -220,9 +221,16 @@ class SearchingSource(Source[G]):
                 self._found.set_result(self._search(doc_ND, label_LD))
                 return
             doc_ND, label_LD = doc_ND.copy(), np.array(label_LD)
-        executor = ThreadPoolExecutor(1, thread_name_prefix="mining")
-        self._found = executor.submit(self._search, doc_ND, label_LD)
-        executor.shutdown(wait=False)
+        found: Future[I32] = Future()
+        self._found = found
+
+        def run() -> None:
+            try:
+                found.set_result(self._search(doc_ND, label_LD))
+            except BaseException as error:  # raised by who waits for the result
+                found.set_exception(error)
+
+        Thread(target=run, name="mining").start()  # a pool's thread would not see that the process ends (``mining``)
 
     def _waited(self) -> I32:
         """Wait for the running search and return its result."""

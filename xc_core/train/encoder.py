@@ -145,7 +145,7 @@ class EncoderTask:
         vectors_ND = self.bank_ND if self.reads(epoch) else np.empty((0, self.encoder.width), np.float32)
         mined = self.negatives.refresh(epoch, vectors_ND, self.vectors)
         figures = self.order.refresh(epoch, vectors_ND)
-        check_draws(self.world, self.order.batches(epoch), self.negatives.arrays().values())
+        check_draws(self.world, self.order, self.negatives, epoch)
         clusters = self.order.clusters()
         if figures and clusters is not None and self.head.reads_texts:
             figures |= self._theorem(epoch, clusters)

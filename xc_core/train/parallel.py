@@ -7,7 +7,6 @@ over processes, the gradients of the parameters are those of one process.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,8 @@ from torch import Tensor
 
 from xc_core.classifiers import Shard
 from xc_core.distributed import World
-from xc_core.shapes import I64, Array
+from xc_core.sampling import BatchOrder, NegativeSource
+from xc_core.shapes import I64
 
 
 def ours(rows_N: I64, world: World) -> I64:
@@ -48,14 +48,15 @@ class _Gathered(torch.autograd.Function):
         return gradients[0][ctx.world.rank :: ctx.world.size], None, None
 
 
-def check_draws(world: World, batches: list[I64], arrays: Iterable[Array]) -> None:
-    """Raise MovedError if processes have other ``batches`` of an epoch, or other ``arrays`` that pools are drawn from.
+def check_draws(world: World, order: BatchOrder, negatives: NegativeSource, epoch: int) -> None:
+    """Raise MovedError if processes have other batches of ``epoch``, or other arrays that pools are drawn from.
 
-    Their losses would be computed on mixed batches.
+    Their losses would be computed on mixed batches. Several processes wait for a search in the background here, because
+    its result is one of the arrays; one process asks for nothing.
     """
     if world.size == 1:
         return
     digest = hashlib.sha256()
-    for each in (*batches, *arrays):
+    for each in (*order.batches(epoch), *negatives.arrays().values()):
         digest.update(np.ascontiguousarray(each).data)
     world.agree(digest.hexdigest(), "the batches and negatives of an epoch")

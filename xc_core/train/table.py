@@ -153,7 +153,7 @@ class ClassifierTask:
         searched = Searched(self.head, self.data.text_LD)
         figures = self.negatives.refresh(epoch, searched.documents(self.data.doc_ND), searched)
         figures = self.order.refresh(epoch, self.data.doc_ND) | figures
-        check_draws(self.head.shard.world, self.order.batches(epoch), self.negatives.arrays().values())
+        check_draws(self.head.shard.world, self.order, self.negatives, epoch)
         return figures
 
     def batches(self, epoch: int) -> list[I64]:
