@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import polars as pl
@@ -57,7 +57,7 @@ def test_a_number_has_four_digits_and_what_is_not_finite_is_no_number(value: flo
 def test_a_label_without_a_title_is_named_by_its_uid() -> None:
     labels = pl.DataFrame({"uid": ["u0", "u1", "u2"], "title": ["dog", "", " "], "content": ["", "", "text"]})
 
-    def table(_: str, rows: Any) -> pl.DataFrame:
+    def table(_: str, rows: list[int]) -> pl.DataFrame:
         return labels[rows]
 
     assert titles_of(cast(Corpus, SimpleNamespace(table=table)), [2, 0, 1]) == {0: "dog", 1: "u1", 2: "u2"}
