@@ -79,6 +79,20 @@ def test_ingest_says_that_labels_look_like_lists(xc: Xc, fresh: Workspace, tmp_p
     assert "5 labels" in right.out
 
 
+@pytest.mark.parametrize("options", [(), ("--label-separator", ",")])
+def test_ingest_names_lists_that_were_written_as_text(
+    xc: Xc, fresh: Workspace, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    """As pandas writes a column of lists. A separator would leave brackets and quotes in the labels."""
+    rows = [f"text {i},\"['a{i % 3}', 'b{i % 2}', 'c']\"" for i in range(60)]
+    (tmp_path / "drop").mkdir()
+    (tmp_path / "drop" / "train.csv").write_text("\n".join(["text,labels", *rows]) + "\n", "utf-8")
+    message = ingest(xc, tmp_path / "drop", "mine", *options).err
+    assert "most labels look like lists that were written as text, for instance" in message
+    assert "the table as Parquet with lists" in message
+    assert "if it separates labels" not in message
+
+
 @pytest.mark.parametrize("name", ["../x", "a/b", "UPPER", "", ".", "raw", "corpus", "a..b", "-x", "x" * 65, "ü"])
 def test_ingest_refuses_a_name_that_is_no_name(xc: Xc, fresh: Workspace, name: str) -> None:
     before = sorted(fresh.root.rglob("*"))

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
 import numpy as np
+import polars as pl
 import pytest
 
+from xc_core.data.corpus import Corpus
 from xc_core.data.labels import LabelMatrix
-from xc_core.infer.examples import _number, right_and_wrong
+from xc_core.infer.examples import _number, right_and_wrong, titles_of
 from xc_core.shapes import PAD_ID, Shortlist
 
 
@@ -47,3 +52,12 @@ def test_a_document_without_candidates_is_wrong() -> None:
 def test_a_number_has_four_digits_and_what_is_not_finite_is_no_number(value: float, shown: float | None) -> None:
     """JSON has no notation for it."""
     assert _number(np.float32(value)) == shown
+
+
+def test_a_label_without_a_title_is_named_by_its_uid() -> None:
+    labels = pl.DataFrame({"uid": ["u0", "u1", "u2"], "title": ["dog", "", " "], "content": ["", "", "text"]})
+
+    def table(_: str, rows: list[int]) -> pl.DataFrame:
+        return labels[rows]
+
+    assert titles_of(cast(Corpus, SimpleNamespace(table=table)), [2, 0, 1]) == {0: "dog", 1: "u1", 2: "u2"}

@@ -149,7 +149,7 @@ def _check_text(block: Block, row: int, uid: str, text: str, allowed: Allowed) -
         raise DataError(
             "a text of invisible characters" if text.strip() else "an empty text",
             expected="a title or a content",
-            do="delete the row, or pass --allow empty-text",
+            do="add a text, or pass --allow empty-text",
             where=block.where(row),
         )
 

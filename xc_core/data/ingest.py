@@ -253,7 +253,8 @@ class _CorpusWriter:
                 f"{len(unseen)} of {self.labels} labels without a train document, "
                 f"the first is label {unseen[0]}, {preview(uids.item())}",
                 expected="a train document for every label",
-                do="delete these labels, or pass --allow unseen-labels: they can then be found only by their text",
+                do="pass --allow unseen-labels: they can then be found only by their text; or delete these labels "
+                "(if documents name labels by their line number, renumber the others)",
                 where=place_of(self._label_table.places, int(unseen[0])),
             )
 

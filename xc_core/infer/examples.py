@@ -70,9 +70,11 @@ def examples(corpus: Corpus, scorer: Scorer, vectors_ND: F32, rows: I64, ranked:
 
 
 def titles_of(corpus: Corpus, labels: Iterable[int]) -> dict[int, str]:
-    """Return the titles of some labels by id; others are not read."""
+    """Return the titles of some labels by id, the uid of a label without a title; others are not read."""
     ids = np.unique(np.fromiter(labels, np.int64))
-    return dict(zip(ids.tolist(), corpus.table("labels", ids)["title"].to_list(), strict=True))
+    table = corpus.table("labels", ids)
+    names = [title if title.strip() else uid for title, uid in zip(table["title"], table["uid"], strict=True)]
+    return dict(zip(ids.tolist(), names, strict=True))
 
 
 def _number(value: Any) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ import pyarrow.parquet as pq
 from xc_core.data.formats.base import Block, ReadOptions, shown
 from xc_core.errors import DataError, bare, preview
 from xc_core.progress import report
+
+_LIST = re.compile(r"""\[.*\]|\[?(['"]).*\1\]?""")
+"""A list as Python or JSON writes it, or one item of it after a cut at the commas."""
 
 
 def _values(batch: pa.RecordBatch, column: str, block: Block) -> list[Any]:
@@ -136,10 +140,21 @@ def cells(batch: pa.RecordBatch, block: Block, options: ReadOptions) -> list[lis
 
 
 def report_separator(names: list[str], options: ReadOptions) -> None:
-    """Report if most label names contain the same other separator, so that each is probably several labels."""
+    """Report if most label names look like several labels: a list that was written as text, or another separator."""
+
+    def most(inside: list[str]) -> bool:
+        return 2 * len(inside) > len(names) > 1
+
+    written = [name for name in names if _LIST.fullmatch(name)]
+    if most(written):
+        report(
+            f"most labels look like lists that were written as text, for instance {preview(written[0])}; if they are, "
+            f"write the labels of a cell with {options.label_separator!r} between, or the table as Parquet with lists"
+        )
+        return
     for other in ("|", ";", "\t", ","):
         inside = [name for name in names if other in name]
-        if other != options.label_separator and 2 * len(inside) > len(names) > 1:
+        if other != options.label_separator and most(inside):
             report(
                 f"most labels contain {other!r}, for instance {preview(inside[0])}; "
                 f"if it separates labels, pass --label-separator {other!r}"

@@ -49,7 +49,7 @@ def read_header(path: Path, options: ReadOptions) -> tuple[int, int]:
         raise DataError(
             f"the first line {preview(first[0])}",
             expected="two numbers, rows and labels, for instance '294805 131073'",
-            do="add the header line",
+            do="add the header line, or correct it",
             where=f"{path.name}, line 1",
         )
     return int(match[1]), int(match[2])
