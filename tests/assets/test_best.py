@@ -104,7 +104,7 @@ def test_losses_within_the_limit_do_not_add_up(gated: Gated, metric: str) -> Non
         refused = gated.release(**{metric: 0.5 - step * STEP})
         assert f"{name} against the best" in failed(refused)
     (line,) = (line for line in refused.verdict.lines if line.name == f"{name} against the best")  # type: ignore[union-attr]
-    assert line.limit == "at most 1 points less than version 1, the best champion so far on this acceptance set"
+    assert line.limit == "at most 1 point less than version 1, the best champion so far on this acceptance set"
     assert line.found.startswith("45.50 against 50.00 (-4.50 [")
     assert gated.versions.aliases()["champion"] == 2
     assert gated.release(**{metric: 0.5 - STEP}).is_champion, "no worse than the limit allows"

@@ -62,6 +62,7 @@ def test_the_table_and_the_summary_name_the_winner() -> None:
     assert rows[2].split()[1:7:2] == ["2", "60.25", "60.00"]
     text = summary(record)
     assert "trials: 2 done, 1 pruned" in text
+    assert "objective: P@1, in percent, on 31 validation documents that no score was fitted on\n" in text
     assert "the recipe's own settings, trial 0: 50.00; the best: +10.25" in text
     assert "settings that matter (PED-ANOVA): encoder.loss 0.75" in text
     assert text.endswith(f"train it:  {command(record, record.trials[2])}")

@@ -18,6 +18,7 @@ from xc_core.canonical import canonical
 from xc_core.chain.costs import processor
 from xc_core.chain.workspace import Workspace
 from xc_core.errors import CorruptError, MissingError
+from xc_core.visible import counted
 
 SAME: Final = "same settings as trial"
 """How the reason of a trial that repeats another begins."""
@@ -165,4 +166,4 @@ def machine() -> str:
 
     gpu = Device.chosen().in_words()
     cores, threads = os.cpu_count() or 1, torch.get_num_threads()
-    return f"{processor()}, {cores} cores, {threads} thread{'s' if threads > 1 else ''}, {gpu}"
+    return f"{processor()}, {counted(cores, 'core')}, {counted(threads, 'thread')}, {gpu}"
