@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
@@ -18,6 +19,7 @@ from xc_core.canonical import canonical
 from xc_core.chain.costs import processor
 from xc_core.chain.workspace import Workspace
 from xc_core.errors import CorruptError, MissingError
+from xc_core.locks import locked
 from xc_core.visible import counted
 
 SAME: Final = "same settings as trial"
@@ -146,6 +148,11 @@ def _trial(content: dict[str, Any]) -> TrialRecord:
 def study_folder(workspace: Workspace, dataset: str, name: str) -> Path:
     """Return the folder of a study: its sqlite file, its record and the artefacts of its best trials."""
     return workspace.state / _FOLDER / dataset / name
+
+
+def study_lock(workspace: Workspace, dataset: str, name: str) -> AbstractContextManager[None]:
+    """Return the lock of a study, which the command that runs it holds; raises BusyError if another one does."""
+    return locked(study_folder(workspace, dataset, name) / "lock", f"the study {name} of {dataset}")
 
 
 def record_file(folder: Path) -> Path:
