@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sqlite3
 import subprocess
 import sys
@@ -367,3 +368,22 @@ def test_a_clone_gets_the_remotes_of_the_project_whatever_their_names(tmp_path: 
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     lineage._share_remotes(tmp_path / "own", tmp_path / "clone")
     assert f"url = {tmp_path / 'own' / 'store'}" in (tmp_path / "clone" / ".dvc" / "config.local").read_text()
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"corpus": 5}', '{"corpus": {}}'])
+def test_a_damaged_origin_is_no_fault_of_xc(tmp_path: Path, content: str) -> None:
+    (tmp_path / ARTEFACTS).write_text(content)
+    with pytest.raises(CorruptError, match=r"an unreadable origin/artefacts\.json in the MLflow run of version 7"):
+        lineage._artefacts(tmp_path / ARTEFACTS, 7)
+
+
+def test_a_version_without_a_recorded_corpus_cannot_be_made_again(own: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "params.yaml").write_text("")
+    found = Lineage("toy", "ngame", 7, "r", {}, {"params.yaml": tmp_path / "params.yaml"}, {})
+    with pytest.raises(MissingError, match="no recorded origin of version 7"):
+        lineage.rebuilt(own, found, tmp_path / "again")
+
+
+def test_mlflow_logs_no_traceback_of_what_it_raises(store: Store) -> None:
+    """A database that refuses a write was a page of tracebacks before the message."""
+    assert not logging.getLogger("mlflow.store.db.utils").isEnabledFor(logging.ERROR)
