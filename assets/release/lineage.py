@@ -151,7 +151,7 @@ def rebuilt(workspace: Workspace, found: Lineage, folder: Path) -> None:
 def _clone(workspace: Workspace, found: Lineage, folder: Path) -> Path:
     """Clone the code at the version's commit, and apply what differed from it.
 
-    Returns the project in the clone: it is where it is in its repository.
+    Returns the project in the clone: it is where it is in its repository. Raises MissingError if that lacks the commit.
     """
     code, commit = project_checkout(workspace.root), found.tags.get("git", "none")
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -159,12 +159,25 @@ def _clone(workspace: Workspace, found: Lineage, folder: Path) -> Path:
         report("lineage: no commit is recorded, so the installed code is used")
         folder.mkdir(parents=True)
         return folder
+    _check_commit(code.root, commit, found)
     _call(["git", "clone", "--quiet", "--no-checkout", str(code.root), str(folder)], folder.parent)
     _call(["git", "checkout", "--quiet", "--detach", commit], folder)
     if DIFF in found.files:
         _call(["git", "apply", "--whitespace=nowarn", str(found.files[DIFF].resolve())], folder)
     root, home = workspace.root.resolve(), code.root.resolve()
     return folder / root.relative_to(home) if root.is_relative_to(home) else folder
+
+
+def _check_commit(root: Path, commit: str, found: Lineage) -> None:
+    """Raise MissingError if the repository does not have the commit of a version, as a shallow clone."""
+    try:
+        _call(["git", "cat-file", "-e", f"{commit}^{{commit}}"], root)
+    except UnavailableError as error:
+        raise MissingError(
+            f"no commit {commit[:12]} in {root}",
+            expected=f"the commit that version {found.version} was made from",
+            do="fetch it from the repository that has it (git fetch; for a shallow clone, git fetch --unshallow)",
+        ) from error
 
 
 def _fetch_raw(workspace: Workspace, found: Lineage, folder: Path) -> None:

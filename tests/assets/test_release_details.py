@@ -38,6 +38,7 @@ from xc_core.errors import CorruptError, MissingError
 from xc_core.git import Checkout, checkout
 
 pytestmark = pytest.mark.filterwarnings("ignore")
+AUTHOR = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org")
 
 
 def repaired(versions: Registry, number: int, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
@@ -387,3 +388,17 @@ def test_a_version_without_a_recorded_corpus_cannot_be_made_again(own: Workspace
 def test_mlflow_logs_no_traceback_of_what_it_raises(store: Store) -> None:
     """A database that refuses a write was a page of tracebacks before the message."""
     assert not logging.getLogger("mlflow.store.db.utils").isEnabledFor(logging.ERROR)
+
+
+def test_a_commit_that_is_not_in_the_repository_is_named_before_anything_is_cloned(tmp_path: Path) -> None:
+    """A shallow clone, or a branch that was deleted where the model was made."""
+    home = tmp_path / "home"
+    for command in (
+        ["init", "-q", str(home)],
+        ["-C", str(home), *AUTHOR, "commit", "-q", "--allow-empty", "-m", "one"],
+    ):
+        subprocess.run(["git", *command], check=True)
+    found = Lineage("toy", "ngame", 7, "r", {"git": "0123456789" * 4}, {}, {})
+    with pytest.raises(MissingError, match=r"no commit 012345678901 in .+home\n(.|\n)+git fetch --unshallow"):
+        lineage._clone(Workspace(home), found, tmp_path / "again")
+    assert not (tmp_path / "again").exists()
