@@ -17,7 +17,7 @@ from assets.stages import OWNERS
 from xc_core.chain.workspace import Workspace
 from xc_core.errors import XCError
 from xc_core.tune.record import StudyRecord, record_file, studies
-from xc_core.tune.report import command, counted, table
+from xc_core.tune.report import command, states, table
 
 STUDIES: Final = dg.DynamicPartitionsDefinition(name="study")
 ASSET: Final = dg.AssetSpec(
@@ -65,7 +65,7 @@ def _metadata(record: StudyRecord) -> dict[str, Any]:
         "state": record.state,
         "recipe": str(record.asked["recipe"]),
         "objective": record.metric,
-        "trials": ", ".join(f"{number} {state}" for state, number in counted(record).items()) or "none",
+        "trials": ", ".join(f"{number} {state}" for state, number in states(record).items()) or "none",
         "seconds": round(record.seconds, 1),
         "space": dg.MetadataValue.json(dict(record.asked["space"])),
         "changes": dg.MetadataValue.json(dict(record.asked["changes"])),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from assets.settings import mlflow_settings
 from assets.tracking import answering, connect, experiment_id, flat, log_figures
 from xc_core.chain.workspace import Workspace
-from xc_core.tune.record import State, StudyRecord, TrialRecord
+from xc_core.errors import XCError
+from xc_core.tune.record import State, StudyRecord, TrialRecord, studies, study_lock
 from xc_core.tune.report import command
 
 _STATUS: Final = {
@@ -23,10 +25,27 @@ _RUNNING: Final = "running"
 
 
 def watcher(workspace: Workspace) -> Callable[[StudyRecord], None]:
-    """Return a function that logs what MLflow does not have yet of a study; raises UnavailableError."""
+    """Return a function that logs what MLflow does not have yet of a study; raises UnavailableError.
+
+    Runs of studies that were killed are ended first. One that goes on is shown as running again.
+    """
     settings = mlflow_settings(workspace.root)
     client = connect(settings.uri, settings.lock)
-    return StudyRuns(client, settings.uri, settings.artifacts).show
+    runs = StudyRuns(client, settings.uri, settings.artifacts)
+    for record in _killed(workspace):
+        runs.end(record)
+    return runs.show
+
+
+def _killed(workspace: Workspace) -> Iterator[StudyRecord]:
+    """Yield the studies that no process runs, although their record says so; one that cannot be read is left out."""
+    for folder in studies(workspace):
+        with suppress(XCError, OSError):
+            record = StudyRecord.read(folder)
+            if record.state == _RUNNING:
+                with study_lock(workspace, record.dataset, record.name):  # raises BusyError while it runs
+                    pass
+                yield record
 
 
 @dataclass(frozen=True)
@@ -52,15 +71,24 @@ class StudyRuns:
                     self._trial(experiment, parent, record, trial, begun)
             self._result(parent, record)
 
+    def end(self, record: StudyRecord) -> None:
+        """End the run of a study that was killed, if MLflow shows it as running. Raises UnavailableError."""
+        with answering(self.uri):
+            run = self._known(experiment_id(self.client, self.artifacts, record.dataset), record)
+            if run is not None and run.info.status == "RUNNING":
+                self.client.set_tag(run.info.run_id, "xc.state", "killed")
+                self.client.set_terminated(run.info.run_id, "KILLED")
+
+    def _known(self, experiment: str, record: StudyRecord) -> Any | None:
+        """Return the run of a study; None if it has none yet."""
+        query = " and ".join(f"tags.`{tag}` = '{value}'" for tag, value in _names(record).items())
+        return next(iter(self.client.search_runs([experiment], query, max_results=1)), None)
+
     def _parent(self, experiment: str, record: StudyRecord) -> str:
         """Return the run of the study, made at its first call, with its parameters."""
-        started = record.origin["date"]
-        wanted = {"xc.role": "study", "xc.study": record.name, "xc.started": started}
-        query = " and ".join(f"tags.`{tag}` = '{value}'" for tag, value in wanted.items())
-        if found := self.client.search_runs([experiment], query, max_results=1):
-            run = found[0]
-        else:
-            tags = {**wanted, "xc.dataset": record.dataset, "xc.recipe": str(record.asked["recipe"])}
+        run = self._known(experiment, record)
+        if run is None:
+            tags = {**_names(record), "xc.dataset": record.dataset, "xc.recipe": str(record.asked["recipe"])}
             tags |= {"xc.git": record.origin["commit"], "xc.git_changed": record.origin.get("changed", "not recorded")}
             run = self.client.create_run(experiment, run_name=f"study {record.name}", tags=tags)
         params = _allowed(flat(dict(record.asked)))
@@ -110,6 +138,11 @@ class StudyRuns:
             self.client.update_run(parent, status="RUNNING")
         else:
             self.client.set_terminated(parent)
+
+
+def _names(record: StudyRecord) -> dict[str, str]:
+    """Return the tags by which the run of a study is found."""
+    return {"xc.role": "study", "xc.study": record.name, "xc.started": record.origin["date"]}
 
 
 def _allowed(params: dict[str, str]) -> dict[str, str]:

@@ -21,7 +21,7 @@ from xc_core.chain.workspace import Workspace
 from xc_core.cli.tables import metrics_table
 from xc_core.errors import RefusedError
 from xc_core.metrics.evaluation import Evaluation
-from xc_core.visible import printable
+from xc_core.visible import counted, printable
 
 
 def run(workspace: Workspace, dataset: str, recipe: str) -> None:
@@ -57,7 +57,7 @@ def _make_room(instance: dg.DagsterInstance) -> None:
 def _show(evaluation: Evaluation, title: str) -> None:
     """Print the metrics and some test texts with their labels."""
     documents = evaluation.report["documents"]
-    click.echo("\n" + metrics_table(evaluation, f"{title}: {documents:,} test documents, percent"))
+    click.echo("\n" + metrics_table(evaluation, f"{title}: {counted(documents, 'test document')}, percent"))
     click.echo("\nTest texts, predicted labels (+ is right), true labels")
     for example in [*evaluation.examples[:3], *evaluation.examples[-2:]]:
         predicted = ", ".join(f"{label['label']}{' +' if label['true'] else ''}" for label in example["predicted"])

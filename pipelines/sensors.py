@@ -19,6 +19,7 @@ from xc_core.chain.kept import untrained
 from xc_core.chain.names import SETTINGS
 from xc_core.chain.workspace import Workspace
 from xc_core.errors import ConfigError, MissingError
+from xc_core.visible import counted
 
 _ATTEMPTS: Final = 3
 """Runs for one drop, if they end before they read it: under load a launch may fail."""
@@ -116,7 +117,8 @@ def partitions_sensor(workspace: Workspace) -> dg.SensorDefinition:
     def _look(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         sync(context.instance, workspace)
         return dg.SkipReason(
-            f"{len(workspace.params.datasets())} datasets, {len(workspace.params.experiments())} experiments"
+            f"{counted(len(workspace.params.datasets()), 'dataset')}, "
+            f"{counted(len(workspace.params.experiments()), 'experiment')}"
         )
 
     return _look

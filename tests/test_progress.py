@@ -194,3 +194,14 @@ def test_a_step_of_unknown_size_does_not_divide_by_zero(lines: list[str], clock:
         meter.update(3)
     assert lines[0] == "read: 3 items, 0.3 items/s"
     assert len(lines) == 2
+
+
+def test_one_of_a_unit_has_its_singular(lines: list[str], clock: Clock) -> None:
+    """A rate that rounds to 1 is 1.0 per second."""
+    with Meter("read", 0, "documents") as meter:
+        clock.now += 1.001 * 10
+        meter.update(10)
+        meter.done = 1
+        shown = meter.sentence(clock.now)
+    assert lines[0] == "read: 10 documents, 1.0 documents/s"
+    assert shown.startswith("read: 1 document, ")

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from xc_core.environment import DEVICE, device_name
 from xc_core.errors import UnavailableError
+from xc_core.visible import counted
 
 _FASTER: Final = 1.2  # casts between the formats cost about a tenth of an encoder's time
 _READ_EVERY: Final = 64
@@ -192,7 +193,7 @@ def num_cards() -> int:
 
 
 def _cards_in_words(cards: int) -> str:
-    return f"only {cards} GPU{'s' if cards > 1 else ''} on this machine" if cards else "no GPU that torch can use"
+    return f"only {counted(cards, 'GPU')} on this machine" if cards else "no GPU that torch can use"
 
 
 def put(array: Any, device: torch.device) -> Tensor:

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 
 from tqdm import tqdm
 
+from xc_core.visible import counted
+
 Listener = Callable[[str], None]
 
 QUIET_SECONDS = 3.0
@@ -140,7 +142,7 @@ class Meter:
 
     def _amount(self) -> str:
         if self.total <= 1:
-            return f"{self.done:,} {self.unit}"
+            return counted(self.done, self.unit.removesuffix("s"))
         return f"{100 * min(self.done / self.total, 1):.0f} % ({self.done:,} of {self.total:,} {self.unit})"
 
     def _rate(self, now: float) -> float:
@@ -148,7 +150,7 @@ class Meter:
         return (self.done - self.already) / max(now - self._start - self._other, 1e-9)
 
     def _shown(self, rate: float) -> str:
-        return f"{rate:,.1f} {self.unit}/s" if rate >= 1 else f"{rate:.2g} {self.unit}/s"
+        return f"{rate:,.1f} {self.unit}/s" if rate >= 0.995 else f"{rate:.2g} {self.unit}/s"
 
     def bar(self, now: float) -> str:
         """Return share, bar, elapsed and remaining time, rate and note as one line."""

@@ -45,6 +45,7 @@ def http_address(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def counted(number: int, what: str) -> str:
+def counted(number: float, what: str) -> str:
     """Return a number with its noun, which takes an s unless the number is 1."""
-    return f"{number:,} {what}" + ("" if number == 1 else "s")
+    shown = f"{number:g}" if isinstance(number, float) else f"{number:,}"
+    return f"{shown} {what}" + ("" if number == 1 else "s")

@@ -40,8 +40,8 @@ def version_of(client: Any, name: str, alias: str) -> Any | None:
     found = None
     with if_there():
         found = client.get_model_version_by_alias(name, alias)
-    if found is not None and not found.version:
-        raise MlflowException("an answer without a version; is it MLflow's address?")
+    if found is not None and not str(found.version).isdecimal():
+        raise MlflowException(f"the version {found.version!r} at the alias {alias}; is it MLflow's address?")
     return found
 
 

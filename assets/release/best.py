@@ -28,9 +28,8 @@ class Best:
     @classmethod
     def of(cls, champion: Any | None, acceptance: int) -> Self:
         """Return what the tag of a champion says; nothing if it has none, or if the acceptance set has changed."""
-        tag = "" if champion is None else champion.tags.get(BEST, "")
-        content = json.loads(tag) if tag else {}
-        return cls(acceptance, content["models"] if content.get("acceptance") == acceptance else {})
+        of, models = (None, {}) if champion is None else _read(champion)
+        return cls(acceptance, models if of == acceptance else {})
 
     @classmethod
     def among(cls, acceptance: int, models: Mapping[str, Measured], metrics: Iterable[str]) -> Self:
@@ -45,8 +44,16 @@ class Best:
 
 def best_digests(version: Any) -> set[str]:
     """Return the digests of the models that the tag of a version names."""
-    tag = version.tags.get(BEST, "")
-    return set(json.loads(tag)["models"].values()) if tag else set()
+    return set(_read(version)[1].values())
+
+
+def _read(version: Any) -> tuple[int | None, dict[str, str]]:
+    """Return the version of the acceptance set and the models of a version's tag; one that somebody spoilt is none."""
+    try:
+        content = json.loads(version.tags.get(BEST, ""))
+        return content["acceptance"], {str(name): str(digest) for name, digest in content["models"].items()}
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return None, {}
 
 
 def start_again(client: Any, name: str, version: int) -> None:

@@ -42,7 +42,7 @@ def candidate(workspace: Workspace, dataset: str, recipe: str, dagster_run: str 
     """
     from xc_core.infer.bundle import Model
 
-    model = Model.open(workspace.folder("model", dataset, recipe))
+    model = Model.open(workspace.folder("model", dataset, recipe), dataset)
     return Candidate(
         dataset,
         recipe,
@@ -64,7 +64,7 @@ def check_up_to_date(workspace: Workspace, dataset: str, recipe: str) -> None:
     from xc_core.infer.bundle import Model
 
     state = packed_state(workspace, dataset, recipe)
-    Model.open(workspace.folder("model", dataset, recipe))
+    Model.open(workspace.folder("model", dataset, recipe), dataset)
     if state.status is Status.STALE:
         raise MovedError(
             f"a model of {dataset}/{recipe} that is out of date: {state.why} since it was packed",

@@ -12,7 +12,7 @@ from assets.release.client import client_of
 from assets.release.pointer import Alias, Pointer, alias_in_sqlite
 from assets.settings import hide_secrets, mlflow_settings
 from xc_core.chain import Workspace
-from xc_core.errors import MissingError
+from xc_core.errors import CorruptError, MissingError
 
 if TYPE_CHECKING:
     from xc_core.infer.champion import Champion
@@ -29,13 +29,13 @@ def champion(workspace: Workspace, dataset: str) -> Champion | None:
     alias = alias_in_sqlite(settings.registry, versions.model_name(dataset), aliases.CHAMPION)
     if pointer is not None and pointer.names(hide_secrets(settings.registry), alias) and pointer.holds():
         fetch, repair = partial(Path, pointer.folder), versions.repair_champion_command(dataset)
-        return Champion(str(pointer.version), pointer.digest, fetch, repair)
+        return Champion(str(pointer.version), pointer.digest, fetch, repair, dataset)
     return _asked(workspace, dataset)
 
 
 def write_pointer(workspace: Workspace, dataset: str) -> None:
-    """Write the pointer to the new champion; a version whose files are gone has none."""
-    with suppress(MissingError):
+    """Write the pointer to the new champion; a version whose files are gone or damaged has none."""
+    with suppress(MissingError, CorruptError):
         found = champion(workspace, dataset)
         if found is not None:
             found.fetch()
@@ -53,7 +53,7 @@ def _asked(workspace: Workspace, dataset: str) -> Champion | None:
             return None
     fetch = partial(_fetched, workspace, dataset, version)
     repair = versions.repair_champion_command(dataset)
-    return Champion(str(version.version), version.tags.get("bundle", ""), fetch, repair)
+    return Champion(str(version.version), version.tags.get("bundle", ""), fetch, repair, dataset)
 
 
 def _check_not_new(client: Any, dataset: str) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from assets.markdown import escaped
 from xc_core.errors import RefusedError
+from xc_core.visible import counted
 
 if TYPE_CHECKING:
     from assets.release.best import Best
@@ -128,7 +129,7 @@ def refused(name: str, error: RefusedError) -> Line:
 
 def alone(model: Measured, champion: Measured | None, limits: Limits) -> Iterator[Line]:
     """Yield the lines that need no champion; the recall of its indexes is shown if there is one."""
-    yield Line(OPENS, True, f"{len(model.figures.num['P_at_1']):,} texts answered in a clean process")
+    yield Line(OPENS, True, f"{counted(len(model.figures.num['P_at_1']), 'text')} answered in a clean process")
     found, least = model.recall, limits.min_index_recall
     other = "" if champion is None else f" against {champion.recall:.3f}"
     yield Line("index recall", found >= least, f"{found:.3f}{other}", f"at least {least:g}", _INDEX)
@@ -197,4 +198,4 @@ def _change(ours: float, theirs: float, difference: Difference) -> str:
 
 
 def _least(drop: float) -> str:
-    return f"at most {drop:g} points less"
+    return f"at most {counted(drop, 'point')} less"

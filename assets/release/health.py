@@ -12,7 +12,7 @@ from assets.release.repair import elsewhere
 from assets.settings import hide_secrets, mlflow_settings
 from xc_core.chain import Workspace
 from xc_core.cli.doctor import Finding
-from xc_core.errors import XCError
+from xc_core.errors import RefusedError, XCError
 
 
 def check() -> Iterator[Finding]:
@@ -44,8 +44,8 @@ def _packed(workspace: Workspace, dataset: str, recipe: str) -> str | None:
 
 
 def _champion_finding(workspace: Workspace, dataset: str, version: Any | None) -> Finding:
-    """Return whether the champion's files are there, whole, and within this project's reach."""
-    from xc_core import artifacts
+    """Return whether the champion's files are there, whole, of this dataset, and within this project's reach."""
+    from xc_core.infer.bundle import Model
 
     if version is None:
         return Finding("note", f"champion of {dataset}: none yet")
@@ -53,7 +53,9 @@ def _champion_finding(workspace: Workspace, dataset: str, version: Any | None) -
     do = f"  do this:  {versions.repair_champion_command(dataset)}"
     try:
         folder = versions.download(version)
-        artifacts.verify(folder, kind="model")
+        Model.open(folder, dataset)
+    except RefusedError as error:
+        return Finding("fault", f"{text}: {error}")
     except XCError as error:
         return Finding("fault", f"{text}: found {error.found}\n{do}")
     if elsewhere(workspace, folder):

@@ -21,7 +21,7 @@ from xc_core.artifacts import read_manifest, remove, sha256_file
 from xc_core.chain import Workspace
 from xc_core.chain.registry import TRAIN_STAGES
 from xc_core.environment import python_path
-from xc_core.errors import MissingError, MovedError, UnavailableError, UsageError
+from xc_core.errors import CorruptError, MissingError, MovedError, UnavailableError, UsageError, first_line
 from xc_core.git import outside_hooks, project_checkout
 from xc_core.progress import report
 
@@ -86,7 +86,7 @@ def lineage(version: int, dataset: str, rebuild: Path | None) -> None:
 def read(client: Any, dataset: str, version: int, scratch: Path) -> Lineage:
     """Return the lineage of a version; the files of its origin are copied into the folder ``scratch``.
 
-    Raises MissingError if there is no such version.
+    Raises MissingError if there is no such version, CorruptError if its origin cannot be read.
     """
     import mlflow
 
@@ -100,9 +100,25 @@ def read(client: Any, dataset: str, version: int, scratch: Path) -> Lineage:
         copy = mlflow.artifacts.download_artifacts(run_id=found.run_id, artifact_path=FOLDER, dst_path=str(scratch))
         folder = Path(copy)
         files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
-    artefacts = json.loads(files[ARTEFACTS].read_text("utf-8")) if ARTEFACTS in files else {}
+    artefacts = _artefacts(files[ARTEFACTS], version) if ARTEFACTS in files else {}
     recipe, run = found.tags.get("recipe", ""), found.run_id or "none"
     return Lineage(dataset, recipe, version, run, dict(found.tags), files, artefacts)
+
+
+def _artefacts(path: Path, version: int) -> dict[str, Any]:
+    """Return what the origin of a version says of its artefacts; raise CorruptError if it cannot be read."""
+    try:
+        found: dict[str, Any] = {
+            stage: {**facts, "digest": str(facts["digest"])}
+            for stage, facts in json.loads(path.read_text("utf-8")).items()
+        }
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise CorruptError(
+            f"an unreadable {FOLDER}/{ARTEFACTS} in the MLflow run of version {version} ({first_line(error)})",
+            expected="digests of the artefacts that the version was made from",
+            do="restore the files of MLflow; the model itself may be whole, which xc doctor checks",
+        ) from error
+    return found
 
 
 def rebuilt(workspace: Workspace, found: Lineage, folder: Path) -> None:
@@ -110,7 +126,7 @@ def rebuilt(workspace: Workspace, found: Lineage, folder: Path) -> None:
 
     Raises MissingError for an origin that is not recorded or data that is nowhere, MovedError for another result.
     """
-    if "params.yaml" not in found.files:
+    if "params.yaml" not in found.files or "corpus" not in found.artefacts:
         raise MissingError(
             f"no recorded origin of version {found.version}",
             expected="a version that xc promote or the asset model registered",
@@ -135,7 +151,7 @@ def rebuilt(workspace: Workspace, found: Lineage, folder: Path) -> None:
 def _clone(workspace: Workspace, found: Lineage, folder: Path) -> Path:
     """Clone the code at the version's commit, and apply what differed from it.
 
-    Returns the project in the clone: it is where it is in its repository.
+    Returns the project in the clone: it is where it is in its repository. Raises MissingError if that lacks the commit.
     """
     code, commit = project_checkout(workspace.root), found.tags.get("git", "none")
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -143,12 +159,25 @@ def _clone(workspace: Workspace, found: Lineage, folder: Path) -> Path:
         report("lineage: no commit is recorded, so the installed code is used")
         folder.mkdir(parents=True)
         return folder
+    _check_commit(code.root, commit, found)
     _call(["git", "clone", "--quiet", "--no-checkout", str(code.root), str(folder)], folder.parent)
     _call(["git", "checkout", "--quiet", "--detach", commit], folder)
     if DIFF in found.files:
         _call(["git", "apply", "--whitespace=nowarn", str(found.files[DIFF].resolve())], folder)
     root, home = workspace.root.resolve(), code.root.resolve()
     return folder / root.relative_to(home) if root.is_relative_to(home) else folder
+
+
+def _check_commit(root: Path, commit: str, found: Lineage) -> None:
+    """Raise MissingError if the repository does not have the commit of a version, as a shallow clone."""
+    try:
+        _call(["git", "cat-file", "-e", f"{commit}^{{commit}}"], root)
+    except UnavailableError as error:
+        raise MissingError(
+            f"no commit {commit[:12]} in {root}",
+            expected=f"the commit that version {found.version} was made from",
+            do="fetch it from the repository that has it (git fetch; for a shallow clone, git fetch --unshallow)",
+        ) from error
 
 
 def _fetch_raw(workspace: Workspace, found: Lineage, folder: Path) -> None:

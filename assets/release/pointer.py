@@ -89,7 +89,7 @@ def alias_in_sqlite(uri: str, name: str, alias: str) -> Alias | None:
         return None
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=1)) as database:
-            found = database.execute(_QUERY, (name, alias)).fetchall()
-    except sqlite3.Error:
+            ((version, digest),) = database.execute(_QUERY, (name, alias)).fetchall()
+            return Alias(int(version), digest)
+    except (sqlite3.Error, ValueError, TypeError):  # no alias, or a version that is no number
         return None
-    return Alias(int(found[0][0]), found[0][1]) if len(found) == 1 else None

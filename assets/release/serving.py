@@ -33,10 +33,11 @@ class Labels(PythonModel):  # type: ignore[misc,unused-ignore]
     def predict(self, context: Any, model_input: list[str], params: dict[str, Any] | None = None) -> list[list[Label]]:
         """Return the best labels of each text, as dictionaries in the shape of Label; ``params`` may hold k and tail.
 
-        ``tail`` is the position of the dial from 0 (best P@k) to 1 (best PSP@k); -1 stands for the model's own.
+        ``tail`` is the position of the dial from 0 (best P@k) to 1 (best PSP@k); -1 stands for the model's own. A
+        parameter that is None (null in JSON), which MLflow lets through, has its default.
         MLflow takes inputs, parameters and outputs of the served model from these type hints.
         """
-        asked = params or {}
+        asked = {name: value for name, value in (params or {}).items() if value is not None}
         tail = float(asked.get("tail", OWN_TAIL))
         found = self.predictor.predict(list(model_input), int(asked.get("k", 5)), None if tail == OWN_TAIL else tail)
         return [[Label(uid=one.uid, title=one.title, score=one.score).model_dump() for one in row] for row in found]  # type: ignore[misc]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from assets.release.copies import bundle_name, destination
-from xc_core.errors import CorruptError, MissingError
+from xc_core.errors import CorruptError, MissingError, first_line
 
 if TYPE_CHECKING:
     from mlflow.exceptions import MlflowException
@@ -43,12 +43,13 @@ def check_opens(version: Any) -> None:
     """Open the packed model of a version as a server does; a version that does not open must not become champion.
 
     Raises MissingError or CorruptError; if the files are not those that were registered, it says how to repair them.
+    Raises RefusedError for a model of another dataset.
     """
     from xc_core.infer.bundle import Model
     from xc_core.infer.champion import advising
 
     with advising(f"{repair_command(version)}; the champion is unchanged"):
-        model = Model.open(download(version))
+        model = Model.open(download(version), dataset_of(version.name))
         _check_content(version, model.digest)
     model.predictor()
 
@@ -93,10 +94,12 @@ def dataset_of(name: str) -> str:
 def download(version: Any) -> Path:
     """Return a local folder with the packed model of a registered version.
 
-    Files of a registry elsewhere are copied (``copies``). Raises MissingError if the files are gone.
+    Files of a registry elsewhere are copied (``copies``). Raises MissingError if the files are gone, CorruptError if
+    MLflow's description of them is damaged, or is that of another kind of model.
     """
     import mlflow
     from mlflow.exceptions import MlflowException
+    from ruamel.yaml import YAMLError
 
     uri = f"models:/{version.name}/{version.version}"
     try:
@@ -109,6 +112,12 @@ def download(version: Any) -> Path:
         raise MissingError(
             f"no files of {version.name} version {version.version} ({error})",
             expected=f"the folder that {version.source} names",
+            do=repair_command(version),
+        ) from error
+    except (YAMLError, ValueError, LookupError, TypeError) as error:
+        raise CorruptError(
+            f"no packed model in the MLmodel of {version.name} version {version.version} ({first_line(error)})",
+            expected="what xc promote and Dagster register",
             do=repair_command(version),
         ) from error
 

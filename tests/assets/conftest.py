@@ -95,7 +95,7 @@ class Registry:
 
     def candidate(self, number: int, passes: bool = True, auto: bool = True) -> Candidate:
         """Return version ``number`` as a candidate, which the gate lets pass or not."""
-        line = Line("P@5", passes, "39.00 against 40.00", "at most 1 points less")
+        line = Line("P@5", passes, "39.00 against 40.00", "at most 1 point less")
 
         def judge(_: Any, champion: Any | None) -> Verdict:
             self.asked.append(None if champion is None else int(champion.version))

@@ -6,12 +6,13 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from assets.release import aliases, promotion, registry
 from assets.release import versions as released_versions
-from assets.release.best import BEST, Best
+from assets.release.best import BEST, Best, best_digests
 from assets.release.judge import Judge, acceptance_folder, acceptance_set
 from assets.release.registry import Candidate, Released
 from tests.assets.conftest import Registry
@@ -104,7 +105,7 @@ def test_losses_within_the_limit_do_not_add_up(gated: Gated, metric: str) -> Non
         refused = gated.release(**{metric: 0.5 - step * STEP})
         assert f"{name} against the best" in failed(refused)
     (line,) = (line for line in refused.verdict.lines if line.name == f"{name} against the best")  # type: ignore[union-attr]
-    assert line.limit == "at most 1 points less than version 1, the best champion so far on this acceptance set"
+    assert line.limit == "at most 1 point less than version 1, the best champion so far on this acceptance set"
     assert line.found.startswith("45.50 against 50.00 (-4.50 [")
     assert gated.versions.aliases()["champion"] == 2
     assert gated.release(**{metric: 0.5 - STEP}).is_champion, "no worse than the limit allows"
@@ -218,3 +219,11 @@ def test_a_reason_starts_again_from_a_version_that_passed_too(gated: Gated) -> N
     gated.promote(2, "the old texts were wrong")
     assert gated.tag(2) == ""
     assert gated.release(P_at_5=0.5 - 2 * STEP).is_champion
+
+
+@pytest.mark.parametrize("tag", ["", "{", "[]", "5", '{"acceptance": 1}', '{"acceptance": 1, "models": []}'])
+def test_a_tag_that_somebody_spoilt_counts_as_none(tag: str) -> None:
+    """MLflow lets everybody edit tags: the gate and xc delete ended with 70."""
+    version = SimpleNamespace(tags={BEST: tag})
+    assert Best.of(version, 1) == Best.of(None, 1) == Best(1, {})
+    assert best_digests(version) == set()

@@ -40,6 +40,11 @@ def failed(ours: Measured, theirs: Measured, limits: Limits = LIMITS) -> list[st
 # lines
 
 
+def test_the_limit_of_a_figure_is_a_point_or_points() -> None:
+    limits = [next(gate.against(model(), model(), replace(LIMITS, max_drop=drop))).limit for drop in (1.0, 2.5)]
+    assert limits == ["at most 1 point less", "at most 2.5 points less"]
+
+
 def test_a_model_that_is_no_worse_passes_every_line() -> None:
     assert [line.name for line in gate.against(model(), model(), LIMITS)] == [*NAMES, "latency", "size"]
     assert failed(model(), model()) == []
@@ -207,7 +212,7 @@ def test_a_model_that_is_refused_moves_no_alias(versions: Registry) -> None:
     versions.release(first)
     released = versions.release(second, passes=False)
     assert (released.is_champion, released.refused) == (False, True)
-    assert released.message == "version 2 is refused: P@5: 39.00 against 40.00, limit at most 1 points less"
+    assert released.message == "version 2 is refused: P@5: 39.00 against 40.00, limit at most 1 point less"
     assert versions.aliases() == {"champion": first, "challenger": first}
     tags = versions.client.get_model_version(versions.name, "2").tags
     assert (tags["gate"], tags["gate_failed"], tags["gate_on"]) == ("refused", "P@5", "40 documents")

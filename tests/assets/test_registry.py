@@ -23,7 +23,7 @@ from assets.release.candidate import candidate
 from assets.release.gate import Line, Verdict
 from assets.release.origin import origin
 from assets.release.page import Page, description
-from assets.release.registry import Released
+from assets.release.registry import Candidate, Released
 from assets.release.versions import check_version, model_name, set_page
 from assets.resources import Tracking
 from tests.assets.conftest import FIRST, Registry, Store, champion_files, failing
@@ -169,6 +169,7 @@ def test_the_champion_predicts_by_its_alias_what_the_packed_model_predicts(
     asked = (
         ({}, 5, None),
         ({"k": 2}, 2, None),
+        ({"k": None, "tail": None}, 5, None),
         ({"k": 100}, 100, None),
         ({"tail": 1.0}, 5, 1.0),
         ({"tail": 0.0}, 5, 0.0),
@@ -453,12 +454,18 @@ def test_the_gate_does_not_bring_back_what_a_person_rolled_back(
     store: Store, releasing: Workspace, tmp_path: Path
 ) -> None:
     """The nightly run registers the same model again, although nothing has changed."""
-    first = replace(candidate(releasing, "toy", "ngame"), dataset="back", judge=passing)
-    other = tmp_path / "model"
-    with building(other, kind="model") as build:
-        shutil.copytree(first.folder, build.path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("ma*.json"))
-        (build.path / "more").write_text("another model")
-    second = replace(first, folder=other, digest=read_manifest(other).digest())
+    toy = replace(candidate(releasing, "toy", "ngame"), dataset="back", judge=passing)
+
+    def packed(number: int) -> Candidate:
+        folder = tmp_path / str(number)
+        with building(folder, kind="model") as build:
+            shutil.copytree(toy.folder, build.path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("ma*.json"))
+            facts = json.loads((build.path / "model.json").read_text())
+            (build.path / "model.json").write_text(json.dumps({**facts, "dataset": "back"}))
+            (build.path / "more").write_text(f"model {number}")
+        return replace(toy, folder=folder, digest=read_manifest(folder).digest())
+
+    first, second = packed(1), packed(2)
     for number, own in ((1, first), (2, second)):
         found = registry.register(store.client, store.artifacts, own)
         assert (found.version, found.is_champion) == (number, True)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -24,15 +27,18 @@ from assets.release.judge import describe
 from assets.release.lineage import Lineage
 from assets.release.origin import ARTEFACTS, FOLDER, origin
 from assets.release.page import Page, log_page
+from assets.release.pointer import Alias, alias_in_sqlite
 from assets.release.registry import Candidate, Released
 from tests.assets.conftest import Registry, Store, failing
 from tests.cli.conftest import Xc, spoil
 from tests.conftest import TOY_CHANGES
 from xc_core.chain import STAGES, Workspace
+from xc_core.data.ingest import IngestConfig
 from xc_core.errors import CorruptError, MissingError
 from xc_core.git import Checkout, checkout
 
 pytestmark = pytest.mark.filterwarnings("ignore")
+AUTHOR = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org")
 
 
 def repaired(versions: Registry, number: int, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
@@ -140,9 +146,62 @@ def test_the_tenth_version_of_a_model_is_newer_than_the_ninth() -> None:
 
 def test_an_answer_without_a_version_is_none_of_mlflow() -> None:
     """Another service at the address answers with JSON of its own."""
-    client = SimpleNamespace(get_model_version_by_alias=lambda *_: SimpleNamespace(version=""))
-    with pytest.raises(MlflowException, match="MLflow's address"):
-        aliases.version_of(client, "xc-toy", aliases.CHAMPION)
+    for version in ("", "latest"):
+        client = SimpleNamespace(get_model_version_by_alias=lambda *_, own=version: SimpleNamespace(version=own))
+        with pytest.raises(MlflowException, match="MLflow's address"):
+            aliases.version_of(client, "xc-toy", aliases.CHAMPION)
+
+
+def test_an_alias_whose_version_is_no_number_is_left_to_mlflow(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "mlflow.db")) as database, database:
+        database.execute("CREATE TABLE registered_model_aliases (name, alias, version)")
+        database.execute("CREATE TABLE model_version_tags (name, version, key, value)")
+        database.execute(
+            "INSERT INTO registered_model_aliases VALUES ('xc-toy', 'champion', 7), ('xc-a', 'champion', '')"
+        )
+    found = [
+        alias_in_sqlite(f"sqlite:///{tmp_path}/mlflow.db", name, "champion") for name in ("xc-toy", "xc-a", "xc-b")
+    ]
+    assert found == [Alias(7, None), None, None]
+
+
+@pytest.fixture
+def by_hand(versions: Registry, released: Released, own: Workspace, store: Store) -> Registry:
+    """A dataset whose champion, version 2, is the toy model: somebody registered it in MLflow."""
+    own.params.declare_dataset(versions.dataset, IngestConfig())
+    versions.version()
+    source = store.client.get_model_version("xc-toy", str(released.version)).source
+    number = store.client.create_model_version(versions.name, source).version
+    store.client.set_registered_model_alias(versions.name, aliases.CHAMPION, number)
+    return versions
+
+
+def test_a_model_of_another_dataset_is_neither_served_nor_promoted(by_hand: Registry, xc: Xc) -> None:
+    asked = ("--dataset", by_hand.dataset)
+    for command in (
+        ("predict", *asked, "falcon"),
+        ("serve", *asked, "--port", 0),
+        ("promote", *asked, "--version", 2, "--reason", "it is good"),
+    ):
+        xc(*command).refused(77, "a model of the dataset toy", f"xc run model --force --dataset {by_hand.dataset}")
+    (fault,) = [finding.text for finding in health.check() if finding.level == "fault"]
+    assert "found a model of the dataset toy" in fault and "--repair" not in fault
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff", b"a: [b", b"- 1\n", b"flavors: {sklearn: {}}\n"])
+def test_files_that_mlflow_does_not_describe_as_a_packed_model_can_be_repaired(
+    released: Released, own: Workspace, store: Store, xc: Xc, content: bytes
+) -> None:
+    version = store.client.get_model_version("xc-toy", str(released.version))
+    path = released_versions.download(version).parents[1] / "MLmodel"
+    before = path.read_bytes()
+    try:
+        path.write_bytes(content)
+        assert not released_versions.is_whole(version), "xc promote --repair registers it again"
+        ended = xc("promote", "--dataset", "toy", "--version", released.version)
+    finally:
+        path.write_bytes(before)
+    ended.refused(74, "no packed model in the MLmodel of xc-toy version", "--repair; the champion is unchanged")
 
 
 @pytest.mark.parametrize("name", ["constraints.txt", "params.yaml", "data/toy/raw.dvc"])
@@ -310,3 +369,36 @@ def test_a_clone_gets_the_remotes_of_the_project_whatever_their_names(tmp_path: 
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     lineage._share_remotes(tmp_path / "own", tmp_path / "clone")
     assert f"url = {tmp_path / 'own' / 'store'}" in (tmp_path / "clone" / ".dvc" / "config.local").read_text()
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"corpus": 5}', '{"corpus": {}}'])
+def test_a_damaged_origin_is_no_fault_of_xc(tmp_path: Path, content: str) -> None:
+    (tmp_path / ARTEFACTS).write_text(content)
+    with pytest.raises(CorruptError, match=r"an unreadable origin/artefacts\.json in the MLflow run of version 7"):
+        lineage._artefacts(tmp_path / ARTEFACTS, 7)
+
+
+def test_a_version_without_a_recorded_corpus_cannot_be_made_again(own: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "params.yaml").write_text("")
+    found = Lineage("toy", "ngame", 7, "r", {}, {"params.yaml": tmp_path / "params.yaml"}, {})
+    with pytest.raises(MissingError, match="no recorded origin of version 7"):
+        lineage.rebuilt(own, found, tmp_path / "again")
+
+
+def test_mlflow_logs_no_traceback_of_what_it_raises(store: Store) -> None:
+    """A database that refuses a write was a page of tracebacks before the message."""
+    assert not logging.getLogger("mlflow.store.db.utils").isEnabledFor(logging.ERROR)
+
+
+def test_a_commit_that_is_not_in_the_repository_is_named_before_anything_is_cloned(tmp_path: Path) -> None:
+    """A shallow clone, or a branch that was deleted where the model was made."""
+    home = tmp_path / "home"
+    for command in (
+        ["init", "-q", str(home)],
+        ["-C", str(home), *AUTHOR, "commit", "-q", "--allow-empty", "-m", "one"],
+    ):
+        subprocess.run(["git", *command], check=True)
+    found = Lineage("toy", "ngame", 7, "r", {"git": "0123456789" * 4}, {}, {})
+    with pytest.raises(MissingError, match=r"no commit 012345678901 in .+home\n(.|\n)+git fetch --unshallow"):
+        lineage._clone(Workspace(home), found, tmp_path / "again")
+    assert not (tmp_path / "again").exists()

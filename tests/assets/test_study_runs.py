@@ -19,7 +19,7 @@ from tests.tune.conftest import tune as tune
 from tests.tune.records import FIGURES, study, trial
 from xc_core.chain import Workspace
 from xc_core.errors import UnavailableError
-from xc_core.tune.record import State, StudyRecord
+from xc_core.tune.record import State, StudyRecord, study_folder, study_lock
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -142,3 +142,30 @@ def test_xc_tune_logs_its_trials(tune: Tune, project: Workspace, store: Store, m
     objectives = {int(run.data.tags["xc.trial"]): run.data.metrics["objective"] for run in children}
     assert objectives == {own.number: own.value for own in record_of(project, "logged").trials}
     assert (parent.info.status, parent.data.tags["xc.state"]) == ("FINISHED", "all trials done")
+
+
+def test_the_run_of_a_study_that_was_killed_is_ended_by_the_next_xc_tune(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of any study; one that runs goes on, and one that is continued is running again."""
+    workspace = Workspace(tmp_path)
+    records = [study(trial(0, 50.0), dataset=f"d-{uuid.uuid4().hex[:8]}", name=name) for name in ("lost", "busy")]
+    for record in records:
+        record.write(study_folder(workspace, record.dataset, record.name))
+        shown(store, record)
+
+    def states() -> list[tuple[str, str]]:
+        return [(run.info.status, run.data.tags["xc.state"]) for run in (shown_run(store, own) for own in records)]
+
+    with study_lock(workspace, records[1].dataset, "busy"):
+        show = watcher(workspace)
+    assert states() == [("KILLED", "killed"), ("RUNNING", "running")]
+    show(records[0])
+    assert states()[0] == ("RUNNING", "running")
+
+
+def shown_run(store: Store, record: StudyRecord) -> Any:
+    """Return the run of a study as MLflow has it now."""
+    experiment = store.client.get_experiment_by_name(f"xc-{record.dataset}").experiment_id
+    (found,) = store.client.search_runs([experiment], "tags.`xc.role` = 'study'")
+    return found

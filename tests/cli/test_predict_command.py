@@ -73,7 +73,7 @@ def test_predict_notes_a_dial_that_changes_nothing(
     assert fusion.dial is not None
     changed = replace(fusion, dial=replace(fusion.dial, reach=reach))
     given = replace(predictor, scorer=replace(predictor.scorer, fusion=changed))
-    monkeypatch.setattr("xc_core.infer.bundle.open_predictor", lambda _: given)
+    monkeypatch.setattr("xc_core.infer.bundle.open_predictor", lambda *_: given)
     notes = [xc("predict", *NGAME, *tail, "falcon").err for tail in ((), ("--tail", "0"), ("--tail", "0.5"))]
     assert notes[:2] == ["", ""]
     assert ("--tail has no effect on this model" in notes[2]) == (reach == 0)

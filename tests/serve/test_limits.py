@@ -74,7 +74,7 @@ def test_too_many_requests_at_once_are_refused(start: Start) -> None:
     assert begun.wait(20)
     assert running.metric("xc_requests_in_flight") == 2, "the first, and this one"
     response = running.client.post("/predict", json={"text": "falcon"})
-    assert (response.status_code, response.json()["found"]) == (503, "1 requests at once")
+    assert (response.status_code, response.json()["found"]) == (503, "1 request at once")
     assert running.client.get("/health").status_code == 200, "a probe is answered"
     gate.set()
     first.join(20)

@@ -123,6 +123,15 @@ def test_another_model_than_the_registered_one_is_refused(running: Running, own_
     assert running.server.models.refusal is not None and "content" in running.server.models.refusal.reason
 
 
+def test_a_model_of_another_dataset_is_refused(running: Running, own_folder: Path) -> None:
+    """MLflow registers any model under any name."""
+    running.server.models._source = lambda: Champion("2", "", lambda: own_folder, dataset="other")
+    running.server.models.poll()
+    assert running.server.models.current.version == "1"
+    assert running.server.models.refusal is not None
+    assert running.server.models.refusal.reason.startswith("a model of the dataset toy, ")
+
+
 @dataclass
 class Registry:
     """A registry whose models open unless a test says otherwise."""

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import shlex
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from tests.tune.records import study, trial
+from xc_core.chain import Workspace
 from xc_core.chain.names import checked_name
 from xc_core.cli.train import changes_of
 from xc_core.errors import CorruptError, MissingError
@@ -17,6 +22,8 @@ from xc_core.params import deep_merged
 from xc_core.tune.record import State, StudyRecord, machine
 from xc_core.tune.report import command, note, summary, table, winner
 from xc_core.tune.space import nested
+from xc_core.tune.storage import opened
+from xc_core.tune.study import Limits, _Running
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -62,6 +69,7 @@ def test_the_table_and_the_summary_name_the_winner() -> None:
     assert rows[2].split()[1:7:2] == ["2", "60.25", "60.00"]
     text = summary(record)
     assert "trials: 2 done, 1 pruned" in text
+    assert "objective: P@1, in percent, on 31 validation documents that no score was fitted on\n" in text
     assert "the recipe's own settings, trial 0: 50.00; the best: +10.25" in text
     assert "settings that matter (PED-ANOVA): encoder.loss 0.75" in text
     assert text.endswith(f"train it:  {command(record, record.trials[2])}")
@@ -134,3 +142,42 @@ def test_the_machine_has_no_name(threads: int, shown: str, monkeypatch: pytest.M
     words = machine()
     assert "cores" in words and shown in words
     assert socket.gethostname() not in words
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> tuple[Path, Any]:
+    """The folder of a study with a trial, and what it was started with."""
+    tuning = SimpleNamespace(name="s", dataset="toy", project=Workspace(tmp_path), asked=lambda: {"seed": 0})
+    made = opened(tmp_path, cast(Any, tuning))
+    drawn = made.ask()
+    drawn.set_user_attr("record", {"number": 0})
+    made.tell(drawn, 1.0)
+    return tmp_path, tuning
+
+
+@pytest.mark.parametrize(
+    ("table", "value"),
+    [("study_user_attributes", "{"), ("study_user_attributes", "5"), ("trial_user_attributes", "{")],
+)
+def test_damaged_json_in_the_file_of_a_study_is_reported(stored: tuple[Path, Any], table: str, value: str) -> None:
+    folder, tuning = stored
+    with closing(sqlite3.connect(folder / "study.db")) as database, database:
+        database.execute(f"UPDATE {table} SET value_json = ?", (value,))
+    with pytest.raises(CorruptError, match=r"an unreadable \S+study\.db"):
+        opened(folder, tuning)
+
+
+def test_a_trial_that_is_no_record_of_one_is_reported(stored: tuple[Path, Any]) -> None:
+    folder, tuning = stored
+    running = _Running(tuning, Limits(1), folder, opened(folder, tuning), [])
+    with pytest.raises(CorruptError, match=r"an unreadable \S+study\.db"):
+        running.record("running")
+
+
+def test_a_study_whose_file_is_gone_does_not_start_again_without_a_word(stored: tuple[Path, Any]) -> None:
+    folder, tuning = stored
+    study(trial(0, 50.0)).write(folder)
+    (folder / "study.db").unlink()
+    with pytest.raises(MissingError, match=r"no \S+study\.db beside study\.json"):
+        opened(folder, tuning)
+    assert not (folder / "study.db").exists()

@@ -10,6 +10,8 @@ import resource
 import sys
 from pathlib import Path
 
+from xc_core.visible import counted
+
 
 def forget_peak_memory() -> None:
     """Reset the peak of resident memory, if the system can (Linux)."""
@@ -47,4 +49,4 @@ def machine() -> str:
         from xc_core.devices import Device
 
         gpu = Device.chosen().in_words()
-    return f"{processor()}, {threads} {'thread' if threads == 1 else 'threads'}, {gpu}"
+    return f"{processor()}, {counted(threads, 'thread')}, {gpu}"

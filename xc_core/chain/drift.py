@@ -16,6 +16,7 @@ from xc_core.canonical import canonical
 from xc_core.chain.dataset import DriftConfig
 from xc_core.chain.workspace import Workspace
 from xc_core.errors import XCError
+from xc_core.visible import counted
 
 
 class Answer(StrEnum):
@@ -93,7 +94,7 @@ def _labels(figures: Figures, limits: DriftConfig) -> list[tuple[Answer, str]]:
     ):
         share = count / max(figures.labels, 1)
         if share > limit:
-            text = f"{count:,} of {figures.labels:,} labels ({share:.1%}) {what}; the limit is {limit:.1%}"
+            text = f"{count:,} of {counted(figures.labels, 'label')} ({share:.1%}) {what}; the limit is {limit:.1%}"
             found.append((answer, text))
     return found
 
@@ -113,7 +114,7 @@ def _recall(figures: Figures, limits: DriftConfig) -> list[tuple[Answer, str]]:
         return []
     text = (
         f"recall@10 is {figures.new_recall:.1f} on new documents and {figures.test_recall:.1f} on test documents; "
-        f"the limit is {limits.recall_drop:g} points less"
+        f"the limit is {counted(limits.recall_drop, 'point')} less"
     )
     return [(Answer.RETRAIN if figures.refreshed else Answer.REFRESH, text)]
 

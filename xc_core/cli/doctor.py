@@ -135,7 +135,7 @@ def _machine() -> Iterator[Finding]:
     device = Device.chosen()
     yield Finding(
         "ok",
-        f"{os.cpu_count()} processors, {device.in_words()}; training uses {device.name}, "
+        f"{counted(os.cpu_count() or 1, 'processor')}, {device.in_words()}; training uses {device.name}, "
         f"where {'bf16' if device.multiplies_bf16() else 'fp32'} is faster",
     )
     free = shutil.disk_usage(Workspace.find().root).free / 1e9

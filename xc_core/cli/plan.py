@@ -14,6 +14,7 @@ from xc_core.chain import Workspace
 from xc_core.cli.options import Number
 from xc_core.cli.train import changes_of
 from xc_core.errors import UsageError
+from xc_core.visible import counted
 
 if TYPE_CHECKING:
     from xc_core.chain.estimator import Cost
@@ -145,9 +146,10 @@ def table(subject: Subject, recipe: str, device: str, costs: list[Cost]) -> str:
     """Return the costs as an aligned table."""
     world = subject.world
     title = subject.title if recipe == subject.base else f"{recipe}, {subject.title}"
+    documents = f"{counted(world.documents, 'document')} of {counted(round(world.document_tokens), 'token')}"
+    labels = f"{counted(world.labels, 'label')} of {world.label_tokens:.0f}"
     lines = [
-        f"{title}: {world.documents:,} documents of {world.document_tokens:.0f} tokens, {world.labels:,} labels "
-        f"of {world.label_tokens:.0f}; one process on {device}",
+        f"{title}: {documents}, {labels}; one process on {device}",
         f"{'stage':<12}{'time':>12}{'memory':>12}{'disk':>12}",
     ]
     lines += [f"{c.stage:<12}{_time(c.seconds):>12}{_size(c.memory):>12}{_size(c.disk):>12}" for c in costs]

@@ -93,7 +93,7 @@ def _opened(champion: Champion) -> Predictor:
     from xc_core.infer.bundle import open_predictor
 
     with champion.opening() as folder:
-        return open_predictor(folder)
+        return open_predictor(folder, champion.dataset)
 
 
 def _note_dial(predictor: Predictor, tail: float | None) -> None:
@@ -154,7 +154,7 @@ def _answer_file(champion: Champion, k: int, tail: float | None, options: dict[s
         question = f"model {read_manifest(folder, 'model').digest()}, k {k}, tail {tail}"
     job = Job(options["input"], options["output"], column, question)  # its errors are not about the model's files
     with advising(champion.repair):
-        predictor = open_predictor(folder)
+        predictor = open_predictor(folder, champion.dataset)
     predictor.predict([], k, tail)  # refuses a wrong k or tail before anything is read
     _note_dial(predictor, tail)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from xc_core.visible import printable
+from xc_core.visible import counted, printable
 
 if TYPE_CHECKING:
     from xc_core.chain import Workspace
@@ -25,7 +25,7 @@ def show_metrics(workspace: Workspace, dataset: str, recipe: str) -> None:
 
     evaluation = Evaluation.open(workspace.folder("evaluation", dataset, recipe))
     documents = evaluation.report["documents"]
-    click.echo(metrics_table(evaluation, f"{dataset} / {recipe}: {documents:,} test documents"))
+    click.echo(metrics_table(evaluation, f"{dataset} / {recipe}: {counted(documents, 'test document')}"))
     for name, words in evaluation.learnt.words().items():
         spent = read_costs(workspace, STAGES[name], dataset, recipe).get("train_seconds")
         click.echo(f"{name + ':':<12} {words}" + (f", {spent:.0f} s" if spent else ""))

@@ -28,6 +28,7 @@ from xc_core.errors import ConfigError, DataError, preview
 from xc_core.params import later, one_of
 from xc_core.progress import Meter
 from xc_core.shapes import I32, I64, Bool
+from xc_core.visible import counted
 
 FILTERS: Final = ("given", "generate", "none")
 FIELDS: Final = ("title", "content")
@@ -250,7 +251,7 @@ class _CorpusWriter:
         if len(unseen) and not self.allowed.unseen_labels:
             uids = pl.scan_parquet(self.folder / "labels.parquet").select("uid").slice(int(unseen[0]), 1).collect()
             raise DataError(
-                f"{len(unseen)} of {self.labels} labels without a train document, "
+                f"{len(unseen):,} of {counted(self.labels, 'label')} without a train document, "
                 f"the first is label {unseen[0]}, {preview(uids.item())}",
                 expected="a train document for every label",
                 do="pass --allow unseen-labels: they can then be found only by their text; or delete these labels "

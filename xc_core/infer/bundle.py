@@ -17,7 +17,7 @@ from xc_core import artifacts
 from xc_core.artifacts import Build
 from xc_core.devices import Device
 from xc_core.encoders import TrainedEncoder, open_encoder, write_encoder
-from xc_core.errors import CorruptError
+from xc_core.errors import CorruptError, RefusedError, bare
 from xc_core.fusion import FittedFusion
 from xc_core.infer.names import label_names
 from xc_core.infer.predictor import Predictor
@@ -54,14 +54,22 @@ class Model:
     """Digest of the content."""
 
     @classmethod
-    def open(cls, folder: Path) -> Model:
+    def open(cls, folder: Path, dataset: str = "") -> Model:
         """Open and verify the model at ``folder``.
 
-        Raises MissingError, CorruptError.
+        Raises MissingError, CorruptError, RefusedError for a model of another dataset than ``dataset``, if it is given.
         """
         digest = artifacts.verify(folder, kind=cls.kind).digest()
         content: dict[str, Any] = json.loads((folder / _CONTENT).read_text("utf-8"))
-        return cls(folder, ModelFacts(**content), digest)
+        facts = ModelFacts(**content)
+        if dataset and facts.dataset != dataset:
+            raise RefusedError(
+                f"a model of the dataset {bare(facts.dataset)}, {folder}",
+                expected=f"a model of {dataset}, whose labels it knows",
+                do=f"promote a model of {dataset}; if the dataset was renamed, pack its model again: "
+                f"xc run model --force --dataset {dataset} --recipe NAME",
+            )
+        return cls(folder, facts, digest)
 
     def predictor(self) -> Predictor:
         """Return the predictor for texts.
@@ -83,12 +91,12 @@ class Model:
         return Predictor(tokenizer, encoder, scorer, uids, titles)
 
 
-def open_predictor(folder: Path) -> Predictor:
+def open_predictor(folder: Path, dataset: str = "") -> Predictor:
     """Open the packed model at ``folder`` after checking every hash. If it is replaced meanwhile, it is read again.
 
-    Raises MissingError, CorruptError.
+    Raises MissingError, CorruptError, RefusedError for a model of another dataset than ``dataset``, if it is given.
     """
-    return artifacts.steady(folder, lambda: Model.open(folder).predictor())
+    return artifacts.steady(folder, lambda: Model.open(folder, dataset).predictor())
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,8 @@ class Champion:
     """Returns a local folder with the packed model. Raises MissingError if its files are gone."""
     repair: str = ""
     """Command that repairs its files; empty if the messages about damaged files already say what to do."""
+    dataset: str = ""
+    """Dataset that the model must be of; empty for any. MLflow registers any model under any name."""
 
     @contextmanager
     def opening(self) -> Iterator[Path]:

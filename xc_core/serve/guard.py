@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse
 from xc_core.errors import preview
 from xc_core.serve.limits import Limits
 from xc_core.serve.meters import Meters
+from xc_core.visible import counted
 
 Message: TypeAlias = MutableMapping[str, Any]
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -94,7 +95,9 @@ class Guard:
             await self.app(scope, receive, send)
             return
         if self._in_flight > self.limits.requests:
-            raise _RefusedError(busy(f"{self._in_flight - 1} requests at once", f"at most {self.limits.requests}"))
+            raise _RefusedError(
+                busy(f"{counted(self._in_flight - 1, 'request')} at once", f"at most {self.limits.requests}")
+            )
         body = await self._body(scope, receive)
         sent = False
 

@@ -88,7 +88,7 @@ def load(champion: Champion) -> Served:
 
 
 def _opened(champion: Champion, folder: Path) -> Served:
-    model = Model.open(folder)
+    model = Model.open(folder, champion.dataset)
     if champion.digest not in ("", model.digest):
         raise CorruptError(
             f"content {model.digest[:12]} of version {champion.version}",

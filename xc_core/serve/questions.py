@@ -11,7 +11,7 @@ from xc_core.fusion.dial import checked
 from xc_core.infer.explained import NOTHING, Question
 from xc_core.serve.limits import Limits
 from xc_core.serve.models import Served
-from xc_core.visible import INK
+from xc_core.visible import INK, counted
 
 
 class Asked(BaseModel):
@@ -118,7 +118,7 @@ def _k(k: int, served: Served, limits: Limits) -> int:
     labels = len(served.predictor.uids)
     most = min(labels, limits.k)
     if not 1 <= k <= most:
-        why = f"the model has {labels:,} labels" if most == labels else "the server's limit"
+        why = f"the model has {counted(labels, 'label')}" if most == labels else "the server's limit"
         raise UsageError(f"k {shown(k, 60)}", expected=f"1 to {most:,} ({why})", do="fix k")
     return k
 

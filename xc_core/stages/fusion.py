@@ -177,7 +177,10 @@ def _with_dial(
     """
     found = fit_dial(ranked, truth, weights_L, context.settings.tail_cost)
     if found is None:
-        context.report("fusion: too few positives among the candidates for a dial between P@k and PSP@k")
+        context.report(
+            "fusion: no dial between P@k and PSP@k (--tail): the candidates have too few positives, or the fused score "
+            "does not tell them from other candidates"
+        )
         return fusion, _figures({FUSION: ranked}, truth, weights_L)[FUSION]
     dial, curve = found
     context.build.facts["tail"] = {"default": dial.default, "reach": dial.reach, "curve": curve}

@@ -18,6 +18,7 @@ from xc_core.recipes.settings import NegativesSettings
 from xc_core.sampling import search_negatives
 from xc_core.sampling.hard import HardNegatives
 from xc_core.shapes import Shortlist
+from xc_core.visible import counted
 
 _MEASURED: Final = 1000
 """Documents on which the recall of the search is measured, at most; evenly spread."""
@@ -46,6 +47,6 @@ def _mine(context: Context[NegativesSettings]) -> None:
     exact = search_negatives(spread(Exact(), label_LD, world), doc_ND, rows_N[few], known.rows(few), settings.k)
     context.build.facts["recall"] = recall(found.rows(few), exact)
     context.report(
-        f"negatives: {settings.k} for each of {len(rows_N):,} documents, "
+        f"negatives: {settings.k} for each of {counted(len(rows_N), 'document')}, "
         f"search recall {context.build.facts['recall']:.3f}"
     )

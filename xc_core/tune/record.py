@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
@@ -18,6 +19,8 @@ from xc_core.canonical import canonical
 from xc_core.chain.costs import processor
 from xc_core.chain.workspace import Workspace
 from xc_core.errors import CorruptError, MissingError
+from xc_core.locks import locked
+from xc_core.visible import counted
 
 SAME: Final = "same settings as trial"
 """How the reason of a trial that repeats another begins."""
@@ -147,6 +150,11 @@ def study_folder(workspace: Workspace, dataset: str, name: str) -> Path:
     return workspace.state / _FOLDER / dataset / name
 
 
+def study_lock(workspace: Workspace, dataset: str, name: str) -> AbstractContextManager[None]:
+    """Return the lock of a study, which the command that runs it holds; raises BusyError if another one does."""
+    return locked(study_folder(workspace, dataset, name) / "lock", f"the study {name} of {dataset}")
+
+
 def record_file(folder: Path) -> Path:
     """Return the file of the record of the study in ``folder``."""
     return folder / _FILE
@@ -165,4 +173,4 @@ def machine() -> str:
 
     gpu = Device.chosen().in_words()
     cores, threads = os.cpu_count() or 1, torch.get_num_threads()
-    return f"{processor()}, {cores} cores, {threads} thread{'s' if threads > 1 else ''}, {gpu}"
+    return f"{processor()}, {counted(cores, 'core')}, {counted(threads, 'thread')}, {gpu}"

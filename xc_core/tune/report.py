@@ -11,6 +11,7 @@ from xc_core.params import deep_merged, dotted, option_text
 from xc_core.tune.metric import FIGURES
 from xc_core.tune.record import State, StudyRecord, TrialRecord
 from xc_core.tune.space import nested
+from xc_core.visible import counted
 
 _TUNED: Final = "-tuned"
 """What is added to the name of a study for the recipe that its best trial becomes."""
@@ -57,11 +58,15 @@ def winner(record: StudyRecord, trial: TrialRecord) -> dict[str, Any]:
 def summary(record: StudyRecord) -> str:
     """Return the whole result as the command prints it."""
     best = record.best
-    counts = ", ".join(f"{number} {state}" for state, number in counted(record).items()) or "none yet"
+    counts = ", ".join(f"{number} {state}" for state, number in states(record).items()) or "none yet"
     lines = [f"study {record.name} of {record.dataset}: {record.state}; trials: {counts}; {record.seconds:.0f} s"]
     if best is None:
         return lines[0]
-    lines += [f"objective: {record.metric}, in percent, on {best.documents:,} validation documents", table(record)]
+    lines += [
+        f"objective: {record.metric}, in percent, on {counted(best.documents, 'validation document')} that no score "
+        "was fitted on",
+        table(record),
+    ]
     if record.importances:
         shown = ", ".join(f"{name} {share:.2f}" for name, share in record.importances.items())
         lines.append(f"settings that matter (PED-ANOVA): {shown}")
@@ -72,7 +77,7 @@ def summary(record: StudyRecord) -> str:
     return "\n".join([*lines, f"train it:  {command(record, best)}"])
 
 
-def counted(record: StudyRecord) -> dict[str, int]:
+def states(record: StudyRecord) -> dict[str, int]:
     """Return the number of trials in each state, without those that repeat another; states without trials left out."""
     found = Counter(trial.state.value for trial in record.trials if not trial.repeats)
     return {state.value: found[state.value] for state in State if found[state.value]}
@@ -97,7 +102,7 @@ def note(record: StudyRecord, asked: str) -> str:
 
 
 def _counts(record: StudyRecord) -> str:
-    counts = ", ".join(f"{number} {state}" for state, number in counted(record).items())
+    counts = ", ".join(f"{number} {state}" for state, number in states(record).items())
     asked = record.asked
     return (
         f"Trials: {counts or 'none'}. Sampler {asked['sampler']}, seed {asked['seed']}, pruner: {asked['pruner']}; "

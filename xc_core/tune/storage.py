@@ -13,7 +13,7 @@ from xc_core.errors import BusyError, CorruptError, MissingError, UsageError, fi
 from xc_core.git import project_checkout
 from xc_core.sqlite import sqlite_address
 from xc_core.tune.asked import DIGESTS, Tuning
-from xc_core.tune.record import machine
+from xc_core.tune.record import machine, record_file
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -82,10 +82,11 @@ def answering(folder: Path) -> Iterator[None]:
             ) from error
         if reason := storage_reason(cause, folder):
             raise storage_error(reason, folder) from error
-        raise _unreadable(folder, cause) from error
+        raise unreadable(folder, cause) from error
 
 
-def _unreadable(folder: Path, error: Exception) -> CorruptError:
+def unreadable(folder: Path, error: Exception) -> CorruptError:
+    """Return the error for a file of the study in ``folder`` that is damaged."""
     return CorruptError(
         f"an unreadable {folder / _FILE} ({first_line(error)})", expected="the study's file", do=f"delete {folder}"
     )
@@ -94,11 +95,18 @@ def _unreadable(folder: Path, error: Exception) -> CorruptError:
 def opened(folder: Path, tuning: Tuning) -> Study:
     """Open the study in ``folder``, or start it.
 
-    Raises UsageError if it was started with other settings, CorruptError if its file is one of another version of
-    Optuna, ConfigError if its path cannot be part of an address. The caller calls it in ``answering``.
+    Raises UsageError if it was started with other settings, CorruptError if its file is damaged or one of another
+    version of Optuna, MissingError if it is gone and only the record is there, ConfigError if its path cannot be part
+    of an address. The caller calls it in ``answering``.
     """
     import optuna
 
+    if not (folder / _FILE).exists() and (record := record_file(folder)).exists():
+        raise MissingError(
+            f"no {folder / _FILE} beside {record.name}, which shows its trials",
+            expected="both files of the study",
+            do=f"restore the file; or delete {folder}, which starts the study again",
+        )
     try:
         study = optuna.create_study(
             study_name=tuning.name,
@@ -107,9 +115,11 @@ def opened(folder: Path, tuning: Tuning) -> Study:
             load_if_exists=True,
             pruner=optuna.pruners.NopPruner(),  # ``study.is_low`` decides
         )
-    except RuntimeError as error:
-        raise _unreadable(folder, error) from error
-    asked, before = tuning.asked(), study.user_attrs.get("asked")
+        before = _asked_before(study)
+        study.get_trials(deepcopy=False)  # reads all that it has stored as JSON
+    except (RuntimeError, ValueError, LookupError, TypeError) as error:
+        raise unreadable(folder, error) from error
+    asked = tuning.asked()
     if before is not None and any(asked.get(name) != value for name, value in before.items()):
         raise _other(tuning, before, asked)
     if before is None:
@@ -123,6 +133,14 @@ def opened(folder: Path, tuning: Tuning) -> Study:
         study.set_user_attr("origin", origin)
         study.set_user_attr("asked", asked)
     return study
+
+
+def _asked_before(study: Study) -> Mapping[str, Any] | None:
+    """Return what a study was started with, None for a new one; raise TypeError if it cannot be that."""
+    before, origin = (study.user_attrs.get(name) for name in ("asked", "origin"))
+    if before is not None and not (isinstance(before, dict) and isinstance(origin, dict)):
+        raise TypeError("no settings of a study")
+    return before
 
 
 def _other(tuning: Tuning, before: Mapping[str, Any], asked: Mapping[str, Any]) -> UsageError:

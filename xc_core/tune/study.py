@@ -16,16 +16,15 @@ import numpy as np
 
 from xc_core.chain.workspace import working
 from xc_core.errors import BusyError, CorruptError, MissingError, MovedError, StorageError, XCError, in_words
-from xc_core.locks import locked
 from xc_core.params import deep_merged
 from xc_core.progress import report
 from xc_core.seeds import derive
 from xc_core.tune.asked import Tuning
 from xc_core.tune.early import early
 from xc_core.tune.limits import TimeIsUpError, count_of_killed, counted, stopped_after
-from xc_core.tune.record import SAME, State, StudyRecord, TrialRecord, study_folder
+from xc_core.tune.record import SAME, State, StudyRecord, TrialRecord, study_folder, study_lock
 from xc_core.tune.space import nested
-from xc_core.tune.storage import answering, importances, opened, sampler
+from xc_core.tune.storage import answering, importances, opened, sampler, unreadable
 from xc_core.tune.trial import TRIAL_STAGES, Result, Trial, TrialWorkspace, forget
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ def tune(tuning: Tuning, limits: Limits, watchers: Iterable[Watcher] = ()) -> St
     a trial if it is not of its settings, or if three trials in a row fail, and what ``answering`` raises.
     """
     folder = study_folder(tuning.project, tuning.dataset, tuning.name)
-    own = locked(folder / "lock", f"the study {tuning.name} of {tuning.dataset}")
+    own = study_lock(tuning.project, tuning.dataset, tuning.name)
     with own, working(tuning.project, tuning.dataset), answering(folder):
         running = _Running(tuning, limits, folder, opened(folder, tuning), list(watchers))
         try:
@@ -120,7 +119,10 @@ class _Running:
         """Return the record of the study."""
         asked, origin = (self.study.user_attrs[name] for name in ("asked", "origin"))
         ran, drawn = self.study.user_attrs.get(_KILLED, {}), self.study.get_trials(deepcopy=False)
-        recorded = (_recorded(one, ran.get(str(one.number), 0.0)) for one in drawn)
+        try:
+            recorded = [_recorded(one, ran.get(str(one.number), 0.0)) for one in drawn]
+        except (ValueError, LookupError, TypeError) as error:
+            raise unreadable(self.folder, error) from error
         trials = (replace(own, values=self.tuning.space.values(own.values)) for own in recorded if own)
         return StudyRecord(
             name=self.tuning.name,

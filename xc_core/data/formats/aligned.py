@@ -13,6 +13,7 @@ from xc_core.data.formats.base import Block, ReadOptions, find, need
 from xc_core.data.formats.lines import lines
 from xc_core.errors import DataError
 from xc_core.shapes import F64, I64
+from xc_core.visible import counted
 
 _STEM = {"train": "trn", "test": "tst"}
 Rows = Iterator[tuple[I64, I64, F64]]
@@ -104,7 +105,11 @@ def _zip_rows(
             more = next(targets, None)
             if more is None:
                 rows = done + len(counts)
-                _uneven(f"more than {rows} texts", f"{rows} rows in {target_file}", f"{text_file}, line {rows + 1}")
+                _uneven(
+                    f"more than {counted(rows, 'text')}",
+                    f"{counted(rows, 'row')} in {target_file}",
+                    f"{text_file}, line {rows + 1}",
+                )
             ids, counts = np.concatenate([ids, more[0]]), np.concatenate([counts, more[1]])
             values = np.concatenate([values, more[2]])
         cut = int(counts[: len(block)].sum())
@@ -115,7 +120,9 @@ def _zip_rows(
         yield block
     left = len(counts) + sum(len(more[1]) for more in targets)
     if left:
-        _uneven(f"{done} texts", f"{done + left} rows in {target_file}", f"{text_file}, after line {done}")
+        _uneven(
+            counted(done, "text"), f"{counted(done + left, 'row')} in {target_file}", f"{text_file}, after line {done}"
+        )
 
 
 def _uneven(texts: str, rows: str, where: str) -> NoReturn:

@@ -16,6 +16,7 @@ from xc_core.data.formats.base import LAYOUTS, Layout, ReadOptions
 from xc_core.data.formats.lines import blocks, lines
 from xc_core.errors import DataError, preview
 from xc_core.shapes import F64
+from xc_core.visible import counted
 
 _PAIR = rb"\d+:[-+0-9.eE]+"
 _LINE = rb"[ \t]*(?:" + _PAIR + rb"(?:[ \t]+" + _PAIR + rb")*[ \t]*)?\r?\n"
@@ -82,7 +83,7 @@ def matrix_rows(path: Path, options: ReadOptions) -> Rows:
         yield numbers[0::2].astype(np.int64), counts, numbers[1::2]
     if seen != rows:
         raise DataError(
-            f"{seen} rows under a header of {rows} rows",
+            f"{counted(seen, 'row')} under a header of {counted(rows, 'row')}",
             expected="as many rows as the header states",
             do="download the file again; a document without labels is an empty line, not a missing one",
             where=f"{path.name}, line 1",
