@@ -94,10 +94,14 @@ def answering(uri: str) -> Iterator[None]:
         file = temporary if f"'{temporary}/" in str(error) else sqlite_file(uri)
         if file and (reason := storage_reason(error, file)):
             raise storage_error(reason, file) from None
+        locked_by_another = "database is locked" in str(error)
         raise UnavailableError(
             f"no answer from MLflow at {hide_secrets(uri)} ({hide_secrets(first_line(error))})",
-            expected="a reachable tracking server, or sqlite:////absolute/path.db",
-            do="start the server or set MLFLOW_TRACKING_URI; the artefacts are complete, so run the same job again",
+            expected="a database that no other program keeps locked"
+            if locked_by_another
+            else "a reachable tracking server, or sqlite:////absolute/path.db",
+            do=("end the other program" if locked_by_another else "start the server or set MLFLOW_TRACKING_URI")
+            + "; the artefacts are complete, so run the same job again",
         ) from None  # Dagster would store the cause, which has the address with its login
 
 

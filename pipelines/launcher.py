@@ -40,24 +40,28 @@ def worker(instance: dg.DagsterInstance, run: dg.DagsterRun) -> psutil.Process |
     """Return the process of a run of this machine, None if it has ended or not yet started.
 
     Its id is a tag, or in an event that Dagster records before the run is started. A process of that id that is younger
-    is another one, unless it is the one that ``health`` has seen before.
+    is another one, unless it is the one that ``health`` has seen before. If the code server answers too late, Dagster
+    launches the run twice. The second process ends when it sees that the run has started, so the first one counts.
     """
-    pid, recorded = _recorded(instance, run)
     born = run.tags.get(_BORN_TAG)
-    found = process_of(pid, math.inf if born else recorded + _CLOCK_SECONDS)
-    return found if found is not None and (not born or born == _born(found)) else None
+    for pid, recorded in _recorded(instance, run):
+        found = process_of(pid, math.inf if born else recorded + _CLOCK_SECONDS)
+        if found is not None and (not born or born == _born(found)):
+            return found
+    return None
 
 
-def _recorded(instance: dg.DagsterInstance, run: dg.DagsterRun) -> tuple[int, float]:
-    """Return the id of the process of a run, -1 if none is recorded, and the time of that record."""
+def _recorded(instance: dg.DagsterInstance, run: dg.DagsterRun) -> list[tuple[int, float]]:
+    """Return the id of each process of a run, the first one first, and the time of its last record."""
     if run.tags.get(_PID_TAG):
         record = instance.get_run_record_by_id(run.run_id)
-        return int(run.tags[_PID_TAG]), record.create_timestamp.timestamp() if record else 0.0
-    for entry in reversed(instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT)):
+        return [(int(run.tags[_PID_TAG]), record.create_timestamp.timestamp() if record else 0.0)]
+    found: dict[int, float] = {}
+    for entry in instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT):
         data: Any = entry.dagster_event and entry.dagster_event.engine_event_data
         if data and _PID in data.metadata:
-            return int(data.metadata[_PID].value), entry.timestamp
-    return -1, 0.0
+            found[int(data.metadata[_PID].value)] = entry.timestamp
+    return list(found.items())
 
 
 def _born(process: psutil.Process) -> str:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from xc_core.canonical import canonical
 from xc_core.errors import CorruptError, StorageError, storage_error, storage_reason
-from xc_core.leftovers import claimed, drop, remove_leftovers
+from xc_core.leftovers import aside, claimed, drop, remove_leftovers
 from xc_core.leftovers import work as temporary
 from xc_core.manifests import FORMAT as FORMAT
 from xc_core.manifests import MANIFEST as MANIFEST
@@ -249,10 +249,10 @@ def _exchange(new: Path, old: Path) -> None:
     if not old.exists():
         new.rename(old)
     elif not _renameat2_exchange(new, old):
-        aside = old.with_name(f".{old.name}.old")
-        old.rename(aside)
+        replaced = aside(old)
+        old.rename(replaced)
         new.rename(old)
-        drop(aside)
+        drop(replaced)
     _sync(old.parent)
 
 

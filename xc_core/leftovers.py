@@ -19,6 +19,8 @@ from typing import Final
 
 import psutil
 
+from xc_core.errors import StorageError
+
 _NAME: Final = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)(-[0-9a-f]+)?\.tmp")
 _MOMENT: Final = 1.0
 """Seconds that a claim waits for its lock at most."""
@@ -107,12 +109,17 @@ def _changed(path: Path) -> float:
     return 0.0
 
 
+def aside(path: Path) -> Path:
+    """Return where the folder ``path`` is while a new one takes its place, if the two cannot be exchanged."""
+    return path.with_name(f".{path.name}.old")
+
+
 def remove_leftovers(path: Path) -> None:
     """Delete what killed writers of ``path`` left; undo an exchange that stopped after the old folder was renamed."""
-    aside = path.with_name(f".{path.name}.old")
-    if aside.exists() and not path.exists():
-        aside.rename(path)
-    drop(aside)
+    old = aside(path)
+    if old.exists() and not path.exists():
+        old.rename(path)
+    drop(old)
     sweep([path.parent], path.name)
 
 
@@ -139,3 +146,16 @@ def drop(path: Path) -> None:
     else:
         with contextlib.suppress(OSError):
             path.unlink()
+
+
+def drop_all(paths: Iterable[Path]) -> None:
+    """Delete folders and files; raise StorageError, which names the first one that stays, if one cannot be deleted."""
+    paths = list(paths)
+    for path in paths:
+        drop(path)
+    if left := next((path for path in paths if os.path.lexists(path)), None):
+        raise StorageError(
+            f"{left}, which cannot be deleted",
+            expected="permission to delete the files in it",
+            do="fix the permissions, then run the same command again",
+        )

@@ -14,7 +14,8 @@ from assets.release.best import BEST
 from assets.settings import local_folder
 from tests.assets.conftest import Registry, Store, failing
 from tests.cli.conftest import NGAME, TOY, Xc
-from xc_core.chain import Workspace, delete, dvc_lock, incoming
+from xc_core import leftovers
+from xc_core.chain import Workspace, dvc_lock, incoming
 from xc_core.chain.reports import write_report
 from xc_core.chain.workspace import training, working
 from xc_core.data.ingest import IngestConfig
@@ -151,7 +152,7 @@ def test_what_a_link_names_stays_and_is_not_counted(xc: Xc, full: Workspace, tmp
 def test_what_cannot_be_deleted_is_named_and_keeps_its_entry(
     xc: Xc, full: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delete, "drop", lambda path: None)
+    monkeypatch.setattr(leftovers, "drop", lambda path: None)
     xc("delete", *NGAME, "--yes").refused(73, "which cannot be deleted", "then run the same command again")
     assert ("toy", "ngame") in full.params.experiments()
 

@@ -361,3 +361,14 @@ def test_an_empty_variable_names_no_store_of_files(tmp_path: Path, monkeypatch: 
     """As `${VARIABLE:-}` of a compose file gives it."""
     monkeypatch.setenv("XC_MLFLOW_ARTIFACTS", "")
     assert mlflow_settings(tmp_path).artifacts == (tmp_path / ".xc" / "mlflow" / "artifacts").as_uri()
+
+
+def test_a_database_that_another_program_has_locked_is_called_so() -> None:
+    """The advice was to start a server, or to set another address."""
+    refused = OperationalError("SELECT 1", None, Exception("database is locked"))
+    with (
+        pytest.raises(UnavailableError, match="database is locked") as caught,
+        tracking.answering("sqlite:////no/mlflow.db"),
+    ):
+        raise refused
+    assert caught.value.do == "end the other program; the artefacts are complete, so run the same job again"

@@ -16,6 +16,7 @@ from tests.cli.conftest import NGAME, TOY, Xc, entry, offered
 from tests.cli.test_update_command import drop, row
 from tests.conftest import open_corpus
 from tests.data.worlds import empty_workspace, files_of, small_world, write_world
+from xc_core import artifacts, leftovers
 from xc_core.chain import STAGES, Workspace, changelog, incoming, run_stage
 from xc_core.chain import forget as forget_module
 from xc_core.chain.context import Context
@@ -42,6 +43,7 @@ PLACES = (
     "models/toy",
     "drift/toy",
 )
+DROP = leftovers.drop
 LABEL, NAME = "FORGET-LABEL-5", "Slartibartfast"
 
 
@@ -356,3 +358,28 @@ def test_what_dvc_keeps_beside_the_raw_files_stays(tmp_path: Path) -> None:
         path.write_text("of dvc")
     forget(workspace, "toy", [Tables.of(open_corpus(workspace)).documents["uid"][0]], [], with_documents=True)
     assert [path.read_text() for path in beside] == ["of dvc"] * 3
+
+
+@pytest.mark.parametrize("kept", ["ngame", ".raw.old", "ingest-"])
+def test_files_that_cannot_be_deleted_are_named_until_they_can_be(
+    xc: Xc, fresh: Workspace, monkeypatch: pytest.MonkeyPatch, kept: str
+) -> None:
+    """Folders of another user without write permission for the group stayed, with the rows, and nothing was said."""
+
+    def as_permitted(path: Path) -> None:
+        if kept not in str(path.relative_to(fresh.root)):
+            DROP(path)
+
+    (fresh.data / "toy" / "ngame" / "encoder").mkdir(parents=True)
+    with monkeypatch.context() as patch:
+        if kept == ".raw.old":  # a folder of another user cannot be exchanged with one in another folder
+            patch.setattr(artifacts, "_renameat2_exchange", lambda *_: False)
+        for module in (artifacts, forget_module, incoming, leftovers):
+            patch.setattr(module, "drop", as_permitted)
+        for _ in range(2):
+            ended = xc("forget", *TOY, "--document", "D0003")
+            assert ended.code == 73
+            assert kept in ended.err and "which cannot be deleted\n" in ended.err
+    done = xc("forget", *TOY, "--document", "D0003")
+    assert done.code == 0, done.err
+    assert holding(fresh.root, "D0003") == []

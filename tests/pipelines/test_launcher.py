@@ -80,6 +80,8 @@ def test_a_clock_that_is_set_ends_no_run(
         assert health(instance, known).status is WorkerStatus.RUNNING
     with subprocess.Popen(["sleep", "60"]) as other:
         instance.report_engine_event("Started process again", known, EngineEventData.in_process(other.pid))
+        sleeper.kill()
+        sleeper.wait()
         assert health(instance, known).status is WorkerStatus.NOT_FOUND, "another process than the one that is known"
         other.kill()
 
@@ -128,13 +130,30 @@ def test_a_process_that_is_younger_than_its_run_by_more_than_the_clock_is_anothe
     assert (worker(instance, run) is not None) is is_it
 
 
-def test_of_several_processes_of_a_run_the_last_one_counts(
+def test_of_several_processes_of_a_run_one_that_is_alive_counts(
     instance: dg.DagsterInstance, sleeper: subprocess.Popen[bytes]
 ) -> None:
     run = started(instance, 2**22 + 1)
     instance.report_engine_event("Started process again", run, EngineEventData.in_process(sleeper.pid))
     found = worker(instance, run)
     assert found is not None and found.pid == sleeper.pid
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_a_run_that_was_launched_twice_goes_on(
+    instance: dg.DagsterInstance, sleeper: subprocess.Popen[bytes], noted: bool
+) -> None:
+    """On a busy machine the code server answers too late, and the second process ends as soon as it sees the first."""
+    run = started(instance, os.getpid())
+    if noted:
+        health(instance, run)
+    instance.report_engine_event("Started process for run", run, EngineEventData.in_process(sleeper.pid))
+    for _ in range(2):
+        known = instance.get_run_by_id(run.run_id)
+        assert known is not None
+        assert health(instance, known).run_worker_id == str(os.getpid())
+        sleeper.kill()
+        sleeper.wait()
 
 
 @pytest.mark.parametrize("status", [STARTED, CANCELING])

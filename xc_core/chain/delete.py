@@ -15,7 +15,7 @@ from xc_core.chain.names import checked_name
 from xc_core.chain.reports import report_path
 from xc_core.chain.workspace import PER_DATASET, Workspace, at_rest, training
 from xc_core.errors import ConfigError, MissingError, StorageError, nearest
-from xc_core.leftovers import drop
+from xc_core.leftovers import drop_all
 
 _KEY: Final = "[0-9a-f]" * 16
 
@@ -70,9 +70,9 @@ def delete(workspace: Workspace, dataset: str, recipes: Sequence[str] = ()) -> i
         try:
             unrecorded = _unrecorded(workspace, found)  # first, because dvc may be running
         except StorageError:  # a full disk has no room for another dvc.lock until files are gone
-            _drop(found.paths)
+            drop_all(found.paths)
             unrecorded = _unrecorded(workspace, found)
-        _drop(found.paths)
+        drop_all(found.paths)
         workspace.params.remove(dataset, found.recipes, whole=found.whole)
     return unrecorded
 
@@ -81,17 +81,6 @@ def _unrecorded(workspace: Workspace, found: Deletion) -> int:
     """Remove the stages of what is deleted from dvc.lock; return how many there were."""
     recipes = (None,) if found.whole else found.recipes
     return sum(dvc_lock.forget(workspace, found.dataset, recipe) for recipe in recipes)
-
-
-def _drop(paths: Sequence[Path]) -> None:
-    for path in paths:
-        drop(path)
-    if left := [path for path in paths if os.path.lexists(path)]:
-        raise StorageError(
-            f"{left[0]}, which cannot be deleted",
-            expected="permission to delete the files in it",
-            do="fix the permissions, then run the same command again",
-        )
 
 
 def size_of(path: Path) -> int:

@@ -21,7 +21,7 @@ from xc_core.data.ingest import IngestConfig
 from xc_core.data.merge import Tables
 from xc_core.data.splits import TEST
 from xc_core.errors import BusyError, CorruptError, MissingError, RefusedError, nearest
-from xc_core.leftovers import drop
+from xc_core.leftovers import drop, drop_all
 from xc_core.progress import report
 from xc_core.visible import counted
 
@@ -56,7 +56,8 @@ def forget(
 
     ``with_documents`` also removes documents that would have no label. Raises MissingError for an unknown uid,
     RefusedError if documents would be without a label, BusyError if the inbox has files that were not ingested, or a
-    stage, study or gate of the dataset, another command that changes it, or dvc is running.
+    stage, study or gate of the dataset, another command that changes it, or dvc is running, StorageError if files
+    cannot be deleted.
     """
     workspace.params.dataset(dataset)  # the error for an unknown dataset comes first
     documents, labels = (list(dict.fromkeys(uids)) for uids in (documents, labels))  # each counts once
@@ -89,6 +90,7 @@ def forget(
             deleted = _delete_derived(workspace, dataset)
             changelog.redact(workspace, dataset, uids)
             Arrival(workspace, inner, dataset, config, command, Kind.FORGET, uids).install(1.0)
+            incoming.drop_replaced(workspace, dataset)
         elsewhere = places(workspace, dataset)  # a service may need seconds
         incoming.forget(workspace, dataset)
     recipes = [recipe for _, recipe in workspace.params.experiments(dataset)]
@@ -99,6 +101,7 @@ def forget(
 def _finished(workspace: Workspace, dataset: str, documents: list[str], labels: list[str]) -> Forgotten:
     """Return the result of a command that was stopped when the rows were gone, and that the next one has finished."""
     report("forget: all was removed when the last xc forget was stopped; what it deleted is not listed again")
+    incoming.drop_replaced(workspace, dataset)
     elsewhere = places(workspace, dataset)
     incoming.forget(workspace, dataset)
     recipes = [recipe for _, recipe in workspace.params.experiments(dataset)]
@@ -198,7 +201,6 @@ def _delete_derived(workspace: Workspace, dataset: str) -> list[Path]:
     found += [state / kind / dataset for kind in (*PER_DATASET, "tune")]
     found += [path for name in (f"*@{dataset}", f"*@{dataset}_*") for path in (state / "run").glob(name)]
     found = [path for path in found if path.exists()]
-    for path in found:
-        drop(path)
+    drop_all(found)
     incoming.forget(workspace, dataset)
     return found

@@ -19,7 +19,7 @@ from xc_core.chain.names import CHANGES
 from xc_core.chain.params_file import ParamsFile
 from xc_core.data.ingest import IngestConfig
 from xc_core.errors import BusyError, XCError, in_words
-from xc_core.leftovers import abandoned, drop
+from xc_core.leftovers import abandoned, aside, drop, drop_all
 from xc_core.locks import locked
 from xc_core.params import changed, plain
 from xc_core.progress import report
@@ -96,6 +96,13 @@ def alone(workspace: Project, dataset: str) -> Iterator[None]:
     """Hold the lock of the changes of a dataset; raise BusyError if another process is changing it."""
     with locked(workspace.state / "lock" / f"{PREFIX}@{dataset}", f"a change of the dataset {dataset}"):
         yield
+
+
+def drop_replaced(workspace: Project, dataset: str) -> None:
+    """Delete the files that the last change of a dataset replaced; raise StorageError if that is not possible."""
+    home, record = workspace.raw(dataset).parent, _read(_record(workspace, dataset))
+    scratch = [workspace.state / record.scratch / "data" / dataset] if record else []
+    drop_all([aside(home / name) for name in _PARTS] + scratch)
 
 
 def forget(workspace: Project, dataset: str) -> None:
