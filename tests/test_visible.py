@@ -66,6 +66,8 @@ def test_an_ipv6_host_has_brackets_in_an_address(host: str, address: str) -> Non
     assert http_address(host, 80) == address
 
 
-@pytest.mark.parametrize(("number", "shown"), [(0, "0 texts"), (1, "1 text"), (1000, "1,000 texts"), (1.0, "1 text"), (0.5, "0.5 texts")])
+@pytest.mark.parametrize(
+    ("number", "shown"), [(0, "0 texts"), (1, "1 text"), (1000, "1,000 texts"), (1.0, "1 text"), (0.5, "0.5 texts")]
+)
 def test_a_noun_has_an_s_unless_there_is_one(number: float, shown: str) -> None:
     assert counted(number, "text") == shown
