@@ -43,12 +43,14 @@ def worker(instance: dg.DagsterInstance, run: dg.DagsterRun) -> psutil.Process |
     is another one, unless it is the one that ``health`` has seen before. If the code server answers too late, Dagster
     launches the run twice. The second process ends when it sees that the run has started, so the first one counts.
     """
+    return next(iter(_alive(instance, run)), None)
+
+
+def _alive(instance: dg.DagsterInstance, run: dg.DagsterRun) -> list[psutil.Process]:
+    """Return the processes of a run that have not ended, the first one first."""
     born = run.tags.get(_BORN_TAG)
-    for pid, recorded in _recorded(instance, run):
-        found = process_of(pid, math.inf if born else recorded + _CLOCK_SECONDS)
-        if found is not None and (not born or born == _born(found)):
-            return found
-    return None
+    found = (process_of(pid, math.inf if born else at + _CLOCK_SECONDS) for pid, at in _recorded(instance, run))
+    return [process for process in found if process is not None and (not born or born == _born(process))]
 
 
 def _recorded(instance: dg.DagsterInstance, run: dg.DagsterRun) -> list[tuple[int, float]]:
@@ -71,16 +73,16 @@ def _born(process: psutil.Process) -> str:
 def health(instance: dg.DagsterInstance, run: dg.DagsterRun) -> CheckRunHealthResult:
     """Return whether the process of a started run is alive; one on another machine counts as alive.
 
-    One that is alive gets a tag by which it is known from then on.
+    One that is alive gets a tag by which it is known from then on; of two, one will end, and nobody knows which yet.
     """
     if run.tags.get(HOST_TAG) != socket.gethostname():
         return CheckRunHealthResult(WorkerStatus.RUNNING, "its process cannot be seen from this machine")
-    found = worker(instance, run)
-    if found is None:
+    found = _alive(instance, run)
+    if not found:
         return CheckRunHealthResult(WorkerStatus.NOT_FOUND, "the process of the run was killed")
-    if not run.tags.get(_BORN_TAG):
-        instance.add_run_tags(run.run_id, {_BORN_TAG: _born(found)})
-    return CheckRunHealthResult(WorkerStatus.RUNNING, run_worker_id=str(found.pid))
+    if len(found) == 1 and not run.tags.get(_BORN_TAG):
+        instance.add_run_tags(run.run_id, {_BORN_TAG: _born(found[0])})
+    return CheckRunHealthResult(WorkerStatus.RUNNING, run_worker_id=str(found[0].pid))
 
 
 class LocalRunLauncher(dg.DefaultRunLauncher):

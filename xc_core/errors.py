@@ -212,7 +212,7 @@ def first_line(error: BaseException, limit: int = 200) -> str:
     return bare(line[:limit], limit + 2)
 
 
-def in_words(error: Exception) -> str:
+def in_words(error: BaseException) -> str:
     """Return what an error found; type and message of an error that is not meant for users."""
     return error.found if isinstance(error, XCError) else f"{type(error).__name__}: {error}"
 

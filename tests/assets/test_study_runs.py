@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from tests.tune.conftest import noisy as noisy
 from tests.tune.conftest import project as project
 from tests.tune.conftest import tune as tune
 from tests.tune.records import FIGURES, study, trial
+from xc_core.canonical import canonical
 from xc_core.chain import Workspace
 from xc_core.errors import UnavailableError
 from xc_core.tune.record import State, StudyRecord, study_folder, study_lock
@@ -157,6 +158,9 @@ def test_the_run_of_a_study_that_was_killed_is_ended_by_the_next_xc_tune(
     def states() -> list[tuple[str, str]]:
         return [(run.info.status, run.data.tags["xc.state"]) for run in (shown_run(store, own) for own in records)]
 
+    damaged = study_folder(workspace, "d", "damaged")
+    damaged.mkdir(parents=True)
+    (damaged / "study.json").write_text(canonical({**asdict(records[0]), "origin": {}}))
     with study_lock(workspace, records[1].dataset, "busy"):
         show = watcher(workspace)
     assert states() == [("KILLED", "killed"), ("RUNNING", "running")]

@@ -299,14 +299,15 @@ def test_a_tabular_dataset_gets_a_table_of_labels(table: bool, tmp_path: Path) -
     assert (changelog.version(workspace, "toy", 1) / "labels.csv").is_file() is table
 
 
-@pytest.mark.parametrize("new", ["50", "x"])
+@pytest.mark.parametrize("new", ["50", "300", "x"])
 def test_labels_that_are_whole_numbers_stay_whole_numbers(new: str, tmp_path: Path) -> None:
     """Otherwise a number in the column labels could be a uid or a row. A name beside them is refused for that."""
     workspace = make_workspace(tmp_path / "project")
     raw = workspace.raw("toy")
     shutil.rmtree(raw)
     raw.mkdir()
-    pl.DataFrame({"uid": [30, 10, 20], "text": ["c", "a", "b"]}).write_parquet(raw / "labels.parquet")
+    numbers_of_a_byte = pl.Series([30, 10, 20], dtype=pl.UInt8)
+    pl.DataFrame({"uid": numbers_of_a_byte, "text": ["c", "a", "b"]}).write_parquet(raw / "labels.parquet")
     for stem, first in (("train", 0), ("test", 50)):
         numbers = range(first, first + 30)
         texts, labels = [f"words of number {i}" for i in numbers], [[10 + 10 * (i % 3)] for i in numbers]
@@ -321,7 +322,7 @@ def test_labels_that_are_whole_numbers_stay_whole_numbers(new: str, tmp_path: Pa
         return
     assert add_labels(workspace, tmp_path / "new.parquet", "toy").labels == 1
     after = open_corpus(workspace)
-    assert after.table("labels")["uid"].to_list() == ["30", "10", "20", "50"]
+    assert after.table("labels")["uid"].to_list() == ["30", "10", "20", new]
     assert after.labels.indices.tolist() == before.labels.indices.tolist()
 
 

@@ -35,10 +35,12 @@ def test_files_of_others_are_no_entries_and_a_damaged_entry_is_named(tmp_path: P
     """macOS writes ``._NAME`` beside each file on a disk of another system."""
     folder = tmp_path / "changes"
     folder.mkdir()
-    (folder / "0002.json").write_text('{"number": 2}')
+    entry = {"number": 2, "what": "update", "corpus": {}, "documents": {}, "labels": {}}
+    (folder / "0002.json").write_text(canonical(entry))
     for name in ("._0002.json", "0003 (copy).json"):
         (folder / name).write_bytes(b"\0\x05")
-    assert last(tmp_path / "corpus") == {"number": 2}
-    (folder / "0003.json").write_text("{")
-    with pytest.raises(CorruptError, match=r"0003\.json .*\n.*\n  do this:  restore the file, or delete it"):
-        last(tmp_path / "corpus")
+    assert last(tmp_path / "corpus") == entry
+    for damaged in ("{", "", "[]", "null", '{"number": 3}'):
+        (folder / "0003.json").write_text(damaged)
+        with pytest.raises(CorruptError, match=r"0003\.json .*\n.*\n  do this:  restore the file, or delete it"):
+            last(tmp_path / "corpus")

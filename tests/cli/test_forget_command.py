@@ -237,6 +237,18 @@ def test_files_in_the_inbox_are_neither_deleted_nor_passed_over(xc: Xc, own: Wor
     assert (own.data / "toy" / "inbox" / ".gitkeep").exists() and "toy/inbox\n" not in ended.out
 
 
+def test_files_that_were_set_aside_beside_the_folder_that_an_inbox_links_to_are_found(tmp_path: Path) -> None:
+    """Its name may have characters of patterns."""
+    for name in ("drop[1]", ".drop[1].0123456789abcdef", ".drop1.other"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "inbox").symlink_to("drop[1]")
+    (tmp_path / ".drop1.other" / "trn.json").touch()
+    forget_module._check_inbox(tmp_path / "inbox", "toy")
+    (tmp_path / ".drop[1].0123456789abcdef" / "trn.json").touch()
+    with pytest.raises(BusyError, match="files in the inbox of toy"):
+        forget_module._check_inbox(tmp_path / "inbox", "toy")
+
+
 def test_nothing_is_forgotten_while_a_stage_runs(xc: Xc, known: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would keep what it makes of the rows if it ended between the deletion and the exchange of the corpus."""
     from xc_core.stages import tokens

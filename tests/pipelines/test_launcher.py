@@ -156,6 +156,22 @@ def test_a_run_that_was_launched_twice_goes_on(
         sleeper.wait()
 
 
+def test_a_run_that_was_launched_twice_goes_on_in_the_second_process_too(
+    instance: dg.DagsterInstance, sleeper: subprocess.Popen[bytes]
+) -> None:
+    """If that one was the first to start the run. Until the other one ends, nobody knows which is at work."""
+    run = started(instance, sleeper.pid)
+    instance.report_engine_event("Started process for run", run, EngineEventData.in_process(os.getpid()))
+    for own in (sleeper.pid, os.getpid(), os.getpid()):
+        known = instance.get_run_by_id(run.run_id)
+        assert known is not None
+        assert health(instance, known).run_worker_id == str(own)
+        sleeper.kill()
+        sleeper.wait()
+    known = instance.get_run_by_id(run.run_id)
+    assert known is not None and known.tags["xc/process_start"]
+
+
 @pytest.mark.parametrize("status", [STARTED, CANCELING])
 def test_a_killed_run_fails_and_gives_its_place_in_the_pool_back(
     instance: dg.DagsterInstance, sleeper: subprocess.Popen[bytes], status: dg.DagsterRunStatus

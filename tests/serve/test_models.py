@@ -132,6 +132,10 @@ def test_a_model_of_another_dataset_is_refused(running: Running, own_folder: Pat
     assert running.server.models.refusal.reason.startswith("a model of the dataset toy, ")
 
 
+class PanicError(BaseException):
+    """A panic in Rust, which is no Exception."""
+
+
 @dataclass
 class Registry:
     """A registry whose models open unless a test says otherwise."""
@@ -148,6 +152,8 @@ class Registry:
 
     def load(self, champion: Champion) -> Any:
         self.loaded.append((champion.version, champion.digest))
+        if champion.version == "panic":
+            raise PanicError("index out of bounds")
         if champion.version in self.damaged:
             raise CorruptError("a damaged file", expected="a whole one", do="repair it")
         return SimpleNamespace(version=champion.version, digest=champion.digest or "unknown")
@@ -168,6 +174,14 @@ def test_a_version_after_a_damaged_one_is_loaded_at_once(registry: Registry) -> 
         models.poll()
         assert models.current.version == current
     assert models.refusal is None
+
+
+def test_a_panic_while_a_model_is_loaded_does_not_end_the_polls(registry: Registry) -> None:
+    models = Models(registry)
+    registry.names("panic")
+    models.poll()
+    assert models.refusal is not None and models.refusal.reason == "PanicError: index out of bounds"
+    assert models.current.version == "1"
 
 
 def test_a_champion_that_returns_to_the_model_that_answers_is_no_refusal(registry: Registry) -> None:

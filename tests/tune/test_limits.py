@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import closing, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,7 +28,7 @@ from xc_core.cli.main import main
 from xc_core.errors import StorageError
 from xc_core.tune import limits, study, trial
 from xc_core.tune.limits import TimeIsUpError, stopped_after
-from xc_core.tune.record import State, study_folder
+from xc_core.tune.record import State, study_folder, study_lock
 
 pytestmark = pytest.mark.chain
 
@@ -436,11 +436,23 @@ def test_without_optuna_the_extra_is_named(tune: Tune, project: Workspace, monke
     tune(LATE).refused(66, "no installed package optuna", ".[tune]")
 
 
-def test_a_study_runs_once_at_a_time(tune: Tune, project: Workspace) -> None:
+def test_a_study_runs_once_at_a_time(tune: Tune, project: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     from xc_core.locks import locked
 
+    monkeypatch.setattr(study, "_LOOKED_AT", 0.0)
     with locked(study_folder(project, "toy", "ngame") / "lock", "it"):
         tune(LATE).refused(75, "the study ngame of toy", "wait for it to end")
+
+
+def test_a_study_waits_while_another_command_looks_whether_it_runs(
+    tune: Tune, project: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from xc_core.chain.workspace import at_rest
+
+    with at_rest(project, "toy"), ExitStack() as looking:
+        looking.enter_context(study_lock(project, "toy", "ngame"))
+        monkeypatch.setattr(time, "sleep", lambda seconds: looking.close())
+        tune(LATE).refused(75, "a removal from the dataset toy")
 
 
 def test_no_study_runs_while_rows_are_removed(tune: Tune, project: Workspace) -> None:

@@ -156,13 +156,16 @@ def stored(tmp_path: Path) -> tuple[Path, Any]:
 
 
 @pytest.mark.parametrize(
-    ("table", "value"),
-    [("study_user_attributes", "{"), ("study_user_attributes", "5"), ("trial_user_attributes", "{")],
-)
-def test_damaged_json_in_the_file_of_a_study_is_reported(stored: tuple[Path, Any], table: str, value: str) -> None:
+    ("table", "key", "value"),
+    [("study_user_attributes", "%", "{"), ("study_user_attributes", "%", "5"), ("study_user_attributes", "origin", "5"),
+     ("trial_user_attributes", "%", "{")],
+)  # fmt: skip
+def test_damaged_json_in_the_file_of_a_study_is_reported(
+    stored: tuple[Path, Any], table: str, key: str, value: str
+) -> None:
     folder, tuning = stored
     with closing(sqlite3.connect(folder / "study.db")) as database, database:
-        database.execute(f"UPDATE {table} SET value_json = ?", (value,))
+        database.execute(f"UPDATE {table} SET value_json = ? WHERE key LIKE ?", (value, key))
     with pytest.raises(CorruptError, match=r"an unreadable \S+study\.db"):
         opened(folder, tuning)
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from xc_core.chain.workspace import Workspace
 
 VERSIONS: Final = "versions"
+_PARTS: Final = frozenset(("number", "what", "corpus", "documents", "labels"))
+"""Parts that every entry has."""
 _FORGOTTEN: Final = "(forgotten)"
 _WITH_UIDS: Final = ("documents", "labels", "moved")
 """Parts of an entry that list uids. A uid may be any word, such as the name of a command."""
@@ -139,7 +141,9 @@ def _files(folder: Path) -> list[Path]:
 def _read(path: Path) -> dict[str, Any]:
     try:
         entry: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
+        if not entry.keys() >= _PARTS:
+            raise ValueError("no record of a change")
+    except (ValueError, AttributeError) as error:
         raise CorruptError(
             f"an unreadable {path} ({first_line(error)})",
             expected="the record of a change of the dataset",

@@ -166,7 +166,7 @@ class Models:
         started = time.monotonic()
         try:
             served = load(champion)
-        except Exception as error:  # whatever is wrong with a new model, the old one goes on
+        except BaseException as error:  # whatever is wrong with a new model, the old one goes on; also a panic in Rust
             reason = in_words(error)
             self.refusal = Refusal(champion.version, reason, time.monotonic())
             self.watch.refused(self.refusal)

@@ -130,7 +130,9 @@ class StudyRecord:
         try:
             content = json.loads(path.read_text("utf-8"))
             trials = tuple(_trial(own) for own in content.pop("trials"))
-            return cls(**content, trials=trials)
+            found = cls(**content, trials=trials)
+            _ = found.dataset, found.origin["date"]  # by which MLflow finds its run
+            return found
         except FileNotFoundError as error:
             raise MissingError(f"no {path}", expected="the record of a study", do="xc tune ...") from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:  # the last for JSON that is no object
@@ -150,9 +152,13 @@ def study_folder(workspace: Workspace, dataset: str, name: str) -> Path:
     return workspace.state / _FOLDER / dataset / name
 
 
-def study_lock(workspace: Workspace, dataset: str, name: str) -> AbstractContextManager[None]:
-    """Return the lock of a study, which the command that runs it holds; raises BusyError if another one does."""
-    return locked(study_folder(workspace, dataset, name) / "lock", f"the study {name} of {dataset}")
+def study_lock(workspace: Workspace, dataset: str, name: str, *, patience: float = 0.0) -> AbstractContextManager[None]:
+    """Return the lock of a study, which the command that runs it holds.
+
+    Raises BusyError if another process still holds it after ``patience`` seconds.
+    """
+    file = study_folder(workspace, dataset, name) / "lock"
+    return locked(file, f"the study {name} of {dataset}", patience=patience)
 
 
 def record_file(folder: Path) -> Path:

@@ -42,6 +42,8 @@ _LOWEST: Final = 0.25
 """Share of the trials that the pruner ends at each stage."""
 _FIRST: Final = 5
 """Trials before the pruner begins."""
+_LOOKED_AT: Final = 1.0
+"""Seconds to wait for the lock of a study: another ``xc tune`` holds it for a moment to see whether the study runs."""
 _RECORD: Final = "record"
 _KILLED: Final = "killed"
 """Attribute of a study: seconds that killed trials ran, by their numbers."""
@@ -66,7 +68,7 @@ def tune(tuning: Tuning, limits: Limits, watchers: Iterable[Watcher] = ()) -> St
     a trial if it is not of its settings, or if three trials in a row fail, and what ``answering`` raises.
     """
     folder = study_folder(tuning.project, tuning.dataset, tuning.name)
-    own = study_lock(tuning.project, tuning.dataset, tuning.name)
+    own = study_lock(tuning.project, tuning.dataset, tuning.name, patience=_LOOKED_AT)
     with own, working(tuning.project, tuning.dataset), answering(folder):
         running = _Running(tuning, limits, folder, opened(folder, tuning), list(watchers))
         try:

@@ -38,10 +38,12 @@ def numbered_as(labels: pl.DataFrame, before: Path) -> pl.DataFrame:
     As texts they would be taken for row numbers, or for either (``are_rows``).
     """
     kind = pl.read_parquet_schema(before)["uid"] if before.suffix == ".parquet" else pl.String()
-    if not kind.is_integer():
-        return labels
-    numbers = labels["uid"].cast(kind, strict=False)
-    return labels.with_columns(uid=numbers) if numbers.cast(pl.String).equals(labels["uid"]) else labels
+    if kind.is_integer():
+        for wide_enough in (kind, pl.Int64()):
+            numbers = labels["uid"].cast(wide_enough, strict=False)
+            if numbers.cast(pl.String).equals(labels["uid"]):
+                return labels.with_columns(uid=numbers)
+    return labels
 
 
 def are_rows(labels: Path, ids: dict[str, int]) -> bool:
