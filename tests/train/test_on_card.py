@@ -117,6 +117,19 @@ def test_a_card_scores_more_labels_at_once_than_a_cpu(monkeypatch: pytest.Monkey
         assert blocks == expected
 
 
+@pytest.mark.parametrize("name", ["ngame", "unidec"])
+def test_texts_are_encoded_before_the_first_step_without_a_wait_but_for_their_vectors(
+    name: str, small: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card, cpu = m1(name, CARD, small), m1(name, CPU, small)
+    card.fill_banks = cpu.fill_banks = True
+    cpu.start_epoch(0)
+    monkeypatch.setattr("xc_core.encoders.embed.fetched", lambda tensor: tensor.raw.numpy)
+    with unread():
+        card._begin()
+    assert_same_state(card, cpu)
+
+
 @pytest.mark.parametrize(("epoch", "copies"), [(0, 0), (1, 0), (2, 1), (3, 0)])
 def test_vectors_are_copied_from_a_card_only_if_a_refresh_reads_them(
     epoch: int, copies: int, small: Any, monkeypatch: pytest.MonkeyPatch
