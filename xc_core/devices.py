@@ -215,6 +215,23 @@ def put(array: Any, device: torch.device) -> Tensor:
     return tensor.to(device, non_blocking=True)
 
 
+def fetched(tensor: Tensor) -> Callable[[], Any]:
+    """Begin to copy a tensor to the processor; return a function that waits for the copy and returns a numpy array.
+
+    Work that a card is given between both calls is not waited for, so a card that is given some never stands still.
+    """
+    if tensor.device.type != "cuda":
+        return lambda: tensor.cpu().numpy()
+    copy, ended = tensor.to(CPU.torch, non_blocking=True), torch.cuda.Event()  # type: ignore[no-untyped-call]
+    ended.record(torch.cuda.current_stream(tensor.device))
+
+    def wait() -> Any:
+        ended.synchronize()
+        return copy.numpy().copy()  # torch does not know who else reads pinned memory that it uses again
+
+    return wait
+
+
 @cache
 def _cpu_speed_of_bf16() -> float:
     """Return how many times as fast as fp32 a product of an encoder's shape is in bf16, in CPU time."""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.card import CARD, CardTensor
 from tests.naive import search as naive
 from xc_core.ann import Auto, Exact, ExactIndex, Ivf, base, exact, mining_index
-from xc_core.devices import CPU, Device
+from xc_core.devices import CPU, Device, put
 from xc_core.shapes import PAD_ID
 
 
@@ -115,7 +115,9 @@ def test_a_search_on_a_card_equals_a_full_sort_with_ties_by_id(data: st.DataObje
 
 
 @pytest.mark.usefixtures("fake_card")
-def test_a_card_that_cannot_keep_all_vectors_gets_each_block_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_card_that_cannot_keep_all_vectors_gets_each_block_once_and_queries_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(exact, "_CARD_LABELS", 8)
     monkeypatch.setattr(exact, "_CARD_QUERIES", 2)
     read: list[int] = []
@@ -128,8 +130,11 @@ def test_a_card_that_cannot_keep_all_vectors_gets_each_block_once(monkeypatch: p
     vectors = np.random.default_rng(0).standard_normal((20, 3)).astype(np.float32)
     index = ExactIndex(vectors, CARD)
     index.__dict__["_vectors"] = Blocks()
+    copied: list[int] = []
+    monkeypatch.setattr(exact, "put", lambda array, device: copied.append(len(array)) or put(array, device))
     index.search(vectors[:9], 4)
     assert read == [0, 8, 16]
+    assert copied == [9]
 
 
 def test_a_search_for_mining_is_exact_on_a_card(monkeypatch: pytest.MonkeyPatch) -> None:

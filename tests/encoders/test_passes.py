@@ -11,7 +11,7 @@ import torch
 
 from xc_core.data.tokenizer import TextTokenizer
 from xc_core.data.tokens import TokenStore
-from xc_core.devices import CPU
+from xc_core.devices import CPU, fetched
 from xc_core.encoders import Encoder, EncoderConfig, Passes, build_encoder, embed_rows
 from xc_core.encoders.packed import PackedBert
 from xc_core.train.frozen import WithStates
@@ -63,3 +63,29 @@ def test_the_cost_of_a_pass_is_that_of_the_device(encoder: Encoder) -> None:
     assert encoder.pass_cost == CPU.pass_cost
     encoder.pass_cost = None
     assert encoder.on(CPU).pass_cost == CPU.pass_cost
+
+
+@pytest.mark.parametrize("size", [0, 1, 3])
+def test_the_vectors_of_a_pass_are_read_after_the_next_pass_was_begun(
+    encoder: Encoder, two_lengths: TokenStore, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """So a card has work while the processor writes vectors and reads tokens."""
+    steps: list[str] = []
+
+    def noted(tensor: torch.Tensor) -> Any:
+        number = len([step for step in steps if step.startswith("encode")])
+        steps.append(f"encode {number}")
+        return lambda: steps.append(f"read {number}") or tensor.numpy()
+
+    monkeypatch.setattr("xc_core.encoders.embed.fetched", noted)
+    encoder.tokens_per_pass = 1
+    found = np.zeros((size, encoder.width), np.float32)
+    embed_rows(encoder, two_lengths, ROWS[:size], found, "texts")
+    behind = ["encode 0", "encode 1", "read 0", "encode 2", "read 1", "read 2"]
+    assert steps == {0: [], 1: ["encode 0", "read 0"], 3: behind}[size]
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1.0, atol=1e-5)
+
+
+def test_a_copy_is_read_when_it_is_asked_for() -> None:
+    read = fetched(torch.arange(3.0))
+    assert read().tolist() == [0, 1, 2]

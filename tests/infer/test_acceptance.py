@@ -448,6 +448,7 @@ def test_a_clean_process_uses_the_device_of_this_one(
     ("name", "own", "there"),
     [
         pytest.param("CUDA_VISIBLE_DEVICES", "1", "1", id="no card that is hidden here"),
+        pytest.param("CUDA_DEVICE_ORDER", "PCI_BUS_ID", "PCI_BUS_ID", id="cards under the same numbers"),
         pytest.param("PYTHONPATH", "plugins:/other", f"{Path.cwd()}/plugins:/other", id="the same plug-ins"),
     ],
 )

@@ -63,6 +63,17 @@ def test_m1_waits_for_nothing_and_learns_what_it_learns_on_a_cpu(name: str, smal
     assert kept == card.keeps[0], "the vectors of the steps are in the bank, if something reads them"
 
 
+@pytest.mark.parametrize("loss", ["bce", "decoupled-softmax"])
+def test_the_masks_of_all_labels_are_made_on_a_card(loss: str, small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = m1("renee", CPU, small, loss={"kind": loss})
+    expected = take_steps(cpu)
+    monkeypatch.setattr("xc_core.sampling.base.mask", lambda *_: pytest.fail("a mask made by the processor"))
+    monkeypatch.setattr("xc_core.devices._CARD_LABELS", 3)  # several blocks
+    card = m1("renee", CARD, small, loss={"kind": loss})
+    assert take_steps(card) == [pytest.approx(pair, rel=1e-5) for pair in expected]
+    assert_same_state(card, cpu)
+
+
 @pytest.mark.parametrize(
     "options",
     [{}, {"dropout": 0.3}, {"weight_decay": 0.1}, {"bias": 0.1}, {"optimiser": "adagrad"}, {"optimiser": "sgd"}],
@@ -115,6 +126,19 @@ def test_a_card_scores_more_labels_at_once_than_a_cpu(monkeypatch: pytest.Monkey
             doc_BD, LabelPool(np.arange(40), chosen_BU, chosen_BU), np.arange(2), 1.0
         )
         assert blocks == expected
+
+
+@pytest.mark.parametrize("name", ["ngame", "unidec"])
+def test_texts_are_encoded_before_the_first_step_without_a_wait_but_for_their_vectors(
+    name: str, small: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card, cpu = m1(name, CARD, small), m1(name, CPU, small)
+    card.fill_banks = cpu.fill_banks = True
+    cpu.start_epoch(0)
+    monkeypatch.setattr("xc_core.encoders.embed.fetched", lambda tensor: tensor.raw.numpy)
+    with unread():
+        card._begin()
+    assert_same_state(card, cpu)
 
 
 @pytest.mark.parametrize(("epoch", "copies"), [(0, 0), (1, 0), (2, 1), (3, 0)])

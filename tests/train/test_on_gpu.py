@@ -13,7 +13,7 @@ import torch
 from tests.train.steps import DRAWN, RECIPES, TRAINED, assert_alike, m1, m4, take_steps, tiny_bert, train, unread
 from xc_core.ann import ExactIndex
 from xc_core.classifiers.storage import stochastic
-from xc_core.devices import CPU, Device, num_cards, put
+from xc_core.devices import CPU, Device, fetched, num_cards, put
 from xc_core.environment import DEVICE
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(num_cards() == 0, reason="no GPU that torch can use")]
@@ -79,6 +79,15 @@ def test_a_transformer_in_bf16_waits_for_nothing() -> None:
         found[:, 0].sum().backward()
     torch.testing.assert_close(found.detach().cpu(), expected[:2], rtol=0.05, atol=0.02)
     assert all(value.grad.isfinite().all() for value in encoder.parameters() if value.grad is not None)
+
+
+def test_a_copy_to_the_processor_is_not_waited_for_before_it_is_read() -> None:
+    """A product of many numbers goes before it, so that it cannot have ended when the function is returned."""
+    numbers = torch.ones(4096, 4096, device=CARD.torch)
+    with unread():
+        read = fetched(numbers @ numbers)
+        numbers.zero_()
+    assert (read() == 4096).all()
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

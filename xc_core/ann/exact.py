@@ -117,16 +117,16 @@ class ExactIndex:
     def _searched_on_card(self, queries_BD: F32, k: int) -> Shortlist:
         """Return the k best labels of each query, in blocks that a card's memory holds.
 
-        A block of labels is copied once for all queries. The best labels are kept by rising id, so that of equal scores
-        the first labels stay.
+        Queries and blocks of labels are copied once. The best labels are kept by rising id, so that of equal scores the
+        first labels stay.
         """
         most, device = min(k, self.size), self.device.torch
-        places = list(spans(len(queries_BD), _CARD_QUERIES))
-        found = [_nothing(at.stop - at.start, device) for at in places]
+        queries = torch.split(put(queries_BD, device), _CARD_QUERIES)
+        found = [_nothing(len(own_BD), device) for own_BD in queries]
         for start in range(0, self.size, _CARD_LABELS):
             block_UD = self._vectors[start : start + _CARD_LABELS].to(device)
-            for number, at in enumerate(places):
-                found[number] = _kept(found[number], put(queries_BD[at], device) @ block_UD.T, start, most)
+            for number, own_BD in enumerate(queries):
+                found[number] = _kept(found[number], own_BD @ block_UD.T, start, most)
         scores_BK, ids_BK = (torch.cat(parts).cpu().numpy() for parts in zip(*found, strict=True))
         return Shortlist.ranked(ids_BK, scores_BK).top(k)
 
@@ -175,7 +175,7 @@ def _best(scores_BU: Tensor, k: int) -> Tensor:
         edge, scores = values[tied, k - 1 : k], scores_BU[tied]
         above, equal = scores > edge, scores == edge
         missing = k - above.sum(1, keepdim=True)
-        ids[tied] = (above | (equal & (equal.cumsum(1) <= missing))).nonzero()[:, 1].view(-1, k)
+        ids[tied] = (above | (equal & (equal.cumsum(1, dtype=torch.int32) <= missing))).nonzero()[:, 1].view(-1, k)
     return ids
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -12,11 +12,13 @@ from torch import Tensor
 
 from xc_core.data.batches import by_length
 from xc_core.data.tokens import Tokens
-from xc_core.devices import put
+from xc_core.devices import fetched, put
 from xc_core.distributed import ALONE, World
 from xc_core.encoders.base import Encoder
 from xc_core.progress import Meter
 from xc_core.shapes import F32, I64, TokenBatch
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,8 @@ def embed_rows(encoder: Encoder, store: Tokens, rows: I64, out_ND: Out, what: st
     """Fill ``out_ND`` (len(rows) x D, float32, may be a memory map) with unit vectors, in evaluation mode.
 
     ``what`` is the title of the progress bar. Of several processes each encodes every W-th chunk; only the first one
-    gets the vectors, which are those of one process, bit for bit on the same kind of processor.
+    gets the vectors, which are those of one process, bit for bit on the same kind of processor. The vectors of a chunk
+    are read after the next chunk was begun, so that a card does not wait for the processor.
     """
     was_training = encoder.training
     encoder.eval()
@@ -132,15 +135,25 @@ def embed_rows(encoder: Encoder, store: Tokens, rows: I64, out_ND: Out, what: st
     lengths = store.lengths(rows, encoder.config.max_length)
     most = min(world.everyone(encoder.tokens_per_pass))  # cards differ in memory
     chunks = by_length(lengths, most, encoder.pass_cost)
+    turns = (chunks[at : at + world.size] for at in range(0, len(chunks), world.size))
+    begun = ((turn, [_begun(fast, store, rows[at]) for at in turn[world.rank : world.rank + 1]]) for turn in turns)
     with Meter(what, int(lengths.sum()), "tokens") as meter, fast.autocast():
-        for turn in (chunks[at : at + world.size] for at in range(0, len(chunks), world.size)):
-            own = [_embedded(fast, store, rows[chunk]) for chunk in turn[world.rank : world.rank + 1]]
-            for chunk, found in zip(turn, world.to_first(own), strict=False):
+        for turn, own in _one_behind(begun):
+            for chunk, found in zip(turn, world.to_first([read() for read in own]), strict=False):
                 out_ND[chunk] = found[0]
             meter.update(sum(int(lengths[chunk].sum()) for chunk in turn))
     encoder.train(was_training)
 
 
-def _embedded(encoder: Encoder, store: Tokens, rows: I64) -> F32:
-    found: F32 = encode_batch(encoder, store.batch(rows, encoder.config.max_length)).float().cpu().numpy()
-    return found
+def _begun(encoder: Encoder, store: Tokens, rows: I64) -> Callable[[], F32]:
+    """Begin to encode; return a function that returns the vectors."""
+    return fetched(encode_batch(encoder, store.batch(rows, encoder.config.max_length)).float())
+
+
+def _one_behind(items: Iterable[T]) -> Iterator[T]:
+    """Yield all items in order, each after the next one was made."""
+    last: list[T] = []
+    for item in items:
+        yield from last
+        last = [item]
+    yield from last

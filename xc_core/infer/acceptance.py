@@ -54,6 +54,7 @@ _KEPT_ENVIRONMENT: Final = (
     "MKL_NUM_THREADS",
     "LD_LIBRARY_PATH",
     "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER",
     DEVICE,
 )
 _MODEL: Final = "model"

@@ -148,37 +148,46 @@ class LabelPool:
 
 
 class EveryLabel:
-    """The pool of all labels. Masks are computed block by block, so the B x L matrix of targets need not exist."""
+    """The pool of all labels, or of those of a block, as pairs. A mask is computed if it is read.
+
+    So the B x L matrix of targets need not exist; a card makes masks of the pairs itself.
+    """
 
     weight_BU = None
     noise_BU = None
 
-    def __init__(self, chosen: LabelMatrix, known: LabelMatrix) -> None:
+    def __init__(self, chosen: LabelMatrix, known: LabelMatrix, labels_U: I64 | None = None) -> None:
+        """``labels_U``: distinct, rising; None for all."""
         self.chosen, self.known = chosen, known
-        self.labels_U: I64 = np.arange(known.num_labels, dtype=np.int64)
+        self.labels_U: I64 = np.arange(known.num_labels, dtype=np.int64) if labels_U is None else labels_U
 
     @property
     def learnable(self) -> bool:
         """True if a document has a positive to learn from and a negative."""
-        return bool(((self.chosen.counts_N > 0) & (self.known.counts_N < self.known.num_labels)).any())
+        chosen_B, known_B = (np.bincount(rows, minlength=len(self.known)) for rows, _ in self.cells())
+        return bool(((chosen_B > 0) & (known_B < len(self.labels_U))).any())
+
+    def cells(self) -> tuple[tuple[I64, I64], tuple[I64, I64]]:
+        """Return where the two masks are True: row and column of each chosen pair, and of each known one."""
+        return cells(self.chosen, self.labels_U), cells(self.known, self.labels_U)
 
     @cached_property
     def chosen_BU(self) -> Bool:
-        """The whole mask, for losses that need all labels at once."""
+        """The mask of the positives to learn from."""
         return mask(self.chosen, self.labels_U)
 
     @cached_property
     def known_BU(self) -> Bool:
-        """The whole mask, for losses that need all labels at once."""
+        """The mask of the pairs that are not negatives."""
         return mask(self.known, self.labels_U)
 
-    def blocks(self, width: int) -> Iterator[LabelPool]:
+    def blocks(self, width: int) -> Iterator[EveryLabel]:
         """Yield all labels in blocks of at most ``width``, in order."""
         return (self.only(self.labels_U[block]) for block in spans(len(self.labels_U), width))
 
-    def only(self, labels_S: I64) -> LabelPool:
+    def only(self, labels_S: I64) -> EveryLabel:
         """Return the pool of ``labels_S`` (distinct, rising)."""
-        return LabelPool(labels_S, mask(self.chosen, labels_S), mask(self.known, labels_S))
+        return EveryLabel(self.chosen, self.known, labels_S)
 
 
 Pool = LabelPool | EveryLabel
@@ -189,13 +198,19 @@ def mask(positives: LabelMatrix, labels_U: I64) -> Bool:
 
     ``labels_U`` are distinct and rising.
     """
-    docs, labels = positives.pairs()
     out = np.zeros((len(positives), len(labels_U)), bool)
-    if len(labels_U):
-        at = np.minimum(np.searchsorted(labels_U, labels), len(labels_U) - 1)
-        found = labels_U[at] == labels
-        out[docs[found], at[found]] = True
+    out[cells(positives, labels_U)] = True
     return out
+
+
+def cells(positives: LabelMatrix, labels_U: I64) -> tuple[I64, I64]:
+    """Return row and column of each pair of ``positives`` whose label is among ``labels_U`` (distinct, rising)."""
+    docs, labels = positives.pairs()
+    if not len(labels_U):
+        return docs[:0], labels[:0].astype(np.int64)
+    at = np.minimum(np.searchsorted(labels_U, labels), len(labels_U) - 1)
+    found = labels_U[at] == labels
+    return docs[found], at[found]
 
 
 class LabelVectors(Protocol):

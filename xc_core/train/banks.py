@@ -60,7 +60,7 @@ class Bank:
 
 
 Write = Callable[[I64, Tensor], None]
-"""Takes the vectors of some texts, on the CPU: (positions of the texts, vectors)."""
+"""Takes the vectors of some texts, on the device of the encoder: (positions of the texts, vectors)."""
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,10 @@ class _PassedOn:
     """Passes vectors on as they come, so that there is no array of all of them."""
 
     write: Write
+    device: torch.device
 
     def __setitem__(self, at_B: I64, vectors_BD: F32) -> None:
-        self.write(at_B, torch.from_numpy(vectors_BD))
+        self.write(at_B, put(vectors_BD, self.device))
 
 
 def encode_all(encoder: Encoder, store: Tokens, rows_N: I64, write: Write, what: str, world: World = ALONE) -> None:
@@ -79,11 +80,11 @@ def encode_all(encoder: Encoder, store: Tokens, rows_N: I64, write: Write, what:
     ``what`` is the title of the progress bar.
     """
     if world.size == 1:
-        embed_rows(encoder, store, rows_N, _PassedOn(write), what)
+        embed_rows(encoder, store, rows_N, _PassedOn(write, encoder.device), what)
         return
     own_N, shard = ours(rows_N, world), Shard(world, len(rows_N))
     own_ND = np.empty((len(own_N), encoder.width), np.float32)
     embed_rows(encoder, store, own_N, own_ND, what)
     for at in blocks(-(-len(rows_N) // world.size), encoder.width * world.size):
-        vectors = shard.together(torch.from_numpy(own_ND[at]), at)
+        vectors = put(shard.together(torch.from_numpy(own_ND[at]), at).numpy(), encoder.device)
         write(at.start * world.size + np.arange(len(vectors)), vectors)
