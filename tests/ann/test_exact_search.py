@@ -94,10 +94,10 @@ import {module}
 
 
 @pytest.mark.usefixtures("fake_card")
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=80)
 @given(st.data())
 def test_a_search_on_a_card_equals_a_full_sort_with_ties_by_id(data: st.DataObject) -> None:
-    """The device of ``tests/card.py``; blocks are small, so that ties lie on both sides of an edge."""
+    """The device of ``tests/card.py``; blocks and groups are small, so that ties lie on both sides of an edge."""
     random = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
     labels, k = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 50))
     vectors = random.integers(0, data.draw(st.sampled_from([1, 2, 9])) + 1, (labels, 3)).astype(np.float32)
@@ -105,6 +105,8 @@ def test_a_search_on_a_card_equals_a_full_sort_with_ties_by_id(data: st.DataObje
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exact, "_CARD_LABELS", data.draw(st.sampled_from([5, 16, 1000])))
         patch.setattr(exact, "_CARD_QUERIES", data.draw(st.sampled_from([1, 4, 256])))
+        patch.setattr(exact, "_CARD_GROUP", data.draw(st.sampled_from([1, 2, 4, 64])))
+        patch.setattr(exact, "_CARD_GROUPS", data.draw(st.sampled_from([1, 4])))
         kept = data.draw(st.booleans())
         patch.setattr(Device, "keeps", lambda *_: kept)
         index = ExactIndex(vectors, CARD)
@@ -143,3 +145,19 @@ def test_a_search_for_mining_is_exact_on_a_card(monkeypatch: pytest.MonkeyPatch)
     assert mining_index(vectors).part.kind == "hnsw"
     monkeypatch.setattr(Device, "chosen", lambda: CARD)
     assert mining_index(vectors).part.kind == "exact"
+
+
+def test_the_largest_of_groups_are_the_largest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values as ``topk`` gives them, and columns that have them."""
+    monkeypatch.setattr(exact, "_CARD_GROUP", 4)
+    scores = torch.from_numpy(np.random.default_rng(0).integers(0, 50, (30, 400)).astype(np.float32))
+    ranked: list[tuple[int, ...]] = []
+    topk = torch.Tensor.topk
+    monkeypatch.setattr(
+        torch.Tensor, "topk", lambda own, *a, **b: ranked.append(tuple(own.shape)) or topk(own, *a, **b)
+    )
+    values, ids = exact._largest(scores, 7)
+    assert ranked == [(30, 100), (30, 28)], "all 400 scores are ranked in no row"
+    assert torch.equal(values, topk(scores, 7, dim=1).values)
+    assert torch.equal(scores.gather(1, ids), values)
+    assert all(len(set(row)) == 7 for row in ids.tolist())

@@ -27,7 +27,9 @@ class Ready:
     pool: Pool
     documents: Passes
     texts: Passes | None
-    """Texts of the pool's labels; None if the step does not encode them once."""
+    """Texts of the pool's labels; None if the step does not encode them once, or with the documents."""
+    num_documents: int
+    """Texts of ``documents`` that are documents; label texts follow if they are encoded in the same passes."""
 
 
 @dataclass

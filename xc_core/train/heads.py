@@ -38,6 +38,8 @@ class Batch:
     """The texts of the pool's labels that this process encodes, ready for it; None: the head prepares them."""
     world: World = ALONE
     """The processes that encode parts of the pool's labels."""
+    own_UD: Tensor | None = None
+    """Vectors of this process's texts, if they were encoded with the documents."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,7 @@ class TextHead:
         """Return the loss of a batch; its gradient flows into documents and label texts."""
         with encoder.autocast():
             cached = Cached(encoder, _passes(encoder, labels, batch)) if self.cache else None
-            own_UD = encode_passes(encoder, _passes(encoder, labels, batch)) if cached is None else cached.vectors_UD
+            own_UD = _encoded(encoder, labels, batch) if cached is None else cached.vectors_UD
         label_UD = gathered(own_UD, len(batch.pool.labels_U), batch.world)
         doc_BD, label_ND = encoder.views(batch.doc_BD)[0], encoder.views(label_UD)[0]
         scored = (doc_BD @ label_ND.T, *marks(batch.pool, batch.docs_B, doc_BD.device))
@@ -232,6 +234,10 @@ class BothHeads:
 
 def _passes(encoder: Encoder, labels: Tokens, batch: Batch) -> Passes:
     return batch.texts or Passes.of(encoder, labels, ours(batch.pool.labels_U, batch.world))
+
+
+def _encoded(encoder: Encoder, labels: Tokens, batch: Batch) -> Tensor:
+    return encode_passes(encoder, _passes(encoder, labels, batch)) if batch.own_UD is None else batch.own_UD
 
 
 def _mean(found: Descent) -> Tensor:
