@@ -176,7 +176,9 @@ def _tokens_per_second(device: Device, sizes: Sizes) -> tuple[int, float]:
         for step, (batch, one) in enumerate(zip(batches, ready, strict=True)):
             task.step(batch, step, 0.5, one)
 
-    return operations(task.encoder, *ready[0].documents.batches[0]), tokens / seconds_of(steps, device)
+    ids_BT, mask_BT, *_ = ready[0].documents.batches[0]
+    assert ids_BT is not None and mask_BT is not None
+    return operations(task.encoder, ids_BT, mask_BT), tokens / seconds_of(steps, device)
 
 
 def rates(device: Device, sizes: Sizes) -> dict[str, Any]:
@@ -218,7 +220,7 @@ def operations(encoder: torch.nn.Module, *given: torch.Tensor) -> int:
 
 
 def _masks(ready: Any) -> list[torch.Tensor]:
-    return [mask for passes in (ready.documents, ready.texts) if passes is not None for _, mask in passes.batches]
+    return [batch[1] for passes in (ready.documents, ready.texts) if passes is not None for batch in passes.batches]
 
 
 def product_rate(device: Device, size: int) -> float:

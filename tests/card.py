@@ -2,8 +2,8 @@
 
 Tensors of the device "card" are of another type than those of the processor. An operation that mixes both is an error,
 as on a GPU; inside ``unread()`` so is every operation that waits for the device: a number that is read, a copy to the
-processor, one from there that does not say ``non_blocking``, and operations whose result has a size that depends on
-values (a mask as an index, nonzero).
+processor, one from there that does not say ``non_blocking``, a number that is written at the places of an index, and
+operations whose result has a size that depends on values (a mask as an index, nonzero).
 """
 
 from __future__ import annotations
@@ -81,6 +81,12 @@ class CardTensor(torch.Tensor):
         )
         made.raw = raw
         return made
+
+    def __setitem__(self, at: Any, value: Any) -> None:
+        """On a GPU torch makes a number that is written at an index a tensor of the processor, and copies it."""
+        if not _reading["allowed"] and isinstance(at, torch.Tensor) and not isinstance(value, torch.Tensor):
+            raise WaitError(f"a number written at the places of an index: {value}")
+        super().__setitem__(at, value)
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -28,6 +28,8 @@ _AHEAD: Final = 2
 """Batches that are prepared while a card computes (a guess)."""
 _PASS: Final = 16_384
 """Padded tokens per pass, at most, on a card (a guess): more only add padding to the short texts of a pass."""
+_UNPADDED_PASS: Final = 131_072
+"""The same for an encoder that does not compute padding (docs/lab-notes/2026-11-27-first-day-on-a-card.md)."""
 _PASS_COST: Final = 64
 """Fixed cost of a pass on a CPU, in tokens (docs/lab-notes/2026-11-25-frozen-layers-once.md)."""
 _PINNED: Final = 1 << 30
@@ -130,14 +132,16 @@ class Device:
         probe = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
         return self.is_cpu and bool(probe and probe()) and _cpu_speed_of_bf16() >= _FASTER
 
-    def tokens_per_pass(self, asked: int, bytes_per_token: int) -> int:
+    def tokens_per_pass(self, asked: int, bytes_per_token: int, *, padding: bool = True) -> int:
         """Return the padded tokens of a pass: ``asked`` on a CPU; on a card, what a quarter of its free memory holds.
 
-        ``bytes_per_token`` is the memory of a token's activations. On a card: from ``asked`` up to 16,384.
+        ``bytes_per_token`` is the memory of a token's activations. On a card: from ``asked`` up to 16,384, or 131,072
+        if ``padding`` is not computed.
         """
         if self.kind != "cuda":
             return asked
-        return max(asked, min(int(self._free() * _PASS_SHARE) // max(bytes_per_token, 1), _PASS))
+        most = _PASS if padding else _UNPADDED_PASS
+        return max(asked, min(int(self._free() * _PASS_SHARE) // max(bytes_per_token, 1), most))
 
     def keeps(self, size: int) -> bool:
         """Return True if an array of ``size`` bytes may stay on the device, beside what else is there."""

@@ -27,7 +27,10 @@ class TailMean:
         sum_UD = self.sums.read(at)
         sum_UD += rows_UD * (self.steps - self.last_L[at]).unsqueeze(1)
         self.sums.write(at, sum_UD)
-        self.last_L[at] = self.steps
+        if isinstance(at, slice):
+            self.last_L[at] = self.steps
+        else:  # a number that is assigned at an index would be copied to a card, which waits for it
+            self.last_L.index_fill_(0, at, self.steps)
 
     def of(self, rows_UD: Tensor, at: slice) -> Tensor:
         """Return the means of the rows ``at`` (U x D), ``rows_UD`` being the rows now; these if there was no step."""

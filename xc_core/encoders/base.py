@@ -119,13 +119,31 @@ class Encoder(nn.Module, ABC):
         """Return one vector per text, as ``pooled`` does, from the states after the layers that are not trained."""
         raise NotImplementedError(f"{type(self).__name__} does not compute its layers apart")
 
-    def forward(self, ids_BT: Tensor, mask_BT: Tensor, states_BTH: Tensor | None = None) -> Tensor:
+    @property
+    def skips_padding(self) -> bool:
+        """True if ``unpadded`` is faster than ``pooled`` on the present device."""
+        return False
+
+    def unpadded(self, ids_BT: Tensor, mask_BT: Tensor, places_N: Tensor) -> Tensor:
+        """Return one vector per text, as ``pooled`` does, without computing padding.
+
+        ``places_N``: the places of the tokens in the flattened mask, ascending.
+        """
+        raise NotImplementedError(f"{type(self).__name__} computes padding")
+
+    def forward(
+        self, ids_BT: Tensor, mask_BT: Tensor, states_BTH: Tensor | None = None, places_N: Tensor | None = None
+    ) -> Tensor:
         """Return unit vectors (B x D), float32 even under autocast; the vector of a text without tokens may be zero.
 
         With two heads, each half is a unit vector over sqrt(2): the first for label texts, the second for rows. If the
-        states after the layers that are not trained are given, only the layers above are computed.
+        states after the layers that are not trained are given, only the layers above are computed; if the places of
+        tokens are given, no padding is.
         """
-        pooled = (self.pooled(ids_BT, mask_BT) if states_BTH is None else self.above(states_BTH, mask_BT)).float()
+        if places_N is not None:
+            pooled = self.unpadded(ids_BT, mask_BT, places_N)
+        else:
+            pooled = (self.pooled(ids_BT, mask_BT) if states_BTH is None else self.above(states_BTH, mask_BT)).float()
         if pooled.shape != (len(mask_BT), self.pooled_width):
             raise XCError(
                 f"pooled vectors of the encoder {type(self).__name__} of the shape {tuple(pooled.shape)}",
@@ -156,10 +174,13 @@ class Encoder(nn.Module, ABC):
 
     def on(self, device: Device) -> Self:
         """Move the encoder to ``device``, with the attention and the size of a pass that are fast there."""
+        self.to(device.torch)
         self.use_attention(device.attention)
-        self.tokens_per_pass = device.tokens_per_pass(self.config.tokens_per_pass, self.bytes_per_token())
+        self.tokens_per_pass = device.tokens_per_pass(
+            self.config.tokens_per_pass, self.bytes_per_token(), padding=not self.skips_padding
+        )
         self.pass_cost = device.pass_cost
-        return self.to(device.torch)
+        return self
 
     def learns(self) -> bool:
         """Return True if its vectors depend on a weight that is trained. A text of three tokens is encoded."""

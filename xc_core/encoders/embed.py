@@ -26,7 +26,7 @@ class _WhenEncoded(Sequence[tuple[Tensor, ...]]):
     """Passes that are read when they are encoded, so that memory holds the states of one of them."""
 
     chunks: list[I64]
-    read: Callable[[I64], tuple[Tensor, ...]]
+    read: Callable[[I64], tuple[Tensor | None, ...]]
 
     def __len__(self) -> int:
         return len(self.chunks)
@@ -39,9 +39,9 @@ class _WhenEncoded(Sequence[tuple[Tensor, ...]]):
 class Passes:
     """Texts that are ready to be encoded: their tokens on the encoder's device, in passes of similar length."""
 
-    batches: Sequence[tuple[Tensor, ...]]
-    """Token ids and mask of each pass (both B x T), and the states of the tokens (B x T x H) if they are known. On a
-    CPU a pass is read when it is encoded."""
+    batches: Sequence[tuple[Tensor | None, ...]]
+    """The arguments of the encoder for each pass: token ids and mask (both B x T), and if they are known the states of
+    the tokens (B x T x H), or the places of the tokens in the mask. On a CPU a pass is read when it is encoded."""
     back_N: Tensor
     """Position of each text among the texts of all passes."""
 
@@ -53,16 +53,18 @@ class Passes:
         chunks = by_length(lengths, encoder.tokens_per_pass, encoder.pass_cost)
         back = np.argsort(np.concatenate([np.zeros(0, np.int64), *chunks]), kind="stable")
 
-        def read(chunk: I64) -> tuple[Tensor, ...]:
+        def read(chunk: I64) -> tuple[Tensor | None, ...]:
             return _put_batch(encoder, store.batch(rows[chunk], config.max_length))
 
         batches = _WhenEncoded(chunks, read) if encoder.device.type == "cpu" else [read(chunk) for chunk in chunks]
         return cls(batches, put(back, encoder.device))
 
 
-def _put_batch(encoder: Encoder, batch: TokenBatch) -> tuple[Tensor, ...]:
+def _put_batch(encoder: Encoder, batch: TokenBatch) -> tuple[Tensor | None, ...]:
+    """Return the arguments of the encoder for a batch, on its device."""
     parts = (batch.ids_BT, batch.mask_BT, batch.states_BTH)
-    return tuple(put(part, encoder.device) for part in parts if part is not None)
+    given = tuple(put(part, encoder.device) for part in parts if part is not None)
+    return (*given, None, put(np.flatnonzero(batch.mask_BT), encoder.device)) if encoder.skips_padding else given
 
 
 def encode_passes(encoder: Encoder, passes: Passes) -> Tensor:

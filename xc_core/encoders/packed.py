@@ -27,7 +27,7 @@ _WIDE: Final = 64
 Measured on a processor with AMX (docs/lab-notes/2026-11-24-encoding-without-gradients.md)."""
 _UNSEEN: Final = -1e30
 """Added to the attention to padding; finite in bf16 too, so that a text without tokens has a vector."""
-_AFTER: Final[dict[str, Callable[[Tensor], Tensor]]] = {
+AFTER: Final[dict[str, Callable[[Tensor], Tensor]]] = {
     "none": nn.Identity(),
     "gelu": nn.functional.gelu,
     "relu": nn.functional.relu,
@@ -39,7 +39,7 @@ def packs(facts: Mapping[str, Any]) -> bool:
     """Return True if ``PackedBert`` can compute a backbone with this configuration (``config.json``)."""
     return (
         facts.get("model_type") == "bert"
-        and facts.get("hidden_act") in _AFTER
+        and facts.get("hidden_act") in AFTER
         and facts.get("position_embedding_type", "absolute") == "absolute"
         and not facts.get("is_decoder", False)
     )
@@ -67,7 +67,7 @@ def packed(weight_OI: Tensor, bias_O: Tensor, activation: str = "none") -> Map:
     """
     kind = weight_OI.dtype
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
-        after = _AFTER[activation]
+        after = AFTER[activation]
         return lambda x: after(nn.functional.linear(x.to(kind), weight_OI, bias_O))
     layout, product = torch.ops.mkldnn._reorder_linear_weight(weight_OI, _TOKENS), torch.ops.mkldnn._linear_pointwise
     return lambda x: product(x.to(kind), layout, bias_O, activation, [], "none")

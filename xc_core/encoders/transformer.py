@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from xc_core.devices import Device
 from xc_core.encoders.base import ENCODERS, Encoder, EncoderConfig, Family
+from xc_core.encoders.flat import hidden_states
 from xc_core.encoders.packed import PackedBert, packs
 from xc_core.encoders.pooling import POOL
 from xc_core.encoders.pretrained_model import pretrained_model
 from xc_core.errors import ConfigError, shortage
 from xc_core.params import at_most
 from xc_core.pretrained import locate, too_large
+
+_KERNELS: Final = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+"""Kernels of attention on a card. On texts of 32 tokens the one of cuDNN, torch's choice, took three times as long
+(docs/lab-notes/2026-11-27-first-day-on-a-card.md)."""
 
 
 class TransformerEncoder(Encoder):
@@ -70,6 +76,18 @@ class TransformerEncoder(Encoder):
         for layer in self.backbone.encoder.layer[self.config.frozen_layers :]:
             states_BTH = layer(states_BTH, seen)
         return POOL[self.config.pooling](states_BTH.float(), mask_BT)
+
+    @property
+    def skips_padding(self) -> bool:
+        """True on a card if the backbone is BERT."""
+        return self.device.type != "cpu" and packs(self.shape_facts())
+
+    def unpadded(self, ids_BT: Tensor, mask_BT: Tensor, places_N: Tensor) -> Tensor:
+        """Return what ``pooled`` returns, up to rounding."""
+        kind = torch.bfloat16 if self.in_bf16 else torch.float32
+        with torch.autocast(self.device.type, enabled=False), sdpa_kernel(_KERNELS):
+            hidden_BTD = hidden_states(self.backbone, ids_BT, mask_BT, places_N, kind)
+        return POOL[self.config.pooling](hidden_BTD, mask_BT)
 
     def use_attention(self, kind: str) -> None:
         """Choose "eager" (plain matrix products, which is faster on short texts on a CPU) or "sdpa" (fused).
