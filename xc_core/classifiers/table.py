@@ -128,7 +128,7 @@ class LabelTable:
         """Replace the rows ``labels_U`` before the first step."""
         self.rows.put(labels_U, rows_UD)
         self.filled = True
-        self.changed_L[labels_U] = True
+        self.changed_L.index_fill_(0, labels_U, True)
 
     def to(self, device: torch.device) -> None:
         """Move the table, which has not been averaged yet, to ``device``, unless its rows are in a mapped file."""
