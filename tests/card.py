@@ -84,7 +84,7 @@ class CardTensor(torch.Tensor):
 
     def __setitem__(self, at: Any, value: Any) -> None:
         """On a GPU torch makes a number that is written at an index a tensor of the processor, and copies it."""
-        indexes = any(isinstance(part, torch.Tensor) for part in (at if isinstance(at, tuple) else (at,)))
+        indexes = any(isinstance(each, torch.Tensor) for each in (at if isinstance(at, tuple) else (at,)))
         if not _reading["allowed"] and indexes and not isinstance(value, torch.Tensor):
             raise WaitError(f"a number written at the places of an index: {value}")
         super().__setitem__(at, value)

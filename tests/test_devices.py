@@ -136,5 +136,8 @@ def test_columns_of_a_wider_array_are_pinned_alone(monkeypatch: pytest.MonkeyPat
 
 def test_a_card_that_only_emulates_bf16_multiplies_in_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
     """As those before Ampere do: torch says that they support it, unless it is asked about the hardware alone."""
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation)
-    assert not devices.Device("cuda:0").multiplies_bf16()
+    capabilities = {"cuda:0": (7, 5), "cuda:1": (8, 0), "cuda:2": (9, 0)}
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capabilities[str(device)])
+    assert [devices.Device(name).multiplies_bf16() for name in capabilities] == [False, True, True]
+    monkeypatch.setattr(torch.version, "hip", "6.0")  # AMD counts otherwise
+    assert devices.Device("cuda:0").multiplies_bf16()

@@ -126,8 +126,8 @@ class Device:
         2.13: bf16 is 4.1 times as fast as fp32 on an AMD EPYC (Zen 5), 6 to 7 times on an Intel Xeon with matrix units,
         and half as fast on an Intel Xeon with AVX-512 bf16 but without matrix units.
         """
-        if self.kind == "cuda":
-            return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+        if self.kind == "cuda":  # torch.cuda.is_bf16_supported is about the first card, and is true for emulation too
+            return bool(torch.version.hip) or torch.cuda.get_device_capability(self.torch) >= (8, 0)
         # torch 2.13 has torch.cpu.get_capabilities, which earlier versions lack; without the probe bf16 is not used
         probe = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
         return self.is_cpu and bool(probe and probe()) and _cpu_speed_of_bf16() >= _FASTER

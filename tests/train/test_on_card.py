@@ -88,6 +88,16 @@ def test_m4_waits_for_nothing_and_learns_what_it_learns_on_a_cpu(options: dict[s
     assert all(isinstance(table.rows_LD, CardTensor) for table in card.head.tables)
 
 
+def test_the_number_format_is_that_of_the_own_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine can have cards of several kinds."""
+    asked: list[str] = []
+    monkeypatch.setattr("xc_core.devices.Device.multiplies_bf16", lambda device: bool(asked.append(device.name)))
+    encoder, *_ = tiny_bert("auto")
+    assert not encoder.on(CARD).in_bf16
+    LabelTable(torch.ones(4, 2), TableConfig(precision="bf16"), device=CARD.torch)
+    assert asked == [CARD.name, CARD.name]
+
+
 def test_rows_in_bf16_wait_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A card draws its own random bits, so rows differ by their rounding. The fake card has no generators."""
     places = []

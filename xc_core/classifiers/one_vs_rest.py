@@ -298,6 +298,6 @@ def marks(pool: Pool, docs_B: I64, device: torch.device) -> tuple[Tensor, Tensor
 
 def _marked(cells: tuple[I64, I64], shape: tuple[int, int], device: torch.device) -> Tensor:
     """Return a mask that is True in ``cells``, made on ``device``."""
-    out, (rows_P, columns_P) = torch.zeros(shape, dtype=torch.bool, device=device), cells
-    out.view(-1).index_fill_(0, put(rows_P * shape[1] + columns_P, device), True)
-    return out
+    rows_P, columns_P = cells  # a number that is assigned at an index would be copied to a card, which waits for it
+    out = torch.zeros(shape[0] * shape[1], dtype=torch.bool, device=device)
+    return out.index_fill_(0, put(rows_P * shape[1] + columns_P, device), True).view(shape)

@@ -139,7 +139,7 @@ class LabelTable:
         self._buffers.clear()
 
     def _product_format(self) -> torch.dtype:
-        bf16 = self.config.precision == BF16 and Device(self.rows_LD.device.type).multiplies_bf16()
+        bf16 = self.config.precision == BF16 and Device(str(self.rows_LD.device)).multiplies_bf16()
         return torch.bfloat16 if bf16 else torch.float32
 
     def gather(self, labels_U: Tensor) -> Tensor:

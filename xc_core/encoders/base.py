@@ -211,7 +211,7 @@ class Encoder(nn.Module, ABC):
     def in_bf16(self) -> bool:
         """True if matrix products are in bf16, according to ``precision``."""
         wanted = self.config.precision
-        return wanted is Precision.BF16 or (wanted is Precision.AUTO and Device(self.device.type).multiplies_bf16())
+        return wanted is Precision.BF16 or (wanted is Precision.AUTO and Device(str(self.device)).multiplies_bf16())
 
     def autocast(self) -> torch.autocast:
         """Return the context to call the encoder in, according to its ``precision``."""

@@ -74,7 +74,7 @@ def encode_passes(encoder: Encoder, passes: Passes) -> Tensor:
     """
     if not passes.batches:
         return torch.zeros((0, encoder.width), device=encoder.device)
-    return torch.cat([encoder(*batch) for batch in passes.batches])[passes.back_N]
+    return torch.cat([encoder(*batch) for batch in passes.batches]).index_select(0, passes.back_N)
 
 
 def encode_batch(encoder: Encoder, batch: TokenBatch) -> Tensor:

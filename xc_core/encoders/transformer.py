@@ -36,6 +36,7 @@ class TransformerEncoder(Encoder):
         super().__init__(config, int(backbone.config.hidden_size))
         self.backbone: Any = backbone.float()
         self.attention = "eager"
+        self._packs = packs(self.shape_facts())
         for module in self.modules():
             if isinstance(module, nn.Dropout):
                 module.p = 0.0
@@ -80,7 +81,7 @@ class TransformerEncoder(Encoder):
     @property
     def skips_padding(self) -> bool:
         """True on a card if the backbone is BERT."""
-        return self.device.type != "cpu" and packs(self.shape_facts())
+        return self._packs and self.device.type != "cpu"
 
     def unpadded(self, ids_BT: Tensor, mask_BT: Tensor, places_N: Tensor) -> Tensor:
         """Return what ``pooled`` returns, up to rounding."""
