@@ -228,7 +228,7 @@ def test_a_selection_on_the_processor_changes_no_digit(name: str, weighted: bool
     host = OnHost(
         chosen.numpy(), known.numpy(), None if weight is None else weight.numpy(), docs.numpy(), labels.numpy()
     )
-    beside = replace(without, host=host)
+    beside = replace(without, host=lambda: host)
     kept = torch.tensor([True, True, False, True, True])
     for rows in (slice(None), kept, slice(3, 4)):
         masks = scores[rows], chosen[rows], known[rows]

@@ -17,7 +17,7 @@ from xc_core.data.labels import LabelMatrix
 from xc_core.data.splits import TRAIN
 from xc_core.errors import ConfigError
 from xc_core.params import changed, deep_merged
-from xc_core.sampling import NEGATIVES, Documents, EveryLabel, InBatch, Negatives, NegativeSource, hard_negatives
+from xc_core.sampling import NEGATIVES, Documents, InBatch, Negatives, NegativeSource, PairPool, hard_negatives
 from xc_core.sampling.hard import HardNegatives
 from xc_core.shapes import PAD_ID, Shortlist
 from xc_core.stages import audit, fusion
@@ -181,7 +181,7 @@ def check_mined(corpus: Corpus, mined: HardNegatives) -> None:
 def test_the_gradient_that_an_estimate_is_compared_with_has_no_filtered_negative(
     filtered: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wholes: list[EveryLabel] = []
+    wholes: list[PairPool] = []
     error_of = training.gradient_error
 
     def spy(*args: Any) -> GradientError:

@@ -63,6 +63,13 @@ def test_m1_waits_for_nothing_and_learns_what_it_learns_on_a_cpu(name: str, smal
     assert kept == card.keeps[0], "the vectors of the steps are in the bank, if something reads them"
 
 
+def test_m4_makes_the_masks_of_a_batch_on_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pinned and copied, they took longer than the step."""
+    expected = take_steps(m4(CPU))
+    monkeypatch.setattr("xc_core.sampling.base.mask", lambda *_: pytest.fail("a mask made by the processor"))
+    assert take_steps(m4(CARD)) == [pytest.approx(pair, rel=1e-5) for pair in expected]
+
+
 @pytest.mark.parametrize("loss", ["bce", "decoupled-softmax"])
 def test_the_masks_of_all_labels_are_made_on_a_card(loss: str, small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     cpu = m1("renee", CPU, small, loss={"kind": loss})

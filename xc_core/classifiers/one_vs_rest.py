@@ -16,7 +16,7 @@ from xc_core.classifiers.taken import Taken
 from xc_core.devices import Device, put
 from xc_core.losses import BatchLoss, OnHost, Sampled
 from xc_core.losses.base import summed
-from xc_core.sampling import EveryLabel, Pool
+from xc_core.sampling import PairPool, Pool
 from xc_core.shapes import I64
 
 
@@ -283,16 +283,19 @@ def _kept(gradient: Tensor, usable: Tensor) -> Tensor:
 def marks(pool: Pool, docs_B: I64, device: torch.device) -> tuple[Tensor, Tensor, Sampled]:
     """Return the masks of a pool as tensors: chosen and known (both B x U), and how labels were sampled.
 
-    A card makes the masks of all labels itself: B x L answers would be computed, pinned and copied in every step.
+    A card makes the masks of pairs itself: otherwise B x U answers are computed, pinned and copied in every step.
     """
     docs, labels = put(docs_B, device), put(pool.labels_U, device)
-    if isinstance(pool, EveryLabel) and device.type != "cpu":
+    if isinstance(pool, PairPool) and device.type != "cpu":
         shape = len(docs_B), len(pool.labels_U)
         chosen, known = (_marked(cells, shape, device) for cells in pool.cells())
-        return chosen, known, Sampled(docs_B=docs, labels_U=labels)
-    chosen, known = (put(m, device) for m in (pool.chosen_BU, pool.known_BU))
+    else:
+        chosen, known = (put(m, device) for m in (pool.chosen_BU, pool.known_BU))
     weight, noise = (None if m is None else put(m, device) for m in (pool.weight_BU, pool.noise_BU))
-    host = OnHost(pool.chosen_BU, pool.known_BU, pool.weight_BU, docs_B, pool.labels_U)
+
+    def host() -> OnHost:
+        return OnHost(pool.chosen_BU, pool.known_BU, pool.weight_BU, docs_B, pool.labels_U)
+
     return chosen, known, Sampled(weight, noise, docs, labels, host)
 
 

@@ -5,6 +5,7 @@ A loss never changes its arguments and never divides by the count; only the trai
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Final, Protocol
@@ -62,8 +63,8 @@ class Sampled:
     """Positions of the documents, for losses that keep state per document."""
     labels_U: Tensor | None = None
     """Ids of the labels, for losses that keep state per label."""
-    host: OnHost | None = None
-    """The same, and the masks that the loss is called with, on the processor."""
+    host: Callable[[], OnHost] | None = None
+    """Returns the same, and the masks that the loss is called with, on the processor."""
 
     def negatives(self, chosen_BU: Tensor, known_BU: Tensor) -> Tensor:
         """Return the weights (B x U); if there are none, compute them from the masks."""
@@ -72,7 +73,7 @@ class Sampled:
     def on_host(self, chosen_BU: Tensor, known_BU: Tensor) -> OnHost:
         """Return the batch on the processor; without ``host`` it is copied there, which waits for a card."""
         if self.host is not None:
-            return self.host
+            return self.host()
         weight = None if self.weight_BU is None else self.weight_BU.cpu().numpy()
         docs, labels = (None if ids is None else ids.long().cpu().numpy() for ids in (self.docs_B, self.labels_U))
         return OnHost(chosen_BU.cpu().numpy(), known_BU.cpu().numpy(), weight, docs, labels)
@@ -85,8 +86,10 @@ class Sampled:
         """Return the sample of the documents ``rows``, a mask (B) or a slice."""
         parts = (self.weight_BU, self.noise_BU, self.docs_B)
         weight, noise, docs = (None if part is None else part[rows] for part in parts)
-        host = self.host and self.host.documents(rows if isinstance(rows, slice) else rows.cpu().numpy())
-        return Sampled(weight, noise, docs, self.labels_U, host)
+        if (host := self.host) is None:
+            return Sampled(weight, noise, docs, self.labels_U)
+        at = rows if isinstance(rows, slice) else rows.cpu().numpy()
+        return Sampled(weight, noise, docs, self.labels_U, lambda: host().documents(at))
 
 
 PLAIN: Final = Sampled()

@@ -147,8 +147,8 @@ class LabelPool:
         return LabelPool(self.labels_U[columns], *(part if part is None else part[:, columns] for part in masks))  # type: ignore[arg-type]
 
 
-class EveryLabel:
-    """The pool of all labels, or of those of a block, as pairs. A mask is computed if it is read.
+class PairPool:
+    """A pool whose masks are given as pairs. A mask is computed if it is read.
 
     So the B x L matrix of targets need not exist; a card makes masks of the pairs itself.
     """
@@ -181,16 +181,19 @@ class EveryLabel:
         """The mask of the pairs that are not negatives."""
         return mask(self.known, self.labels_U)
 
-    def blocks(self, width: int) -> Iterator[EveryLabel]:
-        """Yield all labels in blocks of at most ``width``, in order."""
-        return (self.only(self.labels_U[block]) for block in spans(len(self.labels_U), width))
+    def blocks(self, width: int) -> Iterator[PairPool]:
+        """Yield the pool in blocks of at most ``width`` labels, in order."""
+        return (self._cut(self.labels_U[block]) for block in spans(len(self.labels_U), width))
 
-    def only(self, labels_S: I64) -> EveryLabel:
-        """Return the pool of ``labels_S`` (distinct, rising)."""
-        return EveryLabel(self.chosen, self.known, labels_S)
+    def only(self, labels_S: I64) -> PairPool:
+        """Return the pool without labels that are not in ``labels_S``."""
+        return self._cut(self.labels_U[np.isin(self.labels_U, labels_S)])
+
+    def _cut(self, labels_U: I64) -> PairPool:
+        return PairPool(self.chosen, self.known, labels_U)
 
 
-Pool = LabelPool | EveryLabel
+Pool = LabelPool | PairPool
 
 
 def mask(positives: LabelMatrix, labels_U: I64) -> Bool:

@@ -12,13 +12,11 @@ from xc_core.params import at_least
 from xc_core.sampling.base import (
     NEGATIVES,
     Documents,
-    EveryLabel,
-    LabelPool,
     LabelVectors,
     Negatives,
     NegativeSource,
+    PairPool,
     Pool,
-    mask,
 )
 from xc_core.sampling.noise import Noise
 from xc_core.seeds import generator
@@ -69,10 +67,9 @@ class Source(Generic[S]):
         """Return the positives to learn from if the pool holds them: ``chosen``, or all with the setting ``share``."""
         return self.truth.rows(docs_B) if getattr(self.settings, "share", False) else chosen
 
-    def _pool(self, docs_B: I64, chosen: LabelMatrix, labels_U: I64) -> LabelPool:
-        """Return the pool of ``labels_U`` (distinct, rising) with its masks."""
-        learnt_BU = mask(self._learnt(docs_B, chosen), labels_U)
-        return LabelPool(labels_U, learnt_BU, mask(self.known.rows(docs_B), labels_U))
+    def _pool(self, docs_B: I64, chosen: LabelMatrix, labels_U: I64) -> PairPool:
+        """Return the pool of ``labels_U`` (distinct, rising)."""
+        return PairPool(self._learnt(docs_B, chosen), self.known.rows(docs_B), labels_U)
 
     def _sample(self, own: LabelMatrix, step: int) -> LabelMatrix:
         """Keep up to ``positives`` positives of each document, chosen at random without replacement."""
@@ -126,7 +123,7 @@ class InBatchSource(Source[P]):
         super().__init__(settings, documents, seed)
         self._unseen = np.flatnonzero(self.truth.frequency_L() == 0) if settings.unseen else np.zeros(0, np.int64)
 
-    def pool(self, docs_B: I64, step: int) -> LabelPool:
+    def pool(self, docs_B: I64, step: int) -> PairPool:
         """Return the pool; sample and draw depend on the seed and ``step`` alone."""
         chosen = self._chosen(docs_B, step)
         return self._pool(docs_B, chosen, np.union1d(chosen.indices, self.more(docs_B, step)).astype(np.int64))
@@ -167,7 +164,7 @@ class Mixture(Shared):
 class MixtureSource(Source[Mixture]):
     """The batch's positives and uniform draws."""
 
-    def pool(self, docs_B: I64, step: int) -> LabelPool:
+    def pool(self, docs_B: I64, step: int) -> PairPool:
         """Return the pool; sample and draw depend on the seed and ``step`` alone."""
         chosen = self._chosen(docs_B, step)
         if self.settings.uniform >= self.truth.num_labels:
@@ -192,6 +189,6 @@ class All(Shared):
 class AllSource(Source[All]):
     """All labels."""
 
-    def pool(self, docs_B: I64, step: int) -> EveryLabel:
+    def pool(self, docs_B: I64, step: int) -> PairPool:
         """Return all labels; the sample of positives depends on the seed and ``step`` alone."""
-        return EveryLabel(self._learnt(docs_B, self._chosen(docs_B, step)), self.known.rows(docs_B))
+        return PairPool(self._learnt(docs_B, self._chosen(docs_B, step)), self.known.rows(docs_B))

@@ -17,9 +17,9 @@ from xc_core.sampling.base import (
     SEARCHED,
     TEXTS,
     Documents,
-    LabelPool,
     LabelVectors,
     NegativeSource,
+    PairPool,
     falls_due,
 )
 from xc_core.sampling.mining import negative_ids
@@ -243,7 +243,7 @@ class SearchingSource(Source[G]):
 class MinedSource(SearchingSource[Mined]):
     """The batch's positives and draws of searched hard negatives."""
 
-    def pool(self, docs_B: I64, step: int) -> LabelPool:
+    def pool(self, docs_B: I64, step: int) -> PairPool:
         """Return the pool; samples depend on the seed, ``step`` and the last search."""
         chosen = self._chosen(docs_B, step)
         drawn = draw(self.hard_NK[docs_B], self.settings.hard, self.seed, step)

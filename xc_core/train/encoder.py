@@ -21,7 +21,7 @@ from xc_core.data.tokens import Joined
 from xc_core.devices import put
 from xc_core.distributed import ALONE, World
 from xc_core.encoders import Cached, Encoder, Passes, encode_passes
-from xc_core.sampling import BatchOrder, Documents, EveryLabel, NegativeSource, missed_by_pools
+from xc_core.sampling import BatchOrder, Documents, NegativeSource, PairPool, missed_by_pools
 from xc_core.seeds import generator, torch_generator
 from xc_core.shapes import F32, I64, Computed, Vectors
 from xc_core.train.banks import Bank, Ready, encode_all
@@ -184,7 +184,7 @@ class EncoderTask:
             np.sort(random.choice(n, min(k, n), replace=False)) for n, k in ((size, _SAMPLE), (rows, _ROWS))
         )
         vectors = self.encoder.views(self.documents.rows_ND[put(docs, self.encoder.device)])[1]
-        whole = EveryLabel(self.data.truth.rows(docs), self.negatives.known.rows(docs))
+        whole = PairPool(self.data.truth.rows(docs), self.negatives.known.rows(docs))
         figures: dict[str, float] = {}
         for name, source in sources.items():
             drawn = [source.pool(docs, -1 - draw) for draw in range(_DRAWS)]

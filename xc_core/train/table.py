@@ -167,9 +167,10 @@ class ClassifierTask:
         return self.negatives.pool(docs_B, step).learnable
 
     def prepare(self, docs_B: I64, step: int) -> tuple[Pool, Tensor]:
-        """Return the pool of the batch, and its document vectors on the device."""
-        doc_BD = put(np.ascontiguousarray(self.data.doc_ND[docs_B]), self.head.table.rows_LD.device)
-        return self.negatives.pool(docs_B, step), doc_BD
+        """Return the pool of the batch, and its document vectors after dropout, on the device."""
+        doc_BD = torch.from_numpy(np.ascontiguousarray(self.data.doc_ND[docs_B]))
+        doc_BD = dropped(doc_BD, self.dropout, torch_generator(self.seed, "dropout", step))
+        return self.negatives.pool(docs_B, step), put(doc_BD.numpy(), self.head.table.rows_LD.device)
 
     def step(
         self, docs_B: I64, step: int, scale: float, ready: tuple[Pool, Tensor] | None = None
@@ -179,7 +180,6 @@ class ClassifierTask:
             for table in self.head.tables:
                 table.average()
         pool, doc_BD = ready or self.prepare(docs_B, step)
-        doc_BD = dropped(doc_BD, self.dropout, torch_generator(self.seed, "dropout", step))
         found = self.head.descend(doc_BD, pool, docs_B, scale)
         return found.loss, found.count
 
