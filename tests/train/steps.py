@@ -63,13 +63,15 @@ def _set_gpu_mode(mode: str) -> None:
         torch.cuda.set_sync_debug_mode(mode)
 
 
-def m1(name: str, device: Device, small: Any, **changes: Any) -> EncoderTask:
-    """Return M1 of a recipe, with a small encoder and hard negatives that a search found."""
+def m1(name: str, device: Device, small: Any, *, bert: bool = False, **changes: Any) -> EncoderTask:
+    """Return M1 of a recipe, with a small encoder (BERT if ``bert``), and hard negatives that a search found."""
     settings = find_recipe(name).changed({"encoder": changes}).encoder
     shape = EncoderConfig(name="bag", width=16, precision="fp32", heads=settings.encoder.heads)
+    if bert:
+        shape = replace(shape, name="tiny", frozen_layers=1)
     order = replace(settings.order, batch_size=8)
     settings = replace(settings, encoder=shape, order=order)
-    encoder = build_encoder(shape, small.vocabulary, 0).on(device)
+    encoder = (small_bert(shape, small.vocabulary) if bert else build_encoder(shape, small.vocabulary, 0)).on(device)
     make = EncoderData.with_label_texts if settings.augment else EncoderData
     task = encoder_task(settings, encoder, make(small.documents, small.labels, small.rows_N, small.truth))
     task.start_epoch(0)
@@ -99,17 +101,24 @@ def m4(device: Device, dropout: float = 0.0, bias: float = 0.0, name: str = "nga
 
 def tiny_bert(precision: str) -> tuple[Encoder, torch.Tensor, torch.Tensor]:
     """Return a transformer with random weights, ids and mask of texts of 6, 4 and no tokens."""
+    encoder = small_bert(EncoderConfig(name="tiny", precision=precision), 50).eval()  # type: ignore[arg-type]
+    ids_BT, mask_BT = torch.arange(18).reshape(3, 6), torch.ones(3, 6, dtype=torch.bool)
+    mask_BT[1, 4:] = mask_BT[2] = False
+    return encoder, ids_BT, mask_BT
+
+
+def small_bert(config: EncoderConfig, vocabulary_size: int) -> Encoder:
+    """Return a transformer with two layers and random weights, large enough that attention distinguishes texts."""
     from transformers import BertConfig, BertModel
 
     from xc_core.encoders.transformer import TransformerEncoder
 
-    shape = BertConfig(vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32)
+    shape = BertConfig(
+        vocab_size=vocabulary_size, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
+        initializer_range=0.3,
+    )  # fmt: skip
     torch.manual_seed(0)
-    config = EncoderConfig(name="tiny", precision=precision)  # type: ignore[arg-type]
-    encoder = TransformerEncoder(config, BertModel(shape, add_pooling_layer=False)).eval()
-    ids_BT, mask_BT = torch.arange(18).reshape(3, 6), torch.ones(3, 6, dtype=torch.bool)
-    mask_BT[1, 4:] = mask_BT[2] = False
-    return encoder, ids_BT, mask_BT
+    return TransformerEncoder(config, BertModel(shape, add_pooling_layer=False))
 
 
 def train(name: str, device: Device, small: Any, folder: Path) -> History:

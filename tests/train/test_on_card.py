@@ -63,6 +63,19 @@ def test_m1_waits_for_nothing_and_learns_what_it_learns_on_a_cpu(name: str, smal
     assert kept == card.keeps[0], "the vectors of the steps are in the bank, if something reads them"
 
 
+@pytest.mark.parametrize("name", ["ngame", "house", "unidec", "astra"])
+def test_a_transformer_encodes_documents_and_label_texts_at_once(name: str, small: Any) -> None:
+    """A CPU encodes them one after the other, through transformers."""
+    card, cpu = (m1(name, device, small, bert=True) for device in (CARD, CPU))
+    batches = card.batches(0)
+    ready, texts = card.prepare(batches[0], 0), card.head.reads_once
+    assert len(ready.documents.batches) == 1
+    assert len(ready.documents.back_N) == len(batches[0]) + (len(ready.pool.labels_U) if texts else 0)
+    assert take_steps(card) == [pytest.approx(pair, rel=1e-5) for pair in take_steps(cpu)]
+    for ours, theirs in ((card.documents, cpu.documents), (card.texts, cpu.texts)):
+        torch.testing.assert_close(ours.rows_ND.cpu(), theirs.rows_ND, rtol=0, atol=1e-4)
+
+
 def test_m4_makes_the_masks_of_a_batch_on_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pinned and copied, they took longer than the step."""
     expected = take_steps(m4(CPU))

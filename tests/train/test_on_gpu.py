@@ -34,6 +34,12 @@ def test_m1_has_the_losses_of_a_cpu(name: str, small: Any) -> None:
     assert found == [pytest.approx(pair, rel=TOLERANCE) for pair in take_steps(m1(name, CPU, small))]
 
 
+@pytest.mark.parametrize("name", ["ngame", "house", "unidec", "astra"])
+def test_m1_of_a_transformer_has_the_losses_of_a_cpu(name: str, small: Any) -> None:
+    found = take_steps(m1(name, CARD, small, bert=True))
+    assert found == [pytest.approx(pair, rel=TOLERANCE) for pair in take_steps(m1(name, CPU, small, bert=True))]
+
+
 @pytest.mark.parametrize("options", [{}, {"dropout": 0.3}, {"weight_decay": 0.1}, {"bias": 0.1}])
 def test_m4_has_the_losses_of_a_cpu(options: dict[str, float]) -> None:
     found = take_steps(m4(CARD, **options))

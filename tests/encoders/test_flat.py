@@ -1,0 +1,85 @@
+"""BERT without padding, as a card computes it, equals the model of transformers: vectors and gradients."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.card import CARD
+from tests.train.steps import small_bert
+from xc_core.devices import CPU, Device
+from xc_core.encoders import Encoder, EncoderConfig, build_encoder
+from xc_core.encoders.base import Precision
+
+MASK_BT = torch.arange(7) < torch.tensor([[7], [2], [0], [1], [5]])
+IDS_BT = torch.randint(1, 30, MASK_BT.shape, generator=torch.Generator().manual_seed(1)) * MASK_BT
+PLACES_N = MASK_BT.flatten().nonzero().squeeze(1)
+
+
+def made(**changes: Any) -> Encoder:
+    return small_bert(EncoderConfig(name="tiny", **{"precision": Precision.FP32, **changes}), 30)
+
+
+def gradients(encoder: Encoder, *given: Any) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return vectors, and the gradient of each weight for a weighted sum of the vectors of texts with tokens."""
+    encoder.zero_grad()
+    with encoder.autocast():
+        vectors = encoder(*given)
+    weights = torch.linspace(-1, 1, vectors.numel()).view_as(vectors)
+    (vectors * weights)[MASK_BT.any(1)].sum().backward()
+    named = encoder.named_parameters()
+    return vectors.detach(), {name: value.grad.clone() for name, value in named if value.grad is not None}
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "last"])
+@pytest.mark.parametrize("changes", [{}, {"frozen_layers": 1}, {"projection": 8, "heads": 2}])
+def test_vectors_and_gradients_are_those_of_transformers(pooling: str, changes: dict[str, Any]) -> None:
+    encoder = made(pooling=pooling, **changes)
+    expected, theirs = gradients(encoder, IDS_BT, MASK_BT)
+    found, ours = gradients(encoder, IDS_BT, MASK_BT, None, PLACES_N)
+    whole = MASK_BT.any(1)
+    torch.testing.assert_close(found[whole], expected[whole], rtol=0, atol=1e-6)
+    assert found.isfinite().all()
+    assert ours.keys() == theirs.keys()
+    for name, value in theirs.items():
+        torch.testing.assert_close(ours[name], value, rtol=1e-4, atol=1e-5)
+
+
+def test_the_tokens_of_a_text_read_no_other_text_and_no_padding() -> None:
+    encoder = made().eval()
+    whole = encoder(IDS_BT, MASK_BT, None, PLACES_N)
+    for row in (0, 1, 3, 4):
+        length = int(MASK_BT[row].sum())
+        alone = encoder(IDS_BT[row : row + 1, :length], MASK_BT[row : row + 1, :length], None, torch.arange(length))
+        torch.testing.assert_close(whole[row : row + 1], alone, rtol=0, atol=1e-6)
+
+
+def test_in_bf16_sums_and_normalisations_are_in_fp32() -> None:
+    """As near to fp32 as autocast. With sums in bf16 too, vectors were twice as far."""
+    encoder, half = made().eval(), made(precision=Precision.BF16).eval()
+    mask_BT = torch.arange(12) < 1 + torch.arange(200).unsqueeze(1) % 12
+    ids_BT = torch.randint(1, 30, mask_BT.shape, generator=torch.Generator().manual_seed(2)) * mask_BT
+    places_N = mask_BT.flatten().nonzero().squeeze(1)
+    with torch.no_grad():
+        exact = encoder(ids_BT, mask_BT)
+        with half.autocast():
+            ours, theirs = (half(ids_BT, mask_BT, *more) for more in ((None, places_N), ()))
+    assert 0 < (ours - exact).norm() < 1.2 * (theirs - exact).norm()
+
+
+@pytest.mark.usefixtures("fake_card")
+def test_a_card_skips_padding_if_the_backbone_is_bert(bert: Path, distilbert: Path) -> None:
+    def skips(device: Device, folder: Path) -> bool:
+        return build_encoder(EncoderConfig(name=str(folder)), 17, 0).on(device).skips_padding
+
+    assert [skips(CARD, bert), skips(CARD, distilbert), skips(CPU, bert)] == [True, False, False]
+
+
+@pytest.mark.parametrize(("padding", "most"), [(True, 16_384), (False, 131_072)])
+def test_a_pass_without_padding_is_larger(padding: bool, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Device, "_free", lambda _: 4 * 10**12)
+    assert Device("cuda:0").tokens_per_pass(2048, 1000, padding=padding) == most
