@@ -150,5 +150,5 @@ def _best_so_far(
 def describe(accepted: AcceptanceSet, today: AcceptanceSet) -> str:
     """Return an acceptance set, and what is left of it today, in words."""
     facts, left_out = accepted.facts, len(accepted) - len(today)
-    less = f", {left_out:,} left out because the corpus has changed" if left_out else ""
+    less = f", {left_out:,} left out (in train, or without a label today)" if left_out else ""
     return f"acceptance set version {facts.version} ({facts.source}), {counted(len(today), 'document')}{less}"
