@@ -59,7 +59,8 @@ def test_settings_of_a_registered_recipe_in_params_yaml_are_not_used_and_named(w
     own = {"encoder": {"encoder": {"name": "bag"}, "loss": {"kind": "supcon"}}, "classifier": {"epochs": 2.0}}
     for recipe in ("ngame", "mine"):
         workspace.params.declare_experiment("toy", recipe, "ngame", own)
-    space, fixed = {"classifier.epochs": [1.0, 2.0]}, {"encoder": {"loss": "supcon"}}
+    space: dict[str, Any] = {"classifier.epochs": [1.0, 2.0]}
+    fixed: dict[str, Any] = {"encoder": {"loss": "supcon"}}
     assert tuning(workspace, space, **fixed).unused() == ["encoder.encoder.name"]
     assert tuning(workspace, space, "mine", **fixed).unused() == [], "a variant is searched as params.yaml has it"
 
