@@ -79,7 +79,8 @@ class Judge:
         from xc_core.infer.acceptance import measured
 
         if not len(accepted):
-            found, do = "none that today's models do not train on", f"xc acceptance --dataset {self.dataset} --redraw"
+            found = "none that has a label and that today's models do not train on"
+            do = f"xc acceptance --dataset {self.dataset} --redraw, or --given FILE"
             return [Line("documents", False, found, "at least one", do)], None
         try:
             own = measured(download(version), accepted)
