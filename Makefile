@@ -111,5 +111,5 @@ update: $(BIN)/python  ## Install and list the newest versions that pyproject.to
 	$(BIN)/pip install --quiet --upgrade --pre -e '.[$(EXTRAS)]'
 	$(BIN)/pip freeze --exclude-editable
 
-clean:  ## Delete the environment, caches and local state (not the data)
+clean:  ## Delete the environment, caches and .xc, with all registered models, studies and kept versions (not data/)
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .xc

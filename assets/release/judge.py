@@ -79,7 +79,8 @@ class Judge:
         from xc_core.infer.acceptance import measured
 
         if not len(accepted):
-            found, do = "none that today's models do not train on", f"xc acceptance --dataset {self.dataset} --redraw"
+            found = "none that has a label and that today's models do not train on"
+            do = f"xc acceptance --dataset {self.dataset} --redraw, or --given FILE"
             return [Line("documents", False, found, "at least one", do)], None
         try:
             own = measured(download(version), accepted)
@@ -150,5 +151,5 @@ def _best_so_far(
 def describe(accepted: AcceptanceSet, today: AcceptanceSet) -> str:
     """Return an acceptance set, and what is left of it today, in words."""
     facts, left_out = accepted.facts, len(accepted) - len(today)
-    less = f", {left_out:,} left out because the corpus has changed" if left_out else ""
+    less = f", {left_out:,} left out (in train, or without a label today)" if left_out else ""
     return f"acceptance set version {facts.version} ({facts.source}), {counted(len(today), 'document')}{less}"

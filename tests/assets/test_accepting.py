@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -113,3 +113,10 @@ def test_texts_that_a_killed_gate_leaves_are_deleted_by_the_next_command(
     left.rename(place)
     project.swept()
     assert not place.exists()
+
+
+def test_without_a_document_to_judge_on_the_gate_names_both_reasons(project: Workspace) -> None:
+    (line,), best = Judge(project, "toy", "ngame")._judged(None, None, cast(Any, []))
+    assert (line.passed, best) == (False, None)
+    assert "has a label" in line.found
+    assert "do not train on" in line.found

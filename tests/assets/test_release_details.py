@@ -280,7 +280,7 @@ def test_an_acceptance_set_says_what_is_left_of_it() -> None:
     part: Any = Documents([1])
     assert describe(whole, whole) == "acceptance set version 2 (given), 3 documents"
     assert describe(whole, part) == (
-        "acceptance set version 2 (given), 1 document, 2 left out because the corpus has changed"
+        "acceptance set version 2 (given), 1 document, 2 left out (in train, or without a label today)"
     )
 
 

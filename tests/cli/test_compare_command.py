@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from tests.cli.conftest import TOY, Xc
@@ -47,3 +49,12 @@ def test_a_figure_above_zero_means_that_the_first_is_better(
     monkeypatch.setattr(paired, "differences", lambda a, b: {"P_at_1": Difference(a - b, a - b - 1, a - b + 1)})
     assert xc("compare", *TOY, "better", "worse").out.splitlines()[1] == "P@1       +10.00   [+9.00, +11.00]"
     assert xc("compare", *TOY, "worse", "better").out.splitlines()[1] == "P@1       -10.00   [-11.00, -9.00]"
+
+
+def test_a_metric_that_no_test_document_defines_is_no_number(
+    xc: Xc, ready: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unknown = Difference(math.nan, math.nan, math.nan)
+    monkeypatch.setattr(paired, "differences", lambda *models: {"PSP_at_1": unknown})
+    ended = xc("compare", *TOY, "ngame", "ngame")
+    assert ended.out.splitlines()[1:] == ["PSP@1          -   no test document has a label"]

@@ -166,6 +166,9 @@ def test_an_empty_test_table_is_refused_and_rows_are_split_off_without_it(
     (folder / "test.csv").write_text("text,labels\n")
     xc("ingest", folder, "--dataset", "new").refused(65, "and 0 test documents", "delete an empty one")
     (folder / "test.csv").unlink()
+    xc("ingest", folder, "--dataset", "new", "--test-fraction", 1e-9).refused(
+        65, "0 test documents", "raise --test-fraction"
+    )
     assert xc("ingest", folder, "--dataset", "new").code == 0
 
 

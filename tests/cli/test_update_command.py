@@ -74,7 +74,8 @@ def test_what_is_next_is_a_command_that_keeps_the_settings(xc: Xc, project: Work
     assert xc("update", update, "--dataset", "toy").out.endswith("next: xc train --dataset toy --recipe ngame\n")
     project.params.declare_experiment("toy", "ngame", "ngame", {"classifier": {"epochs": 2}})
     project.params.declare_experiment("toy", "short", "ngame", {"classifier": {"epochs": 1}})
-    assert xc("update", update, "--dataset", "toy").out.splitlines()[-3:] == [
+    second = drop(tmp_path / "second", [row("N2", "a newer text", [0])], [("L0", "river")])
+    assert xc("update", second, "--dataset", "toy").out.splitlines()[-3:] == [
         "next: train again, or refresh (docs/runbook.md#refresh):",
         "  xc train --dataset toy --recipe ngame --set classifier.epochs=2 --budget none",
         "  xc train --dataset toy --recipe short",
@@ -591,6 +592,7 @@ def test_an_update_that_changes_nothing_leaves_files_and_models_as_they_are(
     ended = xc("update", same, "--dataset", "toy")
     assert "documents: 0 new, 0 changed, 0 removed; labels: 0 new, 0 changed, 0 removed; pairs: 0 new" in ended.out
     assert "toy has all that is in the new files; nothing changes" in ended.err
+    assert "next:" not in ended.out, "there is nothing to train"
     assert {k: v for k, v in files_of(project.root).items() if k.startswith(OWN)} == before
     assert xc("update", same, "--dataset", "toy", "--allow", "empty-text").code == 0
     assert project.params.dataset("toy").corpus.allow == ("empty-text",), "the dataset accepts it from now on"

@@ -118,3 +118,10 @@ def test_an_old_report_without_confusions_is_shown() -> None:
 def test_long_texts_are_cut() -> None:
     own = {"learnt": {}, "card": {}, "machines": [], "pictures": {}}
     assert len(page("word " * 10_000, **own).html()) < len(page(**own).html()) + 5_000
+
+
+def test_the_first_row_of_the_ablation_is_the_whole_model() -> None:
+    rows = dict.fromkeys(("classifier", "fusion", "label_text", "sum"), dict.fromkeys(METRICS, 1.0))  # as in the file
+    table = page(report={**page().report, "ablation": rows}).html().split("What each score gives")[1]
+    named = re.findall(r"<tr><td>(\w+)</td>", table.split("</table>")[0])
+    assert named == ["fusion", "classifier", "label_text", "sum"]

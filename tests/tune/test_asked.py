@@ -54,6 +54,17 @@ def test_the_recipes_own_settings_are_a_trial_if_the_space_has_them_as_they_are(
     assert own.defaults() == ({"classifier.table.lr": lr} if drawn else None)
 
 
+def test_settings_of_a_registered_recipe_in_params_yaml_are_not_used_and_named(workspace: Workspace) -> None:
+    """`xc tune --recipe ngame` searched around the recipe as registered, without a word of what xc train had set."""
+    own = {"encoder": {"encoder": {"name": "bag"}, "loss": {"kind": "supcon"}}, "classifier": {"epochs": 2.0}}
+    for recipe in ("ngame", "mine"):
+        workspace.params.declare_experiment("toy", recipe, "ngame", own)
+    space: dict[str, Any] = {"classifier.epochs": [1.0, 2.0]}
+    fixed: dict[str, Any] = {"encoder": {"loss": "supcon"}}
+    assert tuning(workspace, space, **fixed).unused() == ["encoder.encoder.name"]
+    assert tuning(workspace, space, "mine", **fixed).unused() == [], "a variant is searched as params.yaml has it"
+
+
 def test_the_dataset_has_the_tokenizers_of_all_trials(workspace: Workspace, bert: Path) -> None:
     own = tuning(workspace, {"encoder.encoder.name": ["bag", str(bert)]}, encoder={"epochs": 0.0}).prepared()
     assert set(own.base.dataset.settings("tokens").tokenizers) >= {"wordpiece", str(bert)}

@@ -393,7 +393,7 @@ def test_mistakes_are_refused_before_the_first_trial(
 def test_a_dataset_without_validation_documents_is_refused(tune: Tune, project: Workspace) -> None:
     text = (project.root / "params.yaml").read_text().replace("corpus: {}", "corpus: {validation_fraction: 0.0}")
     (project.root / "params.yaml").write_text(text)
-    tune(LATE).refused(66, "no validation documents with labels of toy", "validation_fraction")
+    tune(LATE).refused(66, "no validation documents with labels of toy", "params.yaml to a larger share")
 
 
 def test_a_study_file_that_cannot_be_read_may_be_deleted_unless_the_disk_is_full(

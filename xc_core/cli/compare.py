@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import click
@@ -30,6 +31,9 @@ def compare(dataset: str, ours: str, theirs: str) -> None:
     found = differences(_figures(workspace, dataset, ours), _figures(workspace, dataset, theirs))
     click.echo(f"{dataset}: {ours} minus {theirs}, points of percent")
     for name, difference in found.items():
+        if math.isnan(difference.points):
+            click.echo(f"{name.replace('_at_', '@'):<8}{'-':>8}   no test document has a label")
+            continue
         verdict = "" if difference.clear else "   not clear"
         click.echo(
             f"{name.replace('_at_', '@'):<8}{difference.points:>+z8.2f}   "

@@ -27,7 +27,7 @@ GROUP = "xc.studies"
 
 @click.command(short_help="Search the settings of a recipe on validation documents.")
 @dataset_option
-@click.option("--recipe", required=True, help="Recipe, or variant in params.yaml, whose settings are searched.")
+@click.option("--recipe", required=True, help="Recipe as it is registered, or variant as params.yaml has it.")
 @click.option("--space", required=True, type=click.Path(path_type=Path), metavar="FILE",
               help="YAML file with a line per setting: a list of values, {range: [a, b]}, optionally with step: c, or "
               "{log: [a, b]}.")  # fmt: skip
@@ -76,6 +76,9 @@ def tune(dataset: str, recipe: str, space: Path, settings: tuple[str, ...], **op
     how = {"sampler": options["sampler"], "seed": options["seed"], "prune": options["pruner"] != "none"}
     changes = changes_of(settings)
     tuning = Tuning.of(workspace, dataset, recipe, changes, Space.read(space), name=study, metric=metric, **how)
+    if unused := tuning.unused():
+        listed = f"not used, set in params.yaml by xc train or its budget: {', '.join(unused)}"
+        report(f"tune: {recipe}: {listed}; give them with --set to use them")
     record = run(tuning.prepared(), Limits(options["trials"], seconds, options["keep"]), _watchers(workspace))
     click.echo(summary(record))
     if out := options["out"]:

@@ -12,6 +12,7 @@ from xc_core.cli.options import Names, dataset_option
 from xc_core.cli.tables import REFRESH, show_next
 from xc_core.data.checks import Allowed
 from xc_core.data.formats import LAYOUTS
+from xc_core.errors import XCError
 
 
 @click.command("update", short_help="Merge new documents, labels and corrected pairs into a dataset.")
@@ -28,7 +29,17 @@ def command(path: Path, dataset: str, layout: str, allow: tuple[str, ...]) -> No
     are new. Reading is strict: the first thing that is wrong is named with its file and line, and nothing changes.
     """
     workspace = Workspace.find()
+    before = _corpus(workspace, dataset)
     difference = update(workspace, path, dataset, layout=layout, allow=allow)
     if difference is not None:
         click.echo(f"{dataset}: {difference}")
-    show_next(workspace, dataset, REFRESH)
+    if difference is None or _corpus(workspace, dataset) != before:
+        show_next(workspace, dataset, REFRESH)
+
+
+def _corpus(workspace: Workspace, dataset: str) -> str | None:
+    """Return the digest of the corpus; None if there is none, which the update reports."""
+    try:
+        return workspace.digest("corpus", dataset)
+    except XCError:
+        return None

@@ -204,4 +204,5 @@ def check_sizes(labels: int, sizes: Mapping[str, int]) -> None:
     do = "check that the files are complete" + (", or lower --validation-fraction" if all_held else "")
     if not sizes[TEST]:
         do += "; test rows are split off a table if there is no test file, so delete an empty one"
+        do += ", or raise --test-fraction if there are few rows"
     raise DataError(counts + held, expected="at least one of each", do=do)

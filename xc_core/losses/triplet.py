@@ -17,9 +17,9 @@ class Triplet(Stateless):
     """sum_i sum_{l in P_i} sum_{k in N_i} w_ilk [ s_ik - s_il + margin ]_+ , counted per (i, l).
 
     ``P_i``: the ``positives`` lowest-scored chosen positives of document i; ``N_i``: the ``hardest`` highest-scored
-    labels of the batch that are not known positives of i; s: scores_BU. The weights over the active negatives of
-    (i, l), those inside the margin, are softmax(s_ik / temperature), held constant in the gradient, or 1 / |N_i| if
-    the temperature is 0.
+    labels of the batch that are not known positives of i, whatever their weight in the sample; s: scores_BU. The
+    weights over the active negatives of (i, l), those inside the margin, are softmax(s_ik / temperature), held constant
+    in the gradient, or 1 / |N_i| if the temperature is 0.
 
     Source: NGAME (WSDM 2023) equation (1), appendix C. The paper uses a plain sum; the softmax weights come from its
     public code, where inactive negatives also get weight because the mask multiplies logits. Here an inactive negative

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Final
 
+from xc_core.metrics.evaluation import FUSION
 from xc_core.metrics.report import BINS
 
 _TEMPLATE: Final = "page.html"
@@ -51,6 +52,11 @@ class Page:
         """The names of the scores in the examples."""
         predicted = [label for one in self.examples for label in one["predicted"]]
         return list(dict.fromkeys(name for label in predicted for name in label.get("scores", {})))
+
+    @property
+    def ablation(self) -> dict[str, dict[str, float]]:
+        """The rows of the ablation, the whole model first; the report has them by name."""
+        return dict(sorted(self.report["ablation"].items(), key=lambda row: row[0] != FUSION))
 
     @property
     def latency(self) -> list[float]:

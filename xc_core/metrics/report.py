@@ -23,7 +23,7 @@ from xc_core.seeds import generator
 from xc_core.shapes import F64, I32, I64, Bool, Shortlist
 
 BINS: Final = (("tail", 0, 3), ("torso", 4, 20), ("head", 21, None))
-"""Bins of labels by number of train documents: at most 3 (tail), 4 to 20 (torso), more (head)."""
+"""Bins of labels by number of train and validation documents: at most 3 (tail), 4 to 20 (torso), more (head)."""
 BOOTSTRAPS: Final = 1000
 """Bootstrap resamples per interval."""
 
@@ -100,7 +100,7 @@ def by_frequency(found: tuple[I64, I32], truth: LabelMatrix, chosen_L: Bool) -> 
 
 
 def decile_edges(frequency_L: I64, truth: LabelMatrix) -> list[tuple[int, int]]:
-    """Return up to ten inclusive ranges of train frequency, each with about a tenth of the true positives."""
+    """Return up to ten inclusive ranges of label frequency, each with about a tenth of the true positives."""
     of_positive = np.sort(frequency_L[truth.indices])
     if not len(of_positive):
         return []

@@ -73,6 +73,15 @@ class Tuning:
             trial.require()
         return made
 
+    def unused(self) -> list[str]:
+        """Return the settings of the experiment in params.yaml that trials neither share nor draw.
+
+        They are those of a registered recipe, which trials change as it is registered.
+        """
+        _, declared = self.project.params.declared(self.dataset, self.recipe) or ("", {})
+        was, has = ({name.removesuffix(".kind") for name in dotted(own)} for own in (declared, self.changes))
+        return sorted(was - has - self.space.settings.keys())
+
     def corners(self) -> Iterator[Recipe]:
         """Yield the recipes at ends of the space: each value once with the first of the others, then some at random.
 

@@ -151,5 +151,5 @@ def no_validation(dataset: str) -> MissingError:
     return MissingError(
         f"no validation documents with labels of {dataset}",
         expected="documents on which trials are judged; test documents are never read",
-        do=f"set datasets.{dataset}.corpus.validation_fraction in params.yaml, for instance to 0.1",
+        do=f"set datasets.{dataset}.corpus.validation_fraction in params.yaml to a larger share, for instance 0.3",
     )
