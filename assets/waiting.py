@@ -10,6 +10,7 @@ from typing import Final
 
 from assets.settings import hide_secrets
 from xc_core.progress import report
+from xc_core.sqlite import sqlite_file
 
 TIMEOUT: Final = "MLFLOW_HTTP_REQUEST_TIMEOUT"
 _SECONDS: Final = "20"
@@ -20,13 +21,14 @@ _QUIET_SECONDS: Final = 5.0
 
 @contextmanager
 def first_contact(uri: str) -> Iterator[None]:
-    """Bound the time of each request in the block, unless the user has set it, and report a long wait.
+    """Bound the time of each request in the block, unless the user has set it, and report a long wait for a server.
 
     A server that accepts connections but never answers would keep a command silent for 8 minutes.
     """
     waiting = threading.Timer(_QUIET_SECONDS, report, [f"waiting for an answer from MLflow at {hide_secrets(uri)}"])
     waiting.daemon = True
-    waiting.start()
+    if sqlite_file(uri) is None:
+        waiting.start()
     given = TIMEOUT in os.environ
     os.environ.setdefault(TIMEOUT, _SECONDS)
     try:
