@@ -17,7 +17,7 @@ import click
 from assets.release.client import client_of
 from assets.release.origin import ARTEFACTS, DIFF, FOLDER
 from assets.release.page import ORIGIN
-from xc_core.artifacts import read_manifest, remove, sha256_file
+from xc_core.artifacts import read_manifest, remove, sha256_file, write_file
 from xc_core.chain import Workspace
 from xc_core.chain.registry import TRAIN_STAGES
 from xc_core.environment import python_path
@@ -208,14 +208,26 @@ def _fetch_raw(workspace: Workspace, found: Lineage, folder: Path) -> None:
 
 
 def _share_remotes(root: Path, folder: Path) -> None:
-    """Let the clone use the project's cache and remotes; a relative path means the project's."""
+    """Let the clone use the project's cache and remotes, as they are now; a relative path means the project's.
+
+    The names of remotes may have changed since the commit. DVC reads its settings as UTF-8, but its own commands write
+    no path that is not ASCII.
+    """
     from assets.resources import Dvc
 
+    lines = []
     for name, url in Dvc.of(root).remotes().items():
         place = url if "://" in url else str((root / ".dvc" / url).resolve())
-        _call([*_DVC, "remote", "modify", "--local", name, "url", place], folder)
+        lines += [f"['remote \"{name}\"']", f"url = {_quoted(place)}"]
     if (root / ".dvc" / "cache").is_dir():
-        _call([*_DVC, "config", "--local", "cache.dir", str(root / ".dvc" / "cache")], folder)
+        lines += ["[cache]", f"dir = {_quoted(str(root / '.dvc' / 'cache'))}"]
+    write_file(folder / ".dvc" / "config", (root / ".dvc" / "config").read_bytes())
+    write_file(folder / ".dvc" / "config.local", "".join(f"{line}\n" for line in lines))
+
+
+def _quoted(text: str) -> str:
+    quote = "'" if '"' in text else '"'
+    return f"{quote}{text}{quote}"
 
 
 def _same(raw: Path, wanted: dict[str, Any]) -> bool:

@@ -362,13 +362,19 @@ def test_a_rebuild_takes_no_raw_data_that_is_not_known_to_be_the_same(
     assert not (tmp_path / "clone").exists()
 
 
-def test_a_clone_gets_the_remotes_of_the_project_whatever_their_names(tmp_path: Path) -> None:
-    for name in ("own", "clone"):
-        (tmp_path / name / ".dvc").mkdir(parents=True)
-        (tmp_path / name / ".dvc" / "config").write_text("['remote \"lab.disk\"']\n    url = ../store\n")
+@pytest.mark.parametrize(("folder", "name"), [("own", "lab.disk"), ("dépôt, #1", "new")])
+def test_a_clone_gets_the_remotes_of_the_project_whatever_their_names(tmp_path: Path, folder: str, name: str) -> None:
+    """A remote that was renamed since the commit, or a path that is not ASCII, ended the rebuild in dvc."""
+    own, clone = tmp_path / folder, tmp_path / "clone"
+    for place, remote in ((own, name), (clone, "lab.disk")):
+        (place / ".dvc" / "cache").mkdir(parents=True)
+        section = f"['remote \"{remote}\"']\n    url = ../store\n    verify = true\n"
+        (place / ".dvc" / "config").write_text(f"[core]\n    remote = {remote}\n{section}")
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
-    lineage._share_remotes(tmp_path / "own", tmp_path / "clone")
-    assert f"url = {tmp_path / 'own' / 'store'}" in (tmp_path / "clone" / ".dvc" / "config.local").read_text()
+    lineage._share_remotes(own, clone)
+    told = subprocess.check_output([sys.executable, "-m", "dvc", "config", "--list"], cwd=clone, text=True)
+    wanted = {f"remote.{name}.url={own / 'store'}", f"remote.{name}.verify=true", f"core.remote={name}"}
+    assert {*wanted, f"cache.dir={own / '.dvc' / 'cache'}"} <= set(told.splitlines())
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"corpus": 5}', '{"corpus": {}}'])
