@@ -289,10 +289,9 @@ def test_parts_of_different_models_are_refused(
 
 def changed(folder: Path, name: str, change: Callable[[dict[str, Any]], Any]) -> None:
     """Change a file of a model, and its manifest with it, as another release would have written them."""
-    content = json.loads((folder / name).read_text())
-    change(content)
-    (folder / name).write_text(json.dumps(content))
-    own = {"bytes": (folder / name).stat().st_size, "sha256": artifacts.sha256_file(folder / name)}
+    change(content := json.loads((folder / name).read_text()))
+    size = (folder / name).write_text(json.dumps(content))
+    own = {"bytes": size, "sha256": artifacts.sha256_file(folder / name)}
     manifest = artifacts.read_manifest(folder)
     (folder / "manifest.json").write_text(replace(manifest, files={**manifest.files, name: own}).to_json())
 
@@ -310,12 +309,9 @@ def changed(folder: Path, name: str, change: Callable[[dict[str, Any]], Any]) ->
 def test_a_model_that_another_release_has_packed_is_not_called_damaged(
     folder: Path, name: str, change: Callable[[dict[str, Any]], Any], found: str
 ) -> None:
-    """It ended as a fault of xc, or with the advice to repair files that are whole."""
     changed(folder, name, change)
-    with pytest.raises(RefusedError, match=found) as caught:
+    with pytest.raises(RefusedError, match=f"a packed model that xc {__version__} cannot read .*{found}"):
         open_predictor(folder)
-    assert f"a packed model that xc {__version__} cannot read" in caught.value.found
-    assert "use the release that has packed it" in caught.value.do
 
 
 def test_facts_of_a_model_that_only_a_later_release_knows_are_left_out(folder: Path) -> None:
