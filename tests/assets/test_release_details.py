@@ -182,6 +182,7 @@ def test_a_model_of_another_dataset_is_neither_served_nor_promoted(by_hand: Regi
         ("predict", *asked, "falcon"),
         ("serve", *asked, "--port", 0),
         ("promote", *asked, "--version", 2, "--reason", "it is good"),
+        ("promote", *asked, "--repair"),
     ):
         xc(*command).refused(77, "a model of the dataset toy", f"xc run model --force --dataset {by_hand.dataset}")
     (fault,) = [finding.text for finding in health.check() if finding.level == "fault"]
