@@ -126,7 +126,7 @@ def rebuilt(workspace: Workspace, found: Lineage, folder: Path) -> None:
 
     Raises MissingError for an origin that is not recorded or data that is nowhere, MovedError for another result.
     """
-    if "params.yaml" not in found.files or "corpus" not in found.artefacts:
+    if "params.yaml" not in found.files or "corpus" not in found.artefacts or not found.recipe:
         raise MissingError(
             f"no recorded origin of version {found.version}",
             expected="a version that xc promote or the asset model registered",

@@ -385,9 +385,12 @@ def test_a_damaged_origin_is_no_fault_of_xc(tmp_path: Path, content: str) -> Non
         lineage._artefacts(tmp_path / ARTEFACTS, 7)
 
 
-def test_a_version_without_a_recorded_corpus_cannot_be_made_again(own: Workspace, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("recipe", "artefacts"), [("ngame", {}), ("", {"corpus": {"source": {}}})])
+def test_a_version_without_a_recorded_corpus_or_recipe_cannot_be_made_again(
+    own: Workspace, tmp_path: Path, recipe: str, artefacts: dict[str, Any]
+) -> None:
     (tmp_path / "params.yaml").write_text("")
-    found = Lineage("toy", "ngame", 7, "r", {}, {"params.yaml": tmp_path / "params.yaml"}, {})
+    found = Lineage("toy", recipe, 7, "r", {}, {"params.yaml": tmp_path / "params.yaml"}, artefacts)
     with pytest.raises(MissingError, match="no recorded origin of version 7"):
         lineage.rebuilt(own, found, tmp_path / "again")
 
