@@ -34,7 +34,7 @@ from tests.cli.conftest import Xc, spoil
 from tests.conftest import TOY_CHANGES
 from xc_core.chain import STAGES, Workspace
 from xc_core.data.ingest import IngestConfig
-from xc_core.errors import CorruptError, MissingError
+from xc_core.errors import CorruptError, MissingError, RefusedError
 from xc_core.git import Checkout, checkout
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -324,6 +324,22 @@ def test_a_rebuild_gets_the_recorded_files_in_their_folders(tmp_path: Path, monk
     assert {what[-1] for what in done if what[0] == "_fetch_raw"} == {again / "sub"}
     assert {what[0] for what in done} == {"_fetch_raw", "_xc", "_compare"}
     assert replace(found, files={}).chain.keys() == {"corpus", "encoder"}
+
+
+def test_a_rebuild_never_writes_into_the_data_of_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link from data/toy to a larger disk is in git, so the clone has it too."""
+
+    def cloned(_: object, __: object, folder: Path) -> Path:
+        (folder / "data").mkdir(parents=True)
+        (folder / "data" / "toy").symlink_to(tmp_path)
+        return folder
+
+    monkeypatch.setattr(lineage, "_clone", cloned)
+    monkeypatch.setattr(lineage, "_call", failing(AssertionError()))
+    (tmp_path / "params.yaml").touch()
+    found = Lineage("toy", "ngame", 1, "run", {}, {"params.yaml": tmp_path / "params.yaml"}, {"corpus": {}})
+    with pytest.raises(RefusedError, match=f"which leads by a link to {tmp_path}"):
+        lineage.rebuilt(Workspace(tmp_path), found, tmp_path / "again")
 
 
 @pytest.mark.parametrize("place", [".", "projects/mine"])
