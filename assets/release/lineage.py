@@ -179,7 +179,7 @@ def _clone(workspace: Workspace, found: Lineage, folder: Path) -> Path:
 
 
 def _check_inside(folder: Path, home: Path) -> None:
-    """Raise RefusedError if the data of the clone are those of the project, by a link in git: they would be replaced."""
+    """Raise RefusedError if the data of the clone are, by a link in git, those of the project: they would change."""
     if not home.resolve().is_relative_to(folder.resolve()):
         raise RefusedError(
             f"{home}, which leads by a link to {home.resolve()}",
