@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 from mlflow.exceptions import MlflowException
 
-from assets.release import copies, versions
+from assets.release import champions, copies, versions
 from assets.release.registry import Released
 from tests.artefacts import started
 from tests.assets.conftest import Store, failing
 from xc_core.artifacts import verify
+from xc_core.chain import Workspace
 from xc_core.errors import StorageError
+from xc_core.infer.champion import Champion
 
 
 @pytest.fixture
@@ -74,6 +76,15 @@ def test_a_place_for_copies_that_cannot_be_made_is_a_storage_error(
     (tmp_path / ".xc").write_text("a file in the place of the folder")
     with pytest.raises(StorageError, match="a file where a folder should be"):
         versions.download(store.client.get_model_version("xc-toy", str(released.version)))
+
+
+def test_a_champion_that_cannot_be_copied_after_its_promotion_is_one(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = StorageError("a full disk", expected="space", do="free some")
+    monkeypatch.setattr(champions, "champion", lambda *_: Champion("2", "aa", failing(full)))
+    champions.write_pointer(workspace, "toy")
+    assert not champions._pointer_file(workspace, "toy").exists()
 
 
 def test_the_last_three_copies_of_a_model_are_kept(
