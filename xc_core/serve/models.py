@@ -173,7 +173,7 @@ class Models:
             log(f"version {champion.version} cannot be served: {reason}; version {self.current.version} stays")
             return
         if self._is_replaced(champion):
-            log(f"version {champion.version} is champion no more; version {self.current.version} stays")
+            log(f"version {champion.version} is no longer champion; version {self.current.version} stays")
             return
         old, self.current, self.refusal = self.current.version, served, None
         seconds = time.monotonic() - started
