@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from assets import links
 from assets.settings import hide_secrets, local_folder
+from assets.waiting import first_contact
 from xc_core.artifacts import writing
 from xc_core.chain import Workspace
 from xc_core.chain.registry import STAGES
@@ -62,7 +63,7 @@ def connect(uri: str, lock: Path) -> Any:
     with answering(uri):
         mlflow.set_tracking_uri(uri)
         client = mlflow.MlflowClient(uri)
-        with locked(lock, "the first connection to MLflow", patience=_PATIENCE):
+        with first_contact(uri), locked(lock, "the first connection to MLflow", patience=_PATIENCE):
             client.search_experiments(max_results=1)
     return client
 

@@ -284,7 +284,7 @@ def test_install_copies_from_another_disk(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_remove_deletes_an_artefact_and_its_leftovers(folder: Path) -> None:
     put(folder)
-    folder.with_name(".thing.9999999.tmp").mkdir()
+    folder.with_name(".thing.9999999-0a1b2c3d.tmp").mkdir()
     artifacts.remove(folder)
     artifacts.remove(folder.parent / "absent" / "thing")
     assert neighbours(folder) == []
@@ -293,7 +293,7 @@ def test_remove_deletes_an_artefact_and_its_leftovers(folder: Path) -> None:
 def test_write_file_replaces_atomically_and_deletes_leftovers(tmp_path: Path) -> None:
     path = tmp_path / "inner" / "small.json"
     artifacts.write_file(path, "one")
-    path.with_name(".small.json.9999999.tmp").write_text("half")
+    path.with_name(".small.json.9999999-0a1b2c3d.tmp").write_text("half")
     artifacts.write_file(path, b"two")
     assert path.read_bytes() == b"two"
     assert neighbours(path) == ["small.json"]

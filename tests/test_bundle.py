@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from tests.conftest import ToyWorld
-from xc_core import artifacts
+from xc_core import __version__, artifacts
 from xc_core.ann import Exact, Hnsw, IndexPart, Ivf
 from xc_core.chain import Workspace
 from xc_core.classifiers import LabelTables
@@ -26,7 +26,7 @@ from xc_core.data.corpus import Corpus
 from xc_core.data.embeddings import Embeddings
 from xc_core.data.folds import FINAL, Fold
 from xc_core.encoders import TrainedEncoder
-from xc_core.errors import CorruptError, MissingError, UsageError
+from xc_core.errors import CorruptError, MissingError, RefusedError, UsageError
 from xc_core.fusion import FittedFusion
 from xc_core.infer.bundle import Model, ModelFacts, Parts, open_predictor, write_model
 from xc_core.infer.predictor import Predictor
@@ -285,6 +285,39 @@ def test_parts_of_different_models_are_refused(
     with pytest.raises(CorruptError, match=found) as caught:
         open_predictor(bundle)
     assert do in caught.value.do
+
+
+def changed(folder: Path, name: str, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Change a file of a model, and its manifest with it, as another release would have written them."""
+    change(content := json.loads((folder / name).read_text()))
+    size = (folder / name).write_text(json.dumps(content))
+    own = {"bytes": size, "sha256": artifacts.sha256_file(folder / name)}
+    manifest = artifacts.read_manifest(folder)
+    (folder / "manifest.json").write_text(replace(manifest, files={**manifest.files, name: own}).to_json())
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "found"),
+    [
+        ("model.json", lambda content: content.pop("test"), "'test'"),
+        ("fusion.json", lambda content: content["rule"].update(bend=1), "fusion.rule.bend"),
+        ("fusion.json", lambda content: content.pop("features"), "'features'"),
+        ("encoder.json", lambda content: content["config"].update(layers=2), "layers"),
+        ("scores/scores.json", lambda content: content["scores"][0][1].update(kind="topics"), "topics"),
+    ],
+)
+def test_a_model_that_another_release_has_packed_is_not_called_damaged(
+    folder: Path, name: str, change: Callable[[dict[str, Any]], Any], found: str
+) -> None:
+    changed(folder, name, change)
+    with pytest.raises(RefusedError, match=f"a packed model that xc {__version__} cannot read .*{found}"):
+        open_predictor(folder)
+
+
+def test_facts_of_a_model_that_only_a_later_release_knows_are_left_out(folder: Path) -> None:
+    changed(folder, "model.json", lambda content: content.update(colour="red"))
+    assert Model.open(folder, "toy").facts.recipe == "ngame"
+    assert open_predictor(folder).predict(["river"], 1)
 
 
 def test_a_label_without_a_title_keeps_its_place(trained: Workspace, tmp_path: Path) -> None:

@@ -113,7 +113,10 @@ def test_two_writers_with_the_same_process_id_do_not_meet(tmp_path: Path) -> Non
 
 
 def test_names_of_today_and_of_before_are_swept(tmp_path: Path) -> None:
-    places = [tmp_path / ".thing.9999999.tmp", Path(re.sub(r"\.\d+-", ".9999999-", str(work(tmp_path / "thing"))))]
+    places = [
+        tmp_path / ".thing.9999999-0a1b2c3d.tmp",
+        Path(re.sub(r"\.\d+-", ".9999999-", str(work(tmp_path / "thing")))),
+    ]
     for place in places:
         place.mkdir()
     assert sorted(sweep([tmp_path])) == sorted(places)
@@ -136,7 +139,14 @@ def test_a_copy_that_was_killed_is_swept(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_other_names_are_left_alone(tmp_path: Path) -> None:
-    for name in ("thing.77.tmp", ".thing.tmp", ".thing.x.tmp", ".thing.9999999.tmp.kept"):
+    for name in (
+        "thing.77.tmp",
+        ".thing.tmp",
+        ".thing.x.tmp",
+        ".thing.9999999-0a1b2c3d.tmp.kept",
+        ".notes.2026.tmp",
+        ".notes.2026-11.tmp",
+    ):
         (tmp_path / name).touch()
     assert sweep([tmp_path, tmp_path / "absent"]) == []
 
@@ -152,7 +162,7 @@ def test_every_place_in_which_a_command_writes_is_swept(tmp_path: Path) -> None:
     )  # fmt: skip
     for place in places:
         (tmp_path / place).mkdir(parents=True, exist_ok=True)
-        left = tmp_path / place / ".thing.9999999.tmp"
+        left = tmp_path / place / ".thing.9999999-0a1b2c3d.tmp"
         left.touch()
         os.utime(left, (1, 1))
     workspace.swept()
@@ -176,7 +186,7 @@ def test_a_kept_version_whose_copy_was_killed_is_swept(tmp_path: Path, monkeypat
 
 
 def test_a_claim_ends_with_its_block(tmp_path: Path) -> None:
-    file = tmp_path / ".thing.9999999.tmp"
+    file = tmp_path / ".thing.9999999-0a1b2c3d.tmp"
     file.touch()
     with claimed(file):
         assert not abandoned(file, os.getpid())
@@ -186,7 +196,7 @@ def test_a_claim_ends_with_its_block(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_claim_waits_for_one_that_asks(tmp_path: Path, shared: bool) -> None:
     """Whoever asks holds the lock for a moment; what is read or built without one may be deleted meanwhile."""
-    file = tmp_path / ".thing.9999999.tmp"
+    file = tmp_path / ".thing.9999999-0a1b2c3d.tmp"
     file.touch()
     asking = os.open(file, os.O_RDONLY)
     fcntl.flock(asking, fcntl.LOCK_EX)
@@ -200,7 +210,7 @@ def test_a_claim_waits_for_one_that_asks(tmp_path: Path, shared: bool) -> None:
 
 def test_a_lock_that_is_held_on_keeps_no_reader_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leftovers, "_MOMENT", 0.05)
-    file = tmp_path / ".thing.9999999.tmp"
+    file = tmp_path / ".thing.9999999-0a1b2c3d.tmp"
     file.touch()
     with claimed(file), claimed(file, shared=True):
         assert file in leftovers._OURS

@@ -21,7 +21,8 @@ import psutil
 
 from xc_core.errors import StorageError
 
-_NAME: Final = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)(-[0-9a-f]+)?\.tmp")
+_NAME: Final = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)-[0-9a-f]{8}\.tmp")
+"""Names that ``work`` gives. A user may have a file such as .notes.2026.tmp."""
 _MOMENT: Final = 1.0
 """Seconds that a claim waits for its lock at most."""
 _CLOCK_SECONDS: Final = 1.0

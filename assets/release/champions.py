@@ -12,7 +12,7 @@ from assets.release.client import client_of
 from assets.release.pointer import Alias, Pointer, alias_in_sqlite
 from assets.settings import hide_secrets, mlflow_settings
 from xc_core.chain import Workspace
-from xc_core.errors import CorruptError, MissingError
+from xc_core.errors import CorruptError, MissingError, StorageError
 
 if TYPE_CHECKING:
     from xc_core.infer.champion import Champion
@@ -34,8 +34,8 @@ def champion(workspace: Workspace, dataset: str) -> Champion | None:
 
 
 def write_pointer(workspace: Workspace, dataset: str) -> None:
-    """Write the pointer to the new champion; a version whose files are gone or damaged has none."""
-    with suppress(MissingError, CorruptError):
+    """Write the pointer to the new champion; a version whose files are gone, damaged or cannot be copied has none."""
+    with suppress(MissingError, CorruptError, StorageError):
         found = champion(workspace, dataset)
         if found is not None:
             found.fetch()

@@ -13,6 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from xc_core.artifacts import writing
+from xc_core.errors import storage_error, storage_reason
 from xc_core.leftovers import abandoned, claimed, drop
 from xc_core.root import project_root
 
@@ -30,21 +32,32 @@ def destination(uri: str, dataset: str, version: str) -> str | None:
     """Return an empty folder for a copy of a version; None if its files are here, so that MLflow copies nothing.
 
     The oldest copies of the model are deleted, but none that another process downloaded or holds and may still open; an
-    open file outlives the deletion. Outside a project, copies go with the process.
+    open file outlives the deletion. Outside a project, copies go with the process. Raises StorageError.
     """
     if _is_here(uri):
         return None
     root = project_root()
     home = (Path(_folder().name) if root is None else root / HOME) / dataset
-    home.mkdir(parents=True, exist_ok=True)
+    with writing(home):
+        home.mkdir(parents=True, exist_ok=True)
     older = sorted(home.iterdir(), key=_age)
     for path in older[: max(len(older) - _KEPT + 1, 0)]:
         _OURS.pop(path, ExitStack()).close()
         if abandoned(path, _NOBODY):
             drop(path)
-    folder = tempfile.mkdtemp(prefix=f"{version}-", dir=home)
+    with writing(home):
+        folder = tempfile.mkdtemp(prefix=f"{version}-", dir=home)
     _hold(Path(folder))
     return folder
+
+
+def failed(copy: Path, error: Exception) -> None:
+    """Delete a copy that ``error`` has ended; raise StorageError if its disk is full or refuses the write."""
+    reason = storage_reason(error, copy)
+    _OURS.pop(copy, ExitStack()).close()
+    drop(copy)
+    if reason:
+        raise storage_error(reason, copy) from error
 
 
 def hold(path: Path) -> None:

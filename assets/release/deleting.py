@@ -112,8 +112,10 @@ def _in_use(client: Any, name: str) -> dict[int, str]:
         named = client.get_registered_model(name).aliases
     found: dict[int, str] = {}
     for number in named.values():
-        for digest in best_digests(client.get_model_version(name, str(number))):
-            found |= {int(one.version): "the gate compares with" for one in versions.versions_of(client, name, digest)}
+        with versions.if_there():  # an alias may outlive its version
+            for digest in best_digests(client.get_model_version(name, str(number))):
+                best = versions.versions_of(client, name, digest)
+                found |= {int(one.version): "the gate compares with" for one in best}
     return found | {int(number): f"has the alias {alias}" for alias, number in sorted(named.items())}
 
 

@@ -12,7 +12,7 @@ from assets.release.repair import elsewhere
 from assets.settings import hide_secrets, mlflow_settings
 from xc_core.chain import Workspace
 from xc_core.cli.doctor import Finding
-from xc_core.errors import RefusedError, XCError
+from xc_core.errors import RefusedError, StorageError, XCError
 
 
 def check() -> Iterator[Finding]:
@@ -54,7 +54,7 @@ def _champion_finding(workspace: Workspace, dataset: str, version: Any | None) -
     try:
         folder = versions.download(version)
         Model.open(folder, dataset)
-    except RefusedError as error:
+    except (RefusedError, StorageError) as error:
         return Finding("fault", f"{text}: {error}")
     except XCError as error:
         return Finding("fault", f"{text}: found {error.found}\n{do}")

@@ -17,11 +17,19 @@ import click
 from assets.release.client import client_of
 from assets.release.origin import ARTEFACTS, DIFF, FOLDER
 from assets.release.page import ORIGIN
-from xc_core.artifacts import read_manifest, remove, sha256_file
+from xc_core.artifacts import read_manifest, remove, sha256_file, write_file
 from xc_core.chain import Workspace
 from xc_core.chain.registry import TRAIN_STAGES
 from xc_core.environment import python_path
-from xc_core.errors import CorruptError, MissingError, MovedError, UnavailableError, UsageError, first_line
+from xc_core.errors import (
+    CorruptError,
+    MissingError,
+    MovedError,
+    RefusedError,
+    UnavailableError,
+    UsageError,
+    first_line,
+)
 from xc_core.git import outside_hooks, project_checkout
 from xc_core.progress import report
 
@@ -124,9 +132,10 @@ def _artefacts(path: Path, version: int) -> dict[str, Any]:
 def rebuilt(workspace: Workspace, found: Lineage, folder: Path) -> None:
     """Make the model of a version again in ``folder``, from its commit, its settings and its data.
 
-    Raises MissingError for an origin that is not recorded or data that is nowhere, MovedError for another result.
+    Raises MissingError for an origin that is not recorded or data that is nowhere, RefusedError for a clone that would
+    write elsewhere, MovedError for another result.
     """
-    if "params.yaml" not in found.files or "corpus" not in found.artefacts:
+    if "params.yaml" not in found.files or "corpus" not in found.artefacts or not found.recipe:
         raise MissingError(
             f"no recorded origin of version {found.version}",
             expected="a version that xc promote or the asset model registered",
@@ -140,6 +149,7 @@ def rebuilt(workspace: Workspace, found: Lineage, folder: Path) -> None:
         if name not in (ARTEFACTS, DIFF, "environment.txt"):
             (own / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, own / name)
+    _check_inside(folder, own / "data" / found.dataset)
     _fetch_raw(workspace, found, own)
     environment = _environment(workspace, folder, own)
     for stage in found.chain:
@@ -166,6 +176,16 @@ def _clone(workspace: Workspace, found: Lineage, folder: Path) -> Path:
         _call(["git", "apply", "--whitespace=nowarn", str(found.files[DIFF].resolve())], folder)
     root, home = workspace.root.resolve(), code.root.resolve()
     return folder / root.relative_to(home) if root.is_relative_to(home) else folder
+
+
+def _check_inside(folder: Path, home: Path) -> None:
+    """Raise RefusedError if the data of the clone are, by a link in git, those of the project: they would change."""
+    if not home.resolve().is_relative_to(folder.resolve()):
+        raise RefusedError(
+            f"{home}, which leads by a link to {home.resolve()}",
+            expected="a folder of the clone, so that the rebuild changes nothing elsewhere",
+            do="make the model again in a clone in which you replace the link by a folder: xc ingest, xc train",
+        )
 
 
 def _check_commit(root: Path, commit: str, found: Lineage) -> None:
@@ -208,14 +228,26 @@ def _fetch_raw(workspace: Workspace, found: Lineage, folder: Path) -> None:
 
 
 def _share_remotes(root: Path, folder: Path) -> None:
-    """Let the clone use the project's cache and remotes; a relative path means the project's."""
+    """Let the clone use the project's cache and remotes, as they are now; a relative path means the project's.
+
+    The names of remotes may have changed since the commit. DVC reads its settings as UTF-8, but its own commands write
+    no path that is not ASCII.
+    """
     from assets.resources import Dvc
 
+    lines = []
     for name, url in Dvc.of(root).remotes().items():
         place = url if "://" in url else str((root / ".dvc" / url).resolve())
-        _call([*_DVC, "remote", "modify", "--local", name, "url", place], folder)
+        lines += [f"['remote \"{name}\"']", f"url = {_quoted(place)}"]
     if (root / ".dvc" / "cache").is_dir():
-        _call([*_DVC, "config", "--local", "cache.dir", str(root / ".dvc" / "cache")], folder)
+        lines += ["[cache]", f"dir = {_quoted(str(root / '.dvc' / 'cache'))}"]
+    write_file(folder / ".dvc" / "config", (root / ".dvc" / "config").read_bytes())
+    write_file(folder / ".dvc" / "config.local", "".join(f"{line}\n" for line in lines))
+
+
+def _quoted(text: str) -> str:
+    quote = "'" if '"' in text else '"'
+    return f"{quote}{text}{quote}"
 
 
 def _same(raw: Path, wanted: dict[str, Any]) -> bool:

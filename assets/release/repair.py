@@ -16,21 +16,24 @@ from xc_core.errors import CorruptError, MissingError
 def repaired(workspace: Workspace, client: Any, dataset: str, number: int | None = None) -> str:
     """Replace the files of a version, by default the champion, if they are damaged or gone; return what was done.
 
-    Raises MissingError if no packed model of the project has the version's digest.
+    Raises MissingError if no packed model of the project has the version's digest, RefusedError for whole files of
+    another dataset's model.
     """
     from assets.release import registry
     from assets.release.candidate import candidate
     from xc_core.artifacts import read_manifest
+    from xc_core.infer.bundle import Model
 
     name = versions.model_name(dataset)
     old = _to_repair(client, name, number)
-    if versions.is_whole(old) and not elsewhere(workspace, versions.download(old)):
+    if versions.is_whole(old) and not elsewhere(workspace, folder := versions.download(old)):
+        Model.open(folder, dataset)
         return f"version {old.version} of {name} is whole"
     digest = old.tags.get("bundle", "")
     for _, recipe in workspace.params.experiments(dataset):
-        folder, found = workspace.folder("model", dataset, recipe), None
+        found = None
         with suppress(MissingError, CorruptError):  # the model of another recipe may be damaged or half there
-            found = read_manifest(folder).digest()
+            found = read_manifest(workspace.folder("model", dataset, recipe)).digest()
         if found == digest:
             own = candidate(workspace, dataset, recipe)  # raises CorruptError if this copy is damaged too
             version = registry.replaced(client, mlflow_settings(workspace.root).artifacts, own, old)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from assets.release.copies import bundle_name, destination
+from assets.release.copies import bundle_name, destination, failed
 from xc_core.errors import CorruptError, MissingError, first_line
 
 if TYPE_CHECKING:
@@ -95,18 +95,20 @@ def download(version: Any) -> Path:
     """Return a local folder with the packed model of a registered version.
 
     Files of a registry elsewhere are copied (``copies``). Raises MissingError if the files are gone, CorruptError if
-    MLflow's description of them is damaged, or is that of another kind of model.
+    MLflow's description of them is damaged, or is that of another kind of model, StorageError if they cannot be copied.
     """
     import mlflow
     from mlflow.exceptions import MlflowException
     from ruamel.yaml import YAMLError
 
-    uri = f"models:/{version.name}/{version.version}"
+    uri, copied = f"models:/{version.name}/{version.version}", None
     try:
         copied = destination(uri, dataset_of(version.name), version.version)
         folder = Path(mlflow.artifacts.download_artifacts(uri, dst_path=copied))
         return folder / "artifacts" / bundle_name(folder)
     except (OSError, MlflowException) as error:
+        if copied is not None:
+            failed(Path(copied), error)
         if isinstance(error, MlflowException) and not is_absent(error):
             raise
         raise MissingError(

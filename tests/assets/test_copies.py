@@ -8,12 +8,16 @@ import sys
 from pathlib import Path
 
 import pytest
+from mlflow.exceptions import MlflowException
 
-from assets.release import copies, versions
+from assets.release import champions, copies, versions
 from assets.release.registry import Released
 from tests.artefacts import started
 from tests.assets.conftest import Store, failing
 from xc_core.artifacts import verify
+from xc_core.chain import Workspace
+from xc_core.errors import StorageError
+from xc_core.infer.champion import Champion
 
 
 @pytest.fixture
@@ -38,6 +42,49 @@ def test_a_version_from_elsewhere_is_copied_into_the_project(
     assert first.is_relative_to(tmp_path / ".xc" / "models" / "toy")
     assert first != again, "another process may be reading the first one"
     assert verify(first, kind="model").digest() == verify(again, kind="model").digest()
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (OSError(28, "No space left on device"), StorageError),
+        (MlflowException("failures:\nOSError: [Errno 28] No space left on device"), StorageError),
+        (MlflowException("no answer"), MlflowException),
+    ],
+)
+def test_a_copy_that_ends_with_an_error_is_deleted_and_a_full_disk_is_called_so(
+    error: Exception,
+    expected: type[Exception],
+    elsewhere: None,
+    store: Store,
+    released: Released,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A full disk was called a server that does not answer, or files that are gone."""
+    monkeypatch.setenv("XC_ROOT", str(tmp_path))
+    monkeypatch.setattr("mlflow.artifacts.download_artifacts", failing(error))
+    with pytest.raises(expected):
+        versions.download(store.client.get_model_version("xc-toy", str(released.version)))
+    assert not list((tmp_path / copies.HOME / "toy").iterdir())
+
+
+def test_a_place_for_copies_that_cannot_be_made_is_a_storage_error(
+    elsewhere: None, store: Store, released: Released, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XC_ROOT", str(tmp_path))
+    (tmp_path / ".xc").write_text("a file in the place of the folder")
+    with pytest.raises(StorageError, match="a file where a folder should be"):
+        versions.download(store.client.get_model_version("xc-toy", str(released.version)))
+
+
+def test_a_champion_that_cannot_be_copied_after_its_promotion_is_one(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = StorageError("a full disk", expected="space", do="free some")
+    monkeypatch.setattr(champions, "champion", lambda *_: Champion("2", "aa", failing(full)))
+    champions.write_pointer(workspace, "toy")
+    assert not champions._pointer_file(workspace, "toy").exists()
 
 
 def test_the_last_three_copies_of_a_model_are_kept(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -200,6 +202,15 @@ def test_versions_that_are_in_use_stay(xc: Xc, declared: Registry) -> None:
     assert xc(*asked, "--version", 5, "--version", 5, "--yes").code == 0
     assert numbers(declared) == [2, 3, 4]
     assert xc(*asked, "--keep", 1, "--yes").out == f"{declared.name}: no version to delete\n"
+
+
+def test_an_alias_of_a_version_that_is_gone_keeps_nothing(xc: Xc, declared: Registry, store: Store) -> None:
+    """MLflow's server removes it with the version, unless it is set at the same moment; it ended the command (69)."""
+    with closing(sqlite3.connect(store.uri.removeprefix("sqlite:///"))) as database, database:
+        added = "INSERT INTO registered_model_aliases (alias, version, name) VALUES ('ghost', 9, ?)"
+        database.execute(added, (declared.name,))
+    ended = xc("delete", "--dataset", declared.dataset, "--keep", 1)
+    assert (ended.code, ended.out.splitlines()[0]) == (0, f"{declared.name}: version 1"), ended.err
 
 
 @pytest.mark.parametrize("lock", [candidate.registering, candidate.moving])

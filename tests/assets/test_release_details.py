@@ -34,7 +34,7 @@ from tests.cli.conftest import Xc, spoil
 from tests.conftest import TOY_CHANGES
 from xc_core.chain import STAGES, Workspace
 from xc_core.data.ingest import IngestConfig
-from xc_core.errors import CorruptError, MissingError
+from xc_core.errors import CorruptError, MissingError, RefusedError
 from xc_core.git import Checkout, checkout
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -182,6 +182,7 @@ def test_a_model_of_another_dataset_is_neither_served_nor_promoted(by_hand: Regi
         ("predict", *asked, "falcon"),
         ("serve", *asked, "--port", 0),
         ("promote", *asked, "--version", 2, "--reason", "it is good"),
+        ("promote", *asked, "--repair"),
     ):
         xc(*command).refused(77, "a model of the dataset toy", f"xc run model --force --dataset {by_hand.dataset}")
     (fault,) = [finding.text for finding in health.check() if finding.level == "fault"]
@@ -325,6 +326,22 @@ def test_a_rebuild_gets_the_recorded_files_in_their_folders(tmp_path: Path, monk
     assert replace(found, files={}).chain.keys() == {"corpus", "encoder"}
 
 
+def test_a_rebuild_never_writes_into_the_data_of_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link from data/toy to a larger disk is in git, so the clone has it too."""
+
+    def cloned(_: object, __: object, folder: Path) -> Path:
+        (folder / "data").mkdir(parents=True)
+        (folder / "data" / "toy").symlink_to(tmp_path)
+        return folder
+
+    monkeypatch.setattr(lineage, "_clone", cloned)
+    monkeypatch.setattr(lineage, "_call", failing(AssertionError()))
+    (tmp_path / "params.yaml").touch()
+    found = Lineage("toy", "ngame", 1, "run", {}, {"params.yaml": tmp_path / "params.yaml"}, {"corpus": {}})
+    with pytest.raises(RefusedError, match=f"which leads by a link to {tmp_path}"):
+        lineage.rebuilt(Workspace(tmp_path), found, tmp_path / "again")
+
+
 @pytest.mark.parametrize("place", [".", "projects/mine"])
 def test_the_project_in_a_clone_is_where_it_is_in_its_repository(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
@@ -362,13 +379,19 @@ def test_a_rebuild_takes_no_raw_data_that_is_not_known_to_be_the_same(
     assert not (tmp_path / "clone").exists()
 
 
-def test_a_clone_gets_the_remotes_of_the_project_whatever_their_names(tmp_path: Path) -> None:
-    for name in ("own", "clone"):
-        (tmp_path / name / ".dvc").mkdir(parents=True)
-        (tmp_path / name / ".dvc" / "config").write_text("['remote \"lab.disk\"']\n    url = ../store\n")
+@pytest.mark.parametrize(("folder", "name"), [("own", "lab.disk"), ("dépôt, #1", "new")])
+def test_a_clone_gets_the_remotes_of_the_project_whatever_their_names(tmp_path: Path, folder: str, name: str) -> None:
+    """A remote that was renamed since the commit, or a path that is not ASCII, ended the rebuild in dvc."""
+    own, clone = tmp_path / folder, tmp_path / "clone"
+    for place, remote in ((own, name), (clone, "lab.disk")):
+        (place / ".dvc" / "cache").mkdir(parents=True)
+        section = f"['remote \"{remote}\"']\n    url = ../store\n    verify = true\n"
+        (place / ".dvc" / "config").write_text(f"[core]\n    remote = {remote}\n{section}")
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
-    lineage._share_remotes(tmp_path / "own", tmp_path / "clone")
-    assert f"url = {tmp_path / 'own' / 'store'}" in (tmp_path / "clone" / ".dvc" / "config.local").read_text()
+    lineage._share_remotes(own, clone)
+    told = subprocess.check_output([sys.executable, "-m", "dvc", "config", "--list"], cwd=clone, text=True)
+    wanted = {f"remote.{name}.url={own / 'store'}", f"remote.{name}.verify=true", f"core.remote={name}"}
+    assert {*wanted, f"cache.dir={own / '.dvc' / 'cache'}"} <= set(told.splitlines())
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"corpus": 5}', '{"corpus": {}}'])
@@ -378,9 +401,12 @@ def test_a_damaged_origin_is_no_fault_of_xc(tmp_path: Path, content: str) -> Non
         lineage._artefacts(tmp_path / ARTEFACTS, 7)
 
 
-def test_a_version_without_a_recorded_corpus_cannot_be_made_again(own: Workspace, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("recipe", "artefacts"), [("ngame", {}), ("", {"corpus": {"source": {}}})])
+def test_a_version_without_a_recorded_corpus_or_recipe_cannot_be_made_again(
+    own: Workspace, tmp_path: Path, recipe: str, artefacts: dict[str, Any]
+) -> None:
     (tmp_path / "params.yaml").write_text("")
-    found = Lineage("toy", "ngame", 7, "r", {}, {"params.yaml": tmp_path / "params.yaml"}, {})
+    found = Lineage("toy", recipe, 7, "r", {}, {"params.yaml": tmp_path / "params.yaml"}, artefacts)
     with pytest.raises(MissingError, match="no recorded origin of version 7"):
         lineage.rebuilt(own, found, tmp_path / "again")
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import tempfile
+import threading
 import time
 import uuid
 from dataclasses import replace
@@ -18,7 +20,7 @@ from requests import ConnectionError as NoConnection
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError
 
-from assets import tracking
+from assets import tracking, waiting
 from assets.metadata import summary
 from assets.settings import mlflow_settings
 from assets.shown import SHOWN
@@ -288,6 +290,32 @@ def test_a_first_connection_waits_for_another_one_to_end(store: Store, monkeypat
         connect(store.uri, store.lock)
     assert time.monotonic() - started > 0.2
     assert connect(store.uri, store.lock)
+
+
+@pytest.mark.parametrize("own", [None, "300"])
+def test_a_server_that_does_not_answer_is_waited_for_aloud_and_for_a_short_time(
+    own: str | None, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MLflow's own limit, four times 120 s, kept `xc serve` silent for eight minutes; a user's limit counts."""
+    limits: list[str | None] = []
+
+    def slow(*_: object, **__: object) -> None:
+        limits.append(os.environ.get(waiting.TIMEOUT))
+        assert said.wait(10)
+
+    said, lines = threading.Event(), list[str]()
+    monkeypatch.setattr(waiting, "_QUIET_SECONDS", 0.01)
+    monkeypatch.setattr(waiting, "report", lambda line: (lines.append(line), said.set()))
+    monkeypatch.setattr("mlflow.MlflowClient.search_experiments", slow)
+    monkeypatch.delenv(waiting.TIMEOUT, raising=False)
+    if own is not None:
+        monkeypatch.setenv(waiting.TIMEOUT, own)
+    connect("http://me:secret@tracking:5000", tmp_path / "lock")
+    assert lines == ["waiting for an answer from MLflow at http://***@tracking:5000"]
+    assert limits == [own or "20"]
+    assert os.environ.get(waiting.TIMEOUT) == own
+    monkeypatch.undo()
+    connect(store.uri, store.lock)
 
 
 def test_an_experiment_that_was_deleted_in_the_interface_takes_runs_again(store: Store) -> None:

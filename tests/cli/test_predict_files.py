@@ -19,7 +19,7 @@ import pytest
 
 from tests.cli.conftest import NGAME, Xc
 from tests.conftest import TOPICS
-from xc_core import locks
+from xc_core import artifacts, locks
 from xc_core.chain import Workspace
 from xc_core.cli import predict_files
 from xc_core.cli.predict import _answer_file
@@ -102,6 +102,33 @@ def test_blocks_of_another_question_are_not_used(
     )
     assert xc("predict", *NGAME, *options, *files).code == 0
     assert asked == TEXTS
+
+
+def test_answers_are_those_of_the_model_that_their_blocks_name(
+    ready: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that was packed again while the command started: blocks named the old one, and had answers of the new."""
+    folder = Path(shutil.copytree(ready.folder("model", "toy", "ngame"), tmp_path / "model"))
+    real, named = Job.__post_init__, list[str]()
+
+    def packed_again(job: Job) -> None:
+        real(job)
+        if not (folder / "more").exists():
+            with artifacts.building(folder, kind="model") as build:
+                own = shutil.ignore_patterns(artifacts.MANIFEST, artifacts.MADE)
+                shutil.copytree(ready.folder("model", "toy", "ngame"), build.path, dirs_exist_ok=True, ignore=own)
+                (build.path / "more").write_text("another model")
+
+    def run(job: Job, _: object) -> int:
+        named.append(job.question)
+        return 0
+
+    monkeypatch.setattr(Job, "run", run)
+    with monkeypatch.context() as patched:
+        patched.setattr(Job, "__post_init__", packed_again)
+        files = {"input": write(tmp_path / "x.csv", TEXTS), "output": tmp_path / "y.jsonl"}
+        _answer_file(in_folder(folder), 5, None, {**files, "part": None, "column": None})
+    assert named == [f"model {artifacts.read_manifest(folder).digest()}, k 5, tail None"]
 
 
 def test_parts_answer_a_file_together(

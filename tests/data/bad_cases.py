@@ -217,6 +217,8 @@ TABLES = [
     case("labels a number", "parquet", rewrite_parquet("train.parquet", labels=[3] * 60), "the labels 3", "write"),
     case("unknown label", "csv", lambda f: put(f / "train.csv", 5, b"x,a title,,3;11"),
          "train.csv, row 5", "the label '11'", "column uid of labels.csv", "add the label"),
+    case("label twice", "csv", lambda f: put(f / "train.csv", 5, b"x,a title,,3;4;3"),
+         "train.csv, row 5", "the label '3' twice", "if it is a part of a label, pass another --label-separator"),
     case("index too large", "parquet", rewrite_parquet("test.parquet", labels=[[1]] * 11 + [[10]]),
          "test.parquet, row 12", "the label index 10"),
     case("null uid", "parquet", rewrite_parquet("train.parquet", uid=[*map(str, range(59)), None]),

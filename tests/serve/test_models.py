@@ -196,6 +196,27 @@ def test_a_champion_that_returns_to_the_model_that_answers_is_no_refusal(registr
     assert registry.loaded == [("1", "aa"), ("2", "")], "the model is not loaded again"
 
 
+def test_a_version_that_is_rolled_back_while_it_is_loaded_never_answers(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answered until the old model had been loaded again, minutes for a large one."""
+    models = Models(registry)
+    registry.names("3")
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "load", lambda champion: (registry.load(champion), registry.names("1", "aa"))[0])
+        models.poll()
+    assert (models.current.version, models.refusal) == ("1", None)
+    models.poll()
+    assert registry.loaded == [("1", "aa"), ("3", "")], "the old model is not loaded again"
+
+
+def test_a_registry_that_does_not_answer_after_a_load_stops_no_swap(registry: Registry) -> None:
+    answers = iter([Champion("1", "aa", Path), Champion("3", "cc", Path)])
+    models = Models(lambda: next(answers))
+    models.poll()
+    assert models.current.version == "3"
+
+
 def test_a_version_with_another_content_is_another_model(registry: Registry) -> None:
     """Another database in the place of the old one gives its versions the same numbers."""
     models = Models(registry)

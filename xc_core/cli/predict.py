@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -143,18 +143,24 @@ def _lines() -> list[str]:
 
 def _answer_file(champion: Champion, k: int, tail: float | None, options: dict[str, Any]) -> None:
     """Answer --input into --output."""
-    from xc_core.artifacts import read_manifest
+    from xc_core.artifacts import read_manifest, steady
     from xc_core.cli.predict_files import Job, Share
-    from xc_core.infer.bundle import open_predictor
+    from xc_core.infer.bundle import Model
     from xc_core.infer.champion import advising
 
     share = None if options["part"] is None else Share.of(options["part"])
     column = "text" if options["column"] is None else options["column"]
     with champion.opening() as folder:
-        question = f"model {read_manifest(folder, 'model').digest()}, k {k}, tail {tail}"
-    job = Job(options["input"], options["output"], column, question)  # its errors are not about the model's files
+        read_manifest(folder, "model")
+    job = Job(options["input"], options["output"], column)  # its errors are not about the model's files
+
+    def opened() -> tuple[str, Predictor]:
+        model = Model.open(folder, champion.dataset)
+        return model.digest, model.predictor()
+
     with advising(champion.repair):
-        predictor = open_predictor(folder, champion.dataset)
+        digest, predictor = steady(folder, opened)
+    job = replace(job, question=f"model {digest}, k {k}, tail {tail}")
     predictor.predict([], k, tail)  # refuses a wrong k or tail before anything is read
     _note_dial(predictor, tail)
 

@@ -77,7 +77,7 @@ class Job:
     target: Path
     column: str
     """Name of the column or field with the text."""
-    question: str
+    question: str = ""
     """Names model, k and dial; a block of another question, or of other texts, is not used."""
 
     def __post_init__(self) -> None:

@@ -176,10 +176,11 @@ def _check_labels(block: Block, allowed: Allowed, num_labels: int) -> None:
     order = np.argsort(keys, kind="stable")
     twice = order[1:][keys[order][1:] == keys[order][:-1]]
     if len(twice):
+        parts = "" if block.label_name is None else "; if it is a part of a label, pass another --label-separator"
         raise DataError(
             f"the label {block.label(int(block.label_ids[twice.min()]))} twice",
             expected="each label once per document",
-            do="delete the repetition, or pass --allow repeated-labels to count it once",
+            do=f"delete the repetition, or pass --allow repeated-labels to count it once{parts}",
             where=block.where_labels(int(rows[twice.min()])),
         )
     if block.relevance is None:

@@ -7,17 +7,19 @@ Files: ``encoder.json``, ``encoder.safetensors``, ``tokenizer.json``, ``labels.p
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import polars as pl
 
-from xc_core import artifacts
+from xc_core import __version__, artifacts
 from xc_core.artifacts import Build
 from xc_core.devices import Device
 from xc_core.encoders import TrainedEncoder, open_encoder, write_encoder
-from xc_core.errors import CorruptError, RefusedError, bare
+from xc_core.errors import ConfigError, CorruptError, RefusedError, bare, in_words
 from xc_core.fusion import FittedFusion
 from xc_core.infer.names import label_names
 from xc_core.infer.predictor import Predictor
@@ -57,11 +59,13 @@ class Model:
     def open(cls, folder: Path, dataset: str = "") -> Model:
         """Open and verify the model at ``folder``.
 
-        Raises MissingError, CorruptError, RefusedError for a model of another dataset than ``dataset``, if it is given.
+        Raises MissingError, CorruptError, RefusedError for a model of another dataset than ``dataset``, if it is given,
+        and for one that another release packed in a way that this one cannot read.
         """
         digest = artifacts.verify(folder, kind=cls.kind).digest()
         content: dict[str, Any] = json.loads((folder / _CONTENT).read_text("utf-8"))
-        facts = ModelFacts(**content)
+        with _reading(folder):
+            facts = ModelFacts(**{fact.name: content[fact.name] for fact in fields(ModelFacts)})
         if dataset and facts.dataset != dataset:
             raise RefusedError(
                 f"a model of the dataset {bare(facts.dataset)}, {folder}",
@@ -74,12 +78,14 @@ class Model:
     def predictor(self) -> Predictor:
         """Return the predictor for texts.
 
-        Raises CorruptError if the parts have different numbers of labels, or other scores than the fusion.
+        Raises CorruptError if the parts have different numbers of labels, or other scores than the fusion, RefusedError
+        if this release cannot read them.
         """
-        uids, titles = label_names(self.folder / _LABELS)
-        encoder, tokenizer = open_encoder(self.folder, to_answer=True)
+        with _reading(self.folder):
+            uids, titles = label_names(self.folder / _LABELS)
+            encoder, tokenizer = open_encoder(self.folder, to_answer=True)
+            fusion, scores = FittedFusion.read(self.folder), open_packed(self.folder / _SCORES)
         encoder.on(Device.chosen())
-        fusion, scores = FittedFusion.read(self.folder), open_packed(self.folder / _SCORES)
         scorer = Scorer(scores, fusion)
         dialled = len(uids) if fusion.dial is None else len(fusion.dial.log_weight_L)
         if not scorer.num_labels == len(uids) == dialled or fusion.names != tuple(scores):
@@ -91,10 +97,28 @@ class Model:
         return Predictor(tokenizer, encoder, scorer, uids, titles)
 
 
+@contextmanager
+def _reading(folder: Path) -> Iterator[None]:
+    """Raise RefusedError for settings of a model that this release does not know, or that it misses.
+
+    The files are those that were packed, as their hashes say: to repair them would change nothing.
+    """
+    try:
+        yield
+    except (ConfigError, CorruptError, LookupError, TypeError) as error:
+        if isinstance(error, CorruptError) and not isinstance(error.__cause__, LookupError | TypeError):
+            raise
+        raise RefusedError(
+            f"a packed model that xc {__version__} cannot read ({in_words(error)}), {folder}",
+            expected="a model that this release, or an earlier one, has packed, and the plug-ins that it was made with",
+            do="use the release that has packed it (xc lineage names that of a version), or train and promote again",
+        ) from error
+
+
 def open_predictor(folder: Path, dataset: str = "") -> Predictor:
     """Open the packed model at ``folder`` after checking every hash. If it is replaced meanwhile, it is read again.
 
-    Raises MissingError, CorruptError, RefusedError for a model of another dataset than ``dataset``, if it is given.
+    Raises MissingError, CorruptError, RefusedError as ``Model`` does.
     """
     return artifacts.steady(folder, lambda: Model.open(folder, dataset).predictor())
 

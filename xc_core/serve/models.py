@@ -172,10 +172,19 @@ class Models:
             self.watch.refused(self.refusal)
             log(f"version {champion.version} cannot be served: {reason}; version {self.current.version} stays")
             return
+        if self._is_replaced(champion):
+            log(f"version {champion.version} is no longer champion; version {self.current.version} stays")
+            return
         old, self.current, self.refusal = self.current.version, served, None
         seconds = time.monotonic() - started
         self.watch.swapped(served, seconds)
         log(f"version {served.version} answers now, instead of {old}; loaded in {seconds:.1f} s")
+
+    def _is_replaced(self, champion: Champion) -> bool:
+        """Return True if the source names another version by now: somebody may have rolled back during the load."""
+        with suppress(Exception):
+            return self._source().version != champion.version
+        return False
 
     def _unanswered(self, error: Exception) -> None:
         reason = in_words(error)

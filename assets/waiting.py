@@ -1,0 +1,39 @@
+"""The first request to MLflow: its time is bounded, and a long wait is reported."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from assets.settings import hide_secrets
+from xc_core.progress import report
+from xc_core.sqlite import sqlite_file
+
+TIMEOUT: Final = "MLFLOW_HTTP_REQUEST_TIMEOUT"
+_SECONDS: Final = "20"
+"""For each try of the first request. MLflow's 120 are for later ones, such as the copy of a large file."""
+_QUIET_SECONDS: Final = 5.0
+"""A wait that is longer is reported."""
+
+
+@contextmanager
+def first_contact(uri: str) -> Iterator[None]:
+    """Bound the time of each request in the block, unless the user has set it, and report a long wait for a server.
+
+    A server that accepts connections but never answers would keep a command silent for 8 minutes.
+    """
+    waiting = threading.Timer(_QUIET_SECONDS, report, [f"waiting for an answer from MLflow at {hide_secrets(uri)}"])
+    waiting.daemon = True
+    if sqlite_file(uri) is None:
+        waiting.start()
+    given = TIMEOUT in os.environ
+    os.environ.setdefault(TIMEOUT, _SECONDS)
+    try:
+        yield
+    finally:
+        waiting.cancel()
+        if not given:
+            os.environ.pop(TIMEOUT, None)
