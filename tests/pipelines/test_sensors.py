@@ -155,7 +155,7 @@ def test_an_experiment_that_was_declared_since_is_made_a_partition_before_its_jo
 def test_a_run_of_a_dataset_that_was_deleted_since_hides_no_other(
     job: str, partition: str, workspace: Workspace, follow_up: Ticker, instance: dg.DagsterInstance
 ) -> None:
-    """As by xc delete, and the partition by hand; every tick would fail, and no run of any dataset would be followed."""
+    """As by xc delete, and the partition by hand; every tick would fail, and no run would be followed any more."""
     (workspace.raw("toy").parent / "ngame" / "settings").mkdir()
     Record("c", "m", None, Verdict(Answer.RETRAIN, ["why"])).write(workspace, "toy", "ngame")
     finish(instance, job, dagster_partition=partition, xc_next="retrain")
