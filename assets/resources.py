@@ -104,6 +104,18 @@ class Dvc(dg.ConfigurableResource):  # type: ignore[type-arg]
         if self.enabled and not tracked(Path(self.root), [raw]):
             self._dvc("add", str(raw.relative_to(self.root)))
 
+    def overlooked(self) -> list[Path]:
+        """Return the files of DVC beside the data that it does not find, because its reading of .gitignore hides them.
+
+        ``dvc checkout`` and ``dvc pull`` delete the folders that these files record, ``dvc gc`` their copies.
+        """
+        from dvc.repo import Repo
+
+        present = sorted(Workspace(Path(self.root)).data.glob("*/*.dvc"))
+        with Repo(self.root) as repo:
+            found = {Path(stage.path) for stage in repo.index.stages} if present else set()
+        return [path for path in present if path.resolve() not in found]
+
     def remotes(self) -> dict[str, str]:
         """Return the address of each remote by its name, from all files of DVC's configuration; none if dvc fails."""
         command = [sys.executable, "-m", "dvc", "config", "--list"]
