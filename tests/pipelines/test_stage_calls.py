@@ -23,6 +23,8 @@ from tests.pipelines.recorded import record as record
 from tests.pipelines.recorded import silent_mlflow as silent_mlflow
 from xc_core.artifacts import read_manifest
 from xc_core.chain import STAGES, Workspace, drift
+from xc_core.chain.workspace import at_rest
+from xc_core.errors import BusyError
 from xc_core.git import project_checkout
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -66,6 +68,23 @@ def test_a_job_calls_each_of_its_stages_once(toy: Recorded, job: str, partition:
     order = [call.split()[1] for call in toy.calls]
     needs = [(dep, name) for name in order for dep in STAGES[name].deps if dep in order]
     assert all(order.index(dep) < order.index(name) for dep, name in needs)
+
+
+def test_rows_are_not_removed_while_a_stage_is_recorded(toy: Recorded) -> None:
+    """xc forget would name MLflow as a place to clear before they came there, and xc delete take the files away."""
+    found: list[str] = []
+
+    def removes(*_: object, **__: object) -> MagicMock:
+        with pytest.raises(BusyError) as refused, at_rest(toy.workspace, "toy"):
+            pass
+        found.append(str(refused.value))
+        return MagicMock(info=MagicMock(run_id="r"))
+
+    toy.mlflow.create_run.side_effect = removes
+    assert toy.run("compare", "toy").success
+    assert found
+    with at_rest(toy.workspace, "toy"):
+        pass
 
 
 @pytest.mark.parametrize(("status", "over"), [("FAILURE", True), ("SUCCESS", True), ("STARTED", False), (None, False)])
