@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -14,6 +15,8 @@ import dagster as dg
 from assets import forked
 from assets.worker import GRACE_SECONDS, PARENT, REASON
 
+HOST_TAG: Final = "xc/host"
+"""Run tag: the machine on which the process of the run was started."""
 _EXPLAINED: Final = frozenset({*range(64, 79)} - {75})
 """Exit codes of errors with a message: the command would fail again in the same way. 75, busy, passes by itself."""
 _STOPS: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
@@ -59,6 +62,8 @@ class StageProcesses(dg.PipesSubprocessClient):
         Raises ProcessFailedError if the command fails.
         """
         session: Any
+        if HOST_TAG not in context.run.tags:  # no launcher: the run is that of a command, such as dg launch
+            context.instance.add_run_tags(context.run_id, {HOST_TAG: socket.gethostname()})
         with dg.open_pipes_session(
             context=context, context_injector=self.context_injector, message_reader=self.message_reader
         ) as session:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -18,7 +19,11 @@ from dagster._core.test_utils import create_run_for_test
 from ruamel.yaml import YAML
 
 from assets import inbox
-from tests.pipelines.recorded import Recorded
+from assets.partitions import sync
+from assets.processes import HOST_TAG, StageProcesses
+from pipelines.definitions import build
+from pipelines.launcher import worker
+from tests.pipelines.recorded import QUIET, Recorded
 from tests.pipelines.recorded import record as record
 from tests.pipelines.recorded import silent_mlflow as silent_mlflow
 from xc_core.artifacts import read_manifest
@@ -68,6 +73,21 @@ def test_a_job_calls_each_of_its_stages_once(toy: Recorded, job: str, partition:
     order = [call.split()[1] for call in toy.calls]
     needs = [(dep, name) for name in order for dep in STAGES[name].deps if dep in order]
     assert all(order.index(dep) < order.index(name) for dep, name in needs)
+
+
+def test_the_process_of_a_run_that_a_command_executes_is_known(
+    trained: Workspace, instance: dg.DagsterInstance, silent_mlflow: MagicMock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of dg launch; if it was killed, its run would stay started and keep its place in the pool gpu for days."""
+    monkeypatch.setattr(StageProcesses, "_start", lambda *_: subprocess.Popen(["true"]))
+    sync(instance, trained)
+    done = build(trained).resolve_job_def("compare").execute_in_process(QUIET, instance, partition_key="toy")
+    run = instance.get_run_by_id(done.run_id)
+    assert run is not None
+    found = worker(instance, run)
+    assert found is not None
+    assert found.pid == os.getpid()
+    assert run.tags[HOST_TAG] == socket.gethostname()
 
 
 def test_rows_are_not_removed_while_a_stage_is_recorded(toy: Recorded) -> None:
