@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -62,8 +61,6 @@ class StageProcesses(dg.PipesSubprocessClient):
         Raises ProcessFailedError if the command fails.
         """
         session: Any
-        if HOST_TAG not in context.run.tags:  # no launcher: the run is that of a command, such as dg launch
-            context.instance.add_run_tags(context.run_id, {HOST_TAG: socket.gethostname()})
         with dg.open_pipes_session(
             context=context, context_injector=self.context_injector, message_reader=self.message_reader
         ) as session:

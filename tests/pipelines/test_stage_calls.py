@@ -19,11 +19,9 @@ from dagster._core.test_utils import create_run_for_test
 from ruamel.yaml import YAML
 
 from assets import inbox
-from assets.partitions import sync
-from assets.processes import HOST_TAG, StageProcesses
-from pipelines.definitions import build
+from assets.processes import HOST_TAG
 from pipelines.launcher import worker
-from tests.pipelines.recorded import QUIET, Recorded
+from tests.pipelines.recorded import Recorded
 from tests.pipelines.recorded import record as record
 from tests.pipelines.recorded import silent_mlflow as silent_mlflow
 from xc_core.artifacts import read_manifest
@@ -75,19 +73,20 @@ def test_a_job_calls_each_of_its_stages_once(toy: Recorded, job: str, partition:
     assert all(order.index(dep) < order.index(name) for dep, name in needs)
 
 
-def test_the_process_of_a_run_that_a_command_executes_is_known(
-    trained: Workspace, instance: dg.DagsterInstance, silent_mlflow: MagicMock, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("tags", [{}, {HOST_TAG: "another machine"}])
+def test_the_process_of_a_run_that_a_command_executes_is_known_before_its_first_stage(
+    toy: Recorded, instance: dg.DagsterInstance, tags: dict[str, str]
 ) -> None:
     """As of dg launch; if it was killed, its run would stay started and keep its place in the pool gpu for days."""
-    monkeypatch.setattr(StageProcesses, "_start", lambda *_: subprocess.Popen(["true"]))
-    sync(instance, trained)
-    done = build(trained).resolve_job_def("compare").execute_in_process(QUIET, instance, partition_key="toy")
-    run = instance.get_run_by_id(done.run_id)
+    found: list[dg.DagsterRun | None] = []
+    toy.during = lambda _: found.extend(instance.get_runs())
+    assert toy.run("compare", "toy", tags=tags).success
+    (run,) = found
     assert run is not None
-    found = worker(instance, run)
-    assert found is not None
-    assert found.pid == os.getpid()
-    assert run.tags[HOST_TAG] == socket.gethostname()
+    assert run.tags[HOST_TAG] == tags.get(HOST_TAG, socket.gethostname())
+    process = worker(instance, run)
+    assert process is not None
+    assert process.pid == os.getpid()
 
 
 def test_rows_are_not_removed_while_a_stage_is_recorded(toy: Recorded) -> None:
