@@ -32,10 +32,10 @@ def gpu_rates(workspace: Workspace) -> dict[str, Any]:
     """Return the rates of a GPU that ``make gpu-proof`` recorded here; empty if there are none, or are damaged."""
     try:
         found = json.loads((workspace.state / GPU_RATES).read_text("utf-8"))
-        recorded = {name: str(found[name]) for name in _NAMES} | {name: float(found[name]) for name in _RATES}
+        names, rates = {name: str(found[name]) for name in _NAMES}, {name: float(found[name]) for name in _RATES}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
-    return recorded if all(0 < recorded[name] < math.inf for name in _RATES) else {}
+    return {**names, **rates} if all(0 < rate < math.inf for rate in rates.values()) else {}
 
 
 def on_gpu(name: str, subject: Subject, rates: Rates, recorded: dict[str, Any]) -> tuple[list[Cost], str]:
